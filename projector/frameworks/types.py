@@ -1,0 +1,76 @@
+"""How a framework executes a workload, as data: what no user flag says, but the kernel list depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from projector.workload.workload import Workload
+
+__all__ = ["Execution", "Framework", "Resolved"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Behaviour of one framework (one release range of it) on one GPU vendor's stack.
+
+    Kernel families are keys of the kernel models; ``*_us`` host microseconds; overlap words say what a communication may
+    hide behind (see the fields' comments in the framework files).
+    """
+
+    gemm_family: str = "cublaslt"
+    attention_family: str = "fa2"
+    grouped_gemm_family: str = "multi_stream"
+    # kernel list
+    qkv_fused: bool = True
+    gate_up_fused: bool = True
+    fused_norm: bool = True
+    residual_fused: bool = True
+    elementwise_compiled: bool = False
+    attention_materialised: bool = False
+    wgrad_accumulation: str = "fused"  # fused | separate | none: how a wgrad reaches the gradient buffer
+    grad_bytes: float = 4.0  # of the accumulation buffer
+    expert_gemm_split: bool = False  # gate and up of experts are two grouped GEMMs
+    loss: str = "unfused"  # default cross-entropy: unfused | native | te | fp32 | linear
+    # parameters and data parallelism
+    parameter_bytes: float = 2.0
+    master_bytes: float = 4.0
+    data_parallel: str = "ddp"  # ddp | fsdp1 | fsdp2 | megatron_fsdp | zero | xla_fsdp
+    reduce_bytes: float = 4.0  # of one gradient element on the wire
+    gather_bytes: float = 2.0
+    reduce_every_microbatch: bool = False
+    # host
+    launch_us: float = 7.0
+    collective_us: float = 25.0
+    sync_us: float = 20.0
+    step_ms: float = 5.0
+    layer_us: float = 0.0  # module and autograd overhead of a layer, forward; backward the same
+    whole_step_compiled: bool = False  # XLA, full-iteration graphs: launches cost (almost) nothing
+    # pipeline
+    p2p_synchronous: bool = True
+    # memory
+    context_bytes: float = 1.0e9
+    reserved_over_allocated: float = 1.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framework:
+    """A framework file: names, defaults of recipe fields, execution, FLOP formula, each with its source in the file."""
+
+    name: str
+    title: str
+    aliases: tuple[str, ...]
+    defaults: Mapping[str, object]
+    execution: Mapping[str, object]
+    flop_formula: str
+    rules: tuple[Mapping[str, object], ...] = ()
+    sources: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """A workload with nothing left open: every recipe field stated, the execution chosen, and what was assumed."""
+
+    workload: Workload
+    execution: Execution
+    assumed: tuple[str, ...] = ()

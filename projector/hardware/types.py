@@ -1,0 +1,131 @@
+"""Devices, fabrics and clusters as values. SI units: seconds, bytes, FLOP/s, bytes/s (names carry a unit otherwise)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Cluster", "Efficiency", "Fabric", "Gpu", "GroupShape", "Parameter"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One device as its data sheet describes it (MI250X: one GCD, since one GCD is one rank).
+
+    ``peak``: dense FLOP/s by operand type (``bf16``, ``fp16``, ``fp8``, ``mxfp8``, ``fp4``, ``tf32``, ``fp32`` — the
+    last for the matrix unit where there is one), at ``peak_clock_mhz``. ``flops_per_clock``: matrix FLOP per clock and
+    compute unit by type. ``memory_bytes``: physical; ``usable_memory_bytes``: what a process can get.
+    """
+
+    name: str
+    title: str
+    vendor: str
+    arch: str
+    compute_units: int
+    boost_clock_mhz: float
+    peak_clock_mhz: float
+    peak: Mapping[str, float]
+    vector_flops: float
+    exp_per_clock_per_cu: float
+    memory_bytes: float
+    usable_memory_bytes: float
+    memory_bandwidth: float
+    l2_bytes: float
+    llc_bytes: float
+    shared_memory_per_cu: float
+    dies: int
+    tdp_watts: float
+    sources: tuple[str, ...] = ()
+
+    def peak_of(self, dtype: str) -> float:
+        """Dense peak of an operand type; a type the device lacks falls back on the next wider one it has."""
+        for name in _WIDER.get(dtype, (dtype, "bf16")):
+            if name in self.peak:
+                return self.peak[name]
+        raise KeyError(f"{self.name} has no matrix rate for {dtype}")
+
+
+_WIDER: dict[str, tuple[str, ...]] = {
+    "bf16": ("bf16", "fp16"),
+    "fp16": ("fp16", "bf16"),
+    "fp8": ("fp8", "bf16"),
+    "mxfp8": ("mxfp8", "fp8", "bf16"),
+    "mxfp4": ("mxfp4", "fp4", "fp8", "bf16"),
+    "nvfp4": ("nvfp4", "fp4", "fp8", "bf16"),
+    "tf32": ("tf32", "fp32"),
+    "fp32": ("fp32",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fabric:
+    """One level of the network. ``bandwidth``: bytes/s per GPU and direction; ``latency``: seconds per message hop.
+
+    ``topology``: ``switch`` (NVSwitch, fat tree), ``mesh`` (every pair of the ``size`` GPUs has its own link, so a group
+    of g uses (g−1)/(size−1) of the bandwidth), ``ring`` or ``pcie``. ``size``: GPUs that this level joins.
+    ``in_switch_reduction``: NVLS or SHARP.
+    """
+
+    name: str
+    topology: str
+    size: int
+    bandwidth: float
+    latency: float
+    in_switch_reduction: bool = False
+    nics_per_node: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """GPUs of one type joined by an intra-node (or NVLink-domain) fabric and an inter-node one.
+
+    ``gpus_per_node`` is the size of the fast domain that ranks fill first (72 for NVL72), ``gpus_per_host`` the GPUs of
+    one operating system.
+    """
+
+    name: str
+    gpu: Gpu
+    gpus_per_node: int
+    gpus_per_host: int
+    intra: Fabric
+    inter: Fabric
+    overrides: Mapping[str, float] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShape:
+    """A process group on the cluster: ``size`` ranks, ``per_node`` of them in each node that it touches."""
+
+    size: int
+    per_node: int
+
+    @property
+    def nodes(self) -> int:
+        return -(-self.size // self.per_node)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One efficiency parameter with its provenance. ``kind``: ``datasheet``, ``derived``, ``published`` or ``fitted``."""
+
+    value: float
+    kind: str
+    source: str
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Efficiency:
+    """The few parameters that physics does not give, for one GPU. Missing ones come from its architecture, then its vendor."""
+
+    gpu: str
+    parameters: Mapping[str, Parameter]
+
+    def __getitem__(self, name: str) -> float:
+        return self.parameters[name].value
+
+    def get(self, name: str, default: float) -> float:
+        found = self.parameters.get(name)
+        return default if found is None else found.value

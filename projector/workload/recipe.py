@@ -1,0 +1,108 @@
+"""How a model is trained: parallelism, batch, precision, recompute, optimizer and feature switches.
+
+Names are Megatron-LM's arguments (short forms for the parallel sizes, as in the literature). ``None`` always means
+*not stated*: :func:`projector.frameworks.resolve` fills it with the default of the framework and says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["LoRA", "Recipe"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoRA:
+    """Low-rank adapters on frozen weights. ``targets``: Megatron linear names (``linear_qkv``, ``linear_proj``, …)."""
+
+    dim: int
+    targets: tuple[str, ...] = ("linear_qkv", "linear_proj")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One training configuration. Sizes of parallel groups default to 1; switches default to ``None`` (not stated).
+
+    ``precision`` is the compute type of the linear layers: ``bf16``, ``fp16``, ``fp32``, ``fp8``, ``mxfp8``, ``mxfp4``
+    or ``nvfp4``; ``fp8_recipe`` its scaling (``delayed``, ``tensorwise``, ``rowwise``, ``blockwise``, ``mxfp8``).
+    ``data_parallel_sharding``: ``no_shard`` (plain DDP), ``optim`` (ZeRO-1, Megatron's distributed optimizer),
+    ``optim_grads`` (ZeRO-2), ``optim_grads_params`` (ZeRO-3, FSDP). ``data_parallel_shard_size``: ranks that share one
+    copy (HSDP; None: all data-parallel ranks).
+    """
+
+    micro_batch_size: int
+    global_batch_size: int
+    seq_length: int
+    tp: int = 1
+    pp: int = 1
+    vpp: int = 1
+    cp: int = 1
+    ep: int = 1
+    etp: int = 1
+    precision: str = "bf16"
+    fp8_recipe: str | None = None
+    fp8_param_gather: bool | None = None
+    fp8_dot_product_attention: bool | None = None
+    first_last_layers_bf16: bool | None = None
+    # parallelism details
+    sequence_parallel: bool | None = None
+    cp_comm_type: str | None = None
+    tp_comm_overlap: bool | None = None
+    pipeline_schedule: str | None = None
+    pipeline_model_parallel_layout: str | None = None
+    decoder_first_pipeline_num_layers: int | None = None
+    decoder_last_pipeline_num_layers: int | None = None
+    account_for_embedding_in_pipeline_split: bool = False
+    account_for_loss_in_pipeline_split: bool = False
+    microbatch_group_size_per_vp_stage: int | None = None
+    overlap_p2p_comm: bool | None = None
+    defer_embedding_wgrad_compute: bool | None = None
+    # data parallelism and optimizer
+    data_parallel_sharding: str | None = None
+    data_parallel_shard_size: int | None = None
+    overlap_grad_reduce: bool | None = None
+    overlap_param_gather: bool | None = None
+    grad_reduce_in_bf16: bool | None = None
+    gradient_accumulation_fusion: bool | None = None
+    num_distributed_optimizer_instances: int | None = None
+    optimizer: str | None = None
+    use_precision_aware_optimizer: bool | None = None
+    main_grads_dtype: str | None = None
+    main_params_dtype: str | None = None
+    exp_avg_dtype: str | None = None
+    exp_avg_sq_dtype: str | None = None
+    optimizer_cpu_offload: bool | None = None
+    lora: LoRA | None = None
+    # recompute
+    recompute_granularity: str | None = None
+    recompute_method: str | None = None
+    recompute_num_layers: int | None = None
+    recompute_modules: tuple[str, ...] | None = None
+    recompute_layer_ids: tuple[int, ...] | None = None
+    cpu_offloading_num_layers: int | None = None
+    # mixture of experts
+    moe_token_dispatcher_type: str | None = None
+    moe_flex_dispatcher_backend: str | None = None
+    moe_grouped_gemm: str | None = None
+    moe_permute_fusion: bool | None = None
+    moe_router_fusion: bool | None = None
+    moe_router_dtype: str | None = None
+    moe_router_force_load_balancing: bool | None = None
+    moe_shared_expert_overlap: bool | None = None
+    moe_expert_capacity_factor: float | None = None
+    moe_pad_expert_input_to_capacity: bool | None = None
+    overlap_moe_expert_parallel_comm: bool | None = None
+    delay_wgrad_compute: bool | None = None
+    sync_free_stage: int | None = None
+    # fusions, loss, host
+    apply_rope_fusion: bool | None = None
+    bias_activation_fusion: bool | None = None
+    cross_entropy_fusion: str | None = None
+    attention_backend: str | None = None
+    cuda_graph_scope: tuple[str, ...] | None = None
+    torch_compile: bool | None = None
+    numa_binding: bool | None = None
+    manual_gc: bool | None = None
+    make_vocab_size_divisible_by: int | None = None
+    check_for_nan_in_loss_and_grad: bool | None = None
+    create_attention_mask_in_dataloader: bool | None = None

@@ -1,0 +1,51 @@
+"""A model, a recipe and the number of GPUs: the input of a projection, with the sizes that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+
+__all__ = ["Workload"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What is trained, how, on how many GPUs, by which framework (a name of ``projector/frameworks``).
+
+    ``framework_date`` (``YYYY-MM``; empty: unknown) selects among defaults that changed between releases.
+    """
+
+    model: Model
+    recipe: Recipe
+    gpus: int
+    framework: str = "megatron-lm"
+    framework_date: str = ""
+
+    @property
+    def dp(self) -> int:
+        """Data-parallel ranks of the dense weights, context-parallel ranks not counted."""
+        r = self.recipe
+        return self.gpus // (r.tp * r.pp * r.cp)
+
+    @property
+    def edp(self) -> int:
+        """Data-parallel ranks of the expert weights (Megatron's EP folding)."""
+        r = self.recipe
+        return max(1, self.gpus // (r.etp * r.ep * r.pp))
+
+    @property
+    def num_microbatches(self) -> int:
+        r = self.recipe
+        return r.global_batch_size // (r.micro_batch_size * self.dp)
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.recipe.global_batch_size * self.recipe.seq_length
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """Vocabulary padded as Megatron does: to a multiple of ``make_vocab_size_divisible_by`` × tp."""
+        unit = (self.recipe.make_vocab_size_divisible_by or 128) * self.recipe.tp
+        return -(-self.model.vocab_size // unit) * unit

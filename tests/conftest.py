@@ -1,0 +1,22 @@
+"""What every test may use: the repository root, and the raw material beside it where it is present."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+
+
+@pytest.fixture
+def root() -> Path:
+    return ROOT
+
+
+@pytest.fixture
+def shared() -> Path:
+    if not (SHARED / "corpus").is_dir():
+        pytest.skip("the raw third-party material (../shared) is not on this machine")
+    return SHARED
