@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["InputError", "Problem", "Unsupported", "nearest"]
+__all__ = ["InputError", "NoMeasurement", "Problem", "Unsupported", "nearest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,13 @@ class InputError(ValueError):
 
 class Unsupported(ValueError):
     """A valid workload that no model here can project; the text is the reason shown in the results table."""
+
+
+class NoMeasurement(ValueError):
+    """Benchmark mode has no table for this GPU and no such device at hand; reads ``no measurement for <gpu>``.
+
+    Nothing is simulated in its place.
+    """
 
 
 def nearest(word: str, known: Sequence[str], n: int = 3) -> str:

@@ -1,1 +1,43 @@
+"""Predictors by name. A new one is a file in this folder and one line in ``_REGISTERED``.
 
+Targets are imported when they are asked for, so that listing the names costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+
+from harness.predictors.protocol import Predictor
+from projector.errors import InputError, Problem, nearest
+
+__all__ = ["BASELINE", "MODES", "Predictor", "load", "names"]
+
+BASELINE = "constant-mfu"
+MODES = ("simulate", "benchmark")
+
+# name: (module, class, arguments)
+_REGISTERED: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "simulate": ("harness.predictors.ours", "Ours", ("simulate",)),
+    "benchmark": ("harness.predictors.ours", "Ours", ("benchmark",)),
+    "constant-mfu": ("harness.predictors.constant_mfu", "ConstantMfu", ()),
+}
+
+
+def names() -> tuple[str, ...]:
+    return tuple(_REGISTERED)
+
+
+def load(wanted: Iterable[str]) -> tuple[Predictor, ...]:
+    """The named predictors, each once, in the order given; unknown names raise :class:`InputError`, all at once."""
+    asked = tuple(dict.fromkeys(wanted))
+    unknown = [n for n in asked if n not in _REGISTERED]
+    if unknown:
+        raise InputError(Problem("command line", "--with", n, f"{nearest(n, names())}") for n in unknown)
+    return tuple(_make(n) for n in asked)
+
+
+def _make(name: str) -> Predictor:
+    module, attribute, arguments = _REGISTERED[name]
+    made: Predictor = getattr(importlib.import_module(module), attribute)(*arguments)
+    return made

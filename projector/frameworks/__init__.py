@@ -1,1 +1,7 @@
+"""Frameworks as data: one YAML file each under ``profiles/``; no model of ours ever asks for a framework's name."""
 
+from projector.frameworks.profiles_io import find, load, names
+from projector.frameworks.resolve import resolve
+from projector.frameworks.types import Execution, Framework, Resolved
+
+__all__ = ["Execution", "Framework", "Resolved", "find", "load", "names", "resolve"]

@@ -14,8 +14,7 @@ __all__ = ["Execution", "Framework", "Resolved"]
 class Execution:
     """Behaviour of one framework (one release range of it) on one GPU vendor's stack.
 
-    Kernel families are keys of the kernel models; ``*_us`` host microseconds; overlap words say what a communication may
-    hide behind (see the fields' comments in the framework files).
+    Kernel families are keys of the kernel models; ``*_us`` are host microseconds, ``step_ms`` host milliseconds a step.
     """
 
     gemm_family: str = "cublaslt"
@@ -39,6 +38,7 @@ class Execution:
     reduce_bytes: float = 4.0  # of one gradient element on the wire
     gather_bytes: float = 2.0
     reduce_every_microbatch: bool = False
+    shard_across_nodes: bool = False  # ranks of one shard group sit in different nodes (mesh axis over the network)
     # host
     launch_us: float = 7.0
     collective_us: float = 25.0
@@ -49,13 +49,20 @@ class Execution:
     # pipeline
     p2p_synchronous: bool = True
     # memory
+    dummy_wgrad: str = "all"  # placeholder wgrads cached per weight shape by fused accumulation: none | dense | all
+    dispatch_probs: bool = True  # router probabilities weight the expert activation (else: applied at unpermute)
+    cp_a2a_keeps_output: bool = True  # attention output saved before *and* after the CP all-to-all (TE >= 2.8)
     context_bytes: float = 1.0e9
     reserved_over_allocated: float = 1.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Framework:
-    """A framework file: names, defaults of recipe fields, execution, FLOP formula, each with its source in the file."""
+    """A framework file: names, defaults of recipe fields, execution, FLOP formula, each with its source in the file.
+
+    ``rules`` change defaults or execution when all words of their ``when`` hold, in order. ``uncertain``: recipe fields
+    whose default is a guess for published figures (they are reported as assumed when a source leaves them out).
+    """
 
     name: str
     title: str
@@ -63,7 +70,8 @@ class Framework:
     defaults: Mapping[str, object]
     execution: Mapping[str, object]
     flop_formula: str
-    rules: tuple[Mapping[str, object], ...] = ()
+    rules: tuple[Mapping[str, Mapping[str, object]], ...] = ()
+    uncertain: tuple[str, ...] = ()
     sources: tuple[str, ...] = field(default=())
 
 

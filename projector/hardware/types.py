@@ -35,6 +35,7 @@ class Gpu:
     shared_memory_per_cu: float
     dies: int
     tdp_watts: float
+    flops_per_clock: Mapping[str, float] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
 
     def peak_of(self, dtype: str) -> float:

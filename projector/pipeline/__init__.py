@@ -1,1 +1,49 @@
+"""Pipeline schedules as data, one evaluator, and what the memory model and the trace viewer need from them.
 
+``compile`` (cached) turns a schedule into index arrays; ``evaluate`` gives its times for per-stage durations;
+``in_flight`` and ``peak`` replay what is alive; ``trace`` and ``sketch`` show it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from projector.pipeline.compiler import compile_schedule
+from projector.pipeline.evaluator import evaluate
+from projector.pipeline.residency import InFlight, in_flight, peak, resident
+from projector.pipeline.schedules import build, choose, find, generator, names
+from projector.pipeline.timeline import Timeline
+from projector.pipeline.types import KINDS, Action, Compiled, Generator, Schedule
+
+__all__ = [
+    "KINDS",
+    "Action",
+    "Compiled",
+    "Generator",
+    "InFlight",
+    "Schedule",
+    "Timeline",
+    "build",
+    "choose",
+    "compile",
+    "evaluate",
+    "find",
+    "generator",
+    "in_flight",
+    "names",
+    "peak",
+    "resident",
+]
+
+
+@lru_cache(maxsize=512)
+def compile(
+    name: str, pp: int, vpp: int, microbatches: int, group: int | None = None, extra_warmup: int = 0
+) -> Compiled:
+    """The index arrays of a schedule, cached.
+
+    ``name``: a registered name or alias. ``group``: ``microbatch_group_size_per_vp_stage`` (default ``pp``). ``extra_warmup``: forwards that
+    every rank runs ahead beyond the usual (1 with Megatron's expert-parallel overlap). Raises
+    :class:`projector.errors.InputError` for an unknown name (with the nearest ones) or sizes that the schedule does not take.
+    """
+    return compile_schedule(build(name, pp, vpp, microbatches, group, extra_warmup))

@@ -27,7 +27,8 @@ class Recipe:
     or ``nvfp4``; ``fp8_recipe`` its scaling (``delayed``, ``tensorwise``, ``rowwise``, ``blockwise``, ``mxfp8``).
     ``data_parallel_sharding``: ``no_shard`` (plain DDP), ``optim`` (ZeRO-1, Megatron's distributed optimizer),
     ``optim_grads`` (ZeRO-2), ``optim_grads_params`` (ZeRO-3, FSDP). ``data_parallel_shard_size``: ranks that share one
-    copy (HSDP; None: all data-parallel ranks).
+    copy (HSDP; None: all data-parallel ranks). ``allow_uneven_pipeline_split``: stages may differ by one layer when the
+    layers do not divide (torchtitan does so; Megatron-LM refuses).
     """
 
     micro_batch_size: int
@@ -54,6 +55,7 @@ class Recipe:
     decoder_last_pipeline_num_layers: int | None = None
     account_for_embedding_in_pipeline_split: bool = False
     account_for_loss_in_pipeline_split: bool = False
+    allow_uneven_pipeline_split: bool | None = None
     microbatch_group_size_per_vp_stage: int | None = None
     overlap_p2p_comm: bool | None = None
     defer_embedding_wgrad_compute: bool | None = None

@@ -1,0 +1,193 @@
+"""Cases × predictors × fits → result rows. The one loop of the harness; order is kept and nothing is dropped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from harness import calibration, predictors
+from harness.calibration import Factor, Observation
+from harness.facts import facts_of
+from harness.predictors.protocol import Predictor
+from harness.results import FITS, Row, RunFacts, unique
+from harness.runs import BREAKDOWN, MeasuredRun, Prediction
+
+__all__ = ["Evaluation", "Selected", "evaluate", "row_of", "tools_for"]
+
+Progress = Callable[[int, int], None]
+
+# Below this many projections a second process costs more than it saves.
+MIN_PARALLEL = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A run as one suite selects it (``suite`` is empty for runs given by file)."""
+
+    suite: str
+    run: MeasuredRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Rows in the order cases × predictors × fits, the facts of each run, and the factors by (predictor, key).
+
+    ``fallbacks``: (predictor, run id) → the coarser key that a held-out row rests on ("" where there was none at all).
+    """
+
+    rows: tuple[Row, ...]
+    facts: Mapping[str, RunFacts]
+    factors: Mapping[tuple[str, str], Factor] = field(default_factory=dict)
+    fallbacks: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def unique_rows(self) -> list[Row]:
+        return unique(self.rows)
+
+
+def evaluate(
+    selected: Sequence[Selected], tools: Sequence[Predictor], *, jobs: int = 1, progress: Progress | None = None
+) -> Evaluation:
+    """Project every selected run with every predictor, fit the factors on all of them, and return the rows.
+
+    A run that several suites select is projected once. ``progress(done, total)`` is called after each projection.
+    """
+    runs = {s.run.id: s.run for s in selected}
+    facts = {run.id: facts_of(run) for run in runs.values()}
+    tasks = [(tool, run) for run in runs.values() for tool in tools]
+    made = _predict_all(tasks, jobs, progress)
+    predictions = {(tool.name, run.id): p for (tool, run), p in zip(tasks, made, strict=True)}
+    fitted = {tool.name: _fit(tool, runs.values(), facts, predictions) for tool in tools}
+    rows = [
+        row_of(s, tool.name, fit, predictions[tool.name, s.run.id], fitted[tool.name].factor(fit, s.run.id))
+        for s in selected
+        for tool in tools
+        for fit in FITS
+    ]
+    return Evaluation(
+        rows=tuple(rows),
+        facts=facts,
+        factors={(name, key): f for name, fits in fitted.items() for key, f in fits.by_key.items()},
+        fallbacks={
+            (name, run_id): f.key for name, fits in fitted.items() for run_id, f in fits.heldout.items() if f.fallback
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    by_key: Mapping[str, Factor]
+    calibrated: Mapping[str, Factor]
+    heldout: Mapping[str, Factor]
+
+    def factor(self, fit: str, run_id: str) -> float:
+        if fit == "uncalibrated":
+            return 1.0
+        found = (self.calibrated if fit == "calibrated" else self.heldout).get(run_id)
+        return 1.0 if found is None else found.value
+
+
+def _fit(
+    tool: Predictor,
+    runs: Iterable[MeasuredRun],
+    facts: Mapping[str, RunFacts],
+    predictions: Mapping[tuple[str, str], Prediction],
+) -> _Fitted:
+    """The factors of one predictor. Runs with nothing measured (cases) get factors too: no row of theirs is seen."""
+    projected = {run.id: (run, predictions[tool.name, run.id].step_seconds) for run in runs}
+    levels = {i: tool.levels(run, facts[i]) for i, (run, step) in projected.items() if step}
+    family = {i: run.model.family if run.model else "" for i, (run, _) in projected.items()}
+    seen = [
+        Observation(
+            run_id=i,
+            family=family[i],
+            framework=run.stack.framework,
+            levels=levels[i],
+            log_ratio=math.log(_tgs(run, step) / run.measured.tgs),
+        )
+        for i, (run, step) in projected.items()
+        if step and run.measured.tgs
+    ]
+    by_key = calibration.fit_all(seen)
+    held = calibration.held_out(seen, ((levels[i], family[i]) for i in levels))
+    return _Fitted(
+        by_key=by_key,
+        calibrated={i: by_key[keys[0]] for i, keys in levels.items() if keys[0] in by_key},
+        heldout={i: held[keys, family[i]] for i, keys in levels.items()},
+    )
+
+
+def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction, factor: float) -> Row:
+    """The row of one prediction with its step time (and every part of it) multiplied by ``factor``."""
+    run, p = selected.run, prediction
+    step = None if p.step_seconds is None else p.step_seconds * factor
+    tgs = None if step is None else _tgs(run, step)
+    m = run.measured
+    row = Row(
+        run_id=run.id,
+        suite=selected.suite,
+        group=run.group,
+        gpu=run.gpu,
+        gpus=run.gpus,
+        model=run.model_name or (run.model.name if run.model else ""),
+        family=run.model.family if run.model else "",
+        precision=run.recipe.precision if run.recipe else "",
+        framework=run.stack.framework,
+        predictor=predictor,
+        fit=fit,
+        status=p.status,
+        reason=p.reason,
+        assumed="; ".join(dict.fromkeys((*run.assumed, *p.assumed))),
+        projected_step_seconds=step,
+        measured_step_seconds=m.step_seconds,
+        projected_tgs=tgs,
+        measured_tgs=m.tgs,
+        error=_relative(tgs, m.tgs),
+        projected_memory_gib=p.memory_gib,
+        measured_memory_gib=m.peak_memory_gib,
+        memory_error=_relative(p.memory_gib, m.peak_memory_gib),
+        measured_share=p.measured_share,
+        seconds_to_project=p.seconds_to_project if p.step_seconds is not None else None,
+    )
+    return replace(row, **{name: p.breakdown[name] * factor for name in BREAKDOWN if name in p.breakdown})
+
+
+def _tgs(run: MeasuredRun, step_seconds: float) -> float:
+    return run.workload.tokens_per_step / step_seconds / run.gpus
+
+
+def _relative(projected: float | None, measured: float | None) -> float | None:
+    return None if projected is None or not measured else projected / measured - 1.0
+
+
+def _predict_all(
+    tasks: Sequence[tuple[Predictor, MeasuredRun]], jobs: int, progress: Progress | None
+) -> list[Prediction]:
+    total = len(tasks)
+    if jobs <= 1 or total < MIN_PARALLEL:
+        return _collect((tool.predict(run) for tool, run in tasks), total, progress)
+    with ProcessPoolExecutor(max_workers=jobs) as pool:
+        chunk = max(1, total // (jobs * 16))
+        return _collect(pool.map(_predict_one, tasks, chunksize=chunk), total, progress)
+
+
+def _predict_one(task: tuple[Predictor, MeasuredRun]) -> Prediction:
+    tool, run = task
+    return tool.predict(run)
+
+
+def _collect(made: Iterable[Prediction], total: int, progress: Progress | None) -> list[Prediction]:
+    kept: list[Prediction] = []
+    for prediction in made:
+        kept.append(prediction)
+        if progress:
+            progress(len(kept), total)
+    return kept
+
+
+def tools_for(mode: str, extra: Iterable[str] = ()) -> tuple[Predictor, ...]:
+    """The predictors of ``--mode`` (``simulate``, ``benchmark``, ``both``), those of ``--with``, and the baseline."""
+    ours = predictors.MODES if mode == "both" else (mode,)
+    return predictors.load((*ours, *extra, predictors.BASELINE))

@@ -1,0 +1,124 @@
+"""Thresholds of a suite against the held-out figures of its rows. Pure functions; the command line turns them into 0 or 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness import accuracy, ranking
+from harness.results import Row, RunFacts
+
+__all__ = ["THRESHOLDS", "Check", "Threshold", "check"]
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """``at_least`` False: the figure may not exceed the limit. ``low``/``high`` bound what a suite may ask for."""
+
+    meaning: str
+    at_least: bool
+    low: float
+    high: float
+
+
+THRESHOLDS: dict[str, Threshold] = {
+    "mape": Threshold("macro mean absolute TGS error", False, 0.0, 10.0),
+    "bias": Threshold("absolute macro mean signed TGS error", False, 0.0, 10.0),
+    "worst": Threshold("largest absolute TGS error of one row", False, 0.0, 100.0),
+    "coverage": Threshold("share of measured, completely configured rows that are projected", True, 0.0, 1.0),
+    "kendall_tau": Threshold("mean Kendall tau-b over groups", True, -1.0, 1.0),
+    "top1_regret": Threshold("mean throughput lost by the projected best of a group", False, 0.0, 1.0),
+    "memory_mape": Threshold("macro mean absolute memory error", False, 0.0, 10.0),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line of a gate. ``found`` None: the rows define no such figure, which fails."""
+
+    suite: str
+    predictor: str
+    name: str
+    found: float | None
+    limit: float
+    passed: bool
+    detail: str = ""
+
+    def __str__(self) -> str:
+        relation = ">=" if THRESHOLDS[self.name].at_least else "<="
+        found = "not defined by these rows" if self.found is None else f"{self.found:.4g}"
+        tail = f" ({self.detail})" if self.detail else ""
+        word = "PASS" if self.passed else "FAIL"
+        return f"{word} {self.suite} {self.predictor} {self.name}: {found}, required {relation} {self.limit:g}{tail}"
+
+
+def check(
+    suite: str, rows: Sequence[Row], facts: Mapping[str, RunFacts], gate: Mapping[str, Mapping[str, float]]
+) -> list[Check]:
+    """Every threshold of the predictors (modes) that were run, on the held-out rows of this suite."""
+    held = [r for r in rows if r.suite == suite and r.fit == "heldout"]
+    ran = dict.fromkeys(r.predictor for r in held)
+    return [
+        _one(suite, mode, name, limit, [r for r in held if r.predictor == mode], facts)
+        for mode, limits in gate.items()
+        if mode in ran
+        for name, limit in limits.items()
+    ]
+
+
+def _one(suite: str, mode: str, name: str, limit: float, rows: list[Row], facts: Mapping[str, RunFacts]) -> Check:
+    found, detail = _FIGURES[name](rows, facts)
+    if found is None:
+        passed = False
+    else:
+        passed = found >= limit if THRESHOLDS[name].at_least else found <= limit
+    return Check(suite=suite, predictor=mode, name=name, found=found, limit=limit, passed=passed, detail=detail)
+
+
+Figure = tuple[float | None, str]
+
+
+def _mape(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
+    s = accuracy.summarise(rows, facts)
+    return s.macro_mape, f"{s.compared} rows in {s.cells} cells"
+
+
+def _bias(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
+    s = accuracy.summarise(rows, facts)
+    return (None, "") if s.macro_bias is None else (abs(s.macro_bias), f"signed {s.macro_bias:+.4f}")
+
+
+def _worst(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
+    s = accuracy.summarise(rows, facts)
+    return (None, "") if s.worst is None else (abs(s.worst), s.worst_id)
+
+
+def _coverage(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
+    s = accuracy.summarise(rows, facts)
+    return s.coverage, f"{s.compared} of {s.eligible} rows"
+
+
+def _tau(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
+    s = ranking.summary(ranking.group_rankings(rows, facts))
+    return s.tau, f"{s.groups} groups"
+
+
+def _regret(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
+    s = ranking.summary(ranking.group_rankings(rows, facts))
+    return s.regret, f"worst group {s.worst_group}" if s.worst_group else ""
+
+
+def _memory(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
+    known = [(accuracy.cell(r), abs(r.memory_error)) for r in rows if r.memory_error is not None]
+    return (accuracy.macro(known), f"{len(known)} rows") if known else (None, "")
+
+
+_FIGURES: dict[str, Callable[[list[Row], Mapping[str, RunFacts]], Figure]] = {
+    "mape": _mape,
+    "bias": _bias,
+    "worst": _worst,
+    "coverage": _coverage,
+    "kendall_tau": _tau,
+    "top1_regret": _regret,
+    "memory_mape": _memory,
+}

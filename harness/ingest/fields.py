@@ -1,0 +1,166 @@
+"""GPU, framework, software date and precision from the texts that people write."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["Precision", "framework_slug", "precision", "software_date"]
+
+# First match wins: the launcher's name (Primus, NeMo) says less than the trainer behind it, but where both run
+# Megatron the product that sets the defaults is meant.
+_FRAMEWORKS: tuple[tuple[str, str], ...] = (
+    (r"primus.*max\s*text|max\s*text", "maxtext"),
+    (r"torch\s*titan", "torchtitan"),
+    (r"megatron[- ]?deepspeed", "megatron-deepspeed"),
+    (r"auto\s*model", "automodel"),
+    (r"nemo\b.*mlperf|mlperf.*nemo", "mlperf"),
+    (r"megatron[- ]?bridge", "megatron-bridge"),
+    (r"primus", "primus"),
+    (r"nemo", "nemo"),
+    (r"foundry|composer", "llm-foundry"),
+    (r"megatron|mcore", "megatron-lm"),
+    (r"deepspeed|axolotl", "deepspeed"),
+    (r"torchtune|pytorch|olmo|hugging\s*face|transformers|fsdp", "pytorch"),
+)
+
+
+def framework_slug(text: str) -> str:
+    """A framework's short name; an unknown one becomes a slug of its own text, an empty one stays empty."""
+    for pattern, slug in _FRAMEWORKS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return slug
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Compute type and scaling recipe; ``assumed`` where the text leaves a choice; ``dpa``: FP8 inside attention."""
+
+    name: str
+    recipe: str | None = None
+    dpa: bool | None = None
+    assumed: str = ""
+
+
+def precision(text: str, gpu: str) -> Precision | None:
+    """The precision a text names, or None when it names none. ``gpu``: decides between alternatives per GPU."""
+    words = _segment_for(text.lower(), gpu)
+    if "nvfp4" in words:
+        return Precision("nvfp4")
+    if "mxfp4" in words:
+        return Precision("mxfp4")
+    if re.search(r"mxfp8|fp8[-_ ]mx|32x32", words):
+        return Precision("mxfp8")
+    if re.search(r"fp8|float8", words):
+        return Precision("fp8", _fp8_recipe(words), False if "bf16 attention" in words else None)
+    if "fp16/bf16" in words or "bf16/fp16" in words:
+        return Precision("fp16", assumed="precision=fp16 (source says fp16 or bf16; both run at one rate)")
+    if re.search(r"bf16|bfloat16", words):
+        return Precision("bf16")
+    if re.search(r"fp16|float16|half", words):
+        return Precision("fp16")
+    if re.search(r"fp32|float32|tf32", words):
+        return Precision("fp32")
+    return None
+
+
+def _segment_for(words: str, gpu: str) -> str:
+    """Of ``"32x32 on A/B; 128x128 on C"`` the part that names the GPU, after the text before the bracket."""
+    if ";" not in words:
+        return words
+    short = re.sub(r"_.*", "", gpu.lower())
+    parts = [part for part in re.split(r"[;()]", words) if re.search(rf"\b{re.escape(short)}\b", part)]
+    return re.sub(r"\(.*", "", words) + (parts[0] if parts else "")
+
+
+def _fp8_recipe(words: str) -> str | None:
+    if re.search(r"block|128x128", words):
+        return "blockwise"
+    if "rowwise" in words:
+        return "rowwise"
+    if re.search(r"tensorwise|fp8[-_ ]cs|current|float8", words):
+        return "tensorwise"
+    return "delayed" if re.search(r"delayed|per-tensor", words) else None
+
+
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+# Months of release: Megatron-Core (NVIDIA/Megatron-LM releases) and PyTorch (pytorch/pytorch releases).
+_MCORE = {
+    "0.5": "2024-03",
+    "0.6": "2024-04",
+    "0.7": "2024-06",
+    "0.8": "2024-08",
+    "0.9": "2024-10",
+    "0.10": "2025-02",
+    "0.11": "2025-03",
+    "0.12": "2025-05",
+    "0.13": "2025-07",
+    "0.14": "2025-10",
+    "0.15": "2025-12",
+    "0.16": "2026-02",
+}
+_TORCH = {
+    "1.13": "2022-10",
+    "2.0": "2023-03",
+    "2.1": "2023-10",
+    "2.2": "2024-01",
+    "2.3": "2024-04",
+    "2.4": "2024-07",
+    "2.5": "2024-10",
+    "2.6": "2025-01",
+    "2.7": "2025-04",
+    "2.8": "2025-08",
+    "2.9": "2025-10",
+    "2.10": "2026-01",
+}
+
+
+def software_date(*texts: str) -> str:
+    """``YYYY-MM`` of the software, from the first text that states one (else empty).
+
+    Understood: container releases (``25.09``, ``v26.2``, ``nv25.03``), ISO dates, ``Feb 2022``, Megatron-Core and
+    PyTorch versions (month of their release), arXiv numbers.
+    """
+    for read in (_container, _iso, _month_year, _mcore, _torch, _arxiv):
+        for text in texts:
+            if found := read(text):
+                return found
+    return ""
+
+
+def _container(text: str) -> str:
+    named = re.search(r"(?:nemo|release|nv|maxtext[-_ ]v|pytorch[: ]|:v|image v|\bv|container)\s*(2\d)\.(\d\d?)\b", text, re.I)
+    bare = re.fullmatch(r"\s*v?(2[2-9])\.(\d\d?)(?:\.\d+)?\s*", text)
+    found = bare or named
+    return _month(f"20{found[1]}", found[2]) if found else ""
+
+
+def _iso(text: str) -> str:
+    found = re.search(r"\b(20[12]\d)-(\d\d)(?:-\d\d)?\b", text) or re.search(r"(20[12]\d)([01]\d)[0-3]\d", text)
+    return _month(found[1], found[2]) if found else ""
+
+
+def _month_year(text: str) -> str:
+    found = re.search(r"\b([A-Z][a-z]{2})[a-z]*\.?,? (20[12]\d)\b", text)
+    known = found is not None and found[1].lower() in _MONTHS
+    return f"{found[2]}-{_MONTHS.index(found[1].lower()) + 1:02d}" if found and known else ""
+
+
+def _mcore(text: str) -> str:
+    found = re.search(r"(?:megatron|mcore|core)\D{0,8}?[rv]?(0\.\d+)", text, re.I)
+    return _MCORE.get(found[1], "") if found else ""
+
+
+def _torch(text: str) -> str:
+    found = re.search(r"torch\s*(\d\.\d+)(?:\.\d+)?(?:-(\d\.\d+))?", text, re.I)
+    return _TORCH.get(found[2] or found[1], "") if found else ""
+
+
+def _arxiv(text: str) -> str:
+    found = re.search(r"arXiv:(\d\d)(\d\d)\.\d+", text)
+    return _month(f"20{found[1]}", found[2]) if found else ""
+
+
+def _month(year: str, month: str) -> str:
+    return f"{year}-{int(month):02d}" if 1 <= int(month) <= 12 else ""

@@ -1,0 +1,140 @@
+"""One loosely typed record, looked up by canonical keys; remembers what was read, assumed and refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from harness.ingest.headers import ALIASES, ARCH_KEYS, METRIC_KEYS, TOP_KEYS
+
+__all__ = ["Record", "boolean", "integer", "normal", "number"]
+
+_EMPTY = {"", "-", "—", "n/a", "na", "nan", "none", "null", "unknown", "not stated", "?"}
+_NESTED = ("args", "config_exports", "env")
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def normal(header: str) -> str:
+    """A header in lower snake case: ``Tokens / s / GPU`` → ``tokens_s_gpu``."""
+    return re.sub(r"[^a-z0-9]+", "_", header.strip().lower().replace("#", "num ")).strip("_")
+
+
+def number(value: object) -> float | None:
+    """A number, or a text that is one (``"1,234.5"``); anything else is None. Booleans are not numbers."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return float(value) if value == value else None
+    if isinstance(value, str) and re.fullmatch(r"[-+]?[\d,]*\.?\d+(?:[eE][-+]?\d+)?", value.strip()):
+        return float(value.strip().replace(",", ""))
+    return None
+
+
+def integer(value: object) -> int | None:
+    """A whole number, or a text that is one; 2.5 and words are None."""
+    found = number(value)
+    return int(found) if found is not None and found == int(found) else None
+
+
+def boolean(value: object) -> bool | None:
+    """True or False from a boolean, 0/1 or one of the usual words; anything else is None."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, (int, float)) and value in (0, 1):
+        return bool(value)
+    return _WORDS.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+class Record:
+    """Dotted canonical keys (``tp``, ``arch.layers``, ``metrics.iteration_ms``, ``other.recompute_modules``) → values.
+
+    Flat records (a CSV) are sorted into the same sections by their column names; ``columns`` renames columns first.
+    Empty texts and nulls count as absent.
+    """
+
+    def __init__(self, data: Mapping[str, object], where: str, columns: Mapping[str, str] | None = None) -> None:
+        self.where = where
+        self.values: dict[str, object] = {}
+        self.used: set[str] = set()
+        self.mapped: list[str] = []
+        self.assumed: list[str] = []
+        self.refused: list[str] = []
+        self.doubts: list[str] = []
+        names = {normal(old): new for old, new in (columns or {}).items()}
+        for key, value in data.items():
+            self._add(names.get(normal(str(key)), str(key)), value)
+
+    def _add(self, key: str, value: object) -> None:
+        head, _, rest = key.partition(".")
+        if isinstance(value, Mapping) and head in ("arch", "metrics", "other") and not rest:
+            for inner, item in value.items():
+                if head == "other" and inner in _NESTED and isinstance(item, Mapping):
+                    for name, leaf in item.items():
+                        self._set(f"other.{inner}.{name}", leaf)
+                else:
+                    self._set(f"{head}.{inner}", item)
+        else:
+            self._set(key if rest else section(key), value)
+
+    def _set(self, key: str, value: object) -> None:
+        if value is None or (isinstance(value, str) and value.strip().lower() in _EMPTY and key != "zero"):
+            return
+        self.values.setdefault(key, value)
+
+    def get(self, *keys: str) -> object | None:
+        """The first stated value among ``keys``; reading marks it used."""
+        for key in keys:
+            if key in self.values:
+                self.used.add(key)
+                return self.values[key]
+        return None
+
+    def setting(self, name: str) -> object | None:
+        """A framework argument, wherever the record keeps it."""
+        return self.get(f"other.args.{name}", f"other.{name}", name)
+
+    def text(self, *keys: str) -> str:
+        value = self.get(*keys)
+        return "" if value is None else str(value).strip()
+
+    def integer(self, *keys: str) -> int | None:
+        """A whole number; a stated value that is none is refused by name."""
+        value = self.get(*keys)
+        found = integer(value)
+        if value is not None and found is None:
+            self.refuse(f"{keys[0]} is not a whole number: {value!r}")
+        return found
+
+    def number(self, *keys: str) -> float | None:
+        value = self.get(*keys)
+        found = number(value)
+        if value is not None and found is None:
+            self.refuse(f"{keys[0]} is not a number: {value!r}")
+        return found
+
+    def map(self, field: str, value: object, key: str = "") -> None:
+        self.mapped.append(f"{field}={value}" + (f" ({key})" if key and key != field else ""))
+
+    def assume(self, text: str) -> None:
+        if text not in self.assumed:
+            self.assumed.append(text)
+
+    def refuse(self, reason: str) -> None:
+        if reason not in self.refused:
+            self.refused.append(reason)
+
+    def unused(self) -> Iterator[str]:
+        return (key for key in self.values if key not in self.used)
+
+
+def section(header: str) -> str:
+    """The canonical key of a flat column: a known name, a metric, an architecture key, or a framework argument."""
+    name = normal(header)
+    name = ALIASES.get(name, name)
+    if "." in name or name in TOP_KEYS:
+        return name
+    if name in METRIC_KEYS:
+        return f"metrics.{name}"
+    if name in ARCH_KEYS:
+        return f"arch.{name}"
+    return f"other.{header.strip()}"

@@ -1,0 +1,57 @@
+"""The baseline that every projector must beat: the same MFU for every run, whatever its configuration.
+
+Step time = model FLOP / (gpus · peak · MFU). The FLOP count is 6·N per token for the N active parameters that are
+multiplied (the embedding look-up is not) plus causal attention, 6·L·n·(d_qk + d_v)·S/2 per token (PaLM, arXiv:2204.02311,
+appendix B, with the causal half). Uncalibrated, MFU is 0.40: the middle of the 38–43 % that *The Llama 3 Herd of Models*
+(arXiv:2407.21783, table 4) reports for bf16 on H100 — published. Calibration then amounts to one fitted MFU per GPU and precision.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from harness.predictors.ours import refused
+from harness.results import RunFacts
+from harness.runs import MeasuredRun, Prediction
+from projector.workload.model import Model
+
+__all__ = ["PUBLISHED_MFU", "ConstantMfu", "flops_per_token"]
+
+PUBLISHED_MFU = 0.40
+
+
+@dataclass(frozen=True)
+class ConstantMfu:
+    name: str = "constant-mfu"
+    mfu: float = PUBLISHED_MFU
+
+    def predict(self, run: MeasuredRun) -> Prediction:
+        from projector.hardware import catalogue
+
+        start = time.perf_counter()
+        refusal = refused(run)
+        if refusal is not None:
+            return refusal
+        work = run.workload
+        peak = catalogue.gpu(run.gpu).peak_of(work.recipe.precision)
+        flops = flops_per_token(work.model, work.recipe.seq_length) * work.tokens_per_step
+        step = flops / (run.gpus * peak * self.mfu)
+        return Prediction(
+            status="ok", step_seconds=step, measured_share=0.0, seconds_to_project=time.perf_counter() - start
+        )
+
+    def levels(self, run: MeasuredRun, facts: RunFacts) -> tuple[str, ...]:
+        precision = run.recipe.precision if run.recipe else ""
+        scopes = (run.gpu, f"arch:{facts.arch}", f"vendor:{facts.vendor}", "all")
+        return tuple(key for scope in scopes for key in (f"{scope} {precision}", scope))
+
+
+def flops_per_token(model: Model, seq_length: int) -> float:
+    """Training FLOP (forward and backward, nothing recomputed) of one token in a causal sequence of ``seq_length``."""
+    from projector.workload import parameters
+
+    count = parameters.count(model)
+    lookup = count.embedding if model.untie_embeddings_and_output_weights else 0
+    heads = model.num_attention_heads * (model.head_dim_qk + model.head_dim_v)
+    return 6.0 * (count.active - lookup) + 3.0 * model.num_layers * heads * seq_length

@@ -1,0 +1,178 @@
+"""The reader's view: from rows to the tables of a report, headline first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from harness import accuracy, ranking
+from harness.accuracy import Summary
+from harness.evaluate import Evaluation
+from harness.gate import Check
+from harness.predictors import BASELINE
+from harness.report import view_detail
+from harness.report.table import NONE, Column, Report, Table, number, percent, signed
+from harness.results import Row
+
+__all__ = ["build"]
+
+HEADLINE = (
+    Column("predictor", numeric=False),
+    Column("rows", help="runs selected"),
+    Column("incomplete", help="the source does not state a whole configuration"),
+    Column("compared", help="rows with a projected and a measured throughput"),
+    Column("coverage", help="compared / measured and complete"),
+    Column("uncalibrated", help="macro MAPE of TGS with no fitted factor"),
+    Column("calibrated", help="macro MAPE with one factor per GPU fitted on all rows"),
+    Column("held out", help="macro MAPE, each row by a factor that saw no row of its model family on that GPU"),
+    Column("plain", help="held-out MAPE, every row weighing the same"),
+    Column("bias", help="held-out macro mean of the signed error"),
+    Column("median"),
+    Column("p90"),
+    Column("worst"),
+    Column("worst row", numeric=False),
+)
+
+
+def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Projection accuracy") -> Report:
+    """The report of an evaluation. Runs that several suites select count once."""
+    rows = evaluation.unique_rows
+    names = list(dict.fromkeys(r.predictor for r in rows))
+    ours = [n for n in names if n != BASELINE] or names
+    tables = [_headline(evaluation, rows, names)]
+    for name in ours:
+        tables += [_by_gpu(evaluation, rows, name), _by_model(evaluation, rows, name), *_ranking(evaluation, rows, name)]
+        tables += view_detail.of_predictor(evaluation, rows, name)
+    if {"simulate", "benchmark"} <= set(names):
+        tables.append(view_detail.side_by_side(rows))
+    tables += view_detail.of_rows(evaluation, rows, ours)
+    return Report(
+        title=title,
+        lines=tuple(_sentence(evaluation, rows, name) for name in names),
+        tables=tuple(t for t in tables if t.rows),
+        gate=tuple(str(c) for c in checks),
+    )
+
+
+def fits_of(evaluation: Evaluation, rows: Sequence[Row], predictor: str) -> tuple[Summary, Summary, Summary]:
+    """Summaries of one predictor: uncalibrated, calibrated, held out."""
+    uncalibrated, calibrated, heldout = (
+        accuracy.summarise(accuracy.select(rows, predictor, fit), evaluation.facts)
+        for fit in ("uncalibrated", "calibrated", "heldout")
+    )
+    return uncalibrated, calibrated, heldout
+
+
+def _sentence(evaluation: Evaluation, rows: Sequence[Row], name: str) -> str:
+    _, _, held = fits_of(evaluation, rows, name)
+    groups = ranking.group_rankings(accuracy.select(rows, name, "heldout"), evaluation.facts)
+    order = ranking.summary(groups)
+    said = (
+        f"{name}: held-out TGS error {percent(held.macro_mape)} macro ({percent(held.mape)} plain) over {held.compared}"
+        f" rows, coverage {percent(held.coverage)}"
+    )
+    if order.tau is not None:
+        said += f", Kendall tau-b {number(order.tau)} over {order.groups} groups"
+    return said
+
+
+def _headline(evaluation: Evaluation, rows: Sequence[Row], names: Sequence[str]) -> Table:
+    made = []
+    for name in names:
+        u, c, h = fits_of(evaluation, rows, name)
+        counts = (str(h.rows), str(h.incomplete), str(h.compared), percent(h.coverage))
+        errors = (percent(u.macro_mape), percent(c.macro_mape), percent(h.macro_mape), percent(h.mape))
+        spread = (signed(h.macro_bias), percent(h.median), percent(h.p90), signed(h.worst), h.worst_id)
+        made.append((name, *counts, *errors, *spread))
+    return Table(
+        title="Throughput error",
+        columns=HEADLINE,
+        rows=tuple(made),
+        note="MAPE of tokens/s/GPU, macro: mean over (model family × GPU × framework) cells. Bias, median, p90 and worst "
+        "are held out.",
+    )
+
+
+def _by_gpu(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
+    columns = (
+        Column("GPU", numeric=False),
+        Column("compared"),
+        Column("coverage"),
+        Column("uncalibrated"),
+        Column("calibrated"),
+        Column("held out"),
+        Column("plain"),
+        Column("bias"),
+        Column("worst"),
+        Column("constant MFU", help="held-out macro MAPE of the baseline on the same rows"),
+        Column("beats it", numeric=False),
+        Column("worst row", numeric=False),
+    )
+    made = []
+    for gpu, members in accuracy.by(rows, lambda r: r.gpu).items():
+        u, c, h = fits_of(evaluation, members, name)
+        base = _baseline(evaluation, members, name)
+        errors = (percent(u.macro_mape), percent(c.macro_mape), percent(h.macro_mape), percent(h.mape))
+        beats = NONE if base is None or h.macro_mape is None else ("yes" if h.macro_mape < base else "no")
+        tail = (signed(h.macro_bias), signed(h.worst), percent(base), beats, h.worst_id)
+        made.append((gpu, str(h.compared), percent(h.coverage), *errors, *tail))
+    return Table(title=f"{name}: by GPU", columns=columns, rows=tuple(sorted(made)))
+
+
+def _baseline(evaluation: Evaluation, rows: Sequence[Row], name: str) -> float | None:
+    """Held-out macro MAPE of the baseline on the rows that ``name`` projects, so that coverage cannot flatter either."""
+    ids = {r.run_id for r in accuracy.comparable(accuracy.select(rows, name, "heldout"))}
+    mine = [r for r in accuracy.select(rows, BASELINE, "heldout") if r.run_id in ids]
+    return accuracy.summarise(mine, evaluation.facts).macro_mape
+
+
+def _by_model(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
+    columns = (
+        Column("model", numeric=False),
+        Column("GPUs", numeric=False),
+        Column("compared"),
+        Column("coverage"),
+        Column("uncalibrated"),
+        Column("held out"),
+        Column("bias"),
+        Column("worst"),
+        Column("worst row", numeric=False),
+    )
+    made = []
+    for model, members in accuracy.by(rows, lambda r: r.model).items():
+        u, _, h = fits_of(evaluation, members, name)
+        gpus = ", ".join(sorted({r.gpu for r in members}))
+        errors = (percent(u.macro_mape), percent(h.macro_mape), signed(h.macro_bias), signed(h.worst), h.worst_id)
+        made.append((model or NONE, gpus, str(h.compared), percent(h.coverage), *errors))
+    return Table(title=f"{name}: by model", columns=columns, rows=tuple(sorted(made, key=lambda row: row[0].lower())))
+
+
+def _ranking(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list[Table]:
+    groups = ranking.group_rankings(accuracy.select(rows, name, "heldout"), evaluation.facts)
+    order = ranking.summary(groups)
+    if not groups:
+        return []
+    tau: Callable[[ranking.GroupRanking], tuple[float, str]] = lambda g: (2.0 if g.tau is None else g.tau, g.group)
+    columns = (
+        Column("group", numeric=False),
+        Column("rows"),
+        Column("missing", help="measured rows of the group without a projection"),
+        Column("tau-b"),
+        Column("agreement"),
+        Column("regret", help="throughput lost by running the projected best"),
+        Column("what differs", numeric=False),
+    )
+    made = tuple(
+        (g.group, str(g.rows), str(g.missing), number(g.tau), percent(g.agreement, 0), percent(g.regret), _few(g.differs))
+        for g in sorted(groups, key=tau)
+    )
+    note = (
+        f"{order.groups} groups, {order.rows} rows: mean tau-b {number(order.tau)}, pairwise agreement"
+        f" {percent(order.agreement)} (pooled {percent(order.pooled_agreement)}), top-1 regret {percent(order.regret)}"
+        f" (worst {percent(order.worst_regret)}: {order.worst_group}). Held out; pairs within"
+        f" {percent(ranking.NOISE, 0)} of each other are ties."
+    )
+    return [Table(title=f"{name}: ranking inside groups", columns=columns, rows=made, note=note)]
+
+
+def _few(keys: Sequence[str], most: int = 4) -> str:
+    return ", ".join(keys[:most]) + (f" +{len(keys) - most}" if len(keys) > most else "")

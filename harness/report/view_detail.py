@@ -1,0 +1,202 @@
+"""The tables behind the headline: memory, assumptions, factors, refusals, and error by whatever else a reader asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from harness import accuracy
+from harness.evaluate import Evaluation
+from harness.report.table import NONE, Column, Table, number, percent, signed
+from harness.results import Row
+
+__all__ = ["of_predictor", "of_rows", "side_by_side"]
+
+
+def of_predictor(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list[Table]:
+    """Tables of one predictor, in reading order."""
+    uncalibrated = accuracy.select(rows, name, "uncalibrated")
+    facts = evaluation.facts
+    made = [
+        _memory(evaluation, uncalibrated, name),
+        _verdicts(evaluation, uncalibrated, name),
+        _refusals(uncalibrated, name),
+        _by(evaluation, rows, name, "assumptions", lambda r: "with" if facts[r.run_id].assumed else "none", detail=False),
+        _by(evaluation, rows, name, "framework", lambda r: r.framework),
+        _by(evaluation, rows, name, "family", lambda r: r.family),
+        _by(evaluation, rows, name, "precision", lambda r: r.precision),
+        _by(evaluation, rows, name, "source", lambda r: facts[r.run_id].source),
+        _factors(evaluation, name),
+        _fallbacks(evaluation, name),
+    ]
+    return [table for table in made if table.rows]
+
+
+def _by(
+    evaluation: Evaluation, rows: Sequence[Row], name: str, title: str, key: Callable[[Row], str], *, detail: bool = True
+) -> Table:
+    columns = (
+        Column(title, numeric=False),
+        Column("rows"),
+        Column("compared"),
+        Column("coverage"),
+        Column("uncalibrated"),
+        Column("held out"),
+        Column("plain"),
+        Column("bias"),
+        Column("median"),
+        Column("p90"),
+        Column("worst"),
+        Column("worst row", numeric=False),
+    )
+    made = []
+    for value, members in accuracy.by(rows, key).items():
+        u = accuracy.summarise(accuracy.select(members, name, "uncalibrated"), evaluation.facts)
+        h = accuracy.summarise(accuracy.select(members, name, "heldout"), evaluation.facts)
+        errors = (percent(u.macro_mape), percent(h.macro_mape), percent(h.mape), signed(h.macro_bias))
+        tail = (percent(h.median), percent(h.p90), signed(h.worst), h.worst_id)
+        made.append((value or NONE, str(h.rows), str(h.compared), percent(h.coverage), *errors, *tail))
+    heading = {"assumptions": "error with and without assumptions of the importer"}.get(title, f"by {title}")
+    return Table(title=f"{name}: {heading}", columns=columns, rows=tuple(sorted(made)), detail=detail)
+
+
+def _memory(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
+    columns = (
+        Column("memory measured as", numeric=False),
+        Column("compared"),
+        Column("MAPE"),
+        Column("plain"),
+        Column("bias"),
+        Column("worst"),
+        Column("worst row", numeric=False),
+    )
+    made = tuple(
+        (m.kind, str(m.compared), percent(m.macro_mape), percent(m.mape), signed(m.bias), signed(m.worst), m.worst_id)
+        for m in accuracy.memory(rows, evaluation.facts)
+    )
+    return Table(title=f"{name}: memory error", columns=columns, rows=made)
+
+
+def _verdicts(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
+    v = accuracy.verdicts(rows, evaluation.facts)
+    columns = (Column("", numeric=False), Column("measured: ran"), Column("measured: out of memory"))
+    made = (
+        ("projected: fits", str(v.both_fit), str(len(v.missed))),
+        ("projected: out of memory", str(len(v.false_alarm)), str(v.both_out)),
+    )
+    wrong = [f"false alarm: {i}" for i in v.false_alarm] + [f"missed: {i}" for i in v.missed]
+    note = "; ".join(wrong[:6]) + (f"; and {len(wrong) - 6} more" if len(wrong) > 6 else "")
+    return Table(
+        title=f"{name}: does it fit in memory?", columns=columns, rows=made if v.total else (), note=note
+    )
+
+
+def _refusals(rows: Sequence[Row], name: str) -> Table:
+    columns = (
+        Column("why there is no projection", numeric=False),
+        Column("status", numeric=False),
+        Column("rows"),
+        Column("for example", numeric=False),
+    )
+    made = tuple((r.reason, r.status, str(len(r.run_ids)), r.run_ids[0]) for r in accuracy.refusals(rows))
+    total = sum(len(r.run_ids) for r in accuracy.refusals(rows))
+    return Table(
+        title=f"{name}: refusals", columns=columns, rows=made, note=f"{total} of {len(rows)} rows have no projection."
+    )
+
+
+def _factors(evaluation: Evaluation, name: str) -> Table:
+    columns = (
+        Column("key", numeric=False),
+        Column("step-time factor"),
+        Column("spread", help="weighted median absolute deviation of ln(measured / projected)"),
+        Column("rows"),
+        Column("cells"),
+    )
+    made = tuple(
+        (key, number(f.value, 3), number(f.spread, 3), str(f.rows), str(f.cells))
+        for (predictor, key), f in sorted(evaluation.factors.items())
+        if predictor == name
+    )
+    note = "exp of the median of ln(measured / projected) step time, (family × framework) cells weighing the same."
+    return Table(title=f"{name}: calibration factors", columns=columns, rows=made, note=note, detail=True)
+
+
+def _fallbacks(evaluation: Evaluation, name: str) -> Table:
+    columns = (Column("held out by", numeric=False), Column("rows"), Column("for example", numeric=False))
+    found: dict[str, list[str]] = {}
+    for (predictor, run_id), key in evaluation.fallbacks.items():
+        if predictor == name:
+            found.setdefault(key or "nothing: left uncalibrated", []).append(run_id)
+    made = tuple((key, str(len(ids)), ids[0]) for key, ids in found.items())
+    return Table(
+        title=f"{name}: rows whose family is alone on its GPU",
+        columns=columns,
+        rows=made,
+        note="Their held-out factor comes from other families on related GPUs.",
+        detail=True,
+    )
+
+
+def side_by_side(rows: Sequence[Row]) -> Table:
+    """Both modes on the rows that both project, held out, and how far apart the two are."""
+    simulated = {r.run_id: r for r in accuracy.select(rows, "simulate", "heldout")}
+    columns = (
+        Column("run", numeric=False),
+        Column("measured TGS"),
+        Column("simulate"),
+        Column("error"),
+        Column("benchmark"),
+        Column("error"),
+        Column("difference"),
+        Column("measured share"),
+    )
+    made = []
+    for b in accuracy.select(rows, "benchmark", "heldout"):
+        s = simulated.get(b.run_id)
+        if s is None or s.projected_tgs is None or b.projected_tgs is None:
+            continue
+        apart = b.projected_tgs / s.projected_tgs - 1.0
+        both = (number(s.projected_tgs, 0), signed(s.error), number(b.projected_tgs, 0), signed(b.error))
+        made.append((b.run_id, number(b.measured_tgs, 0), *both, signed(apart), percent(b.measured_share, 0)))
+    return Table(title="simulate and benchmark side by side (held out)", columns=columns, rows=tuple(made), detail=True)
+
+
+def of_rows(evaluation: Evaluation, rows: Sequence[Row], names: Sequence[str]) -> list[Table]:
+    """Every row of each predictor, and every refusal by run: the full lists."""
+    made = []
+    for name in names:
+        made += [_every_row(evaluation, rows, name), _every_refusal(rows, name)]
+    return [table for table in made if table.rows]
+
+
+def _every_row(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
+    columns = (
+        Column("run", numeric=False),
+        Column("model", numeric=False),
+        Column("GPU", numeric=False),
+        Column("GPUs"),
+        Column("precision", numeric=False),
+        Column("measured TGS"),
+        Column("projected TGS"),
+        Column("uncalibrated"),
+        Column("held out"),
+        Column("memory"),
+        Column("status", numeric=False),
+    )
+    plain = {r.run_id: r for r in accuracy.select(rows, name, "uncalibrated")}
+    made = tuple(
+        (
+            *(r.run_id, r.model, r.gpu, str(r.gpus), r.precision),
+            *(number(r.measured_tgs, 0), number(r.projected_tgs, 0), signed(plain[r.run_id].error), signed(r.error)),
+            *(signed(r.memory_error), r.status),
+        )
+        for r in accuracy.select(rows, name, "heldout")
+    )
+    return Table(title=f"{name}: every row", columns=columns, rows=made, detail=True)
+
+
+def _every_refusal(rows: Sequence[Row], name: str) -> Table:
+    columns = (Column("run", numeric=False), Column("status", numeric=False), Column("reason", numeric=False))
+    refused = [r for r in accuracy.select(rows, name, "uncalibrated") if r.projected_step_seconds is None]
+    made = tuple((r.run_id, r.status, r.reason) for r in refused)
+    return Table(title=f"{name}: every refusal", columns=columns, rows=made, detail=True)

@@ -1,0 +1,139 @@
+"""A suite: a selection over measured runs, cases with nothing measured yet, and the gates they must pass.
+
+:func:`load` reads strictly and reports every mistake of the file in one :class:`InputError`. Keys of the file: ``suite``,
+``title``, ``select`` (:mod:`harness.selection`), ``cases`` (:mod:`harness.cases`), ``gate`` (mode → threshold → limit).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness import cases, selection
+from harness.gate import THRESHOLDS
+from harness.predictors import MODES
+from harness.runs import MeasuredRun
+from harness.yamlio import read_yaml
+from projector.errors import InputError, Problem, nearest
+
+__all__ = ["Suite", "load", "load_all"]
+
+KEYS = ("suite", "title", "select", "cases", "gate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """A validated suite. ``runs``: selected runs, then cases, each id once. ``inputs``: the files it was read from."""
+
+    name: str
+    title: str
+    path: Path
+    runs: tuple[MeasuredRun, ...]
+    gate: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    inputs: tuple[Path, ...] = ()
+
+
+def load(path: Path, runs_folder: Path | None = None) -> Suite:
+    """The suite of ``path``; measured runs come from ``runs_folder``, by default ``../measured/runs`` beside its folder."""
+    where = str(path)
+    document = read_yaml(path, "a suite file: a mapping with the key suite")
+    if document is None:
+        raise InputError([Problem(where, "", "an empty file", "a mapping with the key suite")])
+    if not isinstance(document, Mapping):
+        raise InputError([Problem(where, "", type(document).__name__, "a mapping with the key suite")])
+    problems = [Problem(where, str(k), document[k], nearest(str(k), KEYS)) for k in document if k not in KEYS]
+    problems += _text(document, where)
+    gate, wrong_gate = parse_gate(document.get("gate"), where)
+    folder = runs_folder or path.resolve().parent.parent / "measured" / "runs"
+    selected, inputs, wrong_selection = selection.select(document.get("select"), where, path.parent, folder)
+    made, wrong_cases = cases.parse(document.get("cases"), where)
+    problems += wrong_gate + wrong_selection + wrong_cases + _repeated(selected, made, where)
+    if not problems and not (selected or made):
+        problems.append(Problem(where, "select", "nothing to project", "a select or cases list with at least one entry"))
+    if problems:
+        raise InputError(problems)
+    return Suite(
+        name=str(document["suite"]),
+        title=str(document.get("title", document["suite"])),
+        path=path,
+        runs=(*selected, *made),
+        gate=gate,
+        inputs=(path, *inputs),
+    )
+
+
+def load_all(paths: list[Path], runs_folder: Path | None = None) -> list[Suite]:
+    """Several suites; the mistakes of all of them in one :class:`InputError`, as are two suites of one name."""
+    suites: list[Suite] = []
+    problems: list[Problem] = []
+    for path in dict.fromkeys(paths):
+        try:
+            suites.append(load(path, runs_folder))
+        except InputError as error:
+            problems += error.problems
+    counts = Counter(s.name for s in suites)
+    problems += [
+        Problem(str(s.path), "suite", s.name, "a name that no other suite of this run has")
+        for s in suites
+        if counts[s.name] > 1
+    ]
+    if problems:
+        raise InputError(problems)
+    return suites
+
+
+def parse_gate(value: object, where: str) -> tuple[dict[str, dict[str, float]], list[Problem]]:
+    """The gate of a suite by mode, and what is wrong with it."""
+    if value is None:
+        return {}, []
+    if not isinstance(value, Mapping):
+        return {}, [Problem(where, "gate", value, "a mapping of modes: " + ", ".join(MODES))]
+    gate: dict[str, dict[str, float]] = {}
+    problems: list[Problem] = []
+    for mode, limits in value.items():
+        if mode not in MODES:
+            problems.append(Problem(where, f"gate.{mode}", mode, nearest(str(mode), MODES)))
+        if not isinstance(limits, Mapping):
+            problems.append(Problem(where, f"gate.{mode}", limits, "a mapping of thresholds: " + ", ".join(THRESHOLDS)))
+            continue
+        gate[str(mode)] = {}
+        for name, limit in limits.items():
+            expected = _expected_limit(name, limit)
+            if expected:
+                problems.append(Problem(where, f"gate.{mode}.{name}", limit, expected))
+            else:
+                gate[str(mode)][str(name)] = float(limit)
+    return gate, problems
+
+
+def _expected_limit(name: object, limit: object) -> str:
+    known = THRESHOLDS.get(str(name))
+    if known is None:
+        return nearest(str(name), tuple(THRESHOLDS))
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not known.low <= limit <= known.high:
+        return f"a number from {known.low:g} to {known.high:g}: {known.meaning}, as a fraction"
+    return ""
+
+
+def _text(document: Mapping[object, object], where: str) -> list[Problem]:
+    problems = []
+    name = document.get("suite")
+    if not isinstance(name, str) or not name or set(name) - _NAME:
+        problems.append(Problem(where, "suite", name, "a name of letters, digits, dots, dashes and underscores"))
+    if "title" in document and not isinstance(document["title"], str):
+        problems.append(Problem(where, "title", document["title"], "text"))
+    return problems
+
+
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def _repeated(selected: list[MeasuredRun], made: list[MeasuredRun], where: str) -> list[Problem]:
+    known = {run.id for run in selected}
+    return [
+        Problem(where, f"cases[{i}].id", run.id, "an id that no selected run has")
+        for i, run in enumerate(made)
+        if run.id in known
+    ]

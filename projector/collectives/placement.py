@@ -1,0 +1,151 @@
+"""Which ranks of a process group share a node, from Megatron's rank order and the size of the node.
+
+Ranks are numbered with tensor parallelism fastest: tp-cp-dp-pp for the dense layers, etp-ep-edp-pp for the experts
+(Megatron-LM ``megatron/core/parallel_state.py``, order ``tp-cp-ep-dp-pp``; expert groups fold ep into cp and dp).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Protocol
+
+from projector.errors import InputError, Problem
+from projector.hardware.types import Cluster, GroupShape
+
+__all__ = ["groups", "ranks_per_node", "shape_of"]
+
+
+class Parallelism(Protocol):
+    """The fields of :class:`projector.workload.recipe.Recipe` that place ranks."""
+
+    @property
+    def tp(self) -> int: ...
+    @property
+    def pp(self) -> int: ...
+    @property
+    def cp(self) -> int: ...
+    @property
+    def ep(self) -> int: ...
+    @property
+    def etp(self) -> int: ...
+    @property
+    def data_parallel_shard_size(self) -> int | None: ...
+    @property
+    def num_distributed_optimizer_instances(self) -> int | None: ...
+
+
+def groups(recipe: Parallelism, gpus: int, cluster: Cluster) -> dict[str, GroupShape]:
+    """Shape of every process group of a run on ``gpus`` ranks of ``cluster``.
+
+    Keys: ``tp``, ``cp``, ``dp`` (gradients of dense weights: dp·cp ranks), ``dp_shard``, ``dp_replicate`` (its two
+    levels under HSDP or several distributed-optimizer instances; shard ranks are consecutive in the group), ``ep``,
+    ``etp``, ``tp_ep`` (the experts of one layer: etp·ep), ``edp``, ``edp_shard``, ``edp_replicate``, ``pp``, ``world``.
+    A ``pp`` group with ``per_node > 1`` has neighbouring stages in one node. Where groups of a kind differ in the
+    number of nodes they touch, the shape is that of the widest, which is the one that everybody waits for.
+    Raises InputError when the parallel sizes do not divide ``gpus``.
+    """
+    return dict(
+        _groups(
+            recipe.tp,
+            recipe.cp,
+            recipe.pp,
+            recipe.ep,
+            recipe.etp,
+            recipe.data_parallel_shard_size,
+            recipe.num_distributed_optimizer_instances or 1,
+            gpus,
+            ranks_per_node(gpus, cluster),
+        )
+    )
+
+
+def ranks_per_node(gpus: int, cluster: Cluster) -> int:
+    """Ranks of the run in each node (NVLink domain).
+
+    A domain of several hosts is filled evenly: a run on more GPUs than one domain holds takes the largest divisor of
+    ``gpus`` that fits, in whole hosts if it can (64 of the 72 of an NVL72 rack for a power of two), because job
+    schedulers give every rack the same number of trays (NVIDIA's published GB200 runs: multiples of 64 GPUs).
+    """
+    size = cluster.gpus_per_node
+    if gpus <= size or size == cluster.gpus_per_host:
+        return size
+    return _even_share(gpus, size, cluster.gpus_per_host)
+
+
+@functools.cache
+def _even_share(gpus: int, size: int, host: int) -> int:
+    fitting = [n for n in range(1, size + 1) if gpus % n == 0 and 2 * n > size]
+    whole = [n for n in fitting if n % host == 0]
+    return max(whole or fitting or [size])
+
+
+@functools.cache
+def _groups(
+    tp: int, cp: int, pp: int, ep: int, etp: int, shard: int | None, instances: int, gpus: int, node: int
+) -> Mapping[str, GroupShape]:
+    _check(tp, cp, pp, ep, etp, shard, instances, gpus)
+    stage = gpus // pp
+    dp, edp = stage // tp, stage // (etp * ep)
+    inner = shard or dp // instances
+    expert_inner = edp // instances
+
+    def shape(stride: int, size: int) -> GroupShape:
+        return shape_of(stride, size, gpus, node)
+
+    return {
+        "tp": shape(1, tp),
+        "cp": shape(tp, cp),
+        "dp": shape(tp, dp),
+        "dp_shard": shape(tp, inner),
+        "dp_replicate": shape(tp * inner, dp // inner),
+        "etp": shape(1, etp),
+        "ep": shape(etp, ep),
+        "tp_ep": shape(1, etp * ep),
+        "edp": shape(etp * ep, edp),
+        "edp_shard": shape(etp * ep, expert_inner),
+        "edp_replicate": shape(etp * ep * expert_inner, edp // expert_inner),
+        "pp": shape(stage, pp),
+        "world": shape(1, gpus),
+    }
+
+
+def _check(tp: int, cp: int, pp: int, ep: int, etp: int, shard: int | None, instances: int, gpus: int) -> None:
+    problems: list[Problem] = []
+    sizes = {"gpus": gpus, "tp": tp, "cp": cp, "pp": pp, "ep": ep, "etp": etp, "instances": instances}
+    problems += [Problem("recipe", key, size, "a whole number of at least 1") for key, size in sizes.items() if size < 1]
+    if not problems:
+        if gpus % (tp * cp * pp):
+            problems.append(Problem("recipe", "tp, cp, pp", (tp, cp, pp), f"a product that divides {gpus} GPUs"))
+        if gpus % (etp * ep * pp):
+            problems.append(Problem("recipe", "etp, ep, pp", (etp, ep, pp), f"a product that divides {gpus} GPUs"))
+    if not problems:
+        dp, edp = gpus // (tp * pp), gpus // (etp * ep * pp)
+        if shard is not None and (shard < 1 or dp % shard):
+            problems.append(Problem("recipe", "data_parallel_shard_size", shard, f"a divisor of dp*cp = {dp}"))
+        if dp % instances or edp % instances:
+            key = "num_distributed_optimizer_instances"
+            problems.append(Problem("recipe", key, instances, f"a divisor of dp*cp = {dp} and of edp = {edp}"))
+    if problems:
+        raise InputError(problems)
+
+
+@functools.cache
+def shape_of(stride: int, size: int, gpus: int, node: int) -> GroupShape:
+    """Shape of the groups {base + i·stride, i < size} of ``gpus`` ranks, ``node`` consecutive ranks in a node.
+
+    All groups are looked at and the one that touches most nodes counts.
+    """
+    if size <= 1:
+        return GroupShape(1, 1)
+    span = stride * size
+    widest = 1
+    for block in range(0, gpus, span):
+        if node % span == 0:
+            break
+        for base in range(block, block + stride):
+            touched = len({(base + i * stride) // node for i in range(size)})
+            widest = max(widest, touched)
+        if span % node == 0:
+            break
+    return GroupShape(size, -(-size // widest))

@@ -1,0 +1,153 @@
+"""Fills what a recipe leaves open with the framework's defaults, and chooses how the framework executes it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from projector.frameworks.profiles_io import load
+from projector.frameworks.types import Execution, Framework, Resolved
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+__all__ = ["resolve"]
+
+_OPTIONAL = frozenset(
+    {
+        "pipeline_model_parallel_layout",
+        "decoder_first_pipeline_num_layers",
+        "decoder_last_pipeline_num_layers",
+        "lora",
+        "recompute_layer_ids",
+        "moe_expert_capacity_factor",
+    }
+)
+
+
+@cache
+def resolve(workload: Workload, vendor: str = "nvidia", arch: str = "", host: str = "x86") -> Resolved:
+    """A workload with every recipe field stated (but for those whose absence has a meaning of its own).
+
+    ``vendor``, ``arch`` and ``host`` describe the device (``nvidia``/``amd``, ``hopper``, ``grace``): frameworks choose
+    other kernel libraries by them. ``assumed`` lists ``field=value`` for the *uncertain* defaults used here.
+    """
+    framework = load(workload.framework)
+    traits = _traits(workload, vendor, arch, host)
+    defaults, behaviour = _choose(framework, traits)
+    recipe = _fill(workload, defaults)
+    assumed = tuple(
+        f"{name}={getattr(recipe, name)}"
+        for name in framework.uncertain
+        if getattr(workload.recipe, name) is None and getattr(recipe, name) is not None
+    )
+    execution = _adapt(Execution(**behaviour), recipe)
+    return Resolved(workload=dataclasses.replace(workload, recipe=recipe), execution=execution, assumed=assumed)
+
+
+def _traits(workload: Workload, vendor: str, arch: str, host: str) -> dict[str, Any]:
+    model = workload.model
+    return {
+        "vendor": vendor,
+        "gpu_arch": arch,
+        "gpu_host": host,
+        "date": workload.framework_date,
+        "moe": model.moe is not None,
+        "mla": model.mla is not None,
+        "precision": workload.recipe.precision,
+    }
+
+
+def _choose(framework: Framework, traits: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    defaults, behaviour = dict(framework.defaults), dict(framework.execution)
+    for rule in framework.rules:
+        if all(_holds(word, value, traits) for word, value in rule["when"].items()):
+            defaults |= rule.get("defaults", {})
+            behaviour |= rule.get("execution", {})
+    return defaults, behaviour
+
+
+def _holds(word: str, value: object, traits: Mapping[str, Any]) -> bool:
+    if word == "date_before":
+        return bool(traits["date"]) and traits["date"] < str(value)
+    if word == "date_from":
+        return not traits["date"] or traits["date"] >= str(value)
+    found = traits[word]
+    return found in value if isinstance(value, list | tuple) else found == value
+
+
+def _fill(workload: Workload, defaults: Mapping[str, Any]) -> Recipe:
+    recipe = workload.recipe
+    stated = {f.name: getattr(recipe, f.name) for f in dataclasses.fields(Recipe)}
+    chosen: dict[str, Any] = {
+        name: _frozen(defaults[name]) if value is None and name in defaults else value for name, value in stated.items()
+    }
+    chosen |= _implied(workload, chosen)
+    missing = [name for name, value in chosen.items() if value is None and name not in _OPTIONAL]
+    for name in missing:
+        chosen[name] = _NEUTRAL[name]
+    return Recipe(**chosen)
+
+
+def _frozen(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+# What a field means where neither the recipe nor the framework says anything.
+_NEUTRAL: dict[str, object] = {
+    "recompute_method": "uniform",
+    "recompute_num_layers": 1,
+    "recompute_modules": (),
+    "moe_flex_dispatcher_backend": "deepep",
+    "fp8_recipe": "tensorwise",
+    "pipeline_schedule": "1f1b",
+    "microbatch_group_size_per_vp_stage": 1,
+    "data_parallel_shard_size": 1,
+}
+
+
+def _implied(workload: Workload, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that follow from others: no sequence parallelism at tp 1, scaling by precision, schedule by vpp."""
+    recipe = workload.recipe
+    implied: dict[str, Any] = {}
+    if recipe.tp == 1:
+        implied |= {"sequence_parallel": False, "tp_comm_overlap": False}
+    elif not chosen["sequence_parallel"]:
+        implied["tp_comm_overlap"] = False
+    if recipe.precision in ("mxfp8", "mxfp4", "nvfp4"):
+        implied["fp8_recipe"] = recipe.precision
+    if chosen["pipeline_schedule"] is None:
+        implied["pipeline_schedule"] = "interleaved" if recipe.vpp > 1 else "1f1b"
+    if chosen["microbatch_group_size_per_vp_stage"] is None:
+        implied["microbatch_group_size_per_vp_stage"] = recipe.pp
+    if chosen["data_parallel_shard_size"] is None:
+        implied["data_parallel_shard_size"] = workload.dp * recipe.cp
+    if recipe.vpp == 1:
+        implied["overlap_p2p_comm"] = False
+    if chosen["recompute_granularity"] == "selective" and chosen["recompute_modules"] is None:
+        implied["recompute_modules"] = ("core_attn",)
+    if chosen["recompute_granularity"] != "selective":
+        implied["recompute_modules"] = ()
+    return implied
+
+
+def _adapt(execution: Execution, recipe: Recipe) -> Execution:
+    """What recipe switches change of the execution: gradient dtype, accumulation, full-iteration graphs, sharding."""
+    change: dict[str, Any] = {}
+    if recipe.grad_reduce_in_bf16:
+        change |= {"reduce_bytes": 2.0, "grad_bytes": 2.0}
+    if execution.wgrad_accumulation == "fused" and not recipe.gradient_accumulation_fusion:
+        change["wgrad_accumulation"] = "separate"
+    sharding = recipe.data_parallel_sharding
+    if sharding == "optim_grads_params" and execution.data_parallel == "ddp":
+        change |= {"data_parallel": "megatron_fsdp", "reduce_every_microbatch": True}
+    elif sharding != "optim_grads_params" and execution.data_parallel != "ddp":
+        change |= {"data_parallel": "ddp", "reduce_every_microbatch": sharding == "optim_grads"}
+    if recipe.cuda_graph_scope and "full_iteration" in recipe.cuda_graph_scope:
+        change["whole_step_compiled"] = True
+    if recipe.torch_compile and not execution.elementwise_compiled:
+        change["elementwise_compiled"] = True
+    if recipe.fp8_param_gather and recipe.precision in ("fp8", "mxfp8"):
+        change["gather_bytes"] = 1.0
+    return dataclasses.replace(execution, **change)

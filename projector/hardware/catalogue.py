@@ -1,0 +1,125 @@
+"""GPUs and clusters by name: the files of ``gpus/`` and ``clusters/``, their aliases, and files of a user."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from projector.errors import InputError, Problem, nearest
+from projector.hardware.cluster_file import read_cluster
+from projector.hardware.gpu_file import GpuFile, read_gpu
+from projector.hardware.types import Cluster, Gpu
+
+__all__ = ["cluster", "cluster_names", "default_cluster", "find_gpu", "gpu", "gpu_names"]
+
+_HERE = Path(__file__).parent
+_VENDOR_WORDS = re.compile(r"\b(nvidia|amd|instinct|gpus?|accelerator|tensor\s+core|blackwell|hopper|ampere|ultra)\b")
+
+
+@functools.cache
+def gpu_names() -> tuple[str, ...]:
+    """Catalogue names in alphabetical order."""
+    return tuple(sorted(path.stem for path in (_HERE / "gpus").glob("*.yaml")))
+
+
+@functools.cache
+def cluster_names() -> tuple[str, ...]:
+    """Catalogue names in alphabetical order; the default cluster of a GPU bears the name of the GPU."""
+    return tuple(sorted(path.stem for path in (_HERE / "clusters").glob("*.yaml")))
+
+
+def gpu(name: str) -> Gpu:
+    """The GPU of a catalogue name, an alias or a YAML file. Raises InputError with the nearest names."""
+    if _is_path(name):
+        return read_gpu(Path(name)).gpu
+    found = find_gpu(name)
+    if found is None:
+        raise InputError([Problem("gpu", "", name, nearest(name, gpu_names()))])
+    return _gpu_file(found).gpu
+
+
+def find_gpu(text: str) -> str | None:
+    """The catalogue name meant by free text such as ``NVIDIA Blackwell GPU (B200-SXM-180GB)``, or None.
+
+    Vendor words, case and separators do not count; words in parentheses are tried alone as well.
+    """
+    if text in gpu_names():
+        return text
+    known = _aliases()
+    for candidate in (text, *re.findall(r"\(([^)]*)\)", text)):
+        key = _normal(candidate)
+        if key in known:
+            return known[key]
+    return None
+
+
+def cluster(name: str) -> Cluster:
+    """The cluster of a catalogue name, a GPU alias (its default cluster) or a YAML file. Raises InputError."""
+    if _is_path(name):
+        return read_cluster(Path(name), gpu)
+    if name in cluster_names():
+        return _cluster_file(name)
+    found = find_gpu(name)
+    if found is None:
+        raise InputError([Problem("cluster", "", name, nearest(name, cluster_names()))])
+    return default_cluster(found)
+
+
+def default_cluster(gpu_name: str, gpus_per_node: int | None = None) -> Cluster:
+    """The usual system of a GPU, with ``gpus_per_node`` GPUs in a host where that is stated.
+
+    In an NVLink domain of several hosts (NVL72) the host changes, the domain stays. Elsewhere the node shrinks to the
+    GPUs that are used; the fabric keeps its size, since a mesh link stays one of seven. Raises InputError.
+    """
+    chip = gpu(gpu_name)
+    if chip.name not in cluster_names():
+        raise InputError([Problem("cluster", "gpu", gpu_name, "a GPU of the catalogue, or a cluster file that names it")])
+    base = replace(_cluster_file(chip.name), gpu=chip)
+    if gpus_per_node is None or gpus_per_node == base.gpus_per_host:
+        return base
+    return _resized(base, gpus_per_node)
+
+
+def _resized(base: Cluster, gpus_per_node: int) -> Cluster:
+    if gpus_per_node < 1:
+        raise InputError([Problem("cluster", "gpus_per_node", gpus_per_node, "at least 1")])
+    if base.gpus_per_node > base.gpus_per_host:
+        domain = base.gpus_per_node
+        if gpus_per_node > domain:
+            raise InputError([Problem("cluster", "gpus_per_node", gpus_per_node, f"at most the domain of {domain}")])
+        return replace(base, gpus_per_host=gpus_per_node)
+    fabric = base.intra
+    if gpus_per_node > fabric.size:
+        if fabric.topology == "mesh":
+            raise InputError([Problem("cluster", "gpus_per_node", gpus_per_node, f"at most {fabric.size} of a mesh")])
+        fabric = replace(fabric, size=gpus_per_node)
+    return replace(base, gpus_per_node=gpus_per_node, gpus_per_host=gpus_per_node, intra=fabric)
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith((".yaml", ".yml"))
+
+
+def _normal(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "", _VENDOR_WORDS.sub(" ", text.lower()))
+
+
+@functools.cache
+def _gpu_file(name: str) -> GpuFile:
+    return read_gpu(_HERE / "gpus" / f"{name}.yaml")
+
+
+@functools.cache
+def _cluster_file(name: str) -> Cluster:
+    return read_cluster(_HERE / "clusters" / f"{name}.yaml", gpu)
+
+
+@functools.cache
+def _aliases() -> Mapping[str, str]:
+    found = {_normal(name): name for name in gpu_names()}
+    for name in gpu_names():
+        found.update({_normal(alias): name for alias in _gpu_file(name).aliases})
+    return found

@@ -1,0 +1,136 @@
+"""Reading a hardware YAML file into a checked mapping: every mistake becomes a ``Problem``, none stops the reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from projector.errors import InputError, Problem, nearest
+
+__all__ = ["KINDS", "Reader", "read_mapping"]
+
+KINDS = ("datasheet", "derived", "published", "fitted", "assumed")
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The mapping at the top of a YAML file. Raises InputError when the file is missing, broken or something else."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        value = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+    except OSError as error:
+        raise InputError([Problem(str(path), "", error.strerror or "unreadable", "a readable file")]) from None
+    except UnicodeDecodeError:
+        raise InputError([Problem(str(path), "", "bytes that are not UTF-8", "a text file in UTF-8")]) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InputError([Problem(str(path), place, getattr(error, "problem", "broken YAML"), "valid YAML")]) from None
+    if not isinstance(value, dict):
+        raise InputError([Problem(str(path), "", type(value).__name__, "a mapping of keys")])
+    return value
+
+
+class Reader:
+    """Takes typed values out of a mapping and collects what is wrong with them.
+
+    A getter returns a usable stand-in after a mistake, so that one pass finds all mistakes of a file.
+    """
+
+    def __init__(self, mapping: Mapping[str, Any], where: str, prefix: str = "") -> None:
+        self.mapping = mapping
+        self.where = where
+        self.prefix = prefix
+        self.problems: list[Problem] = []
+
+    def fail(self, key: str, found: object, expected: str) -> None:
+        self.problems.append(Problem(self.where, self.prefix + key, found, expected))
+
+    def known(self, keys: Sequence[str]) -> None:
+        """Refuses keys that are not in ``keys``."""
+        for key in self.mapping:
+            if key not in keys:
+                self.fail(str(key), key, nearest(str(key), list(keys)))
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.mapping.get(key, default)
+        if not isinstance(value, str) or not value.strip():
+            self.fail(key, value, "a non-empty text")
+            return "?"
+        return value
+
+    def choice(self, key: str, allowed: Sequence[str], default: str | None = None) -> str:
+        value = self.mapping.get(key, default)
+        if value not in allowed:
+            self.fail(key, value, f"one of {', '.join(allowed)}")
+            return allowed[0]
+        return str(value)
+
+    def number(self, key: str, low: float, high: float, default: float | None = None) -> float:
+        """A number within [low, high]."""
+        return self._checked(key, self.mapping.get(key, default), low, high)
+
+    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        value = self.mapping.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            self.fail(key, value, f"a whole number from {low} to {high}")
+            return low
+        return value
+
+    def switch(self, key: str, default: bool = False) -> bool:
+        value = self.mapping.get(key, default)
+        if not isinstance(value, bool):
+            self.fail(key, value, "true or false")
+            return default
+        return value
+
+    def rates(self, key: str, names: Sequence[str], low: float, high: float) -> dict[str, float]:
+        """A mapping from operand type to a number within [low, high]; at least one entry."""
+        value = self.mapping.get(key)
+        if not isinstance(value, dict) or not value:
+            self.fail(key, value, f"a mapping from operand type ({', '.join(names)}) to a number")
+            return {}
+        for name in value:
+            if name not in names:
+                self.fail(f"{key}.{name}", name, nearest(str(name), list(names)))
+        return {str(k): self._checked(f"{key}.{k}", v, low, high) for k, v in value.items()}
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self.mapping.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            self.fail(key, value, "a list of texts")
+            return ()
+        return tuple(value)
+
+    def sources(self, must_cover: Sequence[str]) -> tuple[str, ...]:
+        """``sources``: a list of {title, kind, values}; every name of ``must_cover`` stands in the values of one."""
+        value = self.mapping.get("sources")
+        if not isinstance(value, list) or not value:
+            self.fail("sources", value, "a list of {title, kind, values}")
+            return ()
+        lines: list[str] = []
+        covered: set[str] = set()
+        for i, entry in enumerate(value):
+            key = f"sources[{i}]"
+            if not isinstance(entry, dict) or set(entry) != {"title", "kind", "values"}:
+                self.fail(key, entry, "exactly the keys title, kind, values")
+                continue
+            if entry["kind"] not in KINDS:
+                self.fail(f"{key}.kind", entry["kind"], f"one of {', '.join(KINDS)}")
+            if not isinstance(entry["values"], list):
+                self.fail(f"{key}.values", entry["values"], "a list of keys of this file")
+                continue
+            covered.update(map(str, entry["values"]))
+            lines.append(f"{', '.join(map(str, entry['values']))}: {entry['kind']}, {entry['title']}")
+        for name in must_cover:
+            if name not in covered:
+                self.fail("sources", f"nothing for {name}", "a source for every value")
+        return tuple(lines)
+
+    def _checked(self, key: str, value: object, low: float, high: float) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            self.fail(key, value, f"a number from {low:g} to {high:g}")
+            return low
+        return float(value)

@@ -1,0 +1,47 @@
+"""How a kernel class finds its constants: the most specific efficiency parameter that exists wins.
+
+Keys are ``stem[.family][.dtype][.scaling]``, for example ``gemm.loop.hipblaslt.fp8.rowwise``, ``gemm.loop.fp8.blockwise``,
+``gemm.loop.bf16`` and ``gemm.loop``. A parameter file of a GPU overrides its architecture's and vendor's files key by key, so
+a family-specific key belongs in the file of a GPU (or of an architecture when no GPU of it has one of its own).
+"""
+
+from __future__ import annotations
+
+from projector.hardware.types import Efficiency
+
+__all__ = ["BYTES", "element_bytes", "pick"]
+
+#: Bytes of one operand element, block scales included (arithmetic: MX formats carry one byte per 32, NVFP4 one per 16).
+BYTES: dict[str, float] = {
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "mxfp8": 1.0 + 1 / 32,
+    "mxfp6": 0.75 + 1 / 32,
+    "mxfp4": 0.5 + 1 / 32,
+    "fp4": 0.5 + 1 / 32,
+    "nvfp4": 0.5 + 1 / 16,
+}
+
+
+def element_bytes(dtype: str) -> float:
+    """Bytes of one operand element; two for a type this table does not know."""
+    return BYTES.get(dtype, 2.0)
+
+
+def pick(efficiency: Efficiency, stem: str, family: str, dtype: str, scaling: str, default: float) -> float:
+    """The parameter ``stem`` of a kernel class, from its most specific key to the bare stem, else ``default``."""
+    found = efficiency.parameters
+    kinds = [dtype, "bf16"] if dtype == "fp16" else [dtype]
+    tails = [f"{d}.{scaling}" for d in kinds if scaling] + kinds
+    for tail in tails:
+        for key in (f"{stem}.{family}.{tail}", f"{stem}.{tail}"):
+            if key in found:
+                return found[key].value
+    for key in (f"{stem}.{family}", stem):
+        if key in found:
+            return found[key].value
+    return default

@@ -1,0 +1,56 @@
+"""Grouped GEMM of local experts: tiles of every expert padded to the macro-tile, all weights once, a cost per group.
+
+``t = gemm(batch = groups) + groups·δ(backend)``; ``loop`` launches one GEMM after the other instead. The weight gradient reduces over
+an expert's rows and writes (or, accumulating, reads and writes) every expert's matrix. δ: parameter ``grouped.group_us.<backend>``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from projector.hardware.types import Efficiency, Gpu
+from projector.kernels import gemm
+from projector.kernels.protocol import FloatArray
+from projector.operators.types import Gemm, GroupedGemm
+
+__all__ = ["as_gemm", "constants", "extra"]
+
+
+def as_gemm(op: GroupedGemm) -> Gemm:
+    """The product of one expert (``loop``) or of all of them as a batch; rows are spread evenly, rounded up."""
+    rows = -(-op.rows // op.groups)
+    m, n, k = (op.n, op.k, rows) if op.layout == "NT" else (rows, op.n, op.k)
+    return Gemm(
+        name=op.name,
+        m=m,
+        n=n,
+        k=k,
+        batch=1 if op.backend == "loop" else op.groups,
+        dtype=op.dtype,
+        scaling=op.scaling,
+        layout=op.layout,
+        out_bytes=op.out_bytes,
+        accumulate=op.accumulate,
+    )
+
+
+def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: GroupedGemm) -> gemm.GemmConstants:
+    """The GEMM constants of the family, slowed by ``grouped.loop`` (a share: grouped kernels schedule less well)."""
+    base = gemm.constants(gpu, efficiency, family, op.dtype, op.scaling, op.layout, op.accumulate)
+    share = efficiency.get(f"grouped.loop.{op.layout}", efficiency.get("grouped.loop", 1.0))
+    return replace(base, rate=base.rate * min(share, 1.0))
+
+
+def extra(ops: Sequence[GroupedGemm], times: FloatArray, efficiency: Efficiency) -> FloatArray:
+    """Seconds of the whole grouped operator from the time of :func:`as_gemm`, (n,)."""
+    usual = {"fused": 0.5, "multi_stream": 5.0, "loop": 1.0}
+    shares = {
+        backend: efficiency.get(f"grouped.group_us.{backend}", usual.get(backend, 5.0)) * 1e-6
+        for backend in {op.backend for op in ops}
+    }
+    cells = np.array([(o.groups, shares[o.backend], o.groups if o.backend == "loop" else 1) for o in ops], dtype=np.float64)
+    groups, each, repeats = cells.reshape(-1, 3).T
+    return times * repeats + groups * each

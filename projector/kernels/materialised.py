@@ -1,0 +1,40 @@
+"""Attention without a flash kernel: score matrices in device memory, as the trainers of 2021–2022 ran it.
+
+Forward: Q·Kᵀ (batched GEMM), scale+mask+softmax in one fused kernel, dropout, P·V. Backward: the two GEMMs of each product and the
+two element-wise kernels in reverse. A mask skips nothing. Source: Megatron-LM core/transformer/dot_product_attention.py and
+fused_softmax.py.
+"""
+
+from __future__ import annotations
+
+from projector.kernels.constants import element_bytes
+from projector.operators.types import Attention, Gemm, Stream
+
+__all__ = ["expand"]
+
+
+def expand(op: Attention) -> tuple[Gemm | Stream, ...]:
+    """The batched GEMMs and streams that take the place of one flash kernel."""
+    size = element_bytes(op.dtype)
+    lists = op.batch * op.heads
+    scores = float(lists) * op.seq_q * op.seq_k
+
+    def product(name: str, m: int, n: int, k: int, layout: str) -> Gemm:
+        return Gemm(name=name, m=m, n=n, k=k, batch=lists, dtype=op.dtype, layout=layout, out_bytes=size)
+
+    q, s, qk, v = op.seq_q, op.seq_k, op.head_dim_qk, op.head_dim_v
+    if not op.backward:
+        return (
+            product("scores", q, s, qk, "TN"),
+            Stream(name="softmax", kind="softmax", read=scores * size, write=scores * size),
+            Stream(name="dropout", kind="elementwise", read=scores * size, write=scores * (size + 1.0)),
+            product("context", q, v, s, "NN"),
+        )
+    return (
+        product("dprobs", q, s, v, "TN"),
+        product("dvalue", s, v, q, "NT"),
+        Stream(name="dropout", kind="elementwise", read=scores * (size + 1.0), write=scores * size),
+        Stream(name="softmax", kind="softmax", read=2.0 * scores * size, write=scores * size),
+        product("dquery", q, qk, s, "NN"),
+        product("dkey", s, qk, q, "NT"),
+    )

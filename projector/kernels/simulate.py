@@ -1,0 +1,132 @@
+"""Kernel times without a device: the analytical models behind the kernel protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from projector.frameworks.types import Execution
+from projector.hardware.types import Efficiency, Gpu
+from projector.kernels import attention, gemm, grouped, materialised, stream
+from projector.kernels.constants import element_bytes
+from projector.kernels.protocol import ComputeOp, FloatArray, Times
+from projector.kernels.tiles import tiles
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
+
+__all__ = ["Simulated"]
+
+_KEPT = 100_000  # operators and operator lists remembered per instance, so that a search cannot fill the memory
+
+
+class Simulated:
+    """Analytical device times on ``gpu`` with ``efficiency``, choosing the kernel families of ``execution``.
+
+    A pure function with a memory: an operator is evaluated once per instance, a list seen before is looked up whole.
+    """
+
+    name = "simulate"
+
+    def __init__(self, gpu: Gpu, efficiency: Efficiency, execution: Execution) -> None:
+        self.gpu = gpu
+        self.efficiency = efficiency
+        self.execution = execution
+        self._seconds: dict[ComputeOp, float] = {}
+        self._lists: dict[tuple[int, ...], tuple[tuple[ComputeOp, ...], Times]] = {}
+        self._gemm_classes: dict[tuple[object, ...], gemm.GemmConstants] = {}
+        self._attention_classes: dict[tuple[object, ...], attention.AttentionConstants] = {}
+
+    def times(self, ops: Sequence[ComputeOp]) -> Times:
+        """Seconds of each operator, (n,); nothing is measured. Raises ``KeyError`` for a type the GPU has no rate for."""
+        key = tuple(map(id, ops))
+        seen = self._lists.get(key)
+        if seen is not None:
+            return seen[1]
+        known = self._seconds
+        missing = list(dict.fromkeys(op for op in ops if op not in known))
+        if missing:
+            if len(known) > _KEPT:
+                known.clear()
+                missing = list(dict.fromkeys(ops))
+            known.update(zip(missing, self._evaluate(missing).tolist(), strict=True))
+        result = Times(np.array([known[op] for op in ops], dtype=np.float64), np.zeros(len(ops), dtype=np.bool_))
+        result.seconds.flags.writeable = result.measured.flags.writeable = False
+        if len(self._lists) > _KEPT:
+            self._lists.clear()
+        self._lists[key] = (tuple(ops), result)  # keeping the operators keeps their ids taken
+        return result
+
+    def _evaluate(self, ops: Sequence[ComputeOp]) -> FloatArray:
+        out = np.zeros(len(ops))
+        dense = [i for i, op in enumerate(ops) if isinstance(op, Gemm)]
+        routed = [i for i, op in enumerate(ops) if isinstance(op, GroupedGemm)]
+        flash = [i for i, op in enumerate(ops) if isinstance(op, Attention) and op.flash]
+        plain = [i for i, op in enumerate(ops) if isinstance(op, Attention) and not op.flash]
+        streams = [i for i, op in enumerate(ops) if isinstance(op, Stream)]
+        if dense or routed:
+            out[dense + routed] = self._products([ops[i] for i in dense + routed])  # type: ignore[misc]
+        if flash:
+            chosen = [op for i in flash if isinstance(op := ops[i], Attention)]
+            out[flash] = attention.seconds(chosen, [self._attention_class(op) for op in chosen])
+        if streams:
+            out[streams] = stream.seconds([op for i in streams if isinstance(op := ops[i], Stream)], self.gpu, self.efficiency)
+        for i in plain:
+            op = ops[i]
+            if isinstance(op, Attention):
+                out[i] = self._evaluate(materialised.expand(op)).sum()
+        return out
+
+    def _products(self, ops: Sequence[Gemm | GroupedGemm]) -> FloatArray:
+        plain = [grouped.as_gemm(op) if isinstance(op, GroupedGemm) else op for op in ops]
+        out = np.zeros(len(ops))
+        for scaling in {op.scaling for op in plain}:
+            rows = [i for i, op in enumerate(plain) if op.scaling == scaling]
+            out[rows] = self._catalogue([plain[i] for i in rows], [ops[i] for i in rows], scaling)
+        where = [i for i, op in enumerate(ops) if isinstance(op, GroupedGemm)]
+        if where:
+            routed = [op for op in ops if isinstance(op, GroupedGemm)]
+            out[where] = grouped.extra(routed, out[where], self.efficiency)
+        return out
+
+    def _catalogue(self, plain: Sequence[Gemm], ops: Sequence[Gemm | GroupedGemm], scaling: str) -> FloatArray:
+        index: dict[tuple[object, ...], int] = {}
+        classes: list[gemm.GemmConstants] = []
+        which = []
+        for op in ops:
+            key = self._class_key(op)
+            if key not in index:
+                index[key] = len(classes)
+                classes.append(self._gemm_class(key, op))
+            which.append(index[key])
+        cells = np.array(
+            [
+                (o.m, o.n, o.k, o.batch, element_bytes(o.dtype), o.out_bytes, 2.0 if o.accumulate else 1.0)
+                for o in plain
+            ],
+            dtype=np.float64,
+        )
+        return gemm.seconds(gemm.GemmShapes(*cells.T), classes, np.array(which), tiles(self.gpu.arch, scaling))
+
+    @staticmethod
+    def _class_key(op: Gemm | GroupedGemm) -> tuple[object, ...]:
+        return (isinstance(op, GroupedGemm), op.dtype, op.scaling, op.layout, op.accumulate)
+
+    def _gemm_class(self, key: tuple[object, ...], op: Gemm | GroupedGemm) -> gemm.GemmConstants:
+        found = self._gemm_classes.get(key)
+        if found is None:
+            family = self.execution.gemm_family
+            if isinstance(op, GroupedGemm):
+                found = grouped.constants(self.gpu, self.efficiency, family, op)
+            else:
+                parts = (op.dtype, op.scaling, op.layout, op.accumulate)
+                found = gemm.constants(self.gpu, self.efficiency, family, *parts)
+            self._gemm_classes[key] = found
+        return found
+
+    def _attention_class(self, op: Attention) -> attention.AttentionConstants:
+        key = (op.head_dim_qk, op.head_dim_v, op.dtype, op.backward)
+        found = self._attention_classes.get(key)
+        if found is None:
+            found = attention.constants(self.gpu, self.efficiency, self.execution.attention_family, op)
+            self._attention_classes[key] = found
+        return found

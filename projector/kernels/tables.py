@@ -1,0 +1,121 @@
+"""Measured kernel tables: ``measured/kernels/<gpu>/{gemm,attention,grouped}.csv`` as operators with their seconds.
+
+Columns are described in ``measured/kernels/README.md``; the files are written by ``tools/import_kernel_tables.py`` and by the live
+path. One row is one kernel at one shape, in device microseconds.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from projector.errors import InputError, Problem
+from projector.kernels.protocol import ComputeOp
+from projector.operators.types import Attention, Gemm, GroupedGemm
+
+__all__ = ["KINDS", "Measured", "read", "tables_dir"]
+
+KINDS = ("gemm", "attention", "grouped")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One measured kernel: the operator, the library family that ran it, its seconds, and how and where it was measured."""
+
+    op: ComputeOp
+    family: str
+    seconds: float
+    condition: str
+    source: str
+
+
+def tables_dir(start: Path | None = None) -> Path | None:
+    """The nearest ``measured/kernels`` folder at or above ``start`` (default: the working directory), else beside the package."""
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
+        found = folder / "measured" / "kernels"
+        if found.is_dir():
+            return found
+    return None
+
+
+def read(folder: Path) -> tuple[Measured, ...]:
+    """All rows of one GPU's folder, in file order. Raises ``InputError`` with every row that cannot be read."""
+    rows: list[Measured] = []
+    problems: list[Problem] = []
+    for kind in KINDS:
+        path = folder / f"{kind}.csv"
+        if path.is_file():
+            with path.open(newline="", encoding="utf-8") as lines:
+                for number, cells in enumerate(csv.DictReader(lines), start=2):
+                    _row(kind, cells, f"{path}:{number}", rows, problems)
+    if problems:
+        raise InputError(problems)
+    return tuple(rows)
+
+
+def _row(kind: str, cells: Mapping[str, str], where: str, rows: list[Measured], problems: list[Problem]) -> None:
+    try:
+        seconds = float(cells["time_us"]) * 1e-6
+        op = _MAKE[kind](cells)
+        rows.append(Measured(op, cells["family"], seconds, cells["condition"], cells["source"]))
+    except KeyError as error:
+        problems.append(Problem(where, str(error.args[0]), None, "a column of this name"))
+        return
+    except (TypeError, ValueError) as error:
+        problems.append(Problem(where, "", str(error), "numbers in every size and time column"))
+        return
+    if not seconds > 0.0:
+        problems.append(Problem(where, "time_us", cells["time_us"], "a positive time"))
+
+
+def _gemm(cells: Mapping[str, str]) -> Gemm:
+    return Gemm(
+        name="",
+        m=int(cells["m"]),
+        n=int(cells["n"]),
+        k=int(cells["k"]),
+        batch=int(cells["batch"]),
+        dtype=cells["dtype"],
+        scaling=cells["scaling"],
+        layout=cells["layout"],
+        out_bytes=float(cells["out_bytes"]),
+        accumulate=cells["accumulate"] == "1",
+    )
+
+
+def _attention(cells: Mapping[str, str]) -> Attention:
+    return Attention(
+        name="",
+        batch=int(cells["batch"]),
+        heads=int(cells["heads"]),
+        kv_heads=int(cells["kv_heads"]),
+        seq_q=int(cells["seq_q"]),
+        seq_k=int(cells["seq_k"]),
+        head_dim_qk=int(cells["head_dim_qk"]),
+        head_dim_v=int(cells["head_dim_v"]),
+        causal=cells["causal"] == "1",
+        dtype=cells["dtype"],
+        backward=cells["backward"] == "1",
+    )
+
+
+def _grouped(cells: Mapping[str, str]) -> GroupedGemm:
+    return GroupedGemm(
+        name="",
+        groups=int(cells["groups"]),
+        rows=int(cells["rows"]),
+        n=int(cells["n"]),
+        k=int(cells["k"]),
+        dtype=cells["dtype"],
+        scaling=cells["scaling"],
+        layout=cells["layout"],
+        out_bytes=float(cells["out_bytes"]),
+        accumulate=cells["accumulate"] == "1",
+        backend=cells["backend"],
+    )
+
+
+_MAKE: dict[str, Callable[[Mapping[str, str]], ComputeOp]] = {"gemm": _gemm, "attention": _attention, "grouped": _grouped}

@@ -1,0 +1,67 @@
+"""Embedding and head: final norm, logits and loss, whose tensors are the largest single ones of a rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from projector.frameworks.types import Resolved
+from projector.memory.sizes import sizes
+
+__all__ = ["HeadMemory", "embedding_backward", "head_memory", "loss_kind"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadMemory:
+    """``saved``: between the head's forward and backward (norm, its output, loss tensors, for every prediction depth);
+    ``backward``: what the costliest moment adds to it; ``forward``: the same before the backward starts."""
+
+    saved: float
+    forward: float
+    backward: float
+
+
+def loss_kind(resolved: Resolved) -> str:
+    """``te``, ``native``, ``unfused``, ``fp32`` or ``linear``: the recipe's word, else what the framework does."""
+    stated = resolved.workload.recipe.cross_entropy_fusion
+    return stated if stated and stated != "none" else resolved.execution.loss
+
+
+def head_memory(resolved: Resolved, predictions: int = 1) -> HeadMemory:
+    """Bytes of final norm, output layer and cross-entropy with ``predictions`` sets of logits (1 + MTP depth).
+
+    * ``te``: the gradient overwrites the 2-byte logits in place; fp32 loss and statistics beside it
+      (TransformerEngine pytorch/cross_entropy.py).
+    * ``native``, ``unfused``: fp32 softmax saved (in place of the fp32 copy), the 2-byte logits beside it in the forward
+      and the 2-byte gradient beside it in the backward (Megatron-LM core/tensor_parallel/cross_entropy.py,
+      core/fusions/fused_cross_entropy.py).
+    * ``fp32``: 2-byte logits, fp32 copy, log-softmax and fp32 gradient; a compiled loss keeps logits and gradient alone.
+    * ``linear``: chunked, logits never exist as a whole; the input gradient is made in the forward.
+    """
+    size, model = sizes(resolved), resolved.workload.model
+    x = size.hidden_bytes
+    logits = float(size.tokens) * size.vocab
+    statistics = 8.0 if model.normalization == "LayerNorm" else 4.0
+    norm = 2 * x + statistics * size.shard
+    kind = loss_kind(resolved)
+    low = size.element * logits
+    vectors = 4.0 * size.tokens + 12.0 * size.tokens * (1 + size.tp)
+    # input gradient of the output layer, and the target of its reduce-scatter
+    dgrad = size.gathered_bytes + (x if size.sequence_parallel else 0.0)
+    if kind == "te":
+        loss, forward, backward = low, vectors, vectors + dgrad
+    elif kind in ("native", "unfused"):
+        loss, forward = 4.0 * logits, low
+        backward = max(low, low - 4.0 * logits + dgrad)
+    elif kind == "linear":
+        loss, forward, backward = x, 0.0, x
+    elif resolved.execution.elementwise_compiled:
+        loss, forward, backward = low, vectors, max(low, dgrad)
+    else:
+        loss, forward, backward = 8.0 * logits, low, 4.0 * logits + low
+    return HeadMemory(saved=predictions * (norm + loss), forward=forward, backward=backward)
+
+
+def embedding_backward(resolved: Resolved) -> float:
+    """The dense gradient of the word embedding in the parameters' dtype, and the hidden gradient that makes it."""
+    size = sizes(resolved)
+    return size.element * size.vocab * size.hidden + size.hidden_bytes

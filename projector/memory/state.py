@@ -1,0 +1,191 @@
+"""Bytes of weights, gradients and optimizer state that one rank keeps for the whole run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from projector.frameworks.types import Resolved
+from projector.memory.parameters import StageParameters, Weights
+from projector.memory.sizes import DTYPE_BYTES, QUANTISED
+from projector.workload.recipe import Recipe
+
+__all__ = ["State", "shard_sizes", "state"]
+
+# Moments an optimizer keeps per parameter (Muon: one momentum; Adafactor's factored rows and columns are negligible).
+_MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1, "lion": 1, "muon": 1, "dist_muon": 1, "adafactor": 0}
+
+# DeepSpeed's default reduce and all-gather buckets, elements (deepspeed/runtime/zero/config.py).
+_ZERO_BUCKET = 5e8
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Bytes by what they are; ``step``: what the optimizer step adds for its duration; ``construction``: the peak while
+    the flat buffers are made and the module's own parameters still exist."""
+
+    weights: float
+    gradients: float
+    master_weights: float
+    moments: float
+    dummy_wgrad: float
+    fp8_weight_cache: float
+    step: float
+    construction: float
+
+    def components(self) -> dict[str, float]:
+        return {
+            "weights": self.weights,
+            "gradients": self.gradients,
+            "master_weights": self.master_weights,
+            "moments": self.moments,
+            "dummy_wgrad": self.dummy_wgrad,
+            "fp8_weight_cache": self.fp8_weight_cache,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _PerElement:
+    weight: float
+    gradient: float
+    master: float
+    exp_avg: float
+    exp_avg_sq: float
+
+
+def shard_sizes(resolved: Resolved) -> tuple[int, int]:
+    """Ranks that share the dense and the expert state. The dense shard group is DP × CP
+    (Megatron-LM core/parallel_state.py); replicas (HSDP, partial optimizer instances) do not divide it."""
+    workload = resolved.workload
+    recipe = workload.recipe
+    dense, expert = max(1, workload.dp * recipe.cp), workload.edp
+    replicas = max(1, recipe.num_distributed_optimizer_instances or 1)
+    # 1 or nothing: not stated, all data-parallel ranks share one copy
+    if recipe.data_parallel_shard_size and recipe.data_parallel_shard_size > 1:
+        replicas = max(replicas, dense // recipe.data_parallel_shard_size)
+    return max(1, dense // replicas), max(1, expert // replicas)
+
+
+def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> State:
+    """Persistent bytes of one rank.
+
+    Source of the byte counts: Megatron-LM core/optimizer/{distrib_optimizer,optimizer_config}.py,
+    core/distributed/param_and_grad_buffer.py; torch FSDP2 and DeepSpeed stages 1 to 3 follow from which of weights,
+    gradients and state are divided by the shard group.
+    """
+    recipe, execution = resolved.workload.recipe, resolved.execution
+    each = _per_element(resolved)
+    weights = parameters.weights
+    dense_shard, expert_shard = shard_sizes(resolved)
+    sharding = recipe.data_parallel_sharding or "no_shard"
+    divided = {
+        "weight": sharding == "optim_grads_params",
+        "gradient": sharding in ("optim_grads", "optim_grads_params"),
+        "state": sharding != "no_shard",
+    }
+    trained = _trained(recipe, parameters)
+
+    def spread(of: Weights, is_divided: bool) -> float:
+        return of.dense / (dense_shard if is_divided else 1) + of.expert / (expert_shard if is_divided else 1)
+
+    on_gpu = 0.0 if recipe.optimizer_cpu_offload else spread(trained, divided["state"])
+    adapters = parameters.adapters if recipe.lora else 0.0
+    frozen_weight = 2.0 if recipe.lora and recipe.precision != "fp32" else each.weight
+    stored, cache = _weight_storage(resolved, weights, gpu_arch, frozen_weight)
+    sharded_weights = spread(weights, divided["weight"])
+    return State(
+        weights=sharded_weights * frozen_weight - (weights.total and sharded_weights / weights.total * stored)
+        + adapters * each.weight,
+        gradients=spread(trained, divided["gradient"]) * each.gradient,
+        master_weights=on_gpu * each.master,
+        moments=on_gpu * (each.exp_avg + each.exp_avg_sq),
+        dummy_wgrad=_dummy_wgrad(resolved, weights),
+        fp8_weight_cache=cache,
+        step=_step_bytes(resolved, each, spread(trained, divided["state"])),
+        construction=_construction(recipe, weights, each) if execution.data_parallel == "ddp" else 0.0,
+    )
+
+
+def _per_element(resolved: Resolved) -> _PerElement:
+    recipe, execution = resolved.workload.recipe, resolved.execution
+    gradient = execution.grad_bytes
+    if recipe.grad_reduce_in_bf16 or (recipe.use_precision_aware_optimizer and recipe.main_grads_dtype == "bf16"):
+        gradient = min(gradient, 2.0)
+    moments = _MOMENTS.get((recipe.optimizer or "adam").lower(), 2)
+    master = execution.master_bytes
+    first = second = 4.0
+    if recipe.use_precision_aware_optimizer:
+        master = min(master, DTYPE_BYTES.get(recipe.main_params_dtype or "fp32", 4.0))
+        first = DTYPE_BYTES.get(recipe.exp_avg_dtype or "fp32", 4.0)
+        second = DTYPE_BYTES.get(recipe.exp_avg_sq_dtype or "fp32", 4.0)
+    if recipe.precision == "fp32":
+        return _PerElement(4.0, 4.0, 0.0, first if moments else 0.0, second if moments > 1 else 0.0)
+    return _PerElement(
+        execution.parameter_bytes,
+        gradient,
+        master,
+        first if moments else 0.0,
+        second if moments > 1 else 0.0,
+    )
+
+
+def _trained(recipe: Recipe, parameters: StageParameters) -> Weights:
+    """Weights with gradients and optimizer state: all of them, or the adapters alone."""
+    return Weights(dense=parameters.adapters) if recipe.lora else parameters.weights
+
+
+def _weight_storage(resolved: Resolved, weights: Weights, gpu_arch: str, weight_bytes: float) -> tuple[float, float]:
+    """(bytes saved because linear weights are stored in 8 bits, bytes of quantised copies kept across micro-batches).
+
+    Hopper's 8-bit GEMM takes one operand layout only, so per-tensor scaling keeps a transposed copy; MXFP8 and
+    blockwise scaling quantise rows and columns apart everywhere (TransformerEngine pytorch/module/base.py,
+    get_weight_workspace; pytorch/utils.py, is_non_tn_fp8_gemm_supported). Sharded weights are quantised per unit.
+    """
+    recipe = resolved.workload.recipe
+    if recipe.precision not in QUANTISED or resolved.execution.data_parallel not in ("ddp", "zero"):
+        return 0.0, 0.0
+    elements = weights.linear + weights.expert_linear
+    row, column = _quantised_weight_bytes(recipe, gpu_arch)
+    if not recipe.fp8_param_gather:
+        return 0.0, elements * (row + column)
+    return elements * (weight_bytes - row), elements * column
+
+
+def _quantised_weight_bytes(recipe: Recipe, gpu_arch: str) -> tuple[float, float]:
+    if recipe.precision in ("nvfp4", "mxfp4"):
+        one = 0.5 + (1 / 16 if recipe.precision == "nvfp4" else 1 / 32)
+        return one, one
+    if recipe.precision == "mxfp8" or recipe.fp8_recipe == "mxfp8":
+        return 1 + 1 / 32, 1 + 1 / 32
+    if recipe.fp8_recipe == "blockwise":
+        return 1 + 4 / 128**2, 1 + 4 / 128**2
+    return 1.0, 1.0 if gpu_arch in ("hopper", "ada") else 0.0
+
+
+def _dummy_wgrad(resolved: Resolved, weights: Weights) -> float:
+    """Placeholder weight gradients: fused accumulation returns one 2-byte tensor per *distinct* matrix shape, kept for
+    ever in a process-wide table (TransformerEngine pytorch/module/base.py, get_dummy_wgrad)."""
+    recipe, execution = resolved.workload.recipe, resolved.execution
+    fused = execution.wgrad_accumulation == "fused" and recipe.gradient_accumulation_fusion
+    if not fused or recipe.lora or execution.dummy_wgrad == "none":
+        return 0.0
+    shapes = weights.shapes | (weights.expert_shapes if execution.dummy_wgrad == "all" else frozenset())
+    return 2.0 * sum(rows * columns for rows, columns in shapes)
+
+
+def _step_bytes(resolved: Resolved, each: _PerElement, shard: float) -> float:
+    """The optimizer works on an fp32 copy of the shard's gradient unless the gradient is fp32 or the update kernel
+    reads it as it is (Megatron-LM core/optimizer/distrib_optimizer.py)."""
+    if each.gradient >= 4.0 or resolved.workload.recipe.use_precision_aware_optimizer:
+        return 0.0
+    return 4.0 * shard
+
+
+def _construction(recipe: Recipe, weights: Weights, each: _PerElement) -> float:
+    """Module parameters live on while the flat buffers of the dense, then of the expert group are allocated."""
+    if recipe.lora:
+        return 0.0
+    twice = 2 * each.weight + each.gradient
+    return max(
+        twice * weights.dense + each.weight * weights.expert,
+        (each.weight + each.gradient) * weights.dense + twice * weights.expert,
+    )

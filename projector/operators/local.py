@@ -1,0 +1,107 @@
+"""The sizes and types that one rank sees, derived once from a resolved workload.
+
+Tensor parallelism splits weights: every linear sees all ``tokens`` of the context-parallel rank. Sequence parallelism
+splits what lies between the linears: norms, residuals and the router see ``shard_tokens``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from projector.frameworks.types import Execution, Resolved
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+
+__all__ = ["Local", "local"]
+
+_QUANTISED = ("fp8", "mxfp8", "mxfp4", "nvfp4")
+# bytes of one all-gathered element and its scales: Transformer Engine gathers quantised shards of linear inputs and
+# output gradients (transformer_engine/pytorch/distributed.py, gather_along_first_dim with a quantizer)
+_GATHERED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "mxfp4": 0.5 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local:
+    """One rank's view. Widths are elements; ``tokens`` = s·b/cp; ``shard_tokens`` = tokens/tp under sequence parallelism.
+
+    ``dtype``/``act``: compute type outside quantised linears and its bytes; ``linear_dtype``/``scaling``: GEMM operands
+    of quantised linears (equal to ``dtype``/"" when not quantised); ``cast_recipe``: how they are quantised ("" if not).
+    """
+
+    model: Model
+    recipe: Recipe
+    execution: Execution
+    batch: int
+    tokens: int
+    shard_tokens: int
+    sp: bool
+    hidden: int
+    heads: int
+    kv_heads: int
+    vocab: int
+    dtype: str
+    act: float
+    linear_dtype: str
+    scaling: str
+    cast_recipe: str
+    gathered: float
+
+    @property
+    def tp(self) -> int:
+        return self.recipe.tp
+
+    @property
+    def quantised(self) -> bool:
+        return bool(self.cast_recipe)
+
+    @property
+    def trainable(self) -> bool:
+        """False when the base weights are frozen (adapters are trained instead)."""
+        return self.recipe.lora is None
+
+    @property
+    def compiled(self) -> bool:
+        return self.execution.elementwise_compiled or bool(self.recipe.torch_compile)
+
+
+def _precision(recipe: Recipe) -> tuple[str, str, str]:
+    """(GEMM operand type, GEMM scaling, cast recipe) of the linear layers; ("", "", "") when they are not quantised."""
+    if recipe.precision not in _QUANTISED:
+        return "", "", ""
+    if recipe.precision in ("mxfp4", "nvfp4"):
+        return recipe.precision, "", recipe.precision
+    if recipe.precision == "mxfp8" or recipe.fp8_recipe == "mxfp8":
+        return "mxfp8", "mxfp8", "mxfp8"
+    how = recipe.fp8_recipe or "delayed"
+    return "fp8", how if how in ("rowwise", "blockwise") else "tensorwise", how
+
+
+@cache
+def local(resolved: Resolved) -> Local:
+    """The view of one rank of ``resolved`` (tokens and widths rounded up where a split leaves a remainder)."""
+    work, recipe, model = resolved.workload, resolved.workload.recipe, resolved.workload.model
+    tokens = -(-recipe.seq_length * recipe.micro_batch_size // recipe.cp)
+    sp = bool(recipe.sequence_parallel) and recipe.tp > 1
+    dtype = recipe.precision if recipe.precision in ("fp16", "fp32") else "bf16"
+    act = 4.0 if dtype == "fp32" else 2.0
+    linear_dtype, scaling, cast_recipe = _precision(recipe)
+    return Local(
+        model=model,
+        recipe=recipe,
+        execution=resolved.execution,
+        batch=recipe.micro_batch_size,
+        tokens=tokens,
+        shard_tokens=-(-tokens // recipe.tp) if sp else tokens,
+        sp=sp,
+        hidden=model.hidden_size,
+        heads=-(-model.num_attention_heads // recipe.tp),
+        kv_heads=-(-model.num_query_groups // recipe.tp),
+        vocab=work.padded_vocab_size // recipe.tp,
+        dtype=dtype,
+        act=act,
+        linear_dtype=linear_dtype or dtype,
+        scaling=scaling,
+        cast_recipe=cast_recipe,
+        gathered=_GATHERED_BYTES.get(linear_dtype, act),
+    )

@@ -1,0 +1,161 @@
+"""From a schedule to index arrays: one topological order, cut into levels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from projector.pipeline.types import KINDS, Compiled, Indices, Schedule
+
+__all__ = ["Deadlock", "compile_schedule", "deadlocks"]
+
+CODE = {kind: code for code, kind in enumerate(KINDS)}
+F, B, W = (CODE[kind] for kind in KINDS)
+
+
+class Deadlock(ValueError):
+    """The orders of the ranks wait for each other, or an action stands before what it needs on its own rank."""
+
+
+def compile_schedule(schedule: Schedule) -> Compiled:
+    """Index arrays of ``schedule``.
+
+    Raises :class:`Deadlock` when no execution of the orders exists, or when an action is missing or doubled.
+    """
+    flat = _Flat(schedule)
+    finished, level = _levels(flat)
+    if finished < flat.size:
+        raise Deadlock(f"{schedule.name} pp={schedule.pp} vpp={schedule.vpp} m={schedule.microbatches}: {finished} of "
+                       f"{flat.size} actions can run")  # fmt: skip
+    return _arrays(flat, np.asarray(level, np.intp))
+
+
+def deadlocks(schedule: Schedule) -> bool:
+    """Whether the ranks of ``schedule`` end up waiting for each other."""
+    flat = _Flat(schedule)
+    return _levels(flat)[0] < flat.size
+
+
+class _Flat:
+    """The orders laid end to end, each action with the place of the one whose output it waits for (−1: none)."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        m, last = schedule.microbatches, schedule.pp * schedule.vpp - 1
+        expected = (3 if schedule.split else 2) * m * (last + 1)
+        rank, stage, kind, microbatch = [], [], [], []
+        self.starts = [0]
+        for number, order in enumerate(schedule.orders):
+            where = schedule.placement[number]
+            for name, chunk, mb in order:
+                kind.append(CODE[name])
+                stage.append(where[chunk])
+                microbatch.append(mb)
+            rank += [number] * len(order)
+            self.starts.append(len(rank))
+        self.rank, self.stage = np.asarray(rank, np.intp), np.asarray(stage, np.intp)
+        self.kind, self.microbatch = np.asarray(kind, np.intp), np.asarray(microbatch, np.intp)
+        self.size = len(rank)
+        place = np.full((3, last + 1, m), -1, np.intp)
+        place[self.kind, self.stage, self.microbatch] = np.arange(self.size)
+        filled = place if schedule.split else place[:2]
+        if self.size != expected or (filled < 0).any():
+            raise Deadlock(f"{schedule.name}: {self.size} actions, {expected} different ones expected")
+        self._check_own_rank(place)
+        self.source = self._sources(place, last)
+
+    def _check_own_rank(self, place: Indices) -> None:
+        if (place[B] < place[F]).any() or (self.schedule.split and (place[W] < place[B]).any()):
+            raise Deadlock(f"{self.schedule.name}: a backward stands before its forward, or W before its B")
+
+    def _sources(self, place: Indices, last: int) -> Indices:
+        source = np.full(self.size, -1, np.intp)
+        forward = (self.kind == F) & (self.stage > 0)
+        source[forward] = place[F, self.stage[forward] - 1, self.microbatch[forward]]
+        backward = (self.kind == B) & (self.stage < last)
+        source[backward] = place[B, self.stage[backward] + 1, self.microbatch[backward]]
+        return source
+
+
+def _levels(flat: _Flat) -> tuple[int, list[int]]:
+    """How many actions can run, and the level of each: 1 + the highest level among its predecessors (from 0)."""
+    source = flat.source.tolist()
+    level = [-1] * flat.size
+    at, ends = list(flat.starts[:-1]), flat.starts[1:]
+    waiting: dict[int, int] = {}
+    runnable = list(range(len(at)))
+    finished = 0
+    while runnable:
+        rank = runnable.pop()
+        here, end = at[rank], ends[rank]
+        previous = level[here - 1] if here > flat.starts[rank] else -1
+        while here < end:
+            need = source[here]
+            if need >= 0:
+                other = level[need]
+                if other < 0:
+                    waiting[need] = rank
+                    break
+                if other > previous:
+                    previous = other
+            previous += 1
+            level[here] = previous
+            if here in waiting:
+                runnable.append(waiting.pop(here))
+            here += 1
+            finished += 1
+        at[rank] = here
+    return finished, level
+
+
+def _arrays(flat: _Flat, level: Indices) -> Compiled:
+    order = np.argsort(level, kind="stable")
+    new = np.empty(flat.size, np.intp)
+    new[order] = np.arange(flat.size)
+    starts = np.asarray(flat.starts[:-1], np.intp)
+    before = np.arange(flat.size) - 1
+    before[starts] = -1
+    rank_of_stage = np.empty(flat.schedule.pp * flat.schedule.vpp, np.intp)
+    rank_of_stage[flat.stage] = flat.rank
+    return Compiled(
+        schedule=flat.schedule,
+        rank=flat.rank[order],
+        stage=flat.stage[order],
+        kind=flat.kind[order],
+        microbatch=flat.microbatch[order],
+        before=_renumber(before, new)[order],
+        source=_renumber(flat.source, new)[order],
+        boundary=_boundary(flat)[order],
+        sends=_sends(flat, rank_of_stage)[order],
+        steady=_steady(flat)[order],
+        levels=np.searchsorted(level[order], np.arange(int(level.max()) + 2)),
+        by_rank=new,
+        rank_starts=starts,
+    )
+
+
+def _renumber(index: Indices, new: Indices) -> Indices:
+    return np.where(index >= 0, new[index], -1)
+
+
+def _boundary(flat: _Flat) -> Indices:
+    crosses = (flat.source >= 0) & (flat.rank[flat.source] != flat.rank)
+    below = np.where(flat.kind == F, flat.stage - 1, flat.stage)
+    return np.where(crosses, below, -1)
+
+
+def _sends(flat: _Flat, rank_of_stage: Indices) -> Indices:
+    step = np.asarray([1, -1, 0], np.intp)[flat.kind]
+    target = flat.stage + step
+    inside = (step != 0) & (target >= 0) & (target < len(rank_of_stage))
+    leaves = inside & (rank_of_stage[np.where(inside, target, 0)] != flat.rank)
+    return np.where(leaves, np.minimum(flat.stage, target), -1)
+
+
+def _steady(flat: _Flat) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    out = np.zeros(flat.size, np.bool_)
+    for start, end in zip(flat.starts[:-1], flat.starts[1:], strict=True):
+        kinds = flat.kind[start:end]
+        first_backward = int(np.argmax(kinds == B))
+        last_forward = len(kinds) - 1 - int(np.argmax(kinds[::-1] == F))
+        out[start + first_backward : start + last_forward + 1] = True
+    return out

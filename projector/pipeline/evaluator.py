@@ -1,0 +1,172 @@
+"""How long a compiled schedule takes: a max-plus recurrence over its topological order.
+
+    start(a) = max( end(action before a on its rank) + blocked(a),  end(action whose output a needs) + transfer(a),  release(a) )
+    end(a)   = start(a) + duration(a)
+
+``transfer(a)`` is the time of the message that ``a`` receives from another rank (0 when it stays on the rank).
+``blocked(a)`` is 0 when point-to-point traffic overlaps with compute. When it does not, the rank posts the send of its last
+output and the receive of the next input as one batch and waits for both (Megatron-LM without ``overlap_p2p_comm``:
+``batch_isend_irecv`` waited at once), so ``blocked(a) = max(message sent by the action before, transfer(a))``: the two directions
+share the wait, and the transfer starts when the receiver is free *and* the sender is done.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from projector.errors import InputError, Problem
+from projector.pipeline.timeline import Timeline
+from projector.pipeline.types import KINDS, Compiled
+
+__all__ = ["evaluate"]
+
+Floats = NDArray[np.float64]
+BLOCK = 256  # duration vectors evaluated together: wide enough for NumPy, narrow enough for a core's L2 cache
+
+
+def evaluate(
+    compiled: Compiled,
+    forward: ArrayLike,
+    backward_input: ArrayLike,
+    backward_weight: ArrayLike,
+    p2p: ArrayLike = 0.0,
+    overlap_p2p: bool = False,
+    overlap_warmup_flush: bool = True,
+    release: ArrayLike | None = None,
+) -> Timeline:
+    """When every action starts and ends.
+
+    ``forward``, ``backward_input``, ``backward_weight``: seconds per virtual stage, ``[pp·vpp]`` or a batch ``[batch, pp·vpp]``; an
+    unsplit backward takes the sum of the two. ``p2p``: seconds of one message, a scalar, one value per boundary between
+    virtual stages ``v`` and ``v + 1`` ``[pp·vpp − 1]`` (same both ways), or a batch of those; boundaries inside a rank cost
+    nothing. ``overlap_p2p``: messages run beside compute; ``overlap_warmup_flush=False`` keeps them blocking before the first
+    backward and after the last forward of a rank (Megatron-LM's default with ``overlap_p2p_comm``).
+    ``release`` ``[pp·vpp]``: seconds before which no forward of a virtual stage may start (exposed parameter gather).
+
+    Raises :class:`InputError` when a shape is wrong, or a value is negative or not finite.
+    """
+    table, messages, floor = _inputs(compiled, forward, backward_input, backward_weight, p2p, release)
+    transfer, blocked = _latencies(compiled, messages, overlap_p2p, overlap_warmup_flush)
+    batch = max(table.shape[0], transfer.shape[0], floor.shape[0])
+    if batch == 1 and not _is_batch(forward, backward_input, backward_weight, p2p, release):
+        end = _single(compiled, table[0], transfer[0], blocked[0], floor[0] if release is not None else None)
+        return Timeline(compiled, table[0], transfer[0], blocked[0], floor[0], end)
+    end = _batched(compiled, table, transfer, blocked, floor)
+    return Timeline(compiled, table, transfer, blocked, floor, end)
+
+
+def _single(compiled: Compiled, table: Floats, transfer: Floats, blocked: Floats, floor: Floats | None) -> Floats:
+    before, source = compiled.predecessor_lists
+    duration = table[compiled.duration_index].tolist()
+    end = [0.0]
+    done = end.append
+    if floor is not None or blocked.any():
+        least = _floors(compiled, floor).tolist() if floor is not None else [0.0] * compiled.size
+        rows = zip(before, source, transfer.tolist(), blocked.tolist(), duration, least, strict=True)
+        for mine, other, wait, block, lasts, at_least in rows:
+            done(max(end[mine] + block if mine else 0.0, end[other] + wait if other else 0.0, at_least) + lasts)
+    elif transfer.any():
+        for mine, other, wait, lasts in zip(before, source, transfer.tolist(), duration, strict=True):
+            start, ready = end[mine], end[other] + wait
+            done((start if start > ready else ready) + lasts)
+    else:
+        for mine, other, lasts in zip(before, source, duration, strict=True):
+            start, ready = end[mine], end[other]
+            done((start if start > ready else ready) + lasts)
+    return np.asarray(end[1:])
+
+
+def _batched(compiled: Compiled, table: Floats, transfer: Floats, blocked: Floats, floor: Floats) -> Floats:
+    """``[batch, actions]`` (a view of ``[actions, batch]`` memory), in blocks that fit the cache."""
+    batch = max(table.shape[0], transfer.shape[0], floor.shape[0])
+    out = np.empty((compiled.size, batch))
+    for first in range(0, batch, BLOCK):
+        rows = slice(first, min(first + BLOCK, batch))
+        parts = [array if array.shape[0] == 1 else array[rows] for array in (table, transfer, blocked, floor)]
+        out[:, rows] = _block(compiled, rows.stop - rows.start, *parts)
+    return out.T
+
+
+def _block(compiled: Compiled, width: int, table: Floats, transfer: Floats, blocked: Floats, floor: Floats) -> Floats:
+    end = np.zeros((compiled.size + 1, width))
+    before, source, kind = compiled.before + 1, compiled.source + 1, compiled.duration_index
+    columns = np.ascontiguousarray(np.broadcast_to(table.T, (table.shape[1], width)))
+    waits = np.ascontiguousarray(transfer.T) if transfer.any() else None
+    blocks = np.ascontiguousarray(blocked.T) if blocked.any() else None
+    least = np.ascontiguousarray(_floors(compiled, floor).T) if floor.any() else None
+    bounds = compiled.levels.tolist()
+    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+        start, ready = end.take(before[low:high], axis=0), end.take(source[low:high], axis=0)
+        if waits is not None:
+            ready += waits[low:high]
+        if blocks is not None:
+            start += blocks[low:high]
+        np.maximum(start, ready, out=start)
+        if least is not None:
+            np.maximum(start, least[low:high], out=start)
+        np.add(start, columns.take(kind[low:high], axis=0), out=end[low + 1 : high + 1])
+    return end[1:]
+
+
+def _latencies(
+    compiled: Compiled, messages: Floats, overlap: bool, overlap_warmup_flush: bool
+) -> tuple[Floats, Floats]:
+    """``transfer`` and ``blocked`` ``[batch, actions]`` from ``messages`` ``[batch, boundaries]``."""
+    padded = np.concatenate([messages, np.zeros((messages.shape[0], 1))], axis=1)  # index −1: no message
+    transfer = padded[:, compiled.boundary]
+    if (overlap and overlap_warmup_flush) or not messages.any():
+        return transfer, np.zeros((1, compiled.size))
+    sent = padded[:, compiled.sends]
+    sent_before = np.where(compiled.before >= 0, sent[:, compiled.before], 0.0)
+    blocked = np.maximum(transfer, sent_before)
+    blocked[:, compiled.before < 0] = 0.0
+    if overlap:
+        blocked[:, compiled.steady] = 0.0
+    return transfer, blocked
+
+
+def _floors(compiled: Compiled, floor: Floats) -> Floats:
+    return np.where(compiled.kind == 0, floor[..., compiled.stage], 0.0)
+
+
+def _is_batch(*values: ArrayLike | None) -> bool:
+    return any(np.ndim(value) == 2 for value in values if value is not None)
+
+
+def _inputs(
+    compiled: Compiled,
+    forward: ArrayLike,
+    inputs: ArrayLike,
+    weights: ArrayLike,
+    p2p: ArrayLike,
+    release: ArrayLike | None,
+) -> tuple[Floats, Floats, Floats]:
+    stages, problems = compiled.stages, list[Problem]()
+    F = _checked("forward", forward, stages, problems)
+    B = _checked("backward_input", inputs, stages, problems)
+    W = _checked("backward_weight", weights, stages, problems)
+    messages = np.full((1, max(stages - 1, 0)), p2p) if np.ndim(p2p) == 0 else p2p
+    messages = _checked("p2p", messages, stages - 1, problems)
+    floor = np.zeros((1, stages)) if release is None else _checked("release", release, stages, problems)
+    batches = {array.shape[0] for array in (F, B, W, messages, floor)} - {1}
+    if len(batches) > 1:
+        problems.append(Problem("pipeline", "batch", sorted(batches), "one batch size in all arguments"))
+    if problems:
+        raise InputError(problems)
+    if not compiled.schedule.split:
+        B, W = B + W, np.zeros((1, stages))
+    rows = max(F.shape[0], B.shape[0], W.shape[0])
+    table = np.concatenate([np.broadcast_to(part, (rows, stages)) for part in (F, B, W)], axis=1)
+    assert len(KINDS) * stages == table.shape[1]
+    return table, messages, floor
+
+
+def _checked(key: str, value: ArrayLike, width: int, problems: list[Problem]) -> Floats:
+    array = np.asarray(value, dtype=np.float64)
+    if array.ndim not in (1, 2) or array.shape[-1] != width:
+        problems.append(Problem("pipeline", key, array.shape, f"shape [{width}] or [batch, {width}]"))
+        return np.zeros((1, width))
+    if not np.isfinite(array).all() or (array < 0).any():
+        problems.append(Problem("pipeline", key, array.tolist() if array.size < 65 else "array", "finite seconds >= 0"))
+    return array if array.ndim == 2 else array[None, :]

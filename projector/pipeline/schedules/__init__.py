@@ -1,0 +1,110 @@
+"""Every schedule by name. A new one is a new file here and its line in ``_MODULES``."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from projector.errors import InputError, Problem, nearest
+from projector.pipeline.schedules import (
+    dualpipe_v,
+    gpipe,
+    interleaved,
+    interleaved_zb,
+    looped_bfs,
+    one_f_one_b,
+    v_half,
+    v_min,
+    zb_h1,
+    zb_h2,
+    zbv,
+)
+from projector.pipeline.types import Generator, Schedule
+
+__all__ = ["build", "choose", "find", "generator", "names"]
+
+_MODULES = (
+    gpipe,
+    one_f_one_b,
+    interleaved,
+    looped_bfs,
+    zb_h1,
+    zb_h2,
+    interleaved_zb,
+    zbv,
+    v_half,
+    v_min,
+    dualpipe_v,
+)
+_REGISTRY: dict[str, Generator] = {module.GENERATOR.name: module.GENERATOR for module in _MODULES}
+
+
+def names() -> tuple[str, ...]:
+    """The registered schedules."""
+    return tuple(_REGISTRY)
+
+
+def find(text: str) -> str | None:
+    """The schedule that free text such as ``"Interleaved 1F1B"`` or ``"zero-bubble"`` means; ``None`` if unknown.
+
+    Case, punctuation, what stands in brackets, a trailing ``vppN`` and trailing remarks (``"… via layout …"``) do not matter.
+    """
+    words = _normal(text)
+    known = _spellings()
+    while words:
+        if words in known:
+            return known[words]
+        words = words.rpartition("-")[0]
+    return None
+
+
+def generator(name: str) -> Generator:
+    """The generator of a name or alias; :class:`InputError` with the nearest names when there is none."""
+    found = find(name)
+    if found is None:
+        raise InputError([Problem("pipeline", "pipeline_schedule", name, nearest(name, names()))])
+    return _REGISTRY[found]
+
+
+def choose(text: str | None, pp: int, vpp: int) -> str:
+    """The schedule that a framework runs for what a recipe says; :class:`InputError` on an unknown name.
+
+    Frameworks pick the interleaved form from ``vpp`` alone (Megatron-LM ``get_forward_backward_func``), so ``1f1b`` with
+    ``vpp > 1`` is ``interleaved``, and ``interleaved`` with ``vpp = 1`` is ``1f1b``. With ``pp = 1`` there is no pipeline and
+    micro-batches follow each other, F then B: ``1f1b``.
+    """
+    if pp == 1 and vpp == 1:
+        return "1f1b"
+    name = generator(text).name if text else "1f1b"
+    if name in ("1f1b", "interleaved"):
+        return "interleaved" if vpp > 1 else "1f1b"
+    return name
+
+
+def build(name: str, pp: int, vpp: int, microbatches: int, group: int | None = None, extra_warmup: int = 0) -> Schedule:
+    """The schedule ``name`` for these sizes; :class:`InputError` with every mistake among them."""
+    problems: list[Problem] = []
+    if find(name) is None:
+        problems.append(Problem("pipeline", "pipeline_schedule", name, nearest(name, names())))
+    sizes = {"pp": pp, "vpp": vpp, "microbatches": microbatches}
+    problems += [Problem("pipeline", key, value, "an integer >= 1") for key, value in sizes.items() if value < 1]
+    if group is not None and group < 1:
+        problems.append(Problem("pipeline", "microbatch_group_size_per_vp_stage", group, "an integer >= 1"))
+    if extra_warmup < 0:
+        problems.append(Problem("pipeline", "extra_warmup", extra_warmup, "an integer >= 0"))
+    found = find(name)
+    if found is not None and (chunks := _REGISTRY[found].chunks) is not None and vpp != chunks:
+        problems.append(Problem("pipeline", "vpp", vpp, f"{chunks} for {found}"))
+    if problems or found is None:
+        raise InputError(problems)
+    return _REGISTRY[found].build(pp, vpp, microbatches, group, extra_warmup)
+
+
+def _normal(text: str) -> str:
+    bare = re.sub(r"\([^)]*\)", " ", text.lower())
+    return re.sub(r"[^a-z0-9]+", "-", bare).strip("-")
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    return {_normal(spelling): entry.name for entry in _REGISTRY.values() for spelling in (entry.name, *entry.aliases)}

@@ -1,0 +1,84 @@
+"""DualPipeV: the V-shaped half of DualPipe, forwards and backwards of the two chunks alternating in steady state."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from projector.pipeline.schedules.split import v_schedule
+from projector.pipeline.types import Action, Generator, Schedule
+
+__all__ = ["GENERATOR"]
+
+
+def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
+    """The published order for at least ``2·pp`` micro-batches; for fewer, the same order without those that do not exist.
+
+    Where the original runs a whole backward, W follows its B at once. Pairs that the original overlaps (a forward beside a
+    backward, to hide expert-parallel traffic) follow each other here: give durations that count the hidden part once."""
+    del vpp, group, extra_warmup
+    enough = max(2 * pp, microbatches)
+    return v_schedule("dualpipe_v", pp, microbatches, (_Rank(pp, rank, enough).order() for rank in range(pp)))
+
+
+class _Rank:
+    """The eight phases of one rank."""
+
+    def __init__(self, pp: int, rank: int, microbatches: int) -> None:
+        self.below, self.above, self.m = pp - rank - 1, rank + 1, microbatches
+        self.steady = microbatches - 2 * pp + rank + 1
+        self.rank = rank
+        self.forwards, self.backwards = [0, 0], [0, 0]
+        self.put_off: deque[Action] = deque()
+
+    def order(self) -> Iterator[Action]:
+        for _ in range(2 * self.below):
+            yield self._forward(0)
+        for _ in range(self.above):
+            yield from (self._forward(0), self._forward(1))
+        for _ in range(self.below):
+            yield from (self._input(1), self.put_off.popleft(), self._forward(1))
+        for _ in range(self.steady):
+            yield from (self._forward(0), *self._whole(1), self._forward(1), *self._whole(0))
+        for _ in range(self.below):
+            yield from (*self._whole(1), self._forward(1), *self._whole(0))
+        yield from self._flush()
+
+    def _flush(self) -> Iterator[Action]:
+        # Weight gradients are put off from the middle of the first flush phase on: half a pass later on even ranks.
+        half = 2 * (self.above // 2) + (self.rank % 2 == 0)
+        for step in range(2 * self.above):
+            chunk = 1 - step % 2
+            if step < half:
+                yield from self._whole(chunk)
+            else:
+                yield self._input(chunk)
+        for _ in range(self.below):
+            if self.put_off:
+                yield self.put_off.popleft()
+            yield self._input(0)
+        yield from self.put_off
+
+    def _forward(self, chunk: int) -> Action:
+        self.forwards[chunk] += 1
+        return Action("F", chunk, self.forwards[chunk] - 1)
+
+    def _input(self, chunk: int) -> Action:
+        action = Action("B", chunk, self.backwards[chunk])
+        self.backwards[chunk] += 1
+        self.put_off.append(Action("W", chunk, action.microbatch))
+        return action
+
+    def _whole(self, chunk: int) -> tuple[Action, Action]:
+        action = self._input(chunk)
+        return action, self.put_off.pop()
+
+
+GENERATOR = Generator(
+    name="dualpipe_v",
+    build=build,
+    chunks=2,
+    split=True,
+    aliases=("dualpipev", "dual-pipe-v", "cut-in-half"),
+    source="DeepSeek DualPipe (dualpipev.py, 2025); DeepSeek-V3, arXiv 2412.19437; torch ScheduleDualPipeV (PyTorch 2.x)",
+)

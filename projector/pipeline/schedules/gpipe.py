@@ -1,0 +1,25 @@
+"""GPipe: all forwards, then all backwards."""
+
+from __future__ import annotations
+
+from projector.pipeline.types import Action, Generator, Schedule, loop_placement
+
+__all__ = ["GENERATOR"]
+
+
+def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
+    """Every rank has all ``m`` micro-batches in flight; ``group`` and ``extra_warmup`` do not apply."""
+    del vpp, group, extra_warmup
+    forward = tuple(Action("F", 0, mb) for mb in range(microbatches))
+    backward = tuple(Action("B", 0, mb) for mb in range(microbatches))
+    return Schedule("gpipe", pp, 1, microbatches, False, (forward + backward,) * pp, loop_placement(pp, 1))
+
+
+GENERATOR = Generator(
+    name="gpipe",
+    build=build,
+    chunks=1,
+    split=False,
+    aliases=("g-pipe", "fill-drain", "afab", "all-forward-all-backward"),
+    source="Huang et al., arXiv 1811.06965",
+)

@@ -1,0 +1,25 @@
+"""Looped breadth-first: every chunk takes all micro-batches before the next chunk starts."""
+
+from __future__ import annotations
+
+from projector.pipeline.types import Action, Generator, Schedule, loop_placement
+
+__all__ = ["GENERATOR"]
+
+
+def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
+    """Forwards chunk by chunk, backwards in exactly the opposite order; ``group`` and ``extra_warmup`` do not apply."""
+    del group, extra_warmup
+    steps = [(chunk, mb) for chunk in range(vpp) for mb in range(microbatches)]
+    order = (*(Action("F", *at) for at in steps), *(Action("B", *at) for at in reversed(steps)))
+    return Schedule("looped_bfs", pp, vpp, microbatches, False, (order,) * pp, loop_placement(pp, vpp))
+
+
+GENERATOR = Generator(
+    name="looped_bfs",
+    build=build,
+    chunks=None,
+    split=False,
+    aliases=("loopedbfs", "breadth-first", "bfs", "looped-breadth-first"),
+    source="Lamy-Poirier, arXiv 2211.05953; torch.distributed.pipelining ScheduleLoopedBFS (PyTorch 2.x)",
+)

@@ -1,0 +1,32 @@
+"""1F1B (PipeDream-Flush): as many forwards ahead as stages below, then one forward, one backward."""
+
+from __future__ import annotations
+
+from projector.pipeline.types import Action, Generator, Schedule, loop_placement
+
+__all__ = ["GENERATOR"]
+
+
+def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
+    """Warm-up of ``min(m, pp − r − 1)`` forwards on rank ``r``; ``group`` does not apply."""
+    del vpp, group
+    orders = tuple(_rank(min(microbatches, pp - rank - 1 + extra_warmup), microbatches) for rank in range(pp))
+    return Schedule("1f1b", pp, 1, microbatches, False, orders, loop_placement(pp, 1))
+
+
+def _rank(warmup: int, microbatches: int) -> tuple[Action, ...]:
+    order = [Action("F", 0, mb) for mb in range(warmup)]
+    for mb in range(warmup, microbatches):
+        order += (Action("F", 0, mb), Action("B", 0, mb - warmup))
+    order += (Action("B", 0, mb) for mb in range(microbatches - warmup, microbatches))
+    return tuple(order)
+
+
+GENERATOR = Generator(
+    name="1f1b",
+    build=build,
+    chunks=1,
+    split=False,
+    aliases=("one-forward-one-backward", "pipedream-flush", "no-pipeline", "none", "non-interleaved", "dapple"),
+    source="Narayanan et al., arXiv 2104.04473; Megatron-LM megatron/core/pipeline_parallel/schedules.py",
+)

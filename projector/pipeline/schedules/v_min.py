@@ -1,0 +1,35 @@
+"""V-Min: the V-shaped building block with the least memory, about a third of 1F1B's activations."""
+
+from __future__ import annotations
+
+from projector.pipeline.schedules.split import by_slot, v_schedule
+from projector.pipeline.schedules.v_half import repeat
+from projector.pipeline.types import Generator, Schedule
+
+__all__ = ["GENERATOR"]
+
+
+def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
+    """One micro-batch's slots repeated every six; W where there is room."""
+    del vpp, group, extra_warmup
+    gap = 2 if pp % 3 == 0 else 0  # keeps the four passes of a rank in different residues of the period
+    orders = []
+    for rank in range(pp):
+        first = {
+            ("F", 0): rank,
+            ("F", 1): 2 * pp - rank - 1,
+            ("B", 1): 2 * pp + gap + rank,
+            ("B", 0): 4 * pp + gap - rank - 1,
+        }
+        orders.append(by_slot(repeat(first, microbatches)))
+    return v_schedule("v_min", pp, microbatches, orders)
+
+
+GENERATOR = Generator(
+    name="v_min",
+    build=build,
+    chunks=2,
+    split=True,
+    aliases=("vmin", "zbv-greedy-min", "zbv-min"),
+    source="Qi et al., Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
+)

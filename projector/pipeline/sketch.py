@@ -1,0 +1,74 @@
+"""A timeline as text: one line a rank, time from left to right."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from projector.errors import InputError, Problem
+from projector.pipeline.timeline import Timeline
+from projector.pipeline.types import KINDS
+
+__all__ = ["sketch"]
+
+IDLE = "·"
+LABEL = 14  # columns for the rank and its bubble
+
+
+def sketch(timeline: Timeline, width: int = 100, by: str = "kind") -> str:
+    """Each column shows what fills most of its slice of time: ``F``, ``B``, ``W`` (chunks after the first in lower case) or ``·``.
+
+    ``by="microbatch"`` shows the last digit of the micro-batch instead. Raises :class:`InputError` for a batch of timelines, a width
+    of less than 20 or another ``by``.
+    """
+    _check(timeline, width, by)
+    plan, columns = timeline.compiled, width - LABEL
+    total = float(timeline.makespan)
+    marks = _marks(timeline, by)
+    idle = timeline.bubble_of_makespan
+    lines = []
+    bounds = np.append(plan.rank_starts, plan.size)
+    for rank in range(plan.schedule.pp):
+        own = plan.by_rank[bounds[rank] : bounds[rank + 1]]
+        cells = _cells(timeline.start[own], timeline.end[own], marks[own], total, columns)
+        lines.append(f"{rank:>4} {idle[rank]:>6.1%} │ {cells}"[:width])
+    schedule = plan.schedule
+    head = f"{schedule.name} pp={schedule.pp} vpp={schedule.vpp} m={schedule.microbatches}: {total * 1e3:.3f} ms, "
+    return "\n".join([f"{head}bubble {float(timeline.bubble):.1%}", "rank  idle", *lines])
+
+
+def _marks(timeline: Timeline, by: str) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+    plan = timeline.compiled
+    if by == "microbatch":
+        return np.asarray([str(mb % 10) for mb in plan.microbatch])
+    first = {own[0] for own in plan.schedule.placement}
+    names = [KINDS[kind] for kind in plan.kind]
+    return np.asarray([n if s in first else n.lower() for n, s in zip(names, plan.stage, strict=True)])
+
+
+def _cells(
+    start: np.ndarray[tuple[int], np.dtype[np.float64]],
+    end: np.ndarray[tuple[int], np.dtype[np.float64]],
+    marks: np.ndarray[tuple[int], np.dtype[np.str_]],
+    total: float,
+    columns: int,
+) -> str:
+    if total <= 0:
+        return IDLE * columns
+    edges = np.linspace(0.0, total, columns + 1)
+    inside = np.minimum(end[:, None], edges[1:]) - np.maximum(start[:, None], edges[:-1])
+    inside = np.maximum(inside, 0.0)
+    most = inside.argmax(axis=0)
+    quiet = (edges[1:] - edges[:-1]) - inside.sum(axis=0)
+    return "".join(np.where(inside.max(axis=0) >= quiet, marks[most], IDLE))
+
+
+def _check(timeline: Timeline, width: int, by: str) -> None:
+    problems = []
+    if timeline.end.ndim != 1:
+        problems.append(Problem("pipeline", "timeline", timeline.end.shape, "one evaluation: timeline.at(row)"))
+    if width < LABEL + 6:
+        problems.append(Problem("pipeline", "width", width, f"at least {LABEL + 6} columns"))
+    if by not in ("kind", "microbatch"):
+        problems.append(Problem("pipeline", "by", by, "kind or microbatch"))
+    if problems:
+        raise InputError(problems)

@@ -1,0 +1,133 @@
+"""A schedule with times: what each rank does when, and how much of it is waiting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from projector.pipeline.types import KINDS, Compiled, Kind
+
+__all__ = ["Timeline"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """Times of one evaluation, in seconds from the start of the step.
+
+    ``end`` is ``[actions]`` in the order of ``compiled``, or ``[batch, actions]``; every derived figure then carries the same
+    leading batch axis. ``durations`` ``[…, 3·stages]``: the table F | B | W it was evaluated with (an unsplit B holds both).
+    ``transfer``, ``blocked`` ``[…, actions]``, ``release`` ``[…, stages]``: see :mod:`projector.pipeline.evaluator`.
+    """
+
+    compiled: Compiled
+    durations: Floats
+    transfer: Floats
+    blocked: Floats
+    release: Floats
+    end: Floats
+
+    @cached_property
+    def start(self) -> Floats:
+        """``[…, actions]``: when each action starts (exactly the recurrence, not ``end`` minus a duration)."""
+        plan = self.compiled
+        mine = np.where(plan.before >= 0, self.end[..., plan.before] + self.blocked, 0.0)
+        other = np.where(plan.source >= 0, self.end[..., plan.source] + self.transfer, 0.0)
+        floor = np.where(plan.kind == 0, self.release[..., plan.stage], 0.0)
+        return np.maximum(np.maximum(mine, other), floor)
+
+    @cached_property
+    def duration(self) -> Floats:
+        """``[…, actions]``: how long each action lasts."""
+        return self.durations[..., self.compiled.duration_index]
+
+    @cached_property
+    def makespan(self) -> Floats:
+        """``[…]``: when the last action of any rank ends."""
+        return np.asarray(self.end.max(axis=-1))
+
+    @cached_property
+    def rank_busy(self) -> Floats:
+        """``[…, pp]``: seconds in which a rank computes."""
+        return self._per_rank(np.add, self.duration)
+
+    @cached_property
+    def rank_start(self) -> Floats:
+        """``[…, pp]``: when a rank starts its first action."""
+        return self._per_rank(np.minimum, self.start)
+
+    @cached_property
+    def rank_end(self) -> Floats:
+        """``[…, pp]``: when a rank ends its last action."""
+        return self._per_rank(np.maximum, self.end)
+
+    @property
+    def rank_span(self) -> Floats:
+        """``[…, pp]``: from the first start to the last end of a rank."""
+        return self.rank_end - self.rank_start
+
+    @property
+    def bubble_of_makespan(self) -> Floats:
+        """``[…, pp]``: the share of the makespan in which a rank does not compute (0 when nothing takes time)."""
+        return _idle(self.rank_busy, self.makespan[..., None])
+
+    @property
+    def bubble_of_span(self) -> Floats:
+        """``[…, pp]``: the same within the rank's own span, which is what zero-bubble papers count (arXiv 2401.10241)."""
+        return _idle(self.rank_busy, self.rank_span)
+
+    @property
+    def bubble(self) -> Floats:
+        """``[…]``: the share of all ranks' time that is not compute."""
+        return np.asarray(self.bubble_of_makespan.mean(axis=-1))
+
+    @cached_property
+    def last_backward(self) -> Floats:
+        """``[…, stages]``: when the last weight gradient of a virtual stage is complete, so its reduction may start."""
+        return self.last_end("W" if self.compiled.schedule.split else "B")
+
+    def first_start(self, kind: Kind) -> Floats:
+        """``[…, stages]``: when a virtual stage first starts an action of this kind (infinite if it has none)."""
+        return self._per_stage(np.minimum, self.start, kind, np.inf)
+
+    def last_end(self, kind: Kind) -> Floats:
+        """``[…, stages]``: when a virtual stage ends its last action of this kind (−infinite if it has none)."""
+        return self._per_stage(np.maximum, self.end, kind, -np.inf)
+
+    def rank_first_start(self, kind: Kind) -> Floats:
+        """``[…, pp]``: when a rank first starts an action of this kind."""
+        return _fold(np.minimum, self.first_start(kind), self.compiled)
+
+    def rank_last_end(self, kind: Kind) -> Floats:
+        """``[…, pp]``: when a rank ends its last action of this kind."""
+        return _fold(np.maximum, self.last_end(kind), self.compiled)
+
+    def at(self, row: int) -> Timeline:
+        """One evaluation out of a batch."""
+        one = [array if array.ndim == 1 else array[row if array.shape[0] > 1 else 0] for array in (
+            self.durations, self.transfer, self.blocked, self.release, self.end)]  # fmt: skip
+        return Timeline(self.compiled, *one)
+
+    def _per_rank(self, how: np.ufunc, values: Floats) -> Floats:
+        ordered = values[..., self.compiled.by_rank]
+        return np.asarray(how.reduceat(ordered, self.compiled.rank_starts, axis=-1))
+
+    def _per_stage(self, how: np.ufunc, values: Floats, kind: Kind, empty: float) -> Floats:
+        chosen = np.flatnonzero(self.compiled.kind == KINDS.index(kind))
+        out = np.full((self.compiled.stages, *values.shape[:-1]), empty)
+        how.at(out, self.compiled.stage[chosen], np.moveaxis(values[..., chosen], -1, 0))
+        return np.moveaxis(out, 0, -1)
+
+
+def _fold(how: np.ufunc, per_stage: Floats, compiled: Compiled) -> Floats:
+    columns = [how.reduce(per_stage[..., list(own)], axis=-1) for own in compiled.schedule.placement]
+    return np.stack(columns, axis=-1)
+
+
+def _idle(busy: Floats, total: Floats) -> Floats:
+    share = np.divide(busy, total, out=np.ones(np.broadcast_shapes(busy.shape, total.shape)), where=total > 0)
+    return 1.0 - share

@@ -1,0 +1,139 @@
+"""``project``: the one place where workload, device, kernels, communication, schedule and memory meet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from projector.collectives import model as collectives
+from projector.collectives.placement import groups as place
+from projector.errors import InputError, NoMeasurement, Unsupported
+from projector.frameworks import Resolved, resolve
+from projector.frameworks.flops import model_flops
+from projector.hardware.efficiency import load as load_efficiency
+from projector.hardware.types import Cluster, Efficiency, GroupShape
+from projector.kernels import recorded
+from projector.kernels.protocol import KernelModel
+from projector.kernels.simulate import Simulated
+from projector.memory.plan import MemoryPlan, plan
+from projector.operators.step import optimizer
+from projector.operators.types import Collective, HostWork, Operator
+from projector.pipeline import Timeline
+from projector.stages import Part, StageTime, compute_operators, parts, stage_time
+from projector.step import owned_by_rank, run_step
+from projector.timing import Clock
+from projector.workload.layout import chunks
+from projector.workload.validate import problems
+from projector.workload.workload import Workload
+
+__all__ = ["MODES", "Projection", "project"]
+
+MODES = ("simulate", "benchmark")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projection:
+    """What a run will be. ``breakdown`` sums to ``step_seconds``: exposed seconds on the rank that works longest.
+
+    ``measured_share``: share of the step that rests on measured kernels; ``stage_seconds``: forward and backward of
+    each virtual stage for one micro-batch; ``bubble``: share of the step in which that rank waits for others.
+    """
+
+    step_seconds: float
+    tgs: float
+    mfu: float
+    breakdown: Mapping[str, float]
+    memory: MemoryPlan
+    resolved: Resolved
+    timeline: Timeline
+    measured_share: float
+    assumed: tuple[str, ...] = ()
+    bubble: float = 0.0
+    stage_seconds: tuple[tuple[float, float], ...] = ()
+    seconds_to_project: float = 0.0
+
+
+def project(
+    workload: Workload, cluster: Cluster, mode: str = "simulate", *, efficiency: Efficiency | None = None
+) -> Projection:
+    """Projects one training step of ``workload`` on ``cluster``.
+
+    Raises :class:`InputError` for a configuration that cannot run (all reasons at once), :class:`Unsupported` for one
+    that no model here covers, :class:`NoMeasurement` in ``benchmark`` mode on a GPU without measured tables.
+    """
+    began = time.perf_counter()
+    wrong = problems(workload)
+    if wrong:
+        raise InputError(wrong)
+    if workload.model.unsupported:
+        raise Unsupported(", ".join(workload.model.unsupported))
+    gpu = cluster.gpu
+    host = "grace" if cluster.gpus_per_host < cluster.gpus_per_node else "x86"
+    resolved = resolve(workload, gpu.vendor, gpu.arch, host)
+    stages = [parts(resolved, chunk) for chunk in chunks(workload.model, resolved.workload.recipe)]
+    clock = _clock(resolved, cluster, efficiency or load_efficiency(gpu.name), mode, stages)
+    cache_: dict[tuple[int, bool], StageTime] = {}
+    times = [stage_time(resolved, stage, clock, cache_) for stage in stages]
+    step = run_step(resolved, times, owned_by_rank(resolved, stages), clock)
+    flops = model_flops(workload.model, workload.recipe.seq_length) * workload.tokens_per_step
+    return Projection(
+        step_seconds=step.seconds,
+        tgs=workload.tokens_per_step / step.seconds / workload.gpus,
+        mfu=flops / step.seconds / workload.gpus / gpu.peak_of("bf16"),
+        breakdown=step.breakdown,
+        memory=plan(resolved, gpu),
+        resolved=resolved,
+        timeline=step.timeline,
+        measured_share=step.measured_share,
+        assumed=resolved.assumed,
+        bubble=step.breakdown["bubble_s"] / step.seconds,
+        stage_seconds=tuple((t.forward.seconds, t.backward.seconds) for t in times),
+        seconds_to_project=time.perf_counter() - began,
+    )
+
+
+def _clock(
+    resolved: Resolved, cluster: Cluster, efficiency: Efficiency, mode: str, stages: Sequence[Sequence[Part]]
+) -> Clock:
+    """Prices every operator of the step at once: kernels through one vectorised call, collectives when asked for."""
+    model = _kernels(resolved, cluster, efficiency, mode)
+    ops = [*compute_operators(stages), *_optimizers(resolved, stages)]
+    times = model.times(ops)  # type: ignore[arg-type]
+    seconds = dict(zip(ops, times.seconds.tolist(), strict=True))
+    measured = frozenset(op for op, is_measured in zip(ops, times.measured.tolist(), strict=True) if is_measured)
+    shapes = _groups(resolved, cluster)
+
+    @cache
+    def collective(op: Collective) -> float:
+        return collectives.seconds(op, shapes, cluster, efficiency)
+
+    return Clock(kernels=seconds, measured=measured, collective=collective, execution=resolved.execution)
+
+
+def _optimizers(resolved: Resolved, stages: Sequence[Sequence[Part]]) -> list[Operator]:
+    ops: list[Operator] = []
+    for owned in owned_by_rank(resolved, stages):
+        ops += [op for op in optimizer(resolved, owned) if not isinstance(op, Collective | HostWork)]
+    return ops
+
+
+def _kernels(resolved: Resolved, cluster: Cluster, efficiency: Efficiency, mode: str) -> KernelModel:
+    simulated = Simulated(cluster.gpu, efficiency, resolved.execution)
+    if mode == "simulate":
+        return simulated
+    if not recorded.available(cluster.gpu.name):
+        raise NoMeasurement(f"no measurement for {cluster.gpu.name}")
+    return recorded.Recorded(cluster.gpu, simulated)
+
+
+def _groups(resolved: Resolved, cluster: Cluster) -> dict[str, GroupShape]:
+    workload, recipe = resolved.workload, resolved.workload.recipe
+    shapes = dict(place(recipe, workload.gpus, cluster))
+    ranks, shard = workload.dp * recipe.cp, recipe.data_parallel_shard_size or 1
+    if resolved.execution.shard_across_nodes and shard < ranks:
+        inner = min(ranks // shard, cluster.gpus_per_node)
+        shapes["dp_shard"] = GroupShape(shard, max(1, min(shard, cluster.gpus_per_node // inner)))
+        shapes["dp_replicate"] = GroupShape(ranks // shard, inner)
+    return shapes

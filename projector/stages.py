@@ -1,0 +1,164 @@
+"""Seconds and weights of every virtual pipeline stage: blocks assembled as the layout says, communication of sharded
+weights laid over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from projector.frameworks.types import Resolved
+from projector.operators import lower
+from projector.operators.step import Trainable, gather, reduction, trainable
+from projector.operators.types import Block, Collective, HostWork, Operator
+from projector.timing import CONTENTION, Clock, Phase, Segment, chain
+from projector.workload.layout import Chunk
+from projector.workload.recipe import Recipe
+
+__all__ = ["Part", "StageTime", "compute_operators", "owned", "parts", "stage_time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One block of a stage. ``recomputed``: its forward is replayed before its backward; ``layers``: 1 for a layer."""
+
+    block: Block
+    recomputed: bool
+    layers: int = 1
+
+    @property
+    def backward(self) -> tuple[Operator, ...]:
+        replay = self.block.recompute if self.recomputed else ()
+        return (*replay, *self.block.backward_input, *self.block.backward_weight)
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """One virtual stage, one micro-batch. ``weight``: seconds of the backward that a split schedule may postpone."""
+
+    forward: Phase
+    backward: Phase
+    weight: float
+
+
+def parts(resolved: Resolved, chunk: Chunk) -> tuple[Part, ...]:
+    """The blocks of a virtual stage in order: embedding, layers, MTP modules, head."""
+    recipe, kinds = resolved.workload.recipe, resolved.workload.model.layer_kinds
+    found: list[Part] = []
+    if chunk.embedding:
+        found.append(Part(lower.embedding(resolved), False, 0))
+    for position, layer in enumerate(chunk.layers):
+        found.append(Part(lower.layer(kinds[layer], resolved), _recomputed(recipe, position, layer)))
+    found += [Part(lower.mtp(resolved), _recomputed(recipe, 0, 0)) for _ in range(chunk.mtp)]
+    if chunk.head:
+        found.append(Part(lower.head(resolved), False, 0))
+    return tuple(found)
+
+
+def _recomputed(recipe: Recipe, position: int, layer: int) -> bool:
+    """Megatron's rule: uniform replays every layer, block the first n of each virtual stage, ids the layers named."""
+    if recipe.recompute_layer_ids is not None:
+        return layer in recipe.recompute_layer_ids
+    if recipe.recompute_granularity == "full" and recipe.recompute_method == "block":
+        return position < (recipe.recompute_num_layers or 0)
+    return recipe.recompute_granularity in ("full", "selective")
+
+
+def compute_operators(stages: Sequence[Sequence[Part]]) -> Iterator[Operator]:
+    """Every operator of the stages that a kernel model prices, repeats included."""
+    seen: set[int] = set()
+    for stage in stages:
+        for part in stage:
+            key = hash((id(part.block), part.recomputed))
+            if key not in seen:
+                seen.add(key)
+                for op in (*part.block.forward, *part.backward):
+                    if not isinstance(op, Collective | HostWork):
+                        yield op
+
+
+def owned(resolved: Resolved, stage: Sequence[Part]) -> Trainable:
+    """Elements of a virtual stage that receive gradients on one rank."""
+    found = [_trained(resolved, part) for part in stage]
+    return Trainable(sum(t.dense for t in found), sum(t.expert for t in found))
+
+
+def _trained(resolved: Resolved, part: Part) -> Trainable:
+    return trainable(resolved, part.block.parameters, part.block.expert_parameters, part.layers)
+
+
+def stage_time(
+    resolved: Resolved, stage: Sequence[Part], clock: Clock, cache: dict[tuple[int, bool], StageTime]
+) -> StageTime:
+    """One virtual stage from its blocks; ``cache`` holds blocks already priced in this projection."""
+    times = [_part_time(resolved, part, clock, cache) for part in stage]
+    return StageTime(
+        forward=chain(t.forward for t in times),
+        backward=chain(t.backward for t in reversed(times)),
+        weight=sum(t.weight for t in times),
+    )
+
+
+def _part_time(resolved: Resolved, part: Part, clock: Clock, cache: dict[tuple[int, bool], StageTime]) -> StageTime:
+    key = (id(part.block), part.recomputed)
+    if key not in cache:
+        cache[key] = _price(resolved, part, clock)
+    return cache[key]
+
+
+def _price(resolved: Resolved, part: Part, clock: Clock) -> StageTime:
+    share = _host_share(resolved.workload.recipe, part)
+    forward = clock.phase(part.block.forward, layer=part.layers > 0, host_share=share)
+    backward = clock.phase(part.backward, layer=part.layers > 0, host_share=share)
+    weight = clock.phase(part.block.backward_weight).compute
+    weights = Trainable(part.block.parameters, part.block.expert_parameters)
+    fetch, reduce = _unit_collectives(resolved, weights, _trained(resolved, part))
+    return StageTime(
+        forward=_beside(forward, fetch, clock),
+        backward=_beside(backward, (*fetch, *reduce), clock),
+        weight=weight,
+    )
+
+
+# A replayed graph still costs the host its own launch, event and copy calls: about a tenth of the launches it replaces
+# (NVIDIA/Megatron-LM docs/user-guide/features/cuda_graph.md; estimate).
+_GRAPH_REST = 0.1
+
+
+def _host_share(recipe: Recipe, part: Part) -> float:
+    """Share of a layer's launches that are still issued one by one under the recipe's graph scope."""
+    scope = set(recipe.cuda_graph_scope or ())
+    if not scope or part.layers == 0:
+        return 1.0
+    if scope & {"full_iteration", "layer"}:
+        return _GRAPH_REST
+    moe = part.block.expert_parameters > 0
+    covered = (0.4 if "attn" in scope else 0.0) + (0.2 if moe and "moe_router" in scope else 0.0)
+    covered += 0.2 if moe and "moe_preprocess" in scope else 0.0
+    covered += 0.6 if not moe and "mlp" in scope else 0.0
+    covered += 0.4 if moe and "moe" in scope else 0.0
+    return 1.0 - (1.0 - _GRAPH_REST) * min(covered, 1.0)
+
+
+def _unit_collectives(
+    resolved: Resolved, weights: Trainable, trained: Trainable
+) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
+    """Weight gathers and gradient reductions that one unit of a sharded framework issues in each micro-batch."""
+    recipe, execution = resolved.workload.recipe, resolved.execution
+    fetch = gather(resolved, weights) if recipe.data_parallel_sharding == "optim_grads_params" else ()
+    reduce = reduction(resolved, trained) if execution.reduce_every_microbatch else ()
+    return fetch, reduce
+
+
+def _beside(phase: Phase, collectives: Sequence[Collective], clock: Clock) -> Phase:
+    """Lays prefetched communication beside a unit's compute: what is longer decides, both slow each other down."""
+    if not collectives:
+        return phase
+    comm = sum(clock.collective(op) for op in collectives)
+    hidden = min(comm, phase.seconds)
+    extra = comm - hidden + CONTENTION * hidden
+    first = phase.segments[0]
+    host = first.host + clock.execution.collective_us * 1e-6 * len(collectives)
+    exposed = dict(phase.exposed)
+    exposed["dp"] = exposed.get("dp", 0.0) + comm - hidden
+    slowed = (Segment(first.device + extra, host), *phase.segments[1:])
+    return replace(phase, segments=slowed, compute=phase.compute + CONTENTION * hidden, exposed=exposed)

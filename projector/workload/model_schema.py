@@ -1,0 +1,75 @@
+"""Model mappings: what may be left out, how changes to a base combine, reading and writing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from projector.errors import Problem
+from projector.workload.model import Model
+from projector.workload.moe_layer_freq import expand
+from projector.workload.structure import parse_dataclass, to_mapping
+from projector.workload.vocabulary import word_problems
+
+__all__ = ["merge", "model_from_mapping", "model_to_mapping"]
+
+_MOST_LAYERS = 10_000  # a bound on nonsense, ten times the deepest transformer published (DeepNet, arXiv:2203.00555)
+
+
+def model_from_mapping(mapping: Mapping[str, object], where: str, prefix: str) -> tuple[Model | None, list[Problem]]:
+    """Read a full model mapping. Fields that follow from others may be left out: see :func:`_with_derived`."""
+    given, problems = _with_derived(mapping, where, prefix)
+    model, more = parse_dataclass(Model, given, where, prefix)
+    problems += more
+    if model is not None:
+        problems += word_problems(model, where, prefix)
+    return (None if problems else model), problems
+
+
+def model_to_mapping(model: Model) -> dict[str, object]:
+    """Every field of ``model`` that differs from its default, as plain YAML types (inverse of :func:`parse_model`)."""
+    return to_mapping(model)
+
+
+def merge(base: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    """``base`` with ``changes``: nested mappings field by field; a pattern of MoE layers follows a new layer count.
+
+    A pattern written for another number of layers keeps its head (the dense layers stand first): it is cut, or
+    continued with its last value.
+    """
+    merged = dict(base)
+    for key, change in changes.items():
+        old = merged.get(key)
+        merged[key] = {**old, **change} if isinstance(old, Mapping) and isinstance(change, Mapping) else change
+    moe, layers = merged.get("moe"), merged.get("num_layers")
+    changed_moe = changes.get("moe")
+    stated = isinstance(changed_moe, Mapping) and "moe_layer_freq" in changed_moe
+    if isinstance(moe, Mapping) and not stated and isinstance(layers, int) and not isinstance(layers, bool):
+        freq = moe.get("moe_layer_freq")
+        if isinstance(freq, (list, tuple)) and freq and layers > 0:
+            merged["moe"] = {**moe, "moe_layer_freq": _refit(list(freq), layers)}
+    return merged
+
+
+def _with_derived(mapping: Mapping[str, object], where: str, prefix: str) -> tuple[dict[str, object], list[Problem]]:
+    """Fill what the literature leaves implicit: MHA groups, head width H/heads, family = name, MoE in every layer."""
+    given = {str(key): value for key, value in mapping.items()}
+    given.setdefault("family", given.get("name", ""))
+    heads, hidden = given.get("num_attention_heads"), given.get("hidden_size")
+    if "num_query_groups" not in given and heads is not None:
+        given["num_query_groups"] = heads
+    if "kv_channels" not in given and type(heads) is int and type(hidden) is int and heads > 0:
+        given["kv_channels"] = hidden // heads
+    moe, layers = given.get("moe"), given.get("num_layers")
+    if not isinstance(moe, Mapping) or type(layers) is not int or layers <= 0:
+        return given, []
+    if layers > _MOST_LAYERS:
+        return given, [Problem(where, f"{prefix}num_layers", layers, f"at most {_MOST_LAYERS} layers")]
+    freq, expected = expand(moe.get("moe_layer_freq", 1), layers)
+    if expected:
+        problem = Problem(where, f"{prefix}moe.moe_layer_freq", moe.get("moe_layer_freq"), expected)
+        return {**given, "moe": {**moe, "moe_layer_freq": []}}, [problem]
+    return {**given, "moe": {**moe, "moe_layer_freq": list(freq)}}, []
+
+
+def _refit(freq: list[object], layers: int) -> list[object]:
+    return freq[:layers] + [freq[-1]] * (layers - len(freq))

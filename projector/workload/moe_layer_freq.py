@@ -1,0 +1,56 @@
+"""Which decoder layers hold experts: Megatron-LM's ``moe_layer_freq`` in all its spellings, without ``eval``."""
+
+from __future__ import annotations
+
+import ast
+
+__all__ = ["expand"]
+
+_EXPECTED = 'an integer n (every n-th layer), a list of 0 and 1, or an expression such as "([0]*3+[1]*58)"'
+
+
+def expand(value: object, num_layers: int) -> tuple[tuple[int, ...], str]:
+    """One 0/1 per layer, and what was expected instead when ``value`` has none (else an empty text).
+
+    An integer n marks layer i when i % n == 0 (Megatron-LM ``get_moe_layer_pattern``; n = 1: every layer). A longer list
+    than ``num_layers`` is an error, as in Megatron-LM: it would hide a wrong layer count.
+    """
+    if isinstance(value, str):
+        value = _literal(value, num_layers)
+    if type(value) is int and value > 0:
+        return tuple(int(i % value == 0) for i in range(num_layers)), ""
+    if isinstance(value, (list, tuple)) and all(type(item) is int and item in (0, 1) for item in value):
+        if len(value) == num_layers:
+            return tuple(value), ""
+        return (), f"one 0 or 1 per layer: {num_layers} of them, not {len(value)}"
+    return (), _EXPECTED
+
+
+def _literal(text: str, num_layers: int) -> object:
+    """Integers, lists of integers, their sums and products by integers; None for everything else."""
+    try:
+        return _fold(ast.parse(text.strip(), mode="eval").body, 4 * num_layers + 64)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _fold(node: ast.expr, longest: int) -> int | list[int]:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.List) and len(node.elts) <= longest:
+        items = [_fold(item, longest) for item in node.elts]
+        if all(isinstance(item, int) for item in items):
+            return items  # type: ignore[return-value]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
+        return _combine(_fold(node.left, longest), _fold(node.right, longest), isinstance(node.op, ast.Mult), longest)
+    raise ValueError("not a pattern of layers")
+
+
+def _combine(left: int | list[int], right: int | list[int], times: bool, longest: int) -> int | list[int]:
+    if times and isinstance(left, int) and isinstance(right, list):
+        left, right = right, left
+    if times and isinstance(left, list) and isinstance(right, int) and 0 <= right * len(left) <= longest:
+        return left * right
+    if not times and isinstance(left, list) and isinstance(right, list) and len(left) + len(right) <= longest:
+        return left + right
+    raise ValueError("not a pattern of layers")

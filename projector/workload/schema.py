@@ -1,0 +1,50 @@
+"""Strict reading of models and recipes from mappings, and writing them back.
+
+A mapping's keys are the dataclass fields. An unknown key, a wrong type or an unknown word is a :class:`Problem`;
+all of them are found in one pass. Nothing is guessed here: loose sources go through their own importers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from projector.errors import Problem
+from projector.workload import zoo
+from projector.workload.model import Model
+from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
+from projector.workload.recipe import Recipe
+from projector.workload.structure import parse_dataclass, to_mapping
+from projector.workload.vocabulary import word_problems
+
+__all__ = ["model_to_mapping", "parse_model", "parse_recipe", "recipe_to_mapping"]
+
+
+def parse_recipe(mapping: object, where: str, prefix: str = "recipe.") -> tuple[Recipe | None, list[Problem]]:
+    """Read a :class:`Recipe`. Returns ``(None, problems)`` when anything is wrong, else ``(recipe, [])``."""
+    recipe, problems = parse_dataclass(Recipe, mapping, where, prefix)
+    if recipe is not None:
+        problems = word_problems(recipe, where, prefix)
+    return (None if problems else recipe), problems
+
+
+def parse_model(value: object, where: str, prefix: str = "model.") -> tuple[Model | None, list[Problem]]:
+    """Read a :class:`Model`: a zoo name, ``{base: <zoo name>, <field>: …}``, or a full mapping with every field needed."""
+    key = prefix.rstrip(".")
+    if isinstance(value, str):
+        if value in zoo.names():
+            return zoo.load(value), []
+        return None, [Problem(where, key, value, zoo.expected(value))]
+    if not isinstance(value, Mapping):
+        return None, [Problem(where, key, value, "a zoo name or a mapping of model fields")]
+    given: dict[str, object] = {str(k): v for k, v in value.items()}
+    if "base" in given:
+        base = given.pop("base")
+        if not isinstance(base, str) or base not in zoo.names():
+            return None, [Problem(where, f"{prefix}base", base, zoo.expected(str(base)))]
+        given = merge(model_to_mapping(zoo.load(base)), given)
+    return model_from_mapping(given, where, prefix)
+
+
+def recipe_to_mapping(recipe: Recipe) -> dict[str, object]:
+    """The fields of ``recipe`` that differ from their default, as plain YAML types (inverse of :func:`parse_recipe`)."""
+    return to_mapping(recipe)

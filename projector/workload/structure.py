@@ -1,0 +1,114 @@
+"""Frozen dataclasses from mappings, strictly, and back: every mistake of a mapping is found in one pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+from projector.errors import Problem, nearest
+
+__all__ = ["parse_dataclass", "to_mapping"]
+
+T = TypeVar("T")
+
+#: Long Megatron-LM names of the fields that carry a short name here: what to suggest to who writes the long one.
+_LONG_NAMES = {
+    "tensor_model_parallel_size": "tp",
+    "pipeline_model_parallel_size": "pp",
+    "virtual_pipeline_model_parallel_size": "vpp",
+    "num_virtual_stages_per_pipeline_rank": "vpp",
+    "context_parallel_size": "cp",
+    "expert_model_parallel_size": "ep",
+    "expert_tensor_parallel_size": "etp",
+    "mbs": "micro_batch_size",
+    "gbs": "global_batch_size",
+    "moe_token_dispatcher": "moe_token_dispatcher_type",
+}
+
+
+def parse_dataclass(kind: type[T], mapping: object, where: str, prefix: str) -> tuple[T | None, list[Problem]]:
+    """Read the dataclass ``kind`` from ``mapping`` strictly: unknown keys, missing fields and wrong types are problems."""
+    if not isinstance(mapping, Mapping):
+        return None, [Problem(where, prefix.rstrip("."), mapping, f"a mapping of {kind.__name__} fields")]
+    hints = _hints(kind)
+    problems, values = [], {}
+    for key, value in mapping.items():
+        if key not in hints:
+            problems.append(Problem(where, f"{prefix}{key}", value, _unknown(str(key), tuple(hints))))
+            continue
+        converted, expected = _convert(hints[key], value, where, f"{prefix}{key}.")
+        if isinstance(expected, list):
+            problems += expected
+        elif expected:
+            problems.append(Problem(where, f"{prefix}{key}", value, expected))
+        values[key] = converted
+    problems += [
+        Problem(where, f"{prefix}{name}", "nothing", "a value: this field has no default")
+        for name in _required(kind)
+        if name not in mapping
+    ]
+    return (None if problems else kind(**values)), problems
+
+
+def _convert(hint: Any, value: object, where: str, prefix: str) -> tuple[object, str | list[Problem]]:
+    """``value`` as the type ``hint``; the second item is empty, or what was expected, or nested problems."""
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if value is None and type(None) in options:
+        return None, ""
+    target = next(option for option in options if option is not type(None))
+    if dataclasses.is_dataclass(target) and isinstance(target, type):
+        return parse_dataclass(target, value, where, prefix)
+    if typing.get_origin(target) is tuple:
+        element = typing.get_args(target)[0]
+        if isinstance(value, (list, tuple)) and all(_is(element, item) for item in value):
+            return tuple(value), ""
+        return None, f"a list of {_WORDS[element]}"
+    if _is(target, value):
+        return (float(value) if target is float else value), ""  # type: ignore[arg-type]
+    return None, _WORDS[target] + (" or null" if type(None) in options else "")
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def _is(kind: type, value: object) -> bool:
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < float("inf")
+    return type(value) is kind
+
+
+def _unknown(key: str, known: tuple[str, ...]) -> str:
+    short = _LONG_NAMES.get(key)
+    return f"the field {short}" if short in known else nearest(key, known)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+@cache
+def _required(kind: type) -> tuple[str, ...]:
+    unset = dataclasses.MISSING
+    return tuple(
+        f.name
+        for f in dataclasses.fields(kind)  # type: ignore[arg-type]
+        if f.default is unset and f.default_factory is unset
+    )
+
+
+def to_mapping(item: Any) -> dict[str, object]:
+    """The fields of a dataclass that differ from their default, as plain YAML types."""
+    out: dict[str, object] = {}
+    for field in dataclasses.fields(item):
+        value = getattr(item, field.name)
+        if value == field.default:
+            continue
+        if dataclasses.is_dataclass(value):
+            value = to_mapping(value)
+        out[field.name] = list(value) if isinstance(value, tuple) else value
+    return out

@@ -1,0 +1,97 @@
+"""The words that a recipe or model field may hold, and the range of its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from types import MappingProxyType
+
+from projector.errors import Problem, nearest
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+
+__all__ = ["CHOICES", "SCHEDULES", "word_problems"]
+
+_DTYPES = ("fp32", "fp16", "bf16", "fp8")
+
+#: Pipeline schedules by the names of their papers and frameworks: Megatron-LM (1f1b, interleaved), Zero Bubble
+#: (arXiv:2401.10241: zb-h1, zb-h2), controllable memory (arXiv:2405.15362: zbv, v-half, v-min), DualPipe
+#: (arXiv:2412.19437), GPipe, looped (circular) pipelines of MaxText.
+SCHEDULES = (
+    "1f1b",
+    "interleaved",
+    "gpipe",
+    "zero-bubble",
+    "zb-h1",
+    "zb-h2",
+    "zbb",
+    "zbv",
+    "v-half",
+    "v-min",
+    "dualpipe",
+    "dualpipev",
+    "looped",
+)
+
+CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "precision": ("bf16", "fp16", "fp32", "fp8", "mxfp8", "mxfp4", "nvfp4"),
+        "fp8_recipe": ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"),
+        "cp_comm_type": ("p2p", "a2a", "allgather", "a2a+p2p"),
+        "pipeline_schedule": SCHEDULES,
+        "data_parallel_sharding": ("no_shard", "optim", "optim_grads", "optim_grads_params"),
+        "optimizer": ("adam", "adamw", "sgd", "muon", "dist_muon", "adafactor", "lion", "schedule_free_adamw"),
+        "main_grads_dtype": ("fp32", "bf16", "fp16"),
+        "main_params_dtype": _DTYPES,
+        "exp_avg_dtype": _DTYPES,
+        "exp_avg_sq_dtype": _DTYPES,
+        "recompute_granularity": ("none", "full", "selective"),
+        "recompute_method": ("uniform", "block"),
+        "recompute_modules": (
+            "core_attn",
+            "moe_act",
+            "layernorm",
+            "mla_up_proj",
+            "mlp",
+            "moe",
+            "shared_experts",
+            "attn",
+            "mhc",
+        ),
+        "moe_token_dispatcher_type": ("allgather", "alltoall", "flex"),
+        "moe_flex_dispatcher_backend": ("deepep", "hybridep"),
+        "moe_grouped_gemm": ("fused", "multi_stream", "loop"),
+        "moe_router_dtype": ("fp32", "fp64", "bf16"),
+        "cross_entropy_fusion": ("unfused", "native", "te", "fp32", "linear"),
+        "attention_backend": ("flash", "fused", "unfused", "local", "auto", "materialised"),
+        "cuda_graph_scope": (
+            "full",
+            "full_iteration",
+            "attn",
+            "mlp",
+            "moe",
+            "moe_router",
+            "moe_preprocess",
+            "mamba",
+        ),
+        "normalization": ("RMSNorm", "LayerNorm", "NonParametricLayerNorm"),
+        "position_embedding_type": ("rope", "learned_absolute", "alibi", "none"),
+    }
+)
+
+
+def word_problems(item: Recipe | Model, where: str, prefix: str) -> list[Problem]:
+    """One :class:`Problem` per field of ``item`` that holds a word which :data:`CHOICES` does not know."""
+    problems = []
+    for field in fields(item):
+        known = CHOICES.get(field.name)
+        value = getattr(item, field.name)
+        if known is None or value is None:
+            continue
+        words = value if isinstance(value, tuple) else (value,)
+        problems += [
+            Problem(where, f"{prefix}{field.name}", word, f"one of {', '.join(known)} ({nearest(str(word), known)})")
+            for word in words
+            if word not in known
+        ]
+    return problems

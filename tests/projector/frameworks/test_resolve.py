@@ -1,0 +1,101 @@
+"""Framework files and how they fill a recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from projector.errors import InputError
+from projector.frameworks import find, load, names, resolve
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+LLAMA = Model(
+    name="llama-like",
+    family="llama",
+    num_layers=32,
+    hidden_size=4096,
+    ffn_hidden_size=14336,
+    num_attention_heads=32,
+    num_query_groups=8,
+    kv_channels=128,
+    vocab_size=128256,
+)
+OPTIONAL = {
+    "pipeline_model_parallel_layout",
+    "decoder_first_pipeline_num_layers",
+    "decoder_last_pipeline_num_layers",
+    "lora",
+    "recompute_layer_ids",
+    "moe_expert_capacity_factor",
+}
+
+
+def workload(framework: str, **recipe: object) -> Workload:
+    fields = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096} | recipe
+    return Workload(model=LLAMA, recipe=Recipe(**fields), gpus=8, framework=framework)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_framework_states_every_field(name: str) -> None:
+    resolved = resolve(workload(name, tp=2), "nvidia", "hopper")
+    left = {f.name for f in dataclasses.fields(Recipe) if getattr(resolved.workload.recipe, f.name) is None}
+    assert left <= OPTIONAL
+    assert load(name).sources, f"{name} names no source"
+
+
+def test_what_the_recipe_states_is_kept() -> None:
+    resolved = resolve(workload("megatron-lm", tp=2, sequence_parallel=True, recompute_granularity="full"))
+    assert resolved.workload.recipe.sequence_parallel is True
+    assert resolved.workload.recipe.recompute_granularity == "full"
+    assert resolved.assumed == ()
+
+
+def test_an_uncertain_default_is_reported() -> None:
+    assert resolve(workload("megatron-lm")).assumed == ("recompute_granularity=none",)
+
+
+def test_sequence_parallelism_needs_tensor_parallelism() -> None:
+    assert resolve(workload("primus", tp=1)).workload.recipe.sequence_parallel is False
+    assert resolve(workload("primus", tp=2)).workload.recipe.sequence_parallel is True
+
+
+def test_rules_depend_on_the_device() -> None:
+    assert resolve(workload("megatron-lm"), "amd", "cdna4").execution.gemm_family == "hipblaslt"
+    assert resolve(workload("megatron-lm"), "nvidia", "ampere").execution.attention_family == "fa2"
+    assert resolve(workload("megatron-lm"), "nvidia", "blackwell").execution.attention_family == "cudnn"
+
+
+def test_recipe_switches_change_the_execution() -> None:
+    plain = resolve(workload("megatron-lm")).execution
+    assert plain.wgrad_accumulation == "fused"
+    assert plain.grad_bytes == 4.0
+    changed = resolve(workload("megatron-lm", gradient_accumulation_fusion=False, grad_reduce_in_bf16=True)).execution
+    assert changed.wgrad_accumulation == "separate"
+    assert changed.reduce_bytes == changed.grad_bytes == 2.0
+    sharded = resolve(workload("megatron-lm", data_parallel_sharding="optim_grads_params")).execution
+    assert sharded.data_parallel == "megatron_fsdp"
+    assert sharded.reduce_every_microbatch
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Megatron-LM (mcore)", "megatron-lm"),
+        ("NeMo / Megatron-Core (MLPerf)", "mlperf"),
+        ("Primus/Megatron-LM (primus-pipeline)", "primus"),
+        ("Megatron-Bridge / NeMo", "megatron-bridge"),
+        ("llm-foundry / Composer FSDP", "llm-foundry"),
+        ("MaxText (JAX)", "maxtext"),
+        ("something else", None),
+    ],
+)
+def test_free_text_finds_the_framework(text: str, name: str | None) -> None:
+    assert find(text) == name
+
+
+def test_an_unknown_framework_names_the_nearest() -> None:
+    with pytest.raises(InputError, match="megatron-lm"):
+        load("megatron-ml")
