@@ -1,8 +1,8 @@
 """What the rows say of error: summaries by any column, macro averages, memory error and the out-of-memory verdicts.
 
-Pure functions of rows. Signed error = projected / measured TGS − 1; MAPE is the mean of its absolute value. A macro figure is
-the mean over (model family × GPU × framework) cells of the mean inside each cell. Coverage = rows with an error
-over rows that could have one: measured throughput and a whole configuration in the source (``eligible``).
+Pure functions of rows. Signed error = projected / measured TGS − 1; MAPE is the mean of its absolute value. A macro
+figure is the mean over (model family × GPU × framework) cells of the mean inside each cell. Coverage = rows with an
+error over rows that could have one: measured throughput and a whole configuration in the source (``eligible``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -42,7 +42,8 @@ class Summary:
     """Error of a set of rows. Fractions (0.05 = 5 %); None where no row is comparable.
 
     ``rows``: all of them; ``incomplete``: the source lacks configuration; ``eligible``: measured and complete;
-    ``compared``: eligible with an error. ``worst`` is the signed error of the row ``worst_id``, ``p90`` and ``median`` are of |error|.
+    ``compared``: eligible with an error. ``worst`` is the signed error of the row ``worst_id``, ``p90`` and
+    ``median`` are of |error|.
     """
 
     rows: int
@@ -124,14 +125,14 @@ def summarise(rows: Sequence[Row], facts: Facts) -> Summary:
     incomplete = sum(not facts[r.run_id].complete for r in rows)
     eligible = [r for r in rows if r.measured_tgs is not None and facts[r.run_id].complete]
     compared = [(r, r.error) for r in eligible if r.error is not None]
-    counts = {"rows": len(rows), "incomplete": incomplete, "eligible": len(eligible), "compared": len(compared)}
+    counted = Summary(rows=len(rows), incomplete=incomplete, eligible=len(eligible), compared=len(compared))
     if not compared:
-        return Summary(**counts, coverage=0.0 if eligible else None)
+        return replace(counted, coverage=0.0 if eligible else None)
     signed = np.array([e for _, e in compared])
     size = np.abs(signed)
     worst = int(np.argmax(size))
-    return Summary(
-        **counts,
+    return replace(
+        counted,
         coverage=len(compared) / len(eligible),
         mape=float(size.mean()),
         macro_mape=macro((cell(r), abs(e)) for r, e in compared),
@@ -176,7 +177,7 @@ def _memory(kind: str, rows: Sequence[Row]) -> MemorySummary:
 
 
 def verdicts(rows: Iterable[Row], facts: Facts) -> Verdicts:
-    """Predicted against measured out-of-memory; rows without a memory projection or a measured outcome are not judged."""
+    """Predicted against measured out-of-memory; a row without a memory projection or a known outcome is not judged."""
     found: dict[tuple[bool, bool], list[str]] = defaultdict(list)
     for r in rows:
         measured = facts[r.run_id].measured_status

@@ -1,9 +1,9 @@
 """One step-time factor per key (GPU, or GPU × precision): fitted on all rows, and held out by model family.
 
-The factor is exp of the weighted median of ln(measured / projected) step time; every (family × framework) cell has the same
-weight, so that a table of many rows does not drown the others. A held-out factor has seen no row of the family it serves:
-it comes from other families on the same key, and where there are none, from the next coarser level (architecture, vendor,
-everything), which is flagged. All functions are pure.
+The factor is exp of the weighted median of ln(measured / projected) step time; every (family × framework) cell has
+the same weight, so that a table of many rows does not drown the others. A held-out factor has seen no row of the
+family it serves: it comes from other families on the same key, and where there are none, from the next coarser level
+(architecture, vendor, everything), which is flagged. All functions are pure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Observation:
 class Factor:
     """A multiplier on projected step time. ``spread``: weighted median absolute deviation of the log ratios.
 
-    ``key``: what it was fitted on; ``level``: 0 the row's own key, 1 the next coarser one, …; −1: nothing to fit on (1.0).
+    ``key``: what it was fitted on; ``level``: 0 the row's own key, 1 the next coarser one, …; −1: nothing to fit on
+    (1.0).
     """
 
     key: str
@@ -88,7 +89,7 @@ def fit_all(observations: Iterable[Observation]) -> dict[str, Factor]:
 def held_out(
     observations: Sequence[Observation], wanted: Iterable[tuple[tuple[str, ...], str]]
 ) -> Mapping[tuple[tuple[str, ...], str], Factor]:
-    """For every wanted (levels, family): the factor of the finest level that holds another family, that family left out."""
+    """For every wanted (levels, family): the factor of the finest level that holds another family than this one."""
     by_key: dict[str, list[Observation]] = defaultdict(list)
     for o in observations:
         for key in dict.fromkeys(o.levels):

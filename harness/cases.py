@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from harness.runs import Measured, MeasuredRun, Source, Stack
 from projector.errors import InputError, Problem, nearest
@@ -70,7 +71,7 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
         group=str(item.get("group", "")),
         notes=str(item.get("notes", "")),
     )
-    problems += validate.problems(run.workload, where, f"{key}recipe.")
+    problems += [replace(p, key=key + p.key) for p in validate.problems(run.workload, where)]
     return run, problems
 
 
@@ -100,7 +101,9 @@ def _cluster(item: Mapping[str, object], where: str, key: str) -> tuple[Cluster 
         return None, list(error.problems)
 
 
-def _gpus(item: Mapping[str, object], cluster: Cluster | None, where: str, key: str) -> tuple[int | None, list[Problem]]:
+def _gpus(
+    item: Mapping[str, object], cluster: Cluster | None, where: str, key: str
+) -> tuple[int | None, list[Problem]]:
     stated = [name for name in ("gpus", "nodes") if name in item]
     if len(stated) != 1:
         return None, [Problem(where, key.rstrip("."), " and ".join(stated) or "neither", "exactly one of gpus, nodes")]

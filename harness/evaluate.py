@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 from harness import calibration, predictors
 from harness.calibration import Factor, Observation
@@ -125,7 +126,8 @@ def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction,
     step = None if p.step_seconds is None else p.step_seconds * factor
     tgs = None if step is None else _tgs(run, step)
     m = run.measured
-    row = Row(
+    scaled: dict[str, Any] = {name: p.breakdown[name] * factor for name in BREAKDOWN if name in p.breakdown}
+    return Row(
         run_id=run.id,
         suite=selected.suite,
         group=run.group,
@@ -150,8 +152,8 @@ def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction,
         memory_error=_relative(p.memory_gib, m.peak_memory_gib),
         measured_share=p.measured_share,
         seconds_to_project=p.seconds_to_project if p.step_seconds is not None else None,
+        **scaled,
     )
-    return replace(row, **{name: p.breakdown[name] * factor for name in BREAKDOWN if name in p.breakdown})
 
 
 def _tgs(run: MeasuredRun, step_seconds: float) -> float:

@@ -1,7 +1,8 @@
-"""Thresholds of a suite against the held-out figures of its rows. Pure functions; the command line turns them into 0 or 1."""
+"""Thresholds of a suite against the held-out figures of its rows. Pure functions; the exit code follows from them."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -68,10 +69,8 @@ def check(
 
 def _one(suite: str, mode: str, name: str, limit: float, rows: list[Row], facts: Mapping[str, RunFacts]) -> Check:
     found, detail = _FIGURES[name](rows, facts)
-    if found is None:
-        passed = False
-    else:
-        passed = found >= limit if THRESHOLDS[name].at_least else found <= limit
+    holds = operator.ge if THRESHOLDS[name].at_least else operator.le
+    passed = found is not None and bool(holds(found, limit))
     return Check(suite=suite, predictor=mode, name=name, found=found, limit=limit, passed=passed, detail=detail)
 
 
@@ -108,7 +107,7 @@ def _regret(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
     return s.regret, f"worst group {s.worst_group}" if s.worst_group else ""
 
 
-def _memory(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
+def _memory(rows: list[Row], _: Mapping[str, RunFacts]) -> Figure:
     known = [(accuracy.cell(r), abs(r.memory_error)) for r in rows if r.memory_error is not None]
     return (accuracy.macro(known), f"{len(known)} rows") if known else (None, "")
 

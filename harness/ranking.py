@@ -1,7 +1,8 @@
 """Does the projection order the configurations of a group as the measurement does? Pure functions.
 
-Kendall's tau-b (Kendall 1945) with pairs inside the measured noise counted as ties, the share of distinguishable pairs that the
-projection orders alike, and top-1 regret: the throughput lost by running the configuration that the projection calls best.
+Kendall's tau-b (Kendall 1945) with pairs inside the measured noise counted as ties, the share of distinguishable
+pairs that the projection orders alike, and top-1 regret: the throughput lost by running the configuration that the
+projection calls best.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ SAME = 1e-9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupRanking:
-    """One group. ``tau`` and ``agreement`` are None where every measured pair is tied; ``missing`` rows have no projection.
+    """One group. ``tau`` and ``agreement`` are None where every measured pair is tied; ``missing`` rows: unprojected.
 
-    ``differs``: the configuration keys that change inside the group. ``chosen``/``best``: ids of the projected and measured first.
+    ``differs``: the configuration keys that change inside the group. ``chosen``/``best``: ids of the projected and
+    measured first.
     """
 
     group: str
@@ -80,7 +82,7 @@ def tau_b(measured: ArrayLike, projected: ArrayLike, noise: ArrayLike = NOISE) -
 
 
 def agreement(measured: ArrayLike, projected: ArrayLike, noise: ArrayLike = NOISE) -> tuple[float | None, int]:
-    """Share of the measurably different pairs that are projected in that order (a projected tie is half), and their number."""
+    """Share of the measurably different pairs projected in that order (a projected tie is half), and their number."""
     x, y = _signs(measured, noise), _signs(projected, SAME)
     real = x != 0
     pairs = int(real.sum())

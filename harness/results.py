@@ -1,4 +1,4 @@
-"""The public, versioned contract of the harness: one typed row per run × predictor × fit, and the facts beside the rows.
+"""The public, versioned contract: one typed row per run × predictor × fit, and the facts beside the rows.
 
 History of ``SCHEMA_VERSION``
     1  first columns.
@@ -28,8 +28,8 @@ class Row:
     """One row of ``results.csv``. Times in seconds, TGS in tokens/s/GPU, memory in GiB, errors signed and relative.
 
     ``error`` = projected_tgs / measured_tgs − 1; ``memory_error`` likewise on GiB. None: the figure does not exist. The
-    last ten columns are the exposed seconds of one step and sum to ``projected_step_seconds`` where a predictor gives them.
-    ``assumed`` joins with ``; `` what the importer and the framework defaults filled in.
+    last ten columns are the exposed seconds of one step and sum to ``projected_step_seconds`` where a predictor gives
+    them. ``assumed`` joins with ``; `` what the importer and the framework defaults filled in.
     """
 
     run_id: str

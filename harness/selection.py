@@ -1,7 +1,8 @@
 """The ``select`` list of a suite: which measured runs it takes.
 
-Each entry adds the runs that match *all* of its keys; a key holds a name, a glob, or a list of them (any of which may match).
-``runs`` names files of the runs folder (without suffix) or a path relative to the suite; the other keys look into the runs.
+Each entry adds the runs that match *all* of its keys; a key holds a name, a glob, or a list of them (any of which may
+match). ``runs`` names files of the runs folder (without suffix) or a path relative to the suite; the other keys look
+into the runs.
 """
 
 from __future__ import annotations
@@ -91,9 +92,7 @@ def _any(patterns: Iterable[str], value: str) -> bool:
     return any(fnmatch.fnmatchcase(value, pattern) for pattern in patterns)
 
 
-def _unknown(
-    name: str, patterns: Iterable[str], runs: Sequence[MeasuredRun], where: str, key: str
-) -> list[Problem]:
+def _unknown(name: str, patterns: Iterable[str], runs: Sequence[MeasuredRun], where: str, key: str) -> list[Problem]:
     """Patterns that match neither a run nor a known name: a slip of the pen would otherwise narrow a suite silently."""
     present = {FIELDS[name](run) for run in runs} - {""}
     known = tuple(present | set(_catalogue(name)))
@@ -155,7 +154,9 @@ def read_all(files: Iterable[Path]) -> tuple[list[MeasuredRun], list[Problem]]:
             continue
         for run in read:
             if run.id in origin:
-                problems.append(Problem(str(path), run.id, "a duplicate id", f"an id that {origin[run.id]} does not have"))
+                problems.append(
+                    Problem(str(path), run.id, "a duplicate id", f"an id that {origin[run.id]} does not have")
+                )
             origin[run.id] = path
         runs += read
     return runs, problems

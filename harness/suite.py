@@ -1,7 +1,8 @@
 """A suite: a selection over measured runs, cases with nothing measured yet, and the gates they must pass.
 
-:func:`load` reads strictly and reports every mistake of the file in one :class:`InputError`. Keys of the file: ``suite``,
-``title``, ``select`` (:mod:`harness.selection`), ``cases`` (:mod:`harness.cases`), ``gate`` (mode → threshold → limit).
+:func:`load` reads strictly and reports every mistake of the file in one :class:`InputError`. Keys of the file:
+``suite``, ``title``, ``select`` (:mod:`harness.selection`), ``cases`` (:mod:`harness.cases`), ``gate`` (mode →
+threshold → limit).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Suite:
 
 
 def load(path: Path, runs_folder: Path | None = None) -> Suite:
-    """The suite of ``path``; measured runs come from ``runs_folder``, by default ``../measured/runs`` beside its folder."""
+    """The suite of ``path``; its runs come from ``runs_folder``, by default ``../measured/runs`` beside it."""
     where = str(path)
     document = read_yaml(path, "a suite file: a mapping with the key suite")
     if document is None:
@@ -51,7 +52,9 @@ def load(path: Path, runs_folder: Path | None = None) -> Suite:
     made, wrong_cases = cases.parse(document.get("cases"), where)
     problems += wrong_gate + wrong_selection + wrong_cases + _repeated(selected, made, where)
     if not problems and not (selected or made):
-        problems.append(Problem(where, "select", "nothing to project", "a select or cases list with at least one entry"))
+        problems.append(
+            Problem(where, "select", "nothing to project", "a select or cases list with at least one entry")
+        )
     if problems:
         raise InputError(problems)
     return Suite(

@@ -11,10 +11,9 @@ from projector.collectives import model as collectives
 from projector.collectives.placement import groups as place
 from projector.errors import InputError, NoMeasurement, Unsupported
 from projector.frameworks import Resolved, resolve
-from projector.frameworks.flops import model_flops
+from projector.frameworks.flops import flops_per_token
 from projector.hardware.efficiency import load as load_efficiency
 from projector.hardware.types import Cluster, Efficiency, GroupShape
-from projector.kernels import recorded
 from projector.kernels.protocol import KernelModel
 from projector.kernels.simulate import Simulated
 from projector.memory.plan import MemoryPlan, plan
@@ -77,7 +76,7 @@ def project(
     cache_: dict[tuple[int, bool], StageTime] = {}
     times = [stage_time(resolved, stage, clock, cache_) for stage in stages]
     step = run_step(resolved, times, owned_by_rank(resolved, stages), clock)
-    flops = model_flops(workload.model, workload.recipe.seq_length) * workload.tokens_per_step
+    flops = flops_per_token(workload, "megatron-2025-04") * workload.tokens_per_step
     return Projection(
         step_seconds=step.seconds,
         tgs=workload.tokens_per_step / step.seconds / workload.gpus,
@@ -123,6 +122,8 @@ def _kernels(resolved: Resolved, cluster: Cluster, efficiency: Efficiency, mode:
     simulated = Simulated(cluster.gpu, efficiency, resolved.execution)
     if mode == "simulate":
         return simulated
+    from projector.kernels import recorded
+
     if not recorded.available(cluster.gpu.name):
         raise NoMeasurement(f"no measurement for {cluster.gpu.name}")
     return recorded.Recorded(cluster.gpu, simulated)

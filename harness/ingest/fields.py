@@ -120,10 +120,10 @@ def software_date(*texts: str) -> str:
     """``YYYY-MM`` of the software, from the first text that states one (else empty).
 
     Understood: container releases (``25.09``, ``v26.2``, ``nv25.03``), ISO dates, ``Feb 2022``, Megatron-Core and
-    PyTorch versions (month of their release), arXiv numbers.
+    PyTorch versions (month of their release), arXiv numbers; a year alone gives its January.
     """
-    for read in (_container, _iso, _month_year, _mcore, _torch, _arxiv):
-        for text in texts:
+    for text in texts:
+        for read in (_container, _iso, _month_year, _mcore, _torch, _arxiv, _year):
             if found := read(text):
                 return found
     return ""
@@ -137,7 +137,7 @@ def _container(text: str) -> str:
 
 
 def _iso(text: str) -> str:
-    found = re.search(r"\b(20[12]\d)-(\d\d)(?:-\d\d)?\b", text) or re.search(r"(20[12]\d)([01]\d)[0-3]\d", text)
+    found = re.search(r"\b(20[12]\d)-(\d\d)(?:-\d\d)?\b", text) or re.search(r"(?:dev|\b)(20[12]\d)([01]\d)[0-3]\d\b", text)
     return _month(found[1], found[2]) if found else ""
 
 
@@ -160,6 +160,11 @@ def _torch(text: str) -> str:
 def _arxiv(text: str) -> str:
     found = re.search(r"arXiv:(\d\d)(\d\d)\.\d+", text)
     return _month(f"20{found[1]}", found[2]) if found else ""
+
+
+def _year(text: str) -> str:
+    found = re.search(r"(?<![-\d.])(20[12]\d)(?![-\d])", text)
+    return f"{found[1]}-01" if found else ""
 
 
 def _month(year: str, month: str) -> str:

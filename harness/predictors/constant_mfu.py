@@ -1,19 +1,20 @@
 """The baseline that every projector must beat: the same MFU for every run, whatever its configuration.
 
 Step time = model FLOP / (gpus · peak · MFU). The FLOP count is 6·N per token for the N active parameters that are
-multiplied (the embedding look-up is not) plus causal attention, 6·L·n·(d_qk + d_v)·S/2 per token (PaLM, arXiv:2204.02311,
-appendix B, with the causal half). Uncalibrated, MFU is 0.40: the middle of the 38–43 % that *The Llama 3 Herd of Models*
-(arXiv:2407.21783, table 4) reports for bf16 on H100 — published. Calibration then amounts to one fitted MFU per GPU and precision.
+multiplied (the embedding look-up is not) plus causal attention, 6·L·n·(d_qk + d_v)·S/2 per token (PaLM,
+arXiv:2204.02311, appendix B, with the causal half). Uncalibrated, MFU is 0.40: the middle of the 38–43 % that *The
+Llama 3 Herd of Models* (arXiv:2407.21783, table 4) reports for bf16 on H100 — published. Calibration then amounts to
+one fitted MFU per GPU and precision.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
-from harness.predictors.ours import refused
+from harness.predictors.refusal import guarded
 from harness.results import RunFacts
 from harness.runs import MeasuredRun, Prediction
+from projector.errors import Unsupported
 from projector.workload.model import Model
 
 __all__ = ["PUBLISHED_MFU", "ConstantMfu", "flops_per_token"]
@@ -27,19 +28,18 @@ class ConstantMfu:
     mfu: float = PUBLISHED_MFU
 
     def predict(self, run: MeasuredRun) -> Prediction:
+        return guarded(run, lambda: self._project(run))
+
+    def _project(self, run: MeasuredRun) -> Prediction:
         from projector.hardware import catalogue
 
-        start = time.perf_counter()
-        refusal = refused(run)
-        if refusal is not None:
-            return refusal
-        work = run.workload
-        peak = catalogue.gpu(run.gpu).peak_of(work.recipe.precision)
+        work, gpu = run.workload, catalogue.gpu(run.gpu)
+        try:
+            peak = gpu.peak_of(work.recipe.precision)
+        except KeyError as error:
+            raise Unsupported(str(error.args[0])) from None
         flops = flops_per_token(work.model, work.recipe.seq_length) * work.tokens_per_step
-        step = flops / (run.gpus * peak * self.mfu)
-        return Prediction(
-            status="ok", step_seconds=step, measured_share=0.0, seconds_to_project=time.perf_counter() - start
-        )
+        return Prediction(status="ok", step_seconds=flops / (run.gpus * peak * self.mfu), measured_share=0.0)
 
     def levels(self, run: MeasuredRun, facts: RunFacts) -> tuple[str, ...]:
         precision = run.recipe.precision if run.recipe else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from harness import accuracy, ranking
 from harness.accuracy import Summary
@@ -40,11 +40,15 @@ def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Pr
     ours = [n for n in names if n != BASELINE] or names
     tables = [_headline(evaluation, rows, names)]
     for name in ours:
-        tables += [_by_gpu(evaluation, rows, name), _by_model(evaluation, rows, name), *_ranking(evaluation, rows, name)]
+        tables += [
+            _by_gpu(evaluation, rows, name),
+            _by_model(evaluation, rows, name),
+            *_ranking(evaluation, rows, name),
+        ]
         tables += view_detail.of_predictor(evaluation, rows, name)
     if {"simulate", "benchmark"} <= set(names):
         tables.append(view_detail.side_by_side(rows))
-    tables += view_detail.of_rows(evaluation, rows, ours)
+    tables += view_detail.of_rows(rows, ours)
     return Report(
         title=title,
         lines=tuple(_sentence(evaluation, rows, name) for name in names),
@@ -87,8 +91,7 @@ def _headline(evaluation: Evaluation, rows: Sequence[Row], names: Sequence[str])
         title="Throughput error",
         columns=HEADLINE,
         rows=tuple(made),
-        note="MAPE of tokens/s/GPU, macro: mean over (model family × GPU × framework) cells. Bias, median, p90 and worst "
-        "are held out.",
+        note="MAPE of tokens/s/GPU; macro: mean over (model family × GPU × framework) cells. Bias to worst: held out.",
     )
 
 
@@ -119,7 +122,7 @@ def _by_gpu(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
 
 
 def _baseline(evaluation: Evaluation, rows: Sequence[Row], name: str) -> float | None:
-    """Held-out macro MAPE of the baseline on the rows that ``name`` projects, so that coverage cannot flatter either."""
+    """Held-out macro MAPE of the baseline on the rows that ``name`` projects: coverage can flatter neither."""
     ids = {r.run_id for r in accuracy.comparable(accuracy.select(rows, name, "heldout"))}
     mine = [r for r in accuracy.select(rows, BASELINE, "heldout") if r.run_id in ids]
     return accuracy.summarise(mine, evaluation.facts).macro_mape
@@ -151,7 +154,6 @@ def _ranking(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list[Tab
     order = ranking.summary(groups)
     if not groups:
         return []
-    tau: Callable[[ranking.GroupRanking], tuple[float, str]] = lambda g: (2.0 if g.tau is None else g.tau, g.group)
     columns = (
         Column("group", numeric=False),
         Column("rows"),
@@ -162,8 +164,16 @@ def _ranking(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list[Tab
         Column("what differs", numeric=False),
     )
     made = tuple(
-        (g.group, str(g.rows), str(g.missing), number(g.tau), percent(g.agreement, 0), percent(g.regret), _few(g.differs))
-        for g in sorted(groups, key=tau)
+        (
+            g.group,
+            str(g.rows),
+            str(g.missing),
+            number(g.tau),
+            percent(g.agreement, 0),
+            percent(g.regret),
+            _few(g.differs),
+        )
+        for g in sorted(groups, key=_worst_first)
     )
     note = (
         f"{order.groups} groups, {order.rows} rows: mean tau-b {number(order.tau)}, pairwise agreement"
@@ -172,6 +182,10 @@ def _ranking(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list[Tab
         f" {percent(ranking.NOISE, 0)} of each other are ties."
     )
     return [Table(title=f"{name}: ranking inside groups", columns=columns, rows=made, note=note)]
+
+
+def _worst_first(group: ranking.GroupRanking) -> tuple[float, str]:
+    return (2.0 if group.tau is None else group.tau, group.group)
 
 
 def _few(keys: Sequence[str], most: int = 4) -> str:

@@ -20,7 +20,9 @@ def of_predictor(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list
         _memory(evaluation, uncalibrated, name),
         _verdicts(evaluation, uncalibrated, name),
         _refusals(uncalibrated, name),
-        _by(evaluation, rows, name, "assumptions", lambda r: "with" if facts[r.run_id].assumed else "none", detail=False),
+        _by(
+            evaluation, rows, name, "assumptions", lambda r: "with" if facts[r.run_id].assumed else "none", detail=False
+        ),
         _by(evaluation, rows, name, "framework", lambda r: r.framework),
         _by(evaluation, rows, name, "family", lambda r: r.family),
         _by(evaluation, rows, name, "precision", lambda r: r.precision),
@@ -32,7 +34,13 @@ def of_predictor(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list
 
 
 def _by(
-    evaluation: Evaluation, rows: Sequence[Row], name: str, title: str, key: Callable[[Row], str], *, detail: bool = True
+    evaluation: Evaluation,
+    rows: Sequence[Row],
+    name: str,
+    title: str,
+    key: Callable[[Row], str],
+    *,
+    detail: bool = True,
 ) -> Table:
     columns = (
         Column(title, numeric=False),
@@ -85,9 +93,7 @@ def _verdicts(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
     )
     wrong = [f"false alarm: {i}" for i in v.false_alarm] + [f"missed: {i}" for i in v.missed]
     note = "; ".join(wrong[:6]) + (f"; and {len(wrong) - 6} more" if len(wrong) > 6 else "")
-    return Table(
-        title=f"{name}: does it fit in memory?", columns=columns, rows=made if v.total else (), note=note
-    )
+    return Table(title=f"{name}: does it fit in memory?", columns=columns, rows=made if v.total else (), note=note)
 
 
 def _refusals(rows: Sequence[Row], name: str) -> Table:
@@ -161,15 +167,15 @@ def side_by_side(rows: Sequence[Row]) -> Table:
     return Table(title="simulate and benchmark side by side (held out)", columns=columns, rows=tuple(made), detail=True)
 
 
-def of_rows(evaluation: Evaluation, rows: Sequence[Row], names: Sequence[str]) -> list[Table]:
+def of_rows(rows: Sequence[Row], names: Sequence[str]) -> list[Table]:
     """Every row of each predictor, and every refusal by run: the full lists."""
     made = []
     for name in names:
-        made += [_every_row(evaluation, rows, name), _every_refusal(rows, name)]
+        made += [_every_row(rows, name), _every_refusal(rows, name)]
     return [table for table in made if table.rows]
 
 
-def _every_row(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
+def _every_row(rows: Sequence[Row], name: str) -> Table:
     columns = (
         Column("run", numeric=False),
         Column("model", numeric=False),

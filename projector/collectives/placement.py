@@ -113,7 +113,9 @@ def _groups(
 def _check(tp: int, cp: int, pp: int, ep: int, etp: int, shard: int | None, instances: int, gpus: int) -> None:
     problems: list[Problem] = []
     sizes = {"gpus": gpus, "tp": tp, "cp": cp, "pp": pp, "ep": ep, "etp": etp, "instances": instances}
-    problems += [Problem("recipe", key, size, "a whole number of at least 1") for key, size in sizes.items() if size < 1]
+    problems += [
+        Problem("recipe", key, size, "a whole number of at least 1") for key, size in sizes.items() if size < 1
+    ]
     if not problems:
         if gpus % (tp * cp * pp):
             problems.append(Problem("recipe", "tp, cp, pp", (tp, cp, pp), f"a product that divides {gpus} GPUs"))
@@ -136,16 +138,15 @@ def shape_of(stride: int, size: int, gpus: int, node: int) -> GroupShape:
 
     All groups are looked at and the one that touches most nodes counts.
     """
+    span = stride * size
     if size <= 1:
         return GroupShape(1, 1)
-    span = stride * size
-    widest = 1
-    for block in range(0, gpus, span):
-        if node % span == 0:
-            break
-        for base in range(block, block + stride):
-            touched = len({(base + i * stride) // node for i in range(size)})
-            widest = max(widest, touched)
-        if span % node == 0:
-            break
+    if node % span == 0:
+        return GroupShape(size, size)
+    if stride % node == 0:
+        return GroupShape(size, 1)
+    if node % stride == 0 and span % node == 0:
+        return GroupShape(size, node // stride)
+    bases = (block + i for block in range(0, gpus, span) for i in range(stride))
+    widest = max(len({(base + i * stride) // node for i in range(size)}) for base in bases)
     return GroupShape(size, -(-size // widest))

@@ -68,6 +68,7 @@ def _read(path: Path) -> Framework:
         place = "" if i == 0 else f"rules[{i - 1}]."
         problems += _unknown(path.name, f"{place}defaults", part.get("defaults", {}), _RECIPE)
         problems += _unknown(path.name, f"{place}execution", part.get("execution", {}), _EXECUTION)
+        problems += _mistyped(path.name, f"{place}execution", part.get("execution", {}))
     if problems:
         raise InputError(problems)
     parent = load(raw["extends"]) if "extends" in raw else None
@@ -82,6 +83,16 @@ def _read(path: Path) -> Framework:
         uncertain=tuple(raw.get("uncertain", parent.uncertain if parent else ())),
         sources=(*(parent.sources if parent else ()), *raw.get("sources", ())),
     )
+
+
+def _mistyped(where: str, place: str, found: Mapping[str, Any]) -> list[Problem]:
+    neutral = Execution()
+    wanted = {k: type(getattr(neutral, k)) for k in found if k in _EXECUTION}
+    return [
+        Problem(where, f"{place}.{k}", found[k], f"a value of type {t.__name__}")
+        for k, t in wanted.items()
+        if not isinstance(found[k], t) or isinstance(found[k], bool) != (t is bool)
+    ]
 
 
 def _unknown(where: str, place: str, found: Mapping[str, Any], known: frozenset[str]) -> list[Problem]:

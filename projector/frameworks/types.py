@@ -51,6 +51,8 @@ class Execution:
     # memory
     dummy_wgrad: str = "all"  # placeholder wgrads cached per weight shape by fused accumulation: none | dense | all
     dispatch_probs: bool = True  # router probabilities weight the expert activation (else: applied at unpermute)
+    loss_compiled: bool = False  # loss "fp32" runs in compiled code: no fp32 copies of the logits are kept
+    flat_buffers: bool = True  # weights are copied into one flat buffer on the device when DDP is built
     cp_a2a_keeps_output: bool = True  # attention output saved before *and* after the CP all-to-all (TE >= 2.8)
     context_bytes: float = 1.0e9
     reserved_over_allocated: float = 1.05

@@ -76,7 +76,9 @@ def default_cluster(gpu_name: str, gpus_per_node: int | None = None) -> Cluster:
     """
     chip = gpu(gpu_name)
     if chip.name not in cluster_names():
-        raise InputError([Problem("cluster", "gpu", gpu_name, "a GPU of the catalogue, or a cluster file that names it")])
+        raise InputError(
+            [Problem("cluster", "gpu", gpu_name, "a GPU of the catalogue, or a cluster file that names it")]
+        )
     base = replace(_cluster_file(chip.name), gpu=chip)
     if gpus_per_node is None or gpus_per_node == base.gpus_per_host:
         return base

@@ -60,7 +60,9 @@ def _parameter(cell: object, where: str, key: str, problems: list[Problem]) -> P
     if not isinstance(cell, Mapping):
         problems.append(Problem(where, key, cell, "a mapping with value, kind and source"))
         return Parameter(0.0, "", "")
-    problems.extend(Problem(where, f"{key}.{k}", cell[k], f"one of {', '.join(_FIELDS)}") for k in cell if k not in _FIELDS)
+    problems.extend(
+        Problem(where, f"{key}.{k}", cell[k], f"one of {', '.join(_FIELDS)}") for k in cell if k not in _FIELDS
+    )
     numbers: dict[str, float | None] = {}
     for name in ("value", "low", "high"):
         raw = cell.get(name)

@@ -44,18 +44,18 @@ def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: Attention) -> A
     way = "backward" if op.backward else "forward"
 
     def value(stem: str, default: float) -> float:
-        return pick(efficiency, f"attention.{way}.{stem}", family, op.dtype, "", default)
+        return pick(efficiency, f"attention.{way}.{stem}", family, op.dtype, f"d{op.head_dim_qk}", default)
 
     qk, v = padded(op.head_dim_qk), padded(op.head_dim_v)
     shape = block(family, max(qk, v), op.backward)
     scores = float(shape.rows * shape.columns)
-    clock = min(pick(efficiency, "clock.matrix", family, op.dtype, "", 0.85), 1.0)
+    clock = min(efficiency.get("clock.attention", efficiency.get("clock.matrix", 0.85)), 1.0)
     units = float(gpu.compute_units)
     depth = 3 * qk + 2 * v if op.backward else qk + v
     matrix = 2.0 * scores * depth * units / (gpu.peak_of(op.dtype) * clock * min(value("loop", 0.75), 1.0))
     exponent = scores / (gpu.exp_per_clock_per_cu * gpu.peak_clock_mhz * 1e6 * clock)
     vector = scores * _VECTOR_OPS[op.backward] * _LANE_FLOPS * units / (gpu.vector_flops * clock)
-    softmax = (exponent + vector) * value("softmax", 1.0)
+    softmax = max(exponent, vector) * value("softmax", 1.0)
     overlap = min(value("overlap", 0.5), 1.0)
     return AttentionConstants(
         rows=float(shape.rows),

@@ -38,10 +38,23 @@ def as_gemm(op: GroupedGemm) -> Gemm:
 
 
 def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: GroupedGemm) -> gemm.GemmConstants:
-    """The GEMM constants of the family, slowed by ``grouped.loop`` (a share: grouped kernels schedule less well)."""
+    """The GEMM constants of the family, adapted by ``grouped.loop`` (a factor), ``grouped.memory`` and ``grouped.exposed`` (shares).
+
+    Keys may end in ``.<backend>`` and, for ``grouped.loop``, in the layout. The rate stays at or below the peak.
+    """
     base = gemm.constants(gpu, efficiency, family, op.dtype, op.scaling, op.layout, op.accumulate)
-    share = efficiency.get(f"grouped.loop.{op.layout}", efficiency.get("grouped.loop", 1.0))
-    return replace(base, rate=base.rate * min(share, 1.0))
+
+    def value(stem: str, default: float) -> float:
+        keys = (f"{stem}.{op.backend}.{op.layout}", f"{stem}.{op.layout}", f"{stem}.{op.backend}", stem)
+        return next((efficiency[key] for key in keys if key in efficiency.parameters), default)
+
+    memory = min(value("grouped.memory", base.bandwidth / gpu.memory_bandwidth), 1.0)
+    return replace(
+        base,
+        rate=min(base.rate * value("grouped.loop", 1.0), gpu.peak_of(op.dtype)),
+        bandwidth=gpu.memory_bandwidth * memory,
+        exposed=min(value("grouped.exposed", base.exposed), 1.0),
+    )
 
 
 def extra(ops: Sequence[GroupedGemm], times: FloatArray, efficiency: Efficiency) -> FloatArray:

@@ -109,7 +109,7 @@ class Simulated:
 
     @staticmethod
     def _class_key(op: Gemm | GroupedGemm) -> tuple[object, ...]:
-        return (isinstance(op, GroupedGemm), op.dtype, op.scaling, op.layout, op.accumulate)
+        return (op.backend if isinstance(op, GroupedGemm) else "", op.dtype, op.scaling, op.layout, op.accumulate)
 
     def _gemm_class(self, key: tuple[object, ...], op: Gemm | GroupedGemm) -> gemm.GemmConstants:
         found = self._gemm_classes.get(key)

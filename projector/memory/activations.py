@@ -1,13 +1,13 @@
 """What one decoder layer saves for its backward: named tensors, so that recompute can drop them one by one.
 
-Each storage counts once, however many operators read it. Names serve :mod:`projector.memory.recompute`; their order is
-that of the forward. Sources: Megatron-LM core/transformer/{attention,multi_latent_attention,mlp}.py and TransformerEngine
-pytorch/module/{layernorm_linear,linear}.py; the bytes reproduce measured peaks (see tests).
+Each storage counts once, however many operators read it. Names serve :mod:`projector.memory.recompute`; their order
+is that of the forward. Sources: Megatron-LM core/transformer/{attention,multi_latent_attention,mlp}.py and
+TransformerEngine pytorch/module/{layernorm_linear,linear}.py; the bytes reproduce measured peaks (see tests).
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 from projector.frameworks.types import Resolved
 from projector.memory.moe import saved_by_experts
@@ -20,9 +20,9 @@ __all__ = ["kept_until_weight_gradient", "saved"]
 _SCORE_BYTES = 5.0
 
 
-@cache
+@lru_cache(maxsize=1024)
 def saved(resolved: Resolved, kind: LayerKind) -> dict[str, float]:
-    """Bytes saved by one layer and micro-batch without recompute, by tensor name. Callers must not change the mapping."""
+    """Bytes saved by one layer and micro-batch without recompute, by tensor name (shared: not to be changed)."""
     workload, execution = resolved.workload, resolved.execution
     model, size = workload.model, sizes(resolved)
     out = _norm("attention_norm", model, size)
@@ -37,11 +37,11 @@ def saved(resolved: Resolved, kind: LayerKind) -> dict[str, float]:
     if not execution.fused_norm and not execution.elementwise_compiled:
         # an unfused norm saves the fp32 copy of its input
         out["unfused_norms"] = 2 * 4.0 * size.shard * size.hidden
-    return _quantised(out, resolved, kind)
+    return _quantised(_without_frozen_inputs(out, resolved), resolved, kind)
 
 
 def kept_until_weight_gradient(resolved: Resolved, kind: LayerKind) -> float:
-    """Bytes a layer keeps between the two halves of a split backward: inputs of its linears and their output gradients."""
+    """Bytes kept between the halves of a split backward: inputs of the linears and their output gradients."""
     size, model = sizes(resolved), resolved.workload.model
     tensors = saved(resolved, kind)
     inputs = sum(tensors.get(name, 0.0) for name in ("attention_norm_out", "mlp_norm_out", "attention_out"))
@@ -119,6 +119,22 @@ def _dense_mlp(resolved: Resolved, size: Sizes) -> dict[str, float]:
     if model.gated_linear_unit and not (recipe.bias_activation_fusion or resolved.execution.elementwise_compiled):
         out["gate_activation"] = one
     return out
+
+
+def _without_frozen_inputs(tensors: dict[str, float], resolved: Resolved) -> dict[str, float]:
+    """A frozen linear needs no weight gradient, so it saves its input only where an adapter reads it."""
+    lora = resolved.workload.recipe.lora
+    if lora is None:
+        return tensors
+    readers = {
+        "attention_norm_out": "linear_qkv",
+        "mlp_norm_out": "linear_fc1",
+        "expert_input": "linear_fc1",
+        "activation_out": "linear_fc2",
+        "expert_activation_out": "linear_fc2",
+        "shared_activation_out": "linear_fc2",
+    }
+    return {name: v for name, v in tensors.items() if readers.get(name, lora.targets[0]) in lora.targets}
 
 
 def _quantised(tensors: dict[str, float], resolved: Resolved, kind: LayerKind) -> dict[str, float]:

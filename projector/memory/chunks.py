@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from projector.frameworks.types import Resolved
 from projector.memory.activations import kept_until_weight_gradient, saved
@@ -60,7 +60,7 @@ def chunk_memory(resolved: Resolved, chunk: Chunk, first: bool, last: bool, gath
     return _chunk(resolved, kinds, groups, chunk.embedding, chunk.head, chunk.mtp, tail, first, last, gathered)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _chunk(
     resolved: Resolved,
     kinds: tuple[LayerKind, ...],
@@ -78,7 +78,13 @@ def _chunk(
     ends = head_memory(resolved, int(head) + mtp) if head or mtp else None
     kept = sum(s.saved for s in segments) + (ends.saved if ends else 0.0)
     old = stale(resolved, first, last)
-    forward = [Moment("forward", kept, (ends.forward if ends else 0.0) + old.forward + gathered.forward)]
+    forward = [
+        Moment(
+            "loss_forward" if ends else "forward",
+            kept,
+            (ends.forward if ends else 0.0) + old.forward + gathered.forward,
+        )
+    ]
     running = 0.0
     for segment in segments:
         running += segment.saved
@@ -87,7 +93,7 @@ def _chunk(
             for name, extra in (forward_moment(resolved, kind) for kind in set(segment.kinds))
         ]
     backward = _backward(resolved, segments, ends, kept, old.backward, gathered)
-    if embedding:
+    if embedding and resolved.workload.recipe.lora is None:
         x = sizes(resolved).hidden_bytes if last else 0.0
         extra = embedding_backward(resolved) + old.backward - x + gathered.backward
         backward.append(Moment("embedding_backward", 0.0, extra))
@@ -128,9 +134,7 @@ def _backward(
     return moments
 
 
-def _segments(
-    resolved: Resolved, kinds: tuple[LayerKind, ...], groups: tuple[tuple[int, ...], ...]
-) -> list[_Segment]:
+def _segments(resolved: Resolved, kinds: tuple[LayerKind, ...], groups: tuple[tuple[int, ...], ...]) -> list[_Segment]:
     plain: dict[LayerKind, Kept] = {kind: selective(resolved, kind) for kind in set(kinds)}
     x = sizes(resolved).hidden_bytes
     grouped = {group[0]: group for group in groups}

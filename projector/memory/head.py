@@ -31,10 +31,10 @@ def head_memory(resolved: Resolved, predictions: int = 1) -> HeadMemory:
 
     * ``te``: the gradient overwrites the 2-byte logits in place; fp32 loss and statistics beside it
       (TransformerEngine pytorch/cross_entropy.py).
-    * ``native``, ``unfused``: fp32 softmax saved (in place of the fp32 copy), the 2-byte logits beside it in the forward
-      and the 2-byte gradient beside it in the backward (Megatron-LM core/tensor_parallel/cross_entropy.py,
+    * ``native``, ``unfused``: fp32 softmax saved (in place of the fp32 copy), the 2-byte logits beside it in the
+      forward and the 2-byte gradient beside it in the backward (Megatron-LM core/tensor_parallel/cross_entropy.py,
       core/fusions/fused_cross_entropy.py).
-    * ``fp32``: 2-byte logits, fp32 copy, log-softmax and fp32 gradient; a compiled loss keeps logits and gradient alone.
+    * ``fp32``: 2-byte logits, fp32 copy, log-softmax and fp32 gradient; a compiled loss keeps logits and gradient.
     * ``linear``: chunked, logits never exist as a whole; the input gradient is made in the forward.
     """
     size, model = sizes(resolved), resolved.workload.model
@@ -54,7 +54,7 @@ def head_memory(resolved: Resolved, predictions: int = 1) -> HeadMemory:
         backward = max(low, low - 4.0 * logits + dgrad)
     elif kind == "linear":
         loss, forward, backward = x, 0.0, x
-    elif resolved.execution.elementwise_compiled:
+    elif resolved.execution.loss_compiled or resolved.execution.whole_step_compiled:
         loss, forward, backward = low, vectors, max(low, dgrad)
     else:
         loss, forward, backward = 8.0 * logits, low, 4.0 * logits + low

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from projector.pipeline import build
 from projector.pipeline.types import Action
 
-__all__ = ["Situations", "situations"]
+__all__ = ["Replay", "Situations", "replay", "shortened"]
 
 # Schedules that run every forward before the first backward: all micro-batches are alive, so none may be left out.
 _ALL_FORWARD_FIRST = frozenset({"gpipe", "looped_bfs"})
@@ -32,16 +32,26 @@ class Situations:
     pending: NDArray[np.float64]
 
 
-@cache
-def situations(schedule: str, pp: int, vpp: int, microbatches: int, group: int | None, extra: int) -> tuple[Situations, ...]:
-    """One :class:`Situations` per pipeline rank, from the order in which it works.
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A schedule as the memory model needs it. ``placement[rank][chunk]``: the virtual stage that the chunk is."""
+
+    placement: tuple[tuple[int, ...], ...]
+    ranks: tuple[Situations, ...]
+
+
+@lru_cache(maxsize=1024)
+def replay(schedule: str, pp: int, vpp: int, microbatches: int, group: int | None, extra: int) -> Replay:
+    """The distinct situations of every pipeline rank, from the order in which it works.
 
     The steady state repeats, so micro-batches beyond a few rounds add no new situation and are left out.
     Raises :class:`projector.errors.InputError` as :func:`projector.pipeline.build` does.
     """
     count = microbatches if schedule in _ALL_FORWARD_FIRST else shortened(microbatches, pp, group)
+    if count < microbatches:
+        return replay(schedule, pp, vpp, count, group, extra)
     built = build(schedule, pp, vpp, count, group, extra)
-    return tuple(_situations(order, vpp, built.split) for order in built.orders)
+    return Replay(built.placement, tuple(_situations(order, vpp, built.split) for order in built.orders))
 
 
 def shortened(microbatches: int, pp: int, group: int | None) -> int:

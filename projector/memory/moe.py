@@ -63,8 +63,8 @@ def forward_buffers(resolved: Resolved) -> float:
 
 
 def backward_buffers(resolved: Resolved) -> float:
-    """Bytes alive in the backward of the combine or of the expert activation: the gradient of the unpermuted tokens, its
-    exchange and its copy; or the experts' output gradient with the activation's input and output gradients."""
+    """Bytes alive in the backward of the combine or of the expert activation: the gradient of the unpermuted tokens,
+    its exchange and its copy; or the experts' output gradient with the activation's input and output gradients."""
     size = sizes(resolved)
     sent, received = _row_bytes(size)
     width = 2 if resolved.workload.model.gated_linear_unit else 1

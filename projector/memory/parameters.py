@@ -1,10 +1,10 @@
-"""Elements that one rank of a pipeline stage holds: dense and expert weights apart, and the shapes of their matrices."""
+"""Elements that one rank of a pipeline stage holds: dense and expert apart, and the shapes of its matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from projector.frameworks.types import Resolved
 from projector.memory.sizes import sizes
@@ -79,7 +79,7 @@ def stage(resolved: Resolved, chunks: Iterable[Chunk]) -> StageParameters:
     return StageParameters(_sum(parts), unit, end, adapters=layers * _adapter_elements(resolved))
 
 
-@cache
+@lru_cache(maxsize=1024)
 def layer(resolved: Resolved, kind: LayerKind) -> Weights:
     """One decoder layer (attention, MLP or experts, norms)."""
     workload = resolved.workload
@@ -195,7 +195,7 @@ def _moe(model: Model, recipe: Recipe) -> tuple[list[Shape], list[tuple[Shape, f
 
 
 def _adapter_elements(resolved: Resolved) -> float:
-    """Low-rank adapter weights of one layer on one rank: dim·(inputs + outputs) of every targeted matrix, split over TP."""
+    """Adapter weights of one layer on one rank: dim·(inputs + outputs) of every targeted matrix, split over TP."""
     workload = resolved.workload
     model, recipe = workload.model, workload.recipe
     if recipe.lora is None:

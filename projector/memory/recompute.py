@@ -6,6 +6,7 @@ core/tensor_parallel/random.py (output-discarding checkpoints).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from projector.frameworks.types import Resolved
@@ -48,11 +49,26 @@ def selective(resolved: Resolved, kind: LayerKind) -> Kept:
     if recipe.recompute_granularity != "selective":
         return Kept(everything, 0.0)
     modules = recipe.recompute_modules or ("core_attn",)
+    if "op_sac" in modules:
+        kept = _every_other_product(resolved, tensors)
+        return Kept(kept, everything - kept)
     gone: set[str] = set()
     for module in modules:
         gone.update(_dropped(module, resolved, kind))
     lost = sum(tensors.get(name, 0.0) for name in gone)
     return Kept(everything - lost + _checkpointed(resolved, modules), lost, kind.moe and "moe" in modules)
+
+
+def _every_other_product(resolved: Resolved, tensors: Mapping[str, float]) -> float:
+    """torchtitan's operator-selective checkpoint: the layer's input, attention's output and every second matrix product
+    (of wq, wk, wv, wo, w1, w3, w2: the first, third, fifth and seventh) stay
+    (pytorch/torchtitan@b5bcd76c torchtitan/distributed/activation_checkpoint.py)."""
+    size = sizes(resolved)
+    names = ("attention_norm_in", "attention_out", "attention_lse", "q", "v")
+    kept = sum(tensors.get(name, 0.0) for name in names)
+    width = 2 if resolved.workload.model.gated_linear_unit else 1
+    products = tensors.get("fc1_out", 0.0) + tensors.get("expert_fc1_out", 0.0) + tensors.get("shared_fc1_out", 0.0)
+    return kept + products / width + size.hidden_bytes
 
 
 def _dropped(module: str, resolved: Resolved, kind: LayerKind) -> tuple[str, ...]:

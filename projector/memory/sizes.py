@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from projector.frameworks.types import Resolved
 from projector.workload.model import Model
@@ -58,7 +58,7 @@ class Sizes:
         return self.shard < self.tokens
 
 
-@cache
+@lru_cache(maxsize=1024)
 def sizes(resolved: Resolved) -> Sizes:
     """Per-rank sizes. Megatron turns sequence parallelism off at TP 1 (Megatron-LM training/arguments.py)."""
     workload = resolved.workload
@@ -89,7 +89,7 @@ def _routing(model: Model, recipe: Recipe, shard: int) -> tuple[float, float]:
     """Token copies sent and received under balanced routing.
 
     With capacity and padding every expert gets ``ceil(shard·k/E·factor)`` rows, and the ceiling counts
-    (Megatron-LM core/transformer/moe/moe_utils.py, get_capacity). Expert tensor parallelism gathers the rows of its group.
+    (Megatron-LM core/transformer/moe/moe_utils.py, get_capacity). Expert tensor parallelism gathers its group's rows.
     """
     assert model.moe is not None
     experts, topk = model.moe.num_experts, model.moe.moe_router_topk

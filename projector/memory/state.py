@@ -72,7 +72,7 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     core/distributed/param_and_grad_buffer.py; torch FSDP2 and DeepSpeed stages 1 to 3 follow from which of weights,
     gradients and state are divided by the shard group.
     """
-    recipe, execution = resolved.workload.recipe, resolved.execution
+    recipe = resolved.workload.recipe
     each = _per_element(resolved)
     weights = parameters.weights
     dense_shard, expert_shard = shard_sizes(resolved)
@@ -88,20 +88,19 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
         return of.dense / (dense_shard if is_divided else 1) + of.expert / (expert_shard if is_divided else 1)
 
     on_gpu = 0.0 if recipe.optimizer_cpu_offload else spread(trained, divided["state"])
-    adapters = parameters.adapters if recipe.lora else 0.0
-    frozen_weight = 2.0 if recipe.lora and recipe.precision != "fp32" else each.weight
-    stored, cache = _weight_storage(resolved, weights, gpu_arch, frozen_weight)
-    sharded_weights = spread(weights, divided["weight"])
+    stored = 2.0 if recipe.lora and recipe.precision != "fp32" else each.weight
+    narrowed, cache = _quantised_storage(resolved, weights, gpu_arch, stored)
+    copied = resolved.execution.flat_buffers and sharding in ("no_shard", "optim") and not recipe.lora
+    copies = spread(weights, divided["weight"])
     return State(
-        weights=sharded_weights * frozen_weight - (weights.total and sharded_weights / weights.total * stored)
-        + adapters * each.weight,
+        weights=copies * stored - narrowed + (parameters.adapters * each.weight if recipe.lora else 0.0),
         gradients=spread(trained, divided["gradient"]) * each.gradient,
         master_weights=on_gpu * each.master,
         moments=on_gpu * (each.exp_avg + each.exp_avg_sq),
         dummy_wgrad=_dummy_wgrad(resolved, weights),
         fp8_weight_cache=cache,
         step=_step_bytes(resolved, each, spread(trained, divided["state"])),
-        construction=_construction(recipe, weights, each) if execution.data_parallel == "ddp" else 0.0,
+        construction=_construction(weights, each) if copied else 0.0,
     )
 
 
@@ -115,6 +114,10 @@ def _per_element(resolved: Resolved) -> _PerElement:
     first = second = 4.0
     if recipe.use_precision_aware_optimizer:
         master = min(master, DTYPE_BYTES.get(recipe.main_params_dtype or "fp32", 4.0))
+        if master == 4.0 and recipe.precision not in ("fp16", "fp32") and not recipe.fp8_param_gather:
+            # the update kernel keeps only the 16 bits that the bf16 weight lacks
+            # (TransformerEngine pytorch/optimizers/fused_adam.py, store_param_remainders; set by Megatron-LM)
+            master = 2.0
         first = DTYPE_BYTES.get(recipe.exp_avg_dtype or "fp32", 4.0)
         second = DTYPE_BYTES.get(recipe.exp_avg_sq_dtype or "fp32", 4.0)
     if recipe.precision == "fp32":
@@ -133,7 +136,7 @@ def _trained(recipe: Recipe, parameters: StageParameters) -> Weights:
     return Weights(dense=parameters.adapters) if recipe.lora else parameters.weights
 
 
-def _weight_storage(resolved: Resolved, weights: Weights, gpu_arch: str, weight_bytes: float) -> tuple[float, float]:
+def _quantised_storage(resolved: Resolved, weights: Weights, gpu_arch: str, weight_bytes: float) -> tuple[float, float]:
     """(bytes saved because linear weights are stored in 8 bits, bytes of quantised copies kept across micro-batches).
 
     Hopper's 8-bit GEMM takes one operand layout only, so per-tensor scaling keeps a transposed copy; MXFP8 and
@@ -180,10 +183,8 @@ def _step_bytes(resolved: Resolved, each: _PerElement, shard: float) -> float:
     return 4.0 * shard
 
 
-def _construction(recipe: Recipe, weights: Weights, each: _PerElement) -> float:
+def _construction(weights: Weights, each: _PerElement) -> float:
     """Module parameters live on while the flat buffers of the dense, then of the expert group are allocated."""
-    if recipe.lora:
-        return 0.0
     twice = 2 * each.weight + each.gradient
     return max(
         twice * weights.dense + each.weight * weights.expert,

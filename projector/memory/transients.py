@@ -31,15 +31,15 @@ class Unsharded:
 
 
 def forward_moment(resolved: Resolved, kind: LayerKind) -> tuple[str, float]:
-    """The costliest moment of a layer's forward: (event name, bytes). Dense layers save what they make: nothing more."""
+    """The costliest moment of a layer's forward: (event name, bytes). Dense layers save all they make."""
     return ("moe_combine_forward", forward_buffers(resolved)) if kind.moe else ("layer_forward", 0.0)
 
 
 def backward_moment(resolved: Resolved, kind: LayerKind) -> tuple[str, float]:
     """The costliest moment of a layer's backward, the incoming gradient excluded: (event name, bytes).
 
-    Dense: the data gradient of fc2; the activation's (its two halves beside the incoming one, the input of fc2 freed); or
-    with sequence parallelism the gathered norm output and data gradient of fc1.
+    Dense: the data gradient of fc2; the activation's (its two halves beside the incoming one, the input of fc2 freed);
+    or with sequence parallelism the gathered norm output and data gradient of fc1.
     """
     if kind.moe:
         return "moe_backward", backward_buffers(resolved)

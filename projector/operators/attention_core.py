@@ -8,12 +8,13 @@ from projector.operators.local import Local
 from projector.operators.part import Part
 from projector.operators.types import Attention
 
-__all__ = ["Heads", "attend", "core", "shape"]
+__all__ = ["Heads", "attend", "core"]
 
-# kernels of one call, (forward, backward): FlashAttention-2 and CK run dO·O, the main kernel and the conversion of dQ, and
-# under grouped queries two sums of expanded dK, dV; a materialised one runs products, softmax and mask apart
+# kernels of one call, (forward, backward): FlashAttention-2 and CK run dO·O, the main kernel and the conversion of dQ,
+# and under grouped queries two sums of expanded dK, dV; a materialised one runs products, softmax and mask apart
 _LAUNCHES = {"fa2": (1, 3), "ck": (1, 3), "fa3": (1, 3), "cudnn": (1, 2), "aiter": (1, 3), "triton": (1, 3)}
 _MATERIALISED_LAUNCHES = (4, 6)
+_UNFUSED_BACKENDS = ("unfused", "local", "materialised")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +33,11 @@ class Heads:
         return self.kv_heads * (self.qk + self.v)
 
 
-def shape(name: str, heads: Heads, lo: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1) -> Attention:
-    """Forward attention of ``seq_q`` queries on ``seq_k`` keys for each of the micro-batch's sequences (× ``batch``)."""
-    materialised = lo.execution.attention_materialised
+def _forward(
+    name: str, heads: Heads, lo: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
+) -> Attention:
+    """Forward attention of ``seq_q`` queries on ``seq_k`` keys, for every sequence of the micro-batch × ``batch``."""
+    materialised = lo.execution.attention_materialised or lo.recipe.attention_backend in _UNFUSED_BACKENDS
     launches = _MATERIALISED_LAUNCHES if materialised else _LAUNCHES.get(lo.execution.attention_family, (1, 3))
     return Attention(
         name=name,
@@ -57,7 +60,7 @@ def attend(
     name: str, heads: Heads, lo: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
 ) -> tuple[Attention, Attention]:
     """(forward, backward) of one attention call, the backward named ``<name>.bwd``."""
-    forward = shape(name, heads, lo, seq_q=seq_q, seq_k=seq_k, causal=causal, batch=batch)
+    forward = _forward(name, heads, lo, seq_q=seq_q, seq_k=seq_k, causal=causal, batch=batch)
     return forward, _backward(forward, lo)
 
 

@@ -17,7 +17,10 @@ from projector.workload.model import LayerKind
 __all__ = ["attention", "rotary", "uses_rotary"]
 
 ATTN = frozenset({"attn"})
-_UNFUSED_ROPE_LAUNCHES, _UNFUSED_ROPE_BYTES = 14, 18.0  # for both tensors; per element: slice, neg, cat, 2 mul, add, cat
+_UNFUSED_ROPE_LAUNCHES, _UNFUSED_ROPE_BYTES = (
+    14,
+    18.0,
+)  # for both tensors; per element: slice, neg, cat, 2 mul, add, cat
 
 
 def uses_rotary(lo: Local) -> bool:

@@ -59,7 +59,7 @@ def _query(mla: MLA, heads: Heads, lo: Local) -> tuple[Part, ...]:
         inputs=rank or lo.hidden,
         rows=lo.tokens,
         parallel="column",
-        after_norm=True,
+        after_norm=rank is not None,
         target="linear_q_up_proj" if rank else "linear_q_proj",
     )
     if rank is None:
@@ -69,7 +69,6 @@ def _query(mla: MLA, heads: Heads, lo: Local) -> tuple[Part, ...]:
         outputs=(rank,),
         inputs=lo.hidden,
         rows=lo.shard_tokens,
-        after_norm=True,
         target="linear_q_down_proj",
     )
     return (
@@ -86,7 +85,6 @@ def _key_value(mla: MLA, lo: Local) -> tuple[Part, ...]:
         outputs=(rank + rope,),
         inputs=lo.hidden,
         rows=lo.shard_tokens,
-        after_norm=True,
         target="linear_kv_down_proj",
     )
     up = Linear(
@@ -114,7 +112,7 @@ def _key_value(mla: MLA, lo: Local) -> tuple[Part, ...]:
 
 
 def _positional_key(rope: int, lo: Local) -> Part:
-    """The part of the key with position is one head for all: gathered over the sequence shards, its gradient scattered."""
+    """The part of the key with position is one head for all: gathered over the shards, its gradient scattered."""
     if not lo.sp:
         return Part(name="k_pe")
     nbytes = lo.act * rope * lo.tokens

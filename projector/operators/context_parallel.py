@@ -1,9 +1,10 @@
 """Core attention whose sequence is split over the context-parallel group.
 
-After NVIDIA/TransformerEngine@d0067d0da attention/dot_product_attention/context_parallel.py. The sequence is cut into 2·cp
-chunks and rank r holds chunks r and 2·cp−1−r, so every rank has the same share of the causal triangle.
-``p2p``: a ring of cp steps, each a kernel of its own, its exchange beside the step before it. ``all_gather``: keys and values
-gathered, two calls. ``a2a``: heads exchanged for sequence (Ulysses). ``a2a+p2p``: the former inside, the ring outside.
+After NVIDIA/TransformerEngine@d0067d0da attention/dot_product_attention/context_parallel.py. The sequence is cut into
+2·cp chunks and rank r holds chunks r and 2·cp−1−r, so every rank has the same share of the causal triangle.
+``p2p``: a ring of cp steps, each a kernel of its own, its exchange beside the step before it. ``allgather``: keys and
+values gathered, two calls. ``a2a``: heads exchanged for sequence (Ulysses). ``a2a+p2p``: the former inside, the ring
+outside.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from projector.operators.types import Attention, Collective, Operator, Stream
 
 __all__ = ["core_attention"]
 
-_MAX_STEPS = 16  # longer rings merge equal consecutive steps into one operator, which keeps the operator count bounded
+_MAX_STEPS = 8  # longer rings merge consecutive steps of one kind into one operator, to bound the operator count
 _CORRECTION_LAUNCHES = 3  # running maximum, rescale, accumulate after each ring step (counted)
 
 
@@ -29,13 +30,13 @@ def core_attention(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
         return core(heads, lo, tags)
     how = lo.recipe.cp_comm_type or "p2p"
     if how == "p2p" and heads.window is not None:
-        how = "all_gather"  # the ring has no sliding window
+        how = "allgather"  # the ring has no sliding window
     if how == "a2a":
         return _ulysses(heads, lo, cp, 1, tags)
     if how == "a2a+p2p":
         inner = gcd(cp, heads.kv_heads)
         return _ulysses(heads, lo, inner, cp // inner, tags)
-    if how == "all_gather":
+    if how in ("allgather", "all_gather"):
         return _gathered(heads, lo, cp, tags)
     return _ring(heads, lo, cp, tags)
 
@@ -48,11 +49,13 @@ def _ring_steps(cp: int) -> list[tuple[bool, int]]:
     each = _MAX_STEPS // 2
     steps = []
     for whole, total in ((True, full), (False, half)):
-        steps += [(whole, total // each + (i < total % each)) for i in range(each) if total // each + (i < total % each)]
+        steps += [
+            (whole, total // each + (i < total % each)) for i in range(each) if total // each + (i < total % each)
+        ]
     return steps
 
 
-def _ring(heads: Heads, lo: Local, cp: int, tags: frozenset[str], prefix: str = "") -> Part:
+def _ring(heads: Heads, lo: Local, cp: int, tags: frozenset[str]) -> Part:
     """Ring attention over ``cp`` ranks, each with ``seq_length/cp`` tokens of every sequence."""
     seq = lo.recipe.seq_length // cp
     keys = lo.act * lo.batch * seq * heads.kv_width
@@ -76,21 +79,23 @@ def _ring(heads: Heads, lo: Local, cp: int, tags: frozenset[str], prefix: str = 
     steps = cp - 1
     touched = (4.0 + lo.act) * out * steps  # partial output read, fp32 sum updated
     forward.append(
-        Stream(name="cp.correct", kind="elementwise", read=touched, write=4.0 * out * steps, launches=_CORRECTION_LAUNCHES * steps)
+        Stream(
+            name="cp.correct",
+            kind="elementwise",
+            read=touched,
+            write=4.0 * out * steps,
+            launches=_CORRECTION_LAUNCHES * steps,
+        )
     )
     sums = keys * steps + lo.act * lo.batch * seq * heads.heads * heads.qk * steps
     backward.append(
         Stream(name="cp.grad_sum", kind="elementwise", read=2 * sums, write=sums, launches=_CORRECTION_LAUNCHES * steps)
     )
-    return Part(
-        name="core_attn", forward=tuple(forward), backward_input=tuple(backward), tags=tags
-    )
+    return Part(name="core_attn", forward=tuple(forward), backward_input=tuple(backward), tags=tags)
 
 
 def _send(name: str, nbytes: float, beside: str, launches: int) -> Collective:
-    return Collective(
-        name=name, kind="send_recv", group="cp", bytes=nbytes, hides_behind=(beside,), launches=launches
-    )
+    return Collective(name=name, kind="send_recv", group="cp", bytes=nbytes, hides_behind=(beside,), launches=launches)
 
 
 def _gathered(heads: Heads, lo: Local, cp: int, tags: frozenset[str]) -> Part:

@@ -1,24 +1,24 @@
 """A linear layer under tensor parallelism: forward, data gradient, weight gradient, and the messages around them.
 
 Weight [n, k] and T rows: forward (T, n, k) TN, dgrad (T, k, n) NN, wgrad (n, k, T) NT. Messages follow Megatron-LM
-core/tensor_parallel/layers.py and Transformer Engine module/{linear,layernorm_linear}.py: with sequence parallelism a column
-linear gathers its input before the forward and again beside the dgrad, and scatters its input gradient beside the wgrad; a
-row linear scatters its output and gathers the output gradient, both exposed.
+core/tensor_parallel/layers.py and Transformer Engine module/{linear,layernorm_linear}.py: with sequence parallelism a
+column linear gathers its input before the forward and again beside the dgrad, and scatters its input gradient beside
+the wgrad; a row linear scatters its output and gathers the output gradient, both exposed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from projector.operators.lora import adapter
 from projector.operators.local import Local
+from projector.operators.lora import adapter
 from projector.operators.part import Part
 from projector.operators.quantise import cast, norm_emits_quantised, weight_cast
 from projector.operators.types import Collective, Gemm, Operator, Stream
 
 __all__ = ["Linear", "accumulation", "linear"]
 
-# Transformer Engine pipelines the reduce-scatter of a row linear in four chunks; the last one is exposed (module/base.py)
+# Transformer Engine pipelines the reduce-scatter of a row linear in four chunks, the last one exposed (module/base.py)
 _RS_CHUNKS = 4
 
 
@@ -164,9 +164,7 @@ def _leave_backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     kind = "reduce_scatter" if lo.sp else "all_reduce"
     hides = spec.wgrads if lo.trainable else ()
     suffix = "rs" if lo.sp else "ar"
-    return (
-        Collective(name=f"{spec.name}.dgrad_{suffix}", kind=kind, group="tp", bytes=nbytes, hides_behind=hides),
-    )
+    return (Collective(name=f"{spec.name}.dgrad_{suffix}", kind=kind, group="tp", bytes=nbytes, hides_behind=hides),)
 
 
 def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:

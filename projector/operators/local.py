@@ -23,10 +23,11 @@ _GATHERED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "mxfp4": 0.5 + 1 / 32, "nv
 
 @dataclass(frozen=True, kw_only=True)
 class Local:
-    """One rank's view. Widths are elements; ``tokens`` = s·b/cp; ``shard_tokens`` = tokens/tp under sequence parallelism.
+    """One rank's view. ``tokens`` = s·b/cp; ``shard_tokens`` = tokens/tp with sequence parallelism; widths in elements.
 
     ``dtype``/``act``: compute type outside quantised linears and its bytes; ``linear_dtype``/``scaling``: GEMM operands
-    of quantised linears (equal to ``dtype``/"" when not quantised); ``cast_recipe``: how they are quantised ("" if not).
+    of the linears (``dtype`` and "" when not quantised); ``cast_recipe``: how they are quantised ("" if not);
+    ``gathered``: bytes of one element of an all-gathered linear input.
     """
 
     model: Model

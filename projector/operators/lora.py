@@ -1,7 +1,7 @@
 """Low-rank adapters beside frozen linears (LoRA, arXiv:2106.09685): two thin GEMMs and an addition.
 
-Layout of Megatron-Bridge peft/lora.py: beside a column linear the first factor sees the whole input and the second one the
-local outputs; beside a row linear the first factor's partial result is summed over the tensor-parallel group.
+Layout of Megatron-Bridge peft/lora.py: beside a column linear the first factor sees the whole input and the second one
+the local outputs; beside a row linear the first factor's partial result is summed over the tensor-parallel group.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["adapter"]
 
 
 def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs: int, lo: Local) -> Part:
-    """The adapter of linear ``name`` [width, inputs] on ``rows`` tokens; an empty part when ``target`` is not adapted."""
+    """The adapter of linear ``name`` [width, inputs] on ``rows`` tokens; empty when ``target`` is not adapted."""
     spec = lo.recipe.lora
     if spec is None or target not in spec.targets:
         return Part(name=f"{name}.lora")

@@ -8,7 +8,7 @@ from projector.operators.norms import norm, residual
 from projector.operators.part import Part
 from projector.operators.types import Stream
 
-__all__ = ["activation", "mlp"]
+__all__ = ["activation", "feed_forward", "mlp"]
 
 MLP = frozenset({"mlp"})
 
@@ -22,8 +22,13 @@ def mlp(lo: Local) -> tuple[Part, ...]:
     )
 
 
-def feed_forward(prefix: str, ffn_hidden_size: int, lo: Local, tags: frozenset[str]) -> tuple[Part, ...]:
-    """FC1, activation and FC2 of width ``ffn_hidden_size`` split over the tensor-parallel group."""
+def feed_forward(
+    prefix: str, ffn_hidden_size: int, lo: Local, tags: frozenset[str], *, after_norm: bool = True
+) -> tuple[Part, ...]:
+    """FC1, activation and FC2 of width ``ffn_hidden_size`` split over the tensor-parallel group.
+
+    ``after_norm``: the norm before FC1 is fused with it (not so where a router reads the normed tensor as well).
+    """
     width = -(-ffn_hidden_size // lo.tp)
     gated, bias = lo.model.gated_linear_unit, lo.model.add_bias_linear
     outputs = (width,) if not gated else (2 * width,) if lo.execution.gate_up_fused else (width, width)
@@ -34,7 +39,7 @@ def feed_forward(prefix: str, ffn_hidden_size: int, lo: Local, tags: frozenset[s
         rows=lo.tokens,
         parallel="column",
         bias=bias,
-        after_norm=True,
+        after_norm=after_norm,
         target="linear_fc1",
     )
     fc2 = Linear(
@@ -49,9 +54,7 @@ def feed_forward(prefix: str, ffn_hidden_size: int, lo: Local, tags: frozenset[s
     return (linear(fc1, lo, tags), activation(f"{prefix}act", width, lo.tokens, lo, tags), linear(fc2, lo, tags))
 
 
-def activation(
-    name: str, width: int, rows: int, lo: Local, tags: frozenset[str], *, weighted: bool = False
-) -> Part:
+def activation(name: str, width: int, rows: int, lo: Local, tags: frozenset[str], *, weighted: bool = False) -> Part:
     """The activation between the two linears on ``rows`` × ``width``; ``weighted``: times the router's probability.
 
     Gated and fused: reads gate and up, writes one tensor (6 bytes an element in bf16); backward reads the gradient and

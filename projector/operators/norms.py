@@ -13,13 +13,17 @@ from projector.operators.types import Operator, Stream
 __all__ = ["norm", "residual"]
 
 # an eager norm in fp32: cast up, square, mean, rsqrt, scale, cast down, weight; estimate from the operators' bytes
+_VECTORS = {"RMSNorm": 1, "LayerNorm": 2, "NonParametricLayerNorm": 0}  # weight; weight and bias; none
 _EAGER_BYTES, _EAGER_LAUNCHES = 34.0, 7
 
 
 def norm(
     name: str, width: int, rows: int, lo: Local, *, branch: bool = True, tags: frozenset[str] = frozenset()
 ) -> Part:
-    """A norm over ``width`` of ``rows`` tokens. ``branch``: its input also feeds a residual, so backward adds two gradients."""
+    """A norm over ``width`` of ``rows`` tokens.
+
+    ``branch``: its input also feeds a residual, so that backward adds two gradients.
+    """
     tensor = lo.act * width * rows
     compiled = lo.compiled
     if lo.execution.fused_norm or compiled:
@@ -44,7 +48,7 @@ def norm(
         forward=(forward,),
         backward_input=tuple(backward_ops),
         backward_weight=weight,
-        parameters=float(width * (1 if lo.model.normalization == "RMSNorm" else 2)),
+        parameters=float(width * _VECTORS.get(lo.model.normalization, 1)),
         tags=tags,
     )
 

@@ -1,8 +1,8 @@
 """Casts to 8- and 4-bit operands: memory-bound kernels beside every quantised GEMM.
 
-A linear needs its input row-wise (forward) and column-wise (weight gradient); one kernel reads the tensor and writes both.
-Byte counts: NVIDIA/TransformerEngine transformer_engine/common/recipe, pytorch/quantization.py; scales are one fp32 per
-128 elements (blockwise), one byte per 32 (MX) or per 16 (NVFP4) in each of the two directions.
+A linear needs its input row-wise (forward) and column-wise (weight gradient); one kernel reads the tensor and writes
+both. Byte counts: NVIDIA/TransformerEngine transformer_engine/common/recipe, pytorch/quantization.py; scales: one fp32
+per 128 elements (blockwise), one byte per 32 (MX) or per 16 (NVFP4) in each of the two directions.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ def cast(name: str, elements: float, lo: Local, tensors: int = 1) -> tuple[Strea
     if not lo.quantised:
         return ()
     read, write, launches = _COST.get(lo.cast_recipe, _COST["tensorwise"])
-    return (
-        Stream(name=name, kind="cast", read=read * elements, write=write * elements, launches=launches * tensors),
-    )
+    return (Stream(name=name, kind="cast", read=read * elements, write=write * elements, launches=launches * tensors),)
 
 
 def norm_emits_quantised(lo: Local) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from projector.pipeline.bounds import lower_bound
 from projector.pipeline.compiler import compile_schedule
 from projector.pipeline.evaluator import evaluate
 from projector.pipeline.residency import InFlight, in_flight, peak, resident
@@ -30,6 +31,7 @@ __all__ = [
     "find",
     "generator",
     "in_flight",
+    "lower_bound",
     "names",
     "peak",
     "resident",
@@ -42,8 +44,9 @@ def compile(
 ) -> Compiled:
     """The index arrays of a schedule, cached.
 
-    ``name``: a registered name or alias. ``group``: ``microbatch_group_size_per_vp_stage`` (default ``pp``). ``extra_warmup``: forwards that
-    every rank runs ahead beyond the usual (1 with Megatron's expert-parallel overlap). Raises
-    :class:`projector.errors.InputError` for an unknown name (with the nearest ones) or sizes that the schedule does not take.
+    ``name``: a registered name or alias. ``group``: ``microbatch_group_size_per_vp_stage`` (default ``pp``).
+    ``extra_warmup``: forwards that every rank runs ahead beyond the usual (1 with Megatron's expert-parallel overlap).
+    Raises :class:`projector.errors.InputError` for an unknown name (with the nearest ones) or sizes that the schedule
+    does not take.
     """
     return compile_schedule(build(name, pp, vpp, microbatches, group, extra_warmup))

@@ -20,8 +20,8 @@ F, B, W = range(len(KINDS))
 class InFlight:
     """The actions of one rank in time: ``stage``, ``kind`` (index into ``KINDS``), ``microbatch`` and ``sign`` ``[k]``.
 
-    ``sign``: +1 where activations of a chunk appear (F), −1 where the last of them go (B, or W when backward is split), else 0.
-    ``alive`` ``[k]``: chunks alive while the action runs (before what it releases is gone).
+    ``sign``: +1 where activations of a chunk appear (F), −1 where the last of them go (B, or W when backward is split),
+    else 0. ``alive`` ``[k]``: chunks alive while the action runs (before what it releases is gone).
     """
 
     stage: Indices
@@ -48,8 +48,9 @@ def in_flight(compiled: Compiled) -> tuple[InFlight, ...]:
 def resident(compiled: Compiled, delta_forward: ArrayLike, released_by_input: ArrayLike = 0.0) -> Floats:
     """``[…, actions]`` in ``by_rank`` order: bytes kept on the rank *after* each of its actions.
 
-    ``delta_forward`` ``[…, stages]``: bytes that a forward keeps. ``released_by_input`` ``[…, stages]`` or scalar: how many of them a
-    split B releases (negative: it keeps output gradients for W); the rest goes at W. Without split all goes at B.
+    ``delta_forward`` ``[…, stages]``: bytes that a forward keeps. ``released_by_input`` ``[…, stages]`` or scalar: how
+    many of them a split B releases (negative: it keeps output gradients for W); the rest goes at W. Without split all
+    goes at B.
     """
     kept = _per_stage("delta_forward", delta_forward, compiled)
     early = _per_stage("released_by_input", released_by_input, compiled)
@@ -66,9 +67,9 @@ def peak(
 ) -> Floats:
     """``[…, pp]``: the most bytes alive on each rank at once.
 
-    All arguments are bytes per virtual stage ``[…, stages]`` (or scalars). While a forward runs, what it keeps and its transient are
-    alive beside what earlier actions keep; while a backward runs, its own activations are still there beside its transient.
-    See :func:`resident` for ``released_by_input``. Raises :class:`InputError` on a wrong shape.
+    All arguments are bytes per virtual stage ``[…, stages]`` (or scalars). While a forward runs, what it keeps and its
+    transient are alive beside what earlier actions keep; while a backward runs, its own activations are still there
+    beside its transient. See :func:`resident` for ``released_by_input``. Raises :class:`InputError` on a wrong shape.
     """
     kept = _per_stage("delta_forward", delta_forward, compiled)
     early = _per_stage("released_by_input", released_by_input, compiled)

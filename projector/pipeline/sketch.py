@@ -15,10 +15,11 @@ LABEL = 14  # columns for the rank and its bubble
 
 
 def sketch(timeline: Timeline, width: int = 100, by: str = "kind") -> str:
-    """Each column shows what fills most of its slice of time: ``F``, ``B``, ``W`` (chunks after the first in lower case) or ``·``.
+    """Each column shows what fills most of its slice of time: ``F``, ``B``, ``W`` (chunks after the first in lower
+    case) or ``·``.
 
-    ``by="microbatch"`` shows the last digit of the micro-batch instead. Raises :class:`InputError` for a batch of timelines, a width
-    of less than 20 or another ``by``.
+    ``by="microbatch"`` shows the last digit of the micro-batch instead. Raises :class:`InputError` for a batch of
+    timelines, a width of less than 20 or another ``by``.
     """
     _check(timeline, width, by)
     plan, columns = timeline.compiled, width - LABEL

@@ -19,9 +19,10 @@ Floats = NDArray[np.float64]
 class Timeline:
     """Times of one evaluation, in seconds from the start of the step.
 
-    ``end`` is ``[actions]`` in the order of ``compiled``, or ``[batch, actions]``; every derived figure then carries the same
-    leading batch axis. ``durations`` ``[…, 3·stages]``: the table F | B | W it was evaluated with (an unsplit B holds both).
-    ``transfer``, ``blocked`` ``[…, actions]``, ``release`` ``[…, stages]``: see :mod:`projector.pipeline.evaluator`.
+    ``end`` is ``[actions]`` in the order of ``compiled``, or ``[batch, actions]``; every derived figure then carries
+    the same leading batch axis. ``durations`` ``[…, 3·stages]``: the table F | B | W it was evaluated with (an unsplit
+    B holds both). ``transfer``, ``blocked`` ``[…, actions]``, ``release`` ``[…, stages]``: see
+    :mod:`projector.pipeline.evaluator`.
     """
 
     compiled: Compiled
@@ -77,7 +78,7 @@ class Timeline:
 
     @property
     def bubble_of_span(self) -> Floats:
-        """``[…, pp]``: the same within the rank's own span, which is what zero-bubble papers count (arXiv 2401.10241)."""
+        """``[…, pp]``: the same within the rank's own span, as zero-bubble papers count (arXiv 2401.10241)."""
         return _idle(self.rank_busy, self.rank_span)
 
     @property

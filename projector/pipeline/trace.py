@@ -18,7 +18,8 @@ CATEGORIES = {"F": "forward", "B": "backward", "W": "weight-gradient"}
 
 
 def events(timeline: Timeline) -> list[dict[str, Any]]:
-    """Trace events: one complete event (``"ph": "X"``) per action, one process per rank, ``ts`` and ``dur`` in microseconds.
+    """Trace events: one complete event (``"ph": "X"``) per action, one process per rank, ``ts`` and ``dur`` in
+    microseconds.
 
     Format: "Trace Event Format" of the Chromium project. Raises :class:`InputError` for a batch (take one with ``at``).
     """

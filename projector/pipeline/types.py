@@ -50,8 +50,8 @@ class Schedule:
 class Generator:
     """How a schedule is registered: its name, the names the field uses for it, and who builds it.
 
-    ``build(pp, vpp, microbatches, group, extra_warmup)`` returns the schedule; ``chunks``: the ``vpp`` it needs (``None``:
-    any). ``source``: where the order is published.
+    ``build(pp, vpp, microbatches, group, extra_warmup)`` returns the schedule; ``chunks``: the ``vpp`` it needs
+    (``None``: any). ``source``: where the order is published. ``forwards_first``: all micro-batches are alive at once.
     """
 
     name: str
@@ -60,19 +60,19 @@ class Generator:
     split: bool
     aliases: tuple[str, ...]
     source: str
+    forwards_first: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
     """A schedule as index arrays, in one topological order sorted by level (longest path in actions).
 
-    All of shape ``[n]``, ``n`` the number of actions, unless said otherwise:
-    ``rank``, ``stage`` (virtual stage), ``kind`` (index into ``KINDS``), ``microbatch``;
-    ``before``: the action before it on the same rank; ``source``: the action whose output it waits for (both −1: none);
-    ``boundary``: index ``v`` of the crossing of ``source`` between virtual stages ``v`` and ``v + 1`` when it leaves the
-    rank, else −1; ``sends``: the boundary that the action's own output crosses to another rank, else −1;
-    ``steady``: the action lies between the first backward and the last forward of its rank;
-    ``levels`` ``[n_levels + 1]``: actions ``levels[i]:levels[i + 1]`` depend on earlier levels only.
+    All of shape ``[n]``, ``n`` the number of actions, unless said otherwise: ``rank``, ``stage`` (virtual stage),
+    ``kind`` (index into ``KINDS``), ``microbatch``; ``before``: the action before it on the same rank; ``source``: the
+    action whose output it waits for (both −1: none); ``boundary``: index ``v`` of the crossing of ``source`` between
+    virtual stages ``v`` and ``v + 1`` when it leaves the rank, else −1; ``sends``: the boundary that the action's own
+    output crosses to another rank, else −1; ``steady``: the action lies between the first backward and the last forward
+    of its rank; ``levels`` ``[n_levels + 1]``: actions ``levels[i]:levels[i + 1]`` depend on earlier levels only.
     ``by_rank`` ``[n]``: all actions ordered by rank, then time; ``rank_starts`` ``[pp]``: where each rank begins in it.
     """
 

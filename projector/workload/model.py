@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["MLA", "LayerKind", "Model", "MoE"]
+__all__ = ["MLA", "LayerKind", "MoE", "Model"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class MoE:
 
 @dataclass(frozen=True, slots=True)
 class LayerKind:
-    """What distinguishes one decoder layer from another: dense or MoE, and its attention window (tokens; None: full)."""
+    """What distinguishes one decoder layer from another: dense or MoE, its attention window (tokens; None: full)."""
 
     moe: bool
     window: int | None = None

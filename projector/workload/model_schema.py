@@ -20,8 +20,7 @@ def model_from_mapping(mapping: Mapping[str, object], where: str, prefix: str) -
     given, problems = _with_derived(mapping, where, prefix)
     model, more = parse_dataclass(Model, given, where, prefix)
     problems += more
-    if model is not None:
-        problems += word_problems(model, where, prefix)
+    problems += word_problems(given, where, prefix)
     return (None if problems else model), problems
 
 

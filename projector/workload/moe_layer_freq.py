@@ -12,8 +12,8 @@ _EXPECTED = 'an integer n (every n-th layer), a list of 0 and 1, or an expressio
 def expand(value: object, num_layers: int) -> tuple[tuple[int, ...], str]:
     """One 0/1 per layer, and what was expected instead when ``value`` has none (else an empty text).
 
-    An integer n marks layer i when i % n == 0 (Megatron-LM ``get_moe_layer_pattern``; n = 1: every layer). A longer list
-    than ``num_layers`` is an error, as in Megatron-LM: it would hide a wrong layer count.
+    An integer n marks layer i when i % n == 0 (Megatron-LM ``get_moe_layer_pattern``; n = 1: every layer). A list
+    longer than ``num_layers`` is an error, as in Megatron-LM: it would hide a wrong layer count.
     """
     if isinstance(value, str):
         value = _literal(value, num_layers)

@@ -22,13 +22,13 @@ __all__ = ["model_to_mapping", "parse_model", "parse_recipe", "recipe_to_mapping
 def parse_recipe(mapping: object, where: str, prefix: str = "recipe.") -> tuple[Recipe | None, list[Problem]]:
     """Read a :class:`Recipe`. Returns ``(None, problems)`` when anything is wrong, else ``(recipe, [])``."""
     recipe, problems = parse_dataclass(Recipe, mapping, where, prefix)
-    if recipe is not None:
-        problems = word_problems(recipe, where, prefix)
+    if isinstance(mapping, Mapping):
+        problems += word_problems(mapping, where, prefix)
     return (None if problems else recipe), problems
 
 
 def parse_model(value: object, where: str, prefix: str = "model.") -> tuple[Model | None, list[Problem]]:
-    """Read a :class:`Model`: a zoo name, ``{base: <zoo name>, <field>: …}``, or a full mapping with every field needed."""
+    """Read a :class:`Model`: a zoo name, ``{base: <zoo name>, <field>: …}``, or a mapping of every field needed."""
     key = prefix.rstrip(".")
     if isinstance(value, str):
         if value in zoo.names():
@@ -46,5 +46,5 @@ def parse_model(value: object, where: str, prefix: str = "model.") -> tuple[Mode
 
 
 def recipe_to_mapping(recipe: Recipe) -> dict[str, object]:
-    """The fields of ``recipe`` that differ from their default, as plain YAML types (inverse of :func:`parse_recipe`)."""
+    """The fields of ``recipe`` that differ from their default, as plain YAML types: what :func:`parse_recipe` reads."""
     return to_mapping(recipe)

@@ -31,10 +31,10 @@ _LONG_NAMES = {
 
 
 def parse_dataclass(kind: type[T], mapping: object, where: str, prefix: str) -> tuple[T | None, list[Problem]]:
-    """Read the dataclass ``kind`` from ``mapping`` strictly: unknown keys, missing fields and wrong types are problems."""
+    """Read the dataclass ``kind`` strictly: unknown keys, missing fields and wrong types are problems."""
     if not isinstance(mapping, Mapping):
         return None, [Problem(where, prefix.rstrip("."), mapping, f"a mapping of {kind.__name__} fields")]
-    hints = _hints(kind)
+    hints = _hints(typing.cast(Any, kind))
     problems, values = [], {}
     for key, value in mapping.items():
         if key not in hints:
@@ -48,7 +48,7 @@ def parse_dataclass(kind: type[T], mapping: object, where: str, prefix: str) -> 
         values[key] = converted
     problems += [
         Problem(where, f"{prefix}{name}", "nothing", "a value: this field has no default")
-        for name in _required(kind)
+        for name in _required(typing.cast(Any, kind))
         if name not in mapping
     ]
     return (None if problems else kind(**values)), problems
@@ -87,18 +87,14 @@ def _unknown(key: str, known: tuple[str, ...]) -> str:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
 @cache
-def _required(kind: type) -> tuple[str, ...]:
+def _required(kind: Any) -> tuple[str, ...]:
     unset = dataclasses.MISSING
-    return tuple(
-        f.name
-        for f in dataclasses.fields(kind)  # type: ignore[arg-type]
-        if f.default is unset and f.default_factory is unset
-    )
+    return tuple(f.name for f in dataclasses.fields(kind) if f.default is unset and f.default_factory is unset)
 
 
 def to_mapping(item: Any) -> dict[str, object]:

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from types import MappingProxyType
 
 from projector.errors import Problem, nearest
-from projector.workload.model import Model
-from projector.workload.recipe import Recipe
 
 __all__ = ["CHOICES", "SCHEDULES", "word_problems"]
 
 _DTYPES = ("fp32", "fp16", "bf16", "fp8")
 
 #: Pipeline schedules by the names of their papers and frameworks: Megatron-LM (1f1b, interleaved), Zero Bubble
-#: (arXiv:2401.10241: zb-h1, zb-h2), controllable memory (arXiv:2405.15362: zbv, v-half, v-min), DualPipe
-#: (arXiv:2412.19437), GPipe, looped (circular) pipelines of MaxText.
+#: (arXiv:2401.10241: zb-h1, zb-h2, zbv), controllable memory (arXiv:2405.15362: v-half, v-min), DualPipe
+#: (arXiv:2412.19437) and its V form, breadth-first (arXiv:2211.05953), circular pipelines of MaxText (looped-bfs).
 SCHEDULES = (
     "1f1b",
     "interleaved",
+    "interleaved-zb",
+    "1f1b-interleaved",
     "gpipe",
     "zero-bubble",
+    "zero-bubble-heuristic",
     "zb-h1",
     "zb-h2",
     "zbb",
     "zbv",
+    "zbv-formatted",
     "v-half",
     "v-min",
-    "dualpipe",
+    "dualpipe-v",
     "dualpipev",
-    "looped",
+    "looped-bfs",
+    "breadth-first",
 )
 
 CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -60,9 +62,9 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "moe_token_dispatcher_type": ("allgather", "alltoall", "flex"),
         "moe_flex_dispatcher_backend": ("deepep", "hybridep"),
-        "moe_grouped_gemm": ("fused", "multi_stream", "loop"),
+        "moe_grouped_gemm": ("te", "fused", "multi_stream", "loop", "legacy"),
         "moe_router_dtype": ("fp32", "fp64", "bf16"),
-        "cross_entropy_fusion": ("unfused", "native", "te", "fp32", "linear"),
+        "cross_entropy_fusion": ("none", "unfused", "native", "te", "fp32", "linear"),
         "attention_backend": ("flash", "fused", "unfused", "local", "auto", "materialised"),
         "cuda_graph_scope": (
             "full",
@@ -80,18 +82,29 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
-def word_problems(item: Recipe | Model, where: str, prefix: str) -> list[Problem]:
-    """One :class:`Problem` per field of ``item`` that holds a word which :data:`CHOICES` does not know."""
+def word_problems(values: Mapping[str, object], where: str, prefix: str) -> list[Problem]:
+    """One :class:`Problem` per word in ``values`` (field name to value) that :data:`CHOICES` does not know.
+
+    Values of another type than text or a list are left to who checks types. Schedules may have ``_`` for ``-``.
+    """
     problems = []
-    for field in fields(item):
-        known = CHOICES.get(field.name)
-        value = getattr(item, field.name)
-        if known is None or value is None:
+    for name, value in values.items():
+        known = CHOICES.get(name)
+        if known is None:
             continue
-        words = value if isinstance(value, tuple) else (value,)
+        words = value if isinstance(value, (list, tuple)) else (value,)
         problems += [
-            Problem(where, f"{prefix}{field.name}", word, f"one of {', '.join(known)} ({nearest(str(word), known)})")
+            Problem(where, f"{prefix}{name}", word, f"one of {', '.join(known)}{_hint(word, known)}")
             for word in words
-            if word not in known
+            if isinstance(word, str) and _spelling(name, word) not in known
         ]
     return problems
+
+
+def _spelling(name: str, word: str) -> str:
+    return word.lower().replace("_", "-") if name == "pipeline_schedule" else word
+
+
+def _hint(word: str, known: tuple[str, ...]) -> str:
+    close = nearest(word, known)
+    return f" ({close.split('; ')[1]})" if "; " in close else ""

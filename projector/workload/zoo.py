@@ -119,5 +119,7 @@ def _raw() -> list[tuple[str, dict[str, Any]]]:
 @cache
 def _aliases() -> tuple[Alias, ...]:
     return tuple(
-        Alias.of(alias, name, item.parameters_published) for name, item in _entries().items() for alias in (name, *item.aliases)
+        Alias.of(alias, name, item.parameters_published)
+        for name, item in _entries().items()
+        for alias in (name, *item.aliases)
     )

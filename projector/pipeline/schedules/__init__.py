@@ -36,6 +36,8 @@ _MODULES = (
     v_min,
     dualpipe_v,
 )
+_MANY_CHUNKS = {"1f1b": "interleaved", "zb_h1": "interleaved_zb", "zb_h2": "interleaved_zb", "gpipe": "looped_bfs"}
+_ONE_CHUNK = {"interleaved": "1f1b", "interleaved_zb": "zb_h1"}
 _REGISTRY: dict[str, Generator] = {module.GENERATOR.name: module.GENERATOR for module in _MODULES}
 
 
@@ -47,7 +49,8 @@ def names() -> tuple[str, ...]:
 def find(text: str) -> str | None:
     """The schedule that free text such as ``"Interleaved 1F1B"`` or ``"zero-bubble"`` means; ``None`` if unknown.
 
-    Case, punctuation, what stands in brackets, a trailing ``vppN`` and trailing remarks (``"… via layout …"``) do not matter.
+    Case, punctuation, what stands in brackets, a trailing ``vppN`` and trailing remarks (``"… via layout …"``) do not
+    matter.
     """
     words = _normal(text)
     known = _spellings()
@@ -69,16 +72,14 @@ def generator(name: str) -> Generator:
 def choose(text: str | None, pp: int, vpp: int) -> str:
     """The schedule that a framework runs for what a recipe says; :class:`InputError` on an unknown name.
 
-    Frameworks pick the interleaved form from ``vpp`` alone (Megatron-LM ``get_forward_backward_func``), so ``1f1b`` with
-    ``vpp > 1`` is ``interleaved``, and ``interleaved`` with ``vpp = 1`` is ``1f1b``. With ``pp = 1`` there is no pipeline and
-    micro-batches follow each other, F then B: ``1f1b``.
+    Frameworks pick the interleaved form from ``vpp`` alone (Megatron-LM ``get_forward_backward_func``), so a schedule for
+    one chunk becomes its interleaved form when ``vpp > 1``, and the other way round. With ``pp = vpp = 1`` there is no
+    pipeline: micro-batches follow each other, F then B, which is ``1f1b``.
     """
     if pp == 1 and vpp == 1:
         return "1f1b"
     name = generator(text).name if text else "1f1b"
-    if name in ("1f1b", "interleaved"):
-        return "interleaved" if vpp > 1 else "1f1b"
-    return name
+    return (_MANY_CHUNKS if vpp > 1 else _ONE_CHUNK).get(name, name)
 
 
 def build(name: str, pp: int, vpp: int, microbatches: int, group: int | None = None, extra_warmup: int = 0) -> Schedule:

@@ -12,10 +12,13 @@ __all__ = ["GENERATOR"]
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """The published order for at least ``2·pp`` micro-batches; for fewer, the same order without those that do not exist.
+    """The published order for at least ``2·pp`` micro-batches; for fewer, the same order without those that do not
+    exist.
 
-    Where the original runs a whole backward, W follows its B at once. Pairs that the original overlaps (a forward beside a
-    backward, to hide expert-parallel traffic) follow each other here: give durations that count the hidden part once."""
+    Where the original runs a whole backward, W follows its B at once. Pairs that the original overlaps (a forward
+    beside a backward, to hide expert-parallel traffic) follow each other here: give durations that count the hidden
+    part once.
+    """
     del vpp, group, extra_warmup
     enough = max(2 * pp, microbatches)
     return v_schedule("dualpipe_v", pp, microbatches, (_Rank(pp, rank, enough).order() for rank in range(pp)))
@@ -80,5 +83,5 @@ GENERATOR = Generator(
     chunks=2,
     split=True,
     aliases=("dualpipev", "dual-pipe-v", "cut-in-half"),
-    source="DeepSeek DualPipe (dualpipev.py, 2025); DeepSeek-V3, arXiv 2412.19437; torch ScheduleDualPipeV (PyTorch 2.x)",
+    source="deepseek-ai/DualPipe dualpipev.py; arXiv 2412.19437; torch ScheduleDualPipeV (PyTorch 2.x)",
 )

@@ -22,4 +22,5 @@ GENERATOR = Generator(
     split=False,
     aliases=("g-pipe", "fill-drain", "afab", "all-forward-all-backward"),
     source="Huang et al., arXiv 1811.06965",
+    forwards_first=True,
 )

@@ -25,9 +25,9 @@ def table(microbatches: int, vpp: int, group: int) -> list[tuple[int, int]]:
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Warm-up of ``min(m·vpp, 2(pp − r − 1) + (vpp − 1)·group)`` forwards on rank ``r``; ``group`` defaults to ``pp``.
 
-    Megatron refuses a group, or a last group, of fewer than ``pp`` micro-batches. Here it is legal: where the warm-up is then
-    too short for the ranks to feed each other, it grows on all ranks alike by the fewest forwards that let the schedule run.
-    One chunk a rank is plain 1F1B.
+    Megatron refuses a group, or a last group, of fewer than ``pp`` micro-batches. Here it is legal: where the warm-up
+    is then too short for the ranks to feed each other, it grows on all ranks alike by the fewest forwards that let the
+    schedule run. One chunk a rank is plain 1F1B.
     """
     if vpp == 1:
         return one_f_one_b.GENERATOR.build(pp, 1, microbatches, None, extra_warmup)

@@ -12,9 +12,11 @@ __all__ = ["GENERATOR"]
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """Warm-up of ``(vpp − 1)·group + (pp − r − 1)`` forwards on rank ``r``, W ``r`` behind B; ``group`` defaults to ``pp``.
+    """Warm-up of ``(vpp − 1)·group + (pp − r − 1)`` forwards on rank ``r``, W ``r`` behind B; ``group`` defaults to
+    ``pp``.
 
-    Where a partial last group leaves the warm-up too short, it grows by the fewest forwards that let the schedule run."""
+    Where a partial last group leaves the warm-up too short, it grows by the fewest forwards that let the schedule run.
+    """
     if vpp == 1:
         return zb_h1.GENERATOR.build(pp, 1, microbatches, None, extra_warmup)
     forward = table(microbatches, vpp, group or pp)

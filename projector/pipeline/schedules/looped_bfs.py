@@ -22,4 +22,5 @@ GENERATOR = Generator(
     split=False,
     aliases=("loopedbfs", "breadth-first", "bfs", "looped-breadth-first"),
     source="Lamy-Poirier, arXiv 2211.05953; torch.distributed.pipelining ScheduleLoopedBFS (PyTorch 2.x)",
+    forwards_first=True,
 )

@@ -1,4 +1,4 @@
-"""What schedules with a split backward share: weight gradients that lag behind, and orders read off a table of slots."""
+"""What schedules with a split backward share: weight gradients that lag, and orders read off a table of slots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["by_slot", "keep", "lagging", "v_schedule"]
 def lagging(
     forward: Sequence[tuple[int, int]], backward: Sequence[tuple[int, int]], warmup: int, lag: int
 ) -> tuple[Action, ...]:
-    """1F1B over ``(chunk, microbatch)`` lists with W ``lag`` input gradients behind: F…, (F, B[, W])…, (B[, W])…, W…."""
+    """1F1B over ``(chunk, microbatch)`` lists, W ``lag`` input gradients behind: F…, (F, B[, W])…, (B[, W])…, W…."""
     order = [Action("F", *at) for at in forward[:warmup]]
     pending: deque[tuple[int, int]] = deque()
     for number, behind in enumerate(backward):
@@ -52,7 +52,7 @@ def by_slot(slots: Iterable[tuple[int, Action]]) -> tuple[Action, ...]:
 
 
 def keep(order: Iterable[Action], microbatches: int) -> tuple[Action, ...]:
-    """``order`` without the micro-batches that do not exist. Dependencies stay within a micro-batch, so it stays valid."""
+    """``order`` without the micro-batches that do not exist: dependencies stay within one, so it stays valid."""
     return tuple(action for action in order if action.microbatch < microbatches)
 
 

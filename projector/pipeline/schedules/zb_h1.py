@@ -9,8 +9,9 @@ __all__ = ["GENERATOR"]
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """Rank ``r`` runs ``pp − r − 1`` forwards ahead and keeps ``r`` weight gradients back. For F = B = W the bubble of a rank's span
-    is ``(pp − 1)·(F + B − W)``, a third of 1F1B's, and no rank holds more than ``pp`` micro-batches."""
+    """Rank ``r`` runs ``pp − r − 1`` forwards ahead and keeps ``r`` weight gradients back. For F = B = W the bubble of
+    a rank's span is ``(pp − 1)·(F + B − W)``, a third of 1F1B's, and no rank holds more than ``pp`` micro-batches.
+    """
     del vpp, group
     line = [(0, mb) for mb in range(microbatches)]
     orders = tuple(lagging(line, line, min(microbatches, pp - rank - 1 + extra_warmup), rank) for rank in range(pp))

@@ -9,8 +9,9 @@ __all__ = ["GENERATOR"]
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """Rank ``r`` runs ``2(pp − r − 1)`` forwards ahead and keeps ``2r`` weight gradients back: up to ``2·pp − 1`` micro-batches
-    alive. For F = B = W and ``m >= 2·pp − 1`` no rank waits within its own span."""
+    """Rank ``r`` runs ``2(pp − r − 1)`` forwards ahead and keeps ``2r`` weight gradients back: up to ``2·pp − 1``
+    micro-batches alive. For F = B = W and ``m >= 2·pp − 1`` no rank waits within its own span.
+    """
     del vpp, group
     line = [(0, mb) for mb in range(microbatches)]
     orders = tuple(

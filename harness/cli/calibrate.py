@@ -1,0 +1,76 @@
+"""``harness calibrate``: the step-time factor of each GPU, fitted on measured runs, with its held-out error."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import accuracy, evaluate
+from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any
+from harness.evaluate import Evaluation
+from harness.report import terminal
+from harness.report.table import Column, Report, Table, number, percent
+from projector.errors import InputError, Problem, nearest
+
+__all__ = ["command", "register"]
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands, "calibrate", "fit one step-time factor per GPU and report its held-out error", command
+    )
+    parser.add_argument("gpus", nargs="*", metavar="GPU", help="GPUs to show (default: all that were measured)")
+    parser.add_argument("--runs", nargs="+", type=Path, metavar="FILE", help="files of measured runs")
+    parser.add_argument(
+        "--measured",
+        type=Path,
+        default=Path("measured/runs"),
+        metavar="FOLDER",
+        help="folder of measured runs, where --runs is not given (default: measured/runs)",
+    )
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="processes")
+
+
+def command(args: argparse.Namespace) -> int:
+    paths = args.runs or sorted(args.measured.glob("*.yaml"))
+    if not paths:
+        raise InputError([Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs, or --runs FILE")])
+    runs = read_any(paths)
+    present = tuple(dict.fromkeys(run.gpu for run in runs))
+    unknown = [gpu for gpu in args.gpus if gpu not in present]
+    if unknown:
+        raise InputError(Problem("command line", "GPU", gpu, nearest(gpu, present)) for gpu in unknown)
+    tools = evaluate.tools_for("simulate")[:1]
+    with progress_bar(len(runs), "projecting") as progress:
+        made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs, progress=progress)
+    terminal.show(Report(title="Calibration of simulate", tables=(_table(made, args.gpus or present),)))
+    return 0
+
+
+def _table(evaluation: Evaluation, gpus: Sequence[str]) -> Table:
+    columns = (
+        Column("GPU", numeric=False),
+        Column("step-time factor"),
+        Column("spread"),
+        Column("rows"),
+        Column("cells"),
+        Column("uncalibrated"),
+        Column("calibrated"),
+        Column("held out"),
+        Column("plain"),
+    )
+    made = []
+    for gpu in sorted(gpus):
+        factor = evaluation.factors.get(("simulate", gpu))
+        if factor is None:
+            continue
+        mine = [r for r in evaluation.rows if r.gpu == gpu]
+        fits = [
+            accuracy.summarise(accuracy.select(mine, "simulate", fit), evaluation.facts)
+            for fit in ("uncalibrated", "calibrated", "heldout")
+        ]
+        counts = (number(factor.value, 3), number(factor.spread, 3), str(factor.rows), str(factor.cells))
+        made.append((gpu, *counts, *(percent(s.macro_mape) for s in fits), percent(fits[-1].mape)))
+    note = "Macro MAPE of TGS. Held out: each row by a factor that saw no row of its model family on that GPU."
+    return Table(title="Step-time factors", columns=columns, rows=tuple(made), note=note)

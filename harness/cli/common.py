@@ -1,0 +1,78 @@
+"""What several commands share: reading runs from any file, and a progress bar."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from harness.runs import MeasuredRun
+from projector.errors import InputError, Problem
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+__all__ = ["Subparsers", "add_command", "positive", "progress_bar", "read_any"]
+
+# Fewer projections than this are over before a bar is drawn.
+MIN_BAR = 50
+
+
+def add_command(
+    commands: Subparsers, name: str, help: str, command: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """A subparser whose namespace carries the function to call."""
+    parser = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
+    parser.set_defaults(command=command)
+    return parser
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least 1")
+    return int(text)
+
+
+def read_any(paths: Sequence[Path]) -> list[MeasuredRun]:
+    """Runs of strict or loose tables and of logs, in order. All mistakes of all files in one :class:`InputError`."""
+    from harness.ingest import command
+
+    runs: list[MeasuredRun] = []
+    problems: list[Problem] = []
+    origin: dict[str, Path] = {}
+    for path in dict.fromkeys(paths):
+        try:
+            found = command.load(path).runs
+        except InputError as error:
+            problems += error.problems
+            continue
+        if not found:
+            problems.append(Problem(str(path), "", "no runs", "a list of measured runs"))
+        for run in found:
+            if run.id in origin:
+                problems.append(
+                    Problem(str(path), run.id, "a duplicate id", f"an id that {origin[run.id]} does not have")
+                )
+            origin[run.id] = path
+        runs += found
+    if problems:
+        raise InputError(problems)
+    return runs
+
+
+@contextmanager
+def progress_bar(total: int, words: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr while long work lasts; nothing where stderr is no terminal or the work is short."""
+    if total < MIN_BAR or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(words, total=total)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole)

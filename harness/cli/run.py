@@ -1,0 +1,132 @@
+"""``harness run``: evaluate suites or files of runs, show and write the report, and judge the gates."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from harness import drift, evaluate, gate, predictors, suite
+from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any
+from harness.predictors import Predictor
+from harness.report import files, junit, provenance, publish, terminal, view_drift
+from harness.runs import MeasuredRun
+from projector.errors import InputError, Problem
+
+__all__ = ["command", "register"]
+
+T = TypeVar("T")
+
+DEFAULT_OUT = Path("out")
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(commands, "run", "project every run of the suites and report the error", command)
+    add = parser.add_argument
+    add("suites", nargs="*", type=Path, metavar="SUITE", help="a suite file, such as suites/moe.yaml")
+    add("--runs", nargs="+", action="extend", default=[], type=Path, metavar="FILE", help=_RUNS)
+    add("--mode", choices=("simulate", "benchmark", "both"), default="simulate")
+    add("--with", dest="extra", default="", metavar="NAMES", help="more predictors: " + ", ".join(predictors.names()))
+    add("--measured", type=Path, metavar="FOLDER", help="measured runs (default: ../measured/runs from the suite)")
+    add("--out", type=Path, metavar="DIR", help=f"folder of the results (default: {DEFAULT_OUT}/<suite>)")
+    add("--plots", action=argparse.BooleanOptionalAction, help="draw plots (default: where --out is given)")
+    add(
+        "--gate",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="exit with 1 where a threshold does not hold",
+    )
+    add("--junit", type=Path, metavar="FILE", help="also write the gate as JUnit XML")
+    add("--against", type=Path, metavar="RESULTS", help="earlier results: exit with 1 where a row was lost or broke")
+    add("--jobs", type=positive, default=1, metavar="N", help="processes")
+
+
+_RUNS = "measured runs to evaluate without a suite: strict YAML, or a loose YAML, JSON or CSV table"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Inputs:
+    tools: tuple[Predictor, ...]
+    suites: tuple[suite.Suite, ...]
+    runs: tuple[MeasuredRun, ...]
+    earlier: files.Saved | None
+
+    @property
+    def selected(self) -> list[evaluate.Selected]:
+        chosen = [evaluate.Selected(s.name, run) for s in self.suites for run in s.runs]
+        return chosen + [evaluate.Selected("", run) for run in self.runs]
+
+
+def command(args: argparse.Namespace) -> int:
+    began = time.perf_counter()
+    inputs = _inputs(args)
+    selected = inputs.selected
+    with progress_bar(len(selected) * len(inputs.tools), "projecting") as progress:
+        evaluation = evaluate.evaluate(selected, inputs.tools, jobs=args.jobs, progress=progress)
+    read = [path for s in inputs.suites for path in s.inputs] + list(args.runs)
+    saved = files.Saved(
+        evaluation=evaluation,
+        gates={s.name: s.gate for s in inputs.suites},
+        provenance=provenance.collect(read, ("harness", *args.argv), time.perf_counter() - began),
+    )
+    return _publish(args, inputs, saved)
+
+
+def _inputs(args: argparse.Namespace) -> _Inputs:
+    """Everything that the command line names, read and checked; all mistakes in one :class:`InputError`."""
+    problems: list[Problem] = []
+
+    def checked(read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except InputError as error:
+            problems.extend(error.problems)
+            return None
+
+    extra = [name for name in args.extra.split(",") if name]
+    tools = checked(lambda: evaluate.tools_for(args.mode, extra)) or ()
+    suites = checked(lambda: suite.load_all(args.suites, args.measured)) or []
+    runs = checked(lambda: read_any(args.runs)) or []
+    earlier = checked(lambda: files.read(args.against)) if args.against else None
+    if not args.suites and not args.runs:
+        problems.append(Problem("command line", "SUITE", "nothing", "a suite file, or --runs FILE"))
+    if args.out is not None and args.out.exists() and not args.out.is_dir():
+        problems.append(Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist"))
+    problems += _two_of_one_id(suites, runs)
+    if problems:
+        raise InputError(problems)
+    return _Inputs(tools=tools, suites=tuple(suites), runs=tuple(runs), earlier=earlier)
+
+
+def _two_of_one_id(suites: Sequence[suite.Suite], runs: Sequence[MeasuredRun]) -> list[Problem]:
+    """Ids that stand for two different runs; the same run selected twice is fine."""
+    first: dict[str, tuple[str, MeasuredRun]] = {}
+    problems = []
+    for where, run in [(str(s.path), r) for s in suites for r in s.runs] + [("--runs", r) for r in runs]:
+        origin, same = first.setdefault(run.id, (where, run))
+        if same != run:
+            problems.append(Problem(where, run.id, "a duplicate id", f"an id that no other run of {origin} has"))
+    return problems
+
+
+def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> int:
+    evaluation = saved.evaluation
+    checks = [c for s in inputs.suites for c in gate.check(s.name, evaluation.rows, evaluation.facts, s.gate)]
+    title = ", ".join(s.title for s in inputs.suites) or "Runs of " + ", ".join(p.name for p in args.runs)
+    report = publish.report_of(saved, checks, title)
+    moved = drift.compare(inputs.earlier.evaluation.unique_rows, evaluation.unique_rows) if inputs.earlier else None
+    if moved is not None:
+        report = view_drift.added(report, moved)
+    folder = args.out or DEFAULT_OUT / ("-".join(s.name for s in inputs.suites) or args.runs[0].stem)
+    plots = args.out is not None if args.plots is None else args.plots
+    publish.write_rows(folder, saved)
+    publish.write_reports(folder, report, evaluation.unique_rows, plots=plots)
+    if args.junit:
+        files.write_atomic(args.junit, junit.render(checks))
+    terminal.show(report)
+    print(f"\nwritten to {folder}")
+    held = all(c.passed for c in checks) and (moved is None or moved.passed)
+    return 0 if held or not args.gate else 1

@@ -1,0 +1,78 @@
+"""What a user says about a table before it is imported: column names, patterns to cut, which file a run belongs to."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from projector.errors import InputError, Problem, nearest
+
+__all__ = ["ImportMap", "read_import_map"]
+
+
+@dataclass(frozen=True)
+class ImportMap:
+    """``columns``: column of the table → canonical key (``TP size`` → ``tp``). ``strip``: regular expressions cut from
+    source texts and notes. ``assign``: glob of run ids → fields set for them (``cluster``, ``note``, any canonical key).
+    ``files``: file stem → globs of the ids that are written to it, first match wins.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    strip: tuple[str, ...] = ()
+    assign: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def assigned(self, run_id: str) -> dict[str, object]:
+        """Canonical keys that the map sets for this run."""
+        found: dict[str, object] = {}
+        for pattern, values in self.assign.items():
+            if fnmatch.fnmatchcase(run_id, pattern):
+                found |= values
+        return found
+
+    def file_of(self, run_id: str, default: str) -> str:
+        """The stem of the file that this run is written to."""
+        for stem, patterns in self.files.items():
+            if any(fnmatch.fnmatchcase(run_id, pattern) for pattern in patterns):
+                return stem
+        return default
+
+
+_KEYS = ("columns", "strip", "assign", "files")
+
+
+def read_import_map(path: Path) -> ImportMap:
+    """Read an import map: a flat ``column: key`` mapping, or one with the keys of :class:`ImportMap`.
+
+    Raises :class:`InputError` with every mistake of the file.
+    """
+    from harness.ingest.tables import read_yaml
+
+    data = read_yaml(path)
+    if not isinstance(data, Mapping):
+        raise InputError([Problem(str(path), "", type(data).__name__, "a mapping of columns, or of " + ", ".join(_KEYS))])
+    if not any(key in _KEYS and not isinstance(value, str) for key, value in data.items()):
+        data = {"columns": data}
+    problems = [Problem(str(path), str(key), key, nearest(str(key), _KEYS)) for key in data if key not in _KEYS]
+    columns, assign, files = (_mapping(data, key, path, problems) for key in ("columns", "assign", "files"))
+    problems += [
+        Problem(str(path), f"columns.{name}", key, "the name of a key") for name, key in columns.items() if type(key) is not str
+    ]
+    if problems:
+        raise InputError(problems)
+    return ImportMap(
+        columns={str(k): str(v) for k, v in columns.items()},
+        strip=tuple(str(item) for item in data.get("strip") or ()),
+        assign={str(k): dict(v) for k, v in assign.items()},
+        files={str(k): tuple([v] if isinstance(v, str) else v) for k, v in files.items()},
+    )
+
+
+def _mapping(data: Mapping[str, object], key: str, path: Path, problems: list[Problem]) -> Mapping[str, object]:
+    value = data.get(key) or {}
+    if isinstance(value, Mapping):
+        return value
+    problems.append(Problem(str(path), key, value, "a mapping"))
+    return {}

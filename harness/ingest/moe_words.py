@@ -1,0 +1,72 @@
+"""How a mixture-of-experts row routes, dispatches and multiplies, from free texts (MaxText paths, grouped-GEMM names)."""
+
+from __future__ import annotations
+
+import re
+
+from harness.ingest.record import Record, boolean
+
+__all__ = ["moe_words"]
+
+
+def moe_words(record: Record) -> dict[str, object]:
+    """Recipe fields from ``moe_path``, ``grouped_gemm``, ``force_load_balancing``, ``moe_routing``, ``optimizer``."""
+    return {**_path(record), **_grouped(record), **_balance(record), **_optimizer(record), **_flash(record)}
+
+
+def _path(record: Record) -> dict[str, object]:
+    """MaxText: ``dense_matmul, capacity_factor 2`` drops tokens above the capacity and pads up to it; sparse is dropless."""
+    text = record.text("other.moe_path").lower()
+    if found := re.search(r"(?:capacity_factor|cf)\s*([\d.]+)", text):
+        return {"moe_expert_capacity_factor": float(found[1]), "moe_pad_expert_input_to_capacity": True}
+    if "deepep" in text:
+        return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+    return {}
+
+
+_GROUPED = ((r"loop|torch_mm", "loop"), (r"turbo|legacy|group|mega", "fused"), (r"\bte\b|multi", "multi_stream"))
+
+
+def _grouped(record: Record) -> dict[str, object]:
+    """Legacy (CUTLASS or CK) and Turbo run all experts in one kernel; Transformer Engine one GEMM per expert on streams."""
+    text = record.text("grouped_gemm", "other.moe").lower()
+    if "dense_matmul" in text:
+        return {}
+    for pattern, name in _GROUPED:
+        if re.search(pattern, text):
+            return {"moe_grouped_gemm": name}
+    return {}
+
+
+def _balance(record: Record) -> dict[str, object]:
+    stated = record.get("other.force_load_balancing", "other.load_balancing", "other.moe_routing", "other.routing")
+    if stated is None:
+        return {}
+    if (flag := boolean(stated)) is not None:
+        return {"moe_router_force_load_balancing": flag}
+    text = str(stated).lower()
+    if re.search(r"force-balanced|even|uniform", text):
+        return {"moe_router_force_load_balancing": True}
+    if re.search(r"real|natural|none", text):
+        return {"moe_router_force_load_balancing": False}
+    return {}
+
+
+_OPTIMIZERS = ("schedule-free", "muon", "adafactor", "lion", "adam", "sgd")
+
+
+def _optimizer(record: Record) -> dict[str, object]:
+    text = record.text("other.optimizer", "other.args.optimizer", "optimizer").lower()
+    for word in _OPTIMIZERS:
+        if word in text:
+            return {"optimizer": {"schedule-free": "schedule_free_adamw", "muon": "dist_muon"}.get(word, word)}
+    return {}
+
+
+def _flash(record: Record) -> dict[str, object]:
+    text = record.text("flash_attn", "other.attention").lower()
+    if re.search(r"unfused|^off|dot_product", text):
+        return {"attention_backend": "unfused"}
+    if re.search(r"cudnn|te\b|ck fused", text):
+        return {"attention_backend": "fused"}
+    return {"attention_backend": "flash"} if "flash" in text or "sdpa" in text else {}

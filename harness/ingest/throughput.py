@@ -1,0 +1,152 @@
+"""The measured figures: step time and TGS from each other or from TFLOP/s, memory with its kind, out-of-memory rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from harness.ingest.record import Record
+from harness.runs import Measured
+
+__all__ = ["measured", "out_of_memory"]
+
+_TOLERANCE = 0.02  # two printed figures that differ by more describe different runs
+
+
+def out_of_memory(record: Record) -> bool:
+    """The source says that the run failed for lack of memory."""
+    if record.get("other.oom_alloc_gib") is not None:
+        return True
+    result = record.text("other.result", "metrics.status")
+    note = str(record.values.get("note", ""))
+    return bool(re.match(r"oom\b|out[- ]of[- ]memory", result, re.I) or re.match(r"oom\b|out of memory", note, re.I))
+
+
+def measured(
+    record: Record,
+    gpus: int | None,
+    tokens: int | None,
+    framework: str,
+    from_tflops: Callable[[float], tuple[float, str] | None],
+) -> Measured:
+    """The figures of one record. ``tokens``: per step over all GPUs; ``from_tflops``: TFLOP/s/GPU → seconds, formula name.
+
+    Refuses a record with no figure to compare, and one whose step time and tokens/s contradict each other.
+    """
+    tflops = record.number("metrics.tflops_per_gpu")
+    peak, kind = _memory(record, framework)
+    if out_of_memory(record):
+        return Measured(status="out-of-memory", peak_memory_gib=None, memory_kind=None)
+    step, tgs, derived = _rates(record, gpus, tokens)
+    if step is None and tgs is None and tflops and (inverted := from_tflops(tflops)):
+        step = inverted[0]
+        derived.append(f"step_seconds from TFLOP/s ({inverted[1]})")
+    per_gpu = tokens / gpus if tokens and gpus else None
+    if step is None and tgs and per_gpu:
+        step = per_gpu / tgs
+        derived.append("step_seconds from tgs")
+    elif tgs is None and step and per_gpu:
+        tgs = per_gpu / step
+        derived.append("tgs from step_seconds")
+    if step is None and tgs is None:
+        record.refuse("no throughput stated" if not tflops else "only TFLOP/s, configuration too incomplete to invert")
+    _check(record, step, tgs, per_gpu, derived)
+    return Measured(
+        step_seconds=step,
+        tgs=tgs,
+        tflops_per_gpu=tflops,
+        peak_memory_gib=peak,
+        memory_kind=kind,
+        samples=_samples(record),
+        rel_std=_spread(record, step),
+        derived=tuple(derived),
+    )
+
+
+def _rates(record: Record, gpus: int | None, tokens: int | None) -> tuple[float | None, float | None, list[str]]:
+    """Step seconds and TGS as stated, in whichever of their units; what the record's notes call derived stays listed."""
+    derived: list[str] = []
+    ms, seconds = record.number("metrics.iteration_ms"), record.number("metrics.step_seconds")
+    step = seconds if seconds else (ms / 1000 if ms else None)
+    tgs = record.number("metrics.tokens_per_s_per_gpu")
+    total = record.number("metrics.tokens_per_s")
+    if tgs is None and total and gpus:
+        tgs = total / gpus
+        derived.append("tgs from tokens_per_s / gpus")
+    samples = record.number("metrics.samples_per_s")
+    seq = record.integer("seq_length")
+    if step is None and tgs is None and samples and gpus and seq:
+        tgs = samples * seq / gpus
+        derived.append("tgs from samples_per_s")
+    for name, value in (("step_seconds", step), ("tgs", tgs)):
+        if value is not None and value <= 0:
+            record.refuse(f"{name} = {value} is not positive")
+    note = str(record.values.get("note", "")).lower()
+    if re.search(r"iteration_ms derived", note):
+        derived.append("step_seconds from tgs (by the source's reader)")
+    if re.search(r"tokens(_per_s_per_gpu|/s/gpu)?\b[^.;]*\bderived", note):
+        derived.append("tgs from step_seconds (by the source's reader)")
+    return (step if step and step > 0 else None), (tgs if tgs and tgs > 0 else None), derived
+
+
+def _check(record: Record, step: float | None, tgs: float | None, per_gpu: float | None, derived: list[str]) -> None:
+    if not (step and tgs and per_gpu) or any("TFLOP" in word for word in derived):
+        return
+    off = tgs * step / per_gpu - 1
+    rounding = 0.5 * 10 ** -_decimals(tgs) / tgs + 0.5 * 10 ** -_decimals(step * 1000) / (step * 1000)
+    if abs(off) > _TOLERANCE + rounding:
+        record.refuse(f"step time × tokens/s differs from global batch × sequence length by {off:+.0%}")
+    record.map("step_seconds", f"{step:.6g}")
+
+
+def _decimals(value: float) -> int:
+    text = f"{value:.6g}"
+    return len(text.partition(".")[2]) if "." in text and "e" not in text else 0
+
+
+_KINDS = ("allocated", "reserved", "device")
+
+
+def _memory(record: Record, framework: str) -> tuple[float | None, str | None]:
+    """Peak memory in GiB and what the number counts, from the note or from what the framework prints.
+
+    Logs call GiB "GB" (bytes / 2**30): torchtitan, Megatron (MB = 2**20), Primus and nvidia-smi all do.
+    """
+    peak = record.number("metrics.memory_gb")
+    stated = record.text("metrics.memory_kind").lower()
+    note = f"{record.values.get('note', '')} {record.values.get('source', '')}".lower()
+    if peak is None:
+        return None, None
+    if "not a measured peak" in note or "compiled total" in note:
+        record.doubts.append("memory_gb is no measured peak: left out")
+        return None, None
+    if stated in _KINDS:
+        return peak, stated
+    if re.search(r"max[_ ]allocated|alloc gib", note):
+        return peak, "allocated"
+    if "nvidia-smi" in note or "rocm-smi" in note or framework == "primus":
+        return peak, "device"
+    if framework == "torchtitan":
+        return peak, "reserved"
+    return peak, "device" if framework == "mlperf" else None
+
+
+def _samples(record: Record) -> int | None:
+    stated = record.integer("metrics.samples")
+    if stated is not None:
+        return stated
+    counted = record.get("other.step_count_in_log", "other.iterations")
+    return counted if isinstance(counted, int) else None
+
+
+def _spread(record: Record, step: float | None) -> float | None:
+    """Relative spread between repeated runs, where the source gives their medians (half the range over the mean)."""
+    stated = record.number("metrics.rel_std")
+    if stated is not None:
+        return stated
+    medians = record.get("other.step_time_s_median_by_run")
+    if not isinstance(medians, list) or len(medians) < 3 or not step:
+        return None
+    values = [float(value) for value in medians if isinstance(value, (int, float))]
+    mean = sum(values) / len(values)
+    return round((sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5 / mean, 5)

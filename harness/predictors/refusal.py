@@ -1,0 +1,40 @@
+"""Refusals: how a run that cannot be projected becomes a prediction that says why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from harness.runs import MeasuredRun, Prediction
+from projector.errors import InputError, NoMeasurement, Unsupported
+
+__all__ = ["guarded"]
+
+
+def guarded(run: MeasuredRun, call: Callable[[], Prediction]) -> Prediction:
+    """``call()`` with its wall time, or the refusal of a run that no predictor can be asked about or that it raises."""
+    refusal = _refused(run)
+    if refusal is not None:
+        return refusal
+    start = time.perf_counter()
+    try:
+        made = call()
+    except NoMeasurement as none:
+        return Prediction(status="no-measurement", reason=str(none))
+    except Unsupported as unsupported:
+        return Prediction(status="unsupported", reason=str(unsupported))
+    except InputError as wrong:
+        return Prediction(status="invalid", reason="; ".join(str(p).removeprefix(": ") for p in wrong.problems))
+    return replace(made, seconds_to_project=time.perf_counter() - start)
+
+
+def _refused(run: MeasuredRun) -> Prediction | None:
+    """An incomplete source is ``invalid``; a configuration outside the models is ``unsupported``."""
+    if run.model is None or run.recipe is None:
+        return Prediction(status="invalid", reason=run.problem or "configuration incomplete in the source")
+    if run.problem:
+        return Prediction(status="unsupported", reason=run.problem)
+    if run.model.unsupported:
+        return Prediction(status="unsupported", reason="; ".join(run.model.unsupported))
+    return None

@@ -1,0 +1,70 @@
+"""Where a result comes from: versions, revision, machine kind, command and the hashes of its inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+
+__all__ = ["collect", "flat", "revision"]
+
+DISTRIBUTIONS = ("projector-harness", "numpy", "PyYAML")
+
+
+def collect(inputs: Iterable[Path], command: Sequence[str], seconds: float) -> dict[str, object]:
+    """Everything needed to make the same rows again. ``seconds``: wall time of the evaluation."""
+    return {
+        "command": list(command),
+        "python": platform.python_version(),
+        "platform": platform.system() + " " + platform.machine(),
+        "versions": {name: _version(name) for name in DISTRIBUTIONS},
+        "revision": revision(Path(__file__).resolve().parents[2]),
+        "seconds": round(seconds, 3),
+        "inputs": {str(path): _sha256(path) for path in dict.fromkeys(inputs)},
+    }
+
+
+def flat(provenance: dict[str, object]) -> tuple[tuple[str, str], ...]:
+    """As pairs of text, mappings one line an item."""
+    made: list[tuple[str, str]] = []
+    for name, value in provenance.items():
+        if isinstance(value, dict):
+            made += [(f"{name}: {key}", str(item)) for key, item in value.items()]
+        elif isinstance(value, list):
+            made.append((name, " ".join(str(item) for item in value)))
+        else:
+            made.append((name, str(value)))
+    return tuple(made)
+
+
+def revision(root: Path) -> str:
+    """The git revision of the checkout at ``root``, with ``+changes`` where files differ; empty where there is none."""
+    if not (root / ".git").exists():
+        return ""
+    head = _git(root, "rev-parse", "HEAD")
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return head + ("+changes" if head and changed else "")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

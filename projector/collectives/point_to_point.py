@@ -1,0 +1,22 @@
+"""One message from one rank to another, as between pipeline stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from projector.collectives.network import PROTOCOLS, Cost, Network
+
+__all__ = ["send_recv"]
+
+
+def send_recv(net: Network) -> Iterator[Cost]:
+    """Over one link of the node when the whole group shares one, else over the adapter of the sender.
+
+    A pipeline whose group spans nodes waits for its slowest boundary, so one crossing prices them all.
+    """
+    level = "intra" if net.nodes == 1 else "inter"
+    raw = net.peer if level == "intra" else net.inter
+    rate = raw * net.constants.share(f"link.send_recv.{level}")
+    for protocol in PROTOCOLS:
+        latency = net.base("ring", protocol) + net.hop(level, protocol)
+        yield Cost(f"p2p.{protocol}", latency, 1.0 / (rate * net.payload(protocol)))

@@ -1,0 +1,67 @@
+"""FLOP of one training step as frameworks count it in their TFLOP/s, and back from TFLOP/s to step seconds.
+
+Every framework prints TFLOP/s/GPU with its own count (attention halved for causality or not, recompute included or not,
+the vocabulary padded or not), and some changed it between releases. The formulas are therefore data of the log, not
+physics: the projector's own FLOP count is in ``projector.operators``.
+"""
+
+from __future__ import annotations
+
+from projector.errors import Unsupported
+from projector.frameworks.flops_formulas import FORMULAS
+from projector.frameworks.profiles_io import load, names
+from projector.workload.workload import Workload
+
+__all__ = ["flops_per_token", "formula_for", "formulas", "step_seconds", "tflops_per_gpu"]
+
+# The word in a framework file (``flop_formula``) → formulas with the month each one starts (first commit on main).
+_HISTORIES: dict[str, tuple[tuple[str, str], ...]] = {
+    "megatron": (
+        ("", "hardware-2021"),
+        ("2023-11", "megatron-2023-11"),
+        ("2024-03", "megatron-2024-03"),
+        ("2024-04", "megatron-2024-04"),
+        ("2025-03", "megatron-2025-03"),
+        ("2025-04", "megatron-2025-04"),
+    ),
+    "bigscience": (("", "hardware-2021"),),
+    "nemo": (("", "megatron-2024-04"), ("2025-08", "megatron-2025-04")),
+    "torchtitan": (("", "torchtitan-2024"), ("2025-11", "torchtitan")),
+}
+
+
+def formulas() -> tuple[str, ...]:
+    """Names of all formulas."""
+    return tuple(FORMULAS)
+
+
+def formula_for(framework: str, date: str = "") -> str:
+    """The formula of a framework at a date (``YYYY-MM``; empty: the newest).
+
+    Raises :class:`Unsupported` for a framework whose count is not known: then TFLOP/s cannot be turned into seconds.
+    """
+    family = load(framework).flop_formula if framework in names() else ""
+    if not family:
+        raise Unsupported(f"how {framework or 'this framework'} counts FLOP is not known")
+    history = _HISTORIES.get(family, (("", family),))
+    if not date:
+        return history[-1][1]
+    return [name for since, name in history if since <= date][-1]
+
+
+def flops_per_token(workload: Workload, formula: str | None = None) -> float:
+    """FLOP per token of a training step, counted by ``formula`` (None: the framework's own at its date)."""
+    name = formula or formula_for(workload.framework, workload.framework_date)
+    if name not in FORMULAS:
+        raise Unsupported(f"no FLOP formula {name!r}")
+    return FORMULAS[name](workload)
+
+
+def step_seconds(workload: Workload, tflops: float, formula: str | None = None) -> float:
+    """Seconds of a step that reports ``tflops`` TFLOP/s per GPU."""
+    return flops_per_token(workload, formula) * workload.tokens_per_step / (tflops * 1e12 * workload.gpus)
+
+
+def tflops_per_gpu(workload: Workload, seconds: float, formula: str | None = None) -> float:
+    """TFLOP/s per GPU that the framework prints for a step of ``seconds``."""
+    return flops_per_token(workload, formula) * workload.tokens_per_step / (seconds * 1e12 * workload.gpus)

@@ -1,0 +1,219 @@
+"""FLOP per token by framework: pure functions of a workload (source at each). Training = 3 × forward, GEMM = 2·m·n·k.
+
+Symbols: L layers, h hidden, S sequence, V vocabulary (padded where the framework pads), f dense MLP width, fe expert
+width, fs shared-expert width, k experts per token, q = query heads × head width, kv = KV groups × head width, φ = 3
+with a gated MLP else 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from projector.workload.model import Model
+from projector.workload.parameters import count
+from projector.workload.workload import Workload
+
+__all__ = ["FORMULAS"]
+
+
+def _hardware_2021(w: Workload) -> float:
+    """Narayanan et al. 2021 (arXiv:2104.04473) eq. 3, and bigscience-workshop/Megatron-DeepSpeed megatron/training.py.
+
+    c·κ·L·h²·(1 + S/6h + V/16Lh): c = 24, or 32 with a gated MLP (counted 4 h wide); κ = 4 with full recompute, which
+    is thus counted, else 3. Full attention; grouped heads and the real MLP width are ignored.
+    """
+    m = w.model
+    L, h = m.num_layers, m.hidden_size
+    passes = 4 if w.recipe.recompute_granularity == "full" else 3
+    factor = 32 if m.gated_linear_unit else 24
+    return factor * passes * L * h**2 * (1 + w.recipe.seq_length / (6 * h) + w.padded_vocab_size / (16 * L * h))
+
+
+def _megatron_2023_11(w: Workload) -> float:
+    """Megatron-LM@2748e7c7d4 (core 0.5): f = 4h, no gate, q = h; full attention."""
+    m = w.model
+    L, h, groups = m.num_layers, m.hidden_size, m.num_query_groups / m.num_attention_heads
+    return 60 * L * h**2 * (1 + groups / 5 + w.recipe.seq_length / (5 * h) + w.padded_vocab_size / (10 * L * h))
+
+
+def _megatron_2024_03(w: Workload) -> float:
+    """Megatron-LM@e116d81ed7 (core 0.6): real f, grouped heads, experts per token, gate; full attention."""
+    m = w.model
+    L, h, groups = m.num_layers, m.hidden_size, m.num_query_groups / m.num_attention_heads
+    mlp = _topk(m) * m.ffn_hidden_size / h * _gate(m) / 2
+    return 12 * L * h**2 * (1 + mlp + groups + w.recipe.seq_length / h + w.padded_vocab_size / (2 * L * h))
+
+
+def _megatron_2024_04(w: Workload) -> float:
+    """Megatron-LM@2bfe9beaae (core 0.7 to 0.11): head width apart from h; every layer MoE with ``ffn_hidden_size``.
+
+    The shared experts that 0.10 and 0.11 add are included (models with them did not run on earlier releases).
+    """
+    m = w.model
+    L, h, groups = m.num_layers, m.hidden_size, m.num_query_groups / m.num_attention_heads
+    query = m.num_attention_heads * m.kv_channels / h
+    shared = m.moe.moe_shared_expert_intermediate_size / h * 1.5 if m.moe else 0.0
+    mlp = _topk(m) * m.ffn_hidden_size / h * _gate(m) / 2 + shared
+    return 12 * L * h**2 * ((1 + groups + w.recipe.seq_length / h) * query + mlp + w.padded_vocab_size / (2 * L * h))
+
+
+def _megatron_2025_03(w: Workload) -> float:
+    """Megatron-LM@8873b55d6a: causal ½, ``moe_layer_freq``, expert width; MLA still counted as plain attention, no MTP."""
+    m = w.model
+    attention = _plain_weights(m) + _plain_scores(m) * w.recipe.seq_length
+    return 6 * (_mlp(m) + m.num_layers * attention + m.hidden_size * w.padded_vocab_size)
+
+
+def _megatron_2025_04(w: Workload) -> float:
+    """Megatron-LM@d4f9a6f7b4 and later, and Megatron-Bridge flop_utils: + MLA and MTP.
+
+    Sliding windows count the mean context W − W(W−1)/2S of a windowed layer (Bridge; Megatron has no such term).
+    """
+    m, mtp = w.model, w.model.mtp_num_layers
+    eh_proj = mtp * (3 * m.hidden_size + 2 * m.hidden_size**2)
+    logits = m.hidden_size * w.padded_vocab_size * (1 + mtp)
+    return 6 * (_mlp(m, mtp) + _attention(m, w.recipe.seq_length, mtp, norms=True) + eh_proj + logits)
+
+
+def _nemo(w: Workload) -> float:
+    """NVIDIA-NeMo/NeMo nemo/utils/flops_formulas.py: its per-family formulas are one form; V is not padded.
+
+    L·h²·(12 + 12·g/n + 18·f/h + 6·S/h) + 6·h·V with a causal half; queries are taken as wide as h; MLA explicit.
+    """
+    m, S, mtp = w.model, w.recipe.seq_length, w.model.mtp_num_layers
+    h, groups = m.hidden_size, m.num_query_groups / m.num_attention_heads
+    logits = h * m.vocab_size * (1 + mtp)
+    if m.mla is not None:
+        return 6 * (_mlp(m, mtp) + _attention(m, S, mtp, norms=False) + mtp * 2 * h**2 + logits)
+    return 6 * (_mlp(m) + m.num_layers * (h**2 * (2 + 2 * groups) + h * S) + h * m.vocab_size)
+
+
+def _torchtitan(w: Workload) -> float:
+    """pytorch/torchtitan@5a090f21e models/utils.py: 6·(P − embedding) + 6·L·n·(d_qk + d_v)·S, no causal half."""
+    m = w.model
+    heads = m.num_attention_heads * (m.head_dim_qk + m.head_dim_v)
+    return 6 * _active_without_embedding(m) + 6 * m.num_layers * heads * w.recipe.seq_length
+
+
+def _torchtitan_2024(w: Workload) -> float:
+    """pytorch/torchtitan before 5a090f21e (2025-10): the attention term is 12·L·h·S whatever the head width."""
+    m = w.model
+    return 6 * _active_without_embedding(m) + 12 * m.num_layers * m.hidden_size * w.recipe.seq_length
+
+
+def _llm_foundry(w: Workload) -> float:
+    """mosaicml/llm-foundry scripts/train/benchmarking: 3·(2·P + 4·L·h·S), full attention, tied embeddings counted once."""
+    m = w.model
+    return 3 * (2 * count(m).active + 4 * m.num_layers * m.hidden_size * w.recipe.seq_length)
+
+
+def _deepspeed(w: Workload) -> float:
+    """deepspeedai/Megatron-DeepSpeed megatron/utils.py: K and V weigh 2//(n/g), an integer division; recompute counted."""
+    m, S = w.model, w.recipe.seq_length
+    L, h = m.num_layers, m.hidden_size
+    scores = 2 * L * m.num_attention_heads * m.kv_channels * S
+    kv = 2 // (m.num_attention_heads // m.num_query_groups)
+    macs = L * (2 + kv) * h**2 + scores + L * _gate(m) * m.ffn_hidden_size * h * _topk(m) + w.padded_vocab_size * h
+    again = {"full": macs, "selective": scores}.get(w.recipe.recompute_granularity or "", 0)
+    return 2 * (3 * macs + again)
+
+
+def _maxtext(w: Workload) -> float:
+    """AI-Hypercomputer/maxtext maxtext_utils.py: projections, causal half of attention, router, unpadded logits."""
+    m, S = w.model, w.recipe.seq_length
+    router = m.hidden_size * m.moe.num_experts * sum(m.moe.moe_layer_freq) if m.moe else 0
+    return 6 * (_mlp(m) + _attention(m, S, 0, norms=False) + router + m.hidden_size * m.vocab_size)
+
+
+def _palm(w: Workload) -> float:
+    """PaLM appendix B (arXiv:2204.02311): 6·P + 12·L·q·S."""
+    m = w.model
+    heads = m.num_attention_heads * (m.head_dim_qk + m.head_dim_v) / 2
+    return 6 * count(m).active + 12 * m.num_layers * heads * w.recipe.seq_length
+
+
+def _six_p(w: Workload) -> float:
+    """6·P: weights only."""
+    return 6.0 * count(w.model).active
+
+
+def _topk(m: Model) -> int:
+    return m.moe.moe_router_topk if m.moe else 1
+
+
+def _gate(m: Model) -> int:
+    return 3 if m.gated_linear_unit else 2
+
+
+def _mlp(m: Model, mtp: int = 0) -> float:
+    """Multiply-adds per token in all MLPs; MTP layers are of the last layer's kind."""
+    if m.moe is None:
+        return float(m.hidden_size * _gate(m) * m.ffn_hidden_size * (m.num_layers + mtp))
+    sparse = sum(m.moe.moe_layer_freq) + (mtp if m.moe.moe_layer_freq[-1] else 0)
+    dense = m.num_layers + mtp - sparse
+    experts = m.moe.moe_ffn_hidden_size * m.moe.moe_router_topk + m.moe.moe_shared_expert_intermediate_size
+    return float(m.hidden_size * _gate(m) * (m.ffn_hidden_size * dense + experts * sparse))
+
+
+def _plain_weights(m: Model) -> float:
+    query, groups = m.num_attention_heads * m.kv_channels, m.num_query_groups * m.kv_channels
+    return float(m.hidden_size * (query + 2 * groups) + query * m.hidden_size)
+
+
+def _plain_scores(m: Model) -> float:
+    return float(m.num_attention_heads * m.kv_channels)
+
+
+def _attention(m: Model, S: int, mtp: int, *, norms: bool) -> float:
+    """Multiply-adds per token in all attention blocks with a causal half; ``norms``: Megatron counts the latent norms."""
+    weights, scores = (_mla_weights(m, norms), _mla_scores(m)) if m.mla else (_plain_weights(m), _plain_scores(m))
+    contexts = sum(_context(kind.window, S) for kind in m.layer_kinds) + mtp * S
+    return (m.num_layers + mtp) * weights + scores * contexts
+
+
+def _context(window: int | None, S: int) -> float:
+    """Twice the mean number of keys that a token of a causal sequence sees (S without a window)."""
+    if window is None or window >= S:
+        return float(S)
+    return 2 * (window - window * (window - 1) / (2 * S))
+
+
+def _mla_weights(m: Model, norms: bool) -> float:
+    assert m.mla is not None
+    a, h, n, one = m.mla, m.hidden_size, m.num_attention_heads, int(norms)
+    width = n * (a.qk_head_dim + a.qk_pos_emb_head_dim)
+    query = h * width if a.q_lora_rank is None else a.q_lora_rank * (h + width + one)
+    keys = a.kv_lora_rank * (h + n * (a.qk_head_dim + a.v_head_dim) + one)
+    return float(query + keys + h * a.qk_pos_emb_head_dim + n * a.v_head_dim * h)
+
+
+def _mla_scores(m: Model) -> float:
+    assert m.mla is not None
+    return m.num_attention_heads * (m.head_dim_qk + m.head_dim_v) / 2
+
+
+def _active_without_embedding(m: Model) -> float:
+    """Active parameters, the output projection included and the input embedding not (tied weights count as output)."""
+    found = count(m)
+    return found.active - (m.vocab_size * m.hidden_size if m.untie_embeddings_and_output_weights else 0)
+
+
+FORMULAS: Mapping[str, Callable[[Workload], float]] = MappingProxyType(
+    {
+        "hardware-2021": _hardware_2021,
+        "megatron-2023-11": _megatron_2023_11,
+        "megatron-2024-03": _megatron_2024_03,
+        "megatron-2024-04": _megatron_2024_04,
+        "megatron-2025-03": _megatron_2025_03,
+        "megatron-2025-04": _megatron_2025_04,
+        "nemo": _nemo,
+        "torchtitan-2024": _torchtitan_2024,
+        "torchtitan": _torchtitan,
+        "llm-foundry": _llm_foundry,
+        "deepspeed": _deepspeed,
+        "maxtext": _maxtext,
+        "palm": _palm,
+        "6p": _six_p,
+    }
+)

@@ -1,0 +1,244 @@
+"""Token dispatch to experts and its combination: permutation, exchange, sorting by local expert, host waits.
+
+``alltoall`` sends every routed copy; ``flex`` (DeepEP, HybridEP) sends a token once to each rank that needs it and once
+to each node; ``allgather`` sends every token to every rank. Kernels counted from NVIDIA/Megatron-LM@d98e8a64dd
+core/transformer/moe/{token_dispatcher,fused_a2a,moe_utils}.py; DeepEP from deepseek-ai/DeepEP@dd758ca.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from projector.operators.local import Local
+from projector.operators.part import Part
+from projector.operators.routing import Routed, distinct_destinations
+from projector.operators.types import Collective, HostWork, Operator, Stream
+from projector.workload.model import MoE
+
+__all__ = ["dispatch_combine"]
+
+MOE = frozenset({"moe"})
+PREPROCESS = MOE | {"moe_preprocess"}
+_NODE = 8  # ranks of one scale-up domain assumed for ``nodes_bytes``; a fabric with larger domains has no use for it
+
+
+def dispatch_combine(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
+    """(dispatch, combine): what runs between router and experts and between experts and the sum."""
+    how = lo.recipe.moe_token_dispatcher_type or "alltoall"
+    if how == "allgather":
+        return _allgather(r, lo)
+    if how == "flex":
+        return _flex(moe, r, lo)
+    return _alltoall(moe, r, lo)
+
+
+def _sync(r: Routed, lo: Local, sync_free_from: int) -> tuple[Operator, ...]:
+    """The host reads how many rows arrive, unless shapes are fixed or a sync-free stage keeps counts on the device."""
+    if r.fixed or lo.execution.whole_step_compiled or (lo.recipe.sync_free_stage or 0) >= sync_free_from:
+        return ()
+    return (HostWork(name="moe.counts", microseconds=lo.execution.sync_us, sync=True),)
+
+
+def _copy(name: str, kind: str, read_rows: float, write_rows: float, launches: int, lo: Local) -> Stream:
+    row = lo.act * lo.hidden
+    return Stream(name=name, kind=kind, read=row * read_rows, write=row * write_rows, launches=launches)
+
+
+def _behind(lo: Local, beside_shared: tuple[str, ...]) -> tuple[str, ...]:
+    if lo.recipe.overlap_moe_expert_parallel_comm:
+        return ("@phase",)
+    return beside_shared if lo.recipe.moe_shared_expert_overlap else ()
+
+
+_FC1, _FC2 = ("shared.fc1", "shared.act"), ("shared.fc2",)
+_FC1_BACKWARD = ("shared.fc1.dgrad", "shared.act.bwd", "shared.fc1.wgrad")
+_FC2_BACKWARD = ("shared.fc2.dgrad", "shared.fc2.wgrad")
+
+
+def _alltoall(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
+    fused = bool(lo.recipe.moe_permute_fusion)
+    scatter, collect = (4, 1) if fused else (9, 3)
+    into = _copy("moe.permute", "permute", r.tokens, r.sent, scatter, lo)
+    back = _copy("moe.unpermute", "permute", r.sent, r.tokens, collect, lo)
+    sort = (_copy("moe.sort", "permute", r.received, r.received, 2, lo),) if r.experts > 1 else ()
+    unsort = (_copy("moe.unsort", "permute", r.received, r.received, 2, lo),) if r.experts > 1 else ()
+    behind, behind_backward = _behind(lo, _FC1), _behind(lo, _FC1_BACKWARD)
+    prepare = Part(
+        name="moe.permute",
+        forward=(*_preprocess(moe, lo), into),
+        backward_input=(_copy("moe.permute.bwd", "permute", r.sent, r.tokens, collect, lo),),
+        tags=PREPROCESS,
+    )
+    dispatch = Part(
+        name="moe.dispatch",
+        forward=(
+            *_sync(r, lo, 4),
+            *_exchange("moe.dispatch", r, lo, behind, probs=True),
+            *_expert_tensor("moe.etp_ag", "all_gather", lo.act, r, lo),
+            *sort,
+        ),
+        backward_input=(
+            *(_copy("moe.sort.bwd", "permute", r.received, r.received, 1, lo) for _ in sort),
+            *_expert_tensor("moe.etp_ag.bwd", "reduce_scatter", lo.act, r, lo),
+            *_exchange("moe.dispatch.bwd", r, lo, behind_backward, probs=True),
+        ),
+        tags=MOE,
+    )
+    combine = Part(
+        name="moe.combine",
+        forward=(
+            *unsort,
+            *_expert_tensor("moe.etp_rs", "reduce_scatter", 4.0, r, lo),
+            *_exchange("moe.combine", r, lo, _behind(lo, _FC2)),
+            back,
+        ),
+        backward_input=(
+            _copy("moe.unpermute.bwd", "permute", r.tokens, r.sent, 1 if fused else 3, lo),
+            *_exchange("moe.combine.bwd", r, lo, _behind(lo, _FC2_BACKWARD)),
+            *_expert_tensor("moe.etp_rs.bwd", "all_gather", 4.0, r, lo),
+            *(_copy("moe.unsort.bwd", "permute", r.received, r.received, 1, lo) for _ in unsort),
+        ),
+        tags=MOE,
+    )
+    return (prepare, dispatch), combine
+
+
+def _preprocess(moe: MoE, lo: Local) -> tuple[Operator, ...]:
+    """Counts per expert, gathered over the expert group: tiny kernels and one tiny all-gather, all latency."""
+    counts = Stream(
+        name="moe.preprocess", kind="router", read=8.0 * moe.num_experts, write=8.0 * moe.num_experts, launches=10
+    )
+    if lo.recipe.ep * lo.recipe.etp == 1:
+        return (counts,)
+    group = "ep" if lo.recipe.ep > 1 else "etp"
+    nbytes = 8.0 * moe.num_experts * lo.recipe.ep * lo.recipe.etp
+    return (counts, Collective(name="moe.counts_ag", kind="all_gather", group=group, bytes=nbytes))
+
+
+def _exchange(name: str, r: Routed, lo: Local, behind: tuple[str, ...], probs: bool = False) -> tuple[Operator, ...]:
+    if lo.recipe.ep == 1:
+        return ()
+    tokens = Collective(
+        name=name, kind="all_to_all", group="ep", bytes=lo.act * lo.hidden * r.sent, hides_behind=behind
+    )
+    if not probs:
+        return (tokens,)
+    weights = Collective(name=f"{name}_probs", kind="all_to_all", group="ep", bytes=4.0 * r.sent, hides_behind=behind)
+    return (tokens, weights)
+
+
+def _expert_tensor(name: str, kind: str, element: float, r: Routed, lo: Local) -> tuple[Operator, ...]:
+    """Experts split over the expert-tensor group see each other's rows; their partial outputs are summed (fp32)."""
+    if lo.recipe.etp == 1:
+        return ()
+    return (Collective(name=name, kind=kind, group="etp", bytes=element * lo.hidden * r.received),)
+
+
+def _allgather(r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
+    """Every rank gets every token of the group and keeps what its experts need."""
+    ranks = lo.recipe.ep * lo.recipe.etp
+    everyone = r.tokens * ranks
+    group = "ep" if lo.recipe.ep > 1 else "etp"
+    nbytes = lo.act * lo.hidden * everyone
+    fused = bool(lo.recipe.moe_permute_fusion)
+    scatter, collect = (4, 1) if fused else (9, 3)
+    behind = ("@phase",) if lo.recipe.overlap_moe_expert_parallel_comm else ()
+
+    def message(name: str, kind: str, launches: int = 1) -> tuple[Operator, ...]:
+        if ranks == 1:
+            return ()
+        return (Collective(name=name, kind=kind, group=group, bytes=nbytes, launches=launches, hides_behind=behind),)
+
+    dispatch = Part(
+        name="moe.dispatch",
+        forward=(
+            *message("moe.dispatch", "all_gather", 3),
+            *_sync(r, lo, 4),
+            _copy("moe.permute", "permute", r.received, r.received, scatter, lo),
+        ),
+        backward_input=(
+            _copy("moe.permute.bwd", "permute", r.received, everyone, collect, lo),
+            *message("moe.dispatch.bwd", "reduce_scatter", 2),
+        ),
+        tags=MOE,
+    )
+    combine = Part(
+        name="moe.combine",
+        forward=(
+            _copy("moe.unpermute", "permute", r.received, everyone, collect, lo),
+            *message("moe.combine", "reduce_scatter"),
+        ),
+        backward_input=(
+            *message("moe.combine.bwd", "all_gather"),
+            _copy("moe.unpermute.bwd", "permute", r.received, r.received, 1 if fused else 3, lo),
+        ),
+        tags=MOE,
+    )
+    return (dispatch,), combine
+
+
+def _flex(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
+    """DeepEP and HybridEP: one message for each rank and node that a token reaches, sums on the way back."""
+    backend = lo.recipe.moe_flex_dispatcher_backend or "deepep"
+    hybrid = backend == "hybridep"
+    arrived = r.tokens * distinct_destinations(moe, lo.recipe.ep) * lo.recipe.etp
+    behind = _behind(lo, _FC1)
+
+    def message(name: str, launches: int, beside: tuple[str, ...]) -> tuple[Operator, ...]:
+        if lo.recipe.ep * lo.recipe.etp == 1:
+            return ()
+        return (
+            Collective(
+                name=name,
+                kind="all_to_all",
+                group="ep" if lo.recipe.ep > 1 else "etp",
+                bytes=lo.act * lo.hidden * arrived,
+                hides_behind=beside,
+                transport=backend,
+                nodes_bytes=lo.act * lo.hidden * r.tokens * _other_nodes(moe, lo),
+                launches=launches,
+            ),
+        )
+
+    def local_copy(name: str, launches: int, back: bool) -> tuple[Operator, ...]:
+        if hybrid:  # permutation is part of the dispatch kernels
+            return ()
+        read, write = (r.received, arrived) if back else (arrived, r.received)
+        return (_copy(name, "permute", read, write, launches, lo),)
+
+    layout = Stream(
+        name="moe.layout", kind="router", read=8.0 * moe.num_experts * r.tokens, write=8.0 * r.tokens, launches=2
+    )
+    prepare = Part(name="moe.layout", forward=(layout,), tags=PREPROCESS)
+    dispatch = Part(
+        name="moe.dispatch",
+        forward=(
+            *message("moe.dispatch", 2, behind),
+            *_sync(r, lo, 3),
+            *local_copy("moe.permute", 5, False),
+        ),
+        backward_input=(
+            *local_copy("moe.permute.bwd", 1, True),
+            *message("moe.dispatch.bwd", 1, _behind(lo, _FC1_BACKWARD)),
+        ),
+        tags=MOE,
+    )
+    combine = Part(
+        name="moe.combine",
+        forward=(*local_copy("moe.unpermute", 1, True), *message("moe.combine", 1, _behind(lo, _FC2))),
+        backward_input=(
+            *message("moe.combine.bwd", 1, _behind(lo, _FC2_BACKWARD)),
+            *local_copy("moe.unpermute.bwd", 1, False),
+        ),
+        tags=MOE,
+    )
+    return (prepare, dispatch), combine
+
+
+def _other_nodes(moe: MoE, lo: Local) -> float:
+    """Expected nodes other than its own that one token reaches; expert ranks of a node are contiguous."""
+    ranks = lo.recipe.ep * lo.recipe.etp
+    nodes = ceil(ranks / _NODE)
+    if nodes == 1 or moe.num_experts % nodes:
+        return 0.0 if nodes == 1 else distinct_destinations(moe, lo.recipe.ep) * (1 - _NODE / ranks)
+    return distinct_destinations(moe, nodes) * (1 - 1 / nodes)

@@ -1,0 +1,52 @@
+"""What follows the last layer: final norm, output layer, loss."""
+
+from __future__ import annotations
+
+from projector.operators.cross_entropy import cross_entropy
+from projector.operators.linear import Linear, linear
+from projector.operators.local import Local
+from projector.operators.norms import norm
+from projector.operators.part import Part
+from projector.operators.types import HostWork
+
+__all__ = ["output"]
+
+HEAD = frozenset({"head"})
+
+
+def output(lo: Local, *, shared: bool = False) -> tuple[Part, ...]:
+    """Final norm, output GEMM (never quantised) and cross-entropy. ``shared``: its weight is counted elsewhere."""
+    spec = Linear(
+        name="output",
+        outputs=(lo.vocab,),
+        inputs=lo.hidden,
+        rows=lo.tokens,
+        parallel="column",
+        plain=True,
+        target="output_layer",
+    )
+    product = linear(spec, lo, HEAD)
+    return (
+        norm("final_norm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=HEAD),
+        _without_weight(product) if shared else product,
+        cross_entropy(lo),
+        *_check(lo),
+    )
+
+
+def _without_weight(part: Part) -> Part:
+    return Part(
+        name=part.name,
+        forward=part.forward,
+        backward_input=part.backward_input,
+        backward_weight=part.backward_weight,
+        tags=part.tags,
+    )
+
+
+def _check(lo: Local) -> tuple[Part, ...]:
+    """The loss of every micro-batch read by the host to look for NaN (Megatron-LM pretrain_gpt.py, loss_func)."""
+    if not lo.recipe.check_for_nan_in_loss_and_grad or lo.execution.whole_step_compiled:
+        return ()
+    wait = HostWork(name="loss.nan_check", microseconds=lo.execution.sync_us, sync=True)
+    return (Part(name="loss.nan_check", forward=(wait,), tags=HEAD),)

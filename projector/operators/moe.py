@@ -1,0 +1,155 @@
+"""A mixture-of-experts feed-forward: router, dispatch, grouped GEMMs, combine, shared experts.
+
+Kernels counted from NVIDIA/Megatron-LM@d98e8a64dd core/transformer/moe/{moe_layer,experts,shared_experts}.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector.operators.dispatch import dispatch_combine
+from projector.operators.linear import accumulation
+from projector.operators.local import Local
+from projector.operators.mlp import activation, feed_forward
+from projector.operators.norms import norm, residual
+from projector.operators.part import Part
+from projector.operators.quantise import cast, weight_cast
+from projector.operators.router import router
+from projector.operators.routing import Routed, routed
+from projector.operators.types import GroupedGemm, Operator, Stream
+from projector.workload.model import MoE
+
+__all__ = ["moe_layer"]
+
+MOE = frozenset({"moe"})
+_GROUPED_BACKENDS = ("fused", "multi_stream", "loop")
+
+
+def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
+    """The feed-forward half of an MoE layer, from its norm to the residual addition."""
+    r = routed(moe, lo)
+    dispatch, combine = dispatch_combine(moe, r, lo)
+    width = -(-moe.moe_ffn_hidden_size // lo.recipe.etp)
+    gated = lo.model.gated_linear_unit
+    fc1_widths = (width,) if not gated else (width, width) if lo.execution.expert_gemm_split else (2 * width,)
+    return (
+        norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, tags=frozenset({"layernorm", "moe_router"})),
+        router(moe, lo),
+        *_shared(moe, lo),
+        *dispatch,
+        *_padding("moe.pad", r, lo),
+        _grouped("experts.fc1", fc1_widths, lo.hidden, r, lo),
+        _expert_activation(width, r, lo),
+        _grouped("experts.fc2", (lo.hidden,), width, r, lo),
+        *_padding("moe.unpad", r, lo),
+        combine,
+        residual("mlp_residual", lo),
+    )
+
+
+def _backend(lo: Local) -> str:
+    """The recipe's choice of grouped GEMM where it is a kernel family, else the framework's."""
+    for word in (lo.recipe.moe_grouped_gemm, lo.execution.grouped_gemm_family):
+        if word in _GROUPED_BACKENDS:
+            return str(word)
+    return "multi_stream"
+
+
+def _grouped(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> Part:
+    """One linear of all local experts; ``outputs`` has two widths where gate and up are separate products."""
+    backend = _backend(lo)
+    launches = 1 if backend == "fused" else r.experts
+    elements = float(sum(outputs) * inputs * r.experts)
+    names = (name,) if len(outputs) == 1 else tuple(f"{name}.{i}" for i in range(len(outputs)))
+
+    def gemm(suffix: str, i: int, n: int, k: int, layout: str) -> GroupedGemm:
+        return GroupedGemm(
+            name=f"{names[i]}{suffix}",
+            groups=r.experts,
+            rows=r.rows,
+            n=n,
+            k=k,
+            dtype=lo.linear_dtype,
+            scaling=lo.scaling,
+            layout=layout,
+            out_bytes=lo.act,
+            backend=backend,
+            launches=launches,
+        )
+
+    weight: list[Operator] = []
+    for i, n in enumerate(outputs if lo.trainable else ()):
+        out_bytes, accumulate, add = accumulation(f"{names[i]}.wgrad", n * inputs * r.experts, lo, r.experts)
+        weight += [replace(gemm(".wgrad", i, n, inputs, "NT"), out_bytes=out_bytes, accumulate=accumulate), *add]
+    backward: list[Operator] = [*cast(f"{name}.grad_cast", r.rows * sum(outputs), lo)]
+    backward += [gemm(".dgrad", i, inputs, n, "NN") for i, n in enumerate(outputs)]
+    if len(outputs) > 1:
+        tensor = lo.act * r.rows * inputs
+        backward.append(Stream(name=f"{name}.dgrad_add", kind="elementwise", read=2 * tensor, write=tensor))
+    return Part(
+        name=name,
+        forward=(
+            *cast(f"{name}.cast", r.rows * inputs, lo),
+            *weight_cast(f"{name}.weight_cast", elements, lo),
+            *(gemm("", i, n, inputs, "TN") for i, n in enumerate(outputs)),
+        ),
+        backward_input=tuple(backward),
+        backward_weight=tuple(weight),
+        expert_parameters=elements + (r.experts * sum(outputs) if lo.model.add_bias_linear else 0),
+        tags=MOE,
+    )
+
+
+def _expert_activation(width: int, r: Routed, lo: Local) -> Part:
+    """Activation times the router's probability, in one kernel for all experts unless they run one after the other."""
+    part = activation("experts.act", width, r.rows, lo, MOE | {"moe_act"}, weighted=True)
+    if _backend(lo) != "loop":
+        return part
+    return replace(
+        part,
+        forward=_times(part.forward, r.experts),
+        backward_input=_times(part.backward_input, r.experts),
+    )
+
+
+def _times(ops: tuple[Operator, ...], calls: int) -> tuple[Operator, ...]:
+    return tuple(replace(op, launches=op.launches * calls) for op in ops)
+
+
+def _padding(name: str, r: Routed, lo: Local) -> tuple[Part, ...]:
+    """Rows per expert rounded up for quantised GEMMs: a copy in and out, unless one kernel takes ragged sizes."""
+    if r.rows == r.received or _backend(lo) == "fused":
+        return ()
+    row = lo.act * lo.hidden
+    read, write = (r.received, r.rows) if name == "moe.pad" else (r.rows, r.received)
+    return (
+        Part(
+            name=name,
+            forward=(Stream(name=name, kind="permute", read=row * read, write=row * write),),
+            backward_input=(Stream(name=f"{name}.bwd", kind="permute", read=row * write, write=row * read),),
+            tags=MOE,
+        ),
+    )
+
+
+def _shared(moe: MoE, lo: Local) -> tuple[Part, ...]:
+    """Experts that every token visits: a dense network on the tensor-parallel group, its gate, the final addition."""
+    if not moe.moe_shared_expert_intermediate_size:
+        return ()
+    tags = MOE | {"shared_experts"}
+    tensor = lo.act * lo.hidden * lo.shard_tokens
+    add = 2 if moe.moe_shared_expert_gate else 1  # gate: a row product and a multiplication
+    parts = feed_forward("shared.", moe.moe_shared_expert_intermediate_size, lo, tags, after_norm=False)
+    total = Part(
+        name="shared.add",
+        forward=(
+            Stream(name="shared.add", kind="elementwise", read=2 * add * tensor, write=add * tensor, launches=add),
+        ),
+        backward_input=(
+            # gradients of the routed and the shared path meet at the norm's output
+            Stream(name="shared.add.bwd", kind="elementwise", read=2 * add * tensor, write=add * tensor, launches=add),
+        ),
+        parameters=float(lo.hidden) if moe.moe_shared_expert_gate else 0.0,
+        tags=tags,
+    )
+    return (*parts, total)

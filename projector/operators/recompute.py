@@ -1,0 +1,26 @@
+"""What is executed again in the backward of a layer whose activations were not kept.
+
+NVIDIA/Megatron-LM@d98e8a64dd core/transformer/transformer_config.py and core/recompute.py. A replay is the forward
+again: collectives, expert exchange and host synchronisation included.
+"""
+
+from __future__ import annotations
+
+from projector.operators.part import Part, forward_of
+from projector.operators.types import HostWork, Operator
+from projector.workload.recipe import Recipe
+
+__all__ = ["replay"]
+
+# a full checkpoint saves and restores the random state of host and device (estimate from torch's calls)
+_RANDOM_STATE = HostWork(name="recompute.random_state", microseconds=30.0)
+
+
+def replay(parts: tuple[Part, ...], recipe: Recipe) -> tuple[Operator, ...]:
+    """Operators replayed for a recomputed layer: all of it (``full``) or the parts named by ``recompute_modules``."""
+    if recipe.recompute_granularity == "full":
+        return (_RANDOM_STATE, *forward_of(parts))
+    if recipe.recompute_granularity != "selective":
+        return ()
+    modules = frozenset(recipe.recompute_modules or ("core_attn",))
+    return forward_of(part for part in parts if part.tags & modules)

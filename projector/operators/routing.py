@@ -1,0 +1,74 @@
+"""How many rows the experts of one rank receive, and how many ranks and nodes one token reaches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, comb
+
+from projector.operators.local import Local
+from projector.workload.model import MoE
+
+__all__ = ["Routed", "distinct_destinations", "routed"]
+
+# quantised grouped GEMMs need rows per expert in multiples (core/fp8_utils.py, get_align_size_for_quantization)
+_ROW_ALIGNMENT = {"mxfp8": 32, "mxfp4": 32, "nvfp4": 32}
+_FP8_ALIGNMENT = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routed:
+    """Balanced routing on one rank: ``tokens`` here, ``sent`` copies of them, ``received`` copies for local experts
+    over the whole expert-tensor group, ``rows`` the same as executed (padded), ``experts`` local ones.
+
+    ``fixed``: shapes do not depend on the router (every expert padded to its capacity), so the host never waits.
+    """
+
+    tokens: int
+    sent: int
+    received: int
+    rows: int
+    experts: int
+    fixed: bool
+
+
+def routed(moe: MoE, lo: Local) -> Routed:
+    """How many rows this rank sends and computes, from top-k, capacity factor and the padding of quantised GEMMs."""
+    recipe, tokens = lo.recipe, lo.shard_tokens
+    sent, fixed = tokens * moe.moe_router_topk, False
+    if (factor := recipe.moe_expert_capacity_factor) is not None:
+        capacity = ceil(tokens * moe.moe_router_topk / moe.num_experts * factor) * moe.num_experts
+        fixed = bool(recipe.moe_pad_expert_input_to_capacity)
+        sent = capacity if fixed else min(sent, capacity)
+    experts = max(1, moe.num_experts // recipe.ep)
+    received = sent * recipe.etp
+    rows = received
+    if lo.quantised:
+        unit = _ROW_ALIGNMENT.get(lo.cast_recipe, _FP8_ALIGNMENT)
+        rows = ceil(received / experts / unit) * unit * experts
+    return Routed(tokens=tokens, sent=sent, received=received, rows=rows, experts=experts, fixed=fixed)
+
+
+def distinct_destinations(moe: MoE, blocks: int) -> float:
+    """Expected number of distinct blocks, of ``blocks`` equal blocks of experts (ranks, nodes), that a token reaches.
+
+    Uniform routing: B·(1 − C(E−E/B, k)/C(E, k)). Group-limited routing first draws ``moe_router_group_topk`` groups
+    (hypergeometric over the groups inside a block) and then k experts inside them.
+    """
+    experts, topk = moe.num_experts, moe.moe_router_topk
+    block = experts / blocks
+    groups = moe.moe_router_num_groups or 1
+    chosen = min(moe.moe_router_group_topk or groups, groups)
+    group = experts // groups
+    inside = max(1, round(block / group))  # whole groups of a block, or 1 when the block is a part of one group
+    in_one = min(block, group)
+    pool = chosen * group
+    miss = 0.0
+    for hit in range(min(inside, chosen) + 1):
+        share = comb(inside, hit) * comb(groups - inside, chosen - hit) / comb(groups, chosen)
+        miss += share * _none_of(pool, round(hit * in_one), topk)
+    return blocks * (1.0 - miss)
+
+
+def _none_of(pool: int, block: int, topk: int) -> float:
+    """Probability that ``topk`` draws without replacement from ``pool`` all miss ``block`` of them."""
+    return comb(pool - block, topk) / comb(pool, topk) if topk <= pool else 0.0

@@ -1,0 +1,57 @@
+"""A time that no schedule on a placement can beat, without generating or compiling one: what prunes a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["lower_bound"]
+
+Floats = NDArray[np.float64]
+
+
+def lower_bound(
+    placement: Sequence[Sequence[int]],
+    microbatches: int,
+    forward: ArrayLike,
+    backward_input: ArrayLike,
+    backward_weight: ArrayLike,
+    p2p: ArrayLike = 0.0,
+    split: bool = False,
+) -> Floats:
+    """``[…]``: seconds that any order of these actions takes at least.
+
+    ``placement[rank][chunk]``: virtual stages (``Schedule.placement``,
+    :func:`projector.pipeline.types.loop_placement`). Durations ``[…, stages]`` and ``p2p`` (scalar or ``[stages − 1]``)
+    as for :func:`projector.pipeline.evaluate`. The largest of:
+
+    * one micro-batch through all stages and back;
+    * for each rank: the way of the first micro-batch down to its lowest stage, all its work, and (unsplit, where a
+      rank's last action is the backward of that stage) the way of the last gradient from there to stage 0.
+    """
+    F, B, W = (np.asarray(part, dtype=np.float64) for part in (forward, backward_input, backward_weight))
+    back = B if split else B + W
+    stages = F.shape[-1]
+    hops = np.asarray(np.broadcast_to(np.asarray(p2p, dtype=np.float64), (max(stages - 1, 0),))) * _crosses(placement)
+    reach = np.concatenate([[0.0], np.cumsum(hops)])
+    head, tail = _before(F) + reach, _before(back) + reach
+    bound = F.sum(axis=-1) + back.sum(axis=-1) + 2 * reach[-1]
+    for own in placement:
+        chosen, lowest = list(own), min(own)
+        work = microbatches * (F + B + W)[..., chosen].sum(axis=-1)
+        bound = np.maximum(bound, head[..., lowest] + work + (0.0 if split else tail[..., lowest]))
+    return np.asarray(bound)
+
+
+def _before(seconds: Floats) -> Floats:
+    """``[…, stages]``: the sum over the stages below each."""
+    return np.cumsum(seconds, axis=-1) - seconds
+
+
+def _crosses(placement: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
+    """``[stages − 1]``: whether the boundary above a stage leaves its rank."""
+    rank_of = {stage: rank for rank, own in enumerate(placement) for stage in own}
+    ranks = np.asarray([rank_of[stage] for stage in range(len(rank_of))])
+    return np.asarray(np.diff(ranks) != 0)

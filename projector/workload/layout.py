@@ -1,0 +1,199 @@
+"""Which layers stand on which virtual pipeline stage.
+
+Rules of Megatron-LM (megatron/core/transformer/transformer_block.py ``get_num_layers_to_build`` and
+transformer_layer.py ``get_transformer_layer_offset``): virtual stage s = chunk · pp + rank, chunks go through all ranks
+before the next chunk begins.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from projector.errors import InputError, Problem
+from projector.workload.layout_string import parse_layout
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+
+__all__ = ["Chunk", "chunks", "problems", "virtual_stages"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """One virtual stage: chunk ``index`` on pipeline ``rank`` holds decoder ``layers`` (numbers, ascending).
+
+    ``embedding``: the token embedding stands before them; ``head``: final norm, output layer and loss after them;
+    ``mtp``: multi-token-prediction layers on it.
+    """
+
+    rank: int
+    index: int
+    layers: tuple[int, ...]
+    embedding: bool = False
+    head: bool = False
+    mtp: int = 0
+
+
+def chunks(model: Model, recipe: Recipe) -> tuple[Chunk, ...]:
+    """One :class:`Chunk` per virtual stage in pipeline order. Raises :class:`InputError` when the layers do not fit.
+
+    In order of precedence: ``pipeline_model_parallel_layout``; the layer counts of the first and last stage; an even
+    split, in which embedding and loss count as a layer each when ``account_for_…`` says so. Layers that do not divide
+    are an error, unless ``allow_uneven_pipeline_split``: then the first stages hold one more.
+    """
+    found, mistakes = _chunks(model, recipe)
+    if mistakes:
+        raise InputError([Problem("pipeline layout", key, value, expected) for key, value, expected in mistakes])
+    return found
+
+
+def problems(model: Model, recipe: Recipe, where: str, prefix: str = "recipe.") -> tuple[Problem, ...]:
+    """What keeps ``model`` from being laid out by ``recipe``, in the words of an input file."""
+    _, mistakes = _chunks(model, recipe)
+    return tuple(Problem(where, prefix + key, value, expected) for key, value, expected in mistakes)
+
+
+def virtual_stages(recipe: Recipe) -> int:
+    """Model chunks per pipeline rank: ``vpp``, or what a layout string makes it (its stages over pp)."""
+    if recipe.pipeline_model_parallel_layout is None:
+        return max(1, recipe.vpp)
+    stages, _ = _stages(recipe.pipeline_model_parallel_layout)
+    return max(1, len(stages) // max(1, recipe.pp))
+
+
+_Mistake = tuple[str, object, str]
+
+
+def _chunks(model: Model, recipe: Recipe) -> tuple[tuple[Chunk, ...], list[_Mistake]]:
+    low = [(name, getattr(recipe, name), "at least 1") for name in ("pp", "vpp") if getattr(recipe, name) < 1]
+    if low or model.num_layers < 0:
+        return (), [*low]
+    if recipe.pipeline_model_parallel_layout is not None:
+        return _from_layout(model, recipe, recipe.pipeline_model_parallel_layout)
+    counts, mistakes = _counts(model, recipe)
+    if mistakes:
+        return (), mistakes
+    starts = [0, *accumulate(counts)]
+    last = len(counts) - 1
+    return tuple(
+        Chunk(
+            rank=stage % recipe.pp,
+            index=stage // recipe.pp,
+            layers=tuple(range(starts[stage], starts[stage + 1])),
+            embedding=stage == 0,
+            head=stage == last,
+            mtp=model.mtp_num_layers if stage == last else 0,
+        )
+        for stage in range(len(counts))
+    ), []
+
+
+def _counts(model: Model, recipe: Recipe) -> tuple[list[int], list[_Mistake]]:
+    """Decoder layers of each virtual stage."""
+    first, last = recipe.decoder_first_pipeline_num_layers, recipe.decoder_last_pipeline_num_layers
+    if first is not None or last is not None:
+        return _first_last(model.num_layers, recipe, first, last)
+    stages = recipe.pp * recipe.vpp
+    before = int(recipe.account_for_embedding_in_pipeline_split)
+    after = int(recipe.account_for_loss_in_pipeline_split)
+    total = model.num_layers + before + after
+    each, left = divmod(total, stages)
+    if left and not recipe.allow_uneven_pipeline_split:
+        what = "num_layers" + (" + 1 for the embedding" if before else "") + (" + 1 for the loss" if after else "")
+        factors = f"pp = {recipe.pp}" if recipe.vpp == 1 else f"pp · vpp = {recipe.pp} · {recipe.vpp}"
+        return [], [("pp", recipe.pp, f"{factors} to divide {what} = {total}, or a pipeline_model_parallel_layout")]
+    counts = [each + (stage < left) for stage in range(stages)]
+    counts[0] -= before
+    counts[-1] -= after
+    if min(counts) < 0 or model.num_layers < stages - before - after:
+        return [], [("pp", recipe.pp, f"at most one stage per layer: {stages} stages for {model.num_layers} layers")]
+    return counts, []
+
+
+def _first_last(total: int, recipe: Recipe, first: int | None, last: int | None) -> tuple[list[int], list[_Mistake]]:
+    """Megatron's uneven first and last stage; what is left is split evenly over the ranks between them."""
+    pp, vpp = recipe.pp, recipe.vpp
+    key = "decoder_first_pipeline_num_layers" if first is not None else "decoder_last_pipeline_num_layers"
+    given = {"decoder_first_pipeline_num_layers": first, "decoder_last_pipeline_num_layers": last}
+    mistakes: list[_Mistake] = []
+    for name, value in given.items():
+        if value is not None and (value < 1 or value % vpp):
+            mistakes.append((name, value, f"a positive multiple of vpp = {vpp}"))
+    middle_ranks = pp - sum(value is not None for value in given.values())
+    rest = total - (first or 0) - (last or 0)
+    if pp < 2 or middle_ranks < 0:
+        mistakes.append((key, given[key], "pp of at least 2"))
+    elif rest < 0 or (middle_ranks == 0 and rest):
+        mistakes.append((key, given[key], f"first and last stage to leave {total} layers in all"))
+    elif middle_ranks and (rest % (middle_ranks * vpp) or rest == 0):
+        mistakes.append((key, given[key], f"the {rest} layers left to divide by {middle_ranks} ranks · vpp = {vpp}"))
+    if mistakes:
+        return [], mistakes
+    middle = rest // (middle_ranks * vpp) if middle_ranks else 0
+    once = [middle] * pp
+    if first is not None:
+        once[0] = first // vpp
+    if last is not None:
+        once[-1] = last // vpp
+    return once * vpp, []
+
+
+def _stages(layout: str) -> tuple[tuple[str, ...], str]:
+    """The stages of a layout string (or of a list of lists written as text), and what is wrong with it."""
+    text = layout.strip()
+    try:
+        return parse_layout(_literal(text) if text.startswith("[") else text), ""
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        return (), str(error)
+
+
+def _literal(text: str) -> Sequence[Sequence[str]]:
+    value = ast.literal_eval(text)
+    if isinstance(value, list) and all(isinstance(stage, (list, tuple, str)) for stage in value):
+        return value
+    raise ValueError("a list of one list of parts per stage is expected")
+
+
+def _from_layout(model: Model, recipe: Recipe, layout: str) -> tuple[tuple[Chunk, ...], list[_Mistake]]:
+    key = "pipeline_model_parallel_layout"
+    stages, wrong = _stages(layout)
+    mistakes: list[_Mistake] = [(key, layout, wrong)] if wrong else _layout_mistakes(model, recipe, layout, stages)
+    if mistakes:
+        return (), mistakes
+    found: list[Chunk] = []
+    start = 0
+    for number, parts in enumerate(stages):
+        stop = start + parts.count("t")
+        found.append(
+            Chunk(
+                rank=number % recipe.pp,
+                index=number // recipe.pp,
+                layers=tuple(range(start, stop)),
+                embedding="E" in parts,
+                head="L" in parts,
+                mtp=parts.count("m"),
+            )
+        )
+        start = stop
+    return tuple(found), []
+
+
+def _layout_mistakes(model: Model, recipe: Recipe, layout: str, stages: tuple[str, ...]) -> list[_Mistake]:
+    key = "pipeline_model_parallel_layout"
+    whole = "".join(stages)
+    expected = {"E": 1, "t": model.num_layers, "m": model.mtp_num_layers, "L": 1}
+    words = {"E": "embedding E", "t": "decoder layers t", "m": "MTP layers m", "L": "loss L"}
+    mistakes: list[_Mistake] = [
+        (key, layout, f"{count} × {words[part]}, not {whole.count(part)}")
+        for part, count in expected.items()
+        if whole.count(part) != count
+    ]
+    if len(stages) % recipe.pp:
+        mistakes.append((key, layout, f"a multiple of pp = {recipe.pp} stages, not {len(stages)}"))
+    elif recipe.vpp != 1 and len(stages) != recipe.pp * recipe.vpp:
+        mistakes.append((key, layout, f"pp · vpp = {recipe.pp * recipe.vpp} stages, not {len(stages)}"))
+    if not mistakes and (whole[0] != "E" or whole[-1] != "L" or ("t" in whole[whole.find("m") :] and "m" in whole)):
+        mistakes.append((key, layout, "the embedding first, then decoder layers, MTP layers and the loss last"))
+    return mistakes

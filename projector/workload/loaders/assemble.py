@@ -1,0 +1,94 @@
+"""Megatron-LM arguments, however they were read, to a :class:`Loaded`: the part that its loaders share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from projector.errors import InputError, Problem
+from projector.workload.loaders.loaded import Loaded
+from projector.workload.loaders.megatron_model import model_fields
+from projector.workload.loaders.megatron_recipe import recipe_fields
+from projector.workload.loaders.values import Reader
+from projector.workload.model import Model
+from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
+from projector.workload.schema import parse_recipe
+
+__all__ = ["MEGATRON_DEFAULTS", "Origin", "assemble"]
+
+#: What Megatron-LM trains when an argument is not given (megatron/training/arguments.py, ``add_argument`` defaults).
+MEGATRON_DEFAULTS: Mapping[str, object] = {
+    "swiglu": False,
+    "add_bias_linear": True,
+    "normalization": "LayerNorm",
+    "position_embedding_type": "learned_absolute",
+    "group_query_attention": False,
+    "untie_embeddings_and_output_weights": False,
+}
+_ZERO_STAGES = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where arguments come from: ``where`` for messages, the model's ``name``, and what is known of it (``base``)."""
+
+    where: str
+    name: str
+    base: Model | None = None
+    framework: str = "megatron-lm"
+    assumed: tuple[str, ...] = ()
+
+
+def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
+    """A workload from Megatron-LM arguments by name. Raises :class:`InputError` with everything that does not fit.
+
+    With a ``base`` model only what ``args`` says otherwise changes; without one Megatron-LM's own defaults fill in.
+    """
+    reader = Reader(args if origin.base else {**MEGATRON_DEFAULTS, **args})
+    fields = model_fields(reader)
+    layers = fields.get("num_layers")
+    depth = layers if isinstance(layers, int) else origin.base.num_layers if origin.base else None
+    stated = recipe_fields(reader, depth)
+    stage = reader.integer("zero_stage")
+    if stage in _ZERO_STAGES:
+        stated["data_parallel_sharding"] = _ZERO_STAGES[stage]
+    gpus = _gpus(reader, stated)
+    problems = [Problem(origin.where, key, value, expected) for key, value, expected in reader.problems]
+    model, more = _model(fields, origin)
+    recipe, rest = parse_recipe(stated, origin.where, "")
+    if model is None or recipe is None or problems:
+        raise InputError([*problems, *more, *rest])
+    ignored = tuple(sorted(set(args) - reader.used))
+    framework = "megatron-deepspeed" if reader.flag("deepspeed") else origin.framework
+    return Loaded(model=model, recipe=recipe, gpus=gpus, framework=framework, assumed=origin.assumed, ignored=ignored)
+
+
+def _gpus(reader: Reader, stated: Mapping[str, object]) -> int | None:
+    world = reader.integer("world_size")
+    if world is not None:
+        return world
+    ranks = reader.integer("data_parallel_size")
+    sizes = [stated.get(name, 1) for name in ("tp", "pp", "cp")]
+    if ranks is None or not all(isinstance(size, int) for size in sizes):
+        return None
+    for size in sizes:
+        ranks *= size  # type: ignore[operator]
+    return ranks
+
+
+def _model(fields: Mapping[str, object], origin: Origin) -> tuple[Model | None, list[Problem]]:
+    """The base changed by ``fields``, or a model of ``fields`` alone."""
+    given = dict(fields)
+    base: dict[str, object] = {}
+    if origin.base is not None:
+        base = model_to_mapping(origin.base)
+        if "kv_channels" not in given and "mla" in base:
+            base.pop("kv_channels", None)
+    if given.get("mla") is False:
+        given.pop("mla")
+        base.pop("mla", None)
+    moe = given.get("moe")
+    if isinstance(moe, Mapping) and "num_experts" not in moe and "moe" not in base:
+        given.pop("moe")  # Megatron-LM prints the defaults of experts for dense models, too
+    named = {"name": origin.name, "family": origin.base.family if origin.base else origin.name}
+    return model_from_mapping({**merge(base, given), **named}, origin.where, "")

@@ -1,0 +1,117 @@
+"""Megatron-LM arguments to model fields (megatron/training/arguments.py, transformer_config.py)."""
+
+from __future__ import annotations
+
+from projector.workload.loaders.values import Reader
+
+__all__ = ["model_fields"]
+
+_POSITIONS = {"absolute": "learned_absolute", "rotary": "rope", "yarn": "rope", "mrope": "rope"}
+
+
+def model_fields(args: Reader) -> dict[str, object]:
+    """The model fields that ``args`` states, as a mapping for ``parse_model``; what is absent stays absent."""
+    found: dict[str, object] = {
+        name: args.integer(name)
+        for name in ("num_layers", "hidden_size", "num_attention_heads", "max_position_embeddings", "mtp_num_layers")
+    }
+    found["vocab_size"] = args.integer("vocab_size", "padded_vocab_size")
+    found["normalization"] = args.word("normalization")
+    for field in ("qk_layernorm", "add_bias_linear", "add_qkv_bias", "untie_embeddings_and_output_weights"):
+        found[field] = args.flag(field)
+    if args.flag("disable_bias_linear"):
+        found["add_bias_linear"] = False
+    found["gated_linear_unit"] = _gated(args)
+    found["position_embedding_type"] = _position(args)
+    found |= _attention(args, found["num_attention_heads"])
+    found["ffn_hidden_size"] = args.integer("ffn_hidden_size") or _ffn(found["hidden_size"], found["gated_linear_unit"])
+    found |= _mla(args)
+    found |= _moe(args, found["ffn_hidden_size"])
+    found |= _unsupported(args)
+    return {field: value for field, value in found.items() if value is not None}
+
+
+def _gated(args: Reader) -> bool | None:
+    for name in ("swiglu", "glu_activation", "quick_geglu", "geglu"):
+        if args.raw(name):
+            return True
+    return False if args.has("swiglu", "glu_activation", "openai_gelu", "squared_relu") else None
+
+
+def _position(args: Reader) -> str | None:
+    if args.flag("use_rotary_position_embeddings"):
+        return "rope"
+    word = args.word("position_embedding_type")
+    return None if word is None else _POSITIONS.get(word, word)
+
+
+def _ffn(hidden: object, gated: object) -> int | None:
+    """Megatron-LM validate_args: 4·H, with a gate two thirds of it rounded down to a multiple of 64."""
+    if not isinstance(hidden, int):
+        return None
+    return int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
+
+
+def _attention(args: Reader, heads: object) -> dict[str, object]:
+    grouped, groups = args.flag("group_query_attention"), args.integer("num_query_groups")
+    found: dict[str, object] = {"kv_channels": args.integer("kv_channels")}
+    if grouped is False:
+        found["num_query_groups"] = heads
+    elif grouped or groups is not None:
+        found["num_query_groups"] = groups
+    window = args.raw("window_size")
+    if isinstance(window, str):
+        window = next(iter(args.integers("window_size") or ()), None)
+    elif isinstance(window, (list, tuple)) and window:
+        window = window[0]
+    found["window_size"] = window if type(window) is int and window > 0 else None
+    found["window_attn_skip_freq"] = args.integer("window_attn_skip_freq") if found["window_size"] else None
+    if args.word("softmax_type") == "learnable" or args.flag("use_sink_attention"):
+        found["attention_sinks"] = True
+        width = args.integer("sink_sliding_window")
+        if width:
+            every_other = args.flag("sink_window_even_layers_only")
+            found |= {"window_size": width, "window_attn_skip_freq": 2 if every_other else None}
+    return found
+
+
+def _mla(args: Reader) -> dict[str, object]:
+    if args.flag("multi_latent_attention") is None:
+        return {}
+    fields = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
+    ranks = {field: args.integer(field) for field in fields}
+    if not args.flag("multi_latent_attention"):
+        return {"mla": False}
+    return {"mla": {field: value for field, value in ranks.items() if value is not None}}
+
+
+def _moe(args: Reader, ffn: object) -> dict[str, object]:
+    names = ("moe_router_topk", "moe_shared_expert_intermediate_size", "moe_router_num_groups", "moe_router_group_topk")
+    found: dict[str, object] = {name: args.integer(name) for name in names}
+    found["num_experts"] = args.integer("num_experts")
+    found["moe_ffn_hidden_size"] = args.integer("moe_ffn_hidden_size")
+    found["moe_router_score_function"] = args.word("moe_router_score_function")
+    found["moe_router_enable_expert_bias"] = args.flag("moe_router_enable_expert_bias")
+    found["moe_shared_expert_gate"] = args.flag("moe_shared_expert_gate")
+    found["moe_layer_freq"] = args.raw("moe_layer_freq")
+    stated = {name: value for name, value in found.items() if value is not None}
+    if found["num_experts"] is None:
+        return {"moe": stated} if stated else {}
+    if found["moe_ffn_hidden_size"] is None and ffn is not None:
+        stated["moe_ffn_hidden_size"] = ffn
+    return {"moe": stated}
+
+
+def _unsupported(args: Reader) -> dict[str, object]:
+    """Parts of an architecture that only these arguments reveal."""
+    parts = {
+        "hybrid_override_pattern": "Mamba layers",
+        "hybrid_layer_pattern": "Mamba layers",
+        "experimental_attention_variant": "an experimental attention variant",
+        "compress_ratios": "compressed sparse attention",
+        "linear_attention_freq": "linear attention layers",
+        "routed_expert_hidden_size": "experts in a latent space",
+        "enable_hyper_connections": "hyper-connections",
+    }
+    reasons = tuple(dict.fromkeys(reason for name, reason in parts.items() if args.raw(name)))
+    return {"unsupported": list(reasons)} if reasons else {}

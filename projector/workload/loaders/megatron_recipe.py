@@ -1,0 +1,209 @@
+"""Megatron-LM arguments (and the switches that Primus adds) to recipe fields.
+
+Argument names: Megatron-LM megatron/training/arguments.py; Primus-Turbo switches: AMD-AGI/Primus@fd1eeabb
+primus/configs/modules/megatron/{primus_turbo,zero_bubble,primus_pipeline}.yaml.
+"""
+
+from __future__ import annotations
+
+from projector.workload.loaders.values import Reader
+
+__all__ = ["recipe_fields"]
+
+_INTEGERS = {
+    "micro_batch_size": ("micro_batch_size",),
+    "global_batch_size": ("global_batch_size",),
+    "seq_length": ("seq_length",),
+    "tp": ("tensor_model_parallel_size",),
+    "pp": ("pipeline_model_parallel_size",),
+    "cp": ("context_parallel_size",),
+    "ep": ("expert_model_parallel_size",),
+    "etp": ("expert_tensor_parallel_size",),
+    "decoder_first_pipeline_num_layers": ("decoder_first_pipeline_num_layers",),
+    "decoder_last_pipeline_num_layers": ("decoder_last_pipeline_num_layers",),
+    "microbatch_group_size_per_vp_stage": ("microbatch_group_size_per_vp_stage",),
+    "num_distributed_optimizer_instances": ("num_distributed_optimizer_instances",),
+    "recompute_num_layers": ("recompute_num_layers", "checkpoint_num_layers"),
+    "cpu_offloading_num_layers": ("cpu_offloading_num_layers",),
+    "make_vocab_size_divisible_by": ("make_vocab_size_divisible_by",),
+    "sync_free_stage": ("turbo_sync_free_moe_stage",),
+}
+_FLAGS = {
+    name: (name,)
+    for name in (
+        "sequence_parallel",
+        "tp_comm_overlap",
+        "account_for_embedding_in_pipeline_split",
+        "account_for_loss_in_pipeline_split",
+        "overlap_p2p_comm",
+        "defer_embedding_wgrad_compute",
+        "overlap_grad_reduce",
+        "overlap_param_gather",
+        "grad_reduce_in_bf16",
+        "gradient_accumulation_fusion",
+        "use_precision_aware_optimizer",
+        "optimizer_cpu_offload",
+        "fp8_dot_product_attention",
+        "first_last_layers_bf16",
+        "moe_permute_fusion",
+        "moe_router_force_load_balancing",
+        "moe_shared_expert_overlap",
+        "moe_pad_expert_input_to_capacity",
+        "overlap_moe_expert_parallel_comm",
+        "delay_wgrad_compute",
+        "apply_rope_fusion",
+        "manual_gc",
+        "check_for_nan_in_loss_and_grad",
+        "create_attention_mask_in_dataloader",
+        "numa_binding",
+    )
+} | {
+    "fp8_param_gather": ("fp8_param_gather", "fp8_param"),
+    "moe_router_fusion": ("moe_router_fusion", "moe_use_fused_router_with_aux_score"),
+}
+_WORDS = {
+    "cp_comm_type": ("cp_comm_type",),
+    "optimizer": ("optimizer",),
+    "main_grads_dtype": ("main_grads_dtype",),
+    "main_params_dtype": ("main_params_dtype",),
+    "exp_avg_dtype": ("exp_avg_dtype",),
+    "exp_avg_sq_dtype": ("exp_avg_sq_dtype",),
+    "recompute_method": ("recompute_method",),
+    "moe_router_dtype": ("moe_router_dtype",),
+    "attention_backend": ("attention_backend",),
+    "data_parallel_sharding": ("data_parallel_sharding",),
+}
+#: Optimizer-state types only count under the precision-aware optimizer: Megatron-LM prints their defaults always.
+_PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
+#: Names of Primus' own schedules (``pp_algorithm`` when ``patch_primus_pipeline`` is set) and of this project.
+_SCHEDULES = {
+    "1f1b": "1f1b",
+    "1f1b-interleaved": "interleaved",
+    "zero-bubble": "zb-h1",
+    "zero-bubble-heuristic": "zb-h1",
+    "zbv-formatted": "zbv",
+    "v-half": "v-half",
+    "v-min": "v-min",
+}
+
+
+def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
+    """The recipe fields that ``args`` states; what is absent stays absent. Wrong values end in ``args.problems``."""
+    found: dict[str, object] = {field: args.integer(*names) for field, names in _INTEGERS.items()}
+    found |= {field: args.flag(*names) for field, names in _FLAGS.items()}
+    found |= {field: args.word(*names) for field, names in _WORDS.items()}
+    found["moe_expert_capacity_factor"] = args.number("moe_expert_capacity_factor")
+    found["recompute_layer_ids"] = args.integers("recompute_layer_ids")
+    layout = args.raw("pipeline_model_parallel_layout")
+    found["pipeline_model_parallel_layout"] = None if layout is None else str(layout)
+    if not found["use_precision_aware_optimizer"]:
+        found |= dict.fromkeys(_PRECISION_AWARE)
+    found |= _precision(args)
+    found |= _virtual_stages(args, num_layers, found["pp"])
+    found |= _sharding(args, found["data_parallel_sharding"])
+    found |= _recompute(args)
+    found |= _experts(args)
+    found |= _fusions(args)
+    found |= _schedule(args)
+    found |= _graphs(args)
+    if found["etp"] is None and args.has("expert_model_parallel_size", "num_experts"):
+        found["etp"] = found["tp"]  # Megatron-LM validate_args: the expert tensor size defaults to the dense one
+    if args.flag("grad_reduce_in_fp32") is not None:
+        found["grad_reduce_in_bf16"] = not args.flag("grad_reduce_in_fp32")
+    return {field: value for field, value in found.items() if value is not None}
+
+
+def _precision(args: Reader) -> dict[str, object]:
+    """``fp8``/``fp4`` name a format when on; ``fp16``/``bf16`` are flags; neither: single precision."""
+    on8, on4 = args.raw("fp8") or args.raw("fp8_format"), args.raw("fp4") or args.raw("fp4_format")
+    recipe8, recipe4 = args.word("fp8_recipe"), args.word("fp4_recipe")
+    if on4 not in (None, False):
+        return {"precision": "mxfp4" if "mx" in str(recipe4 or on4) else "nvfp4"}
+    if on8 not in (None, False):
+        return {"precision": "mxfp8" if recipe8 == "mxfp8" else "fp8", "fp8_recipe": recipe8}
+    for name in ("bf16", "fp16"):
+        if args.flag(name):
+            return {"precision": name}
+    stated = args.has("bf16", "fp16")
+    return {"precision": "fp32"} if stated else {}
+
+
+def _virtual_stages(args: Reader, num_layers: int | None, pp: object) -> dict[str, object]:
+    vpp = args.integer("virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank")
+    each = args.integer("num_layers_per_virtual_pipeline_stage")
+    if vpp is None and each and num_layers and isinstance(pp, int) and pp > 0:
+        vpp = max(1, num_layers // (pp * each))
+    return {"vpp": vpp}
+
+
+def _sharding(args: Reader, stated: object) -> dict[str, object]:
+    fsdp = [args.flag(name) for name in ("use_torch_fsdp2", "use_megatron_fsdp", "use_custom_fsdp")]
+    strategy = args.word("data_parallel_sharding_strategy")
+    distributed = args.flag("use_distributed_optimizer")
+    if any(fsdp):
+        megatron = strategy if (fsdp[1] or fsdp[2]) and strategy != "no_shard" else None
+        return {"data_parallel_sharding": megatron or "optim_grads_params"}
+    if stated is None and distributed is not None:
+        return {"data_parallel_sharding": "optim" if distributed else "no_shard"}
+    return {}
+
+
+def _recompute(args: Reader) -> dict[str, object]:
+    granularity = args.word("recompute_granularity")
+    old = args.flag("checkpoint_activations", "recompute_activations")
+    if granularity is None and old is not None:
+        how = "selective" if args.flag("recompute_activations") else "full"
+        granularity = how if old else "none"
+    modules = args.words("recompute_modules") if granularity == "selective" else None
+    found: dict[str, object] = {"recompute_granularity": granularity, "recompute_modules": modules}
+    if granularity in (None, "none") and args.has("recompute_num_layers", "checkpoint_num_layers"):
+        found["recompute_num_layers"] = None  # printed with its default, without effect
+    return found
+
+
+def _experts(args: Reader) -> dict[str, object]:
+    found: dict[str, object] = {
+        "moe_token_dispatcher_type": args.word("moe_token_dispatcher_type"),
+        "moe_flex_dispatcher_backend": args.word("moe_flex_dispatcher_backend"),
+    }
+    if args.flag("use_turbo_deepep") or args.flag("moe_enable_deepep"):
+        found |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+    if args.flag("use_turbo_grouped_gemm", "use_turbo_grouped_mlp"):
+        found["moe_grouped_gemm"] = "fused"
+    elif args.flag("moe_use_legacy_grouped_gemm"):
+        found["moe_grouped_gemm"] = "multi_stream"  # the grouped_gemm package: cuBLAS on a few streams
+    elif args.flag("moe_grouped_gemm") is not None:
+        found["moe_grouped_gemm"] = "te" if args.flag("moe_grouped_gemm") else "loop"
+    return found
+
+
+def _fusions(args: Reader) -> dict[str, object]:
+    found: dict[str, object] = {}
+    fused = args.flag("cross_entropy_loss_fusion")
+    if fused is not None:
+        found["cross_entropy_fusion"] = (args.word("cross_entropy_fusion_impl") or "native") if fused else "none"
+    swiglu, gelu = args.flag("bias_swiglu_fusion"), args.flag("bias_gelu_fusion")
+    found["bias_activation_fusion"] = gelu if args.flag("swiglu") is False or swiglu is None else swiglu
+    return found
+
+
+def _schedule(args: Reader) -> dict[str, object]:
+    if args.flag("patch_primus_pipeline"):
+        name = args.word("pp_algorithm") or ""
+        if name not in _SCHEDULES:
+            args.problems.append(("pp_algorithm", name, f"one of {', '.join(_SCHEDULES)}"))
+        return {"pipeline_schedule": _SCHEDULES.get(name)}
+    if args.flag("patch_zero_bubble") and args.flag("enable_zero_bubble"):
+        return {"pipeline_schedule": "zbv" if args.flag("zero_bubble_v_schedule") else "zb-h1"}
+    return {}
+
+
+def _graphs(args: Reader) -> dict[str, object]:
+    how = args.word("cuda_graph_impl")
+    old = args.flag("enable_cuda_graph", "external_cuda_graph")
+    if how == "none" or (how is None and old is False):
+        return {"cuda_graph_scope": ()}
+    if how is None and not old:
+        return {}
+    scope = args.words("cuda_graph_scope")
+    return {"cuda_graph_scope": scope if scope is not None else ("full",)}

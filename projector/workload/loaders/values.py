@@ -1,0 +1,148 @@
+"""Values as other tools print them: Python literals, enum members, torch types, YAML scalars."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+
+__all__ = ["Reader", "literal"]
+
+_ENUM = re.compile(r"^[A-Za-z_]\w*\.([A-Za-z_]\w*)$")
+_TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "uint8": "fp8", "float": "fp32", "half": "fp16"}
+_TRUE, _FALSE, _NONE = ("true", "yes", "on"), ("false", "no", "off"), ("none", "null", "~", "")
+
+
+def literal(text: str) -> object:
+    """A printed value: ``None``, ``True``, numbers, lists and tuples; ``Enum.member`` its member; else the text."""
+    bare = text.strip()
+    lowered = bare.lower()
+    if lowered in _NONE:
+        return None
+    if lowered in _TRUE or lowered in _FALSE:
+        return lowered in _TRUE
+    try:
+        return ast.literal_eval(bare)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        pass
+    try:
+        return float(bare)
+    except ValueError:
+        return bare
+
+
+class Reader:
+    """Typed access to loosely typed settings that remembers what was read and what did not fit.
+
+    ``problems`` collects ``(key, value, expected)``; ``used`` every key that was looked at and present.
+    """
+
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        self._settings = settings
+        self.used: set[str] = set()
+        self.problems: list[tuple[str, object, str]] = []
+
+    def has(self, *names: str) -> bool:
+        """Whether one of ``names`` is present with a value."""
+        return any(self._raw(name) is not None for name in names)
+
+    def integer(self, *names: str) -> int | None:
+        """The first of ``names`` that has a value, as a whole number (``"8"`` and ``8.0`` are)."""
+        for name in names:
+            value = self._raw(name)
+            if value is None:
+                continue
+            if isinstance(value, float) and value.is_integer():
+                value = int(value)
+            if type(value) is int:
+                return value
+            self.problems.append((name, value, "a whole number"))
+            return None
+        return None
+
+    def number(self, *names: str) -> float | None:
+        for name in names:
+            value = self._raw(name)
+            if value is None:
+                continue
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                return float(value)
+            self.problems.append((name, value, "a number"))
+            return None
+        return None
+
+    def flag(self, *names: str) -> bool | None:
+        """The first of ``names`` with a value, as true or false; ``no_x`` and ``disable_x`` say the opposite of x."""
+        for name in names:
+            for spelling, negative in ((name, False), (f"no_{name}", True), (f"disable_{name}", True)):
+                value = self._raw(spelling)
+                if value is None:
+                    continue
+                if value in (0, 1):
+                    return bool(value) != negative
+                self.problems.append((spelling, value, "true or false"))
+                return None
+        return None
+
+    def word(self, *names: str) -> str | None:
+        """The first of ``names`` that has a value, as text; enum prefixes go, torch types get their short names."""
+        for name in names:
+            value = self._raw(name)
+            if value is None:
+                continue
+            if isinstance(value, (list, tuple)) and len(value) == 1:
+                value = value[0]
+            if isinstance(value, str):
+                member = _ENUM.match(value)
+                bare = member[1] if member else value
+                return _TYPES.get(bare, bare)
+            self.problems.append((name, value, "a word"))
+            return None
+        return None
+
+    def words(self, *names: str) -> tuple[str, ...] | None:
+        """A list of words, or one text of them separated by commas or blanks."""
+        for name in names:
+            value = self._raw(name)
+            if value is None:
+                continue
+            if isinstance(value, str):
+                return tuple(part for part in re.split(r"[,\s]+", value) if part)
+            if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+                return tuple(_ENUM.sub(r"\1", item) for item in value)
+            self.problems.append((name, value, "a list of words"))
+            return None
+        return None
+
+    def integers(self, *names: str) -> tuple[int, ...] | None:
+        """A list of whole numbers, or one text of them separated by commas."""
+        for name in names:
+            value = self._raw(name)
+            if value is None:
+                continue
+            if isinstance(value, str) and re.fullmatch(r"\s*\d+(\s*,\s*\d+)*\s*", value):
+                value = [int(part) for part in value.split(",")]
+            if type(value) is int:
+                value = [value]
+            if isinstance(value, (list, tuple)) and all(type(item) is int for item in value):
+                return tuple(value)
+            self.problems.append((name, value, "a list of whole numbers"))
+            return None
+        return None
+
+    def raw(self, name: str) -> object:
+        """The value of ``name`` as it stands, None when absent."""
+        return self._raw(name)
+
+    def _raw(self, name: str) -> object:
+        if name not in self._settings:
+            return None
+        self.used.add(name)
+        value = self._settings[name]
+        return literal(value) if isinstance(value, str) and _looks_literal(value) else value
+
+
+def _looks_literal(text: str) -> bool:
+    """Numbers, truth values and nothing written as text; lists stay text for who parses them."""
+    bare = text.strip().lower()
+    return bare in (*_TRUE, *_FALSE, *_NONE) or re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", bare) is not None

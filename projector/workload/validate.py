@@ -1,0 +1,164 @@
+"""What is wrong with a workload as a whole: numbers out of range, sizes that do not divide, words nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+
+from projector.errors import Problem
+from projector.workload import layout
+from projector.workload.model import Model
+from projector.workload.vocabulary import word_problems
+from projector.workload.workload import Workload
+
+__all__ = ["problems"]
+
+#: Bounds on nonsense, well above anything built: GPUs (the largest clusters announced have some 10⁵), sequence length
+#: (10⁷ tokens is the longest context published), model widths and depths, vocabulary, batch.
+_LIMITS = {
+    "gpus": 1_000_000,
+    "seq_length": 100_000_000,
+    "micro_batch_size": 1_000_000,
+    "global_batch_size": 100_000_000,
+    "num_layers": 10_000,
+    "hidden_size": 1_000_000,
+    "ffn_hidden_size": 10_000_000,
+    "num_attention_heads": 10_000,
+    "num_query_groups": 10_000,
+    "kv_channels": 100_000,
+    "vocab_size": 100_000_000,
+    "num_experts": 100_000,
+}
+_MAY_BE_ZERO = frozenset(
+    {
+        "mtp_num_layers",
+        "moe_shared_expert_intermediate_size",
+        "recompute_num_layers",
+        "cpu_offloading_num_layers",
+        "moe_ffn_hidden_size",
+    }
+)
+
+
+def problems(workload: Workload, where: str = "") -> tuple[Problem, ...]:
+    """Every mistake of ``workload``. Empty: it can be laid out, though a model may still not support it.
+
+    When numbers are out of range only these are listed: what divides what means nothing then.
+    """
+    model, recipe = workload.model, workload.recipe
+    found = [*_words(recipe, where, "recipe."), *_words(model, where, "model.")]
+    ranges = [*_gpus(workload.gpus, where), *_ranges(model, where, "model."), *_ranges(recipe, where, "recipe.")]
+    if model.mla:
+        ranges += _ranges(model.mla, where, "model.mla.")
+    if model.moe:
+        ranges += _ranges(model.moe, where, "model.moe.")
+    if ranges:
+        return (*found, *ranges)
+    found += _model(model, where)
+    found += _divisions(workload, where)
+    found += layout.problems(model, recipe, where)
+    found += _combinations(workload, where)
+    return tuple(found)
+
+
+def _words(item: object, where: str, prefix: str) -> list[Problem]:
+    return word_problems({f.name: getattr(item, f.name) for f in fields(item)}, where, prefix)  # type: ignore[arg-type]
+
+
+def _gpus(gpus: int, where: str) -> list[Problem]:
+    if type(gpus) is int and 1 <= gpus <= _LIMITS["gpus"]:
+        return []
+    return [Problem(where, "gpus", gpus, f"a whole number from 1 to {_LIMITS['gpus']}")]
+
+
+def _ranges(item: object, where: str, prefix: str) -> Iterable[Problem]:
+    """Whole-number fields must be positive (some may be 0) and below :data:`_LIMITS`; factors must be positive."""
+    for field in fields(item):  # type: ignore[arg-type]
+        value = getattr(item, field.name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            continue
+        least = 0 if field.name in _MAY_BE_ZERO or isinstance(value, float) else 1
+        most = _LIMITS.get(field.name, 1_000_000)
+        if not least <= value <= most:
+            yield Problem(where, prefix + field.name, value, f"a number from {least} to {most}")
+
+
+def _model(model: Model, where: str) -> Iterable[Problem]:
+    if model.num_query_groups > model.num_attention_heads or model.num_attention_heads % model.num_query_groups:
+        expected = f"a divisor of num_attention_heads = {model.num_attention_heads}"
+        yield Problem(where, "model.num_query_groups", model.num_query_groups, expected)
+    moe = model.moe
+    if moe is None:
+        return
+    if moe.moe_router_topk > moe.num_experts:
+        yield Problem(where, "model.moe.moe_router_topk", moe.moe_router_topk, f"at most {moe.num_experts} experts")
+    if len(moe.moe_layer_freq) != model.num_layers:
+        expected = f"one 0 or 1 per layer: {model.num_layers}"
+        yield Problem(where, "model.moe.moe_layer_freq", f"{len(moe.moe_layer_freq)} entries", expected)
+    if any(moe.moe_layer_freq) and not moe.moe_ffn_hidden_size:
+        yield Problem(where, "model.moe.moe_ffn_hidden_size", 0, "the width of one expert")
+    if moe.moe_router_num_groups and moe.num_experts % moe.moe_router_num_groups:
+        expected = f"a divisor of num_experts = {moe.num_experts}"
+        yield Problem(where, "model.moe.moe_router_num_groups", moe.moe_router_num_groups, expected)
+
+
+def _divisions(workload: Workload, where: str) -> Iterable[Problem]:
+    model, recipe, gpus = workload.model, workload.recipe, workload.gpus
+    for key, value, name, of in _dividends(workload):
+        if of % value:
+            yield Problem(where, f"recipe.{key}", value, f"a divisor of {name} = {of}")
+    if model.num_query_groups % recipe.tp and recipe.tp % model.num_query_groups:
+        expected = f"a divisor or a multiple of num_query_groups = {model.num_query_groups}"
+        yield Problem(where, "recipe.tp", recipe.tp, expected)
+    size = recipe.tp * recipe.pp * recipe.cp
+    if gpus % size:
+        yield Problem(where, "gpus", gpus, f"a multiple of tp · pp · cp = {size}")
+        return
+    if model.moe is not None and gpus % (recipe.etp * recipe.ep * recipe.pp):
+        expected = f"a multiple of etp · ep · pp = {recipe.etp * recipe.ep * recipe.pp}"
+        yield Problem(where, "gpus", gpus, expected)
+    batch = recipe.micro_batch_size * workload.dp
+    if recipe.global_batch_size % batch:
+        expected = f"a multiple of micro_batch_size · dp = {recipe.micro_batch_size} · {workload.dp} = {batch}"
+        yield Problem(where, "recipe.global_batch_size", recipe.global_batch_size, expected)
+    shard = recipe.data_parallel_shard_size
+    if shard and (workload.dp * recipe.cp) % shard:
+        expected = f"a divisor of the {workload.dp * recipe.cp} data-parallel ranks"
+        yield Problem(where, "recipe.data_parallel_shard_size", shard, expected)
+
+
+def _dividends(workload: Workload) -> Iterable[tuple[str, int, str, int]]:
+    """(key, divisor, name, dividend): every size of the recipe and what it must divide."""
+    model, recipe = workload.model, workload.recipe
+    yield "tp", recipe.tp, "num_attention_heads", model.num_attention_heads
+    dense = model.moe is None or not all(model.moe.moe_layer_freq)
+    if dense:
+        yield "tp", recipe.tp, "ffn_hidden_size", model.ffn_hidden_size
+    if model.moe is not None:
+        yield "ep", recipe.ep, "num_experts", model.moe.num_experts
+        yield "etp", recipe.etp, "moe_ffn_hidden_size", model.moe.moe_ffn_hidden_size
+        if model.moe.moe_shared_expert_intermediate_size:
+            yield "tp", recipe.tp, "shared expert width", model.moe.moe_shared_expert_intermediate_size
+    sequence = recipe.seq_length
+    if recipe.cp > 1:  # a causal sequence is cut into 2·cp parts, two for each rank (Megatron-LM, TransformerEngine)
+        yield "cp", 2 * recipe.cp, "seq_length (in 2·cp parts)", sequence
+    if recipe.sequence_parallel and sequence % recipe.cp == 0:
+        yield "tp", recipe.tp, "seq_length / cp (sequence_parallel)", sequence // recipe.cp
+
+
+def _combinations(workload: Workload, where: str) -> Iterable[Problem]:
+    model, recipe = workload.model, workload.recipe
+    if recipe.vpp > 1 and recipe.pp == 1:
+        yield Problem(where, "recipe.vpp", recipe.vpp, "pp > 1 for virtual stages")
+    if model.moe is None:
+        for key in ("ep", "etp"):
+            if getattr(recipe, key) > 1:
+                yield Problem(where, f"recipe.{key}", getattr(recipe, key), "1: the model has no experts")
+    layers = recipe.recompute_num_layers
+    if recipe.recompute_granularity == "full" and layers is not None and layers > model.num_layers:
+        expected = f"at most num_layers = {model.num_layers}"
+        yield Problem(where, "recipe.recompute_num_layers", layers, expected)
+    outside = [layer for layer in recipe.recompute_layer_ids or () if not 0 <= layer < model.num_layers]
+    if outside:
+        expected = f"layer numbers from 0 to {model.num_layers - 1}"
+        yield Problem(where, "recipe.recompute_layer_ids", outside, expected)

@@ -1,0 +1,77 @@
+"""Peaks that were measured: every SimuMax B200 row, stage by stage, and a Megatron-LM MoE run with virtual stages."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from memory_cases import GIB, deepseek_v3, from_row, gpu, recipe, resolved
+
+from projector.memory.plan import plan
+
+MIB = 2.0**20
+
+
+@pytest.fixture(scope="module")
+def b200_rows() -> list[dict[str, Any]]:
+    path = Path(__file__).resolve().parents[4] / "shared" / "corpus" / "nvidia.yaml"
+    if not path.is_file():
+        pytest.skip("the raw third-party material (../shared) is not on this machine")
+    rows = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return [row for row in rows if row["id"].startswith("simumax-b200-")]
+
+
+def _stages(row: dict[str, Any]) -> list[float]:
+    """Highest measured peak of every pipeline stage, bytes (the ranks of one stage are consecutive)."""
+    by_rank = {int(rank): mib * MIB for rank, mib in row["other"]["peak_alloc_mb_by_rank"].items()}
+    per_stage = len(by_rank) // row["pp"]
+    return [max(by_rank[rank] for rank in range(s * per_stage, (s + 1) * per_stage)) for s in range(row["pp"])]
+
+
+def test_every_b200_row_is_within_a_tenth_of_a_percent(b200_rows: list[dict[str, Any]]) -> None:
+    assert len(b200_rows) >= 28
+    errors = []
+    for row in b200_rows:
+        measured = _stages(row)
+        planned = plan(from_row(row), gpu())
+        assert planned.allocated == max(rank.allocated for rank in planned.ranks)
+        errors += [abs(rank.allocated / peak - 1) for rank, peak in zip(planned.ranks, measured, strict=True)]
+        assert planned.allocated / GIB == pytest.approx(row["metrics"]["memory_gb"], rel=0.005)
+    assert statistics.mean(errors) < 0.0005
+    assert max(errors) < 0.001
+
+
+def test_reserved_memory_of_the_b200_rows(b200_rows: list[dict[str, Any]]) -> None:
+    pairs = [
+        (plan(from_row(row), gpu()).reserved, row["other"]["real_reserved_gib"] * GIB)
+        for row in b200_rows
+        if row["other"].get("real_reserved_gib")
+    ]
+    assert pairs
+    assert statistics.mean(abs(planned / measured - 1) for planned, measured in pairs) < 0.012
+    assert max(abs(planned / measured - 1) for planned, measured in pairs) < 0.03
+
+
+@pytest.mark.parametrize(("granularity", "measured_gib"), [("none", 67.09), ("full", 58.74)])
+def test_deepseek_with_virtual_stages_and_mtp(granularity: str, measured_gib: float) -> None:
+    """Megatron-LM pull request 6311: 14 layers and one prediction module on 64 H100, ``Ett|(tt|)*6mL``; three dense
+    layers, balanced routing and fp32 moments are assumptions."""
+    how = recipe(
+        global_batch_size=256,
+        seq_length=2048,
+        pp=4,
+        vpp=2,
+        ep=16,
+        pipeline_model_parallel_layout="Ett|(tt|)*6mL",
+        cross_entropy_fusion="none",
+        recompute_granularity=granularity,
+        recompute_method="uniform",
+        recompute_num_layers=1,
+    )
+    planned = plan(resolved(deepseek_v3(14, mtp=1), how, 64), gpu("hopper", 79.0))
+    assert planned.allocated / GIB == pytest.approx(measured_gib, rel=0.006)
+    assert planned.fits
+    assert planned.ranks.index(max(planned.ranks, key=lambda r: r.allocated)) == (2 if granularity == "none" else 3)

@@ -1,0 +1,266 @@
+"""Invariants of the memory plan: what must hold for every configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved
+
+from projector.frameworks.types import Resolved
+from projector.memory.activations import saved
+from projector.memory.plan import plan
+from projector.memory.sizes import sizes
+from projector.workload.model import LayerKind
+
+GPU = gpu()
+
+recipes = st.builds(
+    recipe,
+    tp=st.sampled_from([1, 2, 4]),
+    pp=st.sampled_from([1, 2, 4]),
+    cp=st.sampled_from([1, 2]),
+    seq_length=st.sampled_from([2048, 8192]),
+    data_parallel_sharding=st.sampled_from(["no_shard", "optim", "optim_grads", "optim_grads_params"]),
+    recompute_granularity=st.sampled_from(["none", "selective", "full"]),
+    recompute_method=st.sampled_from(["uniform", "block"]),
+    recompute_num_layers=st.integers(1, 3),
+    precision=st.sampled_from(["bf16", "fp8", "mxfp8", "fp32"]),
+    cross_entropy_fusion=st.sampled_from(["te", "native", "none"]),
+    use_precision_aware_optimizer=st.booleans(),
+)
+cases = st.builds(lambda how, moe: resolved(deepseek_v3(8, 1) if moe else llama(), how, 64), recipes, st.booleans())
+
+
+def _with(case: Resolved, **changes: object) -> Resolved:
+    workload = case.workload
+    return dataclasses.replace(
+        case, workload=dataclasses.replace(workload, recipe=dataclasses.replace(workload.recipe, **changes))
+    )
+
+
+@given(cases)
+@settings(max_examples=60, deadline=None)
+def test_components_sum_to_the_peak_and_nothing_is_negative(case: Resolved) -> None:
+    planned = plan(case, GPU)
+    assert len(planned.ranks) == case.workload.recipe.pp
+    for rank in planned.ranks:
+        assert sum(rank.components.values()) == rank.allocated
+        assert min(rank.components.values()) >= 0
+        assert 0 <= rank.static <= rank.allocated
+        assert rank.event
+    assert planned.allocated == max(rank.allocated for rank in planned.ranks)
+    assert planned.allocated <= planned.reserved <= planned.device
+    assert planned.required <= planned.device
+
+
+@given(cases)
+@settings(max_examples=40, deadline=None)
+def test_full_recompute_never_needs_more_saved_bytes(case: Resolved) -> None:
+    none = plan(_with(case, recompute_granularity="none"), GPU)
+    full = plan(_with(case, recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1), GPU)
+    selective = plan(_with(case, recompute_granularity="selective", recompute_modules=("core_attn",)), GPU)
+    assert full.allocated <= none.allocated * 1.0001
+    assert selective.allocated <= none.allocated * 1.01
+
+
+@given(cases, st.integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_micro_batches_beyond_the_pipeline_change_nothing(case: Resolved, more: int) -> None:
+    recipe_ = case.workload.recipe
+    enough = case.workload.dp * (recipe_.pp + 1)
+    few = plan(_with(case, global_batch_size=enough), GPU)
+    many = plan(_with(case, global_batch_size=enough + more * case.workload.dp), GPU)
+    assert few.allocated == many.allocated
+
+
+@pytest.mark.parametrize("kind", [LayerKind(False), LayerKind(True)])
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_tensor_parallelism_halves_every_saved_tensor_but_the_latents(kind: LayerKind, tp: int) -> None:
+    """With sequence parallelism every tensor is split (norms by tokens, the rest by heads or width)."""
+    model = deepseek_v3(8, 4)
+    one = saved(resolved(model, recipe(tp=tp), 64), kind)
+    two = saved(resolved(model, recipe(tp=2 * tp), 64), kind)
+    for name, value in one.items():
+        assert two[name] == pytest.approx(value / 2), name
+
+
+def test_norms_are_not_split_without_sequence_parallelism() -> None:
+    kind = LayerKind(False)
+    one = saved(resolved(llama(), recipe(tp=2, sequence_parallel=False), 64), kind)
+    two = saved(resolved(llama(), recipe(tp=4, sequence_parallel=False), 64), kind)
+    for name in ("attention_norm_in", "attention_norm_out", "mlp_norm_in", "mlp_norm_out"):
+        assert one[name] == two[name]
+    assert two["q"] == one["q"] / 2
+
+
+def test_the_closed_form_of_a_dense_layer() -> None:
+    """4x + 8S + 4T·n·d/t + 4T·g·d/t + 4T·n/t + 6T·f/t (Llama-3-70B, 4096 tokens: 1,073 MiB)."""
+    model = llama(hidden_size=8192, ffn_hidden_size=28672, num_attention_heads=64)
+    total = sum(saved(resolved(model, recipe(), 8), LayerKind(False)).values())
+    t, h, f, n, d, g = 4096, 8192, 28672, 64, 128, 8
+    assert total == 4 * 2 * t * h + 8 * t + 4 * t * n * d + 4 * t * g * d + 4 * t * n + 6 * t * f
+    assert total / 2**20 == pytest.approx(1073.0, abs=0.1)
+
+
+def test_the_sizes_of_latent_attention_and_experts() -> None:
+    """DeepSeek-V2 at 4096 tokens: 1,122 MiB a dense layer and 1,376 MiB a MoE layer."""
+    base = deepseek_v3(4, 1)
+    assert base.moe is not None
+    model = dataclasses.replace(
+        base,
+        hidden_size=5120,
+        ffn_hidden_size=12288,
+        moe=dataclasses.replace(
+            base.moe,
+            num_experts=160,
+            moe_router_topk=6,
+            moe_ffn_hidden_size=1536,
+            moe_shared_expert_intermediate_size=3072,
+        ),
+    )
+    how = recipe(ep=8, moe_expert_capacity_factor=1.0, moe_pad_expert_input_to_capacity=True)
+    case = resolved(model, how, 8)
+    assert sum(saved(case, LayerKind(False)).values()) / 2**20 == pytest.approx(1122, abs=1)
+    assert sum(saved(case, LayerKind(True)).values()) / 2**20 == pytest.approx(1376, abs=1)
+    assert sizes(case).received == 154 * 160
+
+
+@given(cases)
+@settings(max_examples=30, deadline=None)
+def test_more_context_parallelism_never_raises_activations(case: Resolved) -> None:
+    two = plan(_with(case, cp=2, cp_comm_type="p2p"), GPU)
+    four = plan(_with(case, cp=4, cp_comm_type="p2p"), GPU)
+    for a, b in zip(two.ranks, four.ranks, strict=True):
+        assert b.components["activations"] <= a.components["activations"] * 1.0001
+
+
+def test_the_last_stage_outweighs_the_first_when_the_vocabulary_is_large() -> None:
+    planned = plan(resolved(llama(4, vocab_size=512_000), recipe(pp=2), 8), GPU)
+    assert planned.ranks[-1].allocated > planned.ranks[0].allocated
+
+
+def test_weights_and_state_without_sharding_are_18_bytes_a_parameter() -> None:
+    planned = plan(resolved(llama(2), recipe(data_parallel_sharding="no_shard"), 1), GPU)
+    rank = planned.ranks[0]
+    names = ("weights", "gradients", "master_weights", "moments")
+    assert sum(rank.components[name] for name in names) == pytest.approx(18 * rank.parameters)
+
+
+@pytest.mark.parametrize(
+    ("sharding", "bytes_per_element"),
+    [("optim", 6 + 12 / 64), ("optim_grads", 2 + 16 / 64), ("optim_grads_params", 18 / 64)],
+)
+def test_each_sharding_divides_what_it_says(sharding: str, bytes_per_element: float) -> None:
+    rank = plan(resolved(llama(2), recipe(data_parallel_sharding=sharding), 64), GPU).ranks[0]
+    names = ("weights", "gradients", "master_weights", "moments")
+    assert sum(rank.components[name] for name in names) == pytest.approx(bytes_per_element * rank.parameters)
+
+
+def test_replicas_do_not_divide_the_state() -> None:
+    how = recipe(data_parallel_sharding="optim_grads_params")
+    whole = plan(resolved(llama(2), how, 64), GPU).ranks[0]
+    hybrid = plan(resolved(llama(2), dataclasses.replace(how, data_parallel_shard_size=8), 64), GPU).ranks[0]
+    assert hybrid.components["weights"] == pytest.approx(8 * whole.components["weights"])
+
+
+def test_low_rank_adapters_need_no_gradients_of_frozen_weights() -> None:
+    from projector.workload.recipe import LoRA
+
+    rank = plan(resolved(llama(8), recipe(lora=LoRA(dim=16)), 8), GPU).ranks[0]
+    assert rank.components["gradients"] < 0.01 * rank.components["weights"]
+    assert rank.components["weights"] == pytest.approx(2 * rank.parameters)
+
+
+def test_precision_aware_optimizer_and_cpu_offload() -> None:
+    plain = plan(resolved(llama(), recipe(), 8), GPU).ranks[0].components
+    narrow = (
+        plan(
+            resolved(
+                llama(),
+                recipe(use_precision_aware_optimizer=True, exp_avg_dtype="bf16", exp_avg_sq_dtype="bf16"),
+                8,
+            ),
+            GPU,
+        )
+        .ranks[0]
+        .components
+    )
+    away = plan(resolved(llama(), recipe(optimizer_cpu_offload=True), 8), GPU).ranks[0].components
+    assert narrow["moments"] == plain["moments"] / 2
+    assert narrow["master_weights"] == plain["master_weights"] / 2
+    assert away["moments"] == away["master_weights"] == 0
+    assert away["gradients"] == plain["gradients"]
+
+
+def test_fp8_weight_copies_depend_on_the_device() -> None:
+    how = recipe(precision="fp8", fp8_recipe="tensorwise")
+    hopper = plan(resolved(llama(), how, 8), gpu("hopper")).ranks[0].components["fp8_weight_cache"]
+    blackwell = plan(resolved(llama(), how, 8), gpu("blackwell")).ranks[0].components["fp8_weight_cache"]
+    assert hopper == 2 * blackwell > 0
+    gathered = plan(resolved(llama(), dataclasses.replace(how, fp8_param_gather=True), 8), gpu("hopper")).ranks[0]
+    plain = plan(resolved(llama(), how, 8), gpu("hopper")).ranks[0]
+    assert gathered.components["weights"] + gathered.components["fp8_weight_cache"] < (
+        plain.components["weights"] + plain.components["fp8_weight_cache"]
+    )
+
+
+def test_selective_modules_drop_what_they_name() -> None:
+    def activations(*modules: str) -> float:
+        how = recipe(ep=8, recompute_granularity="selective" if modules else "none", recompute_modules=modules)
+        return plan(resolved(deepseek_v3(8, 1), how, 8), GPU).ranks[0].components["activations"]
+
+    base = activations()
+    for module in ("core_attn", "mla_up_proj", "moe_act", "moe", "shared_experts", "layernorm", "mlp"):
+        assert activations(module) < base, module
+    assert activations("mla_up_proj", "moe_act") < min(activations("mla_up_proj"), activations("moe_act"))
+
+
+def test_the_verdict_goes_both_ways() -> None:
+    case = resolved(llama(32), recipe(data_parallel_sharding="optim"), 8)
+    roomy, small = plan(case, gpu(usable_gib=178)), plan(case, gpu(usable_gib=40))
+    assert roomy.fits
+    assert roomy.status == "fits"
+    assert roomy.margin_bytes > 0
+    assert not small.fits
+    assert small.status == "out-of-memory"
+    assert small.margin_bytes == pytest.approx(roomy.margin_bytes - 138 * GIB)
+    between = (roomy.required + roomy.device) / 2 / GIB
+    tight = plan(case, gpu(usable_gib=between))
+    assert tight.fits
+    assert tight.status == "tight"
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb_h1", "zb_h2"])
+def test_schedules_hold_what_they_promise(schedule: str) -> None:
+    """Micro-batches alive on the first rank: pp for 1F1B and ZB-H1, m for GPipe, about 2·pp for ZB-H2."""
+    pp, m = 4, 16
+    model = llama(8, vocab_size=128)
+    how = recipe(pp=pp, global_batch_size=m, pipeline_schedule=schedule, seq_length=8192)
+    rank = plan(resolved(model, how, pp), GPU).ranks[0]
+    layer = sum(saved(resolved(model, how, pp), LayerKind(False)).values())
+    alive = rank.components["activations"] / (2 * layer)
+    expected = {"1f1b": pp, "gpipe": m, "zb_h1": pp, "zb_h2": 2 * pp}[schedule]
+    assert alive == pytest.approx(expected, abs=1.0 if schedule.startswith("zb") else 0.1)
+
+
+def test_a_projection_of_deepseek_v3_is_fast() -> None:
+    how = recipe(
+        pp=16,
+        ep=64,
+        global_batch_size=8192,
+        decoder_first_pipeline_num_layers=3,
+        decoder_last_pipeline_num_layers=2,
+        recompute_granularity="full",
+        recompute_num_layers=1,
+    )
+    best = float("inf")
+    for batch in range(8):
+        case = resolved(deepseek_v3(), dataclasses.replace(how, seq_length=4096 + 128 * batch), 2048)
+        start = time.perf_counter()
+        plan(case, GPU)
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.010

@@ -1,0 +1,220 @@
+"""Closed forms, bounds and agreement with a naive simulator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive_pipeline import simulate
+from test_schedules import sizes
+
+from projector import pipeline
+from projector.errors import InputError
+from projector.pipeline import KINDS
+
+
+def times(name, pp, vpp, m, forward=1.0, backward=1.0, weight=1.0, group=None, **more):
+    compiled = pipeline.compile(name, pp, vpp, m, group)
+    full = np.ones(pp * vpp)
+    return pipeline.evaluate(compiled, forward * full, backward * full, weight * full, **more)
+
+
+GRID = [(pp, m) for pp in (1, 2, 3, 4, 8) for m in (1, 2, 4, 5, 8, 24)]
+
+
+@pytest.mark.parametrize(("pp", "m"), GRID)
+@pytest.mark.parametrize("name", ["1f1b", "gpipe"])
+def test_1f1b_and_gpipe_closed_form(name, pp, m):
+    line = times(name, pp, 1, m, 0.75, 0.5, 1.25)
+    assert line.makespan == pytest.approx((m + pp - 1) * 2.5)
+    assert line.rank_busy == pytest.approx(np.full(pp, m * 2.5))
+    assert line.bubble == pytest.approx((pp - 1) / (m + pp - 1))
+
+
+@pytest.mark.parametrize("vpp", [2, 3, 4])
+@pytest.mark.parametrize("pp", [2, 3, 4, 8])
+@pytest.mark.parametrize("rounds", [1, 2, 4])
+def test_interleaved_closed_form(pp, vpp, rounds):
+    # bubble (pp − 1)(F + B) of one chunk: 1/vpp of plain 1F1B's (Narayanan et al. 2021)
+    m = pp * rounds
+    assert times("interleaved", pp, vpp, m, 1.0, 1.0, 1.0).makespan == pytest.approx((m * vpp + pp - 1) * 3)
+
+
+def test_totals_of_another_simulator():
+    # Primus' pipeline simulator on F = 1, B = 2: where each rank ends
+    assert times("1f1b", 4, 1, 8).makespan == 33
+    assert times("interleaved", 4, 2, 8).rank_end.tolist() == [57, 55, 53, 51]
+    assert times("zbv", 4, 2, 12).makespan == 75
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("vpp", [2, 3])
+def test_few_microbatches_are_legal(vpp, m):
+    line = times("interleaved", 4, vpp, m)
+    assert 3 * m * vpp <= float(line.makespan) <= 3 * (m * vpp + 4 * vpp)
+
+
+@pytest.mark.parametrize("pp", [2, 3, 4, 8])
+@pytest.mark.parametrize("rounds", [2, 3, 5])
+def test_zero_bubble_closed_forms(pp, rounds):
+    m = pp * rounds
+    h1, h2, zbv = times("zb_h1", pp, 1, m), times("zb_h2", pp, 1, m), times("zbv", pp, 2, m)
+    assert h1.makespan == h2.makespan == 3 * m + pp - 1  # the last rank starts pp − 1 late: no order is shorter
+    assert (h1.rank_span - h1.rank_busy)[0] == pytest.approx(pp - 1)  # (pp − 1)(F + B − W)
+    assert h2.bubble_of_span == pytest.approx(np.zeros(pp))
+    assert zbv.bubble_of_span == pytest.approx(np.zeros(pp))
+    assert zbv.makespan == 6 * m + pp - 1
+
+
+@pytest.mark.parametrize("pp", [4, 6, 8, 16])
+@pytest.mark.parametrize("name", ["v_half", "v_min"])
+def test_memory_saving_schedules_still_beat_1f1b(name, pp):
+    m = 4 * pp
+    assert float(times(name, pp, 2, m).makespan) < float(times("1f1b", pp, 1, m, 2.0, 2.0, 2.0).makespan)
+
+
+@st.composite
+def cases(draw):
+    case = draw(sizes())
+    stages = case[1] * case[2]
+    seconds = st.floats(0, 5, allow_subnormal=False)
+    vectors = [draw(st.lists(seconds, min_size=stages, max_size=stages)) for _ in range(4)]
+    p2p = draw(st.lists(seconds, min_size=stages - 1, max_size=stages - 1))
+    return case, vectors, p2p, draw(st.booleans()), draw(st.booleans())
+
+
+@settings(max_examples=120, deadline=None)
+@given(cases())
+def test_agrees_with_the_naive_simulator(drawn):
+    case, (forward, backward, weight, release), p2p, overlap, released = drawn
+    compiled = pipeline.compile(*case)
+    more = {"release": release} if released else {}
+    line = pipeline.evaluate(compiled, forward, backward, weight, p2p, overlap_p2p=overlap, **more)
+    ends = simulate(compiled.schedule, forward, backward, weight, p2p, overlap, release if released else None)
+    keys = zip(compiled.kind, compiled.stage, compiled.microbatch, strict=True)
+    assert line.end == pytest.approx(np.asarray([ends[KINDS[k], s, i] for k, s, i in keys]))
+    assert line.start + line.duration == pytest.approx(line.end)
+    batch = pipeline.evaluate(compiled, [forward] * 2, [backward] * 2, weight, p2p, overlap_p2p=overlap, **more)
+    for row in range(2):
+        assert np.array_equal(batch.end[row], line.end)
+        assert np.array_equal(batch.at(row).start, line.start)
+    assert np.array_equal(batch.rank_busy[1], line.rank_busy)
+    assert np.array_equal(batch.last_backward[0], line.last_backward)
+
+
+@settings(max_examples=80, deadline=None)
+@given(cases())
+def test_bounds(drawn):
+    case, (forward, backward, weight, _), p2p, overlap, _ = drawn
+    compiled = pipeline.compile(*case)
+    line = pipeline.evaluate(compiled, forward, backward, weight, p2p, overlap_p2p=overlap)
+    m, total, tolerance = case[3], np.add(backward, weight), 1e-9
+    one = np.add(forward, total)
+    own = [m * one[list(stages)].sum() for stages in compiled.schedule.placement]
+    assert line.rank_busy == pytest.approx(np.asarray(own))
+    assert line.makespan >= max(own) - tolerance
+    crossing = sum(np.asarray(p2p)[np.diff(compiled.stage_rank) != 0])
+    there_and_back = sum(forward) + sum(backward if compiled.schedule.split else total) + 2 * crossing
+    assert line.makespan >= there_and_back - tolerance
+    serial = m * (one.sum() + 4 * crossing) * (1 if overlap else 2)
+    assert line.makespan <= serial + tolerance + (0 if overlap else 8 * len(compiled.rank) * max(p2p, default=0))
+    assert (line.rank_span >= line.rank_busy - tolerance).all()
+
+
+@settings(max_examples=80, deadline=None)
+@given(cases(), st.integers(0, 10**6), st.floats(0.01, 3))
+def test_monotone_in_every_duration(drawn, pick, extra):
+    case, vectors, p2p, overlap, _ = drawn
+    compiled = pipeline.compile(*case)
+    arguments = [np.asarray(vector) for vector in (*vectors[:3], p2p, vectors[3])]
+
+    def ends(values):
+        return pipeline.evaluate(compiled, *values[:4], overlap_p2p=overlap, release=values[4]).end
+
+    before = ends(arguments)
+    chosen = arguments[pick % 5] = arguments[pick % 5].copy()
+    if chosen.size:
+        chosen[pick % chosen.size] += extra
+    assert (ends(arguments) >= before).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases(), st.floats(0.1, 10))
+def test_scales_with_the_unit_of_time(drawn, unit):
+    case, vectors, p2p, overlap, _ = drawn
+    compiled = pipeline.compile(*case)
+    one = pipeline.evaluate(compiled, *vectors[:3], p2p, overlap_p2p=overlap).makespan
+    other = pipeline.evaluate(compiled, *(np.multiply(v, unit) for v in (*vectors[:3], p2p)), overlap_p2p=overlap)
+    assert other.makespan == pytest.approx(one * unit)
+
+
+def test_blocking_messages_cost_twice_a_microbatch():
+    # in steady state a middle rank waits once after its F and once after its B
+    m, hop = 64, 0.1
+    hidden = times("1f1b", 4, 1, m, p2p=hop, overlap_p2p=True)
+    blocking = times("1f1b", 4, 1, m, p2p=hop)
+    assert float(blocking.makespan - times("1f1b", 4, 1, m).makespan) == pytest.approx(2 * m * hop, rel=0.1)
+    assert float(hidden.makespan) < float(blocking.makespan)
+
+
+def test_messages_within_a_rank_are_free():
+    assert times("interleaved", 1, 4, 3, p2p=9.0).makespan == 3 * 4 * 3
+    turn = np.zeros(7)
+    turn[3] = 9.0  # the bottom of the V stays on the last rank
+    assert times("zbv", 4, 2, 8, p2p=turn).makespan == times("zbv", 4, 2, 8).makespan
+
+
+def test_exposed_warmup_and_flush_lie_between_hidden_and_blocking():
+    hidden = times("interleaved", 4, 2, 16, p2p=0.2, overlap_p2p=True)
+    exposed = times("interleaved", 4, 2, 16, p2p=0.2, overlap_p2p=True, overlap_warmup_flush=False)
+    blocking = times("interleaved", 4, 2, 16, p2p=0.2)
+    assert (hidden.end <= exposed.end).all()
+    assert (exposed.end <= blocking.end).all()
+    assert hidden.end.sum() < exposed.end.sum() < blocking.end.sum()
+    steady = exposed.compiled.steady
+    assert (exposed.blocked[steady] == 0).all()
+    assert exposed.blocked[~steady].sum() > 0
+
+
+def test_the_slowest_stage_sets_the_period():
+    slow = np.asarray([1.0, 1.0, 1.0, 1.5])
+    compiled = {m: pipeline.compile("1f1b", 4, 1, m) for m in (32, 64)}
+    spans = {m: float(pipeline.evaluate(c, slow, slow, slow).makespan) for m, c in compiled.items()}
+    assert spans[64] - spans[32] == pytest.approx(32 * 4.5)
+
+
+def test_release_delays_the_first_forward_only():
+    late = times("1f1b", 4, 1, 8, release=np.asarray([5.0, 0, 0, 0]))
+    assert late.first_start("F")[0] == 5.0
+    assert late.makespan == 33 + 5
+    hidden = times("1f1b", 4, 1, 8, release=np.asarray([0, 0.5, 1.0, 3.0]))
+    assert hidden.makespan == 33  # the activation arrives no earlier anyway
+
+
+def test_first_starts_and_last_ends():
+    line = times("1f1b", 4, 1, 8)
+    assert line.rank_first_start("F").tolist() == [0, 1, 2, 3]
+    assert line.rank_last_end("B").tolist() == [33, 31, 29, 27]
+    assert line.last_backward.tolist() == [33, 31, 29, 27]
+    assert np.isinf(line.first_start("W")).all()
+    split = times("zbv", 4, 2, 8)
+    assert (split.last_backward >= split.last_end("B")).all()
+    assert split.rank_last_end("W").max() == split.makespan
+
+
+def test_nothing_takes_time():
+    line = times("1f1b", 2, 1, 2, 0.0, 0.0, 0.0)
+    assert line.makespan == 0
+    assert line.bubble == 0
+
+
+def test_bad_durations_all_at_once():
+    compiled = pipeline.compile("1f1b", 4, 1, 8)
+    with pytest.raises(InputError) as caught:
+        pipeline.evaluate(compiled, np.ones(3), -np.ones(4), np.full(4, np.nan), np.ones(9), release=np.ones((2, 2, 2)))
+    assert [problem.key for problem in caught.value.problems] == [
+        "forward", "backward_input", "backward_weight", "p2p", "release"
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="one batch size"):
+        pipeline.evaluate(compiled, np.ones((2, 4)), np.ones((3, 4)), np.ones(4))

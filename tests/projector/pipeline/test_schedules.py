@@ -1,0 +1,180 @@
+"""Every schedule: complete, free of deadlock, in the published order, found under the names the field uses."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive_pipeline import simulate
+
+from projector import pipeline
+from projector.errors import InputError
+from projector.pipeline.compiler import Deadlock, compile_schedule
+from projector.pipeline.schedules.interleaved import table
+from projector.pipeline.types import Action, Schedule, loop_placement
+
+
+@st.composite
+def sizes(draw):
+    name = draw(st.sampled_from(pipeline.names()))
+    chunks = pipeline.generator(name).chunks
+    vpp = chunks or draw(st.integers(1, 4))
+    group = draw(st.none() | st.integers(1, 9)) if chunks is None else None
+    return name, draw(st.integers(1, 7)), vpp, draw(st.integers(1, 17)), group, draw(st.integers(0, 2))
+
+
+@settings(max_examples=150, deadline=None)
+@given(sizes())
+def test_every_action_once_and_no_deadlock(case):
+    schedule = pipeline.build(*case)
+    _, pp, vpp, m, *_ = case
+    for order in schedule.orders:
+        kinds = "FBW" if schedule.split else "FB"
+        assert Counter(order) == Counter(Action(k, c, i) for k in kinds for c in range(vpp) for i in range(m))
+    ones = [1.0] * (pp * vpp)
+    assert len(simulate(schedule, ones, ones, ones)) == sum(map(len, schedule.orders))
+    assert sorted(stage for own in schedule.placement for stage in own) == list(range(pp * vpp))
+
+
+@pytest.mark.parametrize(("pp", "m"), [(1, 1), (1, 5), (4, 1), (4, 2), (4, 4), (4, 8), (8, 3), (8, 64)])
+def test_warmup_of_1f1b(pp, m):
+    for rank, order in enumerate(pipeline.build("1f1b", pp, 1, m).orders):
+        first_backward = [action.kind for action in order].index("B")
+        assert first_backward - 1 == min(m - 1, pp - rank - 1)
+
+
+@pytest.mark.parametrize("group", [None, 4, 6, 8])
+@pytest.mark.parametrize(("vpp", "m"), [(2, 8), (3, 24), (4, 4), (2, 16)])
+def test_warmup_of_interleaved(vpp, m, group):
+    pp = 4
+    if m % (group or pp) != 0:
+        pytest.skip("partial groups may need a longer warm-up")
+    for rank, order in enumerate(pipeline.build("interleaved", pp, vpp, m, group).orders):
+        warmup = min(m * vpp, 2 * (pp - rank - 1) + (vpp - 1) * (group or pp))
+        assert [action.kind for action in order].index("B") == min(warmup + 1, m * vpp)
+
+
+def test_interleaved_table_takes_groups_through_the_chunks():
+    # pp = 2, vpp = 2, m = 5, groups of 3: the example of Megatron-LM's get_schedule_table docstring
+    assert table(5, 2, 3) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (0, 4), (1, 3), (1, 4)]
+
+
+def test_remainders_that_megatron_takes_keep_its_warmup():
+    # 13 = 8 + 5 and 5 >= pp: legal in Megatron, so the warm-up must be the usual one
+    for rank, order in enumerate(pipeline.build("interleaved", 4, 2, 13, 8).orders):
+        assert [action.kind for action in order].index("B") == 2 * (4 - rank - 1) + 8 + 1
+
+
+def test_one_more_forward_ahead_with_extra_warmup():
+    plain, more = (pipeline.build("interleaved", 4, 2, 8, None, extra) for extra in (0, 1))
+    for before, after in zip(plain.orders, more.orders, strict=True):
+        count = [[action.kind for action in order].index("B") for order in (before, after)]
+        assert count[1] == count[0] + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("1F1B", "1f1b"),
+        ("no pipeline", "1f1b"),
+        ("1F1B (DeepSpeed pipe engine)", "1f1b"),
+        ("interleaved 1F1B", "interleaved"),
+        ("1f1b-interleaved", "interleaved"),
+        ("1f1b-interleaved-vpp4", "interleaved"),
+        ("Interleaved1F1B", "interleaved"),
+        ("interleaved via layout Ett|(tt|)*6mL with 1F1B EP A2A overlap", "interleaved"),
+        ("zbb", "zb_h1"),
+        ("zero-bubble", "zb_h1"),
+        ("ZB-2P", "zb_h2"),
+        ("interleaved zero bubble", "interleaved_zb"),
+        ("InterleavedZeroBubble", "interleaved_zb"),
+        ("ZB-V", "zbv"),
+        ("zbv-formatted", "zbv"),
+        ("ZBVZeroBubble", "zbv"),
+        ("v-half", "v_half"),
+        ("V_Min", "v_min"),
+        ("GPipe", "gpipe"),
+        ("LoopedBFS", "looped_bfs"),
+        ("DualPipeV", "dualpipe_v"),
+        ("chimera", None),
+        ("", None),
+    ],
+)
+def test_names_of_the_field(text, name):
+    assert pipeline.find(text) == name
+
+
+def test_every_alias_leads_to_its_schedule():
+    seen: set[str] = set()
+    for name in pipeline.names():
+        for alias in (name, *pipeline.generator(name).aliases):
+            assert pipeline.find(alias) == name
+            assert alias not in seen
+            seen.add(alias)
+
+
+@pytest.mark.parametrize(
+    ("text", "pp", "vpp", "name"),
+    [
+        (None, 4, 1, "1f1b"),
+        (None, 4, 3, "interleaved"),
+        ("1F1B", 4, 2, "interleaved"),
+        ("interleaved 1F1B", 4, 1, "1f1b"),
+        ("zbv", 4, 2, "zbv"),
+        ("zbb", 8, 2, "interleaved_zb"),
+        ("interleaved zero bubble", 8, 1, "zb_h1"),
+        ("gpipe", 4, 2, "looped_bfs"),
+        ("no pipeline", 1, 1, "1f1b"),
+    ],
+)
+def test_what_a_framework_runs(text, pp, vpp, name):
+    assert pipeline.choose(text, pp, vpp) == name
+
+
+def test_all_mistakes_at_once():
+    with pytest.raises(InputError) as caught:
+        pipeline.compile("zbw", 0, -1, 0, 0, -1)
+    found = {problem.key: problem.expected for problem in caught.value.problems}
+    assert set(found) == {
+        "pipeline_schedule", "pp", "vpp", "microbatches", "microbatch_group_size_per_vp_stage", "extra_warmup"
+    }  # fmt: skip
+    assert "zbv" in found["pipeline_schedule"]
+
+
+@pytest.mark.parametrize(("name", "vpp"), [("1f1b", 2), ("zbv", 1), ("v_half", 3), ("zb_h1", 2)])
+def test_a_schedule_says_how_many_chunks_it_takes(name, vpp):
+    with pytest.raises(InputError, match="vpp: found"):
+        pipeline.compile(name, 4, vpp, 8)
+
+
+def test_unknown_in_choose():
+    with pytest.raises(InputError, match=r"nearest: .*interleaved"):
+        pipeline.choose("interleeved", 4, 2)
+
+
+def test_the_compiler_refuses_orders_that_cannot_run():
+    F, B = (Action("F", 0, 0), Action("F", 0, 1)), (Action("B", 0, 0), Action("B", 0, 1))
+    place = loop_placement(2, 1)
+    waits = Schedule("x", 2, 1, 2, False, ((F[0], B[0], F[1], B[1]), (*F, *B)), place)
+    with pytest.raises(Deadlock, match="can run"):
+        compile_schedule(waits)
+    with pytest.raises(Deadlock, match="before its forward"):
+        compile_schedule(Schedule("x", 2, 1, 2, False, ((*F, *B), (*B, *F)), place))
+    with pytest.raises(Deadlock, match="expected"):
+        compile_schedule(Schedule("x", 2, 1, 2, False, ((*F, *B), (*F, B[0], B[0])), place))
+    with pytest.raises(Deadlock, match="expected"):
+        compile_schedule(Schedule("x", 2, 1, 2, False, ((*F, *B), F), place))
+
+
+@pytest.mark.parametrize("name", pipeline.names())
+def test_which_schedules_run_all_forwards_first(name):
+    entry = pipeline.generator(name)
+    orders = pipeline.build(name, 4, entry.chunks or 2, 40).orders
+    first = all([action.kind for action in order].index("B") == 40 * (entry.chunks or 2) for order in orders)
+    assert first == entry.forwards_first
+
+
+def test_compiled_once():
+    assert pipeline.compile("1f1b", 4, 1, 8) is pipeline.compile("1f1b", 4, 1, 8)
