@@ -8,7 +8,7 @@ error over rows that could have one: measured throughput and a whole configurati
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -192,11 +192,11 @@ def verdicts(rows: Iterable[Row], facts: Facts) -> Verdicts:
 
 
 def refusals(rows: Iterable[Row]) -> list[Refusal]:
-    """Rows without a projected time, by (status, reason), most frequent first."""
-    refused = [r for r in rows if r.projected_step_seconds is None]
-    counts = Counter((r.status, r.reason) for r in refused)
-    ids = by(refused, lambda r: (r.status, r.reason))
-    return [
-        Refusal(status=status, reason=reason, run_ids=tuple(r.run_id for r in ids[status, reason]))
-        for (status, reason), _ in counts.most_common()
-    ]
+    """Rows without a projected time by (status, reason), most frequent first; each part of ``a; b`` is a reason."""
+    ids: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in rows:
+        if row.projected_step_seconds is None:
+            for reason in dict.fromkeys(row.reason.split("; ")):
+                ids[row.status, reason].append(row.run_id)
+    made = [Refusal(status=status, reason=reason, run_ids=tuple(found)) for (status, reason), found in ids.items()]
+    return sorted(made, key=lambda r: -len(r.run_ids))

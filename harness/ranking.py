@@ -120,7 +120,7 @@ def _group(name: str, members: Sequence[Row], facts: Mapping[str, RunFacts], noi
         group=name,
         rows=len(rows),
         missing=len(members) - len(rows),
-        tau=tau_b(measured, projected, spread),
+        tau=_tau(measured, projected, spread),
         agreement=share,
         pairs=pairs,
         regret=regret(measured, projected),
@@ -128,6 +128,14 @@ def _group(name: str, members: Sequence[Row], facts: Mapping[str, RunFacts], noi
         best=rows[int(np.argmax(measured))].run_id,
         differs=_differs([facts[r.run_id].differs for r in rows]),
     )
+
+
+def _tau(measured: ArrayLike, projected: ArrayLike, spread: ArrayLike) -> float | None:
+    """Tau-b, and 0 where the projection ties what the measurement tells apart: no opinion earns nothing."""
+    if not np.any(_signs(measured, spread)):
+        return None
+    found = tau_b(measured, projected, spread)
+    return 0.0 if found is None else found
 
 
 def _differs(configurations: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
@@ -149,7 +157,7 @@ def summary(groups: Sequence[GroupRanking]) -> RankingSummary:
         pooled_agreement=math.fsum(a * n for a, n in shares) / pairs if pairs else None,
         regret=_mean([g.regret for g in groups]),
         worst_regret=worst.regret if worst else None,
-        worst_group=worst.group if worst else "",
+        worst_group=worst.group if worst and worst.regret > 0 else "",
     )
 
 

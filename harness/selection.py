@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +27,8 @@ FIELDS: dict[str, Callable[[MeasuredRun], str]] = {
     "precision": lambda run: run.recipe.precision if run.recipe else "",
     "group": lambda run: run.group,
 }
-KEYS = ("runs", *FIELDS)
+LOG_KEYS = ("log", "cluster", "recipe")
+KEYS = ("runs", *FIELDS, *LOG_KEYS)
 
 Selection = tuple[list[MeasuredRun], list[Path], list[Problem]]
 
@@ -46,7 +48,8 @@ def select(value: object, where: str, base: Path, folder: Path) -> Selection:
         if wrong:
             problems += wrong
             continue
-        runs, used, wrong = _entry(entry, where, key, base, folder)
+        read = _log if "log" in entry else _entry
+        runs, used, wrong = read(entry, where, key, base, folder)
         problems += [p for p in wrong if p not in problems]
         files.update(dict.fromkeys(used))
         for run in runs:
@@ -61,8 +64,12 @@ def _entry_problems(entry: object, where: str, key: str) -> list[Problem]:
     for name, value in entry.items():
         if name not in KEYS:
             problems.append(Problem(where, f"{key}.{name}", value, nearest(str(name), KEYS)))
+        elif name in LOG_KEYS and not (isinstance(value, str) and value):
+            problems.append(Problem(where, f"{key}.{name}", value, "text"))
         elif not _patterns(value):
             problems.append(Problem(where, f"{key}.{name}", value, "a name, a glob, or a list of them"))
+        elif (name in LOG_KEYS) != ("log" in entry):
+            problems.append(Problem(where, f"{key}.{name}", value, f"only {', '.join(LOG_KEYS)} beside log"))
     return problems
 
 
@@ -86,6 +93,24 @@ def _entry(entry: Mapping[str, object], where: str, key: str, base: Path, folder
     if not matching and not problems:
         problems.append(Problem(where, key, dict(entry), "a selection that at least one measured run matches"))
     return matching, files, problems
+
+
+def _log(entry: Mapping[str, str], where: str, key: str, base: Path, _: Path) -> Selection:
+    """The run of a training log beside the suite. ``cluster``: where it ran; ``recipe``: what the log does not say."""
+    from harness.ingest import command
+    from projector.hardware import catalogue
+
+    path = base / entry["log"]
+    name = entry.get("cluster")
+    if name is not None and name not in catalogue.cluster_names():
+        return [], [], [Problem(where, f"{key}.cluster", name, nearest(name, tuple(catalogue.cluster_names())))]
+    try:
+        runs = command.load(path, None, base / entry["recipe"] if "recipe" in entry else None).runs
+    except InputError as error:
+        return [], [], list(error.problems)
+    if name is not None:
+        runs = tuple(replace(run, gpu=catalogue.cluster(name).gpu.name, cluster=name) for run in runs)
+    return list(runs), [path], []
 
 
 def _any(patterns: Iterable[str], value: str) -> bool:

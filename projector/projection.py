@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from projector.collectives import model as collectives
 from projector.collectives.placement import groups as place
 from projector.errors import InputError, NoMeasurement, Unsupported
 from projector.frameworks import Resolved, resolve
+from projector.frameworks import load as load_framework
 from projector.frameworks.flops import flops_per_token
 from projector.hardware.efficiency import load as load_efficiency
 from projector.hardware.types import Cluster, Efficiency, GroupShape
@@ -63,7 +64,7 @@ def project(
     that no model here covers, :class:`NoMeasurement` in ``benchmark`` mode on a GPU without measured tables.
     """
     began = time.perf_counter()
-    wrong = problems(workload)
+    wrong = problems(_with_split_rule(workload))
     if wrong:
         raise InputError(wrong)
     if workload.model.unsupported:
@@ -91,6 +92,15 @@ def project(
         stage_seconds=tuple((t.forward.seconds, t.backward.seconds) for t in times),
         seconds_to_project=time.perf_counter() - began,
     )
+
+
+def _with_split_rule(workload: Workload) -> Workload:
+    """The workload with the framework's rule for layers that do not divide, which decides whether the layout is valid."""
+    recipe = workload.recipe
+    if recipe.allow_uneven_pipeline_split is not None:
+        return workload
+    rule = bool(load_framework(workload.framework).defaults.get("allow_uneven_pipeline_split"))
+    return replace(workload, recipe=replace(recipe, allow_uneven_pipeline_split=rule))
 
 
 def _clock(

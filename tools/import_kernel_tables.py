@@ -1,9 +1,11 @@
-"""Convert third-party kernel figures into this project's own tables: ``measured/kernels/<gpu>/{gemm,attention,grouped}.csv``.
+"""Convert third-party kernel figures into this project's own tables:
+``measured/kernels/<gpu>/{gemm,attention,grouped}.csv``.
 
     python tools/import_kernel_tables.py SOURCE_FOLDER [TARGET_FOLDER]
 
 Only figures and their provenance are kept. Left out: rows that are the best of a shape sweep (ceilings), power-capped
-machines, steps of three products in one time, integer GEMMs, fused MoE, figures without a time. Columns: measured/kernels/README.md.
+machines, steps of three products in one time, integer GEMMs, fused MoE, figures without a time. Columns:
+measured/kernels/README.md.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def _two_of_one_id(suites: Sequence[suite.Suite], runs: Sequence[MeasuredRun]) -
 def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> int:
     evaluation = saved.evaluation
     checks = [c for s in inputs.suites for c in gate.check(s.name, evaluation.rows, evaluation.facts, s.gate)]
-    title = ", ".join(s.title for s in inputs.suites) or "Runs of " + ", ".join(p.name for p in args.runs)
+    title = ", ".join(s.title for s in inputs.suites) or _title(args.runs)
     report = publish.report_of(saved, checks, title)
     moved = drift.compare(inputs.earlier.evaluation.unique_rows, evaluation.unique_rows) if inputs.earlier else None
     if moved is not None:
@@ -130,3 +130,7 @@ def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> i
     print(f"\nwritten to {folder}")
     held = all(c.passed for c in checks) and (moved is None or moved.passed)
     return 0 if held or not args.gate else 1
+
+
+def _title(paths: Sequence[Path]) -> str:
+    return f"Runs of {paths[0].name}" + (f" and {len(paths) - 1} more files" if len(paths) > 1 else "")

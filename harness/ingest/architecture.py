@@ -125,6 +125,11 @@ def _adapted(record: Record, name: str, text: str, stated: dict[str, object]) ->
     if base.mla is not None:
         stated.pop("kv_channels", None)
         stated.pop("num_query_groups", None)
+    else:
+        _head_width(base, stated)
+    if zoo.is_template(name) and (missing := [field for field in _SHAPE if field not in stated]):
+        record.refuse(f"architecture not stated: {text} ({', '.join(missing)})")
+        return None
     if base.moe is None:
         stated.pop("moe", None)
     elif "moe" in stated:
@@ -139,6 +144,16 @@ def _adapted(record: Record, name: str, text: str, stated: dict[str, object]) ->
     model, problems = parse_model({"base": name, **overrides}, record.where)
     record.map("model", f"{name} with {_short(overrides)}", text)
     return _checked(record, model, problems)
+
+
+def _head_width(base: Model, stated: dict[str, object]) -> None:
+    """A changed width or head count changes the head width too, unless the record states that."""
+    hidden, heads = stated.get("hidden_size", base.hidden_size), stated.get("num_attention_heads", base.num_attention_heads)
+    changed = (hidden, heads) != (base.hidden_size, base.num_attention_heads)
+    if changed and "kv_channels" not in stated and isinstance(hidden, int) and isinstance(heads, int) and heads > 0:
+        stated["kv_channels"] = hidden // heads
+        if base.num_query_groups == base.num_attention_heads:
+            stated.setdefault("num_query_groups", heads)
 
 
 def _null_tokenizer(record: Record, base: Model, stated: dict[str, object]) -> None:
@@ -187,6 +202,7 @@ def _dense_prefix(freq: tuple[int, ...]) -> int:
     return freq.index(1) if 1 in freq else len(freq)
 
 
+_SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads")
 _NEEDED = ("num_layers", "hidden_size", "num_attention_heads", "vocab_size")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import fields as dataclass_fields
 
 from harness.ingest.record import Record, boolean, integer, number
@@ -18,11 +17,11 @@ _SIZES = {"micro_batch_size", "global_batch_size", "seq_length", "tp", "pp", "vp
 _FREE = sorted(set(_KINDS) - _SIZES)
 
 # Other names of one field, with what turns their value into the field's.
-_NOT = ("not", boolean)
 _RENAMED: tuple[tuple[str, str, str], ...] = (
     # (key of the record, field, kind: same | not | fp32 (a dtype word that is fp32 means False))
     ("grad_reduce_in_fp32", "grad_reduce_in_bf16", "not"),
     ("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_bf16", "not"),
+    ("grad_reduce_dtype", "grad_reduce_in_bf16", "fp32"),
     ("grad_accum_dtype", "grad_reduce_in_bf16", "fp32"),
     ("megatron_fsdp_grad_comm_dtype", "grad_reduce_in_bf16", "fp32"),
     ("megatron_fsdp_main_grads_dtype", "main_grads_dtype", "same"),
@@ -69,7 +68,9 @@ def arguments(record: Record) -> dict[str, object]:
         _take(record, name, name, "same", found)
     for key, field, kind in _RENAMED:
         _take(record, key, field, kind, found)
-    for special in (_cuda_graph, _precision_aware, _dispatcher, _overlap_flags, _offload):
+    if found.get("recompute_granularity") == "none" or found.get("recompute_num_layers") == 0:
+        found.pop("recompute_num_layers", None)
+    for special in (_cuda_graph, _precision_aware, _dispatcher, _scaling, _overlap_flags, _offload):
         for field, value in special(record).items():
             found.setdefault(field, value)
     return found
@@ -183,6 +184,12 @@ def _dispatcher(record: Record) -> dict[str, object]:
     if boolean(deepep) or (deepep is None and "deepep" in text):
         return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
     return {"moe_token_dispatcher_type": "alltoall"} if boolean(deepep) is False else {}
+
+
+def _scaling(record: Record) -> dict[str, object]:
+    """MLPerf's launch files state an amax history only for delayed scaling."""
+    history = record.get("other.config_exports.FP8_AMAX_HISTORY", "other.config_exports.FP8_AMAX_ALGO")
+    return {"fp8_recipe": "delayed"} if history is not None else {}
 
 
 def _overlap_flags(record: Record) -> dict[str, object]:

@@ -16,12 +16,14 @@ __all__ = ["ImportMap", "read_import_map"]
 class ImportMap:
     """``columns``: column of the table → canonical key (``TP size`` → ``tp``). ``strip``: regular expressions cut from
     source texts and notes. ``assign``: glob of run ids → fields set for them (``cluster``, ``note``, any canonical key).
+    ``doubtful``: glob of run ids → why their figures must not be used (the rows are kept, refused).
     ``files``: file stem → globs of the ids that are written to it, first match wins.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     strip: tuple[str, ...] = ()
     assign: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    doubtful: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def assigned(self, run_id: str) -> dict[str, object]:
@@ -32,6 +34,10 @@ class ImportMap:
                 found |= values
         return found
 
+    def doubt(self, run_id: str) -> str:
+        """Why the figures of this run must not be used; empty where they may."""
+        return next((why for pattern, why in self.doubtful.items() if fnmatch.fnmatchcase(run_id, pattern)), "")
+
     def file_of(self, run_id: str, default: str) -> str:
         """The stem of the file that this run is written to."""
         for stem, patterns in self.files.items():
@@ -40,7 +46,7 @@ class ImportMap:
         return default
 
 
-_KEYS = ("columns", "strip", "assign", "files")
+_KEYS = ("columns", "strip", "assign", "doubtful", "files")
 
 
 def read_import_map(path: Path) -> ImportMap:
@@ -56,7 +62,9 @@ def read_import_map(path: Path) -> ImportMap:
     if not any(key in _KEYS and not isinstance(value, str) for key, value in data.items()):
         data = {"columns": data}
     problems = [Problem(str(path), str(key), key, nearest(str(key), _KEYS)) for key in data if key not in _KEYS]
-    columns, assign, files = (_mapping(data, key, path, problems) for key in ("columns", "assign", "files"))
+    columns, assign, doubtful, files = (
+        _mapping(data, key, path, problems) for key in ("columns", "assign", "doubtful", "files")
+    )
     problems += [
         Problem(str(path), f"columns.{name}", key, "the name of a key") for name, key in columns.items() if type(key) is not str
     ]
@@ -66,6 +74,7 @@ def read_import_map(path: Path) -> ImportMap:
         columns={str(k): str(v) for k, v in columns.items()},
         strip=tuple(str(item) for item in data.get("strip") or ()),
         assign={str(k): dict(v) for k, v in assign.items()},
+        doubtful={str(k): str(v) for k, v in doubtful.items()},
         files={str(k): tuple([v] if isinstance(v, str) else v) for k, v in files.items()},
     )
 

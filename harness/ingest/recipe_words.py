@@ -93,8 +93,8 @@ def sharding(text: str) -> Words:
 
 _SCHEDULES: tuple[tuple[str, str], ...] = (
     (r"no pipeline|^none$", ""),
-    (r"dualpipe-?v", "dualpipev"),
-    (r"dualpipe", "dualpipe"),
+    (r"dualpipe", "dualpipe-v"),
+    (r"zbv-formatted", "zbv-formatted"),
     (r"zbv|zb-v", "zbv"),
     (r"zbb", "zbb"),
     (r"zb-?2p|zb-?h2", "zb-h2"),
@@ -105,7 +105,7 @@ _SCHEDULES: tuple[tuple[str, str], ...] = (
     (r"interleaved", "interleaved"),
     (r"1f1b", "1f1b"),
     (r"gpipe", "gpipe"),
-    (r"circular|looped", "looped"),
+    (r"circular|looped|breadth", "looped-bfs"),
 )
 
 

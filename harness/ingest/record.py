@@ -9,7 +9,9 @@ from harness.ingest.headers import ALIASES, ARCH_KEYS, METRIC_KEYS, TOP_KEYS
 
 __all__ = ["Record", "boolean", "integer", "normal", "number"]
 
-_EMPTY = {"", "-", "—", "n/a", "na", "nan", "none", "null", "unknown", "not stated", "?"}
+_EMPTY = {"", "-", "—", "n/a", "na", "nan", "null", "unknown", "not stated", "?"}
+# Keys whose text ``none`` says something: no sharding, no recompute, no pipeline. A framework argument's does too.
+_NONE_MEANS = {"zero", "recompute", "schedule"}
 _NESTED = ("args", "config_exports", "env")
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -77,7 +79,9 @@ class Record:
             self._set(key if rest else section(key), value)
 
     def _set(self, key: str, value: object) -> None:
-        if value is None or (isinstance(value, str) and value.strip().lower() in _EMPTY and key != "zero"):
+        word = value.strip().lower() if isinstance(value, str) else None
+        says_none = key in _NONE_MEANS or key.startswith("other.")
+        if value is None or word in _EMPTY or (word == "none" and not says_none):
             return
         self.values.setdefault(key, value)
 

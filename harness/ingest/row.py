@@ -22,6 +22,7 @@ from projector.frameworks import flops
 from projector.hardware import catalogue
 from projector.workload.model import Model
 from projector.workload.recipe import LoRA, Recipe
+from projector.workload.schema import parse_recipe, recipe_to_mapping
 from projector.workload.workload import Workload
 
 __all__ = ["convert_row"]
@@ -34,6 +35,8 @@ def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
     run_id = record.text("id") or f"row-{index}"
     for key, value in known.assigned(run_id).items():
         record.values[key] = value
+    if why := known.doubt(run_id):
+        record.refuse(f"figure not usable: {why}")
     gpu, stack, source = gpu_of(record), stack_of(record), source_of(record, known.strip)
     model, name = architecture(record)
     words = _words(record, stack)
@@ -176,7 +179,10 @@ def _recipe(
         precision=kind,
         lora=lora,
     )
-    return Recipe(**stated)  # type: ignore[arg-type]
+    recipe, wrong = parse_recipe(recipe_to_mapping(Recipe(**stated)), record.where, "")  # type: ignore[arg-type]
+    for problem in wrong:
+        record.refuse(f"{problem.key}: {problem.found!r} is not modelled")
+    return recipe
 
 
 def _precision(record: Record, gpu: str, words: dict[str, object]) -> str | None:

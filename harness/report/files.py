@@ -60,13 +60,22 @@ def json_text(saved: Saved) -> str:
     document = {
         "schema_version": SCHEMA_VERSION,
         "provenance": dict(saved.provenance),
-        "gates": saved.gates,
+        "gates": {name: dict(gate) for name, gate in saved.gates.items()},
         "factors": [{"predictor": name, **asdict(f)} for (name, _), f in e.factors.items()],
         "fallbacks": [{"predictor": n, "run_id": i, "key": key} for (n, i), key in e.fallbacks.items()],
         "facts": [f.to_mapping() for f in e.facts.values()],
         "rows": [row.to_mapping() for row in e.rows],
     }
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return "{\n" + ",\n".join(f"{_dumps(name)}: {_block(value)}" for name, value in document.items()) + "\n}\n"
+
+
+def _block(value: object) -> str:
+    """A list with one item a line, so that results are small and still differ line by line."""
+    return "[\n" + ",\n".join(map(_dumps, value)) + "\n]" if isinstance(value, list) else _dumps(value)
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def read(path: Path) -> Saved:

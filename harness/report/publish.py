@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness import accuracy
+from harness import accuracy, predictors
 from harness.gate import Check
 from harness.report import files, html, markdown, provenance, view
 from harness.report.table import Report
 from harness.results import Row
 
 __all__ = ["drawn", "report_of", "write_reports", "write_rows"]
+
+
+_PLOTS = tuple(f"{name}-{kind}.png" for name in predictors.names() for kind in ("measured", "models"))
 
 
 def report_of(saved: files.Saved, checks: Sequence[Check], title: str) -> Report:
@@ -29,6 +32,9 @@ def write_rows(folder: Path, saved: files.Saved) -> None:
 def write_reports(folder: Path, report: Report, rows: Sequence[Row], *, plots: bool) -> None:
     """``report.md`` and ``report.html``; with ``plots`` also the PNG files, embedded in the page."""
     images = drawn(rows) if plots else {}
+    for name in _PLOTS:
+        if name not in images:
+            (folder / name).unlink(missing_ok=True)  # of earlier rows: beside these it would mislead
     for name, (_, data) in images.items():
         files.write_atomic(folder / name, data)
     files.write_atomic(
@@ -39,11 +45,10 @@ def write_reports(folder: Path, report: Report, rows: Sequence[Row], *, plots: b
 
 def drawn(rows: Sequence[Row], fit: str = "heldout") -> Mapping[str, tuple[str, bytes]]:
     """File name → (caption, PNG) of every plot of every predictor but the baseline."""
-    from harness.predictors import BASELINE
     from harness.report import plot
 
     made: dict[str, tuple[str, bytes]] = {}
-    for name in dict.fromkeys(r.predictor for r in rows if r.predictor != BASELINE):
+    for name in dict.fromkeys(r.predictor for r in rows if r.predictor != predictors.BASELINE):
         mine = accuracy.select(rows, name, fit)
         for stem, figure, caption in (
             ("measured", plot.measured_projected(mine, f"{name}, held out"), f"{name}: projected over measured"),

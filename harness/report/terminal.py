@@ -29,7 +29,7 @@ def _plain(report: Report) -> Iterator[str]:
         if not table.detail:
             yield ""
             yield table.title
-            yield from plain_table(table)
+            yield from plain_table(table, MOST_ROWS)
     if report.gate:
         yield ""
         yield "Gate (held out)"
@@ -44,7 +44,7 @@ def plain_table(table: Table, most: int | None = None) -> Iterator[str]:
     yield "  ".join("-" * w for w in widths)
     yield from (_line(row, table, widths) for row in rows)
     if len(rows) < len(table.rows):
-        yield f"… and {len(table.rows) - len(rows)} more"
+        yield f"… and {len(table.rows) - len(rows)} more: see the report files"
     if table.note:
         yield table.note
 

@@ -117,8 +117,8 @@ def _by_gpu(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
         errors = (percent(u.macro_mape), percent(c.macro_mape), percent(h.macro_mape), percent(h.mape))
         beats = NONE if base is None or h.macro_mape is None else ("yes" if h.macro_mape < base else "no")
         tail = (signed(h.macro_bias), signed(h.worst), percent(base), beats, h.worst_id)
-        made.append((gpu, str(h.compared), percent(h.coverage), *errors, *tail))
-    return Table(title=f"{name}: by GPU", columns=columns, rows=tuple(sorted(made)))
+        made.append((gpu or NONE, str(h.compared), percent(h.coverage), *errors, *tail))
+    return Table(title=f"{name}: by GPU", columns=columns, rows=tuple(sorted(made, key=_compared_first)))
 
 
 def _baseline(evaluation: Evaluation, rows: Sequence[Row], name: str) -> float | None:
@@ -143,10 +143,10 @@ def _by_model(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
     made = []
     for model, members in accuracy.by(rows, lambda r: r.model).items():
         u, _, h = fits_of(evaluation, members, name)
-        gpus = ", ".join(sorted({r.gpu for r in members}))
+        gpus = _few(sorted({r.gpu for r in members} - {""}), 3) or NONE
         errors = (percent(u.macro_mape), percent(h.macro_mape), signed(h.macro_bias), signed(h.worst), h.worst_id)
         made.append((model or NONE, gpus, str(h.compared), percent(h.coverage), *errors))
-    return Table(title=f"{name}: by model", columns=columns, rows=tuple(sorted(made, key=lambda row: row[0].lower())))
+    return Table(title=f"{name}: by model", columns=columns, rows=tuple(sorted(made, key=_compared_first)))
 
 
 def _ranking(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list[Table]:
@@ -175,10 +175,11 @@ def _ranking(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list[Tab
         )
         for g in sorted(groups, key=_worst_first)
     )
+    worst = f" (worst {percent(order.worst_regret)}: {order.worst_group})" if order.worst_group else ""
     note = (
         f"{order.groups} groups, {order.rows} rows: mean tau-b {number(order.tau)}, pairwise agreement"
         f" {percent(order.agreement)} (pooled {percent(order.pooled_agreement)}), top-1 regret {percent(order.regret)}"
-        f" (worst {percent(order.worst_regret)}: {order.worst_group}). Held out; pairs within"
+        f"{worst}. Held out; pairs within"
         f" {percent(ranking.NOISE, 0)} of each other are ties."
     )
     return [Table(title=f"{name}: ranking inside groups", columns=columns, rows=made, note=note)]
@@ -186,6 +187,11 @@ def _ranking(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list[Tab
 
 def _worst_first(group: ranking.GroupRanking) -> tuple[float, str]:
     return (2.0 if group.tau is None else group.tau, group.group)
+
+
+def _compared_first(row: tuple[str, ...]) -> tuple[bool, str]:
+    """Names in order, those without a single comparable row last: they keep their place, below what has a figure."""
+    return (NONE in row[-2:] or not row[-1], row[0].lower())
 
 
 def _few(keys: Sequence[str], most: int = 4) -> str:

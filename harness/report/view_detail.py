@@ -91,8 +91,11 @@ def _verdicts(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
         ("projected: fits", str(v.both_fit), str(len(v.missed))),
         ("projected: out of memory", str(len(v.false_alarm)), str(v.both_out)),
     )
-    wrong = [f"false alarm: {i}" for i in v.false_alarm] + [f"missed: {i}" for i in v.missed]
-    note = "; ".join(wrong[:6]) + (f"; and {len(wrong) - 6} more" if len(wrong) > 6 else "")
+    note = "; ".join(
+        f"{words}: {', '.join(ids[:3])}" + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
+        for words, ids in (("false alarms", v.false_alarm), ("missed", v.missed))
+        if ids
+    )
     return Table(title=f"{name}: does it fit in memory?", columns=columns, rows=made if v.total else (), note=note)
 
 
@@ -104,9 +107,12 @@ def _refusals(rows: Sequence[Row], name: str) -> Table:
         Column("for example", numeric=False),
     )
     made = tuple((r.reason, r.status, str(len(r.run_ids)), r.run_ids[0]) for r in accuracy.refusals(rows))
-    total = sum(len(r.run_ids) for r in accuracy.refusals(rows))
+    total = sum(r.projected_step_seconds is None for r in rows)
     return Table(
-        title=f"{name}: refusals", columns=columns, rows=made, note=f"{total} of {len(rows)} rows have no projection."
+        title=f"{name}: refusals",
+        columns=columns,
+        rows=made,
+        note=f"{total} of {len(rows)} rows have no projection; a row with two reasons counts in both.",
     )
 
 

@@ -15,7 +15,7 @@ def seconds(net: Network, inside: float, outside: float) -> float:
     """Seconds for ``inside`` bytes that one rank puts on its node's links and ``outside`` bytes on its adapter."""
     share = net.constants
     level = "intra" if net.nodes == 1 else "inter"
-    latency = (share["launch_us"] + share[f"dispatch_us.{level}"]) * 1e-6
+    latency = (share["collective.launch_us"] + share[f"dispatch_us.{level}"]) * 1e-6
     links = inside / (net.intra * share.share("link.dispatch.intra"))
     adapter = outside / (net.inter * share.share("link.dispatch.inter")) if net.nodes > 1 else 0.0
     return latency + max(links, adapter)

@@ -20,7 +20,7 @@ def all_reduce(net: Network) -> Iterator[Cost]:
     if not net.in_switch_reduction or net.local < 3:
         return
     inside = (1.0 + 1.0 / net.local) / (net.intra * net.constants.share("link.nvls"))
-    latency = (net.constants["launch_us"] + net.constants["nvls_us"]) * 1e-6
+    latency = (net.constants["collective.launch_us"] + net.constants["nvls_us"]) * 1e-6
     if net.nodes == 1:
         yield Cost("nvls", latency, inside)
         return

@@ -45,13 +45,14 @@ class Network:
     bridged: bool
     constants: Constants
 
-    def ring_rate(self) -> float:
+    def ring_rate(self, kind: str = "all_reduce") -> float:
         """Bytes/s around rings through all ranks: the slower of the node's links and the adapters of its ranks.
 
         Each of the ``local`` ranks of a node brings its own adapter (rails), and the channels of the collective spread
         over them, so that the cut between nodes carries ``local`` times the rate of one.
         """
-        inside = self.intra * self.constants.share("link.intra")
+        share = self.constants.get(f"link.intra.{kind}", self.constants["link.intra"])
+        inside = self.intra * min(1.0, share)
         if self.bridged:
             inside *= min(1.0, self.constants.get("bridge.ring", 1.0))
         return min(inside, self.rail_rate())
@@ -67,7 +68,7 @@ class Network:
 
     def base(self, algorithm: str, protocol: str) -> float:
         """Seconds that a call costs before its first hop: launch, and set-up of the algorithm."""
-        return (self.constants["launch_us"] + self.constants[f"base_us.{algorithm}.{protocol}"]) * 1e-6
+        return (self.constants["collective.launch_us"] + self.constants[f"base_us.{algorithm}.{protocol}"]) * 1e-6
 
     def payload(self, protocol: str) -> float:
         """Share of the link rate left for data under a protocol; less where it is slower between nodes."""

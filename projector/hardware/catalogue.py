@@ -16,7 +16,9 @@ from projector.hardware.types import Cluster, Gpu
 __all__ = ["cluster", "cluster_names", "default_cluster", "find_gpu", "gpu", "gpu_names"]
 
 _HERE = Path(__file__).parent
-_VENDOR_WORDS = re.compile(r"\b(nvidia|amd|instinct|gpus?|accelerator|tensor\s+core|blackwell|hopper|ampere|ultra)\b")
+_NO_NAME = re.compile(
+    r"^\d+\s*x\s+|\b(nvidia|amd|instinct|tesla|gpus?|accelerator|tensor\s+core|blackwell|hopper|ampere|ultra|oam|hbm\d?e?)\b"
+)
 
 
 @functools.cache
@@ -44,7 +46,8 @@ def gpu(name: str) -> Gpu:
 def find_gpu(text: str) -> str | None:
     """The catalogue name meant by free text such as ``NVIDIA Blackwell GPU (B200-SXM-180GB)``, or None.
 
-    Vendor words, case and separators do not count; words in parentheses are tried alone as well.
+    Vendor words, memory types, a count in front, case and separators do not matter; words in parentheses are tried
+    alone as well.
     """
     if text in gpu_names():
         return text
@@ -106,7 +109,7 @@ def _is_path(name: str) -> bool:
 
 
 def _normal(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "", _VENDOR_WORDS.sub(" ", text.lower()))
+    return re.sub(r"[^a-z0-9]+", "", _NO_NAME.sub(" ", text.lower()))
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 """Efficiency parameters of a GPU: its own file, then its architecture's, then its vendor's, key by key.
 
-Each file of ``efficiency/`` is ``parameters: {key: {value, kind, source, low, high}}``; ``kind`` is ``datasheet``, ``derived``,
-``published`` or ``fitted``. The nearest file that has a key wins. Meaning of the keys: ``efficiency/README.md``.
+Each file of ``efficiency/`` is ``parameters: {key: {value, kind, source, low, high}}``; ``kind`` is ``datasheet``,
+``derived``, ``published`` or ``fitted``. The nearest file that has a key wins. Meaning of the keys:
+``efficiency/README.md``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Primus' ``hardware_config:`` files onto a cluster: its keys, its units, its numbers written as text.
 
-Source: AMD-AGI/Primus@739a329b ``primus/core/projection/module_profilers/collective_args.py``, ``examples/hardware_configs``.
+Source: AMD-AGI/Primus@739a329b, ``primus/core/projection/module_profilers/collective_args.py`` and
+``examples/hardware_configs``.
 
 Bandwidths are GB/s per direction, ``node_bw`` of one GPU inside its node and ``pod_bw`` of one adapter; latencies are
 microseconds. Keys that tune Primus' own formulas and have no counterpart here are accepted and listed.
@@ -161,7 +162,15 @@ def _overrides(values: Mapping[str, Any]) -> dict[str, float]:
     """Constants of the collective model by their names there."""
     found: dict[str, float] = {}
     if "bw_eff" in values:
-        shares = ("intra", "inter", "nvls", "all_to_all.intra", "all_to_all.inter")
+        shares = (
+            "intra",
+            "intra.all_gather",
+            "intra.reduce_scatter",
+            "inter",
+            "nvls",
+            "all_to_all.intra",
+            "all_to_all.inter",
+        )
         found.update({f"link.{name}": values["bw_eff"] for name in shares})
     if "p2p_bw_eff" in values:
         found.update({f"link.send_recv.{level}": values["p2p_bw_eff"] for level in ("intra", "inter")})

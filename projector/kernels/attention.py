@@ -1,9 +1,10 @@
 """Flash attention as a work list: what each work-group executes, summed in closed form, spread over the units.
 
-A work-group owns ``rows`` queries (forward) or keys (backward) and iterates over blocks of the other side that the mask leaves.
-One iteration costs the longer of its matrix products and its softmax (exponentials and vector operations), plus the share of
-the shorter that the kernel does not overlap. Causal skipping is exact at block level: short sequences execute more than half.
-Structure: FlashAttention-2/3/4 papers (arXiv 2307.08691, 2407.08608, 2603.05451); constants ``attention.*`` of the efficiency file.
+A work-group owns ``rows`` queries (forward) or keys (backward) and iterates over blocks of the other side that the
+mask leaves. One iteration costs the longer of its matrix products and its softmax (exponentials and vector
+operations), plus the share of the shorter that the kernel does not overlap. Causal skipping is exact at block level:
+short sequences execute more than half. Structure: FlashAttention-2/3/4 papers (arXiv 2307.08691, 2407.08608,
+2603.05451); constants ``attention.*`` of the efficiency file.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ from projector.operators.types import Attention
 
 __all__ = ["AttentionConstants", "constants", "iterations", "seconds"]
 
-_VECTOR_OPS = {False: 8.0, True: 12.0}  # per score beside the exponential: scale, mask, max, sum, cast; backward adds dP−δ, ·P
+_VECTOR_OPS = {
+    False: 8.0,
+    True: 12.0,
+}  # per score beside the exponential: scale, mask, max, sum, cast; backward adds dP−δ, ·P
 _LANE_FLOPS = 2.0  # arithmetic: a fused multiply-add counts two in the data sheet's vector rate
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionConstants:
-    """One attention kernel (family, dtype, head dimensions, direction) on one GPU. Seconds per block and per work-group."""
+    """One attention kernel (family, dtype, head dimensions, direction) on one GPU. Seconds per block and per
+    work-group.
+    """
 
     rows: float
     columns: float
@@ -75,9 +81,10 @@ def iterations(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(work-groups, iterations in all, iterations of the longest) of one head of one sequence.
 
-    ``own``: length of the side that work-groups own, ``other``: of the side that they iterate over. An arithmetic series: group
-    i of a causal kernel meets ``(i+1)·rows`` positions (plus the offset when the other side is longer), capped by the window.
-    ``rows/columns`` that do not divide each other leave on average half a column block more, less the exact hits.
+    ``own``: length of the side that work-groups own, ``other``: of the side that they iterate over. An arithmetic
+    series: group i of a causal kernel meets ``(i+1)·rows`` positions (plus the offset when the other side is longer),
+    capped by the window. ``rows/columns`` that do not divide each other leave on average half a column block more,
+    less the exact hits.
     """
     groups = np.ceil(own / rows)
     whole = np.ceil(other / columns)
@@ -114,9 +121,11 @@ def seconds(ops: list[Attention], classes: list[AttentionConstants]) -> FloatArr
     blended = waves * np.ceil(exact) + (1.0 - waves) * exact
     loop = np.maximum(blended * mean, prologue + longest * iteration)
     io = size * batch * (q * heads * (qk + v) + s * kv * (qk + v))
-    # backward also reads dO and the log-sum-exp, writes three gradients, sums dO·O and converts an fp32 dQ (4 B write, read)
+    # backward also reads dO and the log-sum-exp, writes three gradients, sums dO·O and converts an fp32 dQ (4 B
+    # write, read)
     extra = size * batch * (q * heads * (qk + 3 * v) + s * kv * (qk + v)) + 8.0 * batch * heads * q * qk
     helpers = batch * heads * q * (2.0 * v * size + (8.0 + size) * qk) / bandwidth
     floor = (io + backward * extra) / bandwidth
     atomics = atomic * inner * columns * lists * qk
-    return launch + np.maximum(loop + backward * (helpers + atomics), floor)
+    total: FloatArray = launch + np.maximum(loop + backward * (helpers + atomics), floor)
+    return total

@@ -1,8 +1,9 @@
 """Block shapes of flash-attention kernels by family and head dimension.
 
-Sources: FlashAttention-3 ``hopper/tile_size.h`` (rows × keys, 16-bit, causal rows where they differ); FlashAttention-2 on SM80
-``flash_fwd_launch_template.h`` and ``flash_bwd_launch_template.h``; FlashAttention-4 (arXiv 2603.05451) two 128-row query tiles per
-block; AITER/CK assembly v3: 256×64 forward, 16×256 backward (MI355X) and 16×192 (MI300X), from kernel names.
+Sources: FlashAttention-3 ``hopper/tile_size.h`` (rows × keys, 16-bit, causal rows where they differ);
+FlashAttention-2 on SM80 ``flash_fwd_launch_template.h`` and ``flash_bwd_launch_template.h``; FlashAttention-4 (arXiv
+2603.05451) two 128-row query tiles per block; AITER/CK assembly v3: 256×64 forward, 16×256 backward (MI355X) and
+16×192 (MI300X), from kernel names.
 """
 
 from __future__ import annotations

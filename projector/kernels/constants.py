@@ -1,8 +1,9 @@
 """How a kernel class finds its constants: the most specific efficiency parameter that exists wins.
 
-Keys are ``stem[.family][.dtype][.scaling]``, for example ``gemm.loop.hipblaslt.fp8.rowwise``, ``gemm.loop.fp8.blockwise``,
-``gemm.loop.bf16`` and ``gemm.loop``. A parameter file of a GPU overrides its architecture's and vendor's files key by key, so
-a family-specific key belongs in the file of a GPU (or of an architecture when no GPU of it has one of its own).
+Keys are ``stem[.family][.dtype][.scaling]``, for example ``gemm.loop.hipblaslt.fp8.rowwise``,
+``gemm.loop.fp8.blockwise``, ``gemm.loop.bf16`` and ``gemm.loop``. A parameter file of a GPU overrides its
+architecture's and vendor's files key by key, so a family-specific key belongs in the file of a GPU (or of an
+architecture when no GPU of it has one of its own).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from projector.hardware.types import Efficiency
 
 __all__ = ["BYTES", "element_bytes", "pick"]
 
-#: Bytes of one operand element, block scales included (arithmetic: MX formats carry one byte per 32, NVFP4 one per 16).
+#: Bytes of one operand element, block scales included (arithmetic: MX formats carry one byte per 32, NVFP4 one per
+#: 16).
 BYTES: dict[str, float] = {
     "fp32": 4.0,
     "tf32": 4.0,

@@ -2,11 +2,12 @@
 
 The law is Origami's, closed to a few constants per kernel class (AMD Origami: ROCm/rocm-libraries shared/origami):
 
-    t = t0 + min over tiles, splits of max(waves·(prologue + k_iterations·c), traffic) + exposed·output bytes / bandwidth
+    t = launch + max(min over tiles and splits of waves·(fill + k_iterations·c) + exposed·output traffic, all traffic)
 
-``c`` is the tile's FLOP over the instruction rate of the units that it occupies at the sustained clock, ``waves`` blends whole
-and fractional waves (libraries hide tails with Stream-K and persistent kernels), ``traffic`` is unique bytes at the device
-memory's rate. Nothing can beat the peak or the memory bandwidth: every share is at most one.
+``c`` is the tile's FLOP over the instruction rate of the units that it occupies at the sustained clock, ``waves``
+blends whole and fractional waves (libraries hide tails with Stream-K and persistent kernels), traffic is unique bytes
+at the device memory's rate; an accumulating product reads its output as well. Nothing can beat the peak or the memory
+bandwidth: every share is at most one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _CHUNK = 16384
 
 @dataclass(frozen=True, slots=True)
 class GemmConstants:
-    """Constants of one kernel class on one GPU. Rates per second of the whole device; times in seconds; shares in (0, 1]."""
+    """Constants of one kernel class on one GPU. Rates per second of the whole device; times in seconds; shares in (0,
+    1].
+    """
 
     rate: float  # FLOP/s inside the main loop of the largest tile
     bandwidth: float  # bytes/s of device memory
@@ -45,7 +48,9 @@ class GemmConstants:
 
 @dataclass(frozen=True, slots=True)
 class GemmShapes:
-    """Columns of equal length (n,): C[m,n] = A[m,k]·B[k,n], ``batch`` times; bytes per element; ``writes`` 2 if C is read too."""
+    """Columns of equal length (n,): C[m,n] = A[m,k]·B[k,n], ``batch`` times; bytes per element; ``writes`` 2 if C is
+    read too.
+    """
 
     m: FloatArray
     n: FloatArray
@@ -59,7 +64,8 @@ class GemmShapes:
 def constants(
     gpu: Gpu, efficiency: Efficiency, family: str, dtype: str, scaling: str, layout: str, accumulate: bool
 ) -> GemmConstants:
-    """Constants of a kernel class; parameters ``gemm.*`` of the efficiency file, defaults stated in the vendor's file.
+    """Constants of a kernel class; parameters ``gemm.*`` of the efficiency file, defaults stated in the vendor's
+    file.
 
     Raises ``KeyError`` if the GPU has no matrix rate for the type.
     """
@@ -122,7 +128,8 @@ def _chunk(s: GemmShapes, values: FloatArray, catalogue: Catalogue) -> FloatArra
     unique = (s.m * s.k + s.n * s.k) * s.batch * s.operand_bytes + output * s.out_bytes * s.writes
     traffic = unique / bandwidth[:, 0]
     tail = exposed[:, 0] * output * s.out_bytes * s.writes / bandwidth[:, 0]
-    return launch[:, 0] + np.maximum(best + tail, traffic)
+    total: FloatArray = launch[:, 0] + np.maximum(best + tail, traffic)
+    return total
 
 
 def _waves(grid: FloatArray, slots: FloatArray, share: FloatArray) -> FloatArray:

@@ -1,7 +1,8 @@
 """Grouped GEMM of local experts: tiles of every expert padded to the macro-tile, all weights once, a cost per group.
 
-``t = gemm(batch = groups) + groups·δ(backend)``; ``loop`` launches one GEMM after the other instead. The weight gradient reduces over
-an expert's rows and writes (or, accumulating, reads and writes) every expert's matrix. δ: parameter ``grouped.group_us.<backend>``.
+``t = gemm(batch = groups) + groups·δ(backend)``; ``loop`` launches one GEMM after the other instead. The weight
+gradient reduces over an expert's rows and writes (or, accumulating, reads and writes) every expert's matrix. δ:
+parameter ``grouped.group_us.<backend>``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def as_gemm(op: GroupedGemm) -> Gemm:
 
 
 def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: GroupedGemm) -> gemm.GemmConstants:
-    """The GEMM constants of the family, adapted by ``grouped.loop`` (a factor), ``grouped.memory`` and ``grouped.exposed`` (shares).
+    """The GEMM constants of the family, adapted by ``grouped.loop`` (a factor), ``grouped.memory`` and
+    ``grouped.exposed`` (shares).
 
     Keys may end in ``.<backend>`` and, for ``grouped.loop``, in the layout. The rate stays at or below the peak.
     """
@@ -64,6 +66,8 @@ def extra(ops: Sequence[GroupedGemm], times: FloatArray, efficiency: Efficiency)
         backend: efficiency.get(f"grouped.group_us.{backend}", usual.get(backend, 5.0)) * 1e-6
         for backend in {op.backend for op in ops}
     }
-    cells = np.array([(o.groups, shares[o.backend], o.groups if o.backend == "loop" else 1) for o in ops], dtype=np.float64)
+    cells = np.array(
+        [(o.groups, shares[o.backend], o.groups if o.backend == "loop" else 1) for o in ops], dtype=np.float64
+    )
     groups, each, repeats = cells.reshape(-1, 3).T
     return times * repeats + groups * each

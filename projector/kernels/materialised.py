@@ -1,8 +1,8 @@
 """Attention without a flash kernel: score matrices in device memory, as the trainers of 2021–2022 ran it.
 
-Forward: Q·Kᵀ (batched GEMM), scale+mask+softmax in one fused kernel, dropout, P·V. Backward: the two GEMMs of each product and the
-two element-wise kernels in reverse. A mask skips nothing. Source: Megatron-LM core/transformer/dot_product_attention.py and
-fused_softmax.py.
+Forward: Q·Kᵀ (batched GEMM), scale+mask+softmax in one fused kernel, dropout, P·V. Backward: the two GEMMs of each
+product and the two element-wise kernels in reverse. A mask skips nothing. Source: Megatron-LM
+core/transformer/dot_product_attention.py and fused_softmax.py.
 """
 
 from __future__ import annotations

@@ -37,7 +37,9 @@ class Simulated:
         self._attention_classes: dict[tuple[object, ...], attention.AttentionConstants] = {}
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:
-        """Seconds of each operator, (n,); nothing is measured. Raises ``KeyError`` for a type the GPU has no rate for."""
+        """Seconds of each operator, (n,); nothing is measured. Raises ``KeyError`` for a type the GPU has no rate
+        for.
+        """
         key = tuple(map(id, ops))
         seen = self._lists.get(key)
         if seen is not None:
@@ -69,7 +71,9 @@ class Simulated:
             chosen = [op for i in flash if isinstance(op := ops[i], Attention)]
             out[flash] = attention.seconds(chosen, [self._attention_class(op) for op in chosen])
         if streams:
-            out[streams] = stream.seconds([op for i in streams if isinstance(op := ops[i], Stream)], self.gpu, self.efficiency)
+            out[streams] = stream.seconds(
+                [op for i in streams if isinstance(op := ops[i], Stream)], self.gpu, self.efficiency
+            )
         for i in plain:
             op = ops[i]
             if isinstance(op, Attention):

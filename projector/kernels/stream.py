@@ -22,5 +22,7 @@ def seconds(ops: Sequence[Stream], gpu: Gpu, efficiency: Efficiency) -> FloatArr
     usual = efficiency.get("stream", 0.8)
     fill = efficiency.get("stream.fill_us", 2.0) * 1e-6
     shares = {kind: min(efficiency.get(f"stream.{kind}", usual), 1.0) for kind in {op.kind for op in ops}}
-    cells = np.array([(op.read + op.write, op.launches, shares[op.kind]) for op in ops], dtype=np.float64).reshape(-1, 3)
+    cells = np.array([(op.read + op.write, op.launches, shares[op.kind]) for op in ops], dtype=np.float64).reshape(
+        -1, 3
+    )
     return cells[:, 1] * fill + cells[:, 0] / (cells[:, 2] * gpu.memory_bandwidth)

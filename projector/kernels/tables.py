@@ -1,7 +1,7 @@
 """Measured kernel tables: ``measured/kernels/<gpu>/{gemm,attention,grouped}.csv`` as operators with their seconds.
 
-Columns are described in ``measured/kernels/README.md``; the files are written by ``tools/import_kernel_tables.py`` and by the live
-path. One row is one kernel at one shape, in device microseconds.
+Columns are described in ``measured/kernels/README.md``; the files are written by ``tools/import_kernel_tables.py``
+and by the live path. One row is one kernel at one shape, in device microseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ KINDS = ("gemm", "attention", "grouped")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One measured kernel: the operator, the library family that ran it, its seconds, and how and where it was measured."""
+    """One measured kernel: the operator, the library family that ran it, its seconds, and how and where it was
+    measured.
+    """
 
     op: ComputeOp
     family: str
@@ -32,7 +34,9 @@ class Measured:
 
 
 def tables_dir(start: Path | None = None) -> Path | None:
-    """The nearest ``measured/kernels`` folder at or above ``start`` (default: the working directory), else beside the package."""
+    """The nearest ``measured/kernels`` folder at or above ``start`` (default: the working directory), else beside the
+    package.
+    """
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
         found = folder / "measured" / "kernels"
@@ -118,4 +122,8 @@ def _grouped(cells: Mapping[str, str]) -> GroupedGemm:
     )
 
 
-_MAKE: dict[str, Callable[[Mapping[str, str]], ComputeOp]] = {"gemm": _gemm, "attention": _attention, "grouped": _grouped}
+_MAKE: dict[str, Callable[[Mapping[str, str]], ComputeOp]] = {
+    "gemm": _gemm,
+    "attention": _attention,
+    "grouped": _grouped,
+}

@@ -1,8 +1,9 @@
 """Macro-tiles that GEMM libraries carry, by architecture, as arrays for the tile model.
 
-Sources: CDNA candidates of AMD Origami and of AITER/CK kernel names (ROCm/rocm-libraries shared/origami, ROCm/aiter tuned
-tables); Hopper warp-group tiles 64…256 and Blackwell two-SM 256×256 tiles from the tile rules of DeepGEMM and the CUTLASS
-documentation; Ampere 256×128 and smaller from cuBLAS kernel names. A tile is (rows, columns, compute units it occupies).
+Sources: CDNA candidates of AMD Origami and of AITER/CK kernel names (ROCm/rocm-libraries shared/origami, ROCm/aiter
+tuned tables); Hopper warp-group tiles 64…256 and Blackwell two-SM 256×256 tiles from the tile rules of DeepGEMM and
+the CUTLASS documentation; Ampere 256×128 and smaller from cuBLAS kernel names. A tile is (rows, columns, compute
+units it occupies).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _TILES: dict[str, tuple[tuple[int, int, int], ...]] = {
         *((256, 256, 1), (256, 192, 1), (192, 256, 1), (256, 128, 1), (128, 256, 1)),
         *((256, 64, 1), (64, 256, 1), *_SMALL, (16, 128, 1)),
     ),
-    # Composable-Kernel block-scaled FP8 has no tile above 128×128 worth choosing: 93 % of the tuned MI300X rows use it.
+    # Composable-Kernel block-scaled FP8 has no tile above 128×128 worth choosing: 93 % of the tuned MI300X rows use
+    # it.
     "cdna:blockwise": ((128, 128, 1), (64, 256, 1), (64, 128, 1), (64, 64, 1), (16, 64, 1), (16, 128, 1)),
 }
 
@@ -61,5 +63,7 @@ def k_tile_bytes(arch: str) -> float:
 @cache
 def tiles(arch: str, scaling: str = "") -> Catalogue:
     """The catalogue of an architecture (``ampere``, ``hopper``, ``blackwell``, ``cdna3``, …) and scale scheme."""
-    rows, columns, units = (np.array(column, dtype=np.float64) for column in zip(*_TILES[_key(arch, scaling)], strict=True))
+    rows, columns, units = (
+        np.array(column, dtype=np.float64) for column in zip(*_TILES[_key(arch, scaling)], strict=True)
+    )
     return Catalogue(rows=rows, columns=columns, units=units)

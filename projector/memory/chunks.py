@@ -76,15 +76,10 @@ def _chunk(
     segments = _offloaded(resolved, _segments(resolved, kinds, groups))
     segments += [_mtp_segment(resolved, tail)] * mtp
     ends = head_memory(resolved, int(head) + mtp) if head or mtp else None
-    kept = sum(s.saved for s in segments) + (ends.saved if ends else 0.0)
+    kept = sum(s.saved for s in segments) + (ends.norm + ends.loss if ends else 0.0)
     old = stale(resolved, first, last)
-    forward = [
-        Moment(
-            "loss_forward" if ends else "forward",
-            kept,
-            (ends.forward if ends else 0.0) + old.forward + gathered.forward,
-        )
-    ]
+    name = "loss_forward" if ends else "forward"
+    forward = [Moment(name, kept, (ends.forward + gathered.loss if ends else gathered.forward) + old.forward)]
     running = 0.0
     for segment in segments:
         running += segment.saved
@@ -98,8 +93,11 @@ def _chunk(
         extra = embedding_backward(resolved) + old.backward - x + gathered.backward
         backward.append(Moment("embedding_backward", 0.0, extra))
     layers = [*kinds, *([tail] * mtp)]
+    overlapped = resolved.workload.recipe.overlap_moe_expert_parallel_comm
     return ChunkMemory(
-        saved=kept,
+        # a combined forward and backward differentiates the old loss before it computes the new one
+        # (Megatron-LM core/pipeline_parallel/combined_1f1b.py): its tensors never exist twice
+        saved=kept - (ends.loss if ends and overlapped else 0.0),
         pending=sum(kept_until_weight_gradient(resolved, kind) for kind in layers),
         forward=max(forward, key=lambda moment: moment.total),
         backward=max(backward, key=lambda moment: moment.total),
@@ -118,8 +116,10 @@ def _backward(
     x = sizes(resolved).hidden_bytes
     moments = [Moment("backward", kept, old)]
     if ends is not None:
-        moments.append(Moment("head_backward", kept, ends.backward + old - x + gathered.head))
-        kept -= ends.saved
+        moments.append(Moment("loss_backward", kept, ends.loss_backward + old - x + gathered.loss))
+        product = ends.projection_backward + old - x + gathered.projection
+        moments.append(Moment("head_backward", kept - ends.released, product))
+        kept -= ends.norm + ends.loss
     seen: set[_Segment] = set()
     for segment in reversed(segments):
         if segment not in seen:

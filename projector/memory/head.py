@@ -12,12 +12,19 @@ __all__ = ["HeadMemory", "embedding_backward", "head_memory", "loss_kind"]
 
 @dataclass(frozen=True, slots=True)
 class HeadMemory:
-    """``saved``: between the head's forward and backward (norm, its output, loss tensors, for every prediction depth);
-    ``backward``: what the costliest moment adds to it; ``forward``: the same before the backward starts."""
+    """Bytes of the head for one micro-batch.
 
-    saved: float
+    ``norm`` and ``loss`` are saved between its forward and backward (for every prediction depth). On top of them come
+    ``forward`` at the end of the forward and ``loss_backward`` while the loss is differentiated; then one depth's
+    ``released`` loss tensors give way to ``projection_backward`` of the output layer.
+    """
+
+    norm: float
+    loss: float
+    released: float
     forward: float
-    backward: float
+    loss_backward: float
+    projection_backward: float
 
 
 def loss_kind(resolved: Resolved) -> str:
@@ -34,7 +41,8 @@ def head_memory(resolved: Resolved, predictions: int = 1) -> HeadMemory:
     * ``native``, ``unfused``: fp32 softmax saved (in place of the fp32 copy), the 2-byte logits beside it in the
       forward and the 2-byte gradient beside it in the backward (Megatron-LM core/tensor_parallel/cross_entropy.py,
       core/fusions/fused_cross_entropy.py).
-    * ``fp32``: 2-byte logits, fp32 copy, log-softmax and fp32 gradient; a compiled loss keeps logits and gradient.
+    * ``fp32``: 2-byte logits, fp32 copy, log-softmax and fp32 gradient; one more with a vocabulary that is
+      split over TP (torch distributed/tensor/parallel/loss.py); a compiled loss keeps logits and gradient.
     * ``linear``: chunked, logits never exist as a whole; the input gradient is made in the forward.
     """
     size, model = sizes(resolved), resolved.workload.model
@@ -48,17 +56,18 @@ def head_memory(resolved: Resolved, predictions: int = 1) -> HeadMemory:
     # input gradient of the output layer, and the target of its reduce-scatter
     dgrad = size.gathered_bytes + (x if size.sequence_parallel else 0.0)
     if kind == "te":
-        loss, forward, backward = low, vectors, vectors + dgrad
+        loss, forward, backward = low, vectors, vectors
     elif kind in ("native", "unfused"):
-        loss, forward = 4.0 * logits, low
-        backward = max(low, low - 4.0 * logits + dgrad)
+        loss, forward, backward = 4.0 * logits, low, low
     elif kind == "linear":
-        loss, forward, backward = x, 0.0, x
+        loss, forward, backward = x, 0.0, 0.0
     elif resolved.execution.loss_compiled or resolved.execution.whole_step_compiled:
-        loss, forward, backward = low, vectors, max(low, dgrad)
+        loss, forward, backward = low, vectors, low
     else:
-        loss, forward, backward = 8.0 * logits, low, 4.0 * logits + low
-    return HeadMemory(saved=predictions * (norm + loss), forward=forward, backward=backward)
+        loss, forward, backward = 8.0 * logits, low, (4.0 if size.tp == 1 else 8.0) * logits + low
+    # the 2-byte gradient of the logits, and what the output layer makes of it
+    projection = dgrad if kind == "linear" else low + dgrad + (vectors if kind == "te" else 0.0)
+    return HeadMemory(predictions * norm, predictions * loss, loss, forward, backward, projection)
 
 
 def embedding_backward(resolved: Resolved) -> float:

@@ -39,11 +39,13 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class StageParameters:
-    """All weights of one pipeline rank. ``unit``: the largest layer (one FSDP unit); ``end``: embedding plus head."""
+    """All weights of one pipeline rank. ``unit``: the largest layer (one unit of sharded data parallelism);
+    ``embedding`` and ``head``: the units at the ends of the model, where the rank holds them; ``adapters``: LoRA."""
 
     weights: Weights
     unit: float
-    end: float
+    embedding: float
+    head: float
     adapters: float = 0.0
 
 
@@ -51,32 +53,30 @@ def stage(resolved: Resolved, chunks: Iterable[Chunk]) -> StageParameters:
     """Weights of one rank that holds these model chunks (all of them on the same pipeline rank)."""
     model = resolved.workload.model
     kinds = model.layer_kinds
-    parts: list[Weights] = []
-    unit = end = 0.0
+    unit = 0.0
     embeds = heads = mtps = 0
     count: dict[bool, int] = {}
     for chunk in chunks:
         for index in chunk.layers:
-            moe = kinds[index].moe
-            count[moe] = count.get(moe, 0) + 1
+            count[kinds[index].moe] = count.get(kinds[index].moe, 0) + 1
         embeds += chunk.embedding
         heads += chunk.head
         mtps += chunk.mtp
+    parts: list[Weights] = []
     for moe, number in count.items():
         one = layer(resolved, LayerKind(moe))
         parts.append(_scaled(one, number))
         unit = max(unit, one.total)
-    tied_copy = not model.untie_embeddings_and_output_weights and heads > 0
-    if embeds or mtps:
-        parts.append(embedding(resolved))
-    if heads:
-        parts.append(head(resolved, weight=not (tied_copy and (embeds or mtps))))
-    end = sum(p.total for p in parts[len(count) :])
     if mtps:
         parts.append(_scaled(mtp(resolved), mtps))
         unit = max(unit, mtp(resolved).total)
+    # prediction modules embed their tokens themselves; tied weights exist once on a rank that holds both ends
+    first = embedding(resolved) if embeds or mtps else Weights(0.0)
+    shared = not model.untie_embeddings_and_output_weights and first.total > 0
+    last = head(resolved, weight=not shared) if heads else Weights(0.0)
     layers = sum(count.values()) + mtps
-    return StageParameters(_sum(parts), unit, end, adapters=layers * _adapter_elements(resolved))
+    adapters = layers * _adapter_elements(resolved)
+    return StageParameters(_sum([*parts, first, last]), unit, first.total, last.total, adapters)
 
 
 @lru_cache(maxsize=1024)

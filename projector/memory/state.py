@@ -14,9 +14,6 @@ __all__ = ["State", "shard_sizes", "state"]
 # Moments an optimizer keeps per parameter (Muon: one momentum; Adafactor's factored rows and columns are negligible).
 _MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1, "lion": 1, "muon": 1, "dist_muon": 1, "adafactor": 0}
 
-# DeepSpeed's default reduce and all-gather buckets, elements (deepspeed/runtime/zero/config.py).
-_ZERO_BUCKET = 5e8
-
 
 @dataclass(frozen=True, slots=True)
 class State:

@@ -13,6 +13,10 @@ from projector.workload.model import LayerKind
 __all__ = ["Stale", "Unsharded", "backward_moment", "forward_moment", "stale", "unsharded"]
 
 
+# DeepSpeed's reduce bucket, elements (deepspeed/runtime/zero/config.py, reduce_bucket_size; published).
+_ZERO_BUCKET = 5e8
+
+
 @dataclass(frozen=True, slots=True)
 class Stale:
     """Hidden-state tensors that the schedule loop's variables still hold during a forward and a backward, bytes."""
@@ -23,11 +27,13 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Unsharded:
-    """Gathered weights (and gradients) of sharded data parallelism during layers and during the head, bytes."""
+    """Gathered weights (and their gradients) of sharded data parallelism, bytes: during layers, while the loss is
+    differentiated, and while the output layer is."""
 
     forward: float = 0.0
     backward: float = 0.0
-    head: float = 0.0
+    loss: float = 0.0
+    projection: float = 0.0
 
 
 def forward_moment(resolved: Resolved, kind: LayerKind) -> tuple[str, float]:
@@ -76,16 +82,25 @@ def stale(resolved: Resolved, first: bool, last: bool) -> Stale:
 
 def unsharded(resolved: Resolved, parameters: StageParameters) -> Unsharded:
     """Units that sharded data parallelism gathers: the current one and the prefetched one; in backward also the unit's
-    gradient and, when it is reduced in a wider type, that copy. The head is a unit of its own (FSDP1: with the
-    embedding, and it stays gathered throughout)."""
+    gradient and, when it is reduced in a wider type, that copy.
+
+    FSDP2: the embedding is released after use, the head stays gathered from its forward to its backward (torchtitan
+    models/llama3/infra/parallelize.py); FSDP1 keeps its root unit, both ends, gathered throughout. Others: as FSDP2.
+    """
     recipe, execution = resolved.workload.recipe, resolved.execution
     if recipe.data_parallel_sharding != "optim_grads_params":
         return Unsharded()
-    gather, unit, end = execution.gather_bytes, parameters.unit, parameters.end
+    gather, unit = execution.gather_bytes, parameters.unit
     gradient = 2.0 + (execution.reduce_bytes if execution.reduce_bytes > 2.0 else 0.0)
-    root = gather * end if execution.data_parallel in ("fsdp1", "fsdp2") else 0.0
+    ends = parameters.head + (parameters.embedding if execution.data_parallel == "fsdp1" else 0.0)
+    kept = gather * ends
+    layers = kept if execution.data_parallel == "fsdp1" else 0.0
+    if execution.data_parallel == "zero":
+        gradient = 2.0
+        layers = 2.0 * min(_ZERO_BUCKET, parameters.weights.total)
     return Unsharded(
-        forward=2 * gather * unit + root,
-        backward=2 * gather * unit + gradient * unit + root,
-        head=gather * (unit + end) + gradient * end,
+        forward=2 * gather * unit + layers,
+        backward=(2 * gather + gradient) * unit + layers,
+        loss=gather * unit + kept,
+        projection=gather * unit + kept + gradient * ends,
     )

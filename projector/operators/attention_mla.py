@@ -42,6 +42,7 @@ def attention(kind: LayerKind, mla: MLA, lo: Local) -> tuple[Part, ...]:
     )
     return (
         norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"layernorm"}),
+        _fork(lo),
         *_query(mla, heads, lo),
         *_key_value(mla, lo),
         _rope(mla, lo),
@@ -49,6 +50,13 @@ def attention(kind: LayerKind, mla: MLA, lo: Local) -> tuple[Part, ...]:
         linear(proj, lo, ATTN),
         residual("attn_residual", lo, ATTN),
     )
+
+
+def _fork(lo: Local) -> Part:
+    """The normed input feeds the projections of queries and of keys and values: backward adds their two gradients."""
+    tensor = lo.act * lo.hidden * lo.shard_tokens
+    add = Stream(name="mla_inputs.grad_add", kind="elementwise", read=2 * tensor, write=tensor)
+    return Part(name="mla_inputs", backward_input=(add,), tags=ATTN)
 
 
 def _query(mla: MLA, heads: Heads, lo: Local) -> tuple[Part, ...]:

@@ -36,7 +36,13 @@ def _sync(r: Routed, lo: Local, sync_free_from: int) -> tuple[Operator, ...]:
     """The host reads how many rows arrive, unless shapes are fixed or a sync-free stage keeps counts on the device."""
     if r.fixed or lo.execution.whole_step_compiled or (lo.recipe.sync_free_stage or 0) >= sync_free_from:
         return ()
-    return (HostWork(name="moe.counts", microseconds=lo.execution.sync_us, sync=True),)
+    return (HostWork(name="moe.counts", sync=True),)
+
+
+def _permute_launches(lo: Local) -> tuple[int, int, int]:
+    """Launches of (permute, its reverse, the gradient of the reverse): fused kernels or argsort and index selects."""
+    fused = lo.recipe.moe_permute_fusion or (lo.recipe.sync_free_stage or 0) >= 1 or lo.compiled
+    return (4, 1, 1) if fused else (9, 3, 3)
 
 
 def _copy(name: str, kind: str, read_rows: float, write_rows: float, launches: int, lo: Local) -> Stream:
@@ -56,8 +62,7 @@ _FC2_BACKWARD = ("shared.fc2.dgrad", "shared.fc2.wgrad")
 
 
 def _alltoall(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
-    fused = bool(lo.recipe.moe_permute_fusion)
-    scatter, collect = (4, 1) if fused else (9, 3)
+    scatter, collect, spread = _permute_launches(lo)
     into = _copy("moe.permute", "permute", r.tokens, r.sent, scatter, lo)
     back = _copy("moe.unpermute", "permute", r.sent, r.tokens, collect, lo)
     sort = (_copy("moe.sort", "permute", r.received, r.received, 2, lo),) if r.experts > 1 else ()
@@ -66,7 +71,8 @@ def _alltoall(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     prepare = Part(
         name="moe.permute",
         forward=(*_preprocess(moe, lo), into),
-        backward_input=(_copy("moe.permute.bwd", "permute", r.sent, r.tokens, collect, lo),),
+        # with the gradients of the routing weights, which travel beside the tokens
+        backward_input=(_copy("moe.permute.bwd", "permute", r.sent, r.tokens, collect + 2, lo),),
         tags=PREPROCESS,
     )
     dispatch = Part(
@@ -78,7 +84,7 @@ def _alltoall(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
             *sort,
         ),
         backward_input=(
-            *(_copy("moe.sort.bwd", "permute", r.received, r.received, 1, lo) for _ in sort),
+            *(_copy("moe.sort.bwd", "permute", r.received, r.received, 2, lo) for _ in sort),
             *_expert_tensor("moe.etp_ag.bwd", "reduce_scatter", lo.act, r, lo),
             *_exchange("moe.dispatch.bwd", r, lo, behind_backward, probs=True),
         ),
@@ -93,10 +99,10 @@ def _alltoall(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
             back,
         ),
         backward_input=(
-            _copy("moe.unpermute.bwd", "permute", r.tokens, r.sent, 1 if fused else 3, lo),
+            _copy("moe.unpermute.bwd", "permute", r.tokens, r.sent, spread, lo),
             *_exchange("moe.combine.bwd", r, lo, _behind(lo, _FC2_BACKWARD)),
             *_expert_tensor("moe.etp_rs.bwd", "all_gather", 4.0, r, lo),
-            *(_copy("moe.unsort.bwd", "permute", r.received, r.received, 1, lo) for _ in unsort),
+            *(_copy("moe.unsort.bwd", "permute", r.received, r.received, 2, lo) for _ in unsort),
         ),
         tags=MOE,
     )
@@ -140,8 +146,7 @@ def _allgather(r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     everyone = r.tokens * ranks
     group = "ep" if lo.recipe.ep > 1 else "etp"
     nbytes = lo.act * lo.hidden * everyone
-    fused = bool(lo.recipe.moe_permute_fusion)
-    scatter, collect = (4, 1) if fused else (9, 3)
+    scatter, collect, spread = _permute_launches(lo)
     behind = ("@phase",) if lo.recipe.overlap_moe_expert_parallel_comm else ()
 
     def message(name: str, kind: str, launches: int = 1) -> tuple[Operator, ...]:
@@ -170,7 +175,7 @@ def _allgather(r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
         ),
         backward_input=(
             *message("moe.combine.bwd", "all_gather"),
-            _copy("moe.unpermute.bwd", "permute", r.received, r.received, 1 if fused else 3, lo),
+            _copy("moe.unpermute.bwd", "permute", r.received, r.received, spread, lo),
         ),
         tags=MOE,
     )

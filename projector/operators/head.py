@@ -48,5 +48,5 @@ def _check(lo: Local) -> tuple[Part, ...]:
     """The loss of every micro-batch read by the host to look for NaN (Megatron-LM pretrain_gpt.py, loss_func)."""
     if not lo.recipe.check_for_nan_in_loss_and_grad or lo.execution.whole_step_compiled:
         return ()
-    wait = HostWork(name="loss.nan_check", microseconds=lo.execution.sync_us, sync=True)
+    wait = HostWork(name="loss.nan_check", sync=True)
     return (Part(name="loss.nan_check", forward=(wait,), tags=HEAD),)

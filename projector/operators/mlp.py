@@ -84,7 +84,7 @@ def activation(name: str, width: int, rows: int, lo: Local, tags: frozenset[str]
                 kind="activation",
                 read=passes * (1 + inputs) * tensor + probability,
                 write=passes * inputs * tensor + probability,
-                launches=launches if fused else launches + 2,
+                launches=(launches if fused else launches + 2) + weighted,
             ),
         ),
         tags=tags,

@@ -20,18 +20,22 @@ _UNFUSED_PASSES = 10  # fp32 round trips over the [tokens, experts] matrix when 
 
 
 def router(moe: MoE, lo: Local) -> Part:
-    """Router GEMM and top-k. ``moe_router_dtype`` fp32: bf16 operands and fp32 output forward, all fp32 backward."""
+    """Router GEMM and top-k. ``moe_router_dtype`` fp32: bf16 operands, fp32 output forward; fp32 operands backward."""
     rows, experts, h = lo.shard_tokens, moe.num_experts, lo.hidden
     high = lo.recipe.moe_router_dtype in ("fp32", "fp64")
-    grad = "fp32" if high else lo.dtype
+    # Transformer Engine runs a product of fp32 operands in TF32 (common/gemm/cublaslt_gemm.cu)
+    grad = "tf32" if high else lo.dtype
     out = 4.0 if high else lo.act
-    backward: list[Operator] = [_scores("router.topk.bwd", moe, lo, backward=True)]
+    backward: list[Operator] = [_balance_backward(moe, lo), _scores("router.topk.bwd", moe, lo, backward=True)]
     backward.append(Gemm(name="router.dgrad", m=rows, n=h, k=experts, dtype=grad, layout="NN", out_bytes=out))
     if high:
-        # gradient of the input cast down (4+2 bytes), saved input cast up (2+4)
+        # gradient of the input cast down (4+2 bytes), saved input and weight cast up (2+4), weight gradient down
         backward.append(
-            Stream(name="router.grad_cast", kind="cast", read=6.0 * h * rows, write=6.0 * h * rows, launches=2)
+            Stream(name="router.grad_cast", kind="cast", read=6.0 * h * rows, write=6.0 * h * rows, launches=4)
         )
+    # the norm's output feeds the router and the experts: their gradients are added
+    tensor = lo.act * h * rows
+    backward.append(Stream(name="router.grad_add", kind="elementwise", read=2 * tensor, write=tensor))
     weight = (Gemm(name="router.wgrad", m=experts, n=h, k=rows, dtype=grad, layout="NT", out_bytes=out),)
     return Part(
         name="router",
@@ -58,7 +62,7 @@ def _scores(name: str, moe: MoE, lo: Local, backward: bool = False) -> Stream:
     passes = 1 if launches == 1 else _UNFUSED_PASSES
     matrix = 4.0 * moe.num_experts * lo.shard_tokens
     if backward:
-        launches = max(1, launches // 2)
+        launches = max(2, launches // 2)
     return Stream(name=name, kind="router", read=passes * matrix, write=passes * matrix, launches=launches)
 
 
@@ -73,3 +77,10 @@ def _balance(moe: MoE, lo: Local) -> tuple[Operator, ...]:
     if group:
         ops.append(Collective(name="router.counts_ar", kind="all_reduce", group=group, bytes=4.0 * moe.num_experts))
     return tuple(ops)
+
+
+def _balance_backward(moe: MoE, lo: Local) -> Stream:
+    """Gradient of the balancing loss with respect to the scores, added to that of the routing weights."""
+    matrix = 4.0 * moe.num_experts * lo.shard_tokens
+    launches = max(3, _pick(_BALANCE, lo) // 2)
+    return Stream(name="router.balance.bwd", kind="router", read=2 * matrix, write=matrix, launches=launches)

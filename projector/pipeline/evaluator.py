@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from projector.errors import InputError, Problem
 from projector.pipeline.timeline import Timeline
-from projector.pipeline.types import KINDS, Compiled
+from projector.pipeline.types import Compiled
 
 __all__ = ["evaluate"]
 
@@ -163,7 +163,6 @@ def _inputs(
         B, W = B + W, np.zeros((1, stages))
     rows = max(F.shape[0], B.shape[0], W.shape[0])
     table = np.concatenate([np.broadcast_to(part, (rows, stages)) for part in (F, B, W)], axis=1)
-    assert len(KINDS) * stages == table.shape[1]
     return table, messages, floor
 
 

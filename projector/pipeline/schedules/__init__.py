@@ -72,9 +72,9 @@ def generator(name: str) -> Generator:
 def choose(text: str | None, pp: int, vpp: int) -> str:
     """The schedule that a framework runs for what a recipe says; :class:`InputError` on an unknown name.
 
-    Frameworks pick the interleaved form from ``vpp`` alone (Megatron-LM ``get_forward_backward_func``), so a schedule for
-    one chunk becomes its interleaved form when ``vpp > 1``, and the other way round. With ``pp = vpp = 1`` there is no
-    pipeline: micro-batches follow each other, F then B, which is ``1f1b``.
+    Frameworks pick the interleaved form from ``vpp`` alone (Megatron-LM ``get_forward_backward_func``), so a schedule
+    for one chunk becomes its interleaved form when ``vpp > 1``, and the other way round. With ``pp = vpp = 1`` there is
+    no pipeline: micro-batches follow each other, F then B, which is ``1f1b``.
     """
     if pp == 1 and vpp == 1:
         return "1f1b"
@@ -89,8 +89,9 @@ def build(name: str, pp: int, vpp: int, microbatches: int, group: int | None = N
         problems.append(Problem("pipeline", "pipeline_schedule", name, nearest(name, names())))
     sizes = {"pp": pp, "vpp": vpp, "microbatches": microbatches}
     problems += [Problem("pipeline", key, value, "an integer >= 1") for key, value in sizes.items() if value < 1]
-    if group is not None and group < 1:
-        problems.append(Problem("pipeline", "microbatch_group_size_per_vp_stage", group, "an integer >= 1"))
+    if group is not None and group < (least := max(1, min(pp, microbatches))):
+        expected = f"an integer >= {least}, so that a group fills the pipeline"
+        problems.append(Problem("pipeline", "microbatch_group_size_per_vp_stage", group, expected))
     if extra_warmup < 0:
         problems.append(Problem("pipeline", "extra_warmup", extra_warmup, "an integer >= 0"))
     found = find(name)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from projector.pipeline.compiler import deadlocks
 from projector.pipeline.schedules import one_f_one_b
+from projector.pipeline.schedules.split import keep
 from projector.pipeline.types import Action, Generator, Schedule, loop_placement
 
-__all__ = ["GENERATOR", "table"]
+__all__ = ["GENERATOR", "or_whole_groups", "table"]
+
+Orders = tuple[tuple[Action, ...], ...]
 
 
 def table(microbatches: int, vpp: int, group: int) -> list[tuple[int, int]]:
@@ -25,33 +30,51 @@ def table(microbatches: int, vpp: int, group: int) -> list[tuple[int, int]]:
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Warm-up of ``min(m·vpp, 2(pp − r − 1) + (vpp − 1)·group)`` forwards on rank ``r``; ``group`` defaults to ``pp``.
 
-    Megatron refuses a group, or a last group, of fewer than ``pp`` micro-batches. Here it is legal: where the warm-up
-    is then too short for the ranks to feed each other, it grows on all ranks alike by the fewest forwards that let the
-    schedule run. One chunk a rank is plain 1F1B.
+    Megatron refuses a last group of fewer than ``pp`` micro-batches; here see :func:`or_whole_groups`. One chunk a rank
+    is plain 1F1B.
     """
     if vpp == 1:
         return one_f_one_b.GENERATOR.build(pp, 1, microbatches, None, extra_warmup)
-    group = group or pp
-    for more in range(extra_warmup, extra_warmup + microbatches * vpp + 1):
-        schedule = _build(pp, vpp, microbatches, group, more)
-        if (group >= pp and microbatches % group == 0) or not deadlocks(schedule):
-            break
-    return schedule
+
+    def orders(count: int, size: int) -> Orders:
+        ahead = [2 * (pp - rank - 1) + (vpp - 1) * size + extra_warmup for rank in range(pp)]
+        forward = table(count, vpp, size)
+        return tuple(_rank(forward, vpp, min(warmup, len(forward))) for warmup in ahead)
+
+    return or_whole_groups("interleaved", pp, vpp, microbatches, group or pp, orders)
 
 
-def _build(pp: int, vpp: int, microbatches: int, group: int, more: int) -> Schedule:
-    forward = table(microbatches, vpp, group)
+def or_whole_groups(
+    name: str,
+    pp: int,
+    vpp: int,
+    microbatches: int,
+    group: int,
+    orders: Callable[[int, int], Orders],
+    split: bool = False,
+) -> Schedule:
+    """``orders(microbatches, group)`` if they can run; else those of whole groups without the micro-batches that do not
+    exist.
+
+    With a last group that does not fill the pipeline, the usual warm-up may leave ranks waiting for each other. Orders
+    of whole groups cannot deadlock, and dropping micro-batches from them does not change that.
+    """
+    place = loop_placement(pp, vpp)
+    usual = Schedule(name, pp, vpp, microbatches, split, orders(microbatches, group), place)
+    if (group >= pp and microbatches % group == 0) or not deadlocks(usual):
+        return usual
+    size = max(group, pp)
+    whole = orders(-(-microbatches // size) * size, size)
+    return Schedule(name, pp, vpp, microbatches, split, tuple(keep(order, microbatches) for order in whole), place)
+
+
+def _rank(forward: list[tuple[int, int]], vpp: int, warmup: int) -> tuple[Action, ...]:
     backward = [(vpp - 1 - chunk, mb) for chunk, mb in forward]
-    total = len(forward)
-    orders = []
-    for rank in range(pp):
-        warmup = min(total, 2 * (pp - rank - 1) + (vpp - 1) * group + more)
-        order = [Action("F", *at) for at in forward[:warmup]]
-        for ahead, behind in zip(forward[warmup:], backward, strict=False):
-            order += (Action("F", *ahead), Action("B", *behind))
-        order += (Action("B", *at) for at in backward[total - warmup :])
-        orders.append(tuple(order))
-    return Schedule("interleaved", pp, vpp, microbatches, False, tuple(orders), loop_placement(pp, vpp))
+    order = [Action("F", *at) for at in forward[:warmup]]
+    for ahead, behind in zip(forward[warmup:], backward, strict=False):
+        order += (Action("F", *ahead), Action("B", *behind))
+    order += (Action("B", *at) for at in backward[len(forward) - warmup :])
+    return tuple(order)
 
 
 GENERATOR = Generator(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from projector.pipeline.compiler import deadlocks
 from projector.pipeline.schedules import zb_h1
-from projector.pipeline.schedules.interleaved import table
+from projector.pipeline.schedules.interleaved import or_whole_groups, table
 from projector.pipeline.schedules.split import lagging
-from projector.pipeline.types import Generator, Schedule, loop_placement
+from projector.pipeline.types import Action, Generator, Schedule
 
 __all__ = ["GENERATOR"]
 
@@ -15,19 +14,18 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
     """Warm-up of ``(vpp − 1)·group + (pp − r − 1)`` forwards on rank ``r``, W ``r`` behind B; ``group`` defaults to
     ``pp``.
 
-    Where a partial last group leaves the warm-up too short, it grows by the fewest forwards that let the schedule run.
+    A last group that does not fill the pipeline is treated as in :mod:`projector.pipeline.schedules.interleaved`.
     """
     if vpp == 1:
         return zb_h1.GENERATOR.build(pp, 1, microbatches, None, extra_warmup)
-    forward = table(microbatches, vpp, group or pp)
-    backward = [(vpp - 1 - chunk, mb) for chunk, mb in forward]
-    for more in range(extra_warmup, extra_warmup + len(forward) + 1):
-        ahead = [min(len(forward), (vpp - 1) * (group or pp) + pp - rank - 1 + more) for rank in range(pp)]
-        orders = tuple(lagging(forward, backward, ahead[rank], rank) for rank in range(pp))
-        schedule = Schedule("interleaved_zb", pp, vpp, microbatches, True, orders, loop_placement(pp, vpp))
-        if not deadlocks(schedule):
-            break
-    return schedule
+
+    def orders(count: int, size: int) -> tuple[tuple[Action, ...], ...]:
+        forward = table(count, vpp, size)
+        backward = [(vpp - 1 - chunk, mb) for chunk, mb in forward]
+        ahead = [min(len(forward), (vpp - 1) * size + pp - rank - 1 + extra_warmup) for rank in range(pp)]
+        return tuple(lagging(forward, backward, ahead[rank], rank) for rank in range(pp))
+
+    return or_whole_groups("interleaved_zb", pp, vpp, microbatches, group or pp, orders, split=True)
 
 
 GENERATOR = Generator(

@@ -50,7 +50,7 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
     depth = layers if isinstance(layers, int) else origin.base.num_layers if origin.base else None
     stated = recipe_fields(reader, depth)
     stage = reader.integer("zero_stage")
-    if stage in _ZERO_STAGES:
+    if stage in _ZERO_STAGES and reader.flag("deepspeed"):
         stated["data_parallel_sharding"] = _ZERO_STAGES[stage]
     gpus = _gpus(reader, stated)
     problems = [Problem(origin.where, key, value, expected) for key, value, expected in reader.problems]

@@ -95,7 +95,7 @@ def test_ring_latency_and_volume_are_exact() -> None:
     ring = {c.algorithm: c for c in costs("all_reduce", GroupShape(32, 8), H100)}["ring.simple"]
     share = constants(H100)
     hops = 2 * 3 * 2.7e-6 * share["hop.inter.simple"] + (2 * 31 - 6) * 0.6e-6 * share["hop.intra.simple"]
-    assert ring.latency == pytest.approx((share["launch_us"] + share["base_us.ring.simple"]) * 1e-6 + hops)
+    assert ring.latency == pytest.approx((share["collective.launch_us"] + share["base_us.ring.simple"]) * 1e-6 + hops)
     rate = min(450e9 * share["link.intra"], 8 * 50e9 * share["link.inter"])
     assert ring.per_byte == pytest.approx(2 * 31 / 32 / rate)
 
@@ -103,7 +103,7 @@ def test_ring_latency_and_volume_are_exact() -> None:
 @pytest.mark.parametrize("g", [2, 3, 5, 8])
 def test_a_mesh_group_uses_its_own_links_only(g: int) -> None:
     size = 16e9
-    link = 64e9 * constants(MI300X)["link.intra"]
+    link = 64e9 * constants(MI300X)["link.intra.all_gather"]
     shape = GroupShape(g, g)
     assert float(seconds_of("all_gather", size, shape, MI300X)) == pytest.approx(size / g / link, rel=5e-3)
     assert float(seconds_of("send_recv", size, shape, MI300X)) == pytest.approx(size / (64e9 * 0.745), rel=5e-3)
@@ -134,6 +134,8 @@ def test_efficiency_and_cluster_override_constants() -> None:
     assert float(seconds_of("all_gather", size, shape, A100, half)) == pytest.approx(2 * base, rel=0.01)
     user = replace(A100, overrides={"link.intra": 0.775, "overhead_us.all_gather": 1e6})
     assert float(seconds_of("all_gather", size, shape, user, half)) == pytest.approx(1 + base, rel=0.01)
+    kind = replace(A100, overrides={"link.intra.all_gather": 0.3875})
+    assert float(seconds_of("all_gather", size, shape, kind)) == pytest.approx(2 * base, rel=0.01)
     greedy = replace(A100, overrides={"link.intra": 7.0})
     assert float(seconds_of("all_gather", size, shape, greedy)) >= bandwidth_bound("all_gather", size, shape, greedy)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from memory_cases import GIB, deepseek_v3, from_row, gpu, recipe, resolved
+from memory_cases import GIB, deepseek_v3, from_row, gpu, llama, recipe, resolved
 
 from projector.memory.plan import plan
 
@@ -75,3 +75,46 @@ def test_deepseek_with_virtual_stages_and_mtp(granularity: str, measured_gib: fl
     assert planned.allocated / GIB == pytest.approx(measured_gib, rel=0.006)
     assert planned.fits
     assert planned.ranks.index(max(planned.ranks, key=lambda r: r.allocated)) == (2 if granularity == "none" else 3)
+
+
+def _torchtitan(gpus: int, **execution: Any) -> Any:
+    """Llama-3-8B in torchtitan: FSDP2, two sequences of 8,192 tokens, operator-selective checkpoints."""
+    how = recipe(
+        micro_batch_size=2,
+        global_batch_size=2 * gpus,
+        seq_length=8192,
+        sequence_parallel=False,
+        data_parallel_sharding="optim_grads_params",
+        gradient_accumulation_fusion=False,
+        cross_entropy_fusion="none",
+        make_vocab_size_divisible_by=1,
+        recompute_granularity="selective",
+        recompute_modules=("op_sac",),
+    )
+    behaviour = {
+        "loss": "fp32",
+        "parameter_bytes": 4.0,
+        "master_bytes": 0.0,
+        "data_parallel": "fsdp2",
+        "elementwise_compiled": True,
+        "wgrad_accumulation": "none",
+    }
+    return plan(resolved(llama(32), how, gpus, **(behaviour | execution)), gpu("hopper", 94.0))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "compiled_loss", "reserved_gib"),
+    [(8, False, 77.0), (128, False, 62.0), (32, True, 47.96), (64, True, 46.97)],
+)
+def test_torchtitan_reports_reserved_memory(gpus: int, compiled_loss: bool, reserved_gib: float) -> None:
+    """pytorch/torchtitan @b5bcd76c benchmarks (2024, loss in eager mode; 2025 on H200, loss compiled)."""
+    planned = _torchtitan(gpus, loss_compiled=compiled_loss)
+    assert planned.reserved / GIB == pytest.approx(reserved_gib, rel=0.06)
+
+
+def test_sharding_over_more_ranks_saves_what_torchtitan_measured() -> None:
+    """82.4 → 67.0 GiB reserved from 8 to 128 GPUs; 16 bytes a parameter are divided."""
+    few, many = _torchtitan(8), _torchtitan(128)
+    parameters = few.ranks[0].parameters
+    assert few.allocated - many.allocated == pytest.approx(16 * parameters * (1 / 8 - 1 / 128), rel=1e-9)
+    assert (few.allocated - many.allocated) / GIB == pytest.approx(82.4 - 67.0, abs=1.5)

@@ -22,10 +22,10 @@ def test_published_peaks():
     assert chunks("interleaved", 4, 2, 8) == [11, 9, 7, 5]
     assert chunks("gpipe", 4, 1, 8) == [8] * 4
     assert chunks("looped_bfs", 4, 2, 8) == [16] * 4
-    assert chunks("zb_h1", 4, 1, 8) == [4] * 4  # pp everywhere: W comes late (arXiv 2401.10241, table 2)
+    assert chunks("zb_h1", 4, 1, 8) == [4] * 4  # pp everywhere: W comes late (arXiv 2401.10241)
     assert chunks("zb_h2", 4, 1, 8) == [7] * 4  # 2·pp − 1
     assert chunks("zbv", 4, 2, 12) == [8] * 4  # pp micro-batches of two half-size chunks
-    assert max(chunks("dualpipe_v", 4, 2, 16)) == 2 * 4 + 1  # pp + 1 halves more than ZB-V's pp
+    assert max(chunks("dualpipe_v", 4, 2, 16)) == 2 * 4 + 1  # one half-size chunk more than ZB-V (DualPipe: PP + 1)
 
 
 @pytest.mark.parametrize("pp", [4, 6, 8, 12, 16])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,8 +22,9 @@ def sizes(draw):
     name = draw(st.sampled_from(pipeline.names()))
     chunks = pipeline.generator(name).chunks
     vpp = chunks or draw(st.integers(1, 4))
-    group = draw(st.none() | st.integers(1, 9)) if chunks is None else None
-    return name, draw(st.integers(1, 7)), vpp, draw(st.integers(1, 17)), group, draw(st.integers(0, 2))
+    pp, m = draw(st.integers(1, 7)), draw(st.integers(1, 17))
+    group = draw(st.none() | st.integers(min(pp, m), 12)) if chunks is None else None
+    return name, pp, vpp, m, group, draw(st.integers(0, 2))
 
 
 @settings(max_examples=150, deadline=None)
@@ -65,6 +67,16 @@ def test_remainders_that_megatron_takes_keep_its_warmup():
     # 13 = 8 + 5 and 5 >= pp: legal in Megatron, so the warm-up must be the usual one
     for rank, order in enumerate(pipeline.build("interleaved", 4, 2, 13, 8).orders):
         assert [action.kind for action in order].index("B") == 2 * (4 - rank - 1) + 8 + 1
+
+
+@pytest.mark.parametrize("name", ["interleaved", "interleaved_zb"])
+@pytest.mark.parametrize(("m", "vpp"), [(13, 8), (25, 8), (9, 3), (5, 4)])
+def test_remainders_that_megatron_refuses_run_almost_as_well(name, m, vpp):
+    def makespan(count):
+        ones = np.ones(4 * vpp)
+        return float(pipeline.evaluate(pipeline.compile(name, 4, vpp, count), ones, ones, ones).makespan)
+
+    assert makespan(m - m % 4) < makespan(m) <= makespan(m + 4 - m % 4)
 
 
 def test_one_more_forward_ahead_with_extra_warmup():
@@ -141,6 +153,12 @@ def test_all_mistakes_at_once():
         "pipeline_schedule", "pp", "vpp", "microbatches", "microbatch_group_size_per_vp_stage", "extra_warmup"
     }  # fmt: skip
     assert "zbv" in found["pipeline_schedule"]
+
+
+def test_a_group_fills_the_pipeline():
+    with pytest.raises(InputError, match="microbatch_group_size_per_vp_stage: found 3, expected an integer >= 4"):
+        pipeline.compile("interleaved", 4, 2, 8, 3)
+    assert pipeline.compile("interleaved", 4, 2, 3, 3).size == 2 * 4 * 2 * 3
 
 
 @pytest.mark.parametrize(("name", "vpp"), [("1f1b", 2), ("zbv", 1), ("v_half", 3), ("zb_h1", 2)])

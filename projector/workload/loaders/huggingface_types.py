@@ -1,0 +1,255 @@
+"""One function a ``model_type``: its ``config.json`` to model fields (transformers, ``configuration_*.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from projector.workload.loaders.values import Reader
+
+__all__ = ["MODEL_TYPES"]
+
+_Fields = dict[str, object]
+
+
+def _llama(c: Reader) -> _Fields:
+    """The common part of LLaMA-like decoders: RMSNorm, rotary positions, a gated MLP."""
+    heads = c.integer("num_attention_heads")
+    found: _Fields = {
+        "num_layers": c.integer("num_hidden_layers"),
+        "hidden_size": c.integer("hidden_size"),
+        "ffn_hidden_size": c.integer("intermediate_size"),
+        "num_attention_heads": heads,
+        "num_query_groups": c.integer("num_key_value_heads") or heads,
+        "kv_channels": c.integer("head_dim"),
+        "vocab_size": c.integer("vocab_size"),
+        "max_position_embeddings": c.integer("max_position_embeddings"),
+        "add_bias_linear": c.flag("mlp_bias") or False,
+        "add_qkv_bias": c.flag("attention_bias", "qkv_bias") or False,
+    }
+    tied = c.flag("tie_word_embeddings")
+    found["untie_embeddings_and_output_weights"] = not tied if tied is not None else True
+    return found
+
+
+def _mistral(c: Reader) -> _Fields:
+    return {**_llama(c), "window_size": c.integer("sliding_window")}
+
+
+def _qwen2(c: Reader) -> _Fields:
+    return {**_llama(c), "add_qkv_bias": True, **_window(c)}
+
+
+def _qwen3(c: Reader) -> _Fields:
+    return {**_llama(c), "qk_layernorm": True, **_window(c)}
+
+
+def _window(c: Reader) -> _Fields:
+    """Qwen states a window that ``use_sliding_window`` switches."""
+    return {"window_size": c.integer("sliding_window")} if c.flag("use_sliding_window") else {}
+
+
+def _qwen2_moe(c: Reader) -> _Fields:
+    shared = {"moe_shared_expert_intermediate_size": c.integer("shared_expert_intermediate_size") or 0}
+    gate = {"moe_shared_expert_gate": bool(shared["moe_shared_expert_intermediate_size"])}
+    return {**_qwen2(c), "moe": _sparse_steps(c) | shared | gate}
+
+
+def _qwen3_moe(c: Reader) -> _Fields:
+    return {**_qwen3(c), "moe": _sparse_steps(c)}
+
+
+def _sparse_steps(c: Reader) -> _Fields:
+    """Experts in layer i when (i + 1) % decoder_sparse_step == 0 and i is not among ``mlp_only_layers``."""
+    layers = min(c.integer("num_hidden_layers") or 0, 10_000)
+    step = c.integer("decoder_sparse_step") or 1
+    dense = set(c.integers("mlp_only_layers") or ())
+    freq = [int((i + 1) % step == 0 and i not in dense) for i in range(layers)]
+    return _given(
+        num_experts=c.integer("num_experts", "num_local_experts"),
+        moe_router_topk=c.integer("num_experts_per_tok"),
+        moe_ffn_hidden_size=c.integer("moe_intermediate_size"),
+        moe_layer_freq=freq,
+    )
+
+
+def _mixtral(c: Reader) -> _Fields:
+    moe = _given(
+        num_experts=c.integer("num_local_experts"),
+        moe_router_topk=c.integer("num_experts_per_tok"),
+        moe_ffn_hidden_size=c.integer("intermediate_size"),
+    )
+    return {**_mistral(c), "moe": moe}
+
+
+def _deepseek(c: Reader) -> _Fields:
+    """DeepSeek V2 and V3: latent attention, dense layers first, shared experts of the routed width."""
+    found = {**_llama(c), "kv_channels": None, "num_query_groups": c.integer("num_attention_heads")}
+    found["mla"] = _given(
+        q_lora_rank=c.integer("q_lora_rank"),
+        kv_lora_rank=c.integer("kv_lora_rank"),
+        qk_head_dim=c.integer("qk_nope_head_dim"),
+        qk_pos_emb_head_dim=c.integer("qk_rope_head_dim"),
+        v_head_dim=c.integer("v_head_dim"),
+    )
+    width = c.integer("moe_intermediate_size")
+    score = c.word("scoring_func")
+    found["moe"] = _dense_first(c) | _given(
+        num_experts=c.integer("n_routed_experts", "num_experts"),
+        moe_router_topk=c.integer("num_experts_per_tok"),
+        moe_ffn_hidden_size=width,
+        moe_shared_expert_intermediate_size=(c.integer("n_shared_experts", "num_shared_experts") or 0) * (width or 0),
+        moe_router_num_groups=_several(c.integer("n_group")),
+        moe_router_group_topk=c.integer("topk_group") if _several(c.integer("n_group")) else None,
+        moe_router_score_function=score,
+        moe_router_enable_expert_bias=c.word("topk_method") == "noaux_tc" or score == "sigmoid",
+    )
+    found["mtp_num_layers"] = c.integer("num_nextn_predict_layers")
+    return found
+
+
+def _dense_first(c: Reader) -> _Fields:
+    layers = min(c.integer("num_hidden_layers") or 0, 10_000)
+    dense, step = c.integer("first_k_dense_replace") or 0, c.integer("moe_layer_freq") or 1
+    return {"moe_layer_freq": [int(i >= dense and i % step == 0) for i in range(layers)]}
+
+
+def _several(groups: int | None) -> int | None:
+    return groups if groups and groups > 1 else None
+
+
+def _gpt_oss(c: Reader) -> _Fields:
+    moe = _given(
+        num_experts=c.integer("num_local_experts"),
+        moe_router_topk=c.integer("num_experts_per_tok", "experts_per_token"),
+        moe_ffn_hidden_size=c.integer("intermediate_size"),
+    )
+    biased = {"add_bias_linear": True, "add_qkv_bias": False, "attention_sinks": True}
+    return {**_llama(c), **biased, "moe": moe, "window_size": c.integer("sliding_window"), "window_attn_skip_freq": 2}
+
+
+def _gemma3(c: Reader) -> _Fields:
+    tied = c.flag("tie_word_embeddings")
+    return {
+        **_llama(c),
+        "qk_layernorm": True,
+        "sandwich_norm": True,
+        "kv_channels": c.integer("head_dim") or 256,
+        "vocab_size": c.integer("vocab_size") or 262208,
+        "window_size": c.integer("sliding_window"),
+        "window_attn_skip_freq": c.integer("sliding_window_pattern", "_sliding_window_pattern") or 6,
+        "untie_embeddings_and_output_weights": not (tied if tied is not None else True),
+    }
+
+
+def _gemma2(c: Reader) -> _Fields:
+    return {**_gemma3(c), "qk_layernorm": False, "window_attn_skip_freq": 2}
+
+
+def _gemma(c: Reader) -> _Fields:
+    return {**_llama(c), "kv_channels": c.integer("head_dim") or 256, "untie_embeddings_and_output_weights": False}
+
+
+def _gpt2(c: Reader) -> _Fields:
+    hidden, heads = c.integer("n_embd"), c.integer("n_head")
+    return _classic(c) | {
+        "num_layers": c.integer("n_layer"),
+        "hidden_size": hidden,
+        "ffn_hidden_size": c.integer("n_inner") or 4 * (hidden or 0),
+        "num_attention_heads": heads,
+        "position_embedding_type": "learned_absolute",
+        "max_position_embeddings": c.integer("n_positions", "n_ctx"),
+    }
+
+
+def _mpt(c: Reader) -> _Fields:
+    hidden = c.integer("d_model") or 0
+    attention = c.raw("attn_config")
+    settings: Mapping[str, object] = attention if isinstance(attention, Mapping) else {}
+    no_bias = c.flag("no_bias") is not False
+    return _classic(c) | {
+        "num_layers": c.integer("n_layers"),
+        "hidden_size": hidden,
+        "ffn_hidden_size": int((c.number("expansion_ratio") or 4) * hidden),
+        "num_attention_heads": c.integer("n_heads"),
+        "num_query_groups": Reader(settings).integer("kv_n_heads"),
+        "position_embedding_type": "alibi" if settings.get("alibi") else "learned_absolute",
+        "max_position_embeddings": c.integer("max_seq_len"),
+        "add_bias_linear": not no_bias,
+    }
+
+
+def _bloom(c: Reader) -> _Fields:
+    hidden = c.integer("hidden_size", "n_embed")
+    return _classic(c) | {
+        "num_layers": c.integer("n_layer", "num_hidden_layers"),
+        "hidden_size": hidden,
+        "ffn_hidden_size": 4 * (hidden or 0),
+        "num_attention_heads": c.integer("n_head", "num_attention_heads"),
+        "position_embedding_type": "alibi",
+        "max_position_embeddings": c.integer("seq_length"),
+        "embedding_layernorm": True,
+    }
+
+
+def _gpt_neox(c: Reader) -> _Fields:
+    found = {**_llama(c), **_classic(c), "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings")}
+    return {**found, "add_qkv_bias": False, "position_embedding_type": "rope"}
+
+
+def _nemotron(c: Reader) -> _Fields:
+    return {**_llama(c), "gated_linear_unit": False, "normalization": "LayerNorm"}
+
+
+def _classic(c: Reader) -> _Fields:
+    """GPT-2's style: GELU without a gate, LayerNorm, biases, the output layer shares the embedding."""
+    return {
+        "vocab_size": c.integer("vocab_size"),
+        "gated_linear_unit": False,
+        "normalization": "LayerNorm",
+        "add_bias_linear": True,
+        "untie_embeddings_and_output_weights": c.flag("tie_word_embeddings") is False,
+    }
+
+
+def _hybrid(c: Reader) -> _Fields:
+    """Nemotron-H: attention, Mamba and experts in layers of their own."""
+    moe = _given(
+        num_experts=c.integer("n_routed_experts"),
+        moe_router_topk=c.integer("num_experts_per_tok"),
+        moe_ffn_hidden_size=c.integer("moe_intermediate_size"),
+    )
+    base = {**_llama(c), "gated_linear_unit": False, "unsupported": ["Mamba layers"]}
+    return {**base, "moe": moe} if "num_experts" in moe else base
+
+
+def _given(**values: object) -> _Fields:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+MODEL_TYPES: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
+    {
+        "llama": _llama,
+        "mistral": _mistral,
+        "ministral3": _mistral,
+        "qwen2": _qwen2,
+        "qwen2_moe": _qwen2_moe,
+        "qwen3": _qwen3,
+        "qwen3_moe": _qwen3_moe,
+        "mixtral": _mixtral,
+        "deepseek_v2": _deepseek,
+        "deepseek_v3": _deepseek,
+        "kimi_k2": _deepseek,
+        "gpt_oss": _gpt_oss,
+        "gpt2": _gpt2,
+        "gpt_neox": _gpt_neox,
+        "mpt": _mpt,
+        "bloom": _bloom,
+        "gemma": _gemma,
+        "gemma2": _gemma2,
+        "gemma3": _gemma3,
+        "gemma3_text": _gemma3,
+        "nemotron": _nemotron,
+        "nemotron_h": _hybrid,
+    }
+)

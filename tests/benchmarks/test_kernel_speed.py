@@ -1,0 +1,89 @@
+"""Shapes per second of the kernel models in batches of 1e5, beside the same law written one shape at a time."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from projector.frameworks.types import Execution
+from projector.hardware.catalogue import gpu
+from projector.hardware.efficiency import load
+from projector.kernels import attention, gemm
+from projector.kernels.simulate import Simulated
+from projector.kernels.tiles import tiles
+from projector.operators.types import Attention, Gemm
+
+SHAPES = 100_000
+DEVICE, EFFICIENCY = "mi300x", "mi300x"
+
+
+def columns(count: int) -> gemm.GemmShapes:
+    random = np.random.default_rng(3)
+    m, n, k = (np.floor(2.0 ** random.uniform(7, 14, count)) for _ in range(3))
+    two = np.full(count, 2.0)
+    return gemm.GemmShapes(m, n, k, np.ones(count), two, two, np.ones(count))
+
+
+def constants() -> gemm.GemmConstants:
+    return gemm.constants(gpu(DEVICE), load(EFFICIENCY), "", "bf16", "", "TN", False)
+
+
+def naive(shapes: gemm.GemmShapes, c: gemm.GemmConstants) -> list[float]:
+    """The law of ``gemm.seconds`` without splits, one shape and one tile at a time."""
+    found = tiles(gpu(DEVICE).arch)
+    out = []
+    for m, n, k in zip(shapes.m, shapes.n, shapes.k, strict=True):
+        best = math.inf
+        for rows, cols, units in zip(found.rows, found.columns, found.units, strict=True):
+            slots = c.units // units
+            grid = math.ceil(m / rows) * math.ceil(n / cols)
+            waves = c.waves * math.ceil(grid / slots) + (1 - c.waves) * max(grid / slots, 1.0)
+            starve = (1 + c.small_tile * (1 / rows + 1 / cols)) / (1 + c.small_tile / 128)
+            step = 2 * rows * cols * c.k_tile * slots / c.rate * max(starve, 1.0)
+            fill = c.prologue_floor + c.prologue * rows * cols / units / 65536
+            best = min(best, waves * (fill + math.ceil(k / c.k_tile) * step))
+        traffic = 2 * (m * k + n * k + m * n) / c.bandwidth
+        out.append(c.launch + max(best + c.exposed * 2 * m * n / c.bandwidth, traffic))
+    return out
+
+
+def test_gemm_shapes_per_second(benchmark: BenchmarkFixture) -> None:
+    shapes, c, found = columns(SHAPES), constants(), tiles(gpu(DEVICE).arch)
+    index = np.zeros(SHAPES, dtype=np.int64)
+    few = columns(500)
+    start = time.perf_counter()
+    one_by_one = naive(few, c)
+    each = (time.perf_counter() - start) / 500
+    start = time.perf_counter()
+    batched = benchmark(gemm.seconds, shapes, [c], index, found)
+    together = (time.perf_counter() - start) / SHAPES
+    assert (gemm.seconds(few, [c], index[:500], found) <= np.array(one_by_one) * (1 + 1e-9)).all()
+    assert len(batched) == SHAPES
+    assert each / together > 3
+
+
+def test_attention_shapes_per_second(benchmark: BenchmarkFixture) -> None:
+    ops = [
+        Attention(
+            name="a", batch=1, heads=8 + i % 56, kv_heads=8, seq_q=256 + i, seq_k=256 + i, head_dim_qk=128, head_dim_v=128
+        )
+        for i in range(10_000)
+    ]
+    c = attention.constants(gpu(DEVICE), load(EFFICIENCY), "ck", ops[0])
+    assert (benchmark(attention.seconds, ops, [c] * len(ops)) > 0).all()
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_five_hundred_operators(benchmark: BenchmarkFixture, warm: bool) -> None:
+    ops = [Gemm(name="g", m=1024 + i, n=4096, k=4096) for i in range(500)]
+    kept = Simulated(gpu(DEVICE), load(EFFICIENCY), Execution())
+
+    def run() -> float:
+        model = kept if warm else Simulated(gpu(DEVICE), load(EFFICIENCY), Execution())
+        return float(model.times(ops).seconds.sum())
+
+    assert benchmark(run) > 0

@@ -1,0 +1,94 @@
+"""Synthetic rows and a tiny suite, for the tests of the harness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.results import Row, RunFacts
+
+SUITE = """\
+suite: tiny
+title: A tiny suite
+select:
+  - {runs: tiny, model: [llama3_8b]}
+  - {id: mixtral-*}
+cases:
+  - {id: what-if, model: llama3_8b, gpu: mi355x, nodes: 2, recipe: {tp: 2, micro_batch_size: 1,
+     global_batch_size: 64, seq_length: 8192}}
+gate:
+  simulate: {coverage: 1.0, mape: 10.0}
+"""
+
+RUN = """\
+- id: {id}
+  source: {{title: made up, kind: table}}
+  gpu: {gpu}
+  gpus: 8
+  stack: {{framework: megatron-lm}}
+  model: {model}
+  recipe: {{{recipe}micro_batch_size: 1, global_batch_size: {gbs}, seq_length: 4096}}
+  measured: {{step_seconds: {step}, tgs: {tgs}}}
+  group: {group}
+"""
+
+
+def run_yaml(id: str, model: str, gbs: int, step: float, gpu: str = "h100_sxm", recipe: str = "", group: str = "g") -> str:
+    """One measured run in the strict schema; TGS follows from the step time."""
+    return RUN.format(
+        id=id, model=model, gbs=gbs, step=step, tgs=gbs * 4096 / step / 8, gpu=gpu, recipe=recipe, group=group
+    )
+
+
+@pytest.fixture
+def project_folder(tmp_path: Path) -> Path:
+    """``suites/tiny.yaml`` over ``measured/runs/tiny.yaml`` with two dense runs and a mixture-of-experts one."""
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "measured" / "runs").mkdir(parents=True)
+    (tmp_path / "suites" / "tiny.yaml").write_text(SUITE)
+    runs = [
+        run_yaml("llama-tp1", "llama3_8b", 64, 5.0, recipe="tp: 2, "),
+        run_yaml("llama-tp4", "llama3_8b", 64, 6.0, recipe="tp: 4, "),
+        run_yaml("mixtral-ep8", "mixtral_8x7b", 64, 7.0, recipe="ep: 8, ", group="h"),
+    ]
+    (tmp_path / "measured" / "runs" / "tiny.yaml").write_text("".join(runs))
+    return tmp_path
+
+
+@pytest.fixture
+def make_row() -> Callable[..., Row]:
+    """A held-out row of ``simulate``; ``error`` follows from the two throughputs."""
+
+    def make(run_id: str, measured: float | None = 100.0, projected: float | None = 100.0, **more: Any) -> Row:
+        error = projected / measured - 1 if projected is not None and measured is not None else None
+        values: dict[str, Any] = {
+            "suite": "s",
+            "group": "g",
+            "gpu": "h100_sxm",
+            "gpus": 8,
+            "model": "m",
+            "family": "f",
+            "precision": "bf16",
+            "framework": "megatron-lm",
+            "predictor": "simulate",
+            "fit": "heldout",
+            "status": "ok" if projected is not None else "unsupported",
+            "projected_tgs": projected,
+            "projected_step_seconds": None if projected is None else 1.0 / projected,
+            "measured_tgs": measured,
+            "error": error,
+        }
+        return Row(run_id=run_id, **{**values, **more})
+
+    return make
+
+
+@pytest.fixture
+def facts_for() -> Callable[..., dict[str, RunFacts]]:
+    def make(*rows: Row, **more: Any) -> dict[str, RunFacts]:
+        return {r.run_id: RunFacts(run_id=r.run_id, **more) for r in rows}
+
+    return make

@@ -1,0 +1,72 @@
+"""Each threshold holds and fails, and every kind of damage to the rows makes a gate fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness import gate
+
+
+@pytest.fixture
+def rows(make_row):
+    return [
+        make_row("a", 100, 102, memory_error=0.01),
+        make_row("b", 120, 121),
+        make_row("c", 150, 148),
+        make_row("other fit", 100, 900, fit="uncalibrated"),
+        make_row("other suite", 100, 900, suite="t"),
+    ]
+
+
+GATE = {
+    "simulate": {"mape": 0.03, "worst": 0.03, "bias": 0.02, "coverage": 1.0, "kendall_tau": 1.0, "top1_regret": 0.0}
+}
+
+
+def failed(rows, facts_for, limits=None):
+    checks = gate.check("s", rows, facts_for(*rows), {"simulate": limits} if limits else GATE)
+    return {c.name for c in checks if not c.passed}
+
+
+def test_good_rows_pass(rows, facts_for) -> None:
+    assert not failed(rows, facts_for)
+
+
+def test_a_bad_constant_fails(rows, facts_for) -> None:
+    worse = [replace(r, projected_tgs=r.projected_tgs * 1.1, error=(1 + r.error) * 1.1 - 1) for r in rows]
+    assert failed(worse, facts_for) == {"mape", "worst", "bias"}
+
+
+def test_a_dropped_row_fails(rows, facts_for) -> None:
+    lost = replace(rows[1], projected_tgs=None, error=None, status="unsupported")
+    assert failed([rows[0], lost, *rows[2:]], facts_for) == {"coverage"}
+
+
+def test_a_swapped_ranking_fails(rows, facts_for) -> None:
+    swapped = [replace(rows[0], projected_tgs=149.0), rows[1], rows[2]]
+    assert failed(swapped, facts_for) == {"kendall_tau", "top1_regret"}
+
+
+def test_one_broken_row_fails_though_the_mean_is_fine(rows, facts_for) -> None:
+    broken = [*rows, *(replace(rows[0], run_id=f"x{i}", error=0.0) for i in range(50)), replace(rows[0], error=0.5)]
+    assert failed(broken, facts_for, {"mape": 0.05, "worst": 0.2}) == {"worst"}
+
+
+def test_memory_and_what_the_rows_do_not_define(rows, facts_for) -> None:
+    assert not failed(rows, facts_for, {"memory_mape": 0.01})
+    assert failed(rows, facts_for, {"memory_mape": 0.005}) == {"memory_mape"}
+    bare = [replace(r, memory_error=None) for r in rows]
+    (check,) = gate.check("s", bare, facts_for(*bare), {"simulate": {"memory_mape": 0.5}})
+    assert not check.passed
+    assert "not defined" in str(check)
+
+
+def test_a_mode_that_was_not_run_is_not_judged(rows, facts_for) -> None:
+    assert gate.check("s", rows, facts_for(*rows), {"benchmark": {"mape": 0.01}}) == []
+
+
+def test_the_line_says_what_was_found_and_required(rows, facts_for) -> None:
+    (check,) = gate.check("s", rows, facts_for(*rows), {"simulate": {"worst": 0.001}})
+    assert str(check).startswith("FAIL s simulate worst: 0.02, required <= 0.001 (a)")

@@ -1,0 +1,95 @@
+"""Kendall's tau-b against scipy, pairwise agreement and regret on figures worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import kendalltau
+
+from harness import ranking
+
+FIGURE = st.integers(1, 12).map(float)  # small integers, so that ties happen
+PAIRS = st.lists(st.tuples(FIGURE, FIGURE), min_size=2, max_size=25)
+
+
+@given(PAIRS)
+def test_tau_is_that_of_scipy_without_noise(pairs: list[tuple[float, float]]) -> None:
+    x, y = zip(*pairs, strict=True)
+    expected = kendalltau(x, y).statistic
+    found = ranking.tau_b(x, y, noise=0.0)
+    if np.isnan(expected):
+        assert found is None
+    else:
+        assert found == pytest.approx(expected, abs=1e-12)
+
+
+@given(PAIRS, st.floats(0.1, 10))
+def test_tau_does_not_see_the_scale_and_turns_with_the_order(pairs: list[tuple[float, float]], scale: float) -> None:
+    x, y = (np.array(v) for v in zip(*pairs, strict=True))
+    tau = ranking.tau_b(x, y)
+    assert ranking.tau_b(x * scale, y / scale) == (tau if tau is None else pytest.approx(tau))
+    assert ranking.tau_b(x, 1 / y) == (tau if tau is None else pytest.approx(-tau))
+
+
+def test_pairs_inside_the_noise_are_ties() -> None:
+    assert ranking.tau_b([100.0, 100.5], [1.0, 2.0]) is None
+    assert ranking.tau_b([100.0, 102.0], [1.0, 2.0]) == 1.0
+    assert ranking.tau_b([100.0, 102.0, 50.0], [1.0, 2.0, 3.0], noise=[0.05, 0.0, 0.0]) == pytest.approx(
+        -2 / np.sqrt(2 * 3)
+    )
+
+
+def test_agreement_counts_only_what_the_measurement_tells_apart() -> None:
+    assert ranking.agreement([1.0, 2.0, 3.0], [1.0, 3.0, 2.0]) == (pytest.approx(2 / 3), 3)
+    assert ranking.agreement([1.0, 2.0], [5.0, 5.0]) == (0.5, 1)
+    assert ranking.agreement([1.0, 1.001], [1.0, 2.0]) == (None, 0)
+
+
+def test_regret_is_the_throughput_lost_by_following_the_projection() -> None:
+    assert ranking.regret([80.0, 100.0], [9.0, 7.0]) == pytest.approx(0.2)
+    assert ranking.regret([80.0, 100.0], [7.0, 9.0]) == 0.0
+    assert ranking.regret([80.0, 100.0], [7.0, 7.0]) == pytest.approx(0.1)
+
+
+@given(PAIRS)
+def test_regret_is_a_fraction(pairs: list[tuple[float, float]]) -> None:
+    x, y = zip(*pairs, strict=True)
+    assert 0.0 <= ranking.regret(x, y) < 1.0
+
+
+def test_groups_need_two_projections_and_count_the_missing(make_row, facts_for) -> None:
+    rows = [
+        make_row("a", 100, 90),
+        make_row("b", 120, 95),
+        make_row("c", 110, None),
+        make_row("alone", group="other"),
+        make_row("none", group=""),
+    ]
+    facts = facts_for(*rows)
+    facts["a"] = replace(facts["a"], differs={"tp": "1", "pp": "2"})
+    facts["b"] = replace(facts["b"], differs={"tp": "1", "pp": "4", "ep": "8"})
+    (group,) = ranking.group_rankings(rows, facts)
+    assert (group.group, group.rows, group.missing, group.tau) == ("g", 2, 1, 1.0)
+    assert (group.chosen, group.best, group.regret) == ("b", "b", 0.0)
+    assert group.differs == ("pp", "ep")
+
+
+def test_a_projection_without_an_opinion_earns_nothing(make_row, facts_for) -> None:
+    rows = [make_row("a", 100, 90), make_row("b", 120, 90)]
+    (group,) = ranking.group_rankings(rows, facts_for(*rows))
+    assert group.tau == 0.0
+    assert group.agreement == 0.5
+
+
+def test_summary_is_the_mean_over_groups(make_row, facts_for) -> None:
+    rows = [make_row("a", 100, 90), make_row("b", 120, 95)]
+    rows += [make_row("c", 100, 95, group="h"), make_row("d", 200, 90, group="h")]
+    found = ranking.summary(ranking.group_rankings(rows, facts_for(*rows)))
+    assert (found.groups, found.rows, found.tau, found.agreement) == (2, 4, 0.0, 0.5)
+    assert found.regret == pytest.approx(0.25)
+    assert (found.worst_regret, found.worst_group) == (0.5, "h")
+    assert ranking.summary([]).tau is None

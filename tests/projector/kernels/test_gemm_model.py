@@ -1,0 +1,140 @@
+"""The tile model of GEMMs: bounds of physics, monotony, batching, kernel classes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from projector.frameworks.types import Execution
+from projector.hardware.catalogue import gpu
+from projector.hardware.efficiency import load
+from projector.kernels.constants import element_bytes
+from projector.kernels.simulate import Simulated
+from projector.kernels.tiles import tiles
+from projector.operators.types import Gemm
+
+GPUS = ("a100_sxm_80gb", "h100_sxm", "b200", "gb300", "mi250x", "mi300x", "mi355x")
+SIZES = st.integers(1, 20_000)
+
+
+def model(name: str, family: str = "") -> Simulated:
+    return Simulated(gpu(name), load(name), Execution(gemm_family=family))
+
+
+def seconds(name: str, *ops: Gemm) -> np.ndarray:
+    return model(name).times(ops).seconds
+
+
+gemms = st.builds(
+    Gemm,
+    name=st.just("g"),
+    m=SIZES,
+    n=SIZES,
+    k=SIZES,
+    batch=st.integers(1, 8),
+    dtype=st.sampled_from(["bf16", "fp16", "fp8", "fp32"]),
+    layout=st.sampled_from(["TN", "NN", "NT"]),
+    out_bytes=st.sampled_from([2.0, 4.0]),
+    accumulate=st.booleans(),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(op=gemms, name=st.sampled_from(GPUS))
+def test_never_beats_the_peak_or_the_memory(op: Gemm, name: str) -> None:
+    device = gpu(name)
+    try:
+        peak = device.peak_of(op.dtype)
+    except KeyError:
+        return
+    took = seconds(name, op)[0]
+    unique = (op.m * op.k + op.n * op.k) * op.batch * element_bytes(op.dtype) + op.m * op.n * op.batch * op.out_bytes
+    assert took > op.flops / peak * max(device.peak_clock_mhz / device.boost_clock_mhz, 0.5)
+    assert took >= op.flops / peak
+    assert took > unique / device.memory_bandwidth
+
+
+@settings(max_examples=150, deadline=None)
+@given(op=gemms, name=st.sampled_from(GPUS), axis=st.sampled_from(["m", "n", "k", "batch"]), more=st.integers(1, 9000))
+def test_more_work_never_takes_less_time(op: Gemm, name: str, axis: str, more: int) -> None:
+    op = replace(op, dtype="bf16")
+    larger = replace(op, **{axis: getattr(op, axis) + (more if axis != "batch" else more % 7 + 1)})
+    small, large = seconds(name, op, larger)
+    assert large >= small * (1 - 1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(op=gemms, name=st.sampled_from(GPUS), count=st.integers(2, 16))
+def test_a_batch_costs_at_most_its_parts(op: Gemm, name: str, count: int) -> None:
+    op = replace(op, batch=1, dtype="bf16")
+    one, many = seconds(name, op, replace(op, batch=count))
+    assert many <= count * one * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("a100_sxm_80gb", 230, 270),
+        ("h100_sxm", 600, 740),
+        ("b200", 1000, 1450),
+        ("mi300x", 570, 680),
+        ("mi325x", 680, 790),
+        ("mi355x", 1300, 1600),
+    ],
+)
+def test_large_bf16_products_run_at_a_training_rate(name: str, low: float, high: float) -> None:
+    """Best published and typical rates, TFLOP/s at 8192³ (Azure AI-benchmarking-guide, MAMF, AITER, SimuMax)."""
+    op = Gemm(name="g", m=8192, n=8192, k=8192)
+    assert low < op.flops / seconds(name, op)[0] / 1e12 < high
+
+
+def test_fp8_is_faster_than_bf16_but_not_twice() -> None:
+    for name in ("h100_sxm", "b200", "mi300x", "mi355x"):
+        half = Gemm(name="g", m=8192, n=8192, k=8192)
+        ratio = np.divide(*seconds(name, half, replace(half, dtype="fp8", scaling="tensorwise")))
+        assert 1.4 < ratio <= 2.25, name
+
+
+def test_block_scaled_fp8_is_slower_than_one_scale() -> None:
+    for name in ("h100_sxm", "mi300x", "mi355x"):
+        op = Gemm(name="g", m=8192, n=8192, k=8192, dtype="fp8", scaling="tensorwise")
+        assert np.less(*seconds(name, op, replace(op, scaling="blockwise"))), name
+
+
+def test_fp32_accumulation_costs_its_traffic() -> None:
+    plain = Gemm(name="g", m=4096, n=8192, k=4096, layout="NT")
+    summed = replace(plain, out_bytes=4.0, accumulate=True)
+    for name in GPUS:
+        a, b = seconds(name, plain, summed)
+        assert a < b < 1.5 * a, name
+
+
+def test_short_reductions_lose_efficiency() -> None:
+    for name in GPUS:
+        shapes = [Gemm(name="g", m=8192, n=8192, k=k) for k in (256, 1024, 4096)]
+        rates = [op.flops / t for op, t in zip(shapes, seconds(name, *shapes), strict=True)]
+        assert rates[0] < rates[1] < rates[2], name
+        assert rates[0] < 0.85 * rates[2], name
+
+
+def test_split_k_helps_where_the_grid_is_small() -> None:
+    op = Gemm(name="g", m=256, n=256, k=65536)
+    whole_tile = 2 * 256 * 128 * 65536 / (gpu("h100_sxm").peak_of("bf16") / 132)
+    assert seconds("h100_sxm", op)[0] < whole_tile / 2
+
+
+def test_family_constants_override_the_general_ones() -> None:
+    op = Gemm(name="g", m=8192, n=8192, k=8192)
+    asm, library = (model("mi355x", family).times([op]).seconds[0] for family in ("asm", "hipblaslt"))
+    assert asm < library
+
+
+def test_catalogues_are_complete() -> None:
+    for arch in ("volta", "ampere", "hopper", "blackwell", "blackwell_ultra", "gfx90a", "gfx942", "gfx950", "x86_64"):
+        found = tiles(arch)
+        assert len(found.rows) == len(found.columns) == len(found.units) >= 6
+        assert (found.area <= 65536).all()

@@ -1,0 +1,126 @@
+"""Measured tables: reading, exactness at measured shapes, reach, the error of interpolation, and how they are made."""
+
+from __future__ import annotations
+
+import csv
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from projector.errors import InputError
+from projector.frameworks.types import Execution
+from projector.hardware.catalogue import gpu, gpu_names
+from projector.hardware.efficiency import load
+from projector.kernels.recorded import REACH, Recorded, available
+from projector.kernels.simulate import Simulated
+from projector.kernels.tables import read, tables_dir
+from projector.operators.types import Attention, Gemm, Stream
+
+HEADER = "family,dtype,scaling,layout,accumulate,out_bytes,m,n,k,batch,time_us,condition,source\n"
+
+
+def fallback(name: str, gemm: str = "hipblaslt", attention: str = "aiter") -> Simulated:
+    return Simulated(gpu(name), load(name), Execution(gemm_family=gemm, attention_family=attention))
+
+
+def table(folder: Path, *lines: str) -> Path:
+    (folder / "mi300x").mkdir()
+    (folder / "mi300x" / "gemm.csv").write_text(HEADER + "".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+def test_the_repository_has_tables_of_catalogue_gpus(root: Path) -> None:
+    folder = tables_dir(root / "tests")
+    assert folder == root / "measured" / "kernels"
+    names = {path.name for path in folder.iterdir() if path.is_dir()}
+    assert {"b200", "a100_pcie_80gb", "mi300x", "mi355x", "h100_sxm"} <= names <= set(gpu_names())
+    assert sum(path.stat().st_size for path in folder.rglob("*.csv")) < 6e6
+    assert available("b200", folder)
+    assert not available("v100_sxm_32gb", folder)
+
+
+def test_measured_shapes_are_returned_as_measured(root: Path) -> None:
+    folder = root / "measured" / "kernels"
+    once: dict[object, list[float]] = {}
+    rows = [row for row in read(folder / "mi355x") if row.family in ("hipblaslt", "aiter")]
+    rows = [row for row in rows if isinstance(row.op, Attention) or row.op.out_bytes == 2.0]  # type: ignore[union-attr]
+    for row in rows:
+        once.setdefault(row.op, []).append(row.seconds)
+    ops = [op for op, times in once.items() if len(times) == 1]
+    assert len(ops) > 300
+    found = Recorded(gpu("mi355x"), fallback("mi355x"), folder).times(ops)  # type: ignore[arg-type]
+    assert found.measured.all()
+    np.testing.assert_allclose(found.seconds, [once[op][0] for op in ops], rtol=1e-9)
+
+
+def test_far_shapes_and_streams_fall_back(root: Path) -> None:
+    model = fallback("mi355x")
+    far = Gemm(name="g", m=3, n=100_000, k=17)
+    other = Gemm(name="g", m=4096, n=4096, k=4096, layout="NT", accumulate=True, out_bytes=4.0)
+    stream = Stream(name="s", kind="norm", read=1e8, write=1e8)
+    flash = Attention(name="a", batch=1, heads=8, kv_heads=8, seq_q=4096, seq_k=4096, head_dim_qk=64, head_dim_v=64)
+    found = Recorded(gpu("mi355x"), model, root / "measured" / "kernels").times([far, other, stream, flash])
+    assert not found.measured.any()
+    np.testing.assert_allclose(found.seconds, model.times([far, other, stream, flash]).seconds)
+
+
+def test_between_two_shapes_the_models_error_is_interpolated(tmp_path: Path) -> None:
+    ops = [Gemm(name="", m=m, n=4096, k=4096) for m in (4096, 6144, 8192)]
+    model = fallback("mi300x")
+    truth = model.times(ops).seconds * 1.3  # the device is 30 % slower than the model everywhere
+    lines = [f"hipblaslt,bf16,,TN,0,2,{op.m},4096,4096,1,{t * 1e6},test,test" for op, t in zip(ops, truth, strict=True)]
+    recorded = Recorded(gpu("mi300x"), model, table(tmp_path, lines[0], lines[2]))
+    found = recorded.times([ops[1], replace(ops[1], m=int(8192 * np.exp(REACH) * 1.01))])
+    assert found.measured.tolist() == [True, False]
+    assert found.seconds[0] == pytest.approx(truth[1], rel=1e-6)
+
+
+def test_rows_of_the_stacks_own_library_are_preferred(tmp_path: Path) -> None:
+    cell = "bf16,,TN,0,2,4096,4096,4096,1"
+    folder = table(tmp_path, f"asm,{cell},100,test,test", f"hipblaslt,{cell},200,test,test")
+    op = Gemm(name="g", m=4096, n=4096, k=4096)
+    for family, seconds in (("asm", 1e-4), ("hipblaslt", 2e-4)):
+        found = Recorded(gpu("mi300x"), fallback("mi300x", family), folder).times([op])
+        assert found.seconds[0] == pytest.approx(seconds, rel=1e-9)
+
+
+def test_attention_of_another_family_is_not_measured(root: Path) -> None:
+    op = Attention(name="a", batch=1, heads=32, kv_heads=8, seq_q=4096, seq_k=4096, head_dim_qk=128, head_dim_v=128)
+    for family, expected in (("aiter", True), ("ck", False)):
+        model = fallback("mi300x", attention=family)
+        assert Recorded(gpu("mi300x"), model, root / "measured" / "kernels").times([op]).measured[0] == expected
+
+
+def test_broken_tables_name_every_bad_row(tmp_path: Path) -> None:
+    folder = table(tmp_path, "ck,bf16,,TN,0,2,x,1,1,1,5,a,b", "ck,bf16,,TN,0,2,1,1,1,1,5,a,b", "ck,bf16,,TN,0,2,1,1,1,1,-5,a,b")
+    with pytest.raises(InputError) as caught:
+        read(folder / "mi300x")
+    assert [problem.where.rsplit(":", 1)[1] for problem in caught.value.problems] == ["2", "4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "gemm", "attention", "dense", "flash"),
+    [("a100_pcie_80gb", "cublaslt", "fa2", 0.05, 0.08), ("mi355x", "hipblaslt", "aiter", 0.065, 0.04)],
+)
+def test_leaving_one_shape_out(root: Path, name: str, gemm: str, attention: str, dense: float, flash: float) -> None:
+    recorded = Recorded(gpu(name), fallback(name, gemm, attention), root / "measured" / "kernels")
+    left = [each for each in recorded.leave_one_shape_out() if each.covered >= 5]
+    plain = [each for each in left if each.name.startswith("('gemm', 'bf16'") and each.rows > 30]
+    masked = [each for each in left if each.name.startswith("('attention'")]
+    assert plain
+    assert masked
+    assert np.average([e.mape for e in plain], weights=[e.covered for e in plain]) < dense
+    assert np.average([e.mape for e in masked], weights=[e.covered for e in masked]) < flash
+
+
+def test_the_tables_are_what_the_converter_makes(root: Path, shared: Path, tmp_path: Path) -> None:
+    runpy.run_path(str(root / "tools" / "import_kernel_tables.py"))["main"](shared / "kernels", tmp_path)
+    for made in sorted(tmp_path.rglob("*.csv")):
+        kept = root / "measured" / "kernels" / made.relative_to(tmp_path)
+        if "h200" not in kept.parts:
+            assert kept.read_text(encoding="utf-8") == made.read_text(encoding="utf-8"), kept
+        with made.open(newline="", encoding="utf-8") as lines:
+            assert all(row["source"] and float(row["time_us"]) > 0 for row in csv.DictReader(lines))

@@ -1,0 +1,137 @@
+"""The model zoo: published sizes, sources, and the free text by which people call models."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from projector.errors import InputError
+from projector.workload import zoo
+from projector.workload.parameters import count
+from projector.workload.recipe import Recipe
+from projector.workload.validate import problems
+from projector.workload.workload import Workload
+
+PUBLISHED = [name for name in zoo.names() if zoo.entry(name).parameters_published]
+
+#: Rows of the results tables whose architecture is not public, or that are no transformers: nothing to find.
+NOT_PUBLIC = {
+    "None",
+    "MoE-2T (80B active, 96 layers)",
+    "8B Transformer",
+    "E97 4B",
+    "Zebra-Llama 1B GDN hybrid",
+    "Zebra-Llama 1B KDA hybrid",
+    "GDN 1B pure",
+    "KDA 1B pure",
+    "GDN 300M pure (linear attention)",
+    "KDA 300M pure (linear attention)",
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_total_is_the_published_one(name):
+    entry = zoo.entry(name)
+    assert count(entry.model).main == pytest.approx(entry.parameters_published, rel=0.005)
+
+
+def test_most_of_the_zoo_has_a_published_size():
+    assert len(PUBLISHED) > 75
+    assert len(zoo.names()) > 110
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_every_entry_is_consistent(name):
+    model = zoo.load(name)
+    assert model.source
+    assert model.name == name
+    assert model.family
+    recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=2048)
+    assert problems(Workload(model=model, recipe=recipe, gpus=8)) == ()
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_every_name_finds_itself(name):
+    assert zoo.find(name) == name
+    assert zoo.find(name.upper().replace("_", "-")) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("LLAMA3.1_405B", "llama3.1_405b"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama3.1_8b"),
+        ("Meta-Llama-3-70B", "llama3_70b"),
+        ("llama3_70b (12 layers)", "llama3_70b"),
+        ("Llama2-70B LoRA (rank 16)", "llama2_70b"),
+        ("DeepSeek-V3 671B", "deepseek_v3"),
+        ("DeepSeekV3 (w/o MTP)", "deepseek_v3"),
+        ("DeepSeek-V3-16B (torchtitan)", "deepseek_v3_16b"),
+        ("DeepSeek-V2-Lite 16B", "deepseek_v2_lite"),
+        ("DeepSeek-V2 16B fp8", "deepseek_v2_lite"),
+        ("deepseek_v2 236B (truncated)", "deepseek_v2"),
+        ("Qwen3 32B (hf name Qwen2.5-32B)", "qwen3_32b"),
+        ("Qwen/Qwen2.5-7B", "qwen2.5_7b"),
+        ("Qwen3_235B_a22B (tokendrop)", "qwen3_235b_a22b"),
+        ("MPT-7b", "mpt_7b"),
+        ("MPT-760m", "mpt_760m"),
+        ("GPT OSS 120B", "gpt_oss_120b"),
+        ("GPT 200B (BLOOM prequel)", "bloom_prequel"),
+        ("GPT 177B (BLOOM prequel)", "bloom_prequel"),
+        ("GPT3-175B", "gpt3_175b"),
+        ("mixtral_8x7B_v0.1", "mixtral_8x7b"),
+        ("MiniMax-M2.5", "minimax_m2"),
+        ("Grok-2", "grok_2"),
+        ("Nemotron V3 Super 120B (26.02)", "nemotron3_super"),
+    ],
+)
+def test_find_reads_free_text(text, name):
+    assert zoo.find(text) == name
+
+
+@pytest.mark.parametrize("text", ["", "E97 4B", "Llama 3.1 9B", "DeepSeek-V3 33B", "my own transformer", "llama"])
+def test_find_does_not_guess(text):
+    assert zoo.find(text) is None
+
+
+def test_find_resolves_every_row_of_the_results_tables(shared):
+    import yaml
+
+    texts = set()
+    for path in sorted((shared / "corpus").glob("*.yaml")):
+        rows = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        texts |= {str(row.get("model")) for row in rows}
+    assert {text for text in texts if zoo.find(text) is None} <= NOT_PUBLIC
+
+
+@given(st.text(max_size=60))
+def test_find_never_fails(text):
+    found = zoo.find(text)
+    assert found is None or found in zoo.names()
+
+
+def test_unknown_names_come_with_the_nearest():
+    with pytest.raises(InputError, match="llama3_70b"):
+        zoo.load("lama3_70b")
+
+
+def test_overrides_change_fields_and_the_pattern_of_experts_follows():
+    model = zoo.load("deepseek_v3", num_layers=14, moe={"num_experts": 64})
+    assert model.moe is not None
+    assert model.moe.moe_layer_freq == (0, 0, 0) + (1,) * 11
+    assert model.moe.num_experts == 64
+    assert model.moe.moe_router_topk == 8
+    assert zoo.load("mixtral_8x7b", num_layers=40).moe.moe_layer_freq == (1,) * 40
+
+
+def test_wrong_overrides_are_reported():
+    with pytest.raises(InputError) as error:
+        zoo.load("llama3_8b", num_layer=3, hidden_size="wide")
+    assert {problem.key for problem in error.value.problems} == {"num_layer", "hidden_size"}
+
+
+def test_unsupported_parts_are_named():
+    assert "Mamba layers" in zoo.load("nemotron3_nano").unsupported
+    assert zoo.is_template("gpt")
+    assert not zoo.is_template("gpt3_175b")
