@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
-from projector.collectives import model as collectives
+from projector.collectives.model import Pricing
 from projector.collectives.placement import groups as place
 from projector.errors import InputError, NoMeasurement, Unsupported
 from projector.frameworks import Resolved, resolve
@@ -112,13 +111,8 @@ def _clock(
     times = model.times(ops)  # type: ignore[arg-type]
     seconds = dict(zip(ops, times.seconds.tolist(), strict=True))
     measured = frozenset(op for op, is_measured in zip(ops, times.measured.tolist(), strict=True) if is_measured)
-    shapes = _groups(resolved, cluster)
-
-    @cache
-    def collective(op: Collective) -> float:
-        return collectives.seconds(op, shapes, cluster, efficiency)
-
-    return Clock(kernels=seconds, measured=measured, collective=collective, execution=resolved.execution)
+    price = _pricing(resolved, cluster, efficiency)
+    return Clock(kernels=seconds, measured=measured, collective=price.seconds, execution=resolved.execution)
 
 
 def _optimizers(resolved: Resolved, stages: Sequence[Sequence[Part]]) -> list[Operator]:
@@ -137,6 +131,10 @@ def _kernels(resolved: Resolved, cluster: Cluster, efficiency: Efficiency, mode:
     if not recorded.available(cluster.gpu.name):
         raise NoMeasurement(f"no measurement for {cluster.gpu.name}")
     return recorded.Recorded(cluster.gpu, simulated)
+
+
+def _pricing(resolved: Resolved, cluster: Cluster, efficiency: Efficiency) -> Pricing:
+    return Pricing(_groups(resolved, cluster), cluster, efficiency)
 
 
 def _groups(resolved: Resolved, cluster: Cluster) -> dict[str, GroupShape]:

@@ -106,9 +106,9 @@ def _part_time(resolved: Resolved, part: Part, clock: Clock, cache: dict[tuple[i
 
 
 def _price(resolved: Resolved, part: Part, clock: Clock) -> StageTime:
-    share = _host_share(resolved.workload.recipe, part)
-    forward = clock.phase(part.block.forward, layer=part.layers > 0, host_share=share)
-    backward = clock.phase(part.backward, layer=part.layers > 0, host_share=share)
+    graphed = part.block.graphed
+    forward = clock.phase(part.block.forward, layer=part.layers > 0, graphed=graphed)
+    backward = clock.phase(part.backward, layer=part.layers > 0, graphed=graphed)
     weight = clock.phase(part.block.backward_weight).compute
     weights = Trainable(part.block.parameters, part.block.expert_parameters)
     fetch, reduce = _unit_collectives(resolved, weights, _trained(resolved, part))
@@ -117,26 +117,6 @@ def _price(resolved: Resolved, part: Part, clock: Clock) -> StageTime:
         backward=_beside(backward, (*fetch, *reduce), clock),
         weight=weight,
     )
-
-
-# A replayed graph still costs the host its own launch, event and copy calls: about a tenth of the launches it replaces
-# (NVIDIA/Megatron-LM docs/user-guide/features/cuda_graph.md; estimate).
-_GRAPH_REST = 0.1
-
-
-def _host_share(recipe: Recipe, part: Part) -> float:
-    """Share of a layer's launches that are still issued one by one under the recipe's graph scope."""
-    scope = set(recipe.cuda_graph_scope or ())
-    if not scope or part.layers == 0:
-        return 1.0
-    if scope & {"full_iteration", "layer"}:
-        return _GRAPH_REST
-    moe = part.block.expert_parameters > 0
-    covered = (0.4 if "attn" in scope else 0.0) + (0.2 if moe and "moe_router" in scope else 0.0)
-    covered += 0.2 if moe and "moe_preprocess" in scope else 0.0
-    covered += 0.6 if not moe and "mlp" in scope else 0.0
-    covered += 0.4 if moe and "moe" in scope else 0.0
-    return 1.0 - (1.0 - _GRAPH_REST) * min(covered, 1.0)
 
 
 def _unit_collectives(

@@ -37,13 +37,9 @@ class Step:
 def compiled_schedule(resolved: Resolved) -> Compiled:
     """The schedule of the recipe for its stages and micro-batches (compiled once per process)."""
     recipe = resolved.workload.recipe
-    return pipeline.compile(
-        recipe.pipeline_schedule or "1f1b",
-        recipe.pp,
-        recipe.vpp,
-        resolved.workload.num_microbatches,
-        recipe.microbatch_group_size_per_vp_stage,
-    )
+    name = pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)
+    group = recipe.microbatch_group_size_per_vp_stage
+    return pipeline.compile(name, recipe.pp, recipe.vpp, resolved.workload.num_microbatches, group)
 
 
 def owned_by_rank(resolved: Resolved, stages: Sequence[Sequence[Part]]) -> tuple[Trainable, ...]:
@@ -68,7 +64,10 @@ def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[T
     weight = np.minimum(np.array([t.weight for t in times]), backward)
     message = _message(resolved, clock)
     overlap = bool(recipe.overlap_p2p_comm) or not resolved.execution.p2p_synchronous
-    timeline = pipeline.evaluate(compiled, forward, backward - weight, weight, message, overlap_p2p=overlap)
+    flush = not resolved.execution.p2p_synchronous
+    timeline = pipeline.evaluate(
+        compiled, forward, backward - weight, weight, message, overlap_p2p=overlap, overlap_warmup_flush=flush
+    )
     bare = pipeline.evaluate(compiled, forward, backward - weight, weight) if message else timeline
     placement = compiled.schedule.placement
     tails = [_tail(resolved, clock, times, own, trained[rank]) for rank, own in enumerate(placement)]

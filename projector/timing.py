@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from projector.frameworks.types import Execution
+from projector.kernels.host import host_seconds
 from projector.operators.types import Collective, HostWork, Operator
 
 __all__ = ["Clock", "Phase", "Segment", "chain"]
@@ -14,6 +15,10 @@ CONTENTION = 0.10
 """Share of a hidden communication's time that the compute beside it loses (compute units and bandwidth taken by the
 communication kernels; published range 5–20 %: NVIDIA/Megatron-LM overlap documentation, reference measurements of
 FSDP overlap in PyTorch). derived, to be replaced by a model of compute units."""
+
+GRAPH_REST = 0.1
+"""Host time left of an operator that a graph replays: the graph's own launch, events and copies of static inputs,
+10–15 µs for a layer of 100 launches or more (NVIDIA/Megatron-LM docs/user-guide/features/cuda_graph.md; estimate)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +69,27 @@ class Clock:
     collective: Callable[[Collective], float]
     execution: Execution
 
-    def phase(self, operators: Sequence[Operator], *, layer: bool = False, host_share: float = 1.0) -> Phase:
+    def phase(
+        self, operators: Sequence[Operator], *, layer: bool = False, graphed: frozenset[str] = frozenset()
+    ) -> Phase:
         """Seconds of ``operators`` run one after the other, those with ``hides_behind`` beside the ones they name.
 
-        ``layer``: add the module overhead of one layer; ``host_share``: launches left when graphs replay the others.
+        ``layer``: add the module overhead of one layer; ``graphed``: names of operators that a graph replays.
         """
         x = self.execution
-        free = 0.0 if x.whole_step_compiled else host_share
         beside = self._beside(operators)
         segments: list[Segment] = []
         device, compute, measured, wait = 0.0, 0.0, 0.0, 0.0
-        host = x.layer_us * 1e-6 * free if layer else 0.0
+        host = x.layer_us * 1e-6 if layer and not x.whole_step_compiled else 0.0
         exposed: dict[str, float] = {}
         for op in operators:
+            host += host_seconds(op, x) * (GRAPH_REST if op.name in graphed else 1.0)
             if isinstance(op, HostWork):
-                host += (op.microseconds + op.launches * x.launch_us) * 1e-6 * free
                 if op.sync and not x.whole_step_compiled:
                     segments.append(Segment(device, host))
                     device = host = 0.0
                     wait += x.sync_us * 1e-6
             elif isinstance(op, Collective):
-                host += x.collective_us * 1e-6 * free * min(1, op.launches)
                 seconds = self.collective(op)
                 hidden = _take(beside, op.hides_behind, seconds)
                 device += seconds - hidden + CONTENTION * hidden
@@ -96,7 +101,6 @@ class Clock:
                 device += seconds
                 compute += seconds
                 measured += seconds if op in self.measured else 0.0
-                host += op.launches * x.launch_us * 1e-6 * free
         segments.append(Segment(device, host))
         return Phase(tuple(segments), compute, exposed, measured, wait)
 

@@ -172,11 +172,13 @@ def attention_sets(rows: Sequence[Measured]) -> list[Set]:
             chosen.setdefault((row.family, dtype, row.op.backward, dim), []).append(row)
     sets = []
     for (family, dtype, backward, dim), few in sorted(chosen.items()):
-        if len(few) < 5:
+        if len(few) < 3:
             continue
         stem = f"attention.{'backward' if backward else 'forward'}"
         tail = f"{family}.{dtype}" + (f".d{dim}" if dim else "")
         names = ATTENTION if len(few) > 12 else {n: p for n, p in ATTENTION.items() if n not in ("waves", "softmax")}
+        if len(few) < 5:
+            names = {"loop": ATTENTION["loop"]}
         if all(row.condition == "framework average" for row in few):
             names = {**names, "launch_us": (6.0, 1.0, 90.0)}
         keys = {f"{stem}.{n}.{tail}": p for n, p in names.items()}
@@ -266,11 +268,10 @@ def parameters(data: Set, values: Array, folds: Array, heldout: Array) -> dict[s
 def report(outcome: Outcome) -> str:
     error = np.abs(outcome.heldout)
     parts = [f"{outcome.title:42s} n={len(error):6d}"]
-    for title, chosen in (("all", error > -1), (">1e10", outcome.flops > 1e10), (">1e11", outcome.flops > 1e11)):
-        if chosen.any():
-            parts.append(
-                f"{title} {100 * error[chosen].mean():.1f} (median {100 * np.median(error[chosen]):.1f}, n={chosen.sum()})"
-            )
+    for title, least in (("all", 0.0), (">1e10", 1e10), (">1e11", 1e11)):
+        some = error[outcome.flops > least]
+        if len(some):
+            parts.append(f"{title} {100 * some.mean():.1f} (median {100 * np.median(some):.1f}, n={len(some)})")
     return "  ".join(parts)
 
 

@@ -14,7 +14,7 @@ _FRAMEWORKS: tuple[tuple[str, str], ...] = (
     (r"torch\s*titan", "torchtitan"),
     (r"megatron[- ]?deepspeed", "megatron-deepspeed"),
     (r"auto\s*model", "automodel"),
-    (r"nemo\b.*mlperf|mlperf.*nemo", "mlperf"),
+    (r"mlperf|training_results_v\d", "mlperf"),
     (r"megatron[- ]?bridge", "megatron-bridge"),
     (r"primus", "primus"),
     (r"nemo", "nemo"),

@@ -39,7 +39,7 @@ def source_of(record: Record, strip: tuple[str, ...] = ()) -> Source:
 
 def stack_of(record: Record) -> Stack:
     """Framework (a profile's name where one fits), version as stated, month of the software where it can be told."""
-    text = record.text("framework")
+    text = record.text("framework") or _from_source(record)
     slug = framework_slug(text)
     name = slug if slug in frameworks.names() else (frameworks.find(text) if text else None)
     if not text:
@@ -58,6 +58,15 @@ def stack_of(record: Record) -> Stack:
         record.text("source"),
     )
     return Stack(framework=name or slug, version=version, date=date)
+
+
+def _from_source(record: Record) -> str:
+    """The framework that the source's own name tells, where no column does; empty otherwise."""
+    slug = framework_slug(str(record.values.get("source", "")))
+    if slug not in frameworks.names():
+        return ""
+    record.assume(f"framework={slug} (named by the source)")
+    return slug
 
 
 def gpu_of(record: Record) -> str:

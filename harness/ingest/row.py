@@ -35,8 +35,9 @@ def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
     run_id = record.text("id") or f"row-{index}"
     for key, value in known.assigned(run_id).items():
         record.values[key] = value
-    if why := known.doubt(run_id):
-        record.refuse(f"figure not usable: {why}")
+    doubtful = known.doubt(run_id)
+    if doubtful:
+        record.refuse(f"figure not usable: {doubtful}")
     gpu, stack, source = gpu_of(record), stack_of(record), source_of(record, known.strip)
     model, name = architecture(record)
     words = _words(record, stack)
@@ -52,6 +53,8 @@ def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
         workload = settle(record, workload, figures, _mtp_stated(record))
         model, recipe = workload.model, workload.recipe
     partial = {} if recipe else _partial(size, words)
+    if doubtful:
+        figures, partial = _set_aside(figures, partial)
     note = _note(record, known)
     return MeasuredRun(
         id=run_id,
@@ -71,6 +74,12 @@ def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
         problem="; ".join(record.refused),
         notes=note,
     )
+
+
+def _set_aside(figures: Measured, switches: dict[str, object]) -> tuple[Measured, dict[str, object]]:
+    """Figures that must not be compared with: kept as they were printed, out of the measured fields."""
+    printed = {f"printed_{name}": getattr(figures, name) for name in ("step_seconds", "tgs", "tflops_per_gpu")}
+    return Measured(), switches | {name: value for name, value in printed.items() if value is not None}
 
 
 def _rack(gpu: str) -> bool:

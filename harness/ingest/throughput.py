@@ -113,6 +113,8 @@ def _memory(record: Record, framework: str) -> tuple[float | None, str | None]:
     Logs call GiB "GB" (bytes / 2**30): torchtitan, Megatron (MB = 2**20), Primus and nvidia-smi all do.
     """
     peak = record.number("metrics.memory_gb")
+    if peak is None and (share := _share(record)):
+        return share, "device"
     stated = record.text("metrics.memory_kind").lower()
     note = f"{record.values.get('note', '')} {record.values.get('source', '')}".lower()
     if peak is None:
@@ -129,6 +131,15 @@ def _memory(record: Record, framework: str) -> tuple[float | None, str | None]:
     if framework == "torchtitan":
         return peak, "reserved"
     return peak, "device" if framework == "mlperf" else None
+
+
+def _share(record: Record) -> float | None:
+    """GiB from a percentage of a stated capacity (``memory_pct_of_288``: of the 288 GiB that the tools report)."""
+    for key in record.values:
+        if found := re.fullmatch(r"(?:metrics|other)\.memory_pct_of_(\d+)", key):
+            percent = record.number(key)
+            return round(percent / 100 * int(found[1]), 3) if percent else None
+    return None
 
 
 def _samples(record: Record) -> int | None:

@@ -44,7 +44,13 @@ class Execution:
     collective_us: float = 25.0
     sync_us: float = 20.0
     step_ms: float = 5.0
-    layer_us: float = 0.0  # module and autograd overhead of a layer, forward; backward the same
+    layer_us: float = 0.0  # module and autograd overhead of a layer beyond its linears, forward; backward the same
+    linear_us: float = 35.0  # module overhead of one dense linear in forward (half of it per product in backward)
+    attention_us: float = 80.0
+    grouped_us: float = 100.0  # one grouped linear, and
+    expert_us: float = 10.0  # each of its experts where the backend loops over them
+    narrow_linear_factor: float = 2.0  # 8- and 4-bit linears: casts, scales, caches
+    narrow_expert_factor: float = 4.0
     whole_step_compiled: bool = False  # XLA, full-iteration graphs: launches cost (almost) nothing
     # pipeline
     p2p_synchronous: bool = True

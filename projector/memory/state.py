@@ -141,7 +141,7 @@ def _quantised_storage(resolved: Resolved, weights: Weights, gpu_arch: str, weig
     get_weight_workspace; pytorch/utils.py, is_non_tn_fp8_gemm_supported). Sharded weights are quantised per unit.
     """
     recipe = resolved.workload.recipe
-    if recipe.precision not in QUANTISED or resolved.execution.data_parallel not in ("ddp", "zero"):
+    if recipe.precision not in QUANTISED or recipe.data_parallel_sharding == "optim_grads_params":
         return 0.0, 0.0
     elements = weights.linear + weights.expert_linear
     row, column = _quantised_weight_bytes(recipe, gpu_arch)

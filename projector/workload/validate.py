@@ -18,6 +18,7 @@ __all__ = ["problems"]
 _LIMITS = {
     "gpus": 1_000_000,
     "seq_length": 100_000_000,
+    "max_position_embeddings": 1_000_000_000,
     "micro_batch_size": 1_000_000,
     "global_batch_size": 100_000_000,
     "num_layers": 10_000,

@@ -59,8 +59,9 @@ def test_gemm_shapes_per_second(benchmark: BenchmarkFixture) -> None:
     one_by_one = naive(few, c)
     each = (time.perf_counter() - start) / 500
     start = time.perf_counter()
-    batched = benchmark(gemm.seconds, shapes, [c], index, found)
+    batched = gemm.seconds(shapes, [c], index, found)
     together = (time.perf_counter() - start) / SHAPES
+    benchmark(gemm.seconds, shapes, [c], index, found)
     assert (gemm.seconds(few, [c], index[:500], found) <= np.array(one_by_one) * (1 + 1e-9)).all()
     assert len(batched) == SHAPES
     assert each / together > 3
@@ -69,7 +70,14 @@ def test_gemm_shapes_per_second(benchmark: BenchmarkFixture) -> None:
 def test_attention_shapes_per_second(benchmark: BenchmarkFixture) -> None:
     ops = [
         Attention(
-            name="a", batch=1, heads=8 + i % 56, kv_heads=8, seq_q=256 + i, seq_k=256 + i, head_dim_qk=128, head_dim_v=128
+            name="a",
+            batch=1,
+            heads=8 + i % 56,
+            kv_heads=8,
+            seq_q=256 + i,
+            seq_k=256 + i,
+            head_dim_qk=128,
+            head_dim_v=128,
         )
         for i in range(10_000)
     ]

@@ -6,7 +6,6 @@ Dump lines read ``name .... value`` behind any prefix (rank numbers, timestamps,
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _DUMP = re.compile(r"(?:^|[\]:])\s*:?\s*([A-Za-z_][A-Za-z0-9_]*)\s+\.{3,}\s?(.*?)\s*$")
 _WORLD = re.compile(r"using world size:\s*(\d+)")
 _VOCABULARY = re.compile(r"padded vocab \(size: (\d+)\)")
-_ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=([^\s;#]+)", re.MULTILINE)
+_ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=[\"']?([^\s;#\"']+)", re.MULTILINE)
 _LEAST_LINES = 8  # of a dump: fewer are a coincidence (Megatron-LM prints some 300)
 
 
@@ -123,12 +122,10 @@ def _command_line(text: str) -> dict[str, object]:
 
     Variables that the script itself sets are filled in; everything else of the shell is left alone.
     """
-    variables = {name: value.strip("\"'") for name, value in _ASSIGNMENT.findall(text)}
-    joined = re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), text.replace("\\\n", " "))
-    try:
-        words = shlex.split(joined, comments=True)
-    except ValueError:
-        words = joined.split()
+    variables = {name: value for name, value in _ASSIGNMENT.findall(text) if not value.startswith("-")}
+    words = re.sub(
+        r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), re.sub(r"\\\n|[\"'()]", " ", text)
+    ).split()
     found: dict[str, object] = {}
     for position, word in enumerate(words):
         if not re.fullmatch(r"--[a-z][a-z0-9_-]*(=.*)?", word):

@@ -91,7 +91,7 @@ def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     """The recipe fields that ``args`` states; what is absent stays absent. Wrong values end in ``args.problems``."""
     found: dict[str, object] = {field: args.integer(*names) for field, names in _INTEGERS.items()}
     found |= {field: args.flag(*names) for field, names in _FLAGS.items()}
-    found |= {field: args.word(*names) for field, names in _WORDS.items()}
+    found |= {field: _named(args.word(*names)) for field, names in _WORDS.items()}
     found["moe_expert_capacity_factor"] = args.number("moe_expert_capacity_factor")
     found["recompute_layer_ids"] = args.integers("recompute_layer_ids")
     layout = args.raw("pipeline_model_parallel_layout")
@@ -111,6 +111,10 @@ def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     if args.flag("grad_reduce_in_fp32") is not None:
         found["grad_reduce_in_bf16"] = not args.flag("grad_reduce_in_fp32")
     return {field: value for field, value in found.items() if value is not None}
+
+
+def _named(word: str | None) -> str | None:
+    return None if word == "none" else word
 
 
 def _precision(args: Reader) -> dict[str, object]:

@@ -10,14 +10,15 @@ __all__ = ["Reader", "literal"]
 
 _ENUM = re.compile(r"^[A-Za-z_]\w*\.([A-Za-z_]\w*)$")
 _TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "uint8": "fp8", "float": "fp32", "half": "fp16"}
-_TRUE, _FALSE, _NONE = ("true", "yes", "on"), ("false", "no", "off"), ("none", "null", "~", "")
+_TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+_NONE = ("None", "null", "~", "")  # a lower-case none is a word: "no recomputation", "no graphs"
 
 
 def literal(text: str) -> object:
     """A printed value: ``None``, ``True``, numbers, lists and tuples; ``Enum.member`` its member; else the text."""
     bare = text.strip()
     lowered = bare.lower()
-    if lowered in _NONE:
+    if bare in _NONE:
         return None
     if lowered in _TRUE or lowered in _FALSE:
         return lowered in _TRUE
@@ -144,5 +145,8 @@ class Reader:
 
 def _looks_literal(text: str) -> bool:
     """Numbers, truth values and nothing written as text; lists stay text for who parses them."""
-    bare = text.strip().lower()
-    return bare in (*_TRUE, *_FALSE, *_NONE) or re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", bare) is not None
+    bare = text.strip()
+    if bare in _NONE or bare.lower() in (*_TRUE, *_FALSE):
+        return True
+    bare = bare.lower()
+    return re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", bare) is not None

@@ -22,9 +22,7 @@ GPUS = (("a100_sxm_80gb", "fa2"), ("h100_sxm", "fa3"), ("b200", "cudnn"), ("mi30
 
 
 def op(**changes: object) -> Attention:
-    base = Attention(
-        name="a", batch=2, heads=16, kv_heads=4, seq_q=4096, seq_k=4096, head_dim_qk=128, head_dim_v=128
-    )
+    base = Attention(name="a", batch=2, heads=16, kv_heads=4, seq_q=4096, seq_k=4096, head_dim_qk=128, head_dim_v=128)
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
@@ -109,9 +107,7 @@ def test_more_work_takes_longer(where: tuple[str, str], seq: int, heads: int, ba
 
 def test_masks_and_directions_order_as_they_should() -> None:
     for where in GPUS:
-        full, causal, window, backward = seconds(
-            *where, op(causal=False), op(), op(window=512), op(backward=True)
-        )
+        full, causal, window, backward = seconds(*where, op(causal=False), op(), op(window=512), op(backward=True))
         assert window < causal < full, where
         assert 0.5 * full < causal < 0.75 * full, where
         assert 1.8 * causal < backward < 4.5 * causal, where

@@ -1,4 +1,4 @@
-"""How far the analytical models are from the measured tables, by kernel class; the levels are those achieved plus margin.
+"""How far the analytical models are from the measured tables, by kernel class: levels achieved, plus margin.
 
 Held-out errors of the same constants are printed by ``tools/fit_kernel_constants.py`` and kept in the efficiency files.
 """
@@ -20,8 +20,9 @@ from projector.operators.types import Attention, Gemm, GroupedGemm
 
 def errors(root: Path, name: str, family: str, kind: type, least: float, **fields: object) -> np.ndarray:
     def wanted(row: Measured) -> bool:
-        same = all(getattr(row.op, key) == value for key, value in fields.items())
-        return isinstance(row.op, kind) and row.family == family and row.op.flops > least and same  # type: ignore[union-attr]
+        if not isinstance(row.op, kind) or row.family != family or row.op.flops <= least:  # type: ignore[attr-defined]
+            return False
+        return all(getattr(row.op, key) == value for key, value in fields.items())
 
     rows = [row for row in read(root / "measured" / "kernels" / name) if wanted(row)]
     assert len(rows) >= 5

@@ -95,7 +95,9 @@ def test_attention_of_another_family_is_not_measured(root: Path) -> None:
 
 
 def test_broken_tables_name_every_bad_row(tmp_path: Path) -> None:
-    folder = table(tmp_path, "ck,bf16,,TN,0,2,x,1,1,1,5,a,b", "ck,bf16,,TN,0,2,1,1,1,1,5,a,b", "ck,bf16,,TN,0,2,1,1,1,1,-5,a,b")
+    folder = table(
+        tmp_path, "ck,bf16,,TN,0,2,x,1,1,1,5,a,b", "ck,bf16,,TN,0,2,1,1,1,1,5,a,b", "ck,bf16,,TN,0,2,1,1,1,1,-5,a,b"
+    )
     with pytest.raises(InputError) as caught:
         read(folder / "mi300x")
     assert [problem.where.rsplit(":", 1)[1] for problem in caught.value.problems] == ["2", "4"]

@@ -263,7 +263,7 @@ def test_a_projection_of_deepseek_v3_is_fast() -> None:
         start = time.perf_counter()
         plan(case, GPU)
         best = min(best, time.perf_counter() - start)
-    assert best < 0.010
+    assert best < 0.006
 
 
 def test_stages_hold_the_parameters_of_the_model() -> None:
@@ -313,4 +313,4 @@ def test_every_sharding_plans_under_every_data_parallel_style() -> None:
         for style in ("fsdp1", "fsdp2", "megatron_fsdp", "zero", "xla_fsdp")
     }
     assert sizes_["fsdp1"] >= sizes_["fsdp2"]
-    assert max(sizes_.values()) < 1.3 * min(sizes_.values())
+    assert max(sizes_.values()) < 1.6 * min(sizes_.values())

@@ -60,13 +60,14 @@ def test_layers_that_do_not_divide_are_an_error(layers, pp, vpp, before, after):
         account_for_embedding_in_pipeline_split=before,
         account_for_loss_in_pipeline_split=after,
     )
-    try:
-        found = chunks(model(layers), given_recipe)
-    except InputError as error:
-        assert all(problem.key == "pp" for problem in error.problems)
+    if (layers + before + after) % (pp * vpp):
+        with pytest.raises(InputError, match="to divide num_layers"):
+            chunks(model(layers), given_recipe)
+    elif layers < pp * vpp - before - after:
+        with pytest.raises(InputError):
+            chunks(model(layers), given_recipe)
     else:
-        assert (layers + before + after) % (pp * vpp) == 0
-        check(found, layers, pp)
+        check(chunks(model(layers), given_recipe), layers, pp)
 
 
 def test_embedding_and_loss_count_as_layers():
@@ -154,10 +155,9 @@ def test_lists_and_strings_agree(stages):
 def test_any_text_is_a_layout_or_a_stated_error(text):
     try:
         found = chunks(model(4), recipe(pp=2, pipeline_model_parallel_layout=text))
-    except InputError as error:
-        assert error.problems
-    else:
-        check(found, 4, 2)
+    except InputError:
+        return
+    check(found, 4, 2)
 
 
 def test_deepseek_v3_layouts_of_megatron_recipes():

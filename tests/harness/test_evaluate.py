@@ -1,0 +1,183 @@
+"""The loop: order, fits, refusals, the same result in several processes, and the registered predictors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from harness import evaluate, predictors, suite
+from harness.evaluate import Selected
+from harness.predictors.constant_mfu import PUBLISHED_MFU, flops_per_token
+from harness.predictors.protocol import Predictor, gpu_levels
+from harness.predictors.refusal import guarded
+from harness.results import COLUMNS, FITS, frame
+from harness.runs import BREAKDOWN, Measured, MeasuredRun, Prediction
+from projector.errors import InputError, NoMeasurement, Problem, Unsupported
+from projector.hardware import catalogue
+from projector.workload import parameters, zoo
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Projects a fixed share of the measured time, by family; refuses runs of the families it does not know."""
+
+    shares: tuple[tuple[str, float], ...]
+    name: str = "fixed"
+
+    def predict(self, run: MeasuredRun) -> Prediction:
+        share = dict(self.shares).get(run.model.family if run.model else "")
+        if share is None:
+            return Prediction(status="unsupported", reason="an unknown family")
+        step = share * (run.measured.step_seconds or 1.0)
+        parts = dict.fromkeys(BREAKDOWN, 0.0) | {"compute_s": 0.75 * step, "dp_s": 0.25 * step}
+        return Prediction(status="ok", step_seconds=step, breakdown=parts, memory_gib=50.0, assumed=("a=1",))
+
+    levels = staticmethod(gpu_levels)
+
+
+@pytest.fixture
+def runs(project_folder: Path) -> list[MeasuredRun]:
+    return list(suite.load(project_folder / "suites" / "tiny.yaml").runs)
+
+
+def families(runs: list[MeasuredRun]) -> tuple[str, str]:
+    return runs[0].model.family, runs[2].model.family
+
+
+def test_rows_keep_the_order_and_the_place_of_refusals(runs: list[MeasuredRun]) -> None:
+    llama, _ = families(runs)
+    made = evaluate.evaluate([Selected("s", r) for r in runs], [Fixed(((llama, 0.5),))])
+    assert [(r.run_id, r.fit) for r in made.rows] == [(run.id, fit) for run in runs for fit in FITS]
+    refused = [r for r in made.rows if r.run_id == "mixtral-ep8"]
+    assert {(r.status, r.reason, r.error) for r in refused} == {("unsupported", "an unknown family", None)}
+
+
+def test_fits_scale_time_and_breakdown_but_not_memory(runs: list[MeasuredRun]) -> None:
+    llama, mixtral = families(runs)
+    tool = Fixed(((llama, 0.5), (mixtral, 0.8)))
+    made = evaluate.evaluate([Selected("s", r) for r in runs[:3]], [tool])
+    rows = {(r.run_id, r.fit): r for r in made.rows}
+    assert rows["llama-tp1", "uncalibrated"].error == pytest.approx(1.0)
+    # Two cells of one weight each: ln 2 and ln 1.25 share the median.
+    both = math.sqrt(2 * 1.25)
+    assert rows["llama-tp1", "calibrated"].error == pytest.approx(2 / both - 1)
+    assert made.factors["fixed", "h100_sxm"].value == pytest.approx(both)
+    # Held out, each family gets the factor of the other one.
+    assert rows["llama-tp1", "heldout"].error == pytest.approx(2 / 1.25 - 1)
+    assert rows["mixtral-ep8", "heldout"].error == pytest.approx(1.25 / 2 - 1)
+    assert not made.fallbacks
+    for row in made.rows:
+        assert sum(row.breakdown.values()) == pytest.approx(row.projected_step_seconds)
+        assert row.projected_tgs * row.projected_step_seconds == pytest.approx(64 * 4096 / 8)
+        assert row.projected_memory_gib == 50.0
+        assert row.assumed == "a=1"
+
+
+def test_a_held_out_row_does_not_depend_on_its_own_measurement(runs: list[MeasuredRun]) -> None:
+    llama, mixtral = families(runs)
+    changed = [
+        replace(r, measured=replace(r.measured, tgs=r.measured.tgs * 3)) if r.model.family == llama else r for r in runs[:3]
+    ]
+    tool = Fixed(((llama, 0.5), (mixtral, 0.8)))
+
+    def projected(chosen: list[MeasuredRun], fit: str) -> float:
+        rows = evaluate.evaluate([Selected("", r) for r in chosen], [tool]).rows
+        return next(r.projected_tgs for r in rows if r.run_id == "llama-tp1" and r.fit == fit)
+
+    assert projected(changed, "heldout") == projected(runs[:3], "heldout")
+    assert projected(changed, "calibrated") != projected(runs[:3], "calibrated")
+
+
+def test_a_lonely_family_is_flagged(runs: list[MeasuredRun]) -> None:
+    llama, _ = families(runs)
+    made = evaluate.evaluate([Selected("", r) for r in runs[:2]], [Fixed(((llama, 0.5),))])
+    assert made.fallbacks == {("fixed", "llama-tp1"): "", ("fixed", "llama-tp4"): ""}
+    assert all(r.error == pytest.approx(1.0) for r in made.rows if r.fit == "heldout")
+
+
+def test_a_run_of_two_suites_is_projected_once_and_listed_in_both(runs: list[MeasuredRun]) -> None:
+    llama, _ = families(runs)
+    made = evaluate.evaluate([Selected("s", runs[0]), Selected("t", runs[0])], [Fixed(((llama, 0.5),))])
+    assert [r.suite for r in made.rows] == ["s"] * 3 + ["t"] * 3
+    assert len(made.unique_rows) == 3
+
+
+def test_several_processes_give_the_same_rows(runs: list[MeasuredRun], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "MIN_PARALLEL", 1)
+    seen: list[int] = []
+    selected = [Selected("", r) for r in runs]
+    one = evaluate.evaluate(selected, predictors.load(["constant-mfu"]))
+    two = evaluate.evaluate(
+        selected, predictors.load(["constant-mfu"]), jobs=2, progress=lambda done, total: seen.append(done)
+    )
+    assert [replace(r, seconds_to_project=None) for r in one.rows] == [
+        replace(r, seconds_to_project=None) for r in two.rows
+    ]
+    assert seen == list(range(1, len(runs) + 1))
+
+
+def test_the_columns_are_those_of_the_contract(runs: list[MeasuredRun]) -> None:
+    contract = (
+        "run_id suite group gpu gpus model family precision framework predictor fit status reason assumed "
+        "projected_step_seconds measured_step_seconds projected_tgs measured_tgs error interval_low interval_high "
+        "projected_memory_gib measured_memory_gib memory_error measured_share seconds_to_project "
+        "compute_s host_s bubble_s tp_s ep_s cp_s pp_s dp_s optimizer_s other_s"
+    )
+    assert tuple(contract.split()) == COLUMNS
+    made = evaluate.evaluate([Selected("s", r) for r in runs], predictors.load(["constant-mfu"]))
+    assert list(frame(made.rows).columns) == list(COLUMNS)
+
+
+def test_refusals_by_what_is_raised(runs: list[MeasuredRun]) -> None:
+    def raising(error: Exception) -> str:
+        def call() -> Prediction:
+            raise error
+
+        made = guarded(runs[0], call)
+        return f"{made.status}: {made.reason}"
+
+    assert raising(NoMeasurement("no measurement for h100_sxm")) == "no-measurement: no measurement for h100_sxm"
+    assert raising(Unsupported("ALiBi")) == "unsupported: ALiBi"
+    assert raising(InputError([Problem("", "recipe.tp", 3, "2")])) == "invalid: recipe.tp: found 3, expected 2"
+
+
+def test_refusals_before_anything_is_asked(runs: list[MeasuredRun]) -> None:
+    def never() -> Prediction:
+        raise AssertionError
+
+    assert guarded(replace(runs[0], model=None, problem="no model"), never) == Prediction(status="invalid", reason="no model")
+    assert guarded(replace(runs[0], recipe=None), never).status == "invalid"
+    assert guarded(replace(runs[0], problem="odd"), never).status == "unsupported"
+    strange = replace(runs[0].model, unsupported=("Mamba layers",))
+    assert guarded(replace(runs[0], model=strange), never).reason == "Mamba layers"
+
+
+def test_the_baseline_has_one_mfu(runs: list[MeasuredRun]) -> None:
+    run = runs[0]
+    (tool,) = predictors.load(["constant-mfu"])
+    model = zoo.load("llama3_8b")
+    count = parameters.count(model)
+    flops = 6 * (count.active - count.embedding) + 6 * 32 * 4096 * 4096
+    assert flops_per_token(model, 4096) == flops
+    peak = catalogue.gpu("h100_sxm").peak_of("bf16")
+    expected = flops * 64 * 4096 / (8 * peak * PUBLISHED_MFU)
+    assert tool.predict(run).step_seconds == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", predictors.names())
+def test_predictors_do_not_look_at_the_measurement(name: str, runs: list[MeasuredRun]) -> None:
+    (tool,) = predictors.load([name])
+    assert isinstance(tool, Predictor)
+    for run in runs:
+        blind = replace(run, measured=Measured(memory_kind=run.measured.memory_kind))
+        assert tool.predict(run).step_seconds == tool.predict(blind).step_seconds
+
+
+def test_unknown_predictors_are_named_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="nearest: simulate") as caught:
+        predictors.load(["simulat", "calculon", "simulate"])
+    assert len(caught.value.problems) == 2
+    assert [t.name for t in evaluate.tools_for("both")] == ["simulate", "benchmark", "constant-mfu"]

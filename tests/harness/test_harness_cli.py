@@ -1,0 +1,195 @@
+"""The command line as a user runs it: exit codes, files written, nothing written, no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def harness(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *map(str, arguments)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], folder: Path, *pieces: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    for piece in pieces:
+        assert piece in done.stderr
+    assert not (folder / "out").exists()
+
+
+def test_the_main_job(project_folder: Path) -> None:
+    done = harness("run", "suites/tiny.yaml", "--mode", "both", "--junit", "out/j.xml", cwd=project_folder)
+    assert done.returncode == 0, done.stderr
+    assert "simulate: by model" in done.stdout
+    assert "PASS tiny simulate coverage: 1, required >= 1 (3 of 3 rows)" in done.stdout
+    assert "\x1b" not in done.stdout
+    out = project_folder / "out" / "tiny"
+    assert {p.name for p in out.iterdir()} == {"results.csv", "results.json", "report.md", "report.html"}
+    document = json.loads((out / "results.json").read_text())
+    assert [(r["run_id"], r["predictor"]) for r in document["rows"][::3]] == [
+        (run, predictor)
+        for run in ("llama-tp1", "llama-tp4", "mixtral-ep8", "what-if")
+        for predictor in ("simulate", "benchmark", "constant-mfu")
+    ]
+    assert set(document["provenance"]["inputs"]) >= {"suites/tiny.yaml"}
+    assert (project_folder / "out" / "j.xml").exists()
+
+
+def test_a_gate_that_fails_exits_with_one_and_can_be_waived(project_folder: Path) -> None:
+    path = project_folder / "suites" / "tiny.yaml"
+    path.write_text(path.read_text().replace("mape: 10.0", "mape: 0.0"))
+    done = harness("run", "suites/tiny.yaml", cwd=project_folder)
+    assert done.returncode == 1
+    assert "FAIL tiny simulate mape" in done.stdout
+    assert (project_folder / "out" / "tiny" / "results.csv").exists()
+    assert harness("run", "suites/tiny.yaml", "--no-gate", cwd=project_folder).returncode == 0
+
+
+def test_results_are_reported_again_and_compared(project_folder: Path) -> None:
+    assert harness("run", "suites/tiny.yaml", "--out", "first", "--no-plots", cwd=project_folder).returncode == 0
+    again = harness("report", "first", cwd=project_folder)
+    assert again.returncode == 0, again.stderr
+    assert "simulate: by GPU" in again.stdout
+    assert (project_folder / "first" / "simulate-measured.png").exists()
+    same = harness("run", "suites/tiny.yaml", "--against", "first", cwd=project_folder)
+    assert same.returncode == 0
+    assert "PASS against earlier results: 0 rows lost, 0 broken" in same.stdout
+    results = project_folder / "first" / "results.json"
+    document = json.loads(results.read_text())
+    for row in document["rows"]:
+        row["error"] = None if row["error"] is None else 0.0
+    results.write_text(json.dumps(document))
+    worse = harness("run", "suites/tiny.yaml", "--against", "first", cwd=project_folder)
+    assert worse.returncode == 1
+    assert "FAIL against earlier results" in worse.stdout
+
+
+LOOSE = """\
+run,gpu,gpus,framework,model,precision,seq_length,micro_batch_size,global_batch_size,tp,pp,cp,tokens_per_s_per_gpu
+x1,H100-SXM-80GB,8,Megatron-LM,Llama-3 8B,bf16,8192,1,64,2,1,1,9000
+x2,H100-SXM-80GB,8,Megatron-LM,Llama-3 8B,bf16,8192,1,,2,1,1,9000
+"""
+
+
+def test_strict_and_loose_files_without_a_suite(project_folder: Path) -> None:
+    (project_folder / "loose.csv").write_text(LOOSE)
+    done = harness(
+        "run", "--runs", "measured/runs/tiny.yaml", "loose.csv", "--out", "o", "--no-plots", cwd=project_folder
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((project_folder / "o" / "results.json").read_text())["rows"]
+    mine = [r for r in rows if r["predictor"] == "simulate" and r["fit"] == "heldout"]
+    assert len(mine) == 5
+    assert [r["measured_tgs"] for r in mine[-2:]] == [9000.0, 9000.0]
+    assert mine[3]["error"] is not None
+    assert "global_batch_size" in mine[4]["reason"] + mine[4]["assumed"]
+
+
+def test_ingest_calibrate_and_compare(project_folder: Path) -> None:
+    (project_folder / "loose.csv").write_text(LOOSE)
+    done = harness("ingest", "loose.csv", "--out", "new.yaml", cwd=project_folder)
+    assert done.returncode == 0, done.stderr
+    assert "2 rows" in done.stdout
+    assert (project_folder / "new.yaml").exists()
+    fitted = harness("calibrate", "h100_sxm", cwd=project_folder)
+    assert fitted.returncode == 0, fitted.stderr
+    assert "h100_sxm" in fitted.stdout
+    side = harness("compare", "llama-tp1", "llama-tp4", cwd=project_folder)
+    assert side.returncode == 0, side.stderr
+    assert "-16.7 %" in side.stdout
+    assert "tp" in side.stdout
+
+
+def test_every_mistake_of_every_input_at_once(project_folder: Path) -> None:
+    path = project_folder / "suites" / "tiny.yaml"
+    path.write_text(path.read_text().replace("model: [llama3_8b]", "modell: [x]").replace("mi355x", "mi356x"))
+    (project_folder / "broken.yaml").write_text("a: [")
+    done = harness(
+        *("run", "suites/tiny.yaml", "suites/none.yaml", "--runs", "broken.yaml", "--with", "calculon"),
+        *("--against", "nowhere"),
+        cwd=project_folder,
+    )
+    refused(
+        done,
+        project_folder,
+        "suites/tiny.yaml: select[0].modell",
+        "suites/tiny.yaml: cases[0].gpu: found 'mi356x'",
+        "mi355x",
+        "suites/none.yaml: found 'no such file'",
+        "broken.yaml: line",
+        "--with: found 'calculon'",
+        "nowhere: found 'no such file'",
+    )
+    assert len(done.stderr.splitlines()) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "piece"),
+    [
+        (("run",), "a suite file, or --runs FILE"),
+        (("run", "--runs", "missing.yaml"), "missing.yaml"),
+        (("run", "suites/tiny.yaml", "--mode", "simulated"), "invalid choice: 'simulated'"),
+        (("run", "suites/tiny.yaml", "--jobs", "0"), "expected a whole number of at least 1"),
+        (("run", "suites/tiny.yaml", "--out", "suites/tiny.yaml"), "expected a folder"),
+        (("run", "suites/tiny.yaml", "--measured", "nowhere"), "nowhere"),
+        (("report", "nowhere"), "no such file"),
+        (("compare", "llama-tp9"), "nearest: llama-tp"),
+        (("calibrate", "h100_sxn"), "nearest: h100_sxm"),
+        (("calibrate", "--measured", "nowhere"), "a folder of measured runs"),
+        (("ingest", "missing.log"), "missing.log"),
+        ((), "required"),
+    ],
+)
+def test_wrong_command_lines(project_folder: Path, arguments: tuple[str, ...], piece: str) -> None:
+    refused(harness(*arguments, cwd=project_folder), project_folder, piece)
+
+
+def test_one_id_for_two_runs(project_folder: Path) -> None:
+    other = project_folder / "other.yaml"
+    other.write_text((project_folder / "measured" / "runs" / "tiny.yaml").read_text().replace("tp: 4", "tp: 8"))
+    done = harness("run", "suites/tiny.yaml", "--runs", "other.yaml", cwd=project_folder)
+    refused(done, project_folder, "llama-tp4: found 'a duplicate id'")
+    assert len(done.stderr.splitlines()) == 1
+    twice = harness("run", "--runs", "other.yaml", "measured/runs/tiny.yaml", cwd=project_folder)
+    refused(twice, project_folder, "llama-tp1: found 'a duplicate id'")
+
+
+def test_a_reader_that_closes_first_is_no_failure(project_folder: Path) -> None:
+    command = f"{sys.executable} -m harness run suites/tiny.yaml --out o --no-plots | head -1; exit ${{PIPESTATUS[0]}}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=project_folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+def test_a_run_loads_nothing_heavy(project_folder: Path) -> None:
+    code = (
+        "import sys; from harness.cli import main\n"
+        "assert main(['run', 'suites/tiny.yaml']) == 0\n"
+        "print([m for m in ('torch', 'scipy', 'matplotlib', 'pandas') if m in sys.modules], file=sys.stderr)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=project_folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip() == "[]"

@@ -1,0 +1,189 @@
+"""Reports: the same rows back from disk, and every renderer on rows that try to break it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from harness import gate
+from harness.evaluate import Evaluation
+from harness.report import files, html, junit, markdown, plot, provenance, terminal, view
+from harness.report.table import Column, Report, Table
+from harness.results import COLUMNS, Row
+from projector.errors import InputError
+
+NASTY = "<b>|*_`[red]"
+
+
+@pytest.fixture
+def evaluation(make_row, facts_for) -> Evaluation:
+    rows = [
+        make_row(name, measured, projected, fit=fit, predictor=predictor, model=model)
+        for name, measured, projected, model in (
+            ("a", 100, 104, NASTY),
+            ("b", 200, 190, "dense"),
+            ("c", 100, None, "dense"),
+            ("case", None, 50, "dense"),
+        )
+        for predictor in ("simulate", "constant-mfu")
+        for fit in ("uncalibrated", "calibrated", "heldout")
+    ]
+    return Evaluation(rows=tuple(rows), facts=facts_for(*rows, assumed=("x",)))
+
+
+def saved(evaluation: Evaluation) -> files.Saved:
+    return files.Saved(evaluation=evaluation, gates={"s": {"simulate": {"mape": 0.1}}}, provenance={"python": "3"})
+
+
+def test_rows_come_back_from_disk(evaluation: Evaluation, tmp_path: Path) -> None:
+    files.write_atomic(tmp_path / "results.json", files.json_text(saved(evaluation)))
+    assert files.read(tmp_path) == saved(evaluation)
+    assert files.read(tmp_path / "results.json") == saved(evaluation)
+    assert json.loads((tmp_path / "results.json").read_text())["schema_version"] == 1
+
+
+def test_csv_has_the_contract_columns_and_empty_cells(evaluation: Evaluation) -> None:
+    head, *rows = csv.reader(files.csv_text(evaluation.rows).splitlines())
+    assert tuple(head) == COLUMNS
+    assert len(rows) == len(evaluation.rows)
+    refused = dict(zip(head, rows[12], strict=True))
+    assert (refused["run_id"], refused["status"], refused["error"]) == ("c", "unsupported", "")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema_version": 99}', '{"schema_version": 1, "rows": 3}'])
+def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(text)
+    with pytest.raises(InputError):
+        files.read(tmp_path)
+    with pytest.raises(InputError, match="no such file"):
+        files.read(tmp_path / "nowhere.json")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "x"
+    files.write_atomic(target, "old")
+
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(files.os, "replace", full)
+    with pytest.raises(OSError, match="disk full"):
+        files.write_atomic(target, "new")
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+    assert target.read_text() == "old"
+
+
+def test_the_report_shows_figures_and_refusals(evaluation: Evaluation, capsys: pytest.CaptureFixture[str]) -> None:
+    checks = gate.check("s", evaluation.rows, evaluation.facts, {"simulate": {"mape": 0.01}})
+    report = view.build(evaluation, checks, "T")
+    titles = [t.title for t in report.tables]
+    assert titles[0] == "Throughput error"
+    assert {"simulate: by GPU", "simulate: by model", "simulate: ranking inside groups", "simulate: refusals"} <= set(titles)
+    terminal.show(report)
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert NASTY in text
+    assert "FAIL s simulate mape: 0.045, required <= 0.01" in text
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.seen.add(tag)
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_html_is_balanced_escaped_and_fetches_nothing(evaluation: Evaluation) -> None:
+    page = html.render(view.build(evaluation), {"a <plot>": b"png"})
+    tags = _Tags()
+    tags.feed(page)
+    assert not tags.open
+    assert "b" not in tags.seen
+    assert "http" not in page
+    assert "&lt;b&gt;" in page
+
+
+def test_markdown_rows_have_the_width_of_their_head(evaluation: Evaluation) -> None:
+    text = markdown.render(view.build(evaluation), {"plot": "plot.png"})
+    width = 0
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            width = 0
+            continue
+        cells = line.replace("\\|", "").count("|")
+        width = width or cells
+        assert cells == width
+    assert "![plot](plot.png)" in text
+
+
+def test_plain_tables_align_and_say_what_they_leave_out() -> None:
+    table = Table(
+        title="t", columns=(Column("name", numeric=False), Column("n")), rows=(("a", "1"), ("bb", "22"), ("c", "3")), note="x"
+    )
+    assert list(terminal.plain_table(table, 2)) == [
+        "name   n",
+        "----  --",
+        "a      1",
+        "bb    22",
+        "… and 1 more: see the report files",
+        "x",
+    ]
+
+
+def test_rich_output_keeps_brackets(evaluation: Evaluation) -> None:
+    class Screen:
+        def __init__(self) -> None:
+            self.text = ""
+
+        def write(self, text: str) -> int:
+            self.text += text
+            return len(text)
+
+        def flush(self) -> None: ...
+
+        def isatty(self) -> bool:
+            return True
+
+    screen = Screen()
+    terminal.show(Report(title="[red]", gate=("FAIL [x]",), tables=view.build(evaluation).tables), screen)  # type: ignore[arg-type]
+    assert "[red]" in screen.text
+    assert "FAIL [x]" in screen.text
+
+
+def test_junit_has_a_case_a_check(evaluation: Evaluation) -> None:
+    checks = gate.check("s", evaluation.rows, evaluation.facts, {"simulate": {"mape": 0.01, "worst": 1.0}})
+    root = ElementTree.fromstring(junit.render(checks).encode())
+    assert [(s.get("tests"), s.get("failures")) for s in root] == [("2", "1")]
+    assert [c.get("name") for c in root.iter("testcase") if c.find("failure") is not None] == ["mape"]
+
+
+def test_plots_are_png_and_reproducible(make_row) -> None:
+    rows: list[Row] = [make_row(f"r{i}", 10.0**i, 10.0**i * 1.2, gpu=f"gpu{i % 5}") for i in range(1, 6)]
+    for draw in (plot.measured_projected, plot.errors_by_model):
+        first, second = (plot.png(draw(rows, "t")) for _ in range(2))
+        assert first.startswith(b"\x89PNG")
+        assert first == second
+        assert draw([make_row("x", 1, None)], "t") is None
+
+
+def test_provenance_names_versions_and_hashes(tmp_path: Path, root: Path) -> None:
+    (tmp_path / "in").write_bytes(b"abc")
+    made = provenance.collect([tmp_path / "in"], ["harness", "run"], 1.0)
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert made["inputs"] == {str(tmp_path / "in"): digest}
+    assert made["versions"]["numpy"]
+    assert provenance.revision(tmp_path) == ""
+    assert ("command", "harness run") in provenance.flat(made)

@@ -1,0 +1,192 @@
+"""Suites: what a good one selects, and every mistake of a bad one at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import suite
+from projector.errors import InputError
+
+
+def problems(folder: Path, text: str) -> list[str]:
+    path = folder / "suites" / "tiny.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        suite.load(path)
+    return [str(p) for p in caught.value.problems]
+
+
+def loaded(folder: Path, text: str) -> suite.Suite:
+    path = folder / "suites" / "tiny.yaml"
+    path.write_text(text)
+    return suite.load(path)
+
+
+def ids(made: suite.Suite) -> list[str]:
+    return [run.id for run in made.runs]
+
+
+def test_a_good_suite(project_folder: Path) -> None:
+    made = suite.load(project_folder / "suites" / "tiny.yaml")
+    assert ids(made) == ["llama-tp1", "llama-tp4", "mixtral-ep8", "what-if"]
+    case = made.runs[-1]
+    assert (case.gpu, case.gpus, case.measured.tgs) == ("mi355x", 16, None)
+    assert made.gate == {"simulate": {"coverage": 1.0, "mape": 10.0}}
+    assert [p.name for p in made.inputs] == ["tiny.yaml", "tiny.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("{runs: tiny}", ["llama-tp1", "llama-tp4", "mixtral-ep8"]),
+        ("{runs: ../measured/runs/tiny.yaml, id: '*-tp4'}", ["llama-tp4"]),
+        ("{model: 'mixtral*'}", ["mixtral-ep8"]),
+        ("{family: [llama*], gpu: [h100_sxm, mi300x]}", ["llama-tp1", "llama-tp4"]),
+        ("{framework: megatron-lm, group: h}", ["mixtral-ep8"]),
+    ],
+)
+def test_selection(project_folder: Path, entry: str, expected: list[str]) -> None:
+    assert ids(loaded(project_folder, f"suite: s\nselect: [{entry}]\n")) == expected
+
+
+def test_a_row_that_two_entries_match_is_selected_once(project_folder: Path) -> None:
+    made = loaded(project_folder, "suite: s\nselect: [{id: llama-tp4}, {runs: tiny}]\n")
+    assert ids(made) == ["llama-tp4", "llama-tp1", "mixtral-ep8"]
+
+
+def test_all_mistakes_at_once(project_folder: Path) -> None:
+    found = problems(
+        project_folder,
+        """\
+suite: s
+titel: x
+select:
+  - {runs: tinny}
+  - {modle: llama3_8b}
+  - {model: lama3_8b}
+  - {gpu: h100_sxn}
+  - {gpu: mi300x}
+  - {runs: 3}
+  - []
+cases:
+  - {id: a, model: mixtral_8x7, gpu: h100_sxm, gpus: 8, recipe: {micro_batch_size: 1}}
+  - {id: a, model: llama3_8b, cluster: nowhere, nodes: -1, recipe: {tpp: 1}}
+  - {model: llama3_8b, framework: megatron, gpus: 8, nodes: 1, recipe: {}}
+gate:
+  simulated: {mape: 0.1}
+  simulate: {mapee: 0.1, worst: -1, coverage: 2, bias: true}
+  benchmark: 3
+""",
+    )
+    text = "\n".join(found)
+    for piece in (
+        "titel: found 'x', expected a known name; nearest: title",
+        "select[0].runs: found 'tinny', expected a known name; nearest: tiny",
+        "select[1].modle: found 'llama3_8b', expected a known name; nearest: model",
+        "select[2].model: found 'lama3_8b'",
+        "llama3_8b",
+        "select[3].gpu: found 'h100_sxn', expected a known name; nearest: h100_sxm",
+        "select[4]: found {'gpu': 'mi300x'}, expected a selection that at least one measured run matches",
+        "select[5].runs: found 3",
+        "select[6]: found []",
+        "cases[0].model: found 'mixtral_8x7'",
+        "cases[0].recipe.global_batch_size: found 'nothing'",
+        "cases[1].id: found 'a', expected an id that cases[0] does not have",
+        "cases[1].cluster: found 'nowhere'",
+        "cases[1].nodes: found -1",
+        "cases[1].recipe.tpp: found 1",
+        "cases[2].id: found 'nothing'",
+        "cases[2]: found 'neither', expected exactly one of cluster, gpu",
+        "cases[2]: found 'gpus and nodes', expected exactly one of gpus, nodes",
+        "cases[2].framework: found 'megatron'",
+        "gate.simulated: found 'simulated', expected a known name; nearest: simulate",
+        "gate.simulate.mapee: found 0.1, expected a known name; nearest: mape",
+        "gate.simulate.worst: found -1, expected a number from 0 to 100",
+        "gate.simulate.coverage: found 2, expected a number from 0 to 1",
+        "gate.simulate.bias: found True",
+        "gate.benchmark: found 3, expected a mapping of thresholds",
+    ):
+        assert piece in text
+    assert all(line.startswith(str(project_folder / "suites" / "tiny.yaml")) for line in found)
+
+
+def case(recipe: str, gpus: int = 8, model: str = "llama3_8b") -> str:
+    return f"suite: s\ncases:\n  - {{id: a, model: {model}, gpu: h100_sxm, gpus: {gpus}, recipe: {{{recipe}}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (case("tp: 3, micro_batch_size: 1, global_batch_size: 8, seq_length: 4096", 24), "cases[0].recipe.tp"),
+        (case("pp: 5, micro_batch_size: 1, global_batch_size: 8, seq_length: 4096", 40), "cases[0].recipe.pp"),
+        (case("micro_batch_size: 1, global_batch_size: 9, seq_length: 4096"), "cases[0].recipe.global_batch_size"),
+        (case("micro_batch_size: -1, global_batch_size: 8, seq_length: 4096"), "cases[0].recipe.micro_batch_size"),
+        (case("micro_batch_size: 1, global_batch_size: 8, seq_length: 0"), "cases[0].recipe.seq_length"),
+        (case("tp: 8, micro_batch_size: 1, global_batch_size: 8, seq_length: 4096", 12), "cases[0]."),
+        (
+            case("ep: 3, micro_batch_size: 1, global_batch_size: 12, seq_length: 4096", 12, "mixtral_8x7b"),
+            "cases[0].recipe.ep",
+        ),
+    ],
+)
+def test_sizes_that_do_not_divide_or_are_absurd(project_folder: Path, text: str, key: str) -> None:
+    found = problems(project_folder, text)
+    assert any(f": {key}" in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("text", "piece"),
+    [
+        ("", "an empty file"),
+        ("- 1\n", "found 'list', expected a mapping"),
+        ("suite: [\n", "valid YAML"),
+        ("suite: s\nsuite: t\nselect: [{runs: tiny}]\n", "each key once"),
+        ("suite: s\n", "nothing to project"),
+        ("suite: s\nselect: []\ncases: []\n", "nothing to project"),
+        ("suite: s\nselect: tiny\n", "a list of entries"),
+        ("suite: 3\nselect: [{runs: tiny}]\n", "a name of letters"),
+        ("suite: a/b\nselect: [{runs: tiny}]\n", "a name of letters"),
+        ("suite: s\ngate: 3\nselect: [{runs: tiny}]\n", "a mapping of modes"),
+        ("suite: s\nselect: [{log: missing.log}]\n", "missing.log"),
+        ("suite: s\nselect: [{log: missing.log, cluster: nowhere}]\n", "select[0].cluster: found 'nowhere'"),
+        ("suite: s\nselect: [{log: missing.log, model: llama3_8b}]\n", "only log, cluster, recipe beside log"),
+        ("suite: s\nselect: [{id: llama-tp1}]\ncases: 3\n", "a list of cases"),
+    ],
+)
+def test_broken_files(project_folder: Path, text: str, piece: str) -> None:
+    assert any(piece in line for line in problems(project_folder, text))
+
+
+def test_an_id_that_a_selected_run_has_already(project_folder: Path) -> None:
+    recipe = "recipe: {micro_batch_size: 1, global_batch_size: 8, seq_length: 4096}"
+    text = f"suite: s\nselect: [{{runs: tiny}}]\ncases: [{{id: llama-tp1, model: llama3_8b, gpu: b200, gpus: 8, {recipe}}}]\n"
+    assert any("cases[0].id: found 'llama-tp1'" in line for line in problems(project_folder, text))
+
+
+def test_a_missing_suite_and_a_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        suite.load(tmp_path / "suites" / "none.yaml")
+    (tmp_path / "s.yaml").write_text("suite: s\nselect: [{gpu: mi300x}]\n")
+    with pytest.raises(InputError, match="a folder of measured runs"):
+        suite.load(tmp_path / "s.yaml")
+
+
+def test_mistakes_of_measured_runs_are_reported_too(project_folder: Path) -> None:
+    runs = project_folder / "measured" / "runs" / "tiny.yaml"
+    runs.write_text(runs.read_text().replace("gpus: 8", "gpuss: 8").replace("mixtral_8x7b", "mixtral_9x7b"))
+    found = problems(project_folder, "suite: s\nselect: [{runs: tiny}]\n")
+    assert sum("gpuss" in line for line in found) == 3
+    assert any("mixtral_9x7b" in line for line in found)
+
+
+def test_several_suites_report_together_and_need_names_of_their_own(project_folder: Path) -> None:
+    folder = project_folder / "suites"
+    (folder / "twin.yaml").write_text((folder / "tiny.yaml").read_text())
+    with pytest.raises(InputError, match="no other suite"):
+        suite.load_all([folder / "tiny.yaml", folder / "twin.yaml"])
+    (folder / "twin.yaml").write_text("suite: [")
+    with pytest.raises(InputError) as caught:
+        suite.load_all([folder / "twin.yaml", folder / "missing.yaml"])
+    assert len(caught.value.problems) == 2

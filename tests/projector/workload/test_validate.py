@@ -1,0 +1,105 @@
+"""Whole workloads: what does not divide, what is absurd, and that nothing else is complained about."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from projector.pipeline.schedules import names as schedule_names
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.validate import problems
+from projector.workload.vocabulary import CHOICES, SCHEDULES
+from projector.workload.workload import Workload
+
+GOOD = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096}
+
+
+def found(model: str = "llama3_8b", gpus: int = 8, **changes) -> dict[str, str]:
+    workload = Workload(model=zoo.load(model), recipe=Recipe(**(GOOD | changes)), gpus=gpus)
+    said: dict[str, str] = {}
+    for problem in problems(workload, "file.yaml"):
+        said[problem.key] = f"{said.get(problem.key, '')}{problem}\n"
+    return said
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "recipe"),
+    [
+        ("llama3_8b", 8, {}),
+        ("llama3_8b", 64, {"tp": 8, "pp": 4, "vpp": 2, "cp": 2, "sequence_parallel": True}),
+        ("deepseek_v3", 256, {"pp": 4, "ep": 64, "pipeline_model_parallel_layout": "Et*4|(tttt|)*14tmL"}),
+        ("mixtral_8x22b", 64, {"pp": 4, "vpp": 2, "ep": 8, "micro_batch_size": 2, "global_batch_size": 128}),
+        ("qwen3_235b_a22b", 256, {"tp": 8, "ep": 32}),
+        ("gpt_oss_120b", 64, {"ep": 16, "precision": "mxfp8", "fp8_recipe": "mxfp8"}),
+        ("gpt2_xl", 1, {}),
+    ],
+)
+def test_real_configurations_pass(model, gpus, recipe):
+    assert found(model, gpus, **recipe) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "words"),
+    [
+        ({"tp": 3, "gpus": 3}, "recipe.tp", "num_attention_heads = 32"),
+        ({"tp": 6, "gpus": 6}, "recipe.tp", "file.yaml: recipe.tp: found 6"),
+        ({"pp": 5, "gpus": 5}, "recipe.pp", "to divide num_layers = 32"),
+        ({"gpus": 12, "tp": 8}, "gpus", "tp · pp · cp = 8"),
+        ({"global_batch_size": 60}, "recipe.global_batch_size", "micro_batch_size · dp = 1 · 8 = 8"),
+        ({"cp": 8, "seq_length": 1000}, "recipe.cp", "seq_length"),
+        ({"tp": 8, "seq_length": 1004, "sequence_parallel": True}, "recipe.tp", "sequence_parallel"),
+        ({"ep": 2}, "recipe.ep", "no experts"),
+        ({"vpp": 2}, "recipe.vpp", "pp > 1"),
+        ({"model": "mixtral_8x7b", "ep": 16, "gpus": 16}, "recipe.ep", "num_experts = 8"),
+        ({"model": "mixtral_8x7b", "ep": 8, "etp": 2}, "gpus", "etp · ep · pp = 16"),
+        ({"recompute_granularity": "full", "recompute_num_layers": 40}, "recipe.recompute_num_layers", "num_layers"),
+        ({"recompute_layer_ids": (1, 32)}, "recipe.recompute_layer_ids", "0 to 31"),
+        ({"data_parallel_shard_size": 3}, "recipe.data_parallel_shard_size", "8 data-parallel ranks"),
+        ({"precision": "fp9"}, "recipe.precision", "fp8"),
+        ({"recompute_modules": ("core_atn",)}, "recipe.recompute_modules", "core_attn"),
+        ({"pipeline_schedule": "1f2b"}, "recipe.pipeline_schedule", "1f1b"),
+        ({"gpus": 0}, "gpus", "from 1"),
+        ({"gpus": 10**7}, "gpus", "1000000"),
+        ({"micro_batch_size": -1}, "recipe.micro_batch_size", "from 1"),
+        ({"seq_length": 0}, "recipe.seq_length", "from 1"),
+        ({"tp": 0}, "recipe.tp", "from 1"),
+    ],
+)
+def test_each_mistake(changes, key, words):
+    mistakes = found(**changes)
+    assert key in mistakes
+    assert words in mistakes[key]
+
+
+def test_all_mistakes_at_once():
+    mistakes = found("mixtral_8x7b", gpus=12, tp=5, pp=3, ep=3, etp=9, global_batch_size=7, precision="bf15")
+    assert {"recipe.tp", "recipe.ep", "recipe.etp", "recipe.pp", "recipe.precision", "gpus"} <= set(mistakes)
+
+
+def test_models_are_checked_too():
+    model = dataclasses.replace(zoo.load("mixtral_8x7b"), num_query_groups=5)
+    model = dataclasses.replace(model, moe=dataclasses.replace(model.moe, moe_router_topk=9, moe_layer_freq=(1,)))
+    keys = {p.key for p in problems(Workload(model=model, recipe=Recipe(**GOOD), gpus=8))}
+    assert {"model.num_query_groups", "model.moe.moe_router_topk", "model.moe.moe_layer_freq"} <= keys
+
+
+def test_the_pipelines_schedules_are_known_words():
+    assert {name.replace("_", "-") for name in schedule_names()} <= set(SCHEDULES)
+
+
+def test_words_are_unambiguous():
+    for words in CHOICES.values():
+        assert len(words) == len(set(words))
+
+
+@given(
+    st.fixed_dictionaries({name: st.integers(-2, 300) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "gpus")}),
+    st.sampled_from(["llama3_8b", "deepseek_v3", "gpt_oss_20b"]),
+    st.integers(-1, 100_000),
+)
+def test_any_numbers_end_in_a_list(sizes, model, batch):
+    assert isinstance(found(model, **sizes, global_batch_size=batch), dict)
