@@ -1,7 +1,7 @@
 """Measured runs as YAML: strict reading (every mistake of every file at once) and compact writing.
 
-The schema is the dataclasses of :mod:`harness.runs`, nested as they are; ``model`` is a zoo name, ``{base: …, field: …}`` or
-a full mapping, ``recipe`` holds only what is stated.
+The schema is the dataclasses of :mod:`harness.runs`, nested as they are; ``model`` is a zoo name, ``{base: …, field: …}``
+or a full mapping, ``recipe`` holds only what is stated.
 """
 
 from __future__ import annotations
@@ -21,9 +21,24 @@ from projector.workload.structure import parse_dataclass, to_mapping
 
 __all__ = ["is_strict", "parse", "read", "read_all", "to_yaml", "write"]
 
-_KEYS = (
-    "id source gpu gpus gpus_per_node cluster stack model model_name recipe measured group switches assumed problem notes"
-).split()
+_KEYS = [
+    "id",
+    "source",
+    "gpu",
+    "gpus",
+    "gpus_per_node",
+    "cluster",
+    "stack",
+    "model",
+    "model_name",
+    "recipe",
+    "measured",
+    "group",
+    "switches",
+    "assumed",
+    "problem",
+    "notes",
+]
 _REQUIRED = ("id", "source", "gpu", "gpus", "stack", "measured")
 _STATUS = ("ok", "out-of-memory")
 _MEMORY = ("allocated", "reserved", "device")
@@ -103,7 +118,9 @@ def parse(data: object, where: str) -> tuple[list[MeasuredRun], list[Problem]]:
 
 def _duplicates(runs: Sequence[MeasuredRun], where: str) -> list[Problem]:
     counts = Counter(run.id for run in runs)
-    return [Problem(where or "measured runs", "id", name, f"unique ids ({n} rows)") for name, n in counts.items() if n > 1]
+    return [
+        Problem(where or "measured runs", "id", name, f"unique ids ({n} rows)") for name, n in counts.items() if n > 1
+    ]
 
 
 def _run(item: object, where: str, key: str) -> tuple[MeasuredRun | None, list[Problem]]:
@@ -176,7 +193,9 @@ def _scalars(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
     if isinstance(cluster, str) and cluster not in catalogue.cluster_names():
         check("cluster", False, nearest(cluster, catalogue.cluster_names()))
     check("gpus", type(item.get("gpus")) is int and item["gpus"] >= (0 if excused else 1), "a whole number of GPUs")
-    check("gpus_per_node", type(item.get("gpus_per_node")) is int and item["gpus_per_node"] > 0, "a positive whole number")
+    check(
+        "gpus_per_node", type(item.get("gpus_per_node")) is int and item["gpus_per_node"] > 0, "a positive whole number"
+    )
     check("switches", isinstance(item.get("switches"), Mapping), "a mapping")
     assumed = item.get("assumed")
     check("assumed", isinstance(assumed, list) and all(isinstance(a, str) for a in assumed), "a list of texts")
@@ -219,7 +238,9 @@ def _flow(value: object) -> str:
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text = yaml.dump(value, Dumper=dumper, default_flow_style=True, sort_keys=False, width=1_000_000, allow_unicode=True)
+    text = yaml.dump(
+        value, Dumper=dumper, default_flow_style=True, sort_keys=False, width=1_000_000, allow_unicode=True
+    )
     return str(text).removesuffix("...\n").strip()
 
 

@@ -25,6 +25,7 @@ def facts_of(run: MeasuredRun) -> RunFacts:
         assumed=run.assumed,
         rel_std=m.rel_std,
         differs=_configuration(run),
+        switches=("version", *run.switches),
     )
 
 

@@ -30,8 +30,9 @@ SAME = 1e-9
 class GroupRanking:
     """One group. ``tau`` and ``agreement`` are None where every measured pair is tied; ``missing`` rows: unprojected.
 
-    ``differs``: the configuration keys that change inside the group. ``chosen``/``best``: ids of the projected and
-    measured first.
+    ``differs``: the configuration keys that change inside the group; ``stated``: one of them is a field that a
+    projector sees (else the rows differ in switches of their framework only). ``chosen``/``best``: ids of the
+    projected and the measured first.
     """
 
     group: str
@@ -44,6 +45,7 @@ class GroupRanking:
     chosen: str
     best: str
     differs: tuple[str, ...]
+    stated: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +118,8 @@ def _group(name: str, members: Sequence[Row], facts: Mapping[str, RunFacts], noi
     projected = np.array([r.projected_tgs for r in rows], dtype=float)
     spread = np.array([max(noise, facts[r.run_id].rel_std or 0.0) for r in rows])
     share, pairs = agreement(measured, projected, spread)
+    differs = _differs([facts[r.run_id].differs for r in rows])
+    unseen = {key for r in rows for key in facts[r.run_id].switches}
     return GroupRanking(
         group=name,
         rows=len(rows),
@@ -126,7 +130,8 @@ def _group(name: str, members: Sequence[Row], facts: Mapping[str, RunFacts], noi
         regret=regret(measured, projected),
         chosen=rows[int(np.argmax(projected))].run_id,
         best=rows[int(np.argmax(measured))].run_id,
-        differs=_differs([facts[r.run_id].differs for r in rows]),
+        differs=differs,
+        stated=bool(set(differs) - unseen),
     )
 
 

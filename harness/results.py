@@ -87,7 +87,8 @@ class RunFacts:
     """What the reports need of a run beside its rows: its source, what distinguishes it inside its group, its verdict.
 
     ``complete``: the source states a whole configuration (a model and a recipe could be built). ``assumed``: what the
-    importer filled in. ``differs``: configuration as text by key, from which a group lists the keys that change.
+    importer filled in. ``differs``: configuration as text by key, from which a group lists the keys that change;
+    ``switches``: those of the keys that no recipe field holds, so that no projector can see them.
     """
 
     run_id: str
@@ -102,10 +103,11 @@ class RunFacts:
     assumed: tuple[str, ...] = ()
     rel_std: float | None = None
     differs: Mapping[str, str] = field(default_factory=dict)
+    switches: tuple[str, ...] = ()
 
     def to_mapping(self) -> dict[str, Any]:
         made = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {**made, "assumed": list(self.assumed), "differs": dict(self.differs)}
+        return {**made, "assumed": list(self.assumed), "differs": dict(self.differs), "switches": list(self.switches)}
 
 
 def row_from_mapping(mapping: Mapping[str, Any]) -> Row:

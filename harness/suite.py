@@ -7,6 +7,7 @@ threshold → limit).
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ def load(path: Path, runs_folder: Path | None = None) -> Suite:
     problems = [Problem(where, str(k), document[k], nearest(str(k), KEYS)) for k in document if k not in KEYS]
     problems += _text(document, where)
     gate, wrong_gate = parse_gate(document.get("gate"), where)
-    folder = runs_folder or path.resolve().parent.parent / "measured" / "runs"
+    folder = runs_folder or Path(os.path.normpath(path.parent / ".." / "measured" / "runs"))
     selected, inputs, wrong_selection = selection.select(document.get("select"), where, path.parent, folder)
     made, wrong_cases = cases.parse(document.get("cases"), where)
     problems += wrong_gate + wrong_selection + wrong_cases + _repeated(selected, made, where)

@@ -134,7 +134,7 @@ def _beside(phase: Phase, collectives: Sequence[Collective], clock: Clock) -> Ph
     if not collectives:
         return phase
     comm = sum(clock.collective(op) for op in collectives)
-    hidden = min(comm, phase.seconds)
+    hidden = min(comm, phase.seconds) * clock.execution.shard_overlap
     extra = comm - hidden + CONTENTION * hidden
     first = phase.segments[0]
     host = first.host + clock.execution.collective_us * 1e-6 * len(collectives)

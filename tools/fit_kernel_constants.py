@@ -68,7 +68,8 @@ ATTENTION = {
 }
 GROUPED = {
     "grouped.loop": (1.0, 0.5, 1.4),
-    "grouped.group_us": (4.0, 0.1, 12.0),
+    "grouped.group_us": (1.0, 0.1, 6.0),
+    "grouped.issue_us": (6.0, 0.0, 20.0),
     "grouped.memory": (0.8, 0.5, 0.95),
     "grouped.exposed": (0.4, 0.0, 1.0),
 }
@@ -202,6 +203,8 @@ def grouped_sets(rows: Sequence[Measured]) -> list[Set]:
         keys[f"grouped.group_us.{backend}"] = GROUPED["grouped.group_us"]
         if len(few) >= 40:
             keys |= {f"{n}.{backend}": GROUPED[n] for n in ("grouped.memory", "grouped.exposed")}
+        if all(row.condition == "framework average" for row in few):
+            keys[f"grouped.issue_us.{backend}"] = GROUPED["grouped.issue_us"]
         group: Callable[[Measured], object] = lambda row: (row.op.flops, getattr(row.op, "groups", 0))  # type: ignore[union-attr]  # noqa: E731
         sets.append(Set(f"grouped {backend}", tuple(few), "", keys, group))
     return sets
@@ -254,6 +257,9 @@ def parameters(data: Set, values: Array, folds: Array, heldout: Array) -> dict[s
     framework = all(row.condition == "framework average" for row in data.rows)
     out = {}
     for key, value, se, (_, low, high) in zip(data.keys, values, error, data.keys.values(), strict=True):
+        if "issue_us" in key:  # the host that was measured, not the device
+            source += f"; experts issued every {value:.1f} us"
+            continue
         if framework and "launch_us" in key and value > HOST_FREE:
             text = f"{source}; the fit gives {value:.0f} us, which holds host time, so it is capped"
             out[key] = Parameter(HOST_FREE, "fitted", text, 3.0, round(float(value), 1))

@@ -48,7 +48,7 @@ _FOREIGN = {
 }
 
 
-def architecture(record: Record, gpu_note: str = "") -> tuple[Model | None, str]:
+def architecture(record: Record) -> tuple[Model | None, str]:
     """The model and its name in the results. None where it is unknown or incomplete: the record then says why."""
     text = record.text("model")
     name = zoo.find(text) if text else None
@@ -85,7 +85,9 @@ def _stated(record: Record) -> dict[str, object]:
         found["gated_linear_unit"] = gated
     if position := record.text("arch.position"):
         found["position_embedding_type"] = "alibi" if "alibi" in position else "learned_absolute"
-    mtp = integer(record.get("other.mtp_num_layers", "other.args.mtp_num_layers", "arch.mtp_layers", "other.mtp_layers"))
+    mtp = integer(
+        record.get("other.mtp_num_layers", "other.args.mtp_num_layers", "arch.mtp_layers", "other.mtp_layers")
+    )
     if mtp is not None:
         found["mtp_num_layers"] = mtp
     if mla and ("kv_lora_rank" in mla):
@@ -148,7 +150,10 @@ def _adapted(record: Record, name: str, text: str, stated: dict[str, object]) ->
 
 def _head_width(base: Model, stated: dict[str, object]) -> None:
     """A changed width or head count changes the head width too, unless the record states that."""
-    hidden, heads = stated.get("hidden_size", base.hidden_size), stated.get("num_attention_heads", base.num_attention_heads)
+    hidden, heads = (
+        stated.get("hidden_size", base.hidden_size),
+        stated.get("num_attention_heads", base.num_attention_heads),
+    )
     changed = (hidden, heads) != (base.hidden_size, base.num_attention_heads)
     if changed and "kv_channels" not in stated and isinstance(hidden, int) and isinstance(heads, int) and heads > 0:
         stated["kv_channels"] = hidden // heads

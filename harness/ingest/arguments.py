@@ -13,7 +13,19 @@ __all__ = ["arguments"]
 
 _KINDS = {field.name: str(field.type) for field in dataclass_fields(Recipe)}
 # Fields decided elsewhere: sizes by parallel.py, words by recipe_words.py.
-_SIZES = {"micro_batch_size", "global_batch_size", "seq_length", "tp", "pp", "vpp", "cp", "ep", "etp", "precision", "lora"}
+_SIZES = {
+    "micro_batch_size",
+    "global_batch_size",
+    "seq_length",
+    "tp",
+    "pp",
+    "vpp",
+    "cp",
+    "ep",
+    "etp",
+    "precision",
+    "lora",
+}
 _FREE = sorted(set(_KINDS) - _SIZES)
 
 # Other names of one field, with what turns their value into the field's.
@@ -62,7 +74,7 @@ _RENAMED: tuple[tuple[str, str, str], ...] = (
 
 
 def arguments(record: Record) -> dict[str, object]:
-    """Recipe fields that the record states as framework arguments. A value no field can hold is a doubt, never dropped."""
+    """Recipe fields that the record states as framework arguments. A value that no field can hold is a doubt."""
     found: dict[str, object] = {}
     for name in _FREE:
         _take(record, name, name, "same", found)
@@ -86,12 +98,9 @@ def _take(record: Record, key: str, field: str, kind: str, found: dict[str, obje
     if typed is None:
         record.doubts.append(f"{key}={value!r} is no value of {field}")
         return
-    if typed is not _SILENT:
+    if field != "sync_free_stage" or typed != 0:  # 0 is how Primus spells "off"
         found[field] = typed
-        record.map(field, typed, key)
-
-
-_SILENT: object = object()
+    record.map(field, typed, key)
 
 
 def _typed(field: str, kind: str, value: object) -> object | None:
@@ -141,17 +150,16 @@ def _attention(text: str) -> object | None:
 
 def _cuda_graph(record: Record) -> dict[str, object]:
     """``cuda_graph_impl`` and ``cuda_graph_scope`` (Megatron) or MLPerf's exports → captured modules; () means off."""
-    impl, scope = record.text("other.cuda_graph_impl", "other.args.cuda_graph_impl", "cuda_graph_impl"), ()
+    impl = record.text("other.cuda_graph_impl", "other.args.cuda_graph_impl", "cuda_graph_impl")
     stated = record.get("other.cuda_graph_scope", "other.args.cuda_graph_scope", "cuda_graph_scope")
-    if stated is not None:
-        words = stated if isinstance(stated, (list, tuple)) else str(stated).split()
-        scope = tuple(str(word) for word in words)
+    words = stated if isinstance(stated, (list, tuple)) else str(stated or "").split()
+    scope = tuple(str(item) for item in words)
     if impl == "none":
         return {"cuda_graph_scope": ()}
     if impl == "full_iteration":
         return {"cuda_graph_scope": ("full_iteration",)}
     if impl or scope:
-        return {"cuda_graph_scope": tuple(word for word in scope if word in CHOICES["cuda_graph_scope"]) or ("full",)}
+        return {"cuda_graph_scope": tuple(item for item in scope if item in CHOICES["cuda_graph_scope"]) or ("full",)}
     return _mlperf_graph(record)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -25,13 +26,15 @@ def ingest(
     header_map: str | Path | ImportMap | None = None,
     recipe: str | Path | None = None,
 ) -> IngestReport:
-    """Read logs and tables and, with ``out``, write strict YAML: a file, or a folder (one file per ``files`` of the map).
+    """Read logs and tables and, with ``out``, write strict YAML: a file, or a folder (see ``files`` of the map).
 
-    ``header_map``: see :class:`ImportMap`. ``recipe``: a YAML of recipe, model and gpu for logs that print no arguments.
+    ``header_map``: see :class:`ImportMap`. ``recipe``: a YAML of recipe, model and GPU for logs without arguments.
     Nothing is written when an input is unreadable; rows that cannot be used are written with their ``problem``.
     Raises :class:`InputError` with the mistakes of all inputs.
     """
-    known = header_map if isinstance(header_map, ImportMap) else read_import_map(Path(header_map)) if header_map else None
+    known = (
+        header_map if isinstance(header_map, ImportMap) else read_import_map(Path(header_map)) if header_map else None
+    )
     runs: list[MeasuredRun] = []
     rows: list[RowReport] = []
     problems: list[Problem] = []
@@ -43,7 +46,8 @@ def ingest(
             continue
         runs += found.runs
         rows += found.rows
-    twice = {run.id for run in runs if sum(other.id == run.id for other in runs) > 1} if len(paths) > 1 else set()
+    counts = Counter(run.id for run in runs)
+    twice = [name for name, n in counts.items() if n > 1]
     problems += [Problem("ingest", "id", name, "unique ids among all inputs") for name in sorted(twice)]
     if problems:
         raise InputError(problems)

@@ -47,7 +47,9 @@ def read_context(path: str | Path | None) -> Context:
     data = read_yaml(Path(path))
     if not isinstance(data, Mapping):
         raise InputError([Problem(where, "", type(data).__name__, "a mapping with " + ", ".join(_KEYS))])
-    problems = [Problem(where, str(key), value, nearest(str(key), _KEYS)) for key, value in data.items() if key not in _KEYS]
+    problems = [
+        Problem(where, str(key), value, nearest(str(key), _KEYS)) for key, value in data.items() if key not in _KEYS
+    ]
     values: dict[str, object] = {}
     for key in _TEXTS:
         if data.get(key) is not None:

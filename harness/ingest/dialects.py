@@ -1,19 +1,30 @@
-"""Training-log dialects: each is one file with ``detect`` and ``read``; this registry asks them in order."""
+"""Training-log dialects: each is one file; this registry asks them in order whether a text is theirs."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Protocol
 
 from harness.ingest import megatron_log
 from harness.ingest.report import Converted
 from harness.ingest.tables import read_text
 from projector.errors import InputError, Problem
 
-__all__ = ["DIALECTS", "dialect_of", "read_log"]
+__all__ = ["DIALECTS", "Dialect", "dialect_of", "read_log"]
 
-#: A dialect has ``NAME``, ``detect(text) -> bool`` and ``read(text, where, recipe) -> Converted``.
-DIALECTS = (megatron_log,)
+
+class Dialect(Protocol):
+    """What a dialect's file offers: its name, whether a text is its own, and the run of such a text."""
+
+    NAME: str
+
+    def detect(self, text: str) -> bool: ...
+
+    def read(self, text: str, where: str, recipe: str | Path | None = None) -> Converted: ...
+
+
+DIALECTS: tuple[Dialect, ...] = (megatron_log,)
 
 
 def dialect_of(text: str) -> str | None:

@@ -84,7 +84,7 @@ def _fp8_recipe(words: str) -> str | None:
     return "delayed" if re.search(r"delayed|per-tensor", words) else None
 
 
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 # Months of release: Megatron-Core (NVIDIA/Megatron-LM releases) and PyTorch (pytorch/pytorch releases).
 _MCORE = {
     "0.5": "2024-03",
@@ -116,6 +116,10 @@ _TORCH = {
 }
 
 
+# Months in which the results of an MLPerf Training round were due (mlcommons/training_results_v*).
+_MLPERF = {"3.1": "2023-10", "4.0": "2024-05", "4.1": "2024-10", "5.0": "2025-05", "5.1": "2025-10"}
+
+
 def software_date(*texts: str) -> str:
     """``YYYY-MM`` of the software, from the first text that states one (else empty).
 
@@ -123,21 +127,25 @@ def software_date(*texts: str) -> str:
     PyTorch versions (month of their release), arXiv numbers; a year alone gives its January.
     """
     for text in texts:
-        for read in (_container, _iso, _month_year, _mcore, _torch, _arxiv, _year):
+        for read in (_container, _iso, _month_year, _mlperf, _mcore, _torch, _arxiv, _year):
             if found := read(text):
                 return found
     return ""
 
 
 def _container(text: str) -> str:
-    named = re.search(r"(?:nemo|release|nv|maxtext[-_ ]v|pytorch[: ]|:v|image v|\bv|container)\s*(2\d)\.(\d\d?)\b", text, re.I)
+    named = re.search(
+        r"(?:nemo|release|nv|maxtext[-_ ]v|pytorch[: ]|:v|image v|\bv|container)\s*(2\d)\.(\d\d?)\b", text, re.I
+    )
     bare = re.fullmatch(r"\s*v?(2[2-9])\.(\d\d?)(?:\.\d+)?\s*", text)
     found = bare or named
     return _month(f"20{found[1]}", found[2]) if found else ""
 
 
 def _iso(text: str) -> str:
-    found = re.search(r"\b(20[12]\d)-(\d\d)(?:-\d\d)?\b", text) or re.search(r"(?:dev|\b)(20[12]\d)([01]\d)[0-3]\d\b", text)
+    found = re.search(r"\b(20[12]\d)-(\d\d)(?:-\d\d)?\b", text) or re.search(
+        r"(?:dev|\b)(20[12]\d)([01]\d)[0-3]\d\b", text
+    )
     return _month(found[1], found[2]) if found else ""
 
 
@@ -145,6 +153,11 @@ def _month_year(text: str) -> str:
     found = re.search(r"\b([A-Z][a-z]{2})[a-z]*\.?,? (20[12]\d)\b", text)
     known = found is not None and found[1].lower() in _MONTHS
     return f"{found[2]}-{_MONTHS.index(found[1].lower()) + 1:02d}" if found and known else ""
+
+
+def _mlperf(text: str) -> str:
+    found = re.search(r"(?:mlperf training v|training_results_v)(\d\.\d)", text, re.I)
+    return _MLPERF.get(found[1], "") if found else ""
 
 
 def _mcore(text: str) -> str:

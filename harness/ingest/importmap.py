@@ -14,8 +14,8 @@ __all__ = ["ImportMap", "read_import_map"]
 
 @dataclass(frozen=True)
 class ImportMap:
-    """``columns``: column of the table → canonical key (``TP size`` → ``tp``). ``strip``: regular expressions cut from
-    source texts and notes. ``assign``: glob of run ids → fields set for them (``cluster``, ``note``, any canonical key).
+    """``columns``: column of the table → canonical key (``TP size`` → ``tp``). ``strip``: regular expressions cut
+    from source texts and notes. ``assign``: glob of run ids → fields set for them (``cluster``, ``note``, any canonical key).
     ``doubtful``: glob of run ids → why their figures must not be used (the rows are kept, refused).
     ``files``: file stem → globs of the ids that are written to it, first match wins.
     """
@@ -58,7 +58,9 @@ def read_import_map(path: Path) -> ImportMap:
 
     data = read_yaml(path)
     if not isinstance(data, Mapping):
-        raise InputError([Problem(str(path), "", type(data).__name__, "a mapping of columns, or of " + ", ".join(_KEYS))])
+        raise InputError(
+            [Problem(str(path), "", type(data).__name__, "a mapping of columns, or of " + ", ".join(_KEYS))]
+        )
     if not any(key in _KEYS and not isinstance(value, str) for key, value in data.items()):
         data = {"columns": data}
     problems = [Problem(str(path), str(key), key, nearest(str(key), _KEYS)) for key in data if key not in _KEYS]
@@ -66,16 +68,25 @@ def read_import_map(path: Path) -> ImportMap:
         _mapping(data, key, path, problems) for key in ("columns", "assign", "doubtful", "files")
     )
     problems += [
-        Problem(str(path), f"columns.{name}", key, "the name of a key") for name, key in columns.items() if type(key) is not str
+        Problem(str(path), f"columns.{name}", key, "the name of a key")
+        for name, key in columns.items()
+        if type(key) is not str
+    ]
+    problems += [
+        Problem(str(path), f"assign.{name}", value, "a mapping of keys to values")
+        for name, value in assign.items()
+        if not isinstance(value, Mapping)
     ]
     if problems:
         raise InputError(problems)
     return ImportMap(
         columns={str(k): str(v) for k, v in columns.items()},
         strip=tuple(str(item) for item in data.get("strip") or ()),
-        assign={str(k): dict(v) for k, v in assign.items()},
+        assign={
+            str(k): {str(key): item for key, item in v.items()} for k, v in assign.items() if isinstance(v, Mapping)
+        },
         doubtful={str(k): str(v) for k, v in doubtful.items()},
-        files={str(k): tuple([v] if isinstance(v, str) else v) for k, v in files.items()},
+        files={str(k): tuple(map(str, v)) if isinstance(v, list) else (str(v),) for k, v in files.items()},
     )
 
 

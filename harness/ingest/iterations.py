@@ -1,8 +1,8 @@
-"""Iteration lines of Megatron-LM and of what is built on it (Primus, Megatron-Bridge, Megatron-DeepSpeed), in all shapes.
+"""Iteration lines of Megatron-LM and of what is built on it (Primus, Megatron-Bridge, Megatron-DeepSpeed).
 
 Shapes (facts of Primus' log formats, 2025-04 to 2026-08): plain; ``value/average`` pairs; memory as a ratio
 (``mem usages``), or as ``hip mem usage/free/total/usage_ratio`` in GB or GiB, anywhere in the line; ``throughput`` or
-``compute per GPU``; ``tokens per GPU`` or ``tokens/s/GPU inst/harmonic mean``. Any prefix; ANSI colours; seconds (BigScience).
+``compute per GPU``; ``tokens per GPU`` or ``tokens/s/GPU inst/harmonic mean``. Any prefix, ANSI colours, seconds.
 """
 
 from __future__ import annotations

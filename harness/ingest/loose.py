@@ -76,7 +76,20 @@ def _with_switches(pairs: Sequence[tuple[MeasuredRun, Record]]) -> list[Measured
     return runs
 
 
-_NOISE = ("check_", "source_", "slurm", "hfu", "mfu", "samples_per", "recipe_", "config_", "time_to", "dp_in", "topology", "real_reserved")
+_NOISE = (
+    "check_",
+    "source_",
+    "slurm",
+    "hfu",
+    "mfu",
+    "samples_per",
+    "recipe_",
+    "config_",
+    "time_to",
+    "dp_in",
+    "topology",
+    "real_reserved",
+)
 
 
 def _leftovers(record: Record) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""How a mixture-of-experts row routes, dispatches and multiplies, from free texts (MaxText paths, grouped-GEMM names)."""
+"""How a mixture-of-experts row routes, dispatches and multiplies, from free texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def moe_words(record: Record) -> dict[str, object]:
 
 
 def _path(record: Record) -> dict[str, object]:
-    """MaxText: ``dense_matmul, capacity_factor 2`` drops tokens above the capacity and pads up to it; sparse is dropless."""
+    """MaxText: ``dense_matmul, capacity_factor 2`` drops tokens above the capacity and pads up to it."""
     text = record.text("other.moe_path").lower()
     if found := re.search(r"(?:capacity_factor|cf)\s*([\d.]+)", text):
         return {"moe_expert_capacity_factor": float(found[1]), "moe_pad_expert_input_to_capacity": True}
@@ -28,7 +28,7 @@ _GROUPED = ((r"loop|torch_mm", "loop"), (r"turbo|legacy|group|mega", "fused"), (
 
 
 def _grouped(record: Record) -> dict[str, object]:
-    """Legacy (CUTLASS or CK) and Turbo run all experts in one kernel; Transformer Engine one GEMM per expert on streams."""
+    """Legacy (CUTLASS, CK) and Turbo run all experts in one kernel; Transformer Engine one GEMM each, on streams."""
     text = record.text("grouped_gemm", "other.moe").lower()
     if "dense_matmul" in text:
         return {}
@@ -41,7 +41,8 @@ def _grouped(record: Record) -> dict[str, object]:
 def _balance(record: Record) -> dict[str, object]:
     stated = record.get("other.force_load_balancing", "other.load_balancing", "other.moe_routing", "other.routing")
     if stated is None:
-        return {}
+        real = "real routing" in str(record.values.get("other.dataset", ""))
+        return {"moe_router_force_load_balancing": False} if real else {}
     if (flag := boolean(stated)) is not None:
         return {"moe_router_force_load_balancing": flag}
     text = str(stated).lower()

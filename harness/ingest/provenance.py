@@ -84,7 +84,7 @@ def gpu_of(record: Record) -> str:
 
 
 def gpus_per_node(record: Record, gpus: int | None) -> int | None:
-    """GPUs of one node where the record says so and it is not the usual 8 (4-GPU hosts of an NVL72 rack share a domain)."""
+    """GPUs of one node, where the record says so and it is not the usual 8."""
     stated, nodes = record.integer("gpus_per_node"), record.integer("nodes")
     if stated is None and gpus and nodes and nodes > 1 and gpus % nodes == 0:
         stated = gpus // nodes

@@ -24,7 +24,7 @@ def recompute(text: str, per_op: str = "") -> Words:
         return _layers(int(count[1]), "block"), "", ""
     if words.startswith(("none", "no ", "off", "false")):
         return {"recompute_granularity": "none"}, "", ""
-    if words.startswith("selective") or words.startswith("mlp modules"):
+    if words.startswith(("selective", "mlp modules")):
         return _selective(words, per_op)
     if words.startswith("remat_policy") and "full" not in words:
         return {}, "", f"recompute policy {text!r} has no equivalent here"

@@ -10,7 +10,9 @@ import numpy as np
 __all__ = ["Steady", "steady"]
 
 _WARM_UP = 5  # steps; Primus' own metrics drop as many
-_SPREADS = 5.0  # median absolute deviations (as sigmas) beyond which a step is an outlier: checkpoint, evaluation, stall
+_SPREADS = (
+    5.0  # median absolute deviations (as sigmas) beyond which a step is an outlier: checkpoint, evaluation, stall
+)
 _SIGMA_PER_MAD = 1.4826  # of a normal distribution
 _FLOOR = 0.01  # a step within 1 % of the median is never an outlier
 _RESAMPLES = 400

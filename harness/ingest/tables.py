@@ -14,7 +14,7 @@ __all__ = ["read_records", "read_text", "read_yaml"]
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, decompressed where its name ends in ``.gz``. Raises :class:`InputError` when it cannot be read."""
+    """The text of a file, decompressed where its name ends in ``.gz``. Raises :class:`InputError` when unreadable."""
     try:
         data = path.read_bytes()
         return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8", errors="replace")

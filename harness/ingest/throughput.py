@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from statistics import fmean, stdev
 
 from harness.ingest.record import Record
 from harness.runs import Measured
@@ -29,7 +30,7 @@ def measured(
     framework: str,
     from_tflops: Callable[[float], tuple[float, str] | None],
 ) -> Measured:
-    """The figures of one record. ``tokens``: per step over all GPUs; ``from_tflops``: TFLOP/s/GPU → seconds, formula name.
+    """The figures of one record. ``tokens``: of a step on all GPUs; ``from_tflops``: TFLOP/s/GPU → seconds, formula.
 
     Refuses a record with no figure to compare, and one whose step time and tokens/s contradict each other.
     """
@@ -37,7 +38,7 @@ def measured(
     peak, kind = _memory(record, framework)
     if out_of_memory(record):
         return Measured(status="out-of-memory", peak_memory_gib=None, memory_kind=None)
-    step, tgs, derived = _rates(record, gpus, tokens)
+    step, tgs, derived = _rates(record, gpus)
     if step is None and tgs is None and tflops and (inverted := from_tflops(tflops)):
         step = inverted[0]
         derived.append(f"step_seconds from TFLOP/s ({inverted[1]})")
@@ -63,8 +64,8 @@ def measured(
     )
 
 
-def _rates(record: Record, gpus: int | None, tokens: int | None) -> tuple[float | None, float | None, list[str]]:
-    """Step seconds and TGS as stated, in whichever of their units; what the record's notes call derived stays listed."""
+def _rates(record: Record, gpus: int | None) -> tuple[float | None, float | None, list[str]]:
+    """Step seconds and TGS as stated, in whichever of their units; what the notes call derived stays listed."""
     derived: list[str] = []
     ms, seconds = record.number("metrics.iteration_ms"), record.number("metrics.step_seconds")
     step = seconds if seconds else (ms / 1000 if ms else None)
@@ -151,7 +152,7 @@ def _samples(record: Record) -> int | None:
 
 
 def _spread(record: Record, step: float | None) -> float | None:
-    """Relative spread between repeated runs, where the source gives their medians (half the range over the mean)."""
+    """Relative standard deviation between repeated runs, where the source gives the median of each."""
     stated = record.number("metrics.rel_std")
     if stated is not None:
         return stated
@@ -159,5 +160,4 @@ def _spread(record: Record, step: float | None) -> float | None:
     if not isinstance(medians, list) or len(medians) < 3 or not step:
         return None
     values = [float(value) for value in medians if isinstance(value, (int, float))]
-    mean = sum(values) / len(values)
-    return round((sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5 / mean, 5)
+    return round(stdev(values) / fmean(values), 5) if len(values) > 2 else None

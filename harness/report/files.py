@@ -103,7 +103,9 @@ def _document(source: Path) -> dict[str, Any]:
 
 
 def _saved(document: Mapping[str, Any]) -> Saved:
-    facts = [RunFacts(**{**f, "assumed": tuple(f["assumed"])}) for f in document["facts"]]
+    facts = [
+        RunFacts(**{**f, "assumed": tuple(f["assumed"]), "switches": tuple(f["switches"])}) for f in document["facts"]
+    ]
     factors = {(f["predictor"], f["key"]): _factor(f) for f in document["factors"]}
     evaluation = Evaluation(
         rows=tuple(row_from_mapping(row) for row in document["rows"]),

@@ -63,7 +63,7 @@ def _lines(report: Report, plots: Mapping[str, bytes]) -> Iterator[str]:
         yield _section(table)
     if report.provenance:
         items = "".join(f"<li>{escape(name)}: <code>{escape(value)}</code></li>" for name, value in report.provenance)
-        yield f"<details><summary>Provenance</summary><ul>{items}</ul></details>"
+        yield f"<details><summary>Inputs (SHA-256)</summary><ul>{items}</ul></details>"
     yield f"<script>{SCRIPT}</script></body></html>"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -27,17 +27,14 @@ def collect(inputs: Iterable[Path], command: Sequence[str], seconds: float) -> d
     }
 
 
-def flat(provenance: dict[str, object]) -> tuple[tuple[str, str], ...]:
-    """As pairs of text, mappings one line an item."""
-    made: list[tuple[str, str]] = []
-    for name, value in provenance.items():
-        if isinstance(value, dict):
-            made += [(f"{name}: {key}", str(item)) for key, item in value.items()]
-        elif isinstance(value, list):
-            made.append((name, " ".join(str(item) for item in value)))
-        else:
-            made.append((name, str(value)))
-    return tuple(made)
+def flat(provenance: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """What a report prints: the inputs with their hashes, and no more than follows from them.
+
+    Versions, revision and times stand in ``results.json``: they differ from one machine and commit to the next, and a
+    report that is checked in must not.
+    """
+    inputs = provenance.get("inputs")
+    return tuple((str(path), str(digest)) for path, digest in inputs.items()) if isinstance(inputs, dict) else ()
 
 
 def revision(root: Path) -> str:

@@ -20,7 +20,7 @@ _PLOTS = tuple(f"{name}-{kind}.png" for name in predictors.names() for kind in (
 
 def report_of(saved: files.Saved, checks: Sequence[Check], title: str) -> Report:
     made = view.build(saved.evaluation, checks, title)
-    return replace(made, provenance=provenance.flat(dict(saved.provenance)))
+    return replace(made, provenance=provenance.flat(saved.provenance))
 
 
 def write_rows(folder: Path, saved: files.Saved) -> None:

@@ -11,11 +11,12 @@ NONE = "–"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``numeric`` columns are set flush right; ``help`` is the sentence a reader may ask for."""
+    """``numeric``: set flush right; ``help``: what a reader may ask; ``minor``: first to go where space is short."""
 
     title: str
     numeric: bool = True
     help: str = ""
+    minor: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

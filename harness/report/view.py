@@ -17,19 +17,19 @@ __all__ = ["build"]
 
 HEADLINE = (
     Column("predictor", numeric=False),
-    Column("rows", help="runs selected"),
-    Column("incomplete", help="the source does not state a whole configuration"),
+    Column("rows", help="runs selected", minor=True),
+    Column("incomplete", help="the source does not state a whole configuration", minor=True),
     Column("compared", help="rows with a projected and a measured throughput"),
     Column("coverage", help="compared / measured and complete"),
     Column("uncalibrated", help="macro MAPE of TGS with no fitted factor"),
-    Column("calibrated", help="macro MAPE with one factor per GPU fitted on all rows"),
+    Column("calibrated", help="macro MAPE with one factor per GPU fitted on all rows", minor=True),
     Column("held out", help="macro MAPE, each row by a factor that saw no row of its model family on that GPU"),
     Column("plain", help="held-out MAPE, every row weighing the same"),
     Column("bias", help="held-out macro mean of the signed error"),
-    Column("median"),
-    Column("p90"),
+    Column("median", minor=True),
+    Column("p90", minor=True),
     Column("worst"),
-    Column("worst row", numeric=False),
+    Column("worst row", numeric=False, minor=True),
 )
 
 
@@ -38,7 +38,7 @@ def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Pr
     rows = evaluation.unique_rows
     names = list(dict.fromkeys(r.predictor for r in rows))
     ours = [n for n in names if n != BASELINE] or names
-    tables = [_headline(evaluation, rows, names)]
+    tables = [_headline(evaluation, rows, names), _orders(evaluation, rows, names)]
     for name in ours:
         tables += [
             _by_gpu(evaluation, rows, name),
@@ -95,20 +95,45 @@ def _headline(evaluation: Evaluation, rows: Sequence[Row], names: Sequence[str])
     )
 
 
+def _orders(evaluation: Evaluation, rows: Sequence[Row], names: Sequence[str]) -> Table:
+    """One line a predictor: how well it orders the configurations of a group."""
+    columns = (
+        Column("predictor", numeric=False),
+        Column("groups"),
+        Column("rows"),
+        Column("tau-b"),
+        Column("where stated", help="tau-b over groups whose rows differ in a field that a projector sees"),
+        Column("agreement"),
+        Column("pooled", help="agreement over all pairs of all groups"),
+        Column("regret", help="mean throughput lost by running the projected best"),
+        Column("worst regret"),
+        Column("worst group", numeric=False, minor=True),
+    )
+    made = []
+    for name in names:
+        groups = ranking.group_rankings(accuracy.select(rows, name, "heldout"), evaluation.facts)
+        o, seen = ranking.summary(groups), ranking.summary([g for g in groups if g.stated])
+        taus = (number(o.tau), f"{number(seen.tau)} ({seen.groups})")
+        shares = (percent(o.agreement), percent(o.pooled_agreement), percent(o.regret), percent(o.worst_regret))
+        made.append((name, str(o.groups), str(o.rows), *taus, *shares, o.worst_group))
+    ranked = tuple(row for row in made if row[1] != "0")
+    return Table(title="Ranking inside groups, mean over groups", columns=columns, rows=ranked)
+
+
 def _by_gpu(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
     columns = (
         Column("GPU", numeric=False),
         Column("compared"),
         Column("coverage"),
         Column("uncalibrated"),
-        Column("calibrated"),
+        Column("calibrated", minor=True),
         Column("held out"),
-        Column("plain"),
+        Column("plain", minor=True),
         Column("bias"),
         Column("worst"),
         Column("constant MFU", help="held-out macro MAPE of the baseline on the same rows"),
         Column("beats it", numeric=False),
-        Column("worst row", numeric=False),
+        Column("worst row", numeric=False, minor=True),
     )
     made = []
     for gpu, members in accuracy.by(rows, lambda r: r.gpu).items():
@@ -138,7 +163,7 @@ def _by_model(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
         Column("held out"),
         Column("bias"),
         Column("worst"),
-        Column("worst row", numeric=False),
+        Column("worst row", numeric=False, minor=True),
     )
     made = []
     for model, members in accuracy.by(rows, lambda r: r.model).items():
@@ -157,7 +182,7 @@ def _ranking(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list[Tab
     columns = (
         Column("group", numeric=False),
         Column("rows"),
-        Column("missing", help="measured rows of the group without a projection"),
+        Column("missing", help="measured rows of the group without a projection", minor=True),
         Column("tau-b"),
         Column("agreement"),
         Column("regret", help="throughput lost by running the projected best"),

@@ -49,12 +49,12 @@ def _by(
         Column("coverage"),
         Column("uncalibrated"),
         Column("held out"),
-        Column("plain"),
+        Column("plain", minor=True),
         Column("bias"),
-        Column("median"),
-        Column("p90"),
+        Column("median", minor=True),
+        Column("p90", minor=True),
         Column("worst"),
-        Column("worst row", numeric=False),
+        Column("worst row", numeric=False, minor=True),
     )
     made = []
     for value, members in accuracy.by(rows, key).items():
@@ -72,10 +72,10 @@ def _memory(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
         Column("memory measured as", numeric=False),
         Column("compared"),
         Column("MAPE"),
-        Column("plain"),
+        Column("plain", minor=True),
         Column("bias"),
         Column("worst"),
-        Column("worst row", numeric=False),
+        Column("worst row", numeric=False, minor=True),
     )
     made = tuple(
         (m.kind, str(m.compared), percent(m.macro_mape), percent(m.mape), signed(m.bias), signed(m.worst), m.worst_id)
@@ -104,7 +104,7 @@ def _refusals(rows: Sequence[Row], name: str) -> Table:
         Column("why there is no projection", numeric=False),
         Column("status", numeric=False),
         Column("rows"),
-        Column("for example", numeric=False),
+        Column("for example", numeric=False, minor=True),
     )
     made = tuple((r.reason, r.status, str(len(r.run_ids)), r.run_ids[0]) for r in accuracy.refusals(rows))
     total = sum(r.projected_step_seconds is None for r in rows)
@@ -134,7 +134,7 @@ def _factors(evaluation: Evaluation, name: str) -> Table:
 
 
 def _fallbacks(evaluation: Evaluation, name: str) -> Table:
-    columns = (Column("held out by", numeric=False), Column("rows"), Column("for example", numeric=False))
+    columns = (Column("held out by", numeric=False), Column("rows"), Column("for example", numeric=False, minor=True))
     found: dict[str, list[str]] = {}
     for (predictor, run_id), key in evaluation.fallbacks.items():
         if predictor == name:

@@ -59,7 +59,7 @@ def _megatron_2024_04(w: Workload) -> float:
 
 
 def _megatron_2025_03(w: Workload) -> float:
-    """Megatron-LM@8873b55d6a: causal ½, ``moe_layer_freq``, expert width; MLA still counted as plain attention, no MTP."""
+    """Megatron-LM@8873b55d6a: causal ½, ``moe_layer_freq``, expert width; MLA counted as plain attention, no MTP."""
     m = w.model
     attention = _plain_weights(m) + _plain_scores(m) * w.recipe.seq_length
     return 6 * (_mlp(m) + m.num_layers * attention + m.hidden_size * w.padded_vocab_size)
@@ -103,13 +103,13 @@ def _torchtitan_2024(w: Workload) -> float:
 
 
 def _llm_foundry(w: Workload) -> float:
-    """mosaicml/llm-foundry scripts/train/benchmarking: 3·(2·P + 4·L·h·S), full attention, tied embeddings counted once."""
+    """mosaicml/llm-foundry scripts/train/benchmarking: 3·(2·P + 4·L·h·S), full attention, tied weights once."""
     m = w.model
     return 3 * (2 * count(m).active + 4 * m.num_layers * m.hidden_size * w.recipe.seq_length)
 
 
 def _deepspeed(w: Workload) -> float:
-    """deepspeedai/Megatron-DeepSpeed megatron/utils.py: K and V weigh 2//(n/g), an integer division; recompute counted."""
+    """deepspeedai/Megatron-DeepSpeed megatron/utils.py: K and V weigh 2//(n/g), an integer; recompute counted."""
     m, S = w.model, w.recipe.seq_length
     L, h = m.num_layers, m.hidden_size
     scores = 2 * L * m.num_attention_heads * m.kv_channels * S
@@ -166,7 +166,7 @@ def _plain_scores(m: Model) -> float:
 
 
 def _attention(m: Model, S: int, mtp: int, *, norms: bool) -> float:
-    """Multiply-adds per token in all attention blocks with a causal half; ``norms``: Megatron counts the latent norms."""
+    """Multiply-adds per token in all attention blocks, causal half; ``norms``: Megatron counts the latent norms."""
     weights, scores = (_mla_weights(m, norms), _mla_scores(m)) if m.mla else (_plain_weights(m), _plain_scores(m))
     contexts = sum(_context(kind.window, S) for kind in m.layer_kinds) + mtp * S
     return (m.num_layers + mtp) * weights + scores * contexts

@@ -30,6 +30,8 @@ class Execution:
     wgrad_accumulation: str = "fused"  # fused | separate | none: how a wgrad reaches the gradient buffer
     grad_bytes: float = 4.0  # of the accumulation buffer
     expert_gemm_split: bool = False  # gate and up of experts are two grouped GEMMs
+    static_shapes: bool = False  # XLA: buffers of dropless experts hold the worst case
+    capacity_dispatch: str = "permute"  # permute | einsum: how tokens reach the fixed slots of a capacity factor
     loss: str = "unfused"  # default cross-entropy: unfused | native | te | fp32 | linear
     # parameters and data parallelism
     parameter_bytes: float = 2.0
@@ -38,6 +40,7 @@ class Execution:
     reduce_bytes: float = 4.0  # of one gradient element on the wire
     gather_bytes: float = 2.0
     reduce_every_microbatch: bool = False
+    shard_overlap: float = 0.9  # share of the shorter of compute and weight traffic that really runs beside the other
     shard_across_nodes: bool = False  # ranks of one shard group sit in different nodes (mesh axis over the network)
     # host
     launch_us: float = 7.0

@@ -8,12 +8,13 @@ and only its error from the neighbours. Beyond :data:`REACH` of every measured s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from projector.hardware.types import Gpu
 from projector.kernels.protocol import BoolArray, ComputeOp, FloatArray, KernelModel, Times
@@ -29,6 +30,7 @@ _NEIGHBOURS = 8
 #: Squared distance below which neighbours weigh alike: measured tables scatter by some percent between equal kernels,
 #: so the nearest one must not decide alone. A shape that was measured itself is returned as measured.
 _NUGGET = 0.15**2
+_SAME = 1e-12
 _ATTENTION_ALIKE = {"aiter_a32": "aiter", "asm": "aiter", "te": "cudnn"}
 
 
@@ -56,13 +58,13 @@ class LeftOut:
         return float(np.abs(self.errors).mean()) if self.covered else float("nan")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Class:
-    """Measured shapes of one kernel class: coordinates (r, d), log(measured/modelled) (r,) and work (r,)."""
+    """Measured shapes of one kernel class: operators, coordinates (r, d) and seconds (r,)."""
 
+    ops: tuple[ComputeOp, ...]
     points: FloatArray
-    ratios: FloatArray
-    flops: FloatArray
+    seconds: FloatArray
 
 
 class Recorded:
@@ -78,11 +80,11 @@ class Recorded:
         root = folder or tables_dir()
         self.gpu = gpu
         self.fallback = fallback
-        rows = _rows(root / gpu.name) if root is not None else ()
-        self._by_class: dict[Hashable, list[Measured]] = {}
-        for row in rows:
-            self._by_class.setdefault(_key(row.op), []).append(row)
-        self._classes: dict[Hashable, _Class | None] = {}
+        self._folder = None if root is None else root / gpu.name
+        execution = getattr(fallback, "execution", None)
+        attention = None if execution is None else execution.attention_family
+        self._attention = _ATTENTION_ALIKE.get(attention, attention) if attention else None
+        self._gemm = None if execution is None else execution.gemm_family
         self._known: dict[ComputeOp, tuple[float, bool]] = {}
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:
@@ -97,13 +99,17 @@ class Recorded:
     def leave_one_shape_out(self) -> tuple[LeftOut, ...]:
         """Each measured shape predicted by the others of its class: the error of interpolating in these tables."""
         out = []
-        for key in self._by_class:
+        for key in _by_class(self._folder) if self._folder is not None else ():
             data = self._class(key)
-            if data is None or len(data.ratios) < 2:
+            if data is None or len(data.ops) < 2:
                 continue
-            guess, near = _interpolate(data, data.points, exclude_same=True)
-            errors = np.exp(guess - data.ratios) - 1.0
-            out.append(LeftOut(str(key), len(near), int(near.sum()), errors[near], data.flops[near]))
+            modelled = self.fallback.times(data.ops).seconds
+            near = _neighbours(data.points, data.points, exclude_same=True)
+            errors = modelled * np.exp(self._ratios(data, near)) / data.seconds - 1.0
+            flops = np.array([0.0 if isinstance(op, Stream) else op.flops for op in data.ops])
+            out.append(
+                LeftOut(str(key), len(data.ops), int(near.reached.sum()), errors[near.reached], flops[near.reached])
+            )
         return tuple(out)
 
     def _evaluate(self, ops: Sequence[ComputeOp]) -> tuple[FloatArray, BoolArray]:
@@ -116,37 +122,44 @@ class Recorded:
             data = self._class(key)
             if data is None:
                 continue
-            ratio, near = _interpolate(data, _points(ops[i] for i in where))
-            index = np.array(where)[near]
-            seconds[index] *= np.exp(ratio[near])
+            near = _neighbours(data.points, _points(ops[i] for i in where))
+            index = np.array(where)[near.reached]
+            seconds[index] *= np.exp(self._ratios(data, near)[near.reached])
             measured[index] = True
         return seconds, measured
 
     def _class(self, key: Hashable) -> _Class | None:
-        if key not in self._classes:
-            rows = self._preferred(self._by_class.get(key, []))
-            self._classes[key] = self._prepared(rows) if rows else None
-        return self._classes[key]
+        return None if self._folder is None else _prepared(self._folder, key, self._gemm, self._attention)
 
-    def _prepared(self, rows: Sequence[Measured]) -> _Class:
-        modelled = self.fallback.times([row.op for row in rows]).seconds
-        measured = np.array([row.seconds for row in rows])
-        flops = np.array([0.0 if isinstance(row.op, Stream) else row.op.flops for row in rows])
-        return _Class(_points(row.op for row in rows), np.log(measured / modelled), flops)
-
-    def _preferred(self, rows: Sequence[Measured]) -> Sequence[Measured]:
-        execution = getattr(self.fallback, "execution", None)
-        if execution is None or not rows:
-            return rows
-        if isinstance(rows[0].op, Attention):
-            wanted = _ATTENTION_ALIKE.get(execution.attention_family, execution.attention_family)
-            return [row for row in rows if row.family == wanted]
-        return [row for row in rows if row.family == execution.gemm_family] or rows
+    def _ratios(self, data: _Class, near: _Near) -> FloatArray:
+        """Log of measured over modelled time at each wanted point (n,): only rows that someone needs are modelled."""
+        used, place = np.unique(near.rows, return_inverse=True)
+        modelled = self.fallback.times([data.ops[i] for i in used]).seconds
+        ratio = np.log(data.seconds[used] / modelled)[place.reshape(near.rows.shape)]
+        total = near.weights.sum(axis=1)
+        mean: FloatArray = (near.weights * ratio).sum(axis=1) / np.where(total > 0.0, total, 1.0)
+        return mean
 
 
 @cache
-def _rows(folder: Path) -> tuple[Measured, ...]:
-    return read(folder)
+def _by_class(folder: Path) -> Mapping[Hashable, tuple[Measured, ...]]:
+    found: dict[Hashable, list[Measured]] = {}
+    for row in read(folder):
+        found.setdefault(_key(row.op), []).append(row)
+    return {key: tuple(rows) for key, rows in found.items()}
+
+
+@cache
+def _prepared(folder: Path, key: Hashable, gemm: str | None, attention: str | None) -> _Class | None:
+    rows = _by_class(folder).get(key, ())
+    if rows and isinstance(rows[0].op, Attention):
+        rows = tuple(row for row in rows if attention is None or row.family == attention)
+    elif gemm is not None:
+        rows = tuple(row for row in rows if row.family == gemm) or rows
+    if not rows:
+        return None
+    ops = tuple(row.op for row in rows)
+    return _Class(ops, _points(ops), np.array([row.seconds for row in rows]))
 
 
 def _key(op: ComputeOp) -> Hashable:
@@ -176,31 +189,50 @@ def _coordinates(op: ComputeOp) -> tuple[float, float, float, float]:
     return (1.0, 1.0, 1.0, 1.0)
 
 
-def _interpolate(data: _Class, wanted: FloatArray, exclude_same: bool = False) -> tuple[FloatArray, BoolArray]:
-    """Log ratio at the wanted points (n,), and whether a measured shape is within reach of each (n,)."""
-    ratios = np.zeros(len(wanted))
-    near = np.zeros(len(wanted), dtype=np.bool_)
-    chunk = max(1, 4_000_000 // len(data.ratios))
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """The nearest measured rows of each wanted point (n, j), their weights (n, j), and whether one is in reach (n,)."""
+
+    rows: npt.NDArray[np.intp]
+    weights: FloatArray
+    reached: BoolArray
+
+
+def _neighbours(points: FloatArray, wanted: FloatArray, exclude_same: bool = False) -> _Near:
+    kept = _within(points, wanted)
+    if not len(kept):
+        empty = np.zeros((len(wanted), 1))
+        return _Near(np.zeros(empty.shape, dtype=np.intp), empty, np.zeros(len(wanted), dtype=np.bool_))
+    count = min(_NEIGHBOURS, len(kept))
+    rows = np.empty((len(wanted), count), dtype=np.intp)
+    squared = np.empty((len(wanted), count))
+    chunk = max(1, 4_000_000 // len(kept))
     for start in range(0, len(wanted), chunk):
         part = slice(start, start + chunk)
-        ratios[part], near[part] = _nearest(data, wanted[part], exclude_same)
-    return ratios, near
+        rows[part], squared[part] = _nearest(points[kept], wanted[part], count, exclude_same)
+    closest = squared.min(axis=1)
+    exact = closest < _SAME
+    weights = np.where(exact[:, None], squared < _SAME, 1.0 / (squared + _NUGGET))
+    weights[squared > 4.0 * REACH**2] = 0.0
+    return _Near(kept[rows], weights, closest <= REACH**2)
 
 
-def _nearest(data: _Class, wanted: FloatArray, exclude_same: bool) -> tuple[FloatArray, BoolArray]:
-    squared = np.zeros((len(wanted), len(data.ratios)))
+def _within(points: FloatArray, wanted: FloatArray) -> npt.NDArray[np.intp]:
+    """Rows that can matter: within twice the reach of some wanted point in the second and third coordinate."""
+    cells = np.unique(wanted[:, 1:3], axis=0)
+    if len(cells) > 64:
+        return np.arange(len(points))
+    apart = np.abs(points[:, None, 1:3] - cells[None]).max(axis=2).min(axis=1)
+    return np.flatnonzero(apart <= 2.0 * REACH)
+
+
+def _nearest(
+    points: FloatArray, wanted: FloatArray, count: int, exclude_same: bool
+) -> tuple[npt.NDArray[np.intp], FloatArray]:
+    squared = np.zeros((len(wanted), len(points)))
     for axis in range(wanted.shape[1]):
-        squared += (wanted[:, axis, None] - data.points[None, :, axis]) ** 2
+        squared += (wanted[:, axis, None] - points[None, :, axis]) ** 2
     if exclude_same:
-        squared[squared < 1e-12] = np.inf
-    count = min(_NEIGHBOURS, squared.shape[1])
-    chosen = np.argpartition(squared, count - 1, axis=1)[:, :count] if count < squared.shape[1] else None
-    distance = squared if chosen is None else np.take_along_axis(squared, chosen, axis=1)
-    values = np.broadcast_to(data.ratios, squared.shape) if chosen is None else data.ratios[chosen]
-    closest = distance.min(axis=1)
-    exact = closest < 1e-12
-    weight = np.where(exact[:, None], distance < 1e-12, 1.0 / (distance + _NUGGET))
-    weight[distance > 4.0 * REACH**2] = 0.0
-    total = weight.sum(axis=1)
-    ratio = (weight * values).sum(axis=1) / np.where(total > 0.0, total, 1.0)
-    return ratio, closest <= REACH**2
+        squared[squared < _SAME] = np.inf
+    chosen = np.argpartition(squared, count - 1, axis=1)[:, :count]
+    return chosen, np.take_along_axis(squared, chosen, axis=1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from projector.operators.dispatch_einsum import einsum_dispatch_combine
 from projector.operators.local import Local
 from projector.operators.part import Part
 from projector.operators.routing import Routed, distinct_destinations
@@ -24,6 +25,8 @@ _NODE = 8  # ranks of one scale-up domain assumed for ``nodes_bytes``; a fabric 
 
 def dispatch_combine(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     """(dispatch, combine): what runs between router and experts and between experts and the sum."""
+    if r.fixed and lo.execution.capacity_dispatch == "einsum":
+        return einsum_dispatch_combine(r, lo)
     how = lo.recipe.moe_token_dispatcher_type or "alltoall"
     if how == "allgather":
         return _allgather(r, lo)
@@ -65,8 +68,8 @@ def _alltoall(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     scatter, collect, spread = _permute_launches(lo)
     into = _copy("moe.permute", "permute", r.tokens, r.sent, scatter, lo)
     back = _copy("moe.unpermute", "permute", r.sent, r.tokens, collect, lo)
-    sort = (_copy("moe.sort", "permute", r.received, r.received, 2, lo),) if r.experts > 1 else ()
-    unsort = (_copy("moe.unsort", "permute", r.received, r.received, 2, lo),) if r.experts > 1 else ()
+    sort = (_copy("moe.sort", "permute", r.held, r.held, 2, lo),) if r.experts > 1 else ()
+    unsort = (_copy("moe.unsort", "permute", r.held, r.held, 2, lo),) if r.experts > 1 else ()
     behind, behind_backward = _behind(lo, _FC1), _behind(lo, _FC1_BACKWARD)
     prepare = Part(
         name="moe.permute",
@@ -84,7 +87,7 @@ def _alltoall(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
             *sort,
         ),
         backward_input=(
-            *(_copy("moe.sort.bwd", "permute", r.received, r.received, 2, lo) for _ in sort),
+            *(_copy("moe.sort.bwd", "permute", r.held, r.held, 2, lo) for _ in sort),
             *_expert_tensor("moe.etp_ag.bwd", "reduce_scatter", lo.act, r, lo),
             *_exchange("moe.dispatch.bwd", r, lo, behind_backward, probs=True),
         ),
@@ -102,7 +105,7 @@ def _alltoall(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
             _copy("moe.unpermute.bwd", "permute", r.tokens, r.sent, spread, lo),
             *_exchange("moe.combine.bwd", r, lo, _behind(lo, _FC2_BACKWARD)),
             *_expert_tensor("moe.etp_rs.bwd", "all_gather", 4.0, r, lo),
-            *(_copy("moe.unsort.bwd", "permute", r.received, r.received, 2, lo) for _ in unsort),
+            *(_copy("moe.unsort.bwd", "permute", r.held, r.held, 2, lo) for _ in unsort),
         ),
         tags=MOE,
     )
@@ -187,6 +190,7 @@ def _flex(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     backend = lo.recipe.moe_flex_dispatcher_backend or "deepep"
     hybrid = backend == "hybridep"
     arrived = r.tokens * distinct_destinations(moe, lo.recipe.ep) * lo.recipe.etp
+    landed = r.tokens * lo.recipe.ep * lo.recipe.etp if r.held > r.rows else arrived
     behind = _behind(lo, _FC1)
 
     def message(name: str, launches: int, beside: tuple[str, ...]) -> tuple[Operator, ...]:
@@ -208,7 +212,7 @@ def _flex(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     def local_copy(name: str, launches: int, back: bool) -> tuple[Operator, ...]:
         if hybrid:  # permutation is part of the dispatch kernels
             return ()
-        read, write = (r.received, arrived) if back else (arrived, r.received)
+        read, write = (r.held, landed) if back else (landed, r.held)
         return (_copy(name, "permute", read, write, launches, lo),)
 
     layout = Stream(

@@ -84,7 +84,7 @@ def _grouped(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Lo
     backward: list[Operator] = [*cast(f"{name}.grad_cast", r.rows * sum(outputs), lo)]
     backward += [gemm(".dgrad", i, inputs, n, "NN") for i, n in enumerate(outputs)]
     if len(outputs) > 1:
-        tensor = lo.act * r.rows * inputs
+        tensor = lo.act * r.held * inputs
         backward.append(Stream(name=f"{name}.dgrad_add", kind="elementwise", read=2 * tensor, write=tensor))
     return Part(
         name=name,
@@ -102,7 +102,7 @@ def _grouped(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Lo
 
 def _expert_activation(width: int, r: Routed, lo: Local) -> Part:
     """Activation times the router's probability, in one kernel for all experts unless they run one after the other."""
-    part = activation("experts.act", width, r.rows, lo, MOE | {"moe_act"}, weighted=True)
+    part = activation("experts.act", width, r.held, lo, MOE | {"moe_act"}, weighted=True)
     if _backend(lo) != "loop":
         return part
     return replace(

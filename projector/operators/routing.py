@@ -18,7 +18,9 @@ _FP8_ALIGNMENT = 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
     """Balanced routing on one rank: ``tokens`` here, ``sent`` copies of them, ``received`` copies for local experts
-    over the whole expert-tensor group, ``rows`` the same as executed (padded), ``experts`` local ones.
+    over the whole expert-tensor group, ``rows`` the same as executed (padded), ``experts`` local ones. ``held``: rows of
+    the buffers that copies and element-wise kernels go through; under static shapes (XLA) a dropless layer must hold
+    the worst case, every copy of every rank on one expert rank, though the products skip what is empty.
 
     ``fixed``: shapes do not depend on the router (every expert padded to its capacity), so the host never waits.
     """
@@ -27,6 +29,7 @@ class Routed:
     sent: int
     received: int
     rows: int
+    held: int
     experts: int
     fixed: bool
 
@@ -45,7 +48,9 @@ def routed(moe: MoE, lo: Local) -> Routed:
     if lo.quantised:
         unit = _ROW_ALIGNMENT.get(lo.cast_recipe, _FP8_ALIGNMENT)
         rows = ceil(received / experts / unit) * unit * experts
-    return Routed(tokens=tokens, sent=sent, received=received, rows=rows, experts=experts, fixed=fixed)
+    worst = lo.execution.static_shapes and not fixed
+    held = received * recipe.ep if worst else rows
+    return Routed(tokens=tokens, sent=sent, received=received, rows=rows, held=held, experts=experts, fixed=fixed)
 
 
 def distinct_destinations(moe: MoE, blocks: int) -> float:

@@ -41,7 +41,9 @@ def chunks(model: Model, recipe: Recipe) -> tuple[Chunk, ...]:
 
     In order of precedence: ``pipeline_model_parallel_layout``; the layer counts of the first and last stage; an even
     split, in which embedding and loss count as a layer each when ``account_for_…`` says so. Layers that do not divide
-    are an error, unless ``allow_uneven_pipeline_split``: then the first stages hold one more.
+    are an error, unless ``allow_uneven_pipeline_split``: then embedding and loss count as a layer each, and the first
+    stages hold one more (torchtitan distributed/pipeline_parallel.py with its default input and output weight of 1;
+    DeepSpeed's partition by transformer and embedding layers counts alike).
     """
     found, mistakes = _chunks(model, recipe)
     if mistakes:
@@ -95,19 +97,21 @@ def _counts(model: Model, recipe: Recipe) -> tuple[list[int], list[_Mistake]]:
     first, last = recipe.decoder_first_pipeline_num_layers, recipe.decoder_last_pipeline_num_layers
     if first is not None or last is not None:
         return _first_last(model.num_layers, recipe, first, last)
+    before, after = recipe.account_for_embedding_in_pipeline_split, recipe.account_for_loss_in_pipeline_split
     stages = recipe.pp * recipe.vpp
-    before = int(recipe.account_for_embedding_in_pipeline_split)
-    after = int(recipe.account_for_loss_in_pipeline_split)
-    total = model.num_layers + before + after
-    each, left = divmod(total, stages)
-    if left and not recipe.allow_uneven_pipeline_split:
+    left = (model.num_layers + before + after) % stages
+    if left and recipe.allow_uneven_pipeline_split:
+        before = after = True
+    elif left:
         what = "num_layers" + (" + 1 for the embedding" if before else "") + (" + 1 for the loss" if after else "")
         factors = f"pp = {recipe.pp}" if recipe.vpp == 1 else f"pp · vpp = {recipe.pp} · {recipe.vpp}"
-        return [], [("pp", recipe.pp, f"{factors} to divide {what} = {total}, or a pipeline_model_parallel_layout")]
-    counts = [each + (stage < left) for stage in range(stages)]
+        expected = f"{factors} to divide {what} = {model.num_layers + before + after}"
+        return [], [("pp", recipe.pp, f"{expected}, or a pipeline_model_parallel_layout")]
+    each, more = divmod(model.num_layers + before + after, stages)
+    counts = [each + (stage < more) for stage in range(stages)]
     counts[0] -= before
     counts[-1] -= after
-    if min(counts) < 0 or model.num_layers < stages - before - after:
+    if min(counts) < 0 or each == 0:
         return [], [("pp", recipe.pp, f"at most one stage per layer: {stages} stages for {model.num_layers} layers")]
     return counts, []
 

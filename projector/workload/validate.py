@@ -33,6 +33,7 @@ _LIMITS = {
 _MAY_BE_ZERO = frozenset(
     {
         "mtp_num_layers",
+        "sync_free_stage",
         "moe_shared_expert_intermediate_size",
         "recompute_num_layers",
         "cpu_offloading_num_layers",
@@ -51,6 +52,8 @@ def problems(workload: Workload, where: str = "") -> tuple[Problem, ...]:
     ranges = [*_gpus(workload.gpus, where), *_ranges(model, where, "model."), *_ranges(recipe, where, "recipe.")]
     if model.mla:
         ranges += _ranges(model.mla, where, "model.mla.")
+    if recipe.lora:
+        ranges += _ranges(recipe.lora, where, "recipe.lora.")
     if model.moe:
         ranges += _ranges(model.moe, where, "model.moe.")
     if ranges:

@@ -36,7 +36,9 @@ RUN = """\
 """
 
 
-def run_yaml(id: str, model: str, gbs: int, step: float, gpu: str = "h100_sxm", recipe: str = "", group: str = "g") -> str:
+def run_yaml(
+    id: str, model: str, gbs: int, step: float, gpu: str = "h100_sxm", recipe: str = "", group: str = "g"
+) -> str:
     """One measured run in the strict schema; TGS follows from the step time."""
     return RUN.format(
         id=id, model=model, gbs=gbs, step=step, tgs=gbs * 4096 / step / 8, gpu=gpu, recipe=recipe, group=group

@@ -79,7 +79,8 @@ def test_fits_scale_time_and_breakdown_but_not_memory(runs: list[MeasuredRun]) -
 def test_a_held_out_row_does_not_depend_on_its_own_measurement(runs: list[MeasuredRun]) -> None:
     llama, mixtral = families(runs)
     changed = [
-        replace(r, measured=replace(r.measured, tgs=r.measured.tgs * 3)) if r.model.family == llama else r for r in runs[:3]
+        replace(r, measured=replace(r.measured, tgs=r.measured.tgs * 3)) if r.model.family == llama else r
+        for r in runs[:3]
     ]
     tool = Fixed(((llama, 0.5), (mixtral, 0.8)))
 
@@ -148,7 +149,9 @@ def test_refusals_before_anything_is_asked(runs: list[MeasuredRun]) -> None:
     def never() -> Prediction:
         raise AssertionError
 
-    assert guarded(replace(runs[0], model=None, problem="no model"), never) == Prediction(status="invalid", reason="no model")
+    assert guarded(replace(runs[0], model=None, problem="no model"), never) == Prediction(
+        status="invalid", reason="no model"
+    )
     assert guarded(replace(runs[0], recipe=None), never).status == "invalid"
     assert guarded(replace(runs[0], problem="odd"), never).status == "unsupported"
     strange = replace(runs[0].model, unsupported=("Mamba layers",))

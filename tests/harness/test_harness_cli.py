@@ -176,7 +176,13 @@ def test_a_reader_that_closes_first_is_no_failure(project_folder: Path) -> None:
     command = f"{sys.executable} -m harness run suites/tiny.yaml --out o --no-plots | head -1; exit ${{PIPESTATUS[0]}}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     done = subprocess.run(
-        ["bash", "-c", command], cwd=project_folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        ["bash", "-c", command],
+        cwd=project_folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.stderr == ""
     assert done.returncode == 0

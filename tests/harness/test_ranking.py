@@ -76,6 +76,17 @@ def test_groups_need_two_projections_and_count_the_missing(make_row, facts_for) 
     assert (group.group, group.rows, group.missing, group.tau) == ("g", 2, 1, 1.0)
     assert (group.chosen, group.best, group.regret) == ("b", "b", 0.0)
     assert group.differs == ("pp", "ep")
+    assert group.stated
+
+
+def test_rows_that_differ_in_switches_only_are_marked(make_row, facts_for) -> None:
+    rows = [make_row("a", 100, 90), make_row("b", 120, 95)]
+    facts = {
+        r.run_id: replace(f, differs={"tp": "1", "numa": r.run_id}, switches=("numa",))
+        for r, f in zip(rows, facts_for(*rows).values(), strict=True)
+    }
+    (group,) = ranking.group_rankings(rows, facts)
+    assert not group.stated
 
 
 def test_a_projection_without_an_opinion_earns_nothing(make_row, facts_for) -> None:

@@ -83,7 +83,9 @@ def test_the_report_shows_figures_and_refusals(evaluation: Evaluation, capsys: p
     report = view.build(evaluation, checks, "T")
     titles = [t.title for t in report.tables]
     assert titles[0] == "Throughput error"
-    assert {"simulate: by GPU", "simulate: by model", "simulate: ranking inside groups", "simulate: refusals"} <= set(titles)
+    assert {"simulate: by GPU", "simulate: by model", "simulate: ranking inside groups", "simulate: refusals"} <= set(
+        titles
+    )
     terminal.show(report)
     text = capsys.readouterr().out
     assert "\x1b" not in text
@@ -131,7 +133,10 @@ def test_markdown_rows_have_the_width_of_their_head(evaluation: Evaluation) -> N
 
 def test_plain_tables_align_and_say_what_they_leave_out() -> None:
     table = Table(
-        title="t", columns=(Column("name", numeric=False), Column("n")), rows=(("a", "1"), ("bb", "22"), ("c", "3")), note="x"
+        title="t",
+        columns=(Column("name", numeric=False), Column("n")),
+        rows=(("a", "1"), ("bb", "22"), ("c", "3")),
+        note="x",
     )
     assert list(terminal.plain_table(table, 2)) == [
         "name   n",
@@ -186,4 +191,22 @@ def test_provenance_names_versions_and_hashes(tmp_path: Path, root: Path) -> Non
     assert made["inputs"] == {str(tmp_path / "in"): digest}
     assert made["versions"]["numpy"]
     assert provenance.revision(tmp_path) == ""
-    assert ("command", "harness run") in provenance.flat(made)
+    assert provenance.flat(made) == ((str(tmp_path / "in"), digest),)
+
+
+def test_a_narrow_terminal_drops_minor_columns_then_cuts_text() -> None:
+    table = Table(
+        title="t",
+        columns=(
+            Column("name", numeric=False),
+            Column("n"),
+            Column("extra", minor=True),
+            Column("text", numeric=False),
+        ),
+        rows=(("first", "1", "22", "x" * 60),),
+    )
+    assert terminal.fitted(table, 200) == table
+    narrow = terminal.fitted(table, 40)
+    assert [c.title for c in narrow.columns] == ["name", "n", "text"]
+    assert max(map(len, terminal.plain_table(narrow))) == 40
+    assert narrow.rows[0][2].endswith("x…")

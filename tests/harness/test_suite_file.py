@@ -161,7 +161,8 @@ def test_broken_files(project_folder: Path, text: str, piece: str) -> None:
 
 def test_an_id_that_a_selected_run_has_already(project_folder: Path) -> None:
     recipe = "recipe: {micro_batch_size: 1, global_batch_size: 8, seq_length: 4096}"
-    text = f"suite: s\nselect: [{{runs: tiny}}]\ncases: [{{id: llama-tp1, model: llama3_8b, gpu: b200, gpus: 8, {recipe}}}]\n"
+    case = f"{{id: llama-tp1, model: llama3_8b, gpu: b200, gpus: 8, {recipe}}}"
+    text = f"suite: s\nselect: [{{runs: tiny}}]\ncases: [{case}]\n"
     assert any("cases[0].id: found 'llama-tp1'" in line for line in problems(project_folder, text))
 
 

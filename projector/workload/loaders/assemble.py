@@ -87,6 +87,8 @@ def _model(fields: Mapping[str, object], origin: Origin) -> tuple[Model | None, 
     if given.get("mla") is False:
         given.pop("mla")
         base.pop("mla", None)
+    if "unsupported" in given:
+        given.pop("mla", None)  # its fields mean something else there; such a model is named, not projected
     moe = given.get("moe")
     if isinstance(moe, Mapping) and "num_experts" not in moe and "moe" not in base:
         given.pop("moe")  # Megatron-LM prints the defaults of experts for dense models, too

@@ -123,9 +123,9 @@ def _command_line(text: str) -> dict[str, object]:
     Variables that the script itself sets are filled in; everything else of the shell is left alone.
     """
     variables = {name: value for name, value in _ASSIGNMENT.findall(text) if not value.startswith("-")}
-    words = re.sub(
-        r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), re.sub(r"\\\n|[\"'()]", " ", text)
-    ).split()
+    # a line ends a command unless a backslash continues it: what follows is no value of the last option
+    joined = re.sub(r"[\"'()]", " ", text.replace("\\\n", " ").replace("\n", " -- "))
+    words = re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), joined).split()
     found: dict[str, object] = {}
     for position, word in enumerate(words):
         if not re.fullmatch(r"--[a-z][a-z0-9_-]*(=.*)?", word):

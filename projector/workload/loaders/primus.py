@@ -99,6 +99,7 @@ def load(
     )
 
 
+_TRAINERS = ("pre_trainer", "sft_trainer", "post_trainer")
 _MODULE_KEYS = ("framework", "config", "model", "overrides")
 _FRAMEWORKS = {"megatron": "primus", "torchtitan": "torchtitan", "maxtext": "maxtext"}
 
@@ -112,7 +113,7 @@ def _module(experiment: Mapping[str, object], where: str, problems: list[Problem
     modules = experiment.get("modules")
     if "modules" in missing:
         return {}
-    trainers = [name for name in ("pre_trainer", "trainer") if isinstance(modules, Mapping) and name in modules]
+    trainers = [name for name in _TRAINERS if isinstance(modules, Mapping) and name in modules]
     module = modules.get(trainers[0]) if trainers and isinstance(modules, Mapping) else None
     if not isinstance(module, Mapping):
         problems.append(Problem(where, "modules.pre_trainer", module, "a mapping with framework, config and model"))
