@@ -2,7 +2,9 @@
 
 Pure functions of rows. Signed error = projected / measured TGS − 1; MAPE is the mean of its absolute value. A macro
 figure is the mean over (model family × GPU × framework) cells of the mean inside each cell. Coverage = rows with an
-error over rows that could have one: measured throughput and a whole configuration in the source (``eligible``).
+error over rows that could have one: measured throughput and a whole configuration in the source (``eligible``). A row
+that is projected out of memory keeps its projected time, and so its error; whether the verdict is right is judged
+apart.
 """
 
 from __future__ import annotations

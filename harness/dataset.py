@@ -1,7 +1,7 @@
 """Measured runs as YAML: strict reading (every mistake of every file at once) and compact writing.
 
-The schema is the dataclasses of :mod:`harness.runs`, nested as they are; ``model`` is a zoo name, ``{base: …, field: …}``
-or a full mapping, ``recipe`` holds only what is stated.
+The schema is the dataclasses of :mod:`harness.runs`, nested as they are; ``model`` is a zoo name, a zoo name with
+changes (``{base: …, field: …}``) or a full mapping, ``recipe`` holds only what is stated.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _figures(measured: object, where: str, label: str) -> list[Problem]:
 
 
 def write(runs: Iterable[MeasuredRun], path: str | Path, header: str = "") -> None:
-    """Write runs so that :func:`read` gives them back. ``header``: a comment of one or more lines for the file's top."""
+    """Write runs so that :func:`read` gives them back. ``header``: a comment for the file's top, in lines."""
     comment = "".join(f"# {line}\n" for line in header.splitlines())
     Path(path).write_text(comment + to_yaml(runs), encoding="utf-8")
 
@@ -238,9 +238,8 @@ def _flow(value: object) -> str:
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text = yaml.dump(
-        value, Dumper=dumper, default_flow_style=True, sort_keys=False, width=1_000_000, allow_unicode=True
-    )
+    layout: dict[str, Any] = {"width": 1_000_000, "allow_unicode": True, "sort_keys": False}
+    text = yaml.dump(value, Dumper=dumper, default_flow_style=True, **layout)
     return str(text).removesuffix("...\n").strip()
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from harness import calibration, predictors
 from harness.calibration import Factor, Observation
 from harness.facts import facts_of
 from harness.predictors.protocol import Predictor
-from harness.results import FITS, Row, RunFacts, unique
+from harness.results import FITS, Evaluation, Row, RunFacts
 from harness.runs import BREAKDOWN, MeasuredRun, Prediction
 
 __all__ = ["Evaluation", "Selected", "evaluate", "row_of", "tools_for"]
@@ -29,23 +29,6 @@ class Selected:
 
     suite: str
     run: MeasuredRun
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """Rows in the order cases × predictors × fits, the facts of each run, and the factors by (predictor, key).
-
-    ``fallbacks``: (predictor, run id) → the coarser key that a held-out row rests on ("" where there was none at all).
-    """
-
-    rows: tuple[Row, ...]
-    facts: Mapping[str, RunFacts]
-    factors: Mapping[tuple[str, str], Factor] = field(default_factory=dict)
-    fallbacks: Mapping[tuple[str, str], str] = field(default_factory=dict)
-
-    @property
-    def unique_rows(self) -> list[Row]:
-        return unique(self.rows)
 
 
 def evaluate(

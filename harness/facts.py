@@ -20,7 +20,7 @@ def facts_of(run: MeasuredRun) -> RunFacts:
         vendor=vendor,
         framework_version=run.stack.version,
         memory_kind=m.memory_kind,
-        measured_status=m.status if (m.status != "ok" or m.tgs is not None) else "",
+        measured_status=m.status if (m.status != "ok" or m.tgs or m.peak_memory_gib) else "",
         complete=run.model is not None and run.recipe is not None,
         assumed=run.assumed,
         rel_std=m.rel_std,

@@ -10,15 +10,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from harness.calibration import Factor
 from harness.runs import BREAKDOWN
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "FITS", "SCHEMA_VERSION", "STATUSES", "Row", "RunFacts", "frame", "row_from_mapping", "unique"]
+__all__ = [
+    "BASELINE",
+    "COLUMNS",
+    "FITS",
+    "SCHEMA_VERSION",
+    "STATUSES",
+    "Evaluation",
+    "Row",
+    "RunFacts",
+    "frame",
+    "row_from_mapping",
+    "unique",
+]
 
 SCHEMA_VERSION = 1
 
+#: The predictor that every projector must beat; shown beside the others, never alone.
+BASELINE = "constant-mfu"
 FITS = ("uncalibrated", "calibrated", "heldout")
 STATUSES = ("ok", "unsupported", "invalid", "no-measurement", "out-of-memory")
 
@@ -27,9 +42,10 @@ STATUSES = ("ok", "unsupported", "invalid", "no-measurement", "out-of-memory")
 class Row:
     """One row of ``results.csv``. Times in seconds, TGS in tokens/s/GPU, memory in GiB, errors signed and relative.
 
-    ``error`` = projected_tgs / measured_tgs − 1; ``memory_error`` likewise on GiB. None: the figure does not exist. The
-    last ten columns are the exposed seconds of one step and sum to ``projected_step_seconds`` where a predictor gives
-    them. ``assumed`` joins with ``; `` what the importer and the framework defaults filled in.
+    ``error`` = projected_tgs / measured_tgs − 1; ``memory_error`` likewise on GiB. None: the figure does not exist.
+    The last ten columns are the exposed seconds of one step and sum to ``projected_step_seconds`` where a predictor
+    gives them. A row with status ``out-of-memory`` keeps the time it would take. ``assumed`` joins with ``; `` what
+    the importer and the framework defaults filled in.
     """
 
     run_id: str
@@ -84,7 +100,8 @@ COLUMNS = tuple(f.name for f in fields(Row))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFacts:
-    """What the reports need of a run beside its rows: its source, what distinguishes it inside its group, its verdict.
+    """What the reports need of a run beside its rows: its source, what distinguishes it inside its group, its
+    verdict.
 
     ``complete``: the source states a whole configuration (a model and a recipe could be built). ``assumed``: what the
     importer filled in. ``differs``: configuration as text by key, from which a group lists the keys that change;
@@ -121,6 +138,23 @@ def unique(rows: Iterable[Row]) -> list[Row]:
     for row in rows:
         kept.setdefault((row.run_id, row.predictor, row.fit), row)
     return list(kept.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Rows in the order cases × predictors × fits, the facts of each run, and the factors by (predictor, key).
+
+    ``fallbacks``: (predictor, run id) → the coarser key that a held-out row rests on ("" where there was none at all).
+    """
+
+    rows: tuple[Row, ...]
+    facts: Mapping[str, RunFacts]
+    factors: Mapping[tuple[str, str], Factor] = field(default_factory=dict)
+    fallbacks: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def unique_rows(self) -> list[Row]:
+        return unique(self.rows)
 
 
 def frame(rows: Iterable[Row]) -> pd.DataFrame:

@@ -70,7 +70,7 @@ def project(
         raise Unsupported(", ".join(workload.model.unsupported))
     gpu = cluster.gpu
     host = "grace" if cluster.gpus_per_host < cluster.gpus_per_node else "x86"
-    resolved = resolve(workload, gpu.vendor, gpu.arch, host)
+    resolved = _settle_recompute(resolve(workload, gpu.vendor, gpu.arch, host), cluster, host)
     stages = [parts(resolved, chunk) for chunk in chunks(workload.model, resolved.workload.recipe)]
     clock = _clock(resolved, cluster, efficiency or load_efficiency(gpu.name), mode, stages)
     cache_: dict[tuple[int, bool], StageTime] = {}
@@ -100,6 +100,19 @@ def _with_split_rule(workload: Workload) -> Workload:
         return workload
     rule = bool(load_framework(workload.framework).defaults.get("allow_uneven_pipeline_split"))
     return replace(workload, recipe=replace(recipe, allow_uneven_pipeline_split=rule))
+
+
+def _settle_recompute(resolved: Resolved, cluster: Cluster, host: str) -> Resolved:
+    """Recompute that nobody stated: none where it fits in memory, else full, because a run that exists did fit."""
+    gpu = cluster.gpu
+    if "recompute_granularity=none" not in resolved.assumed or plan(resolved, gpu).fits:
+        return resolved
+    recipe = replace(resolved.workload.recipe, recompute_granularity="full", recompute_method="uniform")
+    full = resolve(replace(resolved.workload, recipe=recipe), gpu.vendor, gpu.arch, host)
+    if not plan(full, gpu).fits:
+        return resolved
+    others = tuple(item for item in resolved.assumed if not item.startswith("recompute_granularity"))
+    return replace(full, assumed=(*others, "recompute_granularity=full (does not fit without)"))
 
 
 def _clock(

@@ -246,8 +246,12 @@ def solve(data: Set, times: Array, which: npt.NDArray[np.intp], device: Gpu, bas
         ratio = predict(data, low + (high - low) * unit, which, device, base) / times[which]
         return np.concatenate([np.log(ratio), 0.05 * (unit - start)])
 
-    found = least_squares(residual, start, bounds=(0, 1), loss="soft_l1", f_scale=0.05, diff_step=1e-3, max_nfev=40)
-    return np.asarray(low + (high - low) * found.x)
+    # the waves blend and the tile penalty trade against each other: more than one valley, so more than one start
+    tries = [
+        least_squares(residual, first, bounds=(0, 1), loss="soft_l1", f_scale=0.05, diff_step=1e-3, max_nfev=40)
+        for first in (start, np.full(len(start), 0.5), np.clip(1.0 - start, 0.1, 0.9))
+    ]
+    return np.asarray(low + (high - low) * min(tries, key=lambda one: float(one.cost)).x)
 
 
 def parameters(data: Set, values: Array, folds: Array, heldout: Array) -> dict[str, Parameter]:

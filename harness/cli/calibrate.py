@@ -8,9 +8,9 @@ from pathlib import Path
 
 from harness import accuracy, evaluate
 from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any
-from harness.evaluate import Evaluation
 from harness.report import terminal
 from harness.report.table import Column, Report, Table, number, percent
+from harness.results import Evaluation
 from projector.errors import InputError, Problem, nearest
 
 __all__ = ["command", "register"]

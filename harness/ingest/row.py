@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 
 from harness.ingest.architecture import architecture
-from harness.ingest.arguments import arguments
 from harness.ingest.evidence import settle
-from harness.ingest.fields import precision
 from harness.ingest.importmap import ImportMap
-from harness.ingest.moe_words import moe_words
-from harness.ingest.parallel import Sizes, sizes
+from harness.ingest.parallel import Sizes
 from harness.ingest.provenance import gpu_of, gpus_per_node, source_of, stack_of
-from harness.ingest.recipe_words import Words, recompute, schedule, sharding
-from harness.ingest.record import Record, boolean, integer
+from harness.ingest.recipe import group_sizes, partial_recipe, recipe_of, recipe_words
+from harness.ingest.record import Record
 from harness.ingest.throughput import measured
 from harness.runs import Measured, MeasuredRun, Stack
 from projector.errors import Unsupported
 from projector.frameworks import flops
 from projector.hardware import catalogue
-from projector.workload.model import Model
-from projector.workload.recipe import LoRA, Recipe
-from projector.workload.schema import parse_recipe, recipe_to_mapping
 from projector.workload.workload import Workload
 
 __all__ = ["convert_row"]
-
-_RECIPE_FIELDS = frozenset(field.name for field in fields(Recipe))
 
 
 def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
@@ -40,9 +31,9 @@ def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
         record.refuse(f"figure not usable: {doubtful}")
     gpu, stack, source = gpu_of(record), stack_of(record), source_of(record, known.strip)
     model, name = architecture(record)
-    words = _words(record, stack)
-    size = _sizes(record, model, stack, words)
-    recipe = _recipe(record, gpu, stack, model, size, words)
+    words = recipe_words(record, stack)
+    size = group_sizes(record, model, stack, words)
+    recipe = recipe_of(record, gpu, model, size, words)
     workload = None
     if model is not None and recipe is not None and size.gpus:
         workload = Workload(
@@ -52,7 +43,7 @@ def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
     if workload is not None:
         workload = settle(record, workload, figures, _mtp_stated(record))
         model, recipe = workload.model, workload.recipe
-    partial = {} if recipe else _partial(size, words)
+    partial = {} if recipe else partial_recipe(size, words)
     if path := record.text("other.moe_path"):
         partial["moe_path"] = path
     if doubtful:

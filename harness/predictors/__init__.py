@@ -9,11 +9,11 @@ import importlib
 from collections.abc import Iterable
 
 from harness.predictors.protocol import Predictor
+from harness.results import BASELINE
 from projector.errors import InputError, Problem, nearest
 
 __all__ = ["BASELINE", "MODES", "Predictor", "load", "names"]
 
-BASELINE = "constant-mfu"
 MODES = ("simulate", "benchmark")
 
 # name: (module, class, arguments)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from harness.runs import MeasuredRun, Prediction
 from projector.errors import InputError, NoMeasurement, Unsupported
@@ -13,7 +15,11 @@ __all__ = ["guarded"]
 
 
 def guarded(run: MeasuredRun, call: Callable[[], Prediction]) -> Prediction:
-    """``call()`` with its wall time, or the refusal of a run that no predictor can be asked about or that it raises."""
+    """``call()`` with its wall time, or the refusal of a run that no predictor can be asked about or that it raises.
+
+    A mistake of a predictor costs its row, not the report of a thousand others: it reads ``internal error`` with the
+    place where it happened, lowers coverage and stands in the list of refusals.
+    """
     refusal = _refused(run)
     if refusal is not None:
         return refusal
@@ -26,7 +32,15 @@ def guarded(run: MeasuredRun, call: Callable[[], Prediction]) -> Prediction:
         return Prediction(status="unsupported", reason=str(unsupported))
     except InputError as wrong:
         return Prediction(status="invalid", reason="; ".join(str(p).removeprefix(": ") for p in wrong.problems))
+    except Exception as bug:
+        return Prediction(status="unsupported", reason=_internal(bug))
     return replace(made, seconds_to_project=time.perf_counter() - start)
+
+
+def _internal(bug: Exception) -> str:
+    last = traceback.extract_tb(bug.__traceback__)[-1]
+    said = " ".join(str(bug).split())
+    return f"internal error: {type(bug).__name__}: {said} ({Path(last.filename).name}:{last.lineno})"
 
 
 def _refused(run: MeasuredRun) -> Prediction | None:

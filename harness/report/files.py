@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.calibration import Factor
-from harness.evaluate import Evaluation
-from harness.results import COLUMNS, SCHEMA_VERSION, Row, RunFacts, row_from_mapping
+from harness.results import COLUMNS, SCHEMA_VERSION, Evaluation, Row, RunFacts, row_from_mapping
 from projector.errors import InputError, Problem
 
 __all__ = ["Saved", "csv_text", "json_text", "read", "write_atomic"]

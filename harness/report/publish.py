@@ -10,7 +10,7 @@ from harness import accuracy, predictors
 from harness.gate import Check
 from harness.report import files, html, markdown, provenance, view
 from harness.report.table import Report
-from harness.results import Row
+from harness.results import BASELINE, Row
 
 __all__ = ["drawn", "report_of", "write_reports", "write_rows"]
 
@@ -48,7 +48,7 @@ def drawn(rows: Sequence[Row], fit: str = "heldout") -> Mapping[str, tuple[str, 
     from harness.report import plot
 
     made: dict[str, tuple[str, bytes]] = {}
-    for name in dict.fromkeys(r.predictor for r in rows if r.predictor != predictors.BASELINE):
+    for name in dict.fromkeys(r.predictor for r in rows if r.predictor != BASELINE):
         mine = accuracy.select(rows, name, fit)
         for stem, figure, caption in (
             ("measured", plot.measured_projected(mine, f"{name}, held out"), f"{name}: projected over measured"),

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 from harness import accuracy, ranking
 from harness.accuracy import Summary
-from harness.evaluate import Evaluation
 from harness.gate import Check
-from harness.predictors import BASELINE
 from harness.report import view_detail
 from harness.report.table import NONE, Column, Report, Table, number, percent, signed
-from harness.results import Row
+from harness.results import BASELINE, Evaluation, Row
 
 __all__ = ["build"]
 

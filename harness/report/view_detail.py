@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness import accuracy
-from harness.evaluate import Evaluation
 from harness.report.table import NONE, Column, Table, number, percent, signed
-from harness.results import Row
+from harness.results import Evaluation, Row
 
 __all__ = ["of_predictor", "of_rows", "side_by_side"]
 
@@ -23,6 +22,7 @@ def of_predictor(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list
         _by(
             evaluation, rows, name, "assumptions", lambda r: "with" if facts[r.run_id].assumed else "none", detail=False
         ),
+        _by(evaluation, rows, name, "cell", lambda r: ", ".join(part or NONE for part in accuracy.cell(r))),
         _by(evaluation, rows, name, "framework", lambda r: r.framework),
         _by(evaluation, rows, name, "family", lambda r: r.family),
         _by(evaluation, rows, name, "precision", lambda r: r.precision),

@@ -146,8 +146,10 @@ def _adapt(execution: Execution, recipe: Recipe) -> Execution:
         change |= {"data_parallel": "ddp", "reduce_every_microbatch": sharding == "optim_grads"}
     if recipe.cuda_graph_scope and "full_iteration" in recipe.cuda_graph_scope:
         change["whole_step_compiled"] = True
-    if recipe.torch_compile and not execution.elementwise_compiled:
+    if recipe.torch_compile:
         change["elementwise_compiled"] = True
+    if recipe.attention_backend == "unfused":
+        change["attention_materialised"] = True
     if recipe.fp8_param_gather and recipe.precision in ("fp8", "mxfp8"):
         change["gather_bytes"] = 1.0
     return dataclasses.replace(execution, **change)

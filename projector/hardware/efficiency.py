@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 
 from projector.errors import InputError, Problem
-from projector.hardware.types import Efficiency, Parameter
+from projector.hardware.types import Efficiency, Gpu, Parameter
 
-__all__ = ["load", "parse"]
+__all__ = ["load", "of", "parse"]
 
 _FOLDER = Path(__file__).parent / "efficiency"
 _KINDS = ("datasheet", "derived", "published", "fitted")
@@ -26,7 +26,11 @@ def load(gpu_name: str) -> Efficiency:
     """Parameters of a catalogue GPU. Raises ``InputError`` for an unknown GPU or a broken file."""
     from projector.hardware.catalogue import gpu
 
-    device = gpu(gpu_name)
+    return of(gpu(gpu_name))
+
+
+def of(device: Gpu) -> Efficiency:
+    """Parameters of any device, also of one that is not in the catalogue (its architecture's, then its vendor's)."""
     merged: dict[str, Parameter] = {}
     for stem in (device.vendor, device.arch, device.name):
         merged.update(_file(stem.lower()))

@@ -13,6 +13,7 @@ bandwidth: every share is at most one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log2
 
 import numpy as np
 
@@ -86,7 +87,7 @@ def constants(
         waves=min(max(value("gemm.waves", 0.4), 0.0), 1.0),
         small_tile=value("gemm.small_tile", 16.0),
         exposed=min(value("gemm.exposed", 0.3), 1.0),
-        k_tile=max(k_tile_bytes(gpu.arch) / element_bytes(dtype) // 16 * 16, 16.0),
+        k_tile=max(k_tile_bytes(gpu.arch) / 2.0 ** round(log2(element_bytes(dtype))), 16.0),  # scales apart
         units=float(gpu.compute_units),
     )
 

@@ -1,8 +1,8 @@
 """Grouped GEMM of local experts: tiles of every expert padded to the macro-tile, all weights once, a cost per group.
 
-``t = gemm(batch = groups) + groups·δ(backend)``; ``loop`` launches one GEMM after the other instead. The weight
-gradient reduces over an expert's rows and writes (or, accumulating, reads and writes) every expert's matrix. δ:
-parameter ``grouped.group_us.<backend>``.
+``t = rounds·gemm(batch = experts side by side) + groups·δ(backend)``: one round for a ``fused`` kernel, one expert a
+round in a ``loop``, as many as there are streams for ``multi_stream``. The weight gradient reduces over an expert's
+rows and writes (or, accumulating, reads and writes) every expert's matrix. δ: ``grouped.group_us.<backend>``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,16 @@ from projector.operators.types import Gemm, GroupedGemm
 
 __all__ = ["as_gemm", "constants", "extra"]
 
+_STREAMS = 4  # published: NVIDIA/TransformerEngine runs the GEMMs of GroupedLinear on four cuBLAS streams
+
+
+def _together(op: GroupedGemm) -> int:
+    """Experts that share the device at a time."""
+    return {"fused": op.groups, "loop": 1}.get(op.backend, min(op.groups, _STREAMS))
+
 
 def as_gemm(op: GroupedGemm) -> Gemm:
-    """The product of one expert (``loop``) or of all of them as a batch; rows are spread evenly, rounded up."""
+    """The product of the experts of one round, as a batch; rows are spread evenly, rounded up."""
     rows = -(-op.rows // op.groups)
     m, n, k = (op.n, op.k, rows) if op.layout == "NT" else (rows, op.n, op.k)
     return Gemm(
@@ -29,7 +36,7 @@ def as_gemm(op: GroupedGemm) -> Gemm:
         m=m,
         n=n,
         k=k,
-        batch=1 if op.backend == "loop" else op.groups,
+        batch=_together(op),
         dtype=op.dtype,
         scaling=op.scaling,
         layout=op.layout,
@@ -73,7 +80,7 @@ def extra(ops: Sequence[GroupedGemm], times: FloatArray, efficiency: Efficiency)
         )
         for backend in {op.backend for op in ops}
     }
-    cells = np.array([(o.groups, *found[o.backend], o.groups if o.backend == "loop" else 1) for o in ops])
+    cells = np.array([(o.groups, *found[o.backend], o.groups / _together(o)) for o in ops])
     groups, each, issue, repeats = cells.reshape(-1, 4).T
     total: FloatArray = np.maximum(times * repeats + groups * each, groups * issue)
     return total

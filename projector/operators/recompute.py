@@ -7,7 +7,7 @@ again: collectives, expert exchange and host synchronisation included.
 from __future__ import annotations
 
 from projector.operators.part import Part, forward_of
-from projector.operators.types import HostWork, Operator
+from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator
 from projector.workload.recipe import Recipe
 
 __all__ = ["replay"]
@@ -23,4 +23,23 @@ def replay(parts: tuple[Part, ...], recipe: Recipe) -> tuple[Operator, ...]:
     if recipe.recompute_granularity != "selective":
         return ()
     modules = frozenset(recipe.recompute_modules or ("core_attn",))
+    if "op_sac" in modules:
+        return _all_but_every_other_product(forward_of(parts))
     return forward_of(part for part in parts if part.tags & modules)
+
+
+def _all_but_every_other_product(forward: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    """torchtitan's operator-selective checkpoint: attention, communication and every second matrix product are kept.
+
+    pytorch/torchtitan@b5bcd76c torchtitan/distributed/activation_checkpoint.py
+    """
+    replayed: list[Operator] = []
+    products = 0
+    for op in forward:
+        if isinstance(op, Gemm | GroupedGemm):
+            products += 1
+            if products % 2 == 0:
+                replayed.append(op)
+        elif not isinstance(op, Attention | Collective | HostWork):
+            replayed.append(op)
+    return tuple(replayed)

@@ -59,6 +59,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "shared_experts",
             "attn",
             "mhc",
+            "op_sac",
         ),
         "moe_token_dispatcher_type": ("allgather", "alltoall", "flex"),
         "moe_flex_dispatcher_backend": ("deepep", "hybridep"),

@@ -141,6 +141,9 @@ def test_refusals_by_what_is_raised(runs: list[MeasuredRun]) -> None:
         return f"{made.status}: {made.reason}"
 
     assert raising(NoMeasurement("no measurement for h100_sxm")) == "no-measurement: no measurement for h100_sxm"
+    assert raising(ZeroDivisionError("by zero")).startswith(
+        "unsupported: internal error: ZeroDivisionError: by zero (test_evaluate.py:"
+    )
     assert raising(Unsupported("ALiBi")) == "unsupported: ALiBi"
     assert raising(InputError([Problem("", "recipe.tp", 3, "2")])) == "invalid: recipe.tp: found 3, expected 2"
 

@@ -53,6 +53,10 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
     if stage in _ZERO_STAGES and reader.flag("deepspeed"):
         stated["data_parallel_sharding"] = _ZERO_STAGES[stage]
     gpus = _gpus(reader, stated)
+    assumed = origin.assumed
+    if _layout_without_mtp(stated) and (fields.get("mtp_num_layers") or (origin.base and origin.base.mtp_num_layers)):
+        fields["mtp_num_layers"] = 0
+        assumed = (*assumed, "mtp_num_layers=0 (the pipeline layout places none)")
     problems = [Problem(origin.where, key, value, expected) for key, value, expected in reader.problems]
     model, more = _model(fields, origin)
     recipe, rest = parse_recipe(stated, origin.where, "")
@@ -60,7 +64,13 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
         raise InputError([*problems, *more, *rest])
     ignored = tuple(sorted(set(args) - reader.used))
     framework = "megatron-deepspeed" if reader.flag("deepspeed") else origin.framework
-    return Loaded(model=model, recipe=recipe, gpus=gpus, framework=framework, assumed=origin.assumed, ignored=ignored)
+    return Loaded(model=model, recipe=recipe, gpus=gpus, framework=framework, assumed=assumed, ignored=ignored)
+
+
+def _layout_without_mtp(stated: Mapping[str, object]) -> bool:
+    """Whether a layout is given that builds no MTP layer: Megatron-LM builds those that the layout places."""
+    layout = stated.get("pipeline_model_parallel_layout")
+    return isinstance(layout, str) and "m" not in layout
 
 
 def _gpus(reader: Reader, stated: Mapping[str, object]) -> int | None:

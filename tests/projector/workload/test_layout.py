@@ -176,6 +176,13 @@ def test_deepseek_v3_layouts_of_megatron_recipes():
     check(wide, 61, 16, 1)
 
 
+def test_mtp_before_the_stage_of_the_loss():
+    """The example of Megatron-LM's guide (docs: custom pipeline model parallel layout) for DeepSeek-V3 on PP16 VPP2."""
+    found = chunks(zoo.load("deepseek_v3"), recipe(pp=16, pipeline_model_parallel_layout="Et*3|(tt|)*29,m|L"))
+    check(found, 61, 16, 1)
+    assert [(chunk.mtp, chunk.head) for chunk in found[-2:]] == [(1, False), (0, True)]
+
+
 def test_list_of_lists_as_text():
     text = "[['embedding','decoder','decoder'],['decoder','decoder','loss']]"
     check(chunks(model(4), recipe(pp=2, pipeline_model_parallel_layout=text)), 4, 2)

@@ -42,6 +42,19 @@ def test_experiment_without_primus():
     assert problems(loaded.workload()) == ()
 
 
+def test_layout_that_places_no_mtp_layer_builds_none(tmp_path):
+    """As the published DeepSeek-V3 experiments do: the preset has one MTP layer, the layout none."""
+    file = tmp_path / "exp.yaml"
+    layout = "Et*1|t*1|" + "t*2|" * 29 + "t*1,L"
+    text = re.sub(r"\n +mtp_num_layers: 0", "", DEEPSEEK.read_text()).replace("Et|(tt|)*29t|tL", layout)
+    file.write_text(text)
+    loaded = primus.load(file, env={}, gpus=256)
+    assert loaded.model.mtp_num_layers == 0
+    assert any("mtp_num_layers" in text for text in loaded.assumed)
+    assert loaded.recipe is not None
+    assert [len(chunk.layers) for chunk in chunks(loaded.model, loaded.recipe)] == [1, 1, *[2] * 29, 1]
+
+
 def test_variables_reach_into_strings():
     env = {"TEST_MODEL": "deepseek_v2", "TEST_PP": "1", "TEST_SEQ": "8192", "NNODES": "4"}
     loaded = primus.load(DEEPSEEK, env=env)

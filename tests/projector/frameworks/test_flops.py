@@ -1,0 +1,117 @@
+"""FLOP formulas against the figures that logs of the same release print (GFLOP per token)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from projector.errors import Unsupported
+from projector.frameworks import flops
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+
+def workload(name: str, seq: int, framework: str = "megatron-lm", date: str = "", **overrides: object) -> Workload:
+    recompute = overrides.pop("recompute", None)
+    recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=seq, recompute_granularity=recompute)  # type: ignore[arg-type]
+    model = replace(zoo.load(name), **overrides)  # type: ignore[arg-type]
+    return Workload(model=model, recipe=recipe, gpus=8, framework=framework, framework_date=date)
+
+
+def giga(w: Workload, formula: str | None = None) -> float:
+    return flops.flops_per_token(w, formula) / 1e9
+
+
+@pytest.mark.parametrize(
+    ("name", "seq", "formula", "expected"),
+    [
+        ("llama3_8b", 8192, "megatron-2025-04", 51.47),
+        ("llama3_8b", 8192, "megatron-2025-03", 51.47),
+        ("llama3_8b", 8192, "megatron-2024-04", 57.91),
+        ("llama3_8b", 8192, "megatron-2023-11", 49.86),
+        ("llama3_70b", 8192, "megatron-2025-04", 449.22),
+        ("llama3_70b", 8192, "megatron-2024-04", 481.43),
+        ("llama3_70b", 8192, "megatron-2023-11", 400.90),
+        ("mixtral_8x7b", 4096, "megatron-2025-04", 79.71),
+        ("mixtral_8x7b", 4096, "megatron-2024-04", 82.93),
+        ("deepseek_v3", 4096, "megatron-2025-04", 259.99),
+        ("llama3_8b", 8192, "torchtitan", 57.91),
+        ("llama3_70b", 8192, "torchtitan", 481.44),
+        ("llama3_70b", 8192, "llm-foundry", 487.75),
+        ("llama3_70b", 8192, "deepspeed", 473.4),
+    ],
+)
+def test_published_values(name: str, seq: int, formula: str, expected: float) -> None:
+    assert giga(workload(name, seq), formula) == pytest.approx(expected, abs=0.5 * 10 ** -len(str(expected).split(".")[1]))
+
+
+def test_deepseek_without_multi_token_prediction() -> None:
+    assert giga(workload("deepseek_v3", 4096, mtp_num_layers=0)) == pytest.approx(249.81, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("gated", "recompute", "expected"), [(False, None, 455.7), (False, "full", 607.6), (True, "full", 810.1)]
+)
+def test_bigscience_counts_recompute_and_gates(gated: bool, recompute: str | None, expected: float) -> None:
+    w = workload("llama3_70b", 8192, "megatron-deepspeed", gated_linear_unit=gated, recompute=recompute)
+    assert giga(w) == pytest.approx(expected, abs=0.05)
+
+
+def test_nemo_code_equals_megatron_but_for_vocabulary_padding() -> None:
+    w = workload("llama3_70b", 8192)
+    assert giga(w, "nemo") == pytest.approx(giga(w, "megatron-2025-04"), rel=1e-3)
+
+
+def test_maxtext_prints_deepseek_v3_at_its_published_rate() -> None:
+    # 64 MI355X, dense matmul with capacity 1.25: 1368.8 tokens/s/device at 342.8 TFLOP/s/device.
+    assert giga(workload("deepseek_v3", 4096, "maxtext", mtp_num_layers=0)) == pytest.approx(342.8 / 1368.8 * 1000, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("framework", "date", "formula"),
+    [
+        ("megatron-lm", "2021-04", "hardware-2021"),
+        ("megatron-lm", "2023-12", "megatron-2023-11"),
+        ("megatron-lm", "2024-08", "megatron-2024-04"),
+        ("megatron-lm", "2025-03", "megatron-2025-03"),
+        ("megatron-lm", "", "megatron-2025-04"),
+        ("nemo", "2025-07", "megatron-2024-04"),
+        ("torchtitan", "2024-12", "torchtitan-2024"),
+        ("torchtitan", "2026-01", "torchtitan"),
+        ("megatron-deepspeed", "2022-02", "hardware-2021"),
+        ("llm-foundry", "2023-03", "llm-foundry"),
+        ("maxtext", "2026-02", "maxtext"),
+    ],
+)
+def test_formula_follows_framework_and_date(framework: str, date: str, formula: str) -> None:
+    assert flops.formula_for(framework, date) == formula
+
+
+def test_every_framework_file_names_a_known_formula() -> None:
+    from projector import frameworks
+
+    for name in frameworks.names():
+        assert flops.formula_for(name) in flops.formulas()
+
+
+def test_unknown_framework_is_unsupported() -> None:
+    with pytest.raises(Unsupported, match="counts FLOP"):
+        flops.formula_for("lightning")
+    with pytest.raises(Unsupported, match="no FLOP formula"):
+        flops.flops_per_token(workload("llama3_8b", 2048), "guess")
+
+
+@given(st.sampled_from(flops.formulas()), st.floats(1.0, 2000.0))
+def test_seconds_and_rate_are_inverse(formula: str, rate: float) -> None:
+    w = workload("llama3_8b", 4096)
+    assert flops.tflops_per_gpu(w, flops.step_seconds(w, rate, formula), formula) == pytest.approx(rate)
+
+
+def test_a_window_lowers_the_count() -> None:
+    full = workload("gpt_oss_120b", 8192, window_size=None)
+    assert giga(workload("gpt_oss_120b", 8192)) < giga(full)
+    assert giga(workload("gpt_oss_120b", 8192, window_size=8192)) == giga(full)
