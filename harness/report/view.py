@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness import accuracy, ranking
 from harness.accuracy import Summary
 from harness.gate import Check
-from harness.report import view_detail
+from harness.report import view_detail, view_modes
 from harness.report.table import NONE, Column, Report, Table, number, percent, signed
 from harness.results import BASELINE, Evaluation, Row
 
@@ -44,8 +44,7 @@ def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Pr
             *_ranking(evaluation, rows, name),
         ]
         tables += view_detail.of_predictor(evaluation, rows, name)
-    if {"simulate", "benchmark"} <= set(names):
-        tables.append(view_detail.side_by_side(rows))
+    tables += view_modes.side_by_side(rows)
     tables += view_detail.of_rows(rows, ours)
     return Report(
         title=title,

@@ -8,7 +8,7 @@ from harness import accuracy
 from harness.report.table import NONE, Column, Table, number, percent, signed
 from harness.results import Evaluation, Row
 
-__all__ = ["of_predictor", "of_rows", "side_by_side"]
+__all__ = ["of_predictor", "of_rows"]
 
 
 def of_predictor(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list[Table]:
@@ -147,30 +147,6 @@ def _fallbacks(evaluation: Evaluation, name: str) -> Table:
         note="Their held-out factor comes from other families on related GPUs.",
         detail=True,
     )
-
-
-def side_by_side(rows: Sequence[Row]) -> Table:
-    """Both modes on the rows that both project, held out, and how far apart the two are."""
-    simulated = {r.run_id: r for r in accuracy.select(rows, "simulate", "heldout")}
-    columns = (
-        Column("run", numeric=False),
-        Column("measured TGS"),
-        Column("simulate"),
-        Column("error"),
-        Column("benchmark"),
-        Column("error"),
-        Column("difference"),
-        Column("measured share"),
-    )
-    made = []
-    for b in accuracy.select(rows, "benchmark", "heldout"):
-        s = simulated.get(b.run_id)
-        if s is None or s.projected_tgs is None or b.projected_tgs is None:
-            continue
-        apart = b.projected_tgs / s.projected_tgs - 1.0
-        both = (number(s.projected_tgs, 0), signed(s.error), number(b.projected_tgs, 0), signed(b.error))
-        made.append((b.run_id, number(b.measured_tgs, 0), *both, signed(apart), percent(b.measured_share, 0)))
-    return Table(title="simulate and benchmark side by side (held out)", columns=columns, rows=tuple(made), detail=True)
 
 
 def of_rows(rows: Sequence[Row], names: Sequence[str]) -> list[Table]:

@@ -39,6 +39,7 @@ def test_the_main_job(project_folder: Path) -> None:
     done = harness("run", "suites/tiny.yaml", "--mode", "both", "--junit", "out/j.xml", cwd=project_folder)
     assert done.returncode == 0, done.stderr
     assert "simulate: by model" in done.stdout
+    assert "simulate and benchmark side by side" in done.stdout
     assert "PASS tiny simulate coverage: 1, required >= 1 (3 of 3 rows)" in done.stdout
     assert "\x1b" not in done.stdout
     out = project_folder / "out" / "tiny"

@@ -172,7 +172,14 @@ def test_bigscience_recompute_follows_from_its_flop_count() -> None:
         framework="Megatron-DeepSpeed",
         framework_version="bigscience fork, Feb 2022 (02-25)",
         model="GPT 181B (BLOOM prequel)",
-        arch={"layers": 72, "hidden": 14336, "heads": 64, "kv_heads": 64, "ffn": 57344, "vocab": "~250k (250680 class)"},
+        arch={
+            "layers": 72,
+            "hidden": 14336,
+            "heads": 64,
+            "kv_heads": 64,
+            "ffn": 57344,
+            "vocab": "~250k (250680 class)",
+        },
         seq_length=2048,
         micro_batch_size=1,
         global_batch_size=2016,
@@ -337,7 +344,7 @@ def test_primus_steps() -> None:
     assert (r.numa_binding, r.sync_free_stage, r.cross_entropy_fusion, r.manual_gc) == (True, 1, "te", True)
     assert (r.moe_token_dispatcher_type, r.moe_flex_dispatcher_backend) == ("flex", "deepep")
     assert (r.recompute_granularity, r.moe_router_force_load_balancing) == ("none", True)
-    assert run.measured.peak_memory_gib == pytest.approx(0.9218 * 288)
+    assert run.measured.peak_memory_gib == pytest.approx(0.9218 * 288, abs=1e-3)
 
 
 def test_gcd_units_and_hsdp() -> None:

@@ -46,7 +46,9 @@ def giga(w: Workload, formula: str | None = None) -> float:
     ],
 )
 def test_published_values(name: str, seq: int, formula: str, expected: float) -> None:
-    assert giga(workload(name, seq), formula) == pytest.approx(expected, abs=0.5 * 10 ** -len(str(expected).split(".")[1]))
+    assert giga(workload(name, seq), formula) == pytest.approx(
+        expected, abs=0.5 * 10 ** -len(str(expected).split(".")[1])
+    )
 
 
 def test_deepseek_without_multi_token_prediction() -> None:
@@ -68,7 +70,9 @@ def test_nemo_code_equals_megatron_but_for_vocabulary_padding() -> None:
 
 def test_maxtext_prints_deepseek_v3_at_its_published_rate() -> None:
     # 64 MI355X, dense matmul with capacity 1.25: 1368.8 tokens/s/device at 342.8 TFLOP/s/device.
-    assert giga(workload("deepseek_v3", 4096, "maxtext", mtp_num_layers=0)) == pytest.approx(342.8 / 1368.8 * 1000, rel=1e-3)
+    assert giga(workload("deepseek_v3", 4096, "maxtext", mtp_num_layers=0)) == pytest.approx(
+        342.8 / 1368.8 * 1000, rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,134 @@
+"""The strict schema of measured runs: written and read back, and every mistake at once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import dataset
+from harness.ingest.loose import convert
+from projector.errors import InputError
+from tests.harness.ingest.test_loose_records import SIMUMAX, record
+
+GOOD = """\
+- id: {id}
+  source: {{title: a table, revision: abc, kind: table}}
+  gpu: mi300x
+  gpus: 8
+  stack: {{framework: megatron-lm, date: 2025-10}}
+  model: {{base: llama3_70b, num_layers: 4}}
+  recipe: {{micro_batch_size: 1, global_batch_size: 16, seq_length: 4096, tp: 2}}
+  measured: {{step_seconds: 1.5, tgs: 5461.3}}
+"""
+
+
+def test_round_trip_of_converted_rows(tmp_path: Path) -> None:
+    rows = [
+        SIMUMAX,
+        record(id="llama", assumed=1),
+        record(id="lora", model="Llama2-70B LoRA (rank 16)", other={"lora_target_modules": ["linear_qkv"]}),
+        record(id="scratch", model="my own", arch={"layers": 4, "hidden": 512, "heads": 8, "vocab": 1000, "ffn": 2048}),
+        record(
+            id="moe",
+            model="mine",
+            arch={"layers": 3, "hidden": 512, "heads": 8, "vocab": 9, "experts": 4, "topk": 2, "moe_ffn": 64},
+        ),
+        record(id="bad", gpu="GTX 1080", precision=None),
+    ]
+    runs = list(convert(rows, "t").runs)
+    path = tmp_path / "runs.yaml"
+    dataset.write(runs, path, header="made by a test\nof two lines")
+    assert dataset.read(path) == runs
+    assert path.read_text().startswith("# made by a test\n# of two lines\n- id:")
+    assert "([0]*1+[1]*3)" in path.read_text()
+
+
+def test_all_mistakes_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "runs.yaml"
+    text = GOOD.format(id="a") + GOOD.format(id="a") + GOOD.format(id="b")
+    text = text.replace("gpu: mi300x", "gpu: mi300y", 1).replace("gpus: 8", "gpus: eight", 1)
+    text = text.replace("tp: 2", "tensor_parallel: 2", 1).replace("step_seconds: 1.5", "step_seconds: -1", 1)
+    text = text.replace("base: llama3_70b", "base: lama3_70b", 1) + "  colour: red\n"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        dataset.read(path)
+    shown = str(caught.value)
+    assert f"{path}: [0].gpu: found 'mi300y', expected a known name; nearest: mi300x" in shown
+    for key in ("[0].gpus", "[0].recipe.tensor_parallel", "[0].measured.step_seconds", "[0].model.base", "[2].colour"):
+        assert key in shown
+    assert "llama3_70b" in shown
+
+
+def test_duplicate_ids_in_one_file_and_among_files(tmp_path: Path) -> None:
+    for name in ("x.yaml", "y.yaml"):
+        (tmp_path / name).write_text(GOOD.format(id="same"))
+    with pytest.raises(InputError, match="'same', expected unique ids"):
+        dataset.read(tmp_path)
+    (tmp_path / "x.yaml").write_text(GOOD.format(id="other"))
+    assert [run.id for run in dataset.read(tmp_path)] == ["other", "same"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "a list of measured runs"),
+        ("[]", "at least one measured run"),
+        ("- 3", "a mapping"),
+        ("- {id: [", "valid YAML"),
+        (GOOD.format(id="a").replace("  measured: {step_seconds: 1.5, tgs: 5461.3}\n", ""), "a value"),
+        (GOOD.format(id="a").replace("  model: {base: llama3_70b, num_layers: 4}\n", ""), "needs `problem:`"),
+        (GOOD.format(id="a").replace("tgs: 5461.3", "status: broken"), "one of ok, out-of-memory"),
+        (GOOD.format(id="a").replace("tgs: 5461.3", "memory_kind: some"), "one of allocated"),
+        (GOOD.format(id="a") + "  cluster: nowhere\n", "a known name"),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "runs.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        dataset.read(path)
+    assert expected in str(caught.value)
+
+
+def test_missing_file_and_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        dataset.read_all([tmp_path / "no.yaml", tmp_path])
+    assert len(caught.value.problems) == 2
+
+
+def test_a_row_with_a_problem_may_lack_model_and_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "runs.yaml"
+    path.write_text(
+        "- {id: a, source: {title: t}, gpu: '', gpus: 0, stack: {framework: ''}, measured: {}, problem: gpu not stated}\n"
+    )
+    run = dataset.read(path)[0]
+    assert run.model is None
+    with pytest.raises(ValueError, match="gpu not stated"):
+        _ = run.workload
+
+
+def test_strict_and_loose_are_told_apart() -> None:
+    assert dataset.is_strict([{"id": "a", "stack": {}, "measured": {}}])
+    assert not dataset.is_strict([{"id": "a", "metrics": {}}])
+    assert not dataset.is_strict({"runs": []})
+
+
+def test_the_checked_in_runs_read_fast(root: Path) -> None:
+    start = time.perf_counter()
+    runs = dataset.read(root / "measured" / "runs")
+    assert time.perf_counter() - start < 3.0
+    assert len(runs) > 1000
+    assert sum(not run.problem for run in runs) > 900
+    assert max(path.stat().st_size for path in (root / "measured" / "runs").glob("*.yaml")) < 400_000
+
+
+def test_the_checked_in_runs_are_those_of_the_corpus(root: Path, shared: Path) -> None:
+    from harness.ingest.command import ingest
+
+    tables = [shared / "corpus" / name for name in ("nvidia.yaml", "amd.yaml")]
+    made = ingest(tables, None, root / "measured" / "import.yaml")
+    stored = {run.id: run for run in dataset.read(root / "measured" / "runs")}
+    assert {run.id for run in made.runs} <= set(stored)
+    assert [run.id for run in made.runs if stored[run.id] != run] == []

@@ -1,0 +1,186 @@
+"""Megatron iteration lines in every shape, argument dumps, steady state."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.ingest.command import load
+from harness.ingest.dialects import dialect_of
+from harness.ingest.iterations import iterations
+from harness.ingest.steady import steady
+from projector.errors import InputError
+
+TAIL = "learning rate: 1.0E-05 | global batch size:   128 | lm loss: 1.1E+01 | number of skipped iterations:   0 |"
+HEAD = "iteration        5/      50 | consumed samples:          640 |"
+HIP = "hip mem usage/free/total/usage_ratio: 145.40{u}/46.58{u}/191.98{u}/75.74%"
+SHAPES = {
+    "plain": f" {HEAD} elapsed time per iteration (ms): 5896.1 | throughput per GPU (TFLOP/s/GPU): 480.2 | {TAIL}",
+    "a": f"{HEAD} elapsed time per iteration (ms): 5896.1/5913.1 | mem usages: 0.7574 | throughput per GPU (TFLOP/s/GPU): "
+    f"480.2/478.9 | tokens per GPU (tokens/s/GPU): 11113.2/11081.0 | {TAIL}",
+    "b": f"{HEAD} elapsed time per iteration (ms): 5896.1/5913.1 | {HIP.format(u='GB')} | throughput per GPU (TFLOP/s/GPU): "
+    f"480.2/478.9 | tokens per GPU (tokens/s/GPU): 11113.2/11081.0 | {TAIL}",
+    "c": f"{HEAD} elapsed time per iteration (ms): 5896.1/5913.1 | {HIP.format(u='GiB')} | rank-7 max mem usage/usage_ratio: "
+    f"150.11GiB/78.20% | throughput per GPU (TFLOP/s/GPU): 480.2/478.9 | tokens per GPU (tokens/s/GPU): 11113.2/1.0 | {TAIL}",
+    "d": f"[2025-12-25 08:40:22] {HEAD} elapsed time per iteration (ms): 5896.1 | throughput per GPU (TFLOP/s/GPU): 480.2/"
+    f"478.9  | tokens per GPU (tokens/s/GPU): 11113.2/11081.0 | {TAIL} {HIP.format(u='GB')}",
+    "e": f"{HEAD} elapsed time per iteration (ms): 5896.1/6050.1 | compute per GPU (TFLOP/s/GPU): 480.2 (avg 1254.0)  | "
+    f"tokens/s/GPU inst/harmonic mean: 11113.2/21660.2 | {TAIL} {HIP.format(u='GB')}  | rank-3 rocm max mem usage: 1GB",
+}
+PREFIXES = (
+    "",
+    "[20251202 09:12:08][rank-7/8][INFO ] [--------trainer.py:2560] : ",
+    "[20260101 10:00:00][user/team][module][ip-10-0-0-1][rank-7/8][INFO]     [-----------training.py:1234] : ",
+    "\x1b[32m[default7]:\x1b[0m ",
+)
+DUMP = """\
+using world size: 8, data-parallel size: 4
+------------------------ arguments ------------------------
+{args}
+-------------------- end of arguments ---------------------
+"""
+ARGS = {
+    "num_layers": 32,
+    "hidden_size": 4096,
+    "ffn_hidden_size": 14336,
+    "num_attention_heads": 32,
+    "group_query_attention": True,
+    "num_query_groups": 8,
+    "swiglu": True,
+    "normalization": "RMSNorm",
+    "position_embedding_type": "rope",
+    "add_bias_linear": False,
+    "untie_embeddings_and_output_weights": True,
+    "padded_vocab_size": 128256,
+    "seq_length": 8192,
+    "micro_batch_size": 2,
+    "global_batch_size": 128,
+    "tensor_model_parallel_size": 2,
+    "pipeline_model_parallel_size": 1,
+    "data_parallel_size": 4,
+    "world_size": 8,
+    "bf16": True,
+    "use_distributed_optimizer": True,
+    "recompute_granularity": None,
+}
+
+
+def dump(prefix: str = "") -> str:
+    lines = (f"{prefix}  {name} {'.' * (40 - len(name))} {value}" for name, value in ARGS.items())
+    return DUMP.format(args="\n".join(lines))
+
+
+def steps(times: list[float]) -> str:
+    line = "{p} iteration {i:8d}/ 50 | elapsed time per iteration (ms): {ms:.1f} | {tail}"
+    return "\n".join(line.format(p="", i=i + 1, ms=1000 * t, tail=TAIL) for i, t in enumerate(times))
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_behind_every_prefix(shape: str, prefix: str) -> None:
+    (step,) = iterations(prefix + SHAPES[shape])
+    assert (step.number, step.seconds, step.global_batch_size) == (5, pytest.approx(5.8961), 128)
+    assert step.tflops == 480.2
+    assert step.tokens_per_s_per_gpu == (None if shape == "plain" else 11113.2)
+    assert step.memory_gib == (145.4 if shape in "bcde" else None)
+    assert step.memory_ratio == (0.7574 if shape == "a" else None)
+    assert step.world == (8 if "rank-7/8" in prefix else None)
+
+
+def test_seconds_and_thousands_and_repeats() -> None:
+    text = (
+        "[default7]: iteration 12695/ 115311 | elapsed time per iteration (s): 105.22 | global batch size: 2048 | TFLOPs: 149.02 |\n"
+        "iteration 12696/ 115311 | elapsed time per iteration (ms): 1,052.5 |\n"
+        "iteration 12696/ 115311 | elapsed time per iteration (ms): 1,052.5 |\n"
+    )
+    first, second = iterations(text)
+    assert (first.seconds, first.tflops) == (105.22, 149.02)
+    assert second.seconds == pytest.approx(1.0525)
+
+
+def test_a_log_with_its_arguments(tmp_path: Path) -> None:
+    path = tmp_path / "llama.log"
+    times = [9.0, 3.0, 2.0, 2.0, 2.0, 2.0, 2.01, 1.99, 2.0, 7.5, 2.0]
+    path.write_text(dump("[20260101 10:00:00][rank-0/8][INFO]     [---------arguments.py:775] :") + steps(times))
+    made = load(path)
+    run = made.runs[0]
+    assert run.model is not None
+    assert run.recipe is not None
+    assert (run.id, run.gpus, run.model.num_query_groups) == ("llama", 8, 8)
+    assert (run.recipe.tp, run.recipe.global_batch_size, run.recipe.data_parallel_sharding) == (2, 128, "optim")
+    assert run.measured.step_seconds == 2.0
+    assert run.measured.tgs == pytest.approx(128 * 8192 / 2 / 8)
+    assert run.problem == "gpu not stated"
+    assert "cut: first 3 steps (warm-up)" in made.rows[0].mapped
+    assert "cut: 1 outliers beyond 5 sigma" in made.rows[0].mapped
+
+
+def test_gzip_stdin_and_a_recipe_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = tmp_path / "about.yaml"
+    beside.write_text(
+        "{id: mine, gpu: MI300X, gpus: 8, framework: Primus/Megatron-LM, model: llama3_8b,\n"
+        " recipe: {micro_batch_size: 2, global_batch_size: 128, seq_length: 8192}}\n"
+    )
+    zipped = tmp_path / "train.log.gz"
+    zipped.write_bytes(gzip.compress(steps([2.0] * 12).encode()))
+    run = load(zipped, None, beside).runs[0]
+    assert (run.id, run.gpu, run.stack.framework, run.problem) == ("mine", "mi300x", "primus", "")
+    assert (run.measured.step_seconds, run.measured.samples) == (2.0, 8)
+    monkeypatch.setattr("sys.stdin", io.StringIO(steps([2.0] * 12)))
+    assert load("-", None, beside).runs[0].measured == run.measured
+
+
+def test_what_a_log_lacks_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(steps([1.0]))
+    with pytest.raises(InputError) as caught:
+        load(path)
+    assert [p.key for p in caught.value.problems] == ["model", "recipe"]
+    path.write_text("hello\n")
+    with pytest.raises(InputError, match="known log dialect"):
+        load(path)
+    beside = tmp_path / "b.yaml"
+    beside.write_text("{gpu: mi999, gpus: 0, colour: red, recipe: {tp: x}}")
+    path.write_text(steps([1.0]))
+    with pytest.raises(InputError) as caught:
+        load(path, None, beside)
+    assert {"gpu", "gpus", "colour", "recipe.tp"} <= {p.key for p in caught.value.problems}
+
+
+def test_out_of_memory_log(tmp_path: Path) -> None:
+    path = tmp_path / "oom.log"
+    path.write_text(dump() + "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2 GiB\n")
+    assert load(path).runs[0].measured.status == "out-of-memory"
+
+
+def test_changing_batches_are_doubted(tmp_path: Path) -> None:
+    path = tmp_path / "ramp.log"
+    path.write_text(dump() + steps([1.0] * 4) + "\n" + steps([1.0] * 8).replace("size:   128", "size:   256"))
+    assert "the log's global batch is 256" in load(path).rows[0].doubts[0]
+
+
+def test_dialects() -> None:
+    assert dialect_of(SHAPES["e"]) == "megatron"
+    assert dialect_of("completed step: 49, seconds: 5.018") is None
+
+
+@given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=60))
+def test_steady_state_lies_inside_the_steps(times: list[float]) -> None:
+    found = steady(times)
+    assert min(times) <= found.seconds <= max(times)
+    assert all(0 <= i < len(times) for i in found.kept)
+    assert found == steady(times)
+
+
+def test_bigscience_logs(shared: Path) -> None:
+    log = shared / "corpus" / "logs" / "nvidia" / "bigscience_meg_ds_3d_gpt2_perf_n16-ds-off.log"
+    run = load(log).runs[0]
+    assert run.model is not None
+    assert run.recipe is not None
+    assert (run.gpus, run.model.num_layers, run.recipe.tp, run.recipe.pp) == (64, 64, 4, 16)
+    assert run.measured.step_seconds == pytest.approx(126.6, abs=0.5)
