@@ -45,6 +45,7 @@ REFERENCE = {
     "mi300x": "gfx942",
     "mi355x": "gfx950",
 }
+FEW, WORST = 12, 0.2  # a fit of fewer rows than FEW with a held-out error above WORST is worth less than its prior
 ROWS = 1000  # per fit; a table of 15 000 neighbours carries no more information
 
 # name: (prior, lowest, highest)
@@ -103,8 +104,9 @@ def main(names: Sequence[str]) -> None:
             sets = make(rows)
             for each in sets:
                 outcome = fit(each, device, Efficiency(gpu=name, parameters={**base.parameters, **fitted}))
-                fitted.update(outcome.values)
-                print(f"{name:15s} {report(outcome)}", flush=True)
+                kept = len(each.rows) >= FEW or float(np.abs(outcome.heldout).mean()) <= WORST
+                fitted.update(outcome.values if kept else {})
+                print(f"{name:15s} {report(outcome)}{'' if kept else '  not kept'}", flush=True)
         shared = {
             k: p for k, p in fitted.items() if name in REFERENCE and not (k.startswith("gemm.") and k.endswith(".bf16"))
         }

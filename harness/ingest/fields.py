@@ -45,7 +45,7 @@ class Precision:
 
 def precision(text: str, gpu: str) -> Precision | None:
     """The precision a text names, or None when it names none. ``gpu``: decides between alternatives per GPU."""
-    words = _segment_for(text.lower(), gpu)
+    words = re.sub(r"\bno \w+", "", _segment_for(text.lower(), gpu))
     if "nvfp4" in words:
         return Precision("nvfp4")
     if "mxfp4" in words:

@@ -65,7 +65,7 @@ def _optimizer(record: Record) -> dict[str, object]:
 
 
 def _flash(record: Record) -> dict[str, object]:
-    text = record.text("flash_attn", "other.attention").lower()
+    text = record.text("other.attention", "flash_attn").lower()
     if re.search(r"unfused|^off|dot_product", text):
         return {"attention_backend": "unfused"}
     if re.search(r"cudnn|te\b|ck fused", text):

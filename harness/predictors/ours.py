@@ -10,6 +10,7 @@ from harness.predictors.protocol import gpu_levels
 from harness.predictors.refusal import guarded
 from harness.results import RunFacts
 from harness.runs import MeasuredRun, Prediction
+from projector.errors import NoMeasurement
 
 if TYPE_CHECKING:
     from projector.hardware.types import Cluster
@@ -22,7 +23,10 @@ GIB = 2.0**30
 
 @dataclass(frozen=True)
 class Ours:
-    """``projector.projection.project`` in mode ``name`` (``simulate`` or ``benchmark``)."""
+    """``projector.projection.project`` in mode ``name`` (``simulate`` or ``benchmark``).
+
+    A benchmark projection of which nothing was measured is a simulation under another name: it is refused.
+    """
 
     name: str
 
@@ -34,6 +38,8 @@ class Ours:
 
         cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
         made = project(run.workload, cluster, mode=self.name)
+        if self.name == "benchmark" and made.measured_share <= 0.0:
+            raise NoMeasurement(f"no measurement for {cluster.gpu.name} of any kernel of this run")
         fits = made.memory.fits
         return Prediction(
             status="ok" if fits else "out-of-memory",

@@ -44,7 +44,7 @@ def _by_model(pairs: Sequence[Pair]) -> Table:
         by_model.setdefault(pair[0].model, []).append(pair)
     made = [_line(model or NONE, members) for model, members in sorted(by_model.items())]
     note = "Plain means over the rows that both modes project."
-    rows = (*made, _line("all", pairs))
+    rows = (_line("all", pairs), *made)
     return Table(title="simulate and benchmark side by side (held out)", columns=columns, rows=rows, note=note)
 
 

@@ -187,3 +187,13 @@ def test_unknown_predictors_are_named_with_the_nearest() -> None:
         predictors.load(["simulat", "calculon", "simulate"])
     assert len(caught.value.problems) == 2
     assert [t.name for t in evaluate.tools_for("both")] == ["simulate", "benchmark", "constant-mfu"]
+
+
+def test_benchmark_refuses_what_rests_on_no_measurement(runs: list[MeasuredRun]) -> None:
+    (tool,) = predictors.load(["benchmark"])
+    made = tool.predict(replace(runs[0], gpu="v100_sxm_32gb"))
+    assert made.status == "no-measurement"
+    assert made.reason.startswith("no measurement for v100_sxm_32gb")
+    for run in runs:
+        answer = tool.predict(run)
+        assert answer.status == "no-measurement" or (answer.measured_share or 0.0) > 0.0

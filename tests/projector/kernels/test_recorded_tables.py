@@ -118,11 +118,11 @@ def test_leaving_one_shape_out(root: Path, name: str, gemm: str, attention: str,
     assert np.average([e.mape for e in masked], weights=[e.covered for e in masked]) < flash
 
 
-def test_the_tables_are_what_the_converter_makes(root: Path, shared: Path, tmp_path: Path) -> None:
+def test_the_tables_hold_what_the_converter_makes(root: Path, shared: Path, tmp_path: Path) -> None:
+    """A table may have grown by measurements of this project since; what was converted must be in it unchanged."""
     runpy.run_path(str(root / "tools" / "import_kernel_tables.py"))["main"](shared / "kernels", tmp_path)
     for made in sorted(tmp_path.rglob("*.csv")):
         kept = root / "measured" / "kernels" / made.relative_to(tmp_path)
-        if "h200" not in kept.parts:
-            assert kept.read_text(encoding="utf-8") == made.read_text(encoding="utf-8"), kept
-        with made.open(newline="", encoding="utf-8") as lines:
-            assert all(row["source"] and float(row["time_us"]) > 0 for row in csv.DictReader(lines))
+        lines = made.read_text(encoding="utf-8").splitlines()
+        assert set(lines) <= set(kept.read_text(encoding="utf-8").splitlines()), kept
+        assert all(row["source"] and float(row["time_us"]) > 0 for row in csv.DictReader(lines))
