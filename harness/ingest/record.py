@@ -12,6 +12,7 @@ __all__ = ["Record", "boolean", "integer", "normal", "number"]
 _EMPTY = {"", "-", "—", "n/a", "na", "nan", "null", "unknown", "not stated", "?"}
 # Keys whose text ``none`` says something: no sharding, no recompute, no pipeline. A framework argument's does too.
 _NONE_MEANS = {"zero", "recompute", "schedule"}
+_LARGEST = 1e18  # beyond any count, size or rate of training: nonsense
 _NESTED = ("args", "config_exports", "env")
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -22,14 +23,15 @@ def normal(header: str) -> str:
 
 
 def number(value: object) -> float | None:
-    """A number, or a text that is one (``"1,234.5"``); anything else is None. Booleans are not numbers."""
-    if isinstance(value, bool):
+    """A finite number, or a text that is one (``"1,234.5"``); anything else is None. Booleans are not numbers."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
-    if isinstance(value, (int, float)):
-        return float(value) if value == value else None
-    if isinstance(value, str) and re.fullmatch(r"[-+]?[\d,]*\.?\d+(?:[eE][-+]?\d+)?", value.strip()):
-        return float(value.strip().replace(",", ""))
-    return None
+    if isinstance(value, str):
+        text = value.strip().replace(",", "")
+        if not re.fullmatch(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?", text):
+            return None
+        value = float(text)
+    return float(value) if abs(value) < _LARGEST else None
 
 
 def integer(value: object) -> int | None:

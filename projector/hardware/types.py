@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from projector.errors import Unsupported
+
 __all__ = ["Cluster", "Efficiency", "Fabric", "Gpu", "GroupShape", "Parameter"]
 
 
@@ -39,11 +41,14 @@ class Gpu:
     sources: tuple[str, ...] = ()
 
     def peak_of(self, dtype: str) -> float:
-        """Dense peak of an operand type; a type the device lacks falls back on the next wider one it has."""
+        """Dense peak of an operand type; a type the device lacks falls back on the next wider one it has.
+
+        Raises :class:`Unsupported` where it has none of them.
+        """
         for name in _WIDER.get(dtype, (dtype, "bf16")):
             if name in self.peak:
                 return self.peak[name]
-        raise KeyError(f"{self.name} has no matrix rate for {dtype}")
+        raise Unsupported(f"{self.name} has no matrix rate for {dtype}")
 
 
 _WIDER: dict[str, tuple[str, ...]] = {

@@ -247,7 +247,7 @@ def test_llm_foundry_fsdp() -> None:
     run, _ = one(
         **record(
             framework="llm-foundry / Composer FSDP",
-            framework_version="llm-foundry benchmarking README (torch 1.13-2.0 era; exact version per table not stated)",
+            framework_version="llm-foundry benchmarking README (torch 1.13-2.0 era)",
             gpu="A100-SXM-40GB",
             model="MPT-7b",
             arch={"layers": 32, "hidden": 4096, "vocab": 50368, "position": "learned, seq_length entries"},

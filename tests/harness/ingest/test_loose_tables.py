@@ -16,8 +16,9 @@ from harness.ingest.loose import convert
 from harness.ingest.record import Record, boolean, integer, number
 from projector.errors import InputError
 
-CSV = """\
-Run,GPU type,#GPUs,Framework,Model name,dtype,Seq len,MBS,GBS,TP,PP,EP,Step time (ms),Tokens / s / GPU,activation_checkpointing
+COLUMNS = "Run,GPU type,#GPUs,Framework,Model name,dtype,Seq len,MBS,GBS,TP,PP,EP,Step time (ms),Tokens / s / GPU,remat"
+CSV = f"""\
+{COLUMNS}
 a,MI300X,8,Primus/Megatron-LM,llama3.1_8b,bf16,8192,2,128,1,1,,"12,500",10485.8,none
 b,mi355x,8,Primus/Megatron-LM,mixtral 8x7b,BF16,4096,1,64,1,1,8,2000,,full
 c,MI399X,8,Primus/Megatron-LM,llama3.1_8b,bf16,8192,2,128,1,1,1,100,,

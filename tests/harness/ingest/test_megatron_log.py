@@ -18,19 +18,20 @@ from projector.errors import InputError
 
 TAIL = "learning rate: 1.0E-05 | global batch size:   128 | lm loss: 1.1E+01 | number of skipped iterations:   0 |"
 HEAD = "iteration        5/      50 | consumed samples:          640 |"
+MS = "elapsed time per iteration (ms)"
+RATE = "throughput per GPU (TFLOP/s/GPU): 480.2/478.9"
+TOKENS = "tokens per GPU (tokens/s/GPU): 11113.2/11081.0"
 HIP = "hip mem usage/free/total/usage_ratio: 145.40{u}/46.58{u}/191.98{u}/75.74%"
+GB, GIB = HIP.format(u="GB"), HIP.format(u="GiB")
+MAX = "rank-7 max mem usage/usage_ratio: 150.11GiB/78.20%"
 SHAPES = {
-    "plain": f" {HEAD} elapsed time per iteration (ms): 5896.1 | throughput per GPU (TFLOP/s/GPU): 480.2 | {TAIL}",
-    "a": f"{HEAD} elapsed time per iteration (ms): 5896.1/5913.1 | mem usages: 0.7574 | throughput per GPU (TFLOP/s/GPU): "
-    f"480.2/478.9 | tokens per GPU (tokens/s/GPU): 11113.2/11081.0 | {TAIL}",
-    "b": f"{HEAD} elapsed time per iteration (ms): 5896.1/5913.1 | {HIP.format(u='GB')} | throughput per GPU (TFLOP/s/GPU): "
-    f"480.2/478.9 | tokens per GPU (tokens/s/GPU): 11113.2/11081.0 | {TAIL}",
-    "c": f"{HEAD} elapsed time per iteration (ms): 5896.1/5913.1 | {HIP.format(u='GiB')} | rank-7 max mem usage/usage_ratio: "
-    f"150.11GiB/78.20% | throughput per GPU (TFLOP/s/GPU): 480.2/478.9 | tokens per GPU (tokens/s/GPU): 11113.2/1.0 | {TAIL}",
-    "d": f"[2025-12-25 08:40:22] {HEAD} elapsed time per iteration (ms): 5896.1 | throughput per GPU (TFLOP/s/GPU): 480.2/"
-    f"478.9  | tokens per GPU (tokens/s/GPU): 11113.2/11081.0 | {TAIL} {HIP.format(u='GB')}",
-    "e": f"{HEAD} elapsed time per iteration (ms): 5896.1/6050.1 | compute per GPU (TFLOP/s/GPU): 480.2 (avg 1254.0)  | "
-    f"tokens/s/GPU inst/harmonic mean: 11113.2/21660.2 | {TAIL} {HIP.format(u='GB')}  | rank-3 rocm max mem usage: 1GB",
+    "plain": f" {HEAD} {MS}: 5896.1 | throughput per GPU (TFLOP/s/GPU): 480.2 | {TAIL}",
+    "a": f"{HEAD} {MS}: 5896.1/5913.1 | mem usages: 0.7574 | {RATE} | {TOKENS} | {TAIL}",
+    "b": f"{HEAD} {MS}: 5896.1/5913.1 | {GB} | {RATE} | {TOKENS} | {TAIL}",
+    "c": f"{HEAD} {MS}: 5896.1/5913.1 | {GIB} | {MAX} | {RATE} | {TOKENS} | {TAIL}",
+    "d": f"[2025-12-25 08:40:22] {HEAD} {MS}: 5896.1 | {RATE}  | {TOKENS} | {TAIL} {GB}",
+    "e": f"{HEAD} {MS}: 5896.1/6050.1 | compute per GPU (TFLOP/s/GPU): 480.2 (avg 1254.0)  | "
+    f"tokens/s/GPU inst/harmonic mean: 11113.2/21660.2 | {TAIL} {GB}  | rank-3 rocm max mem usage: 1GB",
 }
 PREFIXES = (
     "",
@@ -94,7 +95,7 @@ def test_every_shape_behind_every_prefix(shape: str, prefix: str) -> None:
 
 def test_seconds_and_thousands_and_repeats() -> None:
     text = (
-        "[default7]: iteration 12695/ 115311 | elapsed time per iteration (s): 105.22 | global batch size: 2048 | TFLOPs: 149.02 |\n"
+        "[default7]: iteration 12695/ 115311 | elapsed time per iteration (s): 105.22 | TFLOPs: 149.02 |\n"
         "iteration 12696/ 115311 | elapsed time per iteration (ms): 1,052.5 |\n"
         "iteration 12696/ 115311 | elapsed time per iteration (ms): 1,052.5 |\n"
     )

@@ -47,14 +47,15 @@ def test_every_framework_states_every_field(name: str) -> None:
 
 
 def test_what_the_recipe_states_is_kept() -> None:
-    resolved = resolve(workload("megatron-lm", tp=2, sequence_parallel=True, recompute_granularity="full"))
+    stated = {"sequence_parallel": True, "recompute_granularity": "full", "data_parallel_sharding": "optim"}
+    resolved = resolve(workload("megatron-lm", tp=2, **stated))
     assert resolved.workload.recipe.sequence_parallel is True
     assert resolved.workload.recipe.recompute_granularity == "full"
     assert resolved.assumed == ()
 
 
 def test_an_uncertain_default_is_reported() -> None:
-    assert resolve(workload("megatron-lm")).assumed == ("recompute_granularity=none",)
+    assert resolve(workload("megatron-lm")).assumed == ("recompute_granularity=none", "data_parallel_sharding=optim")
 
 
 def test_sequence_parallelism_needs_tensor_parallelism() -> None:
