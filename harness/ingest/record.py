@@ -108,15 +108,29 @@ class Record:
         value = self.get(*keys)
         found = integer(value)
         if value is not None and found is None:
-            self.refuse(f"{keys[0]} is not a whole number: {value!r}")
+            self._misfit(f"{keys[0]} is not a whole number: {value!r}", keys[0])
         return found
 
     def number(self, *keys: str) -> float | None:
         value = self.get(*keys)
         found = number(value)
         if value is not None and found is None:
-            self.refuse(f"{keys[0]} is not a number: {value!r}")
+            self._misfit(f"{keys[0]} is not a number: {value!r}", keys[0])
         return found
+
+    def positive(self, *keys: str) -> float | None:
+        """A number above zero; any other stated value is refused."""
+        found = self.number(*keys)
+        if found is not None and found <= 0:
+            self.refuse(f"{keys[0].rpartition('.')[2]} = {found:g} is not positive")
+            return None
+        return found
+
+    def _misfit(self, text: str, key: str) -> None:
+        if key.startswith("other."):
+            self.doubts.append(text)
+        else:
+            self.refuse(text)
 
     def map(self, field: str, value: object, key: str = "") -> None:
         self.mapped.append(f"{field}={value}" + (f" ({key})" if key and key != field else ""))

@@ -34,7 +34,7 @@ def measured(
 
     Refuses a record with no figure to compare, and one whose step time and tokens/s contradict each other.
     """
-    tflops = record.number("metrics.tflops_per_gpu")
+    tflops = record.positive("metrics.tflops_per_gpu")
     peak, kind = _memory(record, framework)
     if out_of_memory(record):
         return Measured(status="out-of-memory", peak_memory_gib=None, memory_kind=None)
@@ -113,7 +113,7 @@ def _memory(record: Record, framework: str) -> tuple[float | None, str | None]:
 
     Logs call GiB "GB" (bytes / 2**30): torchtitan, Megatron (MB = 2**20), Primus and nvidia-smi all do.
     """
-    peak = record.number("metrics.memory_gb")
+    peak = record.positive("metrics.memory_gb")
     if peak is None and (share := _share(record)):
         return share, "device"
     stated = record.text("metrics.memory_kind").lower()

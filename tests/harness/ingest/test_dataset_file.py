@@ -101,11 +101,11 @@ def test_missing_file_and_empty_folder(tmp_path: Path) -> None:
 def test_a_row_with_a_problem_may_lack_model_and_recipe(tmp_path: Path) -> None:
     path = tmp_path / "runs.yaml"
     path.write_text(
-        "- {id: a, source: {title: t}, gpu: '', gpus: 0, stack: {framework: ''}, measured: {}, problem: gpu not stated}\n"
+        "- {id: a, source: {title: t}, gpu: '', gpus: 0, stack: {framework: ''}, measured: {}, problem: no gpu}\n"
     )
     run = dataset.read(path)[0]
     assert run.model is None
-    with pytest.raises(ValueError, match="gpu not stated"):
+    with pytest.raises(ValueError, match="no gpu"):
         _ = run.workload
 
 
