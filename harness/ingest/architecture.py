@@ -38,6 +38,7 @@ _MOE = {
     "moe_ffn": "moe_ffn_hidden_size",
     "shared_expert_ffn": "moe_shared_expert_intermediate_size",
 }
+_MAY_BE_ZERO = ("q_lora_rank", "shared_expert_ffn", "sliding_window", "window_attn_skip_freq")
 # Marks of parts that no operator lowers: recurrent or state-space layers, compressed and sparse attention.
 _FOREIGN = {
     "hybrid_layer_pattern": "state-space (Mamba) layers",
@@ -60,7 +61,8 @@ def architecture(record: Record) -> tuple[Model | None, str]:
         record.refuse("model not stated")
         return None, ""
     if name is None:
-        return (None if foreign else _from_scratch(record, text, stated)), text
+        made = None if foreign else _from_scratch(record, text, stated)
+        return made, text or (made.name if made else "")
     model = _adapted(record, name, text, stated)
     for why in model.unsupported if model else ():
         record.refuse(f"architecture not modelled: {why}")
@@ -108,6 +110,9 @@ def _count(record: Record, key: str) -> int | None:
     """A count of the architecture; a text such as ``~250k (250680 class)`` gives the number in its bracket."""
     value = record.get(f"arch.{key}")
     found = integer(value)
+    if found is not None and found < (0 if key in _MAY_BE_ZERO else 1):
+        record.refuse(f"arch.{key} = {found} is not positive")
+        return None
     if found is None and isinstance(value, str) and (inner := re.search(r"\((\d{3,})[^)]*\)", value)):
         found = int(inner[1])
         record.assume(f"{_PLAIN.get(key, key)}={found} (source says {value!r})")
@@ -229,6 +234,9 @@ def _from_scratch(record: Record, text: str, stated: dict[str, object]) -> Model
     if isinstance(full.get("moe"), Mapping):
         full = _complete_moe(record, full)
     slug = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "model"
+    if min(heads, hidden) < 1:
+        record.refuse(f"architecture with {heads} heads of a width of {hidden}")
+        return None
     model, problems = parse_model({"name": slug, "family": slug, **full}, record.where)
     record.map("model", f"{full['num_layers']} layers of {hidden}", text)
     return _checked(record, model, problems)

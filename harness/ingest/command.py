@@ -17,6 +17,7 @@ from projector.errors import InputError, Problem
 
 __all__ = ["ingest", "load"]
 
+_HEADER = "Written by `harness ingest`: figures as their sources state them; a row that cannot be projected says why."
 _TABLES = (".yaml", ".yml", ".json", ".jsonl", ".csv", ".tsv")
 
 
@@ -88,5 +89,5 @@ def _write(runs: Iterable[MeasuredRun], out: Path, known: ImportMap, first: Path
             files.setdefault(out / f"{known.file_of(run.id, first.name.partition('.')[0])}.yaml", []).append(run)
     for path, members in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        dataset.write(members, path)
+        dataset.write(members, path, header=_HEADER)
     return {str(path): len(members) for path, members in files.items()}

@@ -48,11 +48,11 @@ class Sizes:
 def sizes(record: Record, moe: bool, num_layers: int | None, framework: str, vpp_hint: int | None) -> Sizes:
     """Read and complete the sizes of one record. Contradictions are refused with the numbers that contradict."""
     gpus = _gpus(record)
-    split = {name: record.integer(name) for name in ("tp", "pp", "cp", "dp")}
+    split = {name: _size(record, name) for name in ("tp", "pp", "cp", "dp")}
     _complete_split(record, split, gpus)
     seq = _required(record, "seq_length", record.integer("seq_length"))
     mbs, gbs = _batch(record, split["dp"], gpus, seq, framework)
-    ep = record.integer("ep")
+    ep = _size(record, "ep")
     if ep is None and not moe:
         ep = 1
     if ep is None:
@@ -79,6 +79,15 @@ def _gpus(record: Record) -> int | None:
         gpus = nodes * per_node
         record.map("gpus", gpus, "nodes × gpus_per_node")
     return _required(record, "gpus", gpus)
+
+
+def _size(record: Record, name: str) -> int | None:
+    """A stated size; one below 1 is refused."""
+    value = record.integer(name)
+    if value is not None and value < 1:
+        record.refuse(f"{name} = {value} is not positive")
+        return None
+    return value
 
 
 def _required(record: Record, name: str, value: int | None) -> int | None:
@@ -119,7 +128,7 @@ def _complete_split(record: Record, split: dict[str, int | None], gpus: int | No
 def _batch(
     record: Record, dp: int | None, gpus: int | None, seq: int | None, framework: str
 ) -> tuple[int | None, int | None]:
-    mbs, gbs = record.integer("micro_batch_size"), record.integer("global_batch_size")
+    mbs, gbs = _size(record, "micro_batch_size"), _size(record, "global_batch_size")
     accumulation = record.integer("other.grad_accum", "other.gradient_accumulation", "other.microbatches")
     local = record.integer("other.local_batch_size", "other.per_device_batch_size")
     if mbs is None and gbs and dp and accumulation and gbs % (dp * accumulation) == 0:
@@ -160,7 +169,7 @@ def _from_rate(record: Record, gpus: int | None, seq: int | None, dp: int | None
 
 
 def _vpp(record: Record, pp: int | None, num_layers: int | None, hint: int | None) -> int | None:
-    stated = record.integer("vpp")
+    stated = _size(record, "vpp")
     if pp == 1:
         return 1
     per_stage = record.integer("other.args.num_layers_per_virtual_pipeline_stage")

@@ -41,8 +41,8 @@ def _scaled(name: str, words: dict[str, object]) -> str:
 def _assumed_precision(record: Record, gpu: str) -> str | None:
     """Mixed precision on a device without 8-bit matrix units can only be 16-bit: bf16, or fp16 without bf16."""
     candidates = record.get("other.precision_candidates")
-    if candidates:
-        record.refuse("precision not stated (" + " or ".join(str(item) for item in candidates) + ")")  # type: ignore[attr-defined]
+    if isinstance(candidates, list) and candidates:
+        record.refuse("precision not stated (" + " or ".join(str(item) for item in candidates) + ")")
         return None
     peaks = catalogue.gpu(gpu).peak if gpu in catalogue.gpu_names() else {}
     if peaks and not any("fp8" in name for name in peaks):

@@ -46,6 +46,8 @@ def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
     partial = {} if recipe else partial_recipe(size, words)
     if path := record.text("other.moe_path"):
         partial["moe_path"] = path
+    if (phase := record.text("other.phase").lower()) in ("sft", "lora"):
+        partial["phase"] = phase
     if doubtful:
         figures, partial = _set_aside(figures, partial)
     note = _note(record, known)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from statistics import fmean, stdev
 
-from harness.ingest.record import Record
+from harness.ingest.record import Record, integer
 from harness.runs import Measured
 
 __all__ = ["measured", "out_of_memory"]
@@ -138,7 +138,7 @@ def _share(record: Record) -> float | None:
     """GiB from a percentage of a stated capacity (``memory_pct_of_288``: of the 288 GiB that the tools report)."""
     for key in record.values:
         if found := re.fullmatch(r"(?:metrics|other)\.memory_pct_of_(\d+)", key):
-            percent = record.number(key)
+            percent = record.positive(key)
             return round(percent / 100 * int(found[1]), 3) if percent else None
     return None
 
@@ -147,8 +147,7 @@ def _samples(record: Record) -> int | None:
     stated = record.integer("metrics.samples")
     if stated is not None:
         return stated
-    counted = record.get("other.step_count_in_log", "other.iterations")
-    return counted if isinstance(counted, int) else None
+    return integer(record.get("other.step_count_in_log", "other.iterations"))
 
 
 def _spread(record: Record, step: float | None) -> float | None:

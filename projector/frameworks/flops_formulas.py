@@ -113,7 +113,7 @@ def _deepspeed(w: Workload) -> float:
     m, S = w.model, w.recipe.seq_length
     L, h = m.num_layers, m.hidden_size
     scores = 2 * L * m.num_attention_heads * m.kv_channels * S
-    kv = 2 // (m.num_attention_heads // m.num_query_groups)
+    kv = 2 // max(1, m.num_attention_heads // m.num_query_groups)
     macs = L * (2 + kv) * h**2 + scores + L * _gate(m) * m.ffn_hidden_size * h * _topk(m) + w.padded_vocab_size * h
     again = {"full": macs, "selective": scores}.get(w.recipe.recompute_granularity or "", 0)
     return 2 * (3 * macs + again)
