@@ -127,6 +127,7 @@ def _adapted(record: Record, name: str, text: str, stated: dict[str, object]) ->
         stated["num_layers"] = int(layers[1])
     if "truncated" in text and "num_layers" not in stated:
         record.refuse("layer count of the truncated model not stated")
+        return None
     if "w/o mtp" in text.lower() and record.get("other.mtp_num_layers") is None:
         stated["mtp_num_layers"] = 0
     if base.mla is not None:

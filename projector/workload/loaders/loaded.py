@@ -18,13 +18,16 @@ class Loaded:
 
     ``recipe`` is None for files of an architecture alone; ``gpus`` None where the file does not say. ``assumed``:
     ``key=value`` texts of what was filled in; ``ignored``: keys that say nothing about time or memory here, or that no
-    field holds.
+    field holds. ``cluster``: the cluster or GPU it names; ``nodes``: hosts, where it counts these instead of GPUs.
     """
 
     model: Model
     recipe: Recipe | None = None
     gpus: int | None = None
     framework: str = "megatron-lm"
+    framework_date: str = ""
+    cluster: str | None = None
+    nodes: int | None = None
     assumed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
@@ -38,4 +41,10 @@ class Loaded:
             missing.append(Problem(self.model.name, "gpus", "nothing", "the number of GPUs"))
         if self.recipe is None or count is None:
             raise InputError(missing)
-        return Workload(model=self.model, recipe=self.recipe, gpus=count, framework=self.framework)
+        return Workload(
+            model=self.model,
+            recipe=self.recipe,
+            gpus=count,
+            framework=self.framework,
+            framework_date=self.framework_date,
+        )

@@ -1,0 +1,140 @@
+"""The whole projection: sums, bounds, orderings, refusals, and a published set of runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from projector.errors import InputError, NoMeasurement, Unsupported
+from projector.frameworks.flops import flops_per_token
+from projector.hardware import catalogue
+from projector.projection import project
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+
+def workload(model: str = "llama3_8b", gpus: int = 64, framework: str = "megatron-lm", **recipe: object) -> Workload:
+    fields: dict[str, object] = {
+        "micro_batch_size": 1,
+        "global_batch_size": 128,
+        "seq_length": 4096,
+        "recompute_granularity": "none",
+        "data_parallel_sharding": "optim",
+    } | recipe
+    return Workload(model=zoo.load(model), recipe=Recipe(**fields), gpus=gpus, framework=framework)  # type: ignore[arg-type]
+
+
+H100 = catalogue.default_cluster("h100_sxm")
+
+shapes = st.fixed_dictionaries(
+    {
+        "tp": st.sampled_from([1, 2, 4]),
+        "pp": st.sampled_from([1, 2, 4]),
+        "cp": st.sampled_from([1, 2]),
+        "micro_batch_size": st.sampled_from([1, 2]),
+        "precision": st.sampled_from(["bf16", "fp8"]),
+        "recompute_granularity": st.sampled_from(["none", "full", "selective"]),
+        "data_parallel_sharding": st.sampled_from(["no_shard", "optim"]),
+        "overlap_grad_reduce": st.booleans(),
+    }
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(shapes, st.sampled_from(["llama3_8b", "qwen3_30b_a3b"]))
+def test_the_parts_sum_to_the_step_and_nothing_beats_the_peak(recipe: dict[str, object], model: str) -> None:
+    if model == "qwen3_30b_a3b":
+        recipe = recipe | {"ep": 8, "sequence_parallel": recipe["tp"] != 1}
+    load = workload(model, **recipe)
+    p = project(load, H100)
+    assert sum(p.breakdown.values()) == pytest.approx(p.step_seconds, rel=1e-9)
+    assert all(seconds >= -1e-9 for seconds in p.breakdown.values())
+    assert p.tgs == pytest.approx(load.tokens_per_step / p.step_seconds / load.gpus)
+    flops = flops_per_token(load, "megatron-2025-04") * load.tokens_per_step / load.gpus
+    assert flops / p.step_seconds < H100.gpu.peak_of(str(recipe["precision"]))
+    assert p.mfu > 0.0
+
+
+def test_recomputation_costs_about_a_third_of_the_compute() -> None:
+    none = project(workload(gpus=8), H100)
+    full = project(workload(gpus=8, recompute_granularity="full", recompute_method="uniform"), H100)
+    assert 1.2 < full.step_seconds / none.step_seconds < 1.4
+    assert full.memory.allocated < none.memory.allocated
+
+
+def test_a_faster_device_is_faster_and_more_work_takes_longer() -> None:
+    load = workload(gpus=8)
+    assert project(load, catalogue.default_cluster("b200")).step_seconds < project(load, H100).step_seconds
+    assert project(load, H100).step_seconds < project(load, catalogue.default_cluster("a100_sxm_80gb")).step_seconds
+    more = replace(load, recipe=replace(load.recipe, global_batch_size=256))
+    assert 1.8 < project(more, H100).step_seconds / project(load, H100).step_seconds <= 2.0
+
+
+def test_a_pipeline_has_its_bubble() -> None:
+    """Four equal stages and m micro-batches wait (pp − 1)/(m + pp − 1) of the makespan, up to the ends' extra work."""
+    p = project(workload("llama3_70b", gpus=32, tp=8, pp=4, global_batch_size=16, sequence_parallel=True), H100)
+    assert p.breakdown["bubble_s"] / p.step_seconds == pytest.approx(3 / 19, abs=0.05)
+    interleaved = project(
+        workload("llama3_70b", gpus=32, tp=8, pp=4, vpp=5, global_batch_size=16, sequence_parallel=True), H100
+    )
+    assert interleaved.breakdown["bubble_s"] < p.breakdown["bubble_s"] / 2
+
+
+def test_small_micro_batches_of_experts_are_bound_by_the_host() -> None:
+    eager = project(workload("qwen3_30b_a3b", gpus=8, ep=8, seq_length=512, moe_token_dispatcher_type="alltoall"), H100)
+    scope = ("full_iteration",)
+    graphs = project(
+        workload(
+            "qwen3_30b_a3b", gpus=8, ep=8, seq_length=512, moe_token_dispatcher_type="alltoall", cuda_graph_scope=scope
+        ),
+        H100,
+    )
+    assert eager.breakdown["host_s"] > 0.2 * eager.step_seconds
+    assert graphs.breakdown["host_s"] == pytest.approx(0.0, abs=1e-9)
+    assert graphs.step_seconds < eager.step_seconds
+
+
+def test_recompute_that_nobody_stated_follows_from_memory() -> None:
+    """A 70B model on 8 devices of 80 GB cannot have kept its activations."""
+    load = workload("llama3_70b", gpus=64, tp=4, pp=2, seq_length=8192, recompute_granularity=None)
+    p = project(load, H100)
+    assert any("does not fit without" in item for item in p.assumed)
+    assert p.resolved.workload.recipe.recompute_granularity == "full"
+
+
+def test_all_mistakes_at_once() -> None:
+    with pytest.raises(InputError) as error:
+        project(workload(gpus=63, tp=3, global_batch_size=100), H100)
+    text = str(error.value)
+    assert "num_attention_heads" in text
+    assert len(error.value.problems) >= 2
+
+
+def test_what_no_model_covers_says_so() -> None:
+    name = next(n for n in zoo.names() if zoo.load(n).unsupported)
+    with pytest.raises(Unsupported, match=zoo.load(name).unsupported[0].split(",")[0][:10]):
+        project(workload(name, gpus=64), H100)
+
+
+def test_benchmark_mode_needs_measurements() -> None:
+    load = workload(gpus=8)
+    with pytest.raises(NoMeasurement, match="no measurement for mi250x"):
+        project(load, catalogue.default_cluster("mi250x"), "benchmark")
+    measured = project(load, catalogue.default_cluster("b200"), "benchmark")
+    assert 0.0 < measured.measured_share <= 1.0
+    assert project(load, catalogue.default_cluster("b200")).measured_share == 0.0
+
+
+def test_the_import_is_light() -> None:
+    code = (
+        "import sys, projector; heavy = {'torch', 'scipy', 'matplotlib', 'pandas', 'numpy'} & set(sys.modules);"
+        "assert not heavy, heavy; from projector import project;"
+        "heavy = {'torch', 'scipy', 'matplotlib', 'pandas'} & set(sys.modules); assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
