@@ -82,10 +82,18 @@ def arguments(record: Record) -> dict[str, object]:
         _take(record, key, field, kind, found)
     if found.get("recompute_granularity") == "none" or found.get("recompute_num_layers") == 0:
         found.pop("recompute_num_layers", None)
-    for special in (_cuda_graph, _precision_aware, _dispatcher, _scaling, _overlap_flags, _offload):
+    for special in (_cuda_graph, _precision_aware, _weights, _dispatcher, _scaling, _overlap_flags, _offload):
         for field, value in special(record).items():
             found.setdefault(field, value)
     return found
+
+
+def _weights(record: Record) -> dict[str, object]:
+    """MaxText's ``weight_dtype``: parameters, gradients and moments are all held in it, without a master copy."""
+    if str(record.get("other.weight_dtype") or "").lower() not in ("bf16", "bfloat16"):
+        return {}
+    held = ("main_params_dtype", "main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
+    return {"use_precision_aware_optimizer": True, **dict.fromkeys(held, "bf16")}
 
 
 def _take(record: Record, key: str, field: str, kind: str, found: dict[str, object]) -> None:

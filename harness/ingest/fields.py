@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from projector import frameworks
+
 __all__ = ["Precision", "framework_slug", "precision", "software_date"]
 
-# First match wins: the launcher's name (Primus, NeMo) says less than the trainer behind it, but where both run
-# Megatron the product that sets the defaults is meant.
+# Where no framework file knows the text. First match wins: the launcher's name (Primus, NeMo) says less than the trainer
+# behind it, but where both run Megatron the product that sets the defaults is meant.
 _FRAMEWORKS: tuple[tuple[str, str], ...] = (
     (r"primus.*max\s*text|max\s*text", "maxtext"),
     (r"torch\s*titan", "torchtitan"),
@@ -27,6 +29,8 @@ _FRAMEWORKS: tuple[tuple[str, str], ...] = (
 
 def framework_slug(text: str) -> str:
     """A framework's short name; an unknown one becomes a slug of its own text, an empty one stays empty."""
+    if known := frameworks.find(text):
+        return known
     for pattern, slug in _FRAMEWORKS:
         if re.search(pattern, text, re.IGNORECASE):
             return slug

@@ -19,9 +19,15 @@ def _path(record: Record) -> dict[str, object]:
     text = record.text("other.moe_path").lower()
     if found := re.search(r"(?:capacity_factor|cf)\s*([\d.]+)", text):
         return {"moe_expert_capacity_factor": float(found[1]), "moe_pad_expert_input_to_capacity": True}
-    if "deepep" in text:
-        return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
-    return {}
+    if "deepep" in text or "dispatch backward" in text:
+        fields: dict[str, object] = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+        if found := re.search(r"moe\.py v(\d)", text):
+            # the third version of that code is said to be scatter-free, each earlier one has a gather more to undo
+            fields["moe_dispatch_scatter_adds"] = max(0, 3 - int(found[1]))
+        return fields
+    # the kernel copies between GPUs of one process; with one GPU a process the exchange falls back on the library
+    peers = "1-gpu" not in record.text("other.launcher").lower()
+    return {"moe_all_to_all_kernel": "one_shot"} if "one-shot" in text and peers else {}
 
 
 _GROUPED = ((r"loop|torch_mm", "loop"), (r"turbo|legacy|group|mega", "fused"), (r"\bte\b|multi", "multi_stream"))

@@ -24,7 +24,7 @@ _RECIPE_FIELDS = frozenset(field.name for field in fields(Recipe))
 def recipe_words(record: Record, stack: Stack) -> dict[str, object]:
     """Recipe fields from arguments first, then from texts that fill what is left open."""
     found = arguments(record)
-    per_op = "mlp" if stack.framework == "torchtitan" else ""
+    per_op = "op_sac" if stack.framework == "torchtitan" else ""
     zero = record.text("zero")
     texts: list[Words] = []
     if text := record.text("recompute"):

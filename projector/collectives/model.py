@@ -34,6 +34,10 @@ ALGORITHMS: Mapping[str, tuple[Algorithm, ...]] = {
 }
 KINDS = tuple(ALGORITHMS)
 TOKEN_TRANSPORTS = ("deepep", "hybridep")
+ONE_SHOT = 0.045
+"""Share of the collective's rate that a compiler's one-shot ragged exchange reaches. fitted on one batch ladder of DeepSeek-V3
+on MI355X (the same code with and without that kernel, amd-agi/maxtext-slurm), confirmed by the ladder of Kimi-K2: about
+17 GB/s a GPU in both."""
 
 
 def seconds(
@@ -104,6 +108,7 @@ class Pricing:
         self._efficiency = efficiency
         self._costs: dict[tuple[str, str], tuple[Cost, ...]] = {}
         self._networks: dict[str, Network] = {}
+        self._one_shot = efficiency.get("link.one_shot", ONE_SHOT) if efficiency else ONE_SHOT
 
     def seconds(self, op: Collective) -> float:
         """Seconds of one operator (see :func:`seconds`)."""
@@ -117,7 +122,8 @@ class Pricing:
         key = (op.kind, op.group)
         if key not in self._costs:
             self._costs[key] = costs(op.kind, shape, self._cluster, self._efficiency)
-        return min(c.latency + c.per_byte * op.bytes for c in self._costs[key])
+        seconds = min(c.latency + c.per_byte * op.bytes for c in self._costs[key])
+        return seconds / self._one_shot if op.transport == "one_shot" else seconds
 
     def _token_seconds(self, op: Collective, shape: GroupShape) -> float:
         if op.group not in self._networks:

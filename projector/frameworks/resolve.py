@@ -146,6 +146,8 @@ def _adapt(execution: Execution, recipe: Recipe) -> Execution:
         change |= {"data_parallel": "ddp", "reduce_every_microbatch": sharding == "optim_grads"}
     if recipe.cuda_graph_scope and "full_iteration" in recipe.cuda_graph_scope:
         change["whole_step_compiled"] = True
+    if recipe.main_params_dtype == "bf16" and execution.master_bytes == 0.0:
+        change |= {"parameter_bytes": 2.0, "grad_bytes": 2.0}
     if recipe.torch_compile:
         change["elementwise_compiled"] = True
     if recipe.attention_backend == "unfused":

@@ -53,6 +53,15 @@ def _copy(name: str, kind: str, read_rows: float, write_rows: float, launches: i
     return Stream(name=name, kind=kind, read=row * read_rows, write=row * write_rows, launches=launches)
 
 
+def _scatter_adds(r: Routed, lo: Local) -> tuple[Stream, ...]:
+    """Gradients of a gather as a compiler writes them: rows of the whole buffer added into their sources."""
+    count = lo.recipe.moe_dispatch_scatter_adds or 0
+    row = lo.act * lo.hidden * r.held
+    return tuple(
+        Stream(name=f"moe.scatter_add{i}", kind="scatter", read=2 * row, write=row) for i in range(count)
+    )
+
+
 def _behind(lo: Local, beside_shared: tuple[str, ...]) -> tuple[str, ...]:
     if lo.recipe.overlap_moe_expert_parallel_comm:
         return ("@phase",)
@@ -127,8 +136,10 @@ def _preprocess(moe: MoE, lo: Local) -> tuple[Operator, ...]:
 def _exchange(name: str, r: Routed, lo: Local, behind: tuple[str, ...], probs: bool = False) -> tuple[Operator, ...]:
     if lo.recipe.ep == 1:
         return ()
+    transport = "one_shot" if lo.recipe.moe_all_to_all_kernel == "one_shot" else "nccl"
+    nbytes = lo.act * lo.hidden * r.sent
     tokens = Collective(
-        name=name, kind="all_to_all", group="ep", bytes=lo.act * lo.hidden * r.sent, hides_behind=behind
+        name=name, kind="all_to_all", group="ep", bytes=nbytes, hides_behind=behind, transport=transport
     )
     if not probs:
         return (tokens,)
@@ -228,6 +239,7 @@ def _flex(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
         ),
         backward_input=(
             *local_copy("moe.permute.bwd", 1, True),
+            *_scatter_adds(r, lo),
             *message("moe.dispatch.bwd", 1, _behind(lo, _FC1_BACKWARD)),
         ),
         tags=MOE,

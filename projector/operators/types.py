@@ -109,7 +109,7 @@ class Stream:
     """A memory-bound kernel (or a few of one kind): bytes read and written from device memory.
 
     ``kind`` selects the share of the stream rate it reaches: ``norm``, ``elementwise``, ``activation``, ``rope``,
-    ``permute``, ``cast``, ``loss``, ``optimizer``, ``copy``, ``router``, ``gather``, ``softmax``.
+    ``permute``, ``cast``, ``loss``, ``optimizer``, ``copy``, ``router``, ``gather``, ``scatter``, ``softmax``.
     """
 
     name: str
@@ -130,7 +130,7 @@ class Collective:
     ``kind``: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send_recv``.
     ``hides_behind``: names of operators of the same phase that run beside it on another stream; ``("@phase",)``: all
     compute of the phase. Exposed time = max(0, own time − time of what it hides behind).
-    ``transport``: ``nccl`` (RCCL on AMD) or ``deepep``/``hybridep`` for token dispatch.
+    ``transport``: ``nccl`` (RCCL on AMD), ``one_shot`` (a compiler's own kernel) or ``deepep``/``hybridep`` for token dispatch.
     ``nodes_bytes``: for token dispatch that deduplicates per node, bytes this rank sends to other nodes (None: derive).
     """
 

@@ -28,7 +28,9 @@ class Recipe:
     ``data_parallel_sharding``: ``no_shard`` (plain DDP), ``optim`` (ZeRO-1, Megatron's distributed optimizer),
     ``optim_grads`` (ZeRO-2), ``optim_grads_params`` (ZeRO-3, FSDP). ``data_parallel_shard_size``: ranks that share one
     copy (HSDP; None: all data-parallel ranks). ``allow_uneven_pipeline_split``: stages may differ by one layer when the
-    layers do not divide (torchtitan does so; Megatron-LM refuses).
+    layers do not divide (torchtitan does so; Megatron-LM refuses). ``moe_all_to_all_kernel``: ``collective`` (NCCL, RCCL)
+    or ``one_shot`` (a compiler's own kernel that copies over peer mappings); ``moe_dispatch_scatter_adds``: scatter-additions over
+    the receive buffer in the backward of a compiled dispatch.
     """
 
     micro_batch_size: int
@@ -96,6 +98,8 @@ class Recipe:
     overlap_moe_expert_parallel_comm: bool | None = None
     delay_wgrad_compute: bool | None = None
     sync_free_stage: int | None = None
+    moe_all_to_all_kernel: str | None = None
+    moe_dispatch_scatter_adds: int | None = None
     # fusions, loss, host
     apply_rope_fusion: bool | None = None
     bias_activation_fusion: bool | None = None

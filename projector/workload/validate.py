@@ -34,6 +34,7 @@ _MAY_BE_ZERO = frozenset(
     {
         "mtp_num_layers",
         "sync_free_stage",
+        "moe_dispatch_scatter_adds",
         "moe_shared_expert_intermediate_size",
         "recompute_num_layers",
         "cpu_offloading_num_layers",

@@ -1,0 +1,108 @@
+"""What flags change of the recipe that a file states."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from projector import pipeline
+from projector.errors import InputError, Problem, Unsupported, nearest
+from projector.workload.layout import virtual_stages
+from projector.workload.loaders.loaded import Loaded
+from projector.workload.recipe import Recipe
+
+__all__ = ["ALL", "AUTO", "candidates", "changed", "with_schedule"]
+
+AUTO, ALL = "auto", "all"
+#: Names of Primus' projection that are no schedule of their own here (AMD-AGI/Primus@fd1eeabb, projection CLI).
+_PRIMUS_NAMES = {"zerobubble": "zb_h1", "zerobubble-heuristic": "zb_h1"}
+_SOLVED = "seaailab-ilp"
+
+
+def changed(loaded: Loaded, options: argparse.Namespace) -> Recipe:
+    """The recipe of the file with the flags applied. Raises :class:`InputError` with everything that does not fit."""
+    recipe = loaded.recipe
+    if recipe is None:
+        raise InputError([Problem(options.config, "recipe", "nothing", "a training configuration")])
+    problems: list[Problem] = []
+    change: dict[str, Any] = {"vpp": max(recipe.vpp, _stages(recipe))}
+    sizes = {"micro_batch_size": options.micro_batch_size, "global_batch_size": options.global_batch_size}
+    sizes |= {"ep": options.target_ep_size}
+    change |= {field: value for field, value in sizes.items() if value is not None}
+    change |= _virtual(recipe, options.num_virtual_stages_per_pipeline_rank, problems)
+    change |= _dispatch(loaded, options, problems)
+    name = options.pipeline_schedule_algorithm
+    if name is not None and name not in (AUTO, ALL):
+        found = _schedule(name)
+        if found is None:
+            expected = nearest(name, (AUTO, ALL, *_spellings()))
+            problems.append(Problem("--pipeline-schedule-algorithm", "", name, expected))
+        change["pipeline_schedule"] = found
+    if problems:
+        raise InputError(problems)
+    return replace(recipe, **change)
+
+
+def with_schedule(recipe: Recipe, name: str) -> Recipe:
+    """The recipe run by another pipeline schedule."""
+    return replace(recipe, pipeline_schedule=name)
+
+
+def candidates(pp: int, vpp: int) -> tuple[str, ...]:
+    """Every schedule that runs on these sizes as itself: not one that its framework would replace by another."""
+    return tuple(
+        name
+        for name in pipeline.names()
+        if pipeline.choose(name, pp, vpp) == name and pipeline.generator(name).chunks in (None, vpp)
+    )
+
+
+def _stages(recipe: Recipe) -> int:
+    """Chunks of a rank that a layout states; a layout which cannot be read is found by the checks of the workload."""
+    try:
+        return virtual_stages(recipe)
+    except InputError:
+        return recipe.vpp
+
+
+def _virtual(recipe: Recipe, asked: int | None, problems: list[Problem]) -> dict[str, Any]:
+    if asked is None:
+        return {}
+    if recipe.pipeline_model_parallel_layout is not None and (stated := _stages(recipe)) != asked:
+        expected = f"{stated}: pipeline_model_parallel_layout of the file says where each layer is"
+        problems.append(Problem("--num-virtual-stages-per-pipeline-rank", "", asked, expected))
+    return {"vpp": asked}
+
+
+def _dispatch(loaded: Loaded, options: argparse.Namespace, problems: list[Problem]) -> dict[str, Any]:
+    """DeepEP and sync-free stages; a stage from 1 on brings DeepEP with it, as in Primus-Turbo."""
+    stage = options.sync_free_stage
+    if not options.enable_deepep and stage is None:
+        return {}
+    if loaded.model.moe is None:
+        flag = "--enable-deepep" if options.enable_deepep else "--sync-free-stage"
+        problems.append(Problem(flag, "", loaded.model.name, "a model with experts"))
+    change: dict[str, Any] = {} if stage is None else {"sync_free_stage": stage}
+    if options.enable_deepep or stage:
+        change |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+    return change
+
+
+def _schedule(text: str) -> str | None:
+    key = _normal(text)
+    if key == _SOLVED:
+        raise Unsupported(f"{_SOLVED}: the schedule of a solver, which no generator here writes")
+    return _spellings().get(key)
+
+
+def _normal(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    known = {name: (name, *pipeline.generator(name).aliases) for name in pipeline.names()}
+    return {_normal(spelling): name for name, all_ in known.items() for spelling in all_} | _PRIMUS_NAMES

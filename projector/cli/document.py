@@ -1,0 +1,172 @@
+"""The JSON documents of the command line: a public, versioned contract. SI units: seconds, bytes, FLOP/s."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from projector.cli.inputs import Case
+from projector.memory.verdict import verdict
+from projector.pipeline.types import Schedule
+from projector.projection import Projection
+from projector.workload.layout import Chunk, chunks
+from projector.workload.parameters import count
+from projector.workload.schema import recipe_to_mapping
+
+if TYPE_CHECKING:
+    from projector.cli.performance import Projections
+
+__all__ = ["SCHEMA_VERSION", "memory", "performance", "rank_totals", "stages", "write"]
+
+SCHEMA_VERSION = 1
+
+
+def write(content: Mapping[str, Any]) -> None:
+    """One document on stdout."""
+    json.dump(content, sys.stdout, indent=2, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def performance(case: Case, made: Projections) -> dict[str, Any]:
+    """``projections`` by mode (``breakdown`` sums to ``step_seconds``), one memory plan, what was assumed."""
+    projections: dict[str, Any] = {mode: _projection(item) for mode, item in made.by_mode.items()}
+    projections |= {mode: {"status": "no-measurement", "reason": why} for mode, why in made.refused.items()}
+    content = _head("performance", case, made.first) | {"projections": projections, "memory": _plan(case, made.first)}
+    if made.compared:
+        content["schedules"] = [
+            {"schedule": item.schedule, "status": "invalid", "reason": item.reason}
+            if item.projection is None
+            else {
+                "schedule": item.schedule,
+                "status": "ok" if item.projection.memory.fits else "out-of-memory",
+                "step_seconds": item.projection.step_seconds,
+                "tgs": item.projection.tgs,
+                "bubble": item.projection.bubble,
+                "device_bytes": item.projection.memory.device,
+            }
+            for item in made.compared
+        ]
+    return content
+
+
+def memory(case: Case, made: Projection) -> dict[str, Any]:
+    """Every pipeline rank: ``components`` sum to ``allocated``, all in bytes."""
+    return _head("memory", case, made) | {"memory": _plan(case, made)}
+
+
+def rank_totals(case: Case, made: Projection, allocated: float) -> tuple[float, float]:
+    """(reserved, device) bytes of a rank that has ``allocated`` bytes at its peak."""
+    found = verdict(made.resolved, allocated, case.cluster.gpu.usable_memory_bytes)
+    return found.reserved, found.device
+
+
+def stages(made: Projection) -> tuple[tuple[Chunk, float, float], ...]:
+    """(what stands on it, forward seconds, backward seconds) of every virtual stage in pipeline order, placed on the
+    ranks as the schedule folds them."""
+    workload, schedule = made.resolved.workload, made.timeline.compiled.schedule
+    layout = chunks(workload.model, workload.recipe)
+    places = _places(schedule)
+    return tuple(
+        (
+            Chunk(
+                rank=places[i][0],
+                index=places[i][1],
+                layers=chunk.layers,
+                embedding=chunk.embedding,
+                head=chunk.head,
+                mtp=chunk.mtp,
+            ),
+            *made.stage_seconds[i],
+        )
+        for i, chunk in enumerate(layout)
+    )
+
+
+def _places(schedule: Schedule) -> dict[int, tuple[int, int]]:
+    return {stage: (rank, i) for rank, own in enumerate(schedule.placement) for i, stage in enumerate(own)}
+
+
+def _head(command: str, case: Case, made: Projection) -> dict[str, Any]:
+    workload, cluster = made.resolved.workload, case.cluster
+    counted = count(workload.model)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": command,
+        "config": case.config,
+        "model": {"name": workload.model.name, "parameters": counted.main, "active_parameters": counted.active},
+        "framework": {"name": workload.framework, "date": workload.framework_date or None},
+        "cluster": {
+            "name": cluster.name,
+            "gpu": cluster.gpu.name,
+            "gpus": workload.gpus,
+            "gpus_per_host": cluster.gpus_per_host,
+        },
+        "recipe": recipe_to_mapping(workload.recipe),
+        "derived": {
+            "dp": workload.dp,
+            "edp": workload.edp,
+            "num_microbatches": workload.num_microbatches,
+            "tokens_per_step": workload.tokens_per_step,
+            "schedule": made.timeline.compiled.schedule.name,
+        },
+        "assumed": [*case.assumed, *made.assumed],
+        "ignored": list(case.ignored),
+        "notes": list(case.notes),
+    }
+
+
+def _projection(made: Projection) -> dict[str, Any]:
+    return {
+        "status": "ok" if made.memory.fits else "out-of-memory",
+        "step_seconds": made.step_seconds,
+        "tgs": made.tgs,
+        "mfu": made.mfu,
+        "bubble": made.bubble,
+        "measured_share": made.measured_share,
+        "breakdown": dict(made.breakdown),
+        "stages": [
+            {
+                "stage": i,
+                "rank": chunk.rank,
+                "chunk": chunk.index,
+                "layers": list(chunk.layers),
+                "embedding": chunk.embedding,
+                "mtp_layers": chunk.mtp,
+                "head": chunk.head,
+                "forward_seconds": forward,
+                "backward_seconds": backward,
+            }
+            for i, (chunk, forward, backward) in enumerate(stages(made))
+        ],
+    }
+
+
+def _plan(case: Case, made: Projection) -> dict[str, Any]:
+    plan = made.memory
+    ranks = []
+    for rank in plan.ranks:
+        reserved, device = rank_totals(case, made, rank.allocated)
+        ranks.append(
+            {
+                "rank": rank.rank,
+                "parameters": rank.parameters,
+                "event": rank.event,
+                "components": {name: float(size) for name, size in rank.components.items()},
+                "allocated": float(rank.allocated),
+                "reserved": float(reserved),
+                "device": float(device),
+            }
+        )
+    return {
+        "status": plan.status,
+        "fits": bool(plan.fits),
+        "allocated": float(plan.allocated),
+        "reserved": float(plan.reserved),
+        "device": float(plan.device),
+        "required": float(plan.required),
+        "usable": float(case.cluster.gpu.usable_memory_bytes),
+        "margin": float(plan.margin_bytes),
+        "ranks": ranks,
+    }

@@ -1,0 +1,179 @@
+"""From flags to a workload on a cluster. Every mistake of every file and flag is found in one pass."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from projector.cli.changes import changed
+from projector.errors import InputError, Problem, nearest
+from projector.hardware import catalogue
+from projector.hardware import primus as primus_hardware
+from projector.hardware.types import Cluster
+from projector.workload.loaders import detect
+from projector.workload.loaders.loaded import Loaded
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+__all__ = ["Case", "blamed", "read_case"]
+
+_T = TypeVar("_T")
+
+#: Architectures that stand for several GPUs here, and the one that Primus means by them (AMD-AGI/Primus@fd1eeabb
+#: primus/core/projection, hardware profiles and their aliases).
+_PRIMUS_ARCHITECTURES = {"gfx942": "mi300x", "gfx950": "mi355x"}
+#: Recipe fields that a flag may have set: a mistake in one is the flag's.
+_FLAGS = {
+    "recipe.ep": "--target-ep-size",
+    "recipe.vpp": "--num-virtual-stages-per-pipeline-rank",
+    "vpp": "--num-virtual-stages-per-pipeline-rank",
+    "recipe.micro_batch_size": "--micro-batch-size",
+    "recipe.global_batch_size": "--global-batch-size",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is projected. ``assumed``, ``ignored``: as the loader of the file says; ``notes``: on the cluster."""
+
+    config: str
+    workload: Workload
+    cluster: Cluster
+    assumed: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_case(options: argparse.Namespace) -> Case:
+    """Reads the files that ``options`` name and applies its flags. Raises :class:`InputError` with every mistake."""
+    problems: list[Problem] = []
+    loaded = _collected(problems, lambda: detect.load(options.config, configs=options.configs, model=options.model))
+    framework = _collected(problems, lambda: _framework(options, loaded))
+    found = _collected(problems, lambda: _cluster(options, loaded))
+    recipe = _collected(problems, lambda: changed(loaded, options)) if loaded else None
+    if loaded is None or framework is None or found is None or recipe is None or problems:
+        raise InputError(problems)
+    cluster, notes, assumed = found
+    gpus, counted = _gpus(options, loaded, recipe, cluster)
+    workload = Workload(
+        model=loaded.model, recipe=recipe, gpus=gpus, framework=framework, framework_date=loaded.framework_date
+    )
+    return Case(
+        config=options.config,
+        workload=workload,
+        cluster=cluster,
+        assumed=(*loaded.assumed, *assumed, *counted),
+        ignored=loaded.ignored,
+        notes=notes,
+    )
+
+
+@contextmanager
+def blamed(options: argparse.Namespace) -> Iterator[None]:
+    """Names the flag or the file in problems of a workload as a whole, which know neither."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError([_placed(problem, options) for problem in error.problems]) from None
+
+
+def _placed(problem: Problem, options: argparse.Namespace) -> Problem:
+    flag = _FLAGS.get(problem.key, "")
+    if flag and getattr(options, flag.lstrip("-").replace("-", "_"), None) is not None:
+        return replace(problem, where=flag, key="")
+    if problem.key == "gpus" and (options.gpus or options.target_nodes):
+        return replace(problem, where="--gpus" if options.gpus else "--target-nodes", key="GPUs")
+    return (
+        problem if problem.where not in ("", "pipeline", "pipeline layout") else replace(problem, where=options.config)
+    )
+
+
+def _collected(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
+    try:
+        return read()
+    except InputError as error:
+        problems += error.problems
+        return None
+
+
+def _framework(options: argparse.Namespace, loaded: Loaded | None) -> str:
+    """The framework of the flag, else of the file: a name or an alias, not just any text that holds one."""
+    from projector import frameworks
+
+    text = options.framework or (loaded.framework if loaded else "megatron-lm")
+    known = {alias.lower(): name for name in frameworks.names() for alias in (*frameworks.load(name).aliases, name)}
+    name = known.get(text.strip().lower())
+    if name is not None:
+        return name
+    where, key = ("--framework", "") if options.framework else (options.config, "framework")
+    raise InputError([Problem(where, key, text, nearest(text, frameworks.names()))])
+
+
+_Found = tuple[Cluster, tuple[str, ...], tuple[str, ...]]
+
+
+def _cluster(options: argparse.Namespace, loaded: Loaded | None) -> _Found:
+    """(cluster, notes on it, what was assumed): by the flags, else by the file, else by Primus' variable."""
+    assumed: tuple[str, ...] = ()
+    environment = os.environ.get("PRIMUS_GPU_ARCH", "")
+    if options.cluster:
+        cluster = _named(options.cluster, "--cluster", "")
+    elif options.gpu_arch:
+        cluster = _named(_architecture(options.gpu_arch, "--gpu-arch"), "--gpu-arch", "")
+    elif loaded and loaded.cluster:
+        cluster = _named(loaded.cluster, options.config, "cluster")
+    elif environment:
+        cluster = _named(_architecture(environment, "PRIMUS_GPU_ARCH"), "PRIMUS_GPU_ARCH", "")
+        assumed = (f"cluster={cluster.name} (PRIMUS_GPU_ARCH)",)
+    elif loaded is None:  # the file may well have named one: its own mistakes come first
+        cluster = catalogue.cluster(catalogue.cluster_names()[0])
+    else:
+        expected = "--cluster NAME or --gpu-arch NAME (see: projector gpus)"
+        raise InputError([Problem("command line", "cluster", "nothing", expected)])
+    if not options.hardware_config:
+        return cluster, (), assumed
+    applied = primus_hardware.read(options.hardware_config, cluster)
+    notes = applied.cluster.sources[len(cluster.sources) :]
+    return applied.cluster, notes, assumed
+
+
+def _named(name: str, where: str, key: str) -> Cluster:
+    try:
+        return catalogue.cluster(name)
+    except InputError as error:
+        if name.endswith((".yaml", ".yml")):
+            raise
+        raise InputError([replace(problem, where=where, key=key) for problem in error.problems]) from None
+
+
+def _architecture(text: str, where: str) -> str:
+    """A GPU by its name, or by the name of its architecture where that means one."""
+    lowered = text.strip().lower()
+    found = catalogue.find_gpu(text) or _PRIMUS_ARCHITECTURES.get(lowered)
+    if found is not None:
+        return found
+    alike = [name for name in catalogue.gpu_names() if catalogue.gpu(name).arch == lowered]
+    if len(alike) == 1:
+        return alike[0]
+    expected = f"one GPU of this architecture: {', '.join(alike)}" if alike else nearest(text, catalogue.gpu_names())
+    raise InputError([Problem(where, "", text, expected)])
+
+
+def _gpus(options: argparse.Namespace, loaded: Loaded, recipe: Recipe, cluster: Cluster) -> tuple[int, tuple[str, ...]]:
+    """GPUs of the run: flags, the file, else the fewest whole hosts that hold the parallel groups (as Primus does)."""
+    host = cluster.gpus_per_host
+    if options.gpus:
+        return options.gpus, ()
+    nodes = options.target_nodes or (None if loaded.gpus else loaded.nodes)
+    if nodes:
+        return nodes * host, ()
+    if loaded.gpus:
+        return loaded.gpus, ()
+    experts = recipe.etp * recipe.ep if loaded.model.moe else 1
+    fewest = math.lcm(recipe.tp * recipe.pp * recipe.cp, experts * recipe.pp, host)
+    return fewest, (f"gpus={fewest} (the fewest whole hosts that hold tp, pp, cp and ep)",)

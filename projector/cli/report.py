@@ -1,0 +1,206 @@
+"""The tables of ``performance`` and ``memory``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from projector.cli.document import rank_totals, stages
+from projector.cli.inputs import Case
+from projector.cli.page import NONE, Column, Line, Table, gib, percent
+from projector.projection import Projection
+from projector.workload.layout import Chunk
+
+if TYPE_CHECKING:
+    from projector.cli.performance import Projections
+
+__all__ = ["memory", "performance"]
+
+_PARTS = {
+    "compute_s": "compute",
+    "host_s": "host",
+    "tp_s": "tensor-parallel communication",
+    "ep_s": "expert-parallel communication",
+    "cp_s": "context-parallel communication",
+    "pp_s": "pipeline communication",
+    "dp_s": "data-parallel communication",
+    "bubble_s": "pipeline bubble",
+    "optimizer_s": "optimizer",
+    "other_s": "other work of a step",
+}
+_MILLI = 1e3
+_MFU = "MFU: model FLOPs of Megatron-LM's formula (April 2025) over the dense BF16 peak."
+
+
+def performance(case: Case, made: Projections) -> Iterator[Line | Table]:
+    """What ``performance`` shows, in order."""
+    yield from _head(case, made.first)
+    yield _summary(made)
+    if made.compared:
+        yield _schedules(made)
+    yield _breakdown(made)
+    yield _stages(made)
+    yield Line("")
+    yield _verdict(case, made.first)
+    yield from _remarks(case, made.first)
+
+
+def memory(case: Case, made: Projection) -> Iterator[Line | Table]:
+    """What ``memory`` shows, in order."""
+    yield from _head(case, made)
+    yield _ranks(case, made)
+    yield Line("")
+    yield _verdict(case, made)
+    yield from _remarks(case, made)
+
+
+def _head(case: Case, made: Projection) -> Iterator[Line]:
+    workload, cluster = made.resolved.workload, case.cluster
+    recipe = workload.recipe
+    yield Line(
+        f"{workload.model.name} on {workload.gpus} × {cluster.gpu.title} (cluster {cluster.name}), {workload.framework}",
+        "bold",
+    )
+    sizes = {"tp": recipe.tp, "pp": recipe.pp, "vpp": recipe.vpp, "cp": recipe.cp, "dp": workload.dp}
+    if workload.model.moe:
+        sizes |= {"ep": recipe.ep, "etp": recipe.etp, "expert dp": workload.edp}
+    yield Line(" · ".join(f"{name} {size}" for name, size in sizes.items()))
+    yield Line(
+        f"sequence {recipe.seq_length}, micro-batch {recipe.micro_batch_size}, global batch {recipe.global_batch_size} "
+        f"({workload.num_microbatches} micro-batches a rank), {recipe.precision}, "
+        f"schedule {made.timeline.compiled.schedule.name}, recompute {recipe.recompute_granularity}"
+    )
+
+
+def _summary(made: Projections) -> Table:
+    rows = [
+        (mode, f"{p.step_seconds:.3f}", f"{p.tgs:.1f}", percent(p.mfu), percent(p.bubble), percent(p.measured_share))
+        for mode, p in made.by_mode.items()
+    ]
+    rows += [(mode, NONE, NONE, NONE, NONE, reason) for mode, reason in made.refused.items()]
+    notes = [_MFU]
+    if len(made.by_mode) == 2:
+        simulated, measured = made.by_mode.values()
+        notes.append(f"simulate against benchmark: {100 * (simulated.tgs / measured.tgs - 1):+.1f} % tokens/s/GPU.")
+    titles = ("mode", "step s", "tokens/s/GPU", "MFU", "bubble", "measured kernels")
+    columns = tuple(Column(title, text=i == 0) for i, title in enumerate(titles))
+    return Table(title="Projection", columns=columns, rows=tuple(rows), note=" ".join(notes))
+
+
+def _schedules(made: Projections) -> Table:
+    rows = []
+    for item in made.compared:
+        p = item.projection
+        if p is None:
+            rows.append((item.schedule, NONE, NONE, NONE, NONE, item.reason))
+            continue
+        rows.append(
+            (
+                item.schedule,
+                f"{p.step_seconds:.3f}",
+                f"{p.tgs:.1f}",
+                percent(p.bubble),
+                gib(p.memory.device),
+                p.memory.status,
+            )
+        )
+    titles = ("schedule", "step s", "tokens/s/GPU", "bubble", "device GiB", "verdict")
+    columns = tuple(Column(title, text=title in ("schedule", "verdict")) for title in titles)
+    chosen = made.first.timeline.compiled.schedule.name
+    note = f"Everything else here is of {chosen}: the fastest that fits, or the fastest where none does."
+    return Table(title="Schedules", columns=columns, rows=tuple(rows), note=note)
+
+
+def _breakdown(made: Projections) -> Table:
+    """Seconds on the rank that works longest; parts that are zero in every mode are left out."""
+    each = list(made.by_mode.items())
+    columns = [Column("part", text=True)]
+    for mode, _ in each:
+        words = f" ({mode})" if len(each) > 1 else ""
+        columns += [Column(f"seconds{words}"), Column("share")]
+    rows = []
+    for key in made.first.breakdown:
+        if not any(p.breakdown[key] for _, p in each):
+            continue
+        row = [_PARTS.get(key, key)]
+        for _, p in each:
+            row += [f"{p.breakdown[key]:.4f}", percent(p.breakdown[key] / p.step_seconds)]
+        rows.append(tuple(row))
+    total = ["step"]
+    for _, p in each:
+        total += [f"{p.step_seconds:.4f}", percent(1.0)]
+    title = "Where the step goes (exposed seconds on the busiest rank)"
+    return Table(title=title, columns=tuple(columns), rows=(*rows, tuple(total)), total=True)
+
+
+def _stages(made: Projections) -> Table:
+    each = list(made.by_mode.items())
+    columns = [Column("stage"), Column("rank"), Column("chunk"), Column("holds", text=True)]
+    for mode, _ in each:
+        words = f" ({mode})" if len(each) > 1 else ""
+        columns += [Column(f"forward ms{words}"), Column(f"backward ms{words}")]
+    found = [stages(p) for _, p in each]
+    rows = []
+    for i, (chunk, _, _) in enumerate(found[0]):
+        row = [str(i), str(chunk.rank), str(chunk.index), _holds(chunk)]
+        for of_mode in found:
+            row += [f"{of_mode[i][1] * _MILLI:.2f}", f"{of_mode[i][2] * _MILLI:.2f}"]
+        rows.append(tuple(row))
+    return Table(title="Pipeline stages (one micro-batch)", columns=tuple(columns), rows=tuple(rows))
+
+
+def _holds(chunk: Chunk) -> str:
+    """``embedding, layers 0–3``: what stands on a stage."""
+    parts = ["embedding"] if chunk.embedding else []
+    if chunk.layers:
+        parts.append(f"layer{'s' if len(chunk.layers) > 1 else ''} {_ranges(chunk.layers)}")
+    if chunk.mtp:
+        parts.append("token prediction" if chunk.mtp == 1 else f"{chunk.mtp} × token prediction")
+    if chunk.head:
+        parts.append("loss")
+    return ", ".join(parts) or "nothing"
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    cuts = [0, *(i + 1 for i, (a, b) in enumerate(pairwise(numbers)) if b != a + 1), len(numbers)]
+    runs = [numbers[a:b] for a, b in pairwise(cuts)]
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def _ranks(case: Case, made: Projection) -> Table:
+    plan = made.memory
+    shown = [name for name in plan.components if any(rank.components[name] for rank in plan.ranks)]
+    titles = ("rank", "parameters", *(name.replace("_", " ") for name in shown), "allocated", "reserved", "device")
+    rows = []
+    for rank in plan.ranks:
+        reserved, device = rank_totals(case, made, rank.allocated)
+        sizes = (*(rank.components[name] for name in shown), rank.allocated, reserved, device)
+        rows.append((str(rank.rank), f"{rank.parameters / 1e9:.2f}e9", *map(gib, sizes), rank.event))
+    columns = (*(Column(title) for title in titles), Column("peak", text=True))
+    note = (
+        "allocated: live tensors; reserved: with the allocator's cache; device: with context and communication buffers."
+    )
+    return Table(title="Peak memory of every pipeline rank, GiB", columns=columns, rows=tuple(rows), note=note)
+
+
+def _verdict(case: Case, made: Projection) -> Line:
+    plan, usable = made.memory, case.cluster.gpu.usable_memory_bytes
+    words = {"fits": "fits", "tight": "tight: fits when the allocator gives its cache back"}
+    verdict = words.get(plan.status, "out of memory")
+    margin = f"{abs(plan.margin_bytes) / 2**30:.2f} GiB {'to spare' if plan.fits else 'too much'}"
+    return Line(
+        f"Memory: {verdict}; at least {gib(plan.required)} GiB needed, {gib(plan.device)} GiB expected, of "
+        f"{gib(usable)} GiB usable on {case.cluster.gpu.name}; {margin}",
+        "good" if plan.fits else "bad",
+    )
+
+
+def _remarks(case: Case, made: Projection) -> Iterator[Line]:
+    for name, items in (
+        ("Assumed", (*case.assumed, *made.assumed)),
+        ("Cluster", case.notes),
+        ("Not used", (", ".join(case.ignored),) if case.ignored else ()),
+    ):
+        for item in items:
+            yield Line(f"{name}: {item}", "dim")
