@@ -35,6 +35,8 @@ _GROUPED = ((r"loop|torch_mm", "loop"), (r"turbo|legacy|group|mega", "fused"), (
 
 def _grouped(record: Record) -> dict[str, object]:
     """Legacy (CUTLASS, CK) and Turbo run all experts in one kernel; Transformer Engine one GEMM each, on streams."""
+    if re.search(r"^sparse_matmul(?!.*turbo)", record.text("other.moe_path").lower()):
+        return {"moe_grouped_gemm": "masked"}
     text = record.text("grouped_gemm", "other.moe").lower()
     if "dense_matmul" in text:
         return {}

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from projector import __version__
 from projector.cli import catalogues, memory, performance
 from projector.cli.options import Parser, unknown
 from projector.errors import InputError, NoMeasurement, Unsupported
@@ -18,6 +19,9 @@ COMMANDS = (performance, memory, catalogues)
 
 def run(argv: Sequence[str]) -> int:
     """Runs one command. Exit code 0, or 2 when the input is wrong: every mistake on its own line of stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows "?" for a dash, not a traceback
     try:
         parsed, rest = _parser().parse_known_args(list(argv))
         if rest:
@@ -51,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit code 0; 2 when the input is wrong, with every mistake on its own line.",
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"projector {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.register(commands)

@@ -104,9 +104,9 @@ def _head(command: str, case: Case, made: Projection) -> dict[str, Any]:
             "gpus_per_host": cluster.gpus_per_host,
         },
         "recipe": recipe_to_mapping(workload.recipe),
+        "parallelism": {name: getattr(workload.recipe, name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp")}
+        | {"dp": workload.dp, "edp": workload.edp},
         "derived": {
-            "dp": workload.dp,
-            "edp": workload.edp,
             "num_microbatches": workload.num_microbatches,
             "tokens_per_step": workload.tokens_per_step,
             "schedule": made.timeline.compiled.schedule.name,

@@ -87,7 +87,7 @@ def _placed(problem: Problem, options: argparse.Namespace) -> Problem:
     if flag and getattr(options, flag.lstrip("-").replace("-", "_"), None) is not None:
         return replace(problem, where=flag, key="")
     if problem.key == "gpus" and (options.gpus or options.target_nodes):
-        return replace(problem, where="--gpus" if options.gpus else "--target-nodes", key="GPUs")
+        return replace(problem, where="--gpus" if options.gpus else "--target-nodes", key="")
     return (
         problem if problem.where not in ("", "pipeline", "pipeline layout") else replace(problem, where=options.config)
     )

@@ -46,6 +46,9 @@ def unknown(rest: Sequence[str], flags: Callable[[], tuple[str, ...]]) -> list[P
     wrong = [word for word in rest if word.startswith("-")] or list(rest)
     problems = []
     for word in wrong:
+        if not word.startswith("-"):
+            problems.append(Problem("command line", "", word, "no further argument"))
+            continue
         close = difflib.get_close_matches(word.partition("=")[0], known, n=3, cutoff=0.5)
         expected = f"a flag; nearest: {', '.join(close)}" if close else f"one of {', '.join(known)}"
         problems.append(Problem("command line", "", word, expected))

@@ -52,7 +52,11 @@ def register(commands: Subparsers) -> None:
         "side by side; default: simulate",
     )
     add_json(group)
-    group.add_argument("--trace", metavar="FILE", help="write the pipeline's timeline for ui.perfetto.dev")
+    group.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write the pipeline's timeline, for ui.perfetto.dev (mode both: the simulated one)",
+    )
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -48,7 +48,15 @@ _BLOCKS: dict[str, tuple[tuple[int, Block, Block], ...]] = {
     "aiter": ((128, Block(256, 64), Block(256, 16)), (512, Block(128, 64), Block(128, 16))),
     "ck": ((128, Block(128, 128), Block(128, 32)), (512, Block(128, 64), Block(64, 32))),
 }
-_ALIKE = {"aiter_a16": "aiter", "aiter_a32": "aiter", "asm": "aiter", "triton": "ck", "flash": "fa2", "fa1": "fa2", "te": "cudnn"}
+_ALIKE = {
+    "aiter_a16": "aiter",
+    "aiter_a32": "aiter",
+    "asm": "aiter",
+    "triton": "ck",
+    "flash": "fa2",
+    "fa1": "fa2",
+    "te": "cudnn",
+}
 
 
 def padded(head_dim: int) -> int:

@@ -57,9 +57,7 @@ def _scatter_adds(r: Routed, lo: Local) -> tuple[Stream, ...]:
     """Gradients of a gather as a compiler writes them: rows of the whole buffer added into their sources."""
     count = lo.recipe.moe_dispatch_scatter_adds or 0
     row = lo.act * lo.hidden * r.held
-    return tuple(
-        Stream(name=f"moe.scatter_add{i}", kind="scatter", read=2 * row, write=row) for i in range(count)
-    )
+    return tuple(Stream(name=f"moe.scatter_add{i}", kind="scatter", read=2 * row, write=row) for i in range(count))
 
 
 def _behind(lo: Local, beside_shared: tuple[str, ...]) -> tuple[str, ...]:

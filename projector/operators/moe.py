@@ -16,13 +16,15 @@ from projector.operators.part import Part
 from projector.operators.quantise import cast, weight_cast
 from projector.operators.router import router
 from projector.operators.routing import Routed, routed
-from projector.operators.types import GroupedGemm, Operator, Stream
+from projector.operators.types import Gemm, GroupedGemm, Operator, Stream
 from projector.workload.model import MoE
 
 __all__ = ["moe_layer"]
 
 MOE = frozenset({"moe"})
-_GROUPED_BACKENDS = ("fused", "multi_stream", "loop")
+_GROUPED_BACKENDS = ("fused", "multi_stream", "loop", "masked")
+# ``masked``: a compiler without a grouped kernel multiplies the whole buffer with every expert and masks the rest
+# (JAX's default lowering of jax.lax.ragged_dot on GPUs)
 
 
 def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
@@ -58,6 +60,8 @@ def _backend(lo: Local) -> str:
 def _grouped(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> Part:
     """One linear of all local experts; ``outputs`` has two widths where gate and up are separate products."""
     backend = _backend(lo)
+    if backend == "masked":
+        return _masked(name, outputs, inputs, r, lo)
     launches = 1 if backend == "fused" else r.experts
     elements = float(sum(outputs) * inputs * r.experts)
     names = (name,) if len(outputs) == 1 else tuple(f"{name}.{i}" for i in range(len(outputs)))
@@ -96,6 +100,26 @@ def _grouped(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Lo
         backward_input=tuple(backward),
         backward_weight=tuple(weight),
         expert_parameters=elements + (r.experts * sum(outputs) if lo.model.add_bias_linear else 0),
+        tags=MOE,
+    )
+
+
+def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> Part:
+    """The same linear as products of all held rows with each expert's weights: ``experts`` times the work."""
+
+    def gemm(suffix: str, i: int, m: int, n: int, k: int, layout: str) -> Gemm:
+        label = f"{name}.{i}{suffix}"
+        return Gemm(
+            name=label, m=m, n=n, k=k, batch=r.experts, dtype=lo.linear_dtype, scaling=lo.scaling, layout=layout
+        )
+
+    rows = range(len(outputs))
+    return Part(
+        name=name,
+        forward=tuple(gemm("", i, r.held, outputs[i], inputs, "TN") for i in rows),
+        backward_input=tuple(gemm(".dgrad", i, r.held, inputs, outputs[i], "NN") for i in rows),
+        backward_weight=tuple(gemm(".wgrad", i, outputs[i], inputs, r.held, "NT") for i in rows),
+        expert_parameters=float(sum(outputs) * inputs * r.experts),
         tags=MOE,
     )
 

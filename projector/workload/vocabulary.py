@@ -64,7 +64,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "moe_token_dispatcher_type": ("allgather", "alltoall", "flex"),
         "moe_flex_dispatcher_backend": ("deepep", "hybridep"),
         "moe_all_to_all_kernel": ("collective", "one_shot"),
-        "moe_grouped_gemm": ("te", "fused", "multi_stream", "loop", "legacy"),
+        "moe_grouped_gemm": ("te", "fused", "multi_stream", "loop", "legacy", "masked"),
         "moe_router_dtype": ("fp32", "fp64", "bf16"),
         "cross_entropy_fusion": ("none", "unfused", "native", "te", "fp32", "linear"),
         "attention_backend": ("flash", "fused", "unfused", "local", "auto", "materialised"),

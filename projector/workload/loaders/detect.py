@@ -23,7 +23,6 @@ KINDS = (
 )
 _PRIMUS = ("modules", "work_group", "exp_name")
 _HUGGINGFACE = ("model_type", "architectures", "text_config")
-_CASE = ("recipe", "model")
 #: Any of these makes a mapping one of Megatron-LM arguments.
 _MEGATRON = (
     *("num_layers", "hidden_size", "seq_length", "micro_batch_size", "global_batch_size"),
@@ -47,6 +46,8 @@ def load(path: str | Path, *, configs: str | Path | None = None, model: str | No
     text = _text(file)
     mapping = _mapping(text, file)
     kind = kind_of(mapping)
+    if configs is not None and kind != "primus":
+        raise InputError([Problem(str(file), "", f"{configs} as the configs folder", "a Primus experiment to use it")])
     if kind == "primus":
         loaded = primus.load(file, configs=configs)
         return replace(loaded, model=chosen) if chosen else loaded
@@ -70,10 +71,15 @@ def kind_of(mapping: Mapping[str, object] | None) -> str:
     """``primus``, ``case``, ``huggingface`` or ``megatron``, by the keys at the top of a file (None: no mapping)."""
     if mapping is None:
         return "megatron"
-    for kind, keys in (("primus", _PRIMUS), ("huggingface", _HUGGINGFACE), ("case", _CASE)):
+    for kind, keys in (("primus", _PRIMUS), ("huggingface", _HUGGINGFACE), ("case", ("recipe",))):
         if any(key in mapping for key in keys):
             return kind
-    return "megatron"
+    return "case" if "model" in mapping and not _names(mapping) & set(_MEGATRON) else "megatron"
+
+
+def _names(mapping: Mapping[str, object]) -> set[str]:
+    """Keys as argument names: options may be written with their dashes."""
+    return {key.lstrip("-").replace("-", "_") for key in mapping}
 
 
 def _recipe_missing(file: Path) -> str:
@@ -112,11 +118,9 @@ def _mapping(text: str, file: Path) -> dict[str, object] | None:
 
 
 def _megatron(text: str, mapping: Mapping[str, object] | None, file: Path, model: Model | None) -> Loaded:
-    if mapping is not None:
-        names = {key.lstrip("-").replace("-", "_") for key in mapping}
-        if not names & set(_MEGATRON):
-            keys = ", ".join(list(mapping)[:6]) or "no keys"
-            raise InputError([Problem(str(file), "", keys, KINDS)])
+    if mapping is not None and not _names(mapping) & set(_MEGATRON):
+        keys = ", ".join(list(mapping)[:6]) or "no keys"
+        raise InputError([Problem(str(file), "", keys, KINDS)])
     args = megatron_args.parse(text)
     if not args:
         raise InputError([Problem(str(file), "", "nothing that states a run", KINDS)])
