@@ -101,7 +101,10 @@ class MeasuredRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What a predictor says of a run. ``status``: ``ok``, ``unsupported``, ``invalid``, ``no-measurement``, ``out-of-memory``."""
+    """What a predictor says of a run.
+
+    ``status``: ``ok``, ``unsupported``, ``invalid``, ``no-measurement`` or ``out-of-memory``.
+    """
 
     status: str
     reason: str = ""

@@ -124,7 +124,7 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Efficiency:
-    """The few parameters that physics does not give, for one GPU. Missing ones come from its architecture, then its vendor."""
+    """The few parameters that physics does not give, for one GPU (else its architecture, else its vendor)."""
 
     gpu: str
     parameters: Mapping[str, Parameter]

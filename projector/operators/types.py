@@ -130,7 +130,7 @@ class Collective:
     ``kind``: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send_recv``.
     ``hides_behind``: names of operators of the same phase that run beside it on another stream; ``("@phase",)``: all
     compute of the phase. Exposed time = max(0, own time − time of what it hides behind).
-    ``transport``: ``nccl`` (RCCL on AMD), ``one_shot`` (a compiler's own kernel) or ``deepep``/``hybridep`` for token dispatch.
+    ``transport``: ``nccl`` (RCCL on AMD), ``one_shot`` (a compiler's kernel), ``deepep`` or ``hybridep``.
     ``nodes_bytes``: for token dispatch that deduplicates per node, bytes this rank sends to other nodes (None: derive).
     """
 

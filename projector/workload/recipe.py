@@ -29,8 +29,8 @@ class Recipe:
     ``optim_grads`` (ZeRO-2), ``optim_grads_params`` (ZeRO-3, FSDP). ``data_parallel_shard_size``: ranks that share one
     copy (HSDP; None: all data-parallel ranks). ``allow_uneven_pipeline_split``: stages may differ by one layer when the
     layers do not divide (torchtitan does so; Megatron-LM refuses). ``moe_all_to_all_kernel``: ``collective`` (NCCL, RCCL)
-    or ``one_shot`` (a compiler's own kernel that copies over peer mappings); ``moe_dispatch_scatter_adds``: scatter-additions over
-    the receive buffer in the backward of a compiled dispatch.
+    or ``one_shot`` (a compiler's own kernel that copies over peer mappings); ``moe_dispatch_scatter_adds``:
+    scatter-additions over the receive buffer in the backward of a compiled dispatch.
     """
 
     micro_batch_size: int
