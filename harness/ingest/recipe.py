@@ -127,11 +127,13 @@ def _lora(record: Record) -> LoRA | None:
     rank = integer(record.get("other.lora_dim", "other.lora_rank"))
     if rank is None and (found := re.search(r"rank (\d+)", text)):
         rank = int(found[1])
-    targets = record.get("other.lora_target_modules")
+    targets = record.get("other.lora_target_modules", "other.targets")
+    if isinstance(targets, str):
+        targets = [f"linear_{word}" for word in re.findall(r"\b(?:qkv|proj|fc1|fc2)\b", targets)]
     if rank is None:
         rank = 16
         record.assume("lora rank=16 (not stated)")
-    if isinstance(targets, list):
+    if isinstance(targets, list) and targets:
         return LoRA(dim=rank, targets=tuple(str(item) for item in targets))
     record.assume("lora targets=linear_qkv, linear_proj (not stated)")
     return LoRA(dim=rank)

@@ -35,10 +35,13 @@ def _models(options: argparse.Namespace) -> None:
     for name in chosen:
         model = zoo.load(name)
         counted = count(model)
-        limits = "" if not model.unsupported else f"not projected: {', '.join(model.unsupported)}"
+        limits = ", ".join(model.unsupported)
         rows.append((name, _billions(counted.main), _billions(counted.active), str(model.num_layers), limits))
-    columns = (Column("model", text=True), *map(Column, ("parameters", "active", "layers")), Column("", text=True))
-    show([Table(title=f"{len(rows)} models (10⁹ parameters)", columns=columns, rows=tuple(rows))])
+    columns = (Column("model", text=True), *map(Column, ("parameters", "active", "layers")))
+    if any(row[-1] for row in rows):
+        columns = (*columns, Column("not projected, because of", text=True))
+    shown = tuple(row[: len(columns)] for row in rows)
+    show([Table(title=f"{len(rows)} models (10⁹ parameters)", columns=columns, rows=shown)])
 
 
 def _billions(parameters: int) -> str:

@@ -78,7 +78,7 @@ def _summary(made: Projections) -> Table:
         (mode, f"{p.step_seconds:.3f}", f"{p.tgs:.1f}", percent(p.mfu), percent(p.bubble), percent(p.measured_share))
         for mode, p in made.by_mode.items()
     ]
-    rows += [(mode, *[NONE] * 5) for mode in made.refused]
+    rows += [(mode, NONE, NONE, NONE, NONE, NONE) for mode in made.refused]
     notes = [_MFU, *(f"{mode}: {reason}." for mode, reason in made.refused.items())]
     if len(made.by_mode) == 2:
         simulated, measured = made.by_mode.values()

@@ -135,7 +135,7 @@ def _exchange(name: str, r: Routed, lo: Local, behind: tuple[str, ...], probs: b
     if lo.recipe.ep == 1:
         return ()
     transport = "one_shot" if lo.recipe.moe_all_to_all_kernel == "one_shot" else "nccl"
-    nbytes = lo.act * lo.hidden * r.sent
+    nbytes = lo.act * lo.hidden * max(r.sent, r.received / lo.recipe.etp)
     tokens = Collective(
         name=name, kind="all_to_all", group="ep", bytes=nbytes, hides_behind=behind, transport=transport
     )
@@ -198,7 +198,7 @@ def _flex(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     """DeepEP and HybridEP: one message for each rank and node that a token reaches, sums on the way back."""
     backend = lo.recipe.moe_flex_dispatcher_backend or "deepep"
     hybrid = backend == "hybridep"
-    arrived = r.tokens * distinct_destinations(moe, lo.recipe.ep) * lo.recipe.etp
+    arrived = r.tokens * distinct_destinations(moe, lo.recipe.ep) * max(lo.recipe.etp, r.received / r.sent)
     landed = r.tokens * lo.recipe.ep * lo.recipe.etp if r.held > r.rows else arrived
     behind = _behind(lo, _FC1)
 

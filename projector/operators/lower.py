@@ -80,6 +80,8 @@ def _layer_parts(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         return (*attention, *mlp(lo))
     if model.moe is None:
         raise Unsupported(f"{model.name}: a layer with experts, but the model has none")
+    if lo.recipe.lora and set(lo.recipe.lora.targets) & {"linear_fc1", "linear_fc2"}:
+        raise Unsupported("adapters on routed experts")
     return (*attention, *moe_layer(model.moe, lo))
 
 

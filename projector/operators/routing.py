@@ -17,7 +17,7 @@ _FP8_ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
-    """Balanced routing on one rank: ``tokens`` here, ``sent`` copies of them, ``received`` copies for local experts
+    """Routing seen by the fullest rank: ``tokens`` here, ``sent`` copies of them, ``received`` copies for local experts
     over the whole expert-tensor group, ``rows`` the same as executed (padded), ``experts`` local ones. ``held``: rows of
     the buffers that copies and element-wise kernels go through; under static shapes (XLA) a dropless layer must hold
     the worst case, every copy of every rank on one expert rank, though the products skip what is empty.
@@ -43,14 +43,26 @@ def routed(moe: MoE, lo: Local) -> Routed:
         fixed = bool(recipe.moe_pad_expert_input_to_capacity)
         sent = capacity if fixed else min(sent, capacity)
     experts = max(1, moe.num_experts // recipe.ep)
-    received = sent * recipe.etp
+    received = ceil(sent * _imbalance(lo, fixed)) * recipe.etp
     rows = received
     if lo.quantised:
         unit = _ROW_ALIGNMENT.get(lo.cast_recipe, _FP8_ALIGNMENT)
         rows = ceil(received / experts / unit) * unit * experts
     worst = lo.execution.static_shapes and not fixed
-    held = received * recipe.ep if worst else rows
+    held = sent * recipe.etp * recipe.ep if worst else rows
     return Routed(tokens=tokens, sent=sent, received=received, rows=rows, held=held, experts=experts, fixed=fixed)
+
+
+def _imbalance(lo: Local, fixed: bool) -> float:
+    """Rows of the fullest expert rank over the mean: everybody waits for that rank at the exchange.
+
+    1 where routing is forced to balance, where slots are fixed, or where one rank has all experts; a capacity factor
+    bounds it.
+    """
+    recipe = lo.recipe
+    if fixed or recipe.moe_router_force_load_balancing or recipe.ep == 1:
+        return 1.0
+    return min(lo.execution.natural_imbalance, recipe.moe_expert_capacity_factor or lo.execution.natural_imbalance)
 
 
 def distinct_destinations(moe: MoE, blocks: int) -> float:

@@ -18,7 +18,7 @@ from projector.workload.schema import parse_model, parse_recipe
 __all__ = ["KEYS", "from_mapping"]
 
 KEYS = ("id", "model", "recipe", "gpus", "nodes", "cluster", "gpu", "framework", "framework_date", "group", "notes")
-_TEXTS = ("id", "cluster", "gpu", "framework", "framework_date", "group", "notes")
+_TEXTS = ("id", "cluster", "gpu", "framework", "group", "notes")
 _MOST_GPUS = 1_000_000  # as in projector.workload.validate: well above anything built
 
 
@@ -67,7 +67,7 @@ def _alternatives(case: Mapping[str, object], where: str) -> list[Problem]:
 
 def _date(case: Mapping[str, object], where: str) -> list[Problem]:
     date = case.get("framework_date")
-    if not isinstance(date, str) or re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", date):
+    if "framework_date" not in case or (isinstance(date, str) and re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", date)):
         return []
     return [Problem(where, "framework_date", date, "a month as text: YYYY-MM")]
 

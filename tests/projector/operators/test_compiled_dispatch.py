@@ -18,7 +18,9 @@ S, K, E, H = 4096, 8, 256, 7168
 
 
 def resolved(**recipe: object) -> Resolved:
-    fields: dict[str, object] = {"micro_batch_size": 2, "global_batch_size": 128, "seq_length": S, "ep": 8} | recipe
+    balanced = {"moe_router_force_load_balancing": True}
+    fields: dict[str, object] = {"micro_batch_size": 2, "global_batch_size": 128, "seq_length": S, "ep": 8}
+    fields |= balanced | recipe
     load = Workload(model=MODEL, recipe=Recipe(**fields), gpus=64, framework="maxtext")  # type: ignore[arg-type]
     return resolve(load, "amd", "gfx950")
 
@@ -84,3 +86,12 @@ def test_scatter_additions_and_the_one_shot_exchange_are_switches() -> None:
     one_shot = moe(moe_all_to_all_kernel="one_shot")
     transports = {op.name: op.transport for op in one_shot.forward if isinstance(op, Collective)}
     assert transports["moe.dispatch"] == transports["moe.combine"] == "one_shot"
+
+
+def test_natural_routing_loads_the_fullest_rank_more() -> None:
+    forced, natural = moe(), moe(moe_router_force_load_balancing=False)
+    factor = resolved().execution.natural_imbalance
+    assert factor > 1.0
+    assert flops(natural, "experts") == pytest.approx(factor * flops(forced, "experts"), rel=1e-3)
+    fixed = moe(**CAPACITY, moe_router_force_load_balancing=False)
+    assert flops(fixed, "experts") == flops(moe(**CAPACITY), "experts")

@@ -1,0 +1,170 @@
+"""Whatever is wrong: every mistake on its own line of stderr, exit code 2, no traceback, nothing written."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from cli_command import DEEPSEEK, MIXTRAL, ON_MI355X, projector
+
+CASE = "model: llama3.1_8b\ngpu: h100_sxm\ngpus: 8\nrecipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096}\n"
+
+
+@pytest.fixture
+def case(tmp_path):
+    def write(text, name="case.yaml"):
+        file = tmp_path / name
+        file.write_text(text)
+        return str(file)
+
+    return write
+
+
+def test_the_case_of_these_tests_is_right(case):
+    assert projector("performance", "--config", case(CASE)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--cluster", "mi35x"), ("--cluster", "mi35x", "mi355x")),
+        (("--gpu-arch", "h10"), ("--gpu-arch", "h100_sxm")),
+        (("--gpu-arch", "hopper"), ("--gpu-arch", "h100_sxm, ", "h200")),
+        (("--cluster", "/nowhere.yaml"), ("/nowhere.yaml", "No such file")),
+        (("--cluster", "mi355x", "--framework", "megatron-lmm"), ("--framework", "megatron-lm")),
+        (("--cluster", "mi355x", "--framework", "primus of some kind"), ("--framework",)),
+        (("--cluster", "mi355x", "--pipeline-schedule-algorithm", "zbv-formated"), ("zbv-formatted",)),
+        (("--cluster", "mi355x", "--pipeline-schedule-algorithm", "seaailab-ilp"), ("unsupported", "seaailab-ilp")),
+        (("--cluster", "mi355x", "--profiling-mode", "simulated"), ("--profiling-mode", "'simulate'")),
+        (("--cluster", "mi355x", "--gpus", "-8"), ("--gpus", "'-8'", "at least 1")),
+        (("--cluster", "mi355x", "--gpus", "0"), ("--gpus", "at least 1")),
+        (("--cluster", "mi355x", "--gpus", "eight"), ("--gpus", "'eight'")),
+        (("--cluster", "mi355x", "--gpus", "9" * 15), ("--gpus", "from 1 to")),
+        (("--cluster", "mi355x", "--gpus", "8", "--target-nodes", "1"), ("not allowed with",)),
+        (("--cluster", "mi355x", "--gpu-arch", "mi355x"), ("not allowed with",)),
+        (("--cluster", "mi355x", "--sync-free-stage", "4"), ("--sync-free-stage", "from 0 to 3")),
+        (("--cluster", "mi355x", "--gpus", "60"), ("--gpus", "60", "a multiple of")),
+        (("--cluster", "mi355x", "--target-ep-size", "3"), ("--target-ep-size", "num_experts = 8")),
+        (("--cluster", "mi355x", "--num-virtual-stages-per-pipeline-rank", "5"), ("layers",)),
+        (("--cluster", "mi355x", "--model", "mixtral_8x23b"), ("mixtral_8x22b",)),
+        (("--cluster", "mi355x", "--model", "/nowhere/config.json"), ("/nowhere/config.json",)),
+        (("--cluster", "mi355x", "--configs", "/nowhere"), ("/nowhere", "No such file")),
+        (("--cluster", "mi355x", "--hardware-config", "/nowhere.yaml"), ("/nowhere.yaml", "No such file")),
+        (("--cluster", "mi355x", "--micro-batch-sise", "1"), ("--micro-batch-sise", "--micro-batch-size")),
+        (("--cluster", "mi355x", "stray"), ("stray",)),
+        ((), ("--cluster NAME", "--gpu-arch NAME")),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else None,
+)
+def test_flags(flags, words):
+    lines = projector("performance", "--config", MIXTRAL, *flags).refused()
+    for word in words:
+        assert word in "\n".join(lines)
+
+
+def test_schedule_that_needs_other_chunks():
+    flags = ("--pipeline-schedule-algorithm", "zbv-formatted", "--num-virtual-stages-per-pipeline-rank", "1")
+    (line,) = projector("performance", *ON_MI355X, *flags).refused()
+    assert line == "--num-virtual-stages-per-pipeline-rank: found 1, expected 2 for zbv"
+
+
+def test_layout_and_another_number_of_chunks():
+    (line,) = projector("performance", "--config", DEEPSEEK, "--num-virtual-stages-per-pipeline-rank", "4").refused()
+    assert "pipeline_model_parallel_layout" in line
+
+
+def test_mistakes_of_flags_and_file_at_once(case):
+    file = case(CASE.replace("llama3.1_8b", "llama9_8b").replace("gpus: 8", "gpus: eight\ncolour: red"))
+    lines = projector("memory", "--config", file, "--cluster", "h10", "--framework", "megatronn").refused()
+    assert len(lines) == 5
+    for word in ("llama9_8b", "eight", "colour", "--cluster", "--framework"):
+        assert sum(word in line for line in lines) >= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ("empty", "Primus experiment")),
+        ("a: [", ("line 2, column 1", "valid YAML")),
+        ("- 1\n- 2\n", ("list",)),
+        ("colour: red\n", ("colour", "Primus experiment")),
+        ("suite: moe\ncases: []\n", ("suite, cases",)),
+        (CASE.replace("model:", "modell:"), ("modell", "nearest: model")),
+        (CASE + "nodes: 2\n", ("gpus, nodes", "both")),
+        (CASE + "cluster: h200\n", ("cluster, gpu", "both")),
+        (CASE.replace("h100_sxm", "h100_sxn"), ("cluster", "h100_sxn", "h100_sxm")),
+        (CASE.replace("4096}", "4096, tp: 3}"), ("recipe.tp", "a divisor of")),
+        (CASE.replace("4096}", "4096, tpp: 2}"), ("recipe.tpp",)),
+        (CASE.replace("4096}", "4096, precision: fp9}"), ("recipe.precision", "fp9")),
+        (CASE.replace("global_batch_size: 64", "global_batch_size: 63"), ("recipe.global_batch_size", "63")),
+        (CASE.replace("4096}", "-4096}"), ("recipe.seq_length", "-4096")),
+        (CASE.replace("4096}", "4096, ep: 2}"), ("recipe.ep", "no experts")),
+        (CASE + "framework: caffe\n", ("framework", "caffe")),
+        (CASE + "framework_date: 2025\n", ("framework_date", "YYYY-MM")),
+        ("model: llama3.1_8b\ngpu: b200\n", ("recipe", "nothing")),
+        (CASE.replace("llama3.1_8b", "absent.json"), ("absent.json", "No such file")),
+        (CASE.replace("llama3.1_8b", "deepseek_v4_pro"), ("unsupported", "compressed sparse attention")),
+        ("work_group: a\nmodules: {pre_trainer: {framework: megatron}}\n", ("modules.pre_trainer.model", "exp_name")),
+        ("num_layers: many\nhidden_size: 64\n", ("num_layers", "many")),
+    ],
+    ids=lambda value: value[:40].replace("\n", " ") if isinstance(value, str) else None,
+)
+def test_files(case, text, words):
+    lines = projector("performance", "--config", case(text)).refused()
+    for word in words:
+        assert word in "\n".join(lines)
+
+
+def test_missing_binary_and_folder(tmp_path):
+    assert "No such file" in projector("performance", "--config", "/nowhere.yaml").refused()[0]
+    binary = tmp_path / "run.log"
+    binary.write_bytes(os.urandom(4096))
+    projector("performance", "--config", str(binary), "--cluster", "h100").refused()
+    projector("performance", "--config", str(tmp_path), "--cluster", "h100").refused()
+
+
+def test_architecture_alone(case):
+    file = case('{"model_type": "llama", "hidden_size": 4096}', "config.json")
+    (line,) = projector("performance", "--config", file, "--cluster", "h100").refused()
+    assert f"--config, and this file with --model {file}" in line
+
+
+def test_configs_folder_for_another_kind_of_file(case, tmp_path):
+    (line,) = projector("performance", "--config", case(CASE), "--configs", str(tmp_path)).refused()
+    assert "a Primus experiment" in line
+
+
+def test_dense_model_has_no_dispatch(case):
+    for flag in (("--enable-deepep",), ("--sync-free-stage", "2")):
+        (line,) = projector("performance", "--config", case(CASE), *flag).refused()
+        assert line.startswith(flag[0])
+        assert "a model with experts" in line
+
+
+def test_no_measurement(case):
+    flags = ("--profiling-mode", "benchmark", "--gpu-arch", "mi325x")
+    assert projector("performance", "--config", case(CASE), *flags).refused() == ["no measurement for mi325x"]
+
+
+def test_hardware_file(case):
+    file = case("hardware_config: {node_bw: fast, node_bww: 3}\n", "network.yaml")
+    lines = projector("performance", *ON_MI355X, "--hardware-config", file).refused()
+    assert len(lines) == 2
+    assert "node_bw" in lines[0]
+
+
+def test_nothing_is_written(tmp_path, case):
+    file = tmp_path / "trace.json"
+    bad = case(CASE.replace("gpus: 8", "gpus: 7"))
+    projector("performance", "--config", bad, "--trace", str(file)).refused()
+    assert not file.exists()
+    (line,) = projector("performance", *ON_MI355X, "--trace", str(tmp_path / "absent" / "t.json")).refused()
+    assert "an existing folder" in line
+    projector("performance", *ON_MI355X, "--trace", str(tmp_path)).refused()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["case.yaml"]
+
+
+def test_unknown_commands_and_patterns():
+    assert "'performance'" in projector("performanse").refused()[0]
+    assert "COMMAND" in projector().refused()[0]
+    assert "mixtral_8x22b" in projector("models", "mixtrall_8x22b").refused()[0]

@@ -1,0 +1,220 @@
+"""Every flag acts, on the thing that it names and in the direction that physics gives."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_command import DEEPSEEK, MIXTRAL, ROOT, projector
+
+from projector.cli import run
+
+DATA = ROOT / "tests" / "projector" / "workload" / "data"
+
+
+@pytest.fixture
+def document(capsys, monkeypatch):
+    """The JSON document of ``performance`` on the Mixtral example with further flags, made in this process."""
+    for name in ("PRIMUS_GPU_ARCH", "NNODES", "GPUS_PER_NODE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def make(*flags, command="performance", config=MIXTRAL):
+        code = run([command, "--config", config, "--json", *flags])
+        captured = capsys.readouterr()
+        assert (code, captured.err) == (0, "")
+        return json.loads(captured.out)
+
+    return make
+
+
+def seconds(made):
+    return made["projections"]["simulate"]["step_seconds"]
+
+
+def tgs(made):
+    return made["projections"]["simulate"]["tgs"]
+
+
+def test_cluster_and_gpu_arch(document):
+    named = document("--cluster", "mi355x")
+    assert document("--gpu-arch", "gfx950")["cluster"] == named["cluster"]
+    assert document("--gpu-arch", "MI300X")["cluster"]["gpu"] == "mi300x"
+    assert document("--gpu-arch", "gfx942")["cluster"]["gpu"] == "mi300x"
+    assert seconds(document("--gpu-arch", "mi300x")) > seconds(named)
+
+
+def test_a_flag_wins_over_the_file(document):
+    made = document("--gpu-arch", "b200", config=DEEPSEEK)
+    assert made["cluster"]["gpu"] == "b200"
+
+
+def test_cluster_file(document, tmp_path):
+    file = tmp_path / "mine.yaml"
+    text = (ROOT / "projector" / "hardware" / "clusters" / "mi355x.yaml").read_text()
+    file.write_text(text.replace("bandwidth_gbs: 535.5", "bandwidth_gbs: 53.55").replace("name: mi355x", "name: mine"))
+    made = document("--cluster", str(file))
+    assert made["cluster"]["name"] == "mine"
+    assert seconds(made) > seconds(document("--cluster", "mi355x"))
+
+
+def test_primus_gpu_arch_is_asked_last(document, monkeypatch):
+    monkeypatch.setenv("PRIMUS_GPU_ARCH", "mi325x")
+    made = document()
+    assert made["cluster"]["gpu"] == "mi325x"
+    assert "cluster=mi325x (PRIMUS_GPU_ARCH)" in made["assumed"]
+    assert document("--cluster", "mi355x")["cluster"]["gpu"] == "mi355x"
+
+
+def test_hardware_config(document, tmp_path):
+    file = tmp_path / "network.yaml"
+    file.write_text("hardware_config:\n  node_bw: 20\n  hbm_latency: 3\n")
+    slow, usual = document("--cluster", "mi355x", "--hardware-config", str(file)), document("--cluster", "mi355x")
+    assert (
+        slow["projections"]["simulate"]["breakdown"]["ep_s"] > 2 * usual["projections"]["simulate"]["breakdown"]["ep_s"]
+    )
+    assert any("node_bw" in note for note in slow["notes"])
+    assert any("without effect: hbm_latency" in note for note in slow["notes"])
+
+
+def test_devices(document):
+    on = ("--cluster", "mi355x")
+    assert document(*on, "--gpus", "64")["cluster"] == document(*on, "--target-nodes", "8")["cluster"]
+    assert document(*on, "--target-num-nodes", "8")["cluster"]["gpus"] == 64
+    fewest = document(*on)
+    assert fewest["cluster"]["gpus"] == 32  # pp 4 · ep 8
+    assert any(text.startswith("gpus=32") for text in fewest["assumed"])
+    assert tgs(document(*on, "--gpus", "128")) < tgs(fewest)  # the same batch on more GPUs: more bubble
+
+
+def test_file_says_how_many(document, monkeypatch):
+    assert document("--gpu-arch", "h100", config=DEEPSEEK)["cluster"]["gpus"] == 1024
+    monkeypatch.setenv("NNODES", "16")
+    assert document("--cluster", "mi355x")["cluster"]["gpus"] == 128
+
+
+def test_framework(document):
+    on = ("--cluster", "mi355x", "--gpus", "64")
+    made = document(*on, "--framework", "Megatron-Bridge")
+    assert made["framework"]["name"] == "megatron-bridge"
+    assert seconds(made) != seconds(document(*on))
+
+
+def test_batch(document):
+    on = ("--cluster", "mi355x", "--gpus", "64")
+    usual, twice = document(*on), document(*on, "--global-batch-size", "512")
+    assert twice["derived"]["num_microbatches"] == 2 * usual["derived"]["num_microbatches"]
+    assert seconds(usual) < seconds(twice) < 2 * seconds(usual)
+    small = document(*on, "--micro-batch-size", "1")
+    assert small["derived"]["num_microbatches"] == 2 * usual["derived"]["num_microbatches"]
+    assert (
+        small["memory"]["ranks"][0]["components"]["activations"]
+        < usual["memory"]["ranks"][0]["components"]["activations"]
+    )
+
+
+def test_expert_parallel_size(document):
+    on = ("--cluster", "mi355x", "--gpus", "64")
+    made = document(*on, "--target-ep-size", "4")
+    assert (made["parallelism"]["ep"], made["parallelism"]["edp"]) == (4, 4)
+    assert (
+        made["memory"]["ranks"][0]["components"]["weights"]
+        > document(*on)["memory"]["ranks"][0]["components"]["weights"]
+    )
+
+
+def test_virtual_stages(document):
+    on = ("--cluster", "mi355x", "--gpus", "64")
+    one = document(*on, "--num-virtual-stages-per-pipeline-rank", "1")
+    seven = document(*on, "--num-virtual-stages-per-pipeline-rank", "7")
+    assert (one["derived"]["schedule"], seven["derived"]["schedule"]) == ("1f1b", "interleaved")
+    assert len(seven["projections"]["simulate"]["stages"]) == 28
+    assert one["projections"]["simulate"]["bubble"] > seven["projections"]["simulate"]["bubble"]
+
+
+def test_deepep_and_sync_free_stages(document):
+    on = ("--cluster", "mi355x", "--gpus", "64")
+    usual, deepep = document(*on), document(*on, "--enable-deepep")
+    assert usual["recipe"]["moe_token_dispatcher_type"] == "alltoall"
+    for made in (deepep, document(*on, "--sync-free-stage", "1")):
+        assert (made["recipe"]["moe_token_dispatcher_type"], made["recipe"]["moe_flex_dispatcher_backend"]) == (
+            "flex",
+            "deepep",
+        )
+    assert (
+        deepep["projections"]["simulate"]["breakdown"]["ep_s"] < usual["projections"]["simulate"]["breakdown"]["ep_s"]
+    )
+    assert seconds(document(*on, "--sync-free-stage", "3")) < seconds(deepep)
+    assert document(*on, "--sync-free-stage", "0")["recipe"]["moe_token_dispatcher_type"] == "alltoall"
+
+
+@pytest.mark.parametrize(
+    ("name", "vpp", "schedule"),
+    [
+        ("auto", 2, "interleaved"),
+        ("auto", 1, "1f1b"),
+        ("zerobubble", 1, "zb_h1"),
+        ("zerobubble-heuristic", 1, "zb_h1"),
+        ("zbv-formatted", 2, "zbv"),
+        ("zbv-greedy-half", 2, "v_half"),
+        ("zbv-greedy-min", 2, "v_min"),
+        ("GPipe", 1, "gpipe"),
+        ("dualpipe_v", 2, "dualpipe_v"),
+    ],
+)
+def test_schedules_by_the_names_of_primus_and_their_own(document, name, vpp, schedule):
+    flags = ("--pipeline-schedule-algorithm", name, "--num-virtual-stages-per-pipeline-rank", str(vpp))
+    assert document("--cluster", "mi355x", "--gpus", "64", *flags)["derived"]["schedule"] == schedule
+
+
+def test_schedule_changes_time_and_memory(document):
+    flag = "--pipeline-schedule-algorithm"
+    usual, light = (document(flag, name, config=DEEPSEEK) for name in ("auto", "zbv-greedy-min"))
+    assert light["projections"]["simulate"]["bubble"] > usual["projections"]["simulate"]["bubble"]
+    assert light["memory"]["allocated"] < usual["memory"]["allocated"]
+
+
+def test_configs_folder_of_primus(document):
+    config = str(DATA / "primus_llama.yaml")
+    with_presets = document("--configs", str(DATA / "primus_configs"), "--cluster", "mi300x", config=config)
+    without = document("--cluster", "mi300x", config=config)
+    assert "Primus presets: this project's defaults" in without["assumed"]
+    assert "Primus presets: this project's defaults" not in with_presets["assumed"]
+    assert with_presets["model"] == {**without["model"], "name": with_presets["model"]["name"]}
+
+
+def test_model_of_a_name_or_a_hugging_face_file(document, tmp_path):
+    on = ("--cluster", "mi355x", "--gpus", "64")
+    assert document(*on, "--model", "mixtral_8x7b", "--num-virtual-stages-per-pipeline-rank", "4")["model"]["name"] == (
+        "mixtral_8x7b"
+    )
+    content = {
+        "model_type": "llama",
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+    }
+    (tmp_path / "mine.json").write_text(json.dumps(content))
+    case = tmp_path / "case.yaml"
+    case.write_text(
+        "gpu: b200\ngpus: 8\nrecipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096}\nmodel: mine.json\n"
+    )
+    named = document(config=str(case))
+    case.write_text(case.read_text().replace("model: mine.json\n", ""))
+    given = document("--model", str(tmp_path / "mine.json"), config=str(case))
+    assert given["projections"] == named["projections"]
+    assert given["model"]["parameters"] == named["model"]["parameters"] > 7e9
+
+
+def test_log_with_an_argument_dump(document):
+    made = document("--cluster", "mi300x", config=str(DATA / "dump_mixtral.log"))
+    assert (made["framework"]["name"], made["cluster"]["gpus"]) == ("megatron-lm", 64)
+    assert made["parallelism"]["pp"] == 4
+
+
+def test_as_a_user_runs_it():
+    done = projector("performance", "--exp", MIXTRAL, "--gpu-arch", "MI355X", "--target-nodes", "8", "--json")
+    assert done.code == 0
+    assert done.document["config"] == MIXTRAL

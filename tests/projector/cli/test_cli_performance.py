@@ -1,0 +1,144 @@
+"""``projector performance`` as a user runs it: figures that add up, tables, JSON, trace."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_command import DEEPSEEK, MIXTRAL, ON_MI355X, projector
+
+GIB = 2.0**30
+
+
+def check_projection(made, gpus):
+    assert sum(made["breakdown"].values()) == pytest.approx(made["step_seconds"], rel=1e-12)
+    assert all(seconds >= 0 for seconds in made["breakdown"].values())
+    assert 0 < made["mfu"] < 1
+    assert 0 <= made["bubble"] < 1
+    assert made["bubble"] == pytest.approx(made["breakdown"]["bubble_s"] / made["step_seconds"])
+    assert 0 <= made["measured_share"] <= 1
+    assert made["tgs"] > 0
+    assert gpus > 0
+
+
+def check_memory(memory):
+    for rank in memory["ranks"]:
+        assert sum(rank["components"].values()) == pytest.approx(rank["allocated"], rel=1e-12)
+        assert rank["allocated"] <= rank["reserved"] <= rank["device"]
+    assert memory["allocated"] == max(rank["allocated"] for rank in memory["ranks"])
+    assert memory["margin"] == pytest.approx(memory["usable"] - memory["required"])
+    assert memory["fits"] == (memory["margin"] >= 0)
+
+
+def test_primus_experiment_as_json():
+    done = projector("performance", *ON_MI355X, "--json")
+    assert (done.code, done.err) == (0, "")
+    document = done.document
+    made = document["projections"]["simulate"]
+    check_projection(made, 64)
+    check_memory(document["memory"])
+    assert (document["model"]["name"], document["cluster"]["gpu"], document["cluster"]["gpus"]) == (
+        "mixtral_8x22b",
+        "mi355x",
+        64,
+    )
+    assert document["framework"]["name"] == "primus"
+    assert document["derived"]["tokens_per_step"] == 256 * 8192
+    assert made["tgs"] == pytest.approx(256 * 8192 / made["step_seconds"] / 64)
+    assert document["schema_version"] == 1
+
+
+def test_stages_hold_every_layer_once():
+    made = projector("performance", "--config", DEEPSEEK, "--json").document["projections"]["simulate"]
+    stages = made["stages"]
+    assert [stage["stage"] for stage in stages] == list(range(32))
+    assert [layer for stage in stages for layer in stage["layers"]] == list(range(61))
+    assert [stage["embedding"] for stage in stages] == [True] + [False] * 31
+    assert [stage["head"] for stage in stages] == [False] * 31 + [True]
+    assert sum(stage["mtp_layers"] for stage in stages) == 1
+    assert all(stage["backward_seconds"] > stage["forward_seconds"] > 0 for stage in stages)
+
+
+def test_example_case_fits_and_needs_no_flag():
+    done = projector("performance", "--config", DEEPSEEK)
+    assert done.code == 0
+    assert "deepseek_v3 on 1024 × NVIDIA H100 SXM5 80 GB (cluster h100_sxm), megatron-lm" in done.out
+    assert "\nMemory: fits" in done.out
+
+
+def test_plain_text_is_aligned_and_adds_up():
+    done = projector("performance", *ON_MI355X)
+    assert "\x1b" not in done.out
+    lines = done.out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("Where the step goes"))
+    rows = lines[start + 3 : lines.index("", start)]
+    parts = [line for line in rows if not line.startswith("---")]
+    assert len({len(line) for line in lines[start + 1 : lines.index("", start)]}) == 1
+    seconds = [float(line.split()[-3]) for line in parts]
+    assert sum(seconds[:-1]) == pytest.approx(seconds[-1], abs=1e-3)
+    for words in ("Projection", "Pipeline stages", "Memory: ", "Assumed: ", "tokens/s/GPU", "MFU"):
+        assert words in done.out
+
+
+def test_trace_opens_as_json_and_ends_with_the_pipeline(tmp_path):
+    file = tmp_path / "trace.json"
+    done = projector("performance", *ON_MI355X, "--json", "--trace", str(file))
+    assert done.code == 0
+    content = json.loads(file.read_text())
+    actions = [event for event in content["traceEvents"] if event["ph"] == "X"]
+    assert len(actions) == 2 * 8 * 8  # forward and backward, virtual stages, micro-batches
+    assert {event["pid"] for event in actions} == set(range(4))
+    end = max(event["ts"] + event["dur"] for event in actions) / 1e6
+    assert 0 < end <= done.document["projections"]["simulate"]["step_seconds"]
+
+
+def test_benchmark_and_both_rest_on_measured_kernels():
+    both = projector("performance", *ON_MI355X, "--profiling-mode", "both", "--json").document["projections"]
+    assert set(both) == {"simulate", "benchmark"}
+    for made in both.values():
+        check_projection(made, 64)
+    assert both["simulate"]["measured_share"] == 0 < both["benchmark"]["measured_share"]
+    alone = projector("performance", *ON_MI355X, "--profiling-mode", "benchmark", "--json").document["projections"]
+    assert alone == {"benchmark": both["benchmark"]}
+    text = projector("performance", *ON_MI355X, "--profiling-mode", "both").out
+    assert "seconds (benchmark)" in text
+    assert "simulate against benchmark: " in text
+
+
+def test_both_says_what_was_not_measured():
+    done = projector("performance", "--config", MIXTRAL, "--cluster", "mi325x", "--profiling-mode", "both", "--json")
+    assert done.code == 0
+    made = done.document["projections"]
+    assert made["benchmark"] == {"status": "no-measurement", "reason": "no measurement for mi325x"}
+    assert made["simulate"]["step_seconds"] > 0
+
+
+def test_all_schedules_are_compared_and_the_best_is_taken():
+    done = projector("performance", "--config", DEEPSEEK, "--pipeline-schedule-algorithm", "all", "--json")
+    document = done.document
+    rows = {row["schedule"]: row for row in document["schedules"]}
+    assert {"interleaved", "zbv", "v_half", "v_min", "dualpipe_v"} <= set(rows)
+    assert "1f1b" not in rows  # the framework would run it interleaved
+    fitting = [row for row in rows.values() if row["status"] == "ok"]
+    best = min(fitting, key=lambda row: row["step_seconds"])
+    assert document["derived"]["schedule"] == best["schedule"]
+    assert document["projections"]["simulate"]["step_seconds"] == pytest.approx(best["step_seconds"])
+
+
+def test_out_of_memory_is_an_answer_not_an_error():
+    done = projector("performance", "--config", MIXTRAL, "--cluster", "a100_sxm_40gb", "--gpus", "64")
+    assert done.code == 0
+    assert "Memory: out of memory" in done.out
+    assert "GiB too much" in done.out
+
+
+def test_closed_pipe_is_no_failure():
+    import subprocess
+    import sys
+
+    from cli_command import ROOT
+
+    line = f"{sys.executable} -m projector performance --config {DEEPSEEK} | head -n 1"
+    made = subprocess.run(line, shell=True, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    assert made.stdout.startswith("deepseek_v3 on")
+    assert made.stderr == ""
