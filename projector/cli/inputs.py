@@ -67,10 +67,15 @@ def read_case(options: argparse.Namespace) -> Case:
         config=options.config,
         workload=workload,
         cluster=cluster,
-        assumed=(*loaded.assumed, *assumed, *counted),
+        assumed=(*_still(loaded.assumed, options), *assumed, *counted),
         ignored=loaded.ignored,
         notes=notes,
     )
+
+
+def _still(assumed: tuple[str, ...], options: argparse.Namespace) -> tuple[str, ...]:
+    """What is still assumed where a flag has said otherwise."""
+    return tuple(text for text in assumed if not (options.framework and text.startswith("framework=")))
 
 
 @contextmanager

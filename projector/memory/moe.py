@@ -51,6 +51,9 @@ def forward_buffers(resolved: Resolved) -> float:
     size, recipe, moe = sizes(resolved), resolved.workload.recipe, resolved.workload.model.moe
     assert moe is not None
     sent, received = _row_bytes(size)
+    if resolved.execution.capacity_dispatch == "einsum" and recipe.moe_pad_expert_input_to_capacity:
+        # dispatch and combine masks, and the one-hot products they are made of
+        return 2 * sent + 2 * received + 4 * size.element * recipe.seq_length * size.routed
     outputs = size.hidden_bytes * (2 if moe.moe_shared_expert_intermediate_size else 1)
     kind = recipe.moe_token_dispatcher_type
     if kind == "flex":

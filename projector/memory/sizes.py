@@ -67,6 +67,8 @@ def sizes(resolved: Resolved) -> Sizes:
     tokens = recipe.micro_batch_size * recipe.seq_length // recipe.cp
     shard = tokens // tp if recipe.sequence_parallel and tp > 1 else tokens
     routed, received = _routing(model, recipe, shard) if model.moe else (0.0, 0.0)
+    if resolved.execution.static_shapes and not recipe.moe_pad_expert_input_to_capacity:
+        received *= recipe.ep  # buffers of a compiled dropless layer hold every copy of every rank
     return Sizes(
         tokens=tokens,
         shard=shard,

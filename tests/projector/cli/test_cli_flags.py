@@ -8,6 +8,7 @@ import pytest
 from cli_command import DEEPSEEK, MIXTRAL, ROOT, projector
 
 from projector.cli import run
+from projector.hardware import catalogue
 
 DATA = ROOT / "tests" / "projector" / "workload" / "data"
 
@@ -218,3 +219,21 @@ def test_as_a_user_runs_it():
     done = projector("performance", "--exp", MIXTRAL, "--gpu-arch", "MI355X", "--target-nodes", "8", "--json")
     assert done.code == 0
     assert done.document["config"] == MIXTRAL
+
+
+def test_what_a_flag_says_is_not_assumed(document, tmp_path):
+    file = tmp_path / "case.yaml"
+    file.write_text(
+        "model: llama3.1_8b\ngpu: b200\nrecipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096}\n"
+    )
+    assert "framework=megatron-lm" in document(config=str(file))["assumed"]
+    assert "framework=megatron-lm" not in document("--framework", "nemo", config=str(file))["assumed"]
+
+
+@pytest.mark.parametrize("name", catalogue.cluster_names())
+def test_every_cluster_answers(capsys, name):
+    """With figures, or with a reason in words."""
+    for config in (MIXTRAL, DEEPSEEK):
+        code = run(["performance", "--config", config, "--cluster", name, "--profiling-mode", "both"])
+        captured = capsys.readouterr()
+        assert (code, bool(captured.out), bool(captured.err)) in ((0, True, False), (2, False, True))
