@@ -9,6 +9,7 @@ from typing import Any
 
 from projector.frameworks.profiles_io import load
 from projector.frameworks.types import Execution, Framework, Resolved
+from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -118,12 +119,14 @@ def _implied(workload: Workload, chosen: Mapping[str, Any]) -> dict[str, Any]:
     if recipe.precision in ("mxfp8", "mxfp4", "nvfp4"):
         implied["fp8_recipe"] = recipe.precision
     if chosen["pipeline_schedule"] is None:
-        implied["pipeline_schedule"] = "interleaved" if recipe.vpp > 1 else "1f1b"
+        implied["pipeline_schedule"] = "interleaved" if virtual_stages(recipe) > 1 else "1f1b"
     if chosen["microbatch_group_size_per_vp_stage"] is None:
         implied["microbatch_group_size_per_vp_stage"] = recipe.pp
     if chosen["data_parallel_shard_size"] is None:
         implied["data_parallel_shard_size"] = workload.dp * recipe.cp
-    if recipe.vpp == 1:
+    if recipe.pipeline_model_parallel_layout is not None:
+        implied["vpp"] = virtual_stages(recipe)
+    if implied.get("vpp", recipe.vpp) == 1:
         implied["overlap_p2p_comm"] = False
     if chosen["recompute_granularity"] == "selective" and chosen["recompute_modules"] is None:
         implied["recompute_modules"] = ("core_attn",)

@@ -30,6 +30,7 @@ class Execution:
     wgrad_accumulation: str = "fused"  # fused | separate | none: how a wgrad reaches the gradient buffer
     grad_bytes: float = 4.0  # of the accumulation buffer
     expert_gemm_split: bool = False  # gate and up of experts are two grouped GEMMs
+    expert_bias_fused: bool = True  # else biases of experts are added expert by expert and concatenated again
     natural_imbalance: float = 1.0  # rows of the fullest expert rank over the mean, where routing is not forced
     static_shapes: bool = False  # XLA: buffers of dropless experts hold the worst case
     capacity_dispatch: str = "permute"  # permute | einsum: how tokens reach the fixed slots of a capacity factor

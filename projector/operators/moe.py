@@ -85,7 +85,8 @@ def _grouped(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Lo
     for i, n in enumerate(outputs if lo.trainable else ()):
         out_bytes, accumulate, add = accumulation(f"{names[i]}.wgrad", n * inputs * r.experts, lo, r.experts)
         weight += [replace(gemm(".wgrad", i, n, inputs, "NT"), out_bytes=out_bytes, accumulate=accumulate), *add]
-    backward: list[Operator] = [*cast(f"{name}.grad_cast", r.rows * sum(outputs), lo)]
+    backward: list[Operator] = [*_bias_backward(f"{name}.bias.bwd", r.rows * sum(outputs), r, lo)]
+    backward += [*cast(f"{name}.grad_cast", r.rows * sum(outputs), lo)]
     backward += [gemm(".dgrad", i, inputs, n, "NN") for i, n in enumerate(outputs)]
     if len(outputs) > 1:
         tensor = lo.act * r.held * inputs
@@ -96,12 +97,30 @@ def _grouped(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Lo
             *cast(f"{name}.cast", r.rows * inputs, lo),
             *weight_cast(f"{name}.weight_cast", elements, lo),
             *(gemm("", i, n, inputs, "TN") for i, n in enumerate(outputs)),
+            *_bias(f"{name}.bias", r.rows * sum(outputs), r, lo),
         ),
         backward_input=tuple(backward),
         backward_weight=tuple(weight),
         expert_parameters=elements + (r.experts * sum(outputs) if lo.model.add_bias_linear else 0),
         tags=MOE,
     )
+
+
+def _bias(name: str, elements: float, r: Routed, lo: Local) -> tuple[Stream, ...]:
+    """Biases of experts outside the products: an addition for each expert's rows, then one concatenation
+    (NVIDIA/Megatron-LM core/transformer/moe/experts.py): the tensor is read and written twice."""
+    if not lo.model.add_bias_linear or lo.execution.expert_bias_fused:
+        return ()
+    tensor = lo.act * elements
+    return (Stream(name=name, kind="elementwise", read=2 * tensor, write=2 * tensor, launches=r.experts + 1),)
+
+
+def _bias_backward(name: str, elements: float, r: Routed, lo: Local) -> tuple[Stream, ...]:
+    """Row sums for every expert's bias and the concatenation of the split gradient."""
+    if not lo.model.add_bias_linear or lo.execution.expert_bias_fused:
+        return ()
+    tensor = lo.act * elements
+    return (Stream(name=name, kind="elementwise", read=2 * tensor, write=tensor, launches=r.experts + 1),)
 
 
 def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> Part:
