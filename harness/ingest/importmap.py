@@ -15,7 +15,8 @@ __all__ = ["ImportMap", "read_import_map"]
 @dataclass(frozen=True)
 class ImportMap:
     """``columns``: column of the table → canonical key (``TP size`` → ``tp``). ``strip``: regular expressions cut
-    from source texts and notes. ``assign``: glob of run ids → canonical keys set for them (``cluster``, ``group``, …).
+    from source texts and notes. ``assign``: glob of run ids → canonical keys set for them (``cluster``, ``group``, …);
+    its ``assumed`` says what is a guess among them.
     ``doubtful``: glob of run ids → why their figures must not be used (the rows are kept, refused).
     ``files``: file stem → globs of the ids that are written to it, first match wins.
     """

@@ -24,8 +24,10 @@ __all__ = ["convert_row"]
 def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
     """Read every field; what stops a projection is refused on the record and becomes the run's ``problem``."""
     run_id = record.text("id") or f"row-{index}"
-    for key, value in known.assigned(run_id).items():
-        record.values[key] = value
+    assigned = known.assigned(run_id)
+    if assumption := assigned.pop("assumed", None):
+        record.assume(str(assumption))
+    record.values.update(assigned)
     doubtful = known.doubt(run_id)
     if doubtful:
         record.refuse(f"figure not usable: {doubtful}")
