@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from harness.runs import Measured, MeasuredRun, Source, Stack
@@ -56,7 +56,7 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
     framework, wrong_framework = _framework(item, where, key)
     problems += wrong_model + wrong_recipe + wrong_cluster + wrong_gpus + wrong_framework
     if model is None or recipe is None or cluster is None or gpus is None:
-        return None, problems
+        return None, problems + _ranges(item, where, key, {p.key for p in problems})
     run = MeasuredRun(
         id=str(item.get("id")),
         source=Source(title="not measured", kind="case"),
@@ -73,6 +73,15 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
     )
     problems += [replace(p, key=key + p.key) for p in validate.problems(run.workload, where)]
     return run, problems
+
+
+def _ranges(item: Mapping[str, object], where: str, key: str, known: Collection[str]) -> list[Problem]:
+    """Numbers out of range in a case that something else already stops; ``known``: keys reported before."""
+    from projector.workload.vocabulary import range_problems
+
+    parts = [(name, item[name]) for name in ("model", "recipe") if isinstance(item.get(name), Mapping)]
+    found = [p for name, part in parts for p in range_problems(part, where, f"{key}{name}.")]  # type: ignore[arg-type]
+    return [p for p in found if p.key not in known]
 
 
 def _texts(item: Mapping[str, object], where: str, key: str) -> list[Problem]:

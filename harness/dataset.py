@@ -88,7 +88,7 @@ def _load(path: Path) -> object:
 
     try:
         return yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise InputError([Problem(str(path), place, getattr(error, "problem", error), "valid YAML")]) from None

@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from harness.cli import calibrate, compare, ingest, report, run
-from projector.errors import InputError
+from harness.cli import calibrate, compare, figures, ingest, report, run
+from projector.errors import InputError, Problem
 
 __all__ = ["main"]
 
-COMMANDS = (run, ingest, calibrate, report, compare)
+_WRITABLE = "a path that can be read or written"
+
+COMMANDS = (run, ingest, calibrate, report, compare, figures)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (head, a pager) closed first: that is no failure of ours, and Python must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        print(Problem(str(error.filename or "output"), "", error.strerror or str(error), _WRITABLE), file=sys.stderr)
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:

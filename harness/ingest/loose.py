@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.ingest.importmap import ImportMap
-from harness.ingest.record import Record
+from harness.ingest.record import Record, shown
 from harness.ingest.report import Converted, RowReport
 from harness.ingest.row import convert_row
 from harness.runs import MeasuredRun
@@ -32,7 +32,7 @@ def convert(records: Iterable[object], where: str, header_map: ImportMap | None 
             record = Record(data, place, known.columns)
         else:
             record = Record({}, place)
-            record.refuse(f"not a record: {str(data)[:40]!r}")
+            record.refuse(f"not a record: {shown(data)}")
         run = convert_row(record, index, known)
         if run.id in seen:
             record.refuse(f"duplicate id {run.id}")

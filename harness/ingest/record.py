@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Iterator, Mapping
 
 from harness.ingest.headers import ALIASES, ARCH_KEYS, METRIC_KEYS, TOP_KEYS
 
-__all__ = ["Record", "boolean", "integer", "normal", "number"]
+__all__ = ["Record", "boolean", "integer", "normal", "number", "shown"]
 
 _EMPTY = {"", "-", "—", "n/a", "na", "nan", "null", "unknown", "not stated", "?"}
 # Keys whose text ``none`` says something: no sharding, no recompute, no pipeline. A framework argument's does too.
 _NONE_MEANS = {"zero", "recompute", "schedule"}
 _LARGEST = 1e18  # beyond any count, size or rate of training: nonsense
 _NESTED = ("args", "config_exports", "env")
+# What a unit behind a number multiplies it by, per key. A sequence of 8k tokens is 8192 long, a rate of 9k is 9000.
+_THOUSANDS = {"k": 1e3, "m": 1e6}
+_UNITS: dict[str, dict[str, float]] = {
+    "seq_length": {"k": 1024.0, "m": 1024.0**2},
+    "metrics.step_seconds": {"s": 1.0, "sec": 1.0, "ms": 1e-3},
+    "metrics.iteration_ms": {"ms": 1.0, "s": 1e3, "sec": 1e3},
+    "metrics.tokens_per_s_per_gpu": _THOUSANDS,
+    "metrics.tokens_per_s": _THOUSANDS,
+    "metrics.memory_gb": {"gb": 1.0, "gib": 1.0},
+    "metrics.tflops_per_gpu": {"tflops": 1.0, "tflop/s": 1.0, "tflop/s/gpu": 1.0},
+}
+_WITH_UNIT = re.compile(r"\s*([\d.,]+)\s*([a-zA-Z][a-zA-Z/]*)\s*")
+_LISTED = reprlib.Repr()
+_LISTED.maxstring = _LISTED.maxother = 80
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -49,6 +64,19 @@ def boolean(value: object) -> bool | None:
     return _WORDS.get(value.strip().lower()) if isinstance(value, str) else None
 
 
+def shown(value: object) -> str:
+    """A value as a message quotes it: its ``repr``, shortened, whatever its size and depth."""
+    return _LISTED.repr(value)
+
+
+def _without_unit(value: object, key: str) -> object:
+    """``"1.5s"`` → 1.5 where the key has that unit; any other value as it is."""
+    found = _WITH_UNIT.fullmatch(value) if isinstance(value, str) else None
+    factor = _UNITS.get(key, {}).get(found[2].lower()) if found else None
+    plain = number(found[1]) if found else None
+    return value if factor is None or plain is None else plain * factor
+
+
 class Record:
     """Dotted canonical keys (``tp``, ``arch.layers``, ``metrics.iteration_ms``, ``other.recompute_modules``) → values.
 
@@ -76,7 +104,8 @@ class Record:
                     for name, leaf in item.items():
                         self._set(f"other.{inner}.{name}", leaf)
                 else:
-                    self._set(f"{head}.{inner}", item)
+                    named = section(str(inner))
+                    self._set(named if named.startswith(f"{head}.") else f"{head}.{inner}", item)
         else:
             self._set(key if rest else section(key), value)
 
@@ -106,16 +135,16 @@ class Record:
     def integer(self, *keys: str) -> int | None:
         """A whole number; a stated value that is none is refused by name."""
         value = self.get(*keys)
-        found = integer(value)
+        found = integer(_without_unit(value, keys[0]))
         if value is not None and found is None:
-            self._misfit(f"{keys[0]} is not a whole number: {value!r}", keys[0])
+            self._misfit(f"{keys[0]} is not a whole number: {shown(value)}", keys[0])
         return found
 
     def number(self, *keys: str) -> float | None:
         value = self.get(*keys)
-        found = number(value)
+        found = number(_without_unit(value, keys[0]))
         if value is not None and found is None:
-            self._misfit(f"{keys[0]} is not a number: {value!r}", keys[0])
+            self._misfit(f"{keys[0]} is not a number: {shown(value)}", keys[0])
         return found
 
     def positive(self, *keys: str) -> float | None:

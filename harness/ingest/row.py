@@ -16,9 +16,13 @@ from harness.runs import Measured, MeasuredRun, Stack
 from projector.errors import Unsupported
 from projector.frameworks import flops
 from projector.hardware import catalogue
+from projector.workload import validate
 from projector.workload.workload import Workload
 
 __all__ = ["convert_row"]
+
+# Share of the matrix products left where weights are frozen: forward and data gradient, no weight gradient.
+_FROZEN = 2.0 / 3.0
 
 
 def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
@@ -45,6 +49,7 @@ def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
     if workload is not None:
         workload = settle(record, workload, figures, _mtp_stated(record))
         model, recipe = workload.model, workload.recipe
+        _possible(record, workload, gpu, figures)
     partial = {} if recipe else partial_recipe(size, words)
     if path := record.text("other.moe_path"):
         partial["moe_path"] = path
@@ -71,6 +76,21 @@ def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
         problem="; ".join(record.refused),
         notes=note,
     )
+
+
+def _possible(record: Record, workload: Workload, gpu: str, figures: Measured) -> None:
+    """Refuses a throughput above the device's peak: a figure, a size or a unit of the row is not what it says."""
+    counted = not workload.model.unsupported and not validate.problems(workload)
+    if not figures.tgs or gpu not in catalogue.gpu_names() or not counted:
+        return
+    try:
+        peak = catalogue.gpu(gpu).peak_of(workload.recipe.precision)
+    except Unsupported:
+        return
+    done = flops.flops_per_token(workload, "megatron-2025-04") * (_FROZEN if workload.recipe.lora else 1.0)
+    share = done * figures.tgs / peak
+    if share > 1.0:
+        record.refuse(f"measured throughput is {share:.3g} times the {workload.recipe.precision} peak of {gpu}")
 
 
 def _set_aside(figures: Measured, switches: dict[str, object]) -> tuple[Measured, dict[str, object]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from statistics import fmean, stdev
 
-from harness.ingest.record import Record, integer
+from harness.ingest.record import Record, integer, number
 from harness.runs import Measured
 
 __all__ = ["measured", "out_of_memory"]
@@ -158,5 +158,5 @@ def _spread(record: Record, step: float | None) -> float | None:
     medians = record.get("other.step_time_s_median_by_run")
     if not isinstance(medians, list) or len(medians) < 3 or not step:
         return None
-    values = [float(value) for value in medians if isinstance(value, (int, float))]
+    values = [value for item in medians if (value := number(item)) is not None and value > 0]
     return round(stdev(values) / fmean(values), 5) if len(values) > 2 else None

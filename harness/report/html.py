@@ -12,18 +12,18 @@ __all__ = ["render"]
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --good: #1a7f37; --bad: #c9302c; }
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 84rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 104rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .4rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .87rem; }
-th, td { padding: .2rem .7rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
-td.long { white-space: normal; min-width: 16rem; }
+th, td { padding: .2rem .55rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
+td.long { white-space: normal; min-width: 11rem; overflow-wrap: anywhere; }
 th { position: sticky; top: 0; background: Canvas; } th button { all: unset; cursor: pointer; font-weight: 600; }
 th button:focus-visible { outline: 2px solid; }
 .n { text-align: right; } tbody tr:hover { background: var(--soft); }
 th[aria-sort=ascending] button::after { content: " ▲"; } th[aria-sort=descending] button::after { content: " ▼"; }
 .note { color: GrayText; max-width: 60rem; } .PASS b { color: var(--good); } .FAIL b { color: var(--bad); }
-img { max-width: 100%; background: #fff; }
+figure { margin: 1.5rem 0; } img { max-width: 100%; background: #fff; }
 details > summary { cursor: pointer; margin: 2rem 0 .4rem; font-weight: 600; }
 """
 
@@ -40,7 +40,8 @@ document.querySelectorAll('th button').forEach(b => b.addEventListener('click', 
 }));
 """
 
-LONG_TEXT = 48
+LONG_TEXT = 36
+HEADLINES = 2  # tables above the plots
 
 
 def render(report: Report, plots: Mapping[str, bytes] | None = None) -> str:
@@ -56,10 +57,12 @@ def _lines(report: Report, plots: Mapping[str, bytes]) -> Iterator[str]:
     yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in report.lines) + "</ul>"
     if report.gate:
         yield "<h2>Gate (held out)</h2><ul>" + "".join(_gate(line) for line in report.gate) + "</ul>"
+    for table in report.tables[:HEADLINES]:
+        yield _section(table)
     for caption, data in plots.items():
         encoded = base64.b64encode(data).decode()
         yield f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{encoded}"></figure>'
-    for table in report.tables:
+    for table in report.tables[HEADLINES:]:
         yield _section(table)
     if report.provenance:
         items = "".join(f"<li>{escape(name)}: <code>{escape(value)}</code></li>" for name, value in report.provenance)

@@ -7,6 +7,7 @@ axes, where twice too fast and twice too slow are equally far from right.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ __all__ = ["errors_by_model", "measured_projected", "png"]
 
 BLUE, VERMILION, GREY, PALE = "#0072B2", "#D55E00", "#555555", "#E2E2E2"
 MOST_MODELS = 40
+COLOURS = 64
 PANELS_ACROSS = 4
 TICKS = (0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 5.0, 10.0)
 
@@ -54,7 +56,7 @@ def measured_projected(rows: Sequence[Row], title: str) -> Figure | None:
         _panel(axes, gpu, members)
     for axes in panels[len(groups) :]:
         axes.set_axis_off()
-    figure.suptitle(f"{title}: line = exact, band = ±10 %", fontsize=11)
+    figure.suptitle(f"{title}: on the line = exact, blue circle = within ±10 %, orange triangle = outside", fontsize=11)
     figure.supxlabel("measured tokens/s/GPU", fontsize=9)
     figure.supylabel("projected tokens/s/GPU", fontsize=9)
     return figure
@@ -78,21 +80,24 @@ def _panel(axes: Any, gpu: str, rows: Sequence[Row]) -> None:
             marker=marker,
         )
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
-    _log_ticks(axes, ends[1] / ends[0])
+    _log_ticks(axes, *ends)
     axes.set_title(f"{gpu}: {sum(within)} of {len(rows)} within", fontsize=9)
     axes.set_aspect("equal")
     _plain(axes)
 
 
-def _log_ticks(axes: Any, span: float) -> None:
-    """Decades, or 1-2-5 where the axis spans less than two of them; never a label on every minor tick."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+def _log_ticks(axes: Any, low: float, high: float) -> None:
+    """Decades, or 1-2-5 where the axis spans less than two of them; never so many labels that they touch."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+    span = high / low
     subs = (1.0,) if span > 100 else (1.0, 2.0, 5.0) if span > 4 else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [sub * 10.0**decade for decade in decades for sub in subs if low <= sub * 10.0**decade <= high]
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=subs))
+        axis.set_major_locator(FixedLocator(ticks))
         axis.set_major_formatter(FuncFormatter(_short))
-        axis.set_minor_formatter(NullFormatter())
+        axis.set_minor_locator(NullLocator())
 
 
 def _short(value: float, _: int) -> str:
@@ -146,7 +151,10 @@ def errors_by_model(rows: Sequence[Row], title: str) -> Figure | None:
 
 
 def png(figure: Figure, dots_per_inch: int = 120) -> bytes:
-    """The figure as PNG, without a time stamp, so that the same rows give the same bytes."""
-    out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=dots_per_inch, metadata={"Software": None})
+    """The figure as PNG of few colours (a quarter of the size), without a time stamp: the same rows, the same bytes."""
+    from PIL import Image
+
+    drawn, out = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=dots_per_inch)
+    Image.open(drawn).convert("RGB").quantize(COLOURS).save(out, format="png", optimize=True)
     return out.getvalue()

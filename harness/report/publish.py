@@ -12,8 +12,10 @@ from harness.report import files, html, markdown, provenance, view
 from harness.report.table import Report
 from harness.results import BASELINE, Row
 
-__all__ = ["drawn", "report_of", "write_reports", "write_rows"]
+__all__ = ["ROW_BY_ROW", "drawn", "report_of", "write_reports", "write_rows"]
 
+#: How the titles of tables with one line a run end.
+ROW_BY_ROW = ("every row", "every refusal", "run by run (held out)")
 
 _PLOTS = tuple(f"{name}-{kind}.png" for name in predictors.names() for kind in ("measured", "models"))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-__all__ = ["NONE", "Column", "Report", "Table", "number", "percent", "ratio", "signed"]
+__all__ = ["NONE", "Column", "Report", "Table", "number", "percent", "ratio", "signed", "without"]
 
 NONE = "–"
 
@@ -39,6 +39,13 @@ class Report:
     tables: tuple[Table, ...] = ()
     gate: tuple[str, ...] = ()
     provenance: tuple[tuple[str, str], ...] = field(default=())
+
+
+def without(table: Table, *dropped: int) -> Table:
+    """``table`` less the columns at these places."""
+    kept = [i for i in range(len(table.columns)) if i not in dropped]
+    rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
 
 
 def percent(value: float | None, digits: int = 1) -> str:

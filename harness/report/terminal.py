@@ -1,31 +1,38 @@
-"""A report on a terminal: styled and fitted to its width where it is one, aligned plain text where it is piped."""
+"""A report on a terminal: styled and fitted to its width where it is one, aligned plain text where it is piped.
+
+Piped text is as wide as its tables, unless the environment states a width (``COLUMNS=100``).
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TextIO
 
-from harness.report.table import Report, Table
+from harness.report.table import Report, Table, without
 
 __all__ = ["fitted", "plain_table", "show"]
 
 MOST_ROWS = 40
 GAP = 2
 NARROWEST = 12
-NARROWEST_NAME = 28
+NARROWEST_NAME = 22
 
 Write = Callable[[str, str], None]
 
 
-def show(report: Report, stream: TextIO | None = None) -> None:
-    """Write the headline tables and the gate of ``report``; detail tables and long tails stay in the files."""
+def show(report: Report, stream: TextIO | None = None, most: int | None = MOST_ROWS) -> None:
+    """Write the headline tables and the gate of ``report``; detail tables and what follows the first ``most`` rows of a
+    table stay in the files."""
     out = stream or sys.stdout
     if out.isatty():
-        _show(report, *_styled(out))
+        _show(report, *_styled(out), most)
     else:
-        _show(report, lambda text, _: print(text, file=out), None)
+        stated = os.environ.get("COLUMNS", "")
+        _show(report, lambda text, _: print(text, file=out), int(stated) if stated.isdecimal() else None, most)
 
 
 def _styled(out: TextIO) -> tuple[Write, int]:
@@ -35,33 +42,37 @@ def _styled(out: TextIO) -> tuple[Write, int]:
     console = Console(file=out, highlight=False)
 
     def write(text: str, style: str) -> None:
-        console.print(Text(text, style=style), soft_wrap=style != "dim")
+        console.print(Text(text, style=style), soft_wrap=True)
 
     return write, console.width
 
 
-def _show(report: Report, write: Write, width: int | None) -> None:
+def _show(report: Report, write: Write, width: int | None, most: int | None) -> None:
     write(report.title, "bold")
     for line in report.lines:
-        write(line, "")
+        write(_wrapped(line, width), "")
     for table in report.tables:
         if table.detail:
             continue
-        shown = fitted(table, width) if width else table
+        shown = fitted(table, width, most) if width else table
         write("", "")
         write(table.title, "bold cyan")
-        head, rule, *rest = plain_table(replace(shown, note=""), MOST_ROWS)
+        head, rule, *rest = plain_table(replace(shown, note=""), most)
         write(head, "bold")
         write(rule, "dim")
         for line in rest:
             write(line, "")
         if table.note:
-            write(table.note, "dim")
+            write(_wrapped(table.note, width), "dim")
     if report.gate:
         write("", "")
         write("Gate (held out)", "bold cyan")
         for line in report.gate:
-            write(line, "green" if line.startswith("PASS") else "bold red")
+            write(_wrapped(line, width), "green" if line.startswith("PASS") else "bold red")
+
+
+def _wrapped(text: str, width: int | None) -> str:
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False) if width else text
 
 
 def plain_table(table: Table, most: int | None = None) -> Iterator[str]:
@@ -77,16 +88,16 @@ def plain_table(table: Table, most: int | None = None) -> Iterator[str]:
         yield table.note
 
 
-def fitted(table: Table, width: int) -> Table:
+def fitted(table: Table, width: int, most: int | None = MOST_ROWS) -> Table:
     """``table`` with as few minor columns left out, and then as little text cut, as makes it ``width`` wide."""
-    while _total(table) > width and (minor := [i for i, c in enumerate(table.columns) if c.minor]):
-        table = _without(table, minor[-1])
-    widest_first = sorted(range(1, len(table.columns)), key=lambda i: -_widths(table, MOST_ROWS)[i])
+    while _total(table, most) > width and (minor := [i for i, c in enumerate(table.columns) if c.minor]):
+        table = without(table, minor[-1])
+    widest_first = sorted(range(1, len(table.columns)), key=lambda i: -_widths(table, most)[i])
     for i in (*widest_first, 0):
-        excess = _total(table) - width
+        excess = _total(table, most) - width
         if excess > 0 and not table.columns[i].numeric:
             narrowest = NARROWEST if i else NARROWEST_NAME
-            table = _cut(table, i, max(narrowest, _widths(table, MOST_ROWS)[i] - excess))
+            table = _cut(table, i, max(narrowest, _widths(table, most)[i] - excess))
     return table
 
 
@@ -94,13 +105,8 @@ def _widths(table: Table, most: int | None) -> list[int]:
     return [max(len(c.title), *(len(row[i]) for row in table.rows[:most])) for i, c in enumerate(table.columns)]
 
 
-def _total(table: Table) -> int:
-    return sum(_widths(table, MOST_ROWS)) + GAP * (len(table.columns) - 1)
-
-
-def _without(table: Table, index: int) -> Table:
-    columns = table.columns[:index] + table.columns[index + 1 :]
-    return replace(table, columns=columns, rows=tuple(row[:index] + row[index + 1 :] for row in table.rows))
+def _total(table: Table, most: int | None) -> int:
+    return sum(_widths(table, most)) + GAP * (len(table.columns) - 1)
 
 
 def _cut(table: Table, index: int, width: int) -> Table:

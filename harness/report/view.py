@@ -11,7 +11,9 @@ from harness.report import view_detail, view_modes
 from harness.report.table import NONE, Column, Report, Table, number, percent, signed
 from harness.results import BASELINE, Evaluation, Row
 
-__all__ = ["build"]
+__all__ = ["build", "by_gpu", "by_model", "headline", "orders"]
+
+NOT_STATED = "not stated"
 
 HEADLINE = (
     Column("predictor", numeric=False),
@@ -23,9 +25,9 @@ HEADLINE = (
     Column("calibrated", help="macro MAPE with one factor per GPU fitted on all rows", minor=True),
     Column("held out", help="macro MAPE, each row by a factor that saw no row of its model family on that GPU"),
     Column("plain", help="held-out MAPE, every row weighing the same"),
-    Column("bias", help="held-out macro mean of the signed error"),
+    Column("bias", help="held-out macro mean of the signed error", minor=True),
     Column("median", minor=True),
-    Column("p90", minor=True),
+    Column("p90", help="90 % of the rows are off by no more", minor=True),
     Column("worst"),
     Column("worst row", numeric=False, minor=True),
 )
@@ -36,14 +38,15 @@ def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Pr
     rows = evaluation.unique_rows
     names = list(dict.fromkeys(r.predictor for r in rows))
     ours = [n for n in names if n != BASELINE] or names
-    tables = [_headline(evaluation, rows, names), _orders(evaluation, rows, names)]
+    tables = [headline(evaluation, rows, names), orders(evaluation, rows, names)]
     for name in ours:
         tables += [
-            _by_gpu(evaluation, rows, name),
-            _by_model(evaluation, rows, name),
+            by_gpu(evaluation, rows, name),
+            by_model(evaluation, rows, name),
             *_ranking(evaluation, rows, name),
         ]
-        tables += view_detail.of_predictor(evaluation, rows, name)
+        repeats = name == view_modes.MEASURED and view_modes.SIMULATED in ours
+        tables += view_detail.of_predictor(evaluation, rows, name, repeats=repeats)
     tables += view_modes.side_by_side(rows)
     tables += view_detail.of_rows(rows, ours)
     return Report(
@@ -76,7 +79,7 @@ def _sentence(evaluation: Evaluation, rows: Sequence[Row], name: str) -> str:
     return said
 
 
-def _headline(evaluation: Evaluation, rows: Sequence[Row], names: Sequence[str]) -> Table:
+def headline(evaluation: Evaluation, rows: Sequence[Row], names: Sequence[str]) -> Table:
     made = []
     for name in names:
         u, c, h = fits_of(evaluation, rows, name)
@@ -88,22 +91,27 @@ def _headline(evaluation: Evaluation, rows: Sequence[Row], names: Sequence[str])
         title="Throughput error",
         columns=HEADLINE,
         rows=tuple(made),
-        note="MAPE of tokens/s/GPU; macro: mean over (model family × GPU × framework) cells. Bias to worst: held out.",
+        note=(
+            "Mean |projected / measured − 1| of tokens/s/GPU; macro: every (model family × GPU × framework) cell weighs"
+            " the same, plain: every row does. Coverage: compared rows over those with a measured throughput and a whole"
+            " configuration. Calibrated: one step-time factor per GPU. Held out: each row by a factor that saw no row of"
+            " its model family on that GPU; plain to worst are held out."
+        ),
     )
 
 
-def _orders(evaluation: Evaluation, rows: Sequence[Row], names: Sequence[str]) -> Table:
+def orders(evaluation: Evaluation, rows: Sequence[Row], names: Sequence[str]) -> Table:
     """One line a predictor: how well it orders the configurations of a group."""
     columns = (
         Column("predictor", numeric=False),
         Column("groups"),
-        Column("rows"),
+        Column("rows", minor=True),
         Column("tau-b"),
-        Column("where stated", help="tau-b over groups whose rows differ in a field that a projector sees"),
+        Column("tau-b seen", help="tau-b over groups whose rows differ in a field that a projector sees"),
         Column("agreement"),
         Column("pooled", help="agreement over all pairs of all groups"),
         Column("regret", help="mean throughput lost by running the projected best"),
-        Column("worst regret"),
+        Column("worst regret", minor=True),
         Column("worst group", numeric=False, minor=True),
     )
     made = []
@@ -114,10 +122,17 @@ def _orders(evaluation: Evaluation, rows: Sequence[Row], names: Sequence[str]) -
         shares = (percent(o.agreement), percent(o.pooled_agreement), percent(o.regret), percent(o.worst_regret))
         made.append((name, str(o.groups), str(o.rows), *taus, *shares, o.worst_group))
     ranked = tuple(row for row in made if row[1] != "0")
-    return Table(title="Ranking inside groups, mean over groups", columns=columns, rows=ranked)
+    return Table(title="Ranking inside groups, mean over groups", columns=columns, rows=ranked, note=_ORDERS)
 
 
-def _by_gpu(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
+_ORDERS = (
+    "A group holds runs of one job that differ in a few switches. Tau-b: Kendall's, 1 where the projection orders a group"
+    " as measured. Seen: only groups (their number) whose rows differ in a field that a projector sees. Agreement: share of"
+    " pairs in the right order; pooled: over all pairs at once. Regret: throughput lost by running the projected best."
+)
+
+
+def by_gpu(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
     columns = (
         Column("GPU", numeric=False),
         Column("compared"),
@@ -126,10 +141,10 @@ def _by_gpu(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
         Column("calibrated", minor=True),
         Column("held out"),
         Column("plain", minor=True),
-        Column("bias"),
+        Column("bias", minor=True),
         Column("worst"),
-        Column("constant MFU", help="held-out macro MAPE of the baseline on the same rows"),
-        Column("beats it", numeric=False),
+        Column("baseline", help="held-out macro MAPE of constant MFU on the same rows"),
+        Column("beaten", numeric=False),
         Column("worst row", numeric=False, minor=True),
     )
     made = []
@@ -139,8 +154,10 @@ def _by_gpu(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
         errors = (percent(u.macro_mape), percent(c.macro_mape), percent(h.macro_mape), percent(h.mape))
         beats = NONE if base is None or h.macro_mape is None else ("yes" if h.macro_mape < base else "no")
         tail = (signed(h.macro_bias), signed(h.worst), percent(base), beats, h.worst_id)
-        made.append((gpu or NONE, str(h.compared), percent(h.coverage), *errors, *tail))
-    return Table(title=f"{name}: by GPU", columns=columns, rows=tuple(sorted(made, key=_compared_first)))
+        made.append((gpu or NOT_STATED, str(h.compared), percent(h.coverage), *errors, *tail))
+    note = "Macro MAPE; baseline: constant MFU, held out, on the same rows. Worst: held out, one row. "
+    shown, idle = _compared(made)
+    return Table(title=f"{name}: by GPU", columns=columns, rows=shown, note=(note + idle).strip())
 
 
 def _baseline(evaluation: Evaluation, rows: Sequence[Row], name: str) -> float | None:
@@ -150,15 +167,15 @@ def _baseline(evaluation: Evaluation, rows: Sequence[Row], name: str) -> float |
     return accuracy.summarise(mine, evaluation.facts).macro_mape
 
 
-def _by_model(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
+def by_model(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
     columns = (
         Column("model", numeric=False),
-        Column("GPUs", numeric=False),
+        Column("GPUs", numeric=False, minor=True),
         Column("compared"),
         Column("coverage"),
         Column("uncalibrated"),
         Column("held out"),
-        Column("bias"),
+        Column("bias", minor=True),
         Column("worst"),
         Column("worst row", numeric=False, minor=True),
     )
@@ -167,8 +184,9 @@ def _by_model(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
         u, _, h = fits_of(evaluation, members, name)
         gpus = _few(sorted({r.gpu for r in members} - {""}), 3) or NONE
         errors = (percent(u.macro_mape), percent(h.macro_mape), signed(h.macro_bias), signed(h.worst), h.worst_id)
-        made.append((model or NONE, gpus, str(h.compared), percent(h.coverage), *errors))
-    return Table(title=f"{name}: by model", columns=columns, rows=tuple(sorted(made, key=_compared_first)))
+        made.append((model or NOT_STATED, gpus, str(h.compared), percent(h.coverage), *errors))
+    shown, idle = _compared(made, at=2)
+    return Table(title=f"{name}: by model", columns=columns, rows=shown, note=idle)
 
 
 def _ranking(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list[Table]:
@@ -211,9 +229,12 @@ def _worst_first(group: ranking.GroupRanking) -> tuple[float, str]:
     return (2.0 if group.tau is None else group.tau, group.group)
 
 
-def _compared_first(row: tuple[str, ...]) -> tuple[bool, str]:
-    """Names in order, those without a single comparable row last: they keep their place, below what has a figure."""
-    return (NONE in row[-2:] or not row[-1], row[0].lower())
+def _compared(made: Sequence[tuple[str, ...]], at: int = 1) -> tuple[tuple[tuple[str, ...], ...], str]:
+    """Lines with something compared (column ``at``), by name; and a sentence that names the others."""
+    ordered = sorted(made, key=lambda row: row[0].lower())
+    idle = [row[0] for row in ordered if row[at] == "0"]
+    said = f"Nothing to compare (see the refusals): {', '.join(idle)}." if idle else ""
+    return tuple(row for row in ordered if row[at] != "0"), said
 
 
 def _few(keys: Sequence[str], most: int = 4) -> str:

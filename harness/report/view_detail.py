@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from harness import accuracy
 from harness.report.table import NONE, Column, Table, number, percent, signed
@@ -11,14 +12,14 @@ from harness.results import Evaluation, Row
 __all__ = ["of_predictor", "of_rows"]
 
 
-def of_predictor(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list[Table]:
-    """Tables of one predictor, in reading order."""
+def of_predictor(evaluation: Evaluation, rows: Sequence[Row], name: str, *, repeats: bool = False) -> list[Table]:
+    """Tables of one predictor, in reading order. ``repeats``: those that do not depend on the mode were shown already."""
     uncalibrated = accuracy.select(rows, name, "uncalibrated")
     facts = evaluation.facts
     made = [
-        _memory(evaluation, uncalibrated, name),
-        _verdicts(evaluation, uncalibrated, name),
-        _refusals(uncalibrated, name),
+        replace(_memory(evaluation, uncalibrated, name), detail=repeats),
+        replace(_verdicts(evaluation, uncalibrated, name), detail=repeats),
+        replace(_refusals(uncalibrated, name), detail=repeats),
         _by(
             evaluation, rows, name, "assumptions", lambda r: "with" if facts[r.run_id].assumed else "none", detail=False
         ),
@@ -106,7 +107,15 @@ def _refusals(rows: Sequence[Row], name: str) -> Table:
         Column("rows"),
         Column("for example", numeric=False, minor=True),
     )
-    made = tuple((r.reason, r.status, str(len(r.run_ids)), r.run_ids[0]) for r in accuracy.refusals(rows))
+    by_reason: dict[str, list[accuracy.Refusal]] = {}
+    for refusal in accuracy.refusals(rows):
+        by_reason.setdefault(refusal.reason, []).append(refusal)
+    counted = [
+        (sum(len(r.run_ids) for r in same), reason, ", ".join(r.status for r in same), same[0].run_ids[0])
+        for reason, same in by_reason.items()
+    ]
+    ordered = sorted(counted, key=lambda line: -line[0])
+    made = tuple((reason, status, str(n), example) for n, reason, status, example in ordered)
     total = sum(r.projected_step_seconds is None for r in rows)
     return Table(
         title=f"{name}: refusals",

@@ -8,17 +8,19 @@ from harness import accuracy
 from harness.report.table import NONE, Column, Table, number, percent, signed
 from harness.results import Row
 
-__all__ = ["side_by_side"]
+__all__ = ["MEASURED", "SIMULATED", "side_by_side"]
+
+SIMULATED, MEASURED = "simulate", "benchmark"
 
 Pair = tuple[Row, Row]
 
 
 def side_by_side(rows: Sequence[Row]) -> list[Table]:
     """Held-out rows that both modes project: by model, and one by one. Empty where only one mode was run."""
-    simulated = {r.run_id: r for r in accuracy.select(rows, "simulate", "heldout") if r.projected_tgs is not None}
+    simulated = {r.run_id: r for r in accuracy.select(rows, SIMULATED, "heldout") if r.projected_tgs is not None}
     pairs = [
         (simulated[b.run_id], b)
-        for b in accuracy.select(rows, "benchmark", "heldout")
+        for b in accuracy.select(rows, MEASURED, "heldout")
         if b.run_id in simulated and b.projected_tgs is not None
     ]
     return [_by_model(pairs), _every(pairs)] if pairs else []

@@ -36,7 +36,8 @@ KINDS = tuple(ALGORITHMS)
 TOKEN_TRANSPORTS = ("deepep", "hybridep")
 ONE_SHOT = 0.045
 """Share of the collective's rate that a compiler's one-shot ragged exchange reaches. fitted on one batch ladder
-of DeepSeek-V3 on MI355X (the same code with and without that kernel, amd-agi/maxtext-slurm), confirmed by the ladder of Kimi-K2: about
+of DeepSeek-V3 on MI355X (the same code with and without that kernel, amd-agi/maxtext-slurm),
+confirmed by the ladder of Kimi-K2: about
 17 GB/s a GPU in both."""
 
 

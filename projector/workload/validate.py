@@ -8,39 +8,10 @@ from dataclasses import fields
 from projector.errors import Problem
 from projector.workload import layout
 from projector.workload.model import Model
-from projector.workload.vocabulary import word_problems
+from projector.workload.vocabulary import LIMITS, range_problems, word_problems
 from projector.workload.workload import Workload
 
 __all__ = ["problems"]
-
-#: Bounds on nonsense, well above anything built: GPUs (the largest clusters announced have some 10⁵), sequence length
-#: (10⁷ tokens is the longest context published), model widths and depths, vocabulary, batch.
-_LIMITS = {
-    "gpus": 1_000_000,
-    "seq_length": 100_000_000,
-    "max_position_embeddings": 1_000_000_000,
-    "micro_batch_size": 1_000_000,
-    "global_batch_size": 100_000_000,
-    "num_layers": 10_000,
-    "hidden_size": 1_000_000,
-    "ffn_hidden_size": 10_000_000,
-    "num_attention_heads": 10_000,
-    "num_query_groups": 10_000,
-    "kv_channels": 100_000,
-    "vocab_size": 100_000_000,
-    "num_experts": 100_000,
-}
-_MAY_BE_ZERO = frozenset(
-    {
-        "mtp_num_layers",
-        "sync_free_stage",
-        "moe_dispatch_scatter_adds",
-        "moe_shared_expert_intermediate_size",
-        "recompute_num_layers",
-        "cpu_offloading_num_layers",
-        "moe_ffn_hidden_size",
-    }
-)
 
 
 def problems(workload: Workload, where: str = "") -> tuple[Problem, ...]:
@@ -67,25 +38,21 @@ def problems(workload: Workload, where: str = "") -> tuple[Problem, ...]:
 
 
 def _words(item: object, where: str, prefix: str) -> list[Problem]:
-    return word_problems({f.name: getattr(item, f.name) for f in fields(item)}, where, prefix)  # type: ignore[arg-type]
+    return word_problems(_values(item), where, prefix)
+
+
+def _ranges(item: object, where: str, prefix: str) -> list[Problem]:
+    return range_problems(_values(item), where, prefix)
+
+
+def _values(item: object) -> dict[str, object]:
+    return {f.name: getattr(item, f.name) for f in fields(item)}  # type: ignore[arg-type]
 
 
 def _gpus(gpus: int, where: str) -> list[Problem]:
-    if type(gpus) is int and 1 <= gpus <= _LIMITS["gpus"]:
+    if type(gpus) is int and 1 <= gpus <= LIMITS["gpus"]:
         return []
-    return [Problem(where, "gpus", gpus, f"a whole number from 1 to {_LIMITS['gpus']}")]
-
-
-def _ranges(item: object, where: str, prefix: str) -> Iterable[Problem]:
-    """Whole-number fields must be positive (some may be 0) and below :data:`_LIMITS`; factors must be positive."""
-    for field in fields(item):  # type: ignore[arg-type]
-        value = getattr(item, field.name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            continue
-        least = 0 if field.name in _MAY_BE_ZERO or isinstance(value, float) else 1
-        most = _LIMITS.get(field.name, 1_000_000)
-        if not least <= value <= most:
-            yield Problem(where, prefix + field.name, value, f"a number from {least} to {most}")
+    return [Problem(where, "gpus", gpus, f"a whole number from 1 to {LIMITS['gpus']}")]
 
 
 def _model(model: Model, where: str) -> Iterable[Problem]:
@@ -163,6 +130,10 @@ def _combinations(workload: Workload, where: str) -> Iterable[Problem]:
     if recipe.recompute_granularity == "full" and layers is not None and layers > model.num_layers:
         expected = f"at most num_layers = {model.num_layers}"
         yield Problem(where, "recipe.recompute_num_layers", layers, expected)
+    offloaded = recipe.cpu_offloading_num_layers
+    if offloaded is not None and offloaded >= model.num_layers:
+        expected = f"less than num_layers = {model.num_layers}"
+        yield Problem(where, "recipe.cpu_offloading_num_layers", offloaded, expected)
     outside = [layer for layer in recipe.recompute_layer_ids or () if not 0 <= layer < model.num_layers]
     if outside:
         expected = f"layer numbers from 0 to {model.num_layers - 1}"

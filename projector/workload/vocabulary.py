@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from projector.errors import Problem, nearest
 
-__all__ = ["CHOICES", "SCHEDULES", "word_problems"]
+__all__ = ["CHOICES", "LIMITS", "SCHEDULES", "range_problems", "word_problems"]
 
 _DTYPES = ("fp32", "fp16", "bf16", "fp8")
 
@@ -82,6 +82,58 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "position_embedding_type": ("rope", "learned_absolute", "alibi", "none"),
     }
 )
+
+
+#: Bounds on nonsense, well above anything built: GPUs (the largest clusters announced have some 10⁵), sequence length
+#: (10⁷ tokens is the longest context published), model widths and depths, vocabulary, batch.
+LIMITS: Mapping[str, int] = MappingProxyType(
+    {
+        "gpus": 1_000_000,
+        "seq_length": 100_000_000,
+        "max_position_embeddings": 1_000_000_000,
+        "micro_batch_size": 1_000_000,
+        "global_batch_size": 100_000_000,
+        "num_layers": 10_000,
+        "hidden_size": 1_000_000,
+        "ffn_hidden_size": 10_000_000,
+        "num_attention_heads": 10_000,
+        "num_query_groups": 10_000,
+        "kv_channels": 100_000,
+        "vocab_size": 100_000_000,
+        "num_experts": 100_000,
+        "sync_free_stage": 3,  # AMD-AGI/Primus turbo_sync_free_moe_stage: 0 to 3
+    }
+)
+_MAY_BE_ZERO = frozenset(
+    {
+        "mtp_num_layers",
+        "sync_free_stage",
+        "moe_dispatch_scatter_adds",
+        "moe_shared_expert_intermediate_size",
+        "recompute_num_layers",
+        "cpu_offloading_num_layers",
+        "moe_ffn_hidden_size",
+    }
+)
+
+
+def range_problems(values: Mapping[str, object], where: str, prefix: str) -> list[Problem]:
+    """One :class:`Problem` per number in ``values`` that is out of range: sizes from 1 (some from
+    0), factors above 0, to :data:`LIMITS` or a million. Values of another type are left to who checks types.
+    """
+    found = []
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            continue
+        most = LIMITS.get(name, 1_000_000)
+        if isinstance(value, float):
+            if not 0.0 < value <= most:
+                found.append(Problem(where, prefix + name, value, f"a number above 0, at most {most}"))
+            continue
+        least = 0 if name in _MAY_BE_ZERO else 1
+        if not least <= value <= most:
+            found.append(Problem(where, prefix + name, value, f"a number from {least} to {most}"))
+    return found
 
 
 def word_problems(values: Mapping[str, object], where: str, prefix: str) -> list[Problem]:

@@ -39,6 +39,11 @@ def test_a_bad_constant_fails(rows, facts_for) -> None:
     assert failed(worse, facts_for) == {"mape", "worst", "bias"}
 
 
+def test_a_bias_to_the_slow_side_fails_like_one_to_the_fast_side(rows, facts_for) -> None:
+    slower = [replace(r, projected_tgs=r.projected_tgs * 0.9, error=(1 + r.error) * 0.9 - 1) for r in rows]
+    assert failed(slower, facts_for) == {"mape", "worst", "bias"}
+
+
 def test_a_dropped_row_fails(rows, facts_for) -> None:
     lost = replace(rows[1], projected_tgs=None, error=None, status="unsupported")
     assert failed([rows[0], lost, *rows[2:]], facts_for) == {"coverage"}

@@ -55,6 +55,14 @@ def test_regret_is_the_throughput_lost_by_following_the_projection() -> None:
     assert ranking.regret([80.0, 100.0], [7.0, 7.0]) == pytest.approx(0.1)
 
 
+def test_the_spread_that_a_source_states_widens_a_tie(make_row, facts_for) -> None:
+    rows = [make_row("a", 100.0, 2.0), make_row("b", 105.0, 1.0)]
+    (sharp,) = ranking.group_rankings(rows, facts_for(*rows))
+    (loose,) = ranking.group_rankings(rows, facts_for(*rows, rel_std=0.1))
+    assert (sharp.pairs, sharp.tau) == (1, -1.0)
+    assert (loose.pairs, loose.tau) == (0, None)
+
+
 @given(PAIRS)
 def test_regret_is_a_fraction(pairs: list[tuple[float, float]]) -> None:
     x, y = zip(*pairs, strict=True)

@@ -159,6 +159,15 @@ def test_broken_files(project_folder: Path, text: str, piece: str) -> None:
     assert any(piece in line for line in problems(project_folder, text))
 
 
+def test_a_number_out_of_range_is_named_beside_an_unknown_key(project_folder: Path) -> None:
+    """What stops the reading of a case must not hide its other mistakes."""
+    recipe = "recipe: {micro_batch_sise: 1, micro_batch_size: -1, global_batch_size: 8, seq_length: 4096, tp: 0}"
+    case = f"{{id: c, model: {{base: llama3_8b, num_layers: 0}}, gpu: b200, gpus: 8, {recipe}}}"
+    found = "\n".join(problems(project_folder, f"suite: s\ncases: [{case}]\n"))
+    for key in ("micro_batch_sise: found 1", "micro_batch_size: found -1", "tp: found 0", "num_layers: found 0"):
+        assert found.count(key) == 1
+
+
 def test_an_id_that_a_selected_run_has_already(project_folder: Path) -> None:
     recipe = "recipe: {micro_batch_size: 1, global_batch_size: 8, seq_length: 4096}"
     case = f"{{id: llama-tp1, model: llama3_8b, gpu: b200, gpus: 8, {recipe}}}"

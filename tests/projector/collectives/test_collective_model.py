@@ -100,6 +100,16 @@ def test_ring_latency_and_volume_are_exact() -> None:
     assert ring.per_byte == pytest.approx(2 * 31 / 32 / rate)
 
 
+@pytest.mark.parametrize(("nodes", "depth"), [(2, 1), (4, 2), (5, 3), (64, 6)])
+def test_tree_latency_is_logarithmic_and_exact(nodes: int, depth: int) -> None:
+    tree = {c.algorithm: c for c in costs("all_reduce", GroupShape(8 * nodes, 8), H100)}["tree.simple"]
+    share = constants(H100)
+    inside = 7 * 0.6e-6 * share["hop.intra.simple"]
+    between = depth * 2.7e-6 * share["hop.inter.simple"] * share["hop.tree.simple"]
+    base = (share["collective.launch_us"] + share["base_us.tree.simple"]) * 1e-6
+    assert tree.latency == pytest.approx(base + 2 * (inside + between))
+
+
 @pytest.mark.parametrize("g", [2, 3, 5, 8])
 def test_a_mesh_group_uses_its_own_links_only(g: int) -> None:
     size = 16e9

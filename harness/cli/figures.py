@@ -1,0 +1,89 @@
+"""``harness figures``: the figures that the project answers for, over all measured runs; with ``--out`` the reports."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from harness import evaluate, speed
+from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any
+from harness.report import files, html, markdown, provenance, publish, terminal, view_figures
+from harness.report.table import Report
+from harness.results import Row
+from projector.errors import InputError, Problem
+
+__all__ = ["command", "register"]
+
+# Enough to tell two projections apart, few enough that another machine's last bit changes nothing.
+DIGITS = 6
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands, "figures", "coverage, error, ranking, memory and speed over all measured runs", command
+    )
+    add = parser.add_argument
+    add(
+        "--measured",
+        type=Path,
+        default=Path("measured/runs"),
+        metavar="FOLDER",
+        help="folder of measured runs (default: measured/runs)",
+    )
+    add("--suite", type=Path, default=Path("suites/moe.yaml"), metavar="FILE", help="timed (default: suites/moe.yaml)")
+    add("--speed", action=argparse.BooleanOptionalAction, default=True, help="time the project's own work too")
+    add("--out", type=Path, metavar="DIR", help="also write figures.md, accuracy.md and .html, plots and results.csv")
+    add("--jobs", type=positive, default=1, metavar="N", help="processes")
+
+
+def command(args: argparse.Namespace) -> int:
+    paths = sorted(args.measured.glob("*.yaml"))
+    problems = [] if paths else [Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs")]
+    if args.speed and not args.suite.is_file():
+        problems.append(Problem(str(args.suite), "", "no such file", "a suite to time, or --no-speed"))
+    if args.out is not None and args.out.exists() and not args.out.is_dir():
+        problems.append(Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist"))
+    if problems:
+        raise InputError(problems)
+    runs = read_any(paths)
+    # Timed first: the evaluation of a thousand runs would leave every kernel time remembered.
+    timed = speed.measure(args.suite) if args.speed else None
+    tools = evaluate.tools_for("both")
+    with progress_bar(len(runs) * len(tools), "projecting") as progress:
+        made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs, progress=progress)
+    report = view_figures.build(made, timed)
+    if args.out is not None:
+        read = provenance.collect(paths, ("harness", *args.argv), 0.0)
+        _write(args.out, report, files.Saved(evaluation=made, gates={}, provenance=read))
+    terminal.show(report, most=None)
+    if args.out is not None:
+        print(f"\nwritten to {args.out}")
+    return 0
+
+
+def _write(folder: Path, report: Report, saved: files.Saved) -> None:
+    """The reports that are checked in: everything but the lists of single rows, which ``results.csv`` holds."""
+    rows = saved.evaluation.unique_rows
+    whole = publish.report_of(saved, (), "Projection accuracy over all measured runs")
+    brief = replace(whole, tables=tuple(t for t in whole.tables if not t.title.endswith(publish.ROW_BY_ROW)))
+    images = publish.drawn(rows)
+    for name, (_, data) in images.items():
+        files.write_atomic(folder / name, data)
+    linked = {caption: name for name, (caption, _) in images.items()}
+    files.write_atomic(folder / "figures.md", markdown.render(report))
+    files.write_atomic(folder / "accuracy.md", markdown.render(brief, linked))
+    files.write_atomic(folder / "accuracy.html", html.render(brief, dict(images.values())))
+    mine = (r for r in rows if r.predictor == view_figures.MAIN and r.fit != "calibrated")
+    files.write_atomic(folder / "results.csv", files.csv_text(_rounded(mine)))
+
+
+def _rounded(rows: Iterable[Row]) -> Iterable[Row]:
+    """Figures to ``DIGITS`` significant digits, and without the time that a projection took."""
+    names = [f.name for f in fields(Row)]
+    for row in rows:
+        values = {name: getattr(row, name) for name in names}
+        short: dict[str, Any] = {name: float(f"{v:.{DIGITS}g}") for name, v in values.items() if isinstance(v, float)}
+        yield replace(row, **{**short, "seconds_to_project": None})

@@ -1,0 +1,127 @@
+"""How long the project's own work takes on the machine at hand: one warm projection, a cold suite, an import.
+
+Wall times, each the median of a few repetitions; whoever reads them must know that they change from run to run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from projector.workload.workload import Workload
+
+__all__ = ["HEAVY", "Speed", "measure"]
+
+#: What `import projector` must not load.
+HEAVY = ("torch", "scipy", "matplotlib", "pandas")
+
+PROJECTIONS, STARTS = 21, 3
+
+IMPORT = f"""
+import json, sys, time
+began = time.perf_counter()
+import projector
+bare = time.perf_counter() - began
+from projector import project
+whole = time.perf_counter() - began
+print(json.dumps([bare, whole, [name for name in {HEAVY!r} if name in sys.modules]]))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Seconds. ``projection``: the same DeepSeek-V3 PP16 workload again; ``fresh_projection``: another sequence
+    length each time, so that no kernel time is remembered; ``suite``: ``harness run`` of the file ``suite_name`` in
+    mode simulate, from the start of the process to its end; ``import_bare``: ``import projector``; ``import_all``:
+    with the projection behind it; ``heavy``: those of :data:`HEAVY` that it loaded.
+    """
+
+    projection: float
+    fresh_projection: float
+    suite: float
+    suite_name: str
+    import_bare: float
+    import_all: float
+    heavy: tuple[str, ...]
+
+
+def measure(suite: Path) -> Speed:
+    """Measures all of it, in about ten seconds. ``suite``: an existing suite file."""
+    imports = [json.loads(_python("-c", IMPORT)) for _ in range(STARTS)]
+    projection, fresh = _projections()
+    return Speed(
+        projection=projection,
+        fresh_projection=fresh,
+        suite=statistics.median(_seconds(lambda: _cold(suite)) for _ in range(STARTS)),
+        suite_name=suite.stem,
+        import_bare=statistics.median(bare for bare, _, _ in imports),
+        import_all=statistics.median(whole for _, whole, _ in imports),
+        heavy=tuple(imports[0][2]),
+    )
+
+
+def _python(*arguments: str) -> str:
+    """Standard output of a new interpreter that finds this very package, wherever it is installed."""
+    root = str(Path(__file__).resolve().parents[1])
+    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path})
+    return done.stdout
+
+
+def _cold(suite: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        out = ("--out", folder, "--no-plots", "--no-gate")
+        _python("-m", "harness", "run", str(suite), "--mode", "simulate", *out)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def _projections() -> tuple[float, float]:
+    from projector import project
+    from projector.hardware import catalogue
+
+    cluster = catalogue.default_cluster("h100_sxm")
+
+    def seconds(workloads: Sequence[Workload]) -> float:
+        return statistics.median([_seconds(lambda w=w: project(w, cluster)) for w in workloads])  # type: ignore[misc]
+
+    known = _deepseek_v3(4096)
+    project(known, cluster)
+    return seconds([known] * PROJECTIONS), seconds([_deepseek_v3(4096 + 128 * i) for i in range(1, PROJECTIONS)])
+
+
+def _deepseek_v3(seq_length: int) -> Workload:
+    """The published job in shape: 1,024 GPUs, 16 pipeline ranks, 64-way expert parallelism, 128 micro-batches."""
+    from projector.workload import zoo
+    from projector.workload.recipe import Recipe
+    from projector.workload.workload import Workload
+
+    recipe = Recipe(
+        pp=16,
+        ep=64,
+        pipeline_model_parallel_layout="Et*4|(t*4|)*14tmL",
+        micro_batch_size=1,
+        global_batch_size=8192,
+        seq_length=seq_length,
+        precision="fp8",
+        fp8_recipe="blockwise",
+        data_parallel_sharding="optim",
+        moe_token_dispatcher_type="flex",
+        moe_flex_dispatcher_backend="deepep",
+    )
+    return Workload(model=zoo.load("deepseek_v3"), recipe=recipe, gpus=1024)

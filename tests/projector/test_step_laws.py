@@ -1,0 +1,107 @@
+"""Single terms of a step: contention, graphs, buckets, messages between stages, recompute by block."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from projector.frameworks import resolve
+from projector.frameworks.types import Execution, Resolved
+from projector.hardware import catalogue
+from projector.operators.types import Collective, Stream
+from projector.projection import Projection, project
+from projector.stages import parts
+from projector.timing import Clock
+from projector.workload import zoo
+from projector.workload.layout import chunks
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+H100 = catalogue.default_cluster("h100_sxm")
+
+
+def workload(model: str = "llama3_8b", gpus: int = 64, **recipe: object) -> Workload:
+    fields: dict[str, object] = {
+        "micro_batch_size": 1,
+        "global_batch_size": 128,
+        "seq_length": 4096,
+        "recompute_granularity": "none",
+        "data_parallel_sharding": "optim",
+    } | recipe
+    return Workload(model=zoo.load(model), recipe=Recipe(**fields), gpus=gpus)  # type: ignore[arg-type]
+
+
+def resolved(load: Workload) -> Resolved:
+    return resolve(load, "nvidia", "hopper", "x86")
+
+
+def on_h100(**changes: object) -> Projection:
+    return project(workload(**changes), H100)  # type: ignore[arg-type]
+
+
+def test_hidden_communication_slows_what_it_hides_behind() -> None:
+    a = Stream(name="a", kind="copy", read=1.0, write=1.0)
+    comm = Collective(name="c", kind="all_reduce", group="tp", bytes=1.0, hides_behind=("a",))
+    quiet = Execution(launch_us=0.0, collective_us=0.0, sync_us=0.0, layer_us=0.0)
+    phase = Clock(kernels={a: 4.0}, measured=frozenset(), collective=lambda op: 3.0, execution=quiet).phase([a, comm])
+    assert 4.0 + 0.05 * 3.0 <= phase.seconds <= 4.0 + 0.2 * 3.0  # the published range, 5 to 20 %
+
+
+def test_a_graph_replays_for_a_small_part_of_the_launches() -> None:
+    ops = [Stream(name=f"s{i}", kind="copy", read=1.0, write=1.0) for i in range(100)]
+    quiet = Execution(launch_us=10.0, collective_us=0.0, sync_us=0.0, layer_us=0.0)
+    clock = Clock(kernels=dict.fromkeys(ops, 0.0), measured=frozenset(), collective=lambda op: 0.0, execution=quiet)
+    eager = clock.phase(ops)
+    graph = clock.phase(ops, graphed=frozenset(op.name for op in ops))
+    assert 0.0 < graph.seconds < 0.2 * eager.seconds
+
+
+def test_the_last_bucket_of_a_reduction_is_never_hidden() -> None:
+    apart = on_h100(global_batch_size=64, overlap_grad_reduce=False).breakdown["dp_s"]
+    beside = on_h100(global_batch_size=64, overlap_grad_reduce=True).breakdown["dp_s"]
+    assert 0.05 * apart < beside < 0.9 * apart
+
+
+def test_context_parallel_ranks_send_their_part_of_the_sequence() -> None:
+    """Twice the tokens on twice the context ranks: the same message, and so the same time between stages."""
+    short = on_h100(gpus=16, pp=4, cp=2, seq_length=65536, global_batch_size=16).breakdown["pp_s"]
+    long = on_h100(gpus=32, pp=4, cp=4, seq_length=131072, global_batch_size=16).breakdown["pp_s"]
+    assert long == pytest.approx(short, rel=0.05)
+
+
+@pytest.mark.parametrize("layers", [0, 1, 5, 8])
+def test_recompute_by_block_replays_the_first_layers_of_a_stage(layers: int) -> None:
+    how = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": layers}
+    made = resolved(workload(pp=4, **how))
+    for chunk in chunks(made.workload.model, made.workload.recipe):
+        replayed = [part.recomputed for part in parts(made, chunk) if part.layers]
+        assert replayed == [True] * layers + [False] * (8 - layers)
+
+
+def test_recompute_by_block_lies_between_none_and_all() -> None:
+    full = {"recompute_granularity": "full", "recompute_method": "block"}
+    seconds = [on_h100(gpus=8, **full, recompute_num_layers=n).step_seconds for n in (0, 8, 16, 32)]
+    assert seconds == sorted(seconds)
+    assert seconds[0] == pytest.approx(on_h100(gpus=8).step_seconds)
+    half, whole = seconds[2] - seconds[0], seconds[3] - seconds[0]
+    assert half == pytest.approx(whole / 2, rel=0.05)
+
+
+def test_nothing_is_assumed_of_a_run_that_fits_neither_way() -> None:
+    """Full recompute is inferred only from a run that needs it and fits with it."""
+    p = project(workload("llama3.1_405b", gpus=8, global_batch_size=8, recompute_granularity=None), H100)
+    assert not p.memory.fits
+    assert p.resolved.workload.recipe.recompute_granularity == "none"
+
+
+def test_half_of_the_weight_traffic_overlaps_where_the_framework_says_half() -> None:
+    from projector.stages import _beside
+
+    phase = Clock(kernels={}, measured=frozenset(), collective=lambda op: 0.0, execution=Execution()).phase([])
+    phase = dataclasses.replace(phase, segments=(dataclasses.replace(phase.segments[0], device=4.0, host=0.0),))
+    gather = (Collective(name="g", kind="all_gather", group="dp", bytes=1.0),)
+    for overlap in (0.0, 0.5, 1.0):
+        execution = Execution(shard_overlap=overlap, collective_us=0.0)
+        clock = Clock(kernels={}, measured=frozenset(), collective=lambda op: 3.0, execution=execution)
+        assert _beside(phase, gather, clock).exposed["dp"] == pytest.approx(3.0 * (1.0 - overlap))
