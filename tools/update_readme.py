@@ -31,9 +31,10 @@ def excerpt(text: str) -> str:
 
 
 def _cut(block: str) -> str:
+    """Title, head and first rows; the sentences below (no cells apart by two spaces) stay out."""
     title, head, rule, *rest = block.splitlines()
-    rows = rest[:ROWS]
-    return "\n".join((title, head, rule, *rows, *(["…"] if len(rest) > len(rows) else [])))
+    rows = [line for line in rest if "  " in line]
+    return "\n".join((title, head, rule, *rows[:ROWS], *(["…"] if len(rows) > ROWS else [])))
 
 
 def replaced(readme: str, name: str, content: str) -> str:

@@ -78,9 +78,25 @@ def _summary(evaluation: Evaluation, rows: Rows) -> Table:
     )
     note = (
         "Of simulate. MAPE: macro, and plain in brackets; memory: plain. In-sample: the memory model was written with"
-        " these runs at hand."
+        f" these runs at hand.{_heaviest(evaluation, rows)}"
     )
     return Table(title="In short", columns=columns, rows=made, note=note)
+
+
+def _heaviest(evaluation: Evaluation, rows: Rows) -> str:
+    """A sentence on the cell that weighs most in the held-out macro error: one odd source can carry much of it."""
+    compared = accuracy.comparable(accuracy.select(rows, MAIN, "heldout"))
+    cells = accuracy.by((r for r in compared if evaluation.facts[r.run_id].complete), accuracy.cell)
+    means = {cell: sum(abs(r.error or 0.0) for r in members) / len(members) for cell, members in cells.items()}
+    if not means:
+        return ""
+    worst = max(means, key=lambda cell: means[cell])
+    share = 100 * means[worst] / len(means)
+    named = " × ".join(part or NONE for part in worst)
+    return (
+        f" Of the held-out macro figure, {share:.1f} points are one of its {len(means)} cells:"
+        f" {named}, {percent(means[worst])} over {len(cells[worst])} rows."
+    )
 
 
 def _two(macro: float | None, plain: float | None) -> str:

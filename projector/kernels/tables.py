@@ -19,6 +19,9 @@ __all__ = ["KINDS", "Measured", "read", "tables_dir"]
 
 KINDS = ("gemm", "attention", "grouped")
 
+# Where the build puts ``measured/kernels`` in a wheel (pyproject.toml, force-include).
+PACKAGED = Path(__file__).resolve().parent / "measured"
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -35,14 +38,14 @@ class Measured:
 
 def tables_dir(start: Path | None = None) -> Path | None:
     """The nearest ``measured/kernels`` folder at or above ``start`` (default: the working directory), else beside the
-    package.
+    package, else the copy that an installed package carries.
     """
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
         found = folder / "measured" / "kernels"
         if found.is_dir():
             return found
-    return None
+    return PACKAGED if PACKAGED.is_dir() else None
 
 
 def read(folder: Path) -> tuple[Measured, ...]:

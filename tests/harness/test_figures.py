@@ -143,11 +143,11 @@ def test_generated_parts_of_the_readme(update_readme: ModuleType) -> None:
 def test_an_excerpt_is_cut_and_keeps_the_gate(update_readme: ModuleType) -> None:
     blocks = [
         "T\nline",
-        *(f"t{i}\nh\n-\n" + "\n".join("row" for _ in range(20)) for i in range(6)),
+        *(f"t{i}\nh\n-\n" + "\n".join("row  1" for _ in range(20)) for i in range(6)),
         "Gate (held out)\nPASS",
     ]
     made = update_readme.excerpt("\n\n".join(blocks))
     assert made.startswith("```text\nT\nline\n\nt0")
     assert made.endswith("\n\nGate (held out)\nPASS\n```")
-    assert made.count("row") == update_readme.TABLES * update_readme.ROWS
+    assert made.count("row  1\n") == update_readme.TABLES * update_readme.ROWS
     assert "t4" not in made

@@ -12,7 +12,8 @@ from projector.hardware import catalogue
 from projector.operators.types import Collective, Stream
 from projector.projection import Projection, project
 from projector.stages import parts
-from projector.timing import Clock
+from projector.step import _exposed
+from projector.timing import CONTENTION, Clock
 from projector.workload import zoo
 from projector.workload.layout import chunks
 from projector.workload.recipe import Recipe
@@ -55,6 +56,11 @@ def test_a_graph_replays_for_a_small_part_of_the_launches() -> None:
     eager = clock.phase(ops)
     graph = clock.phase(ops, graphed=frozenset(op.name for op in ops))
     assert 0.0 < graph.seconds < 0.2 * eager.seconds
+
+
+@pytest.mark.parametrize(("window", "hidden"), [(10.0, 0.9), (0.2, 0.2), (0.0, 0.0)])
+def test_what_is_hidden_is_bounded_by_the_window_and_the_last_bucket(window: float, hidden: float) -> None:
+    assert _exposed(1.0, window) == pytest.approx(1.0 - hidden + CONTENTION * hidden)
 
 
 def test_the_last_bucket_of_a_reduction_is_never_hidden() -> None:

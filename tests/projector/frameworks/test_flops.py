@@ -119,3 +119,11 @@ def test_a_window_lowers_the_count() -> None:
     full = workload("gpt_oss_120b", 8192, window_size=None)
     assert giga(workload("gpt_oss_120b", 8192)) < giga(full)
     assert giga(workload("gpt_oss_120b", 8192, window_size=8192)) == giga(full)
+
+
+def test_six_p_and_palm_differ_by_the_attention() -> None:
+    """PaLM appendix B (arXiv:2204.02311): 6·P, and 12·L·h·S for attention."""
+    w = workload("llama3_8b", 8192)
+    assert flops.flops_per_token(w, "6p") == pytest.approx(6 * 8.03e9, rel=1e-3)
+    attention = flops.flops_per_token(w, "palm") - flops.flops_per_token(w, "6p")
+    assert attention == pytest.approx(12 * 32 * 4096 * 8192)

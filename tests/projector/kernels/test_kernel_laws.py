@@ -60,6 +60,12 @@ def test_an_accumulated_output_is_read_and_written() -> None:
     assert took(law, 10, deep, writes=2.0) - bare == pytest.approx(0.5 * output)
 
 
+def test_a_product_bound_by_memory_pays_for_the_output_it_reads_too() -> None:
+    law = replace(LAW, bandwidth=1e6)
+    output = 128.0 * 10 * 128 * 4 / 1e6
+    assert took(law, 10, writes=2.0) - took(law, 10) == pytest.approx(output)
+
+
 def test_every_launch_of_a_stream_pays_its_fill() -> None:
     efficiency = load("h100_sxm")
     model = Simulated(gpu("h100_sxm"), efficiency, Execution())

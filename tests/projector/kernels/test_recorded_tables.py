@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import runpy
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from projector.errors import InputError
 from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
+from projector.kernels import tables
 from projector.kernels.recorded import REACH, Recorded, available
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import read, tables_dir
@@ -126,3 +128,15 @@ def test_the_tables_hold_what_the_converter_makes(root: Path, shared: Path, tmp_
         lines = made.read_text(encoding="utf-8").splitlines()
         assert set(lines) <= set(kept.read_text(encoding="utf-8").splitlines()), kept
         assert all(row["source"] and float(row["time_us"]) > 0 for row in csv.DictReader(lines))
+
+
+def test_an_installed_package_carries_the_tables(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The build copies them to where :func:`tables_dir` looks when no checkout is near."""
+    build = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    (target,) = [to for origin, to in build["force-include"].items() if origin == "measured/kernels"]
+    assert root / target == tables.PACKAGED
+    package = tmp_path / "site" / "projector" / "kernels"
+    (package / "measured").mkdir(parents=True)
+    monkeypatch.setattr(tables, "__file__", str(package / "tables.py"))
+    monkeypatch.setattr(tables, "PACKAGED", package / "measured")
+    assert tables.tables_dir(tmp_path) == package / "measured"
