@@ -31,13 +31,18 @@ __all__ = ["MODES", "Projection", "project"]
 
 MODES = ("simulate", "benchmark")
 
+_WITHOUT_WEIGHT_GRADIENT = 2 / 3
+"""Forward and data gradient of a frozen product: two of its three passes (LoRA, Hu et al. 2021, section 4.1)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
     """What a run will be. ``breakdown`` sums to ``step_seconds``: exposed seconds on the rank that works longest.
 
     ``measured_share``: share of the step that rests on measured kernels; ``stage_seconds``: forward and backward of
-    each virtual stage for one micro-batch; ``bubble``: share of the step in which that rank waits for others.
+    each virtual stage for one micro-batch; ``bubble``: share of the step in which that rank waits for others;
+    ``mfu``: FLOPs of the model (those of forward and data gradient alone where adapters are trained) over the bf16 peak,
+    whatever the precision of the products, so that fp8 and fp4 runs can pass 1.
     """
 
     step_seconds: float
@@ -77,6 +82,8 @@ def project(
     times = [stage_time(resolved, stage, clock, cache_) for stage in stages]
     step = run_step(resolved, times, owned_by_rank(resolved, stages), clock)
     flops = flops_per_token(workload, "megatron-2025-04") * workload.tokens_per_step
+    if workload.recipe.lora is not None:
+        flops *= _WITHOUT_WEIGHT_GRADIENT
     return Projection(
         step_seconds=step.seconds,
         tgs=workload.tokens_per_step / step.seconds / workload.gpus,

@@ -47,7 +47,9 @@ def parts(resolved: Resolved, chunk: Chunk) -> tuple[Part, ...]:
     if chunk.embedding:
         found.append(Part(lower.embedding(resolved), False, 0))
     for position, layer in enumerate(chunk.layers):
-        found.append(Part(lower.layer(kinds[layer], resolved), _recomputed(recipe, position, layer)))
+        quantised = not (recipe.first_last_layers_bf16 and layer in (0, len(kinds) - 1))
+        block = lower.layer(kinds[layer], resolved, quantised)
+        found.append(Part(block, _recomputed(recipe, position, layer)))
     found += [Part(lower.mtp(resolved), _recomputed(recipe, 0, 0)) for _ in range(chunk.mtp)]
     if chunk.head:
         found.append(Part(lower.head(resolved), False, 0))
@@ -134,7 +136,8 @@ def _beside(phase: Phase, collectives: Sequence[Collective], clock: Clock) -> Ph
     if not collectives:
         return phase
     comm = sum(clock.collective(op) for op in collectives)
-    hidden = min(comm, phase.seconds) * clock.execution.shard_overlap
+    # The time in which the device waits for the host is no cover of its own: the larger of the two counts anyway.
+    hidden = min(comm, phase.device) * clock.execution.shard_overlap
     extra = comm - hidden + CONTENTION * hidden
     first = phase.segments[0]
     host = first.host + clock.execution.collective_us * 1e-6 * len(collectives)

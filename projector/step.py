@@ -79,7 +79,7 @@ def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[T
     seconds = last + optimizer_s + gather_s + other
     rank = int(np.argmax(timeline.rank_busy))
     breakdown = _breakdown(times, placement[rank], m)
-    breakdown["bubble_s"] = float(bare.makespan) - float(bare.rank_busy[rank])
+    breakdown["bubble_s"] = max(0.0, float(bare.makespan) - float(bare.rank_busy[rank]))
     breakdown["pp_s"] = breakdown.get("pp_s", 0.0) + float(timeline.makespan) - float(bare.makespan)
     breakdown["dp_s"] += last - float(timeline.makespan) + gather_s
     breakdown["optimizer_s"] = optimizer_s

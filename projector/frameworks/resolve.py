@@ -9,6 +9,7 @@ from typing import Any
 
 from projector.frameworks.profiles_io import load
 from projector.frameworks.types import Execution, Framework, Resolved
+from projector.frameworks.unmodelled import unmodelled
 from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -32,7 +33,8 @@ def resolve(workload: Workload, vendor: str = "nvidia", arch: str = "", host: st
     """A workload with every recipe field stated (but for those whose absence has a meaning of its own).
 
     ``vendor``, ``arch`` and ``host`` describe the device (``nvidia``/``amd``, ``hopper``, ``grace``): frameworks choose
-    other kernel libraries by them. ``assumed`` lists ``field=value`` for the *uncertain* defaults used here.
+    other kernel libraries by them. ``assumed`` lists ``field=value`` for the *uncertain* defaults used here, and the
+    switches that nothing here models.
     """
     framework = load(workload.framework)
     traits = _traits(workload, vendor, arch, host)
@@ -44,7 +46,8 @@ def resolve(workload: Workload, vendor: str = "nvidia", arch: str = "", host: st
         if getattr(workload.recipe, name) is None and getattr(recipe, name) is not None
     )
     execution = _adapt(Execution(**behaviour), recipe)
-    return Resolved(workload=dataclasses.replace(workload, recipe=recipe), execution=execution, assumed=assumed)
+    notes = (*assumed, *unmodelled(workload.recipe))
+    return Resolved(workload=dataclasses.replace(workload, recipe=recipe), execution=execution, assumed=notes)
 
 
 def _traits(workload: Workload, vendor: str, arch: str, host: str) -> dict[str, Any]:

@@ -8,15 +8,16 @@ import pytest
 
 from projector.frameworks import resolve
 from projector.frameworks.types import Execution, Resolved
+from projector.frameworks.unmodelled import UNMODELLED
 from projector.hardware import catalogue
 from projector.operators.types import Collective, Stream
 from projector.projection import Projection, project
-from projector.stages import parts
+from projector.stages import _beside, parts
 from projector.step import _exposed
-from projector.timing import CONTENTION, Clock
+from projector.timing import CONTENTION, Clock, Phase, Segment
 from projector.workload import zoo
 from projector.workload.layout import chunks
-from projector.workload.recipe import Recipe
+from projector.workload.recipe import LoRA, Recipe
 from projector.workload.workload import Workload
 
 H100 = catalogue.default_cluster("h100_sxm")
@@ -111,3 +112,36 @@ def test_half_of_the_weight_traffic_overlaps_where_the_framework_says_half() -> 
         execution = Execution(shard_overlap=overlap, collective_us=0.0)
         clock = Clock(kernels={}, measured=frozenset(), collective=lambda op: 3.0, execution=execution)
         assert _beside(phase, gather, clock).exposed["dp"] == pytest.approx(3.0 * (1.0 - overlap))
+
+
+def test_first_and_last_layer_in_bf16_change_exactly_two_layers() -> None:
+    quantised = {"precision": "fp8", "fp8_recipe": "tensorwise"}
+    fp8, mixed = on_h100(**quantised), on_h100(**quantised, first_last_layers_bf16=True)
+    bf16 = on_h100(precision="bf16")
+    layers = zoo.load("llama3_8b").num_layers
+    of_layers = [p.stage_seconds[0][0] for p in (fp8, mixed, bf16)]
+    assert of_layers[1] - of_layers[0] == pytest.approx((of_layers[2] - of_layers[0]) * 2 / layers, rel=1e-6)
+    assert of_layers[0] < of_layers[1] < of_layers[2]
+
+
+@pytest.mark.parametrize(("name", "neutral"), UNMODELLED.items())
+def test_switches_that_nothing_models_are_named(name: str, neutral: bool) -> None:
+    plain, stated = on_h100(**{name: neutral}), on_h100(**{name: not neutral})
+    assert f"{name}={not neutral} (no effect here)" in stated.assumed
+    assert not any(name in text for text in plain.assumed)
+    assert stated.step_seconds == plain.step_seconds
+
+
+def test_communication_beside_a_host_bound_unit_takes_at_least_its_own_time() -> None:
+    """A host that is busy longer than the device must not hide communication twice."""
+    quiet = Execution(launch_us=0.0, collective_us=0.0, sync_us=0.0, layer_us=0.0, shard_overlap=1.0)
+    op = Collective(name="c", kind="all_gather", group="dp", bytes=1.0)
+    clock = Clock(kernels={}, measured=frozenset(), collective=lambda _: 10.0, execution=quiet)
+    phase = Phase(segments=(Segment(device=1.0, host=4.0),), compute=1.0)
+    assert _beside(phase, (op,), clock).seconds >= 10.0
+
+
+def test_adapters_leave_the_weight_gradient_out_of_the_utilisation() -> None:
+    adapters = on_h100(lora=LoRA(dim=16, targets=("linear_qkv", "linear_proj")))
+    full = on_h100()
+    assert adapters.mfu * adapters.step_seconds == pytest.approx(full.mfu * full.step_seconds * 2 / 3)
