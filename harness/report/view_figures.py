@@ -78,7 +78,8 @@ def _summary(evaluation: Evaluation, rows: Rows) -> Table:
     )
     note = (
         "Of simulate. MAPE: macro, and plain in brackets; memory: plain. In-sample: the memory model was written with"
-        f" these runs at hand.{_heaviest(evaluation, rows)}"
+        " these runs at hand. Held out is the factor per GPU alone: several constants of the models were chosen on these"
+        f" same runs, so expect more error on runs not among them.{_heaviest(evaluation, rows)}"
     )
     return Table(title="In short", columns=columns, rows=made, note=note)
 
