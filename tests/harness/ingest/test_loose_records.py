@@ -2,42 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from loose_cases import one, record
 
-from harness.ingest.importmap import ImportMap
-from harness.ingest.loose import convert
-from harness.ingest.report import RowReport
-from harness.runs import MeasuredRun
 from projector.workload.recipe import LoRA
-
-
-def one(known: ImportMap | None = None, **record: Any) -> tuple[MeasuredRun, RowReport]:
-    made = convert([record], "table.yaml", known)
-    return made.runs[0], made.rows[0]
-
-
-def record(**changes: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = {
-        "id": "r",
-        "gpu": "H100-SXM",
-        "gpus": 8,
-        "framework": "Megatron-LM (mcore)",
-        "model": "Llama 3 8B",
-        "precision": "bf16",
-        "seq_length": 8192,
-        "micro_batch_size": 1,
-        "global_batch_size": 128,
-        "tp": 1,
-        "pp": 1,
-        "cp": 1,
-        "ep": 1,
-        "dp": 8,
-        "metrics": {"iteration_ms": 10000.0},
-    }
-    return plain | changes
-
 
 SIMUMAX = {
     "id": "simumax-b200-deepseekv2_tp1_ep8_pp1_dp8_l4_mbc4_cef",
@@ -365,53 +333,3 @@ def test_gcd_units_and_hsdp() -> None:
     assert run.gpus_per_node is None
     assert run.recipe is not None
     assert run.recipe.data_parallel_shard_size == 256
-
-
-def test_megatron_argument_mapping() -> None:
-    args = {
-        "no_check_for_nan_in_loss_and_grad": True,
-        "no_create_attention_mask_in_dataloader": True,
-        "make_vocab_size_divisible_by": 3232,
-        "cuda_graph_scope": "moe_router moe_preprocess",
-        "cuda_graph_impl": "transformer_engine",
-        "fp8_recipe": "blockwise",
-        "cross_entropy_fusion_impl": "te",
-        "delay_wgrad_compute": True,
-        "offload_optimizer_states": True,
-        "num_layers_per_virtual_pipeline_stage": 2,
-    }
-    run, _ = one(**record(pp=4, dp=2, precision="FP8 blockwise", other={"args": args}))
-    r = run.recipe
-    assert r is not None
-    assert (r.check_for_nan_in_loss_and_grad, r.create_attention_mask_in_dataloader) == (False, False)
-    assert r.cuda_graph_scope == ("moe_router", "moe_preprocess")
-    assert (r.precision, r.fp8_recipe, r.vpp) == ("fp8", "blockwise", 4)
-    assert (r.make_vocab_size_divisible_by, r.optimizer_cpu_offload) == (3232, True)
-
-
-def test_only_tflops_are_inverted_with_the_formula_of_their_release() -> None:
-    new, _ = one(**record(framework_version="Megatron v0.12.0rc3", metrics={"tflops_per_gpu": 600}))
-    old, _ = one(**record(framework_version="Megatron-Core r0.8.0", metrics={"tflops_per_gpu": 600}))
-    assert new.measured.derived[0] == "step_seconds from TFLOP/s (megatron-2025-04)"
-    assert old.measured.derived[0] == "step_seconds from TFLOP/s (megatron-2024-04)"
-    assert new.measured.step_seconds == pytest.approx(51.47e9 * 128 * 8192 / (600e12 * 8), rel=1e-3)
-    assert old.measured.step_seconds == pytest.approx(57.91e9 * 128 * 8192 / (600e12 * 8), rel=1e-3)
-
-
-def test_out_of_memory_rows_have_a_status_and_no_time() -> None:
-    run, _ = one(**record(metrics={}, other={"result": "OOM 212 GiB", "oom_alloc_gib": 212.0}))
-    assert run.problem == ""
-    assert run.measured.status == "out-of-memory"
-    assert run.measured.step_seconds is None
-
-
-def test_unstated_precision_stays_a_refusal_where_the_gpu_has_a_choice() -> None:
-    assert one(**record(precision=None))[0].problem == "precision not stated"
-    both, _ = one(**record(precision=None, other={"precision_candidates": ["FP8 (TE)", "NVFP4"]}))
-    assert both.problem == "precision not stated (FP8 (TE) or NVFP4)"
-
-
-def test_switches_keep_what_distinguishes_rows_of_a_group() -> None:
-    rows = [record(id=f"r{i}", group="g", other={"nccl_qps": i % 2, "run": "same"}) for i in range(4)]
-    runs = convert(rows, "t").runs
-    assert [run.switches for run in runs] == [{"nccl_qps": 0}, {"nccl_qps": 1}] * 2

@@ -123,3 +123,36 @@ def launches(ops: Iterable[Operator]) -> int:
 
 def phases(block: Block) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
     return block.forward, block.backward_input, block.backward_weight
+
+
+MIXTRAL = replace(
+    DEEPSEEK_V3,
+    name="mixtral",
+    num_layers=2,
+    mla=None,
+    num_query_groups=8,
+    mtp_num_layers=0,
+    moe=replace(
+        DEEPSEEK_V3.moe,
+        num_experts=8,
+        moe_router_topk=2,
+        moe_layer_freq=(1, 1),
+        moe_shared_expert_intermediate_size=0,
+        moe_router_num_groups=None,
+        moe_router_group_topk=None,
+        moe_router_enable_expert_bias=False,
+    ),
+)
+
+
+def named(ops, name):
+    (found,) = [op for op in ops if op.name == name]
+    return found
+
+
+def names(ops):
+    return {op.name for op in ops}
+
+
+def syncs(ops):
+    return sum(isinstance(op, HostWork) and op.sync for op in ops)
