@@ -14,6 +14,7 @@ from harness.facts import facts_of
 from harness.predictors.protocol import Predictor
 from harness.results import FITS, Evaluation, Row, RunFacts
 from harness.runs import BREAKDOWN, MeasuredRun, Prediction
+from projector.kernels.settings import DEFAULT, Settings
 
 __all__ = ["Evaluation", "Selected", "evaluate", "row_of", "tools_for"]
 
@@ -172,7 +173,7 @@ def _collect(made: Iterable[Prediction], total: int, progress: Progress | None) 
     return kept
 
 
-def tools_for(mode: str, extra: Iterable[str] = ()) -> tuple[Predictor, ...]:
+def tools_for(mode: str, extra: Iterable[str] = (), settings: Settings = DEFAULT) -> tuple[Predictor, ...]:
     """The predictors of ``--mode`` (``simulate``, ``benchmark``, ``both``), those of ``--with``, and the baseline."""
     ours = predictors.MODES if mode == "both" else (mode,)
-    return predictors.load((*ours, *extra, predictors.BASELINE))
+    return predictors.load((*ours, *extra, predictors.BASELINE), settings)

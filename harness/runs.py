@@ -46,7 +46,8 @@ class Stack:
 class Measured:
     """The figures of a run. Step time and TGS are both filled (one derived from the other: ``derived`` says which).
 
-    ``memory_kind``: ``allocated``, ``reserved``, ``device`` or None where the source does not say.
+    ``memory_kind``: ``allocated``, ``reserved``, ``device`` or None where the source does not say. ``memory_rank``: the
+    pipeline rank that the figure is of; None: the fullest.
     ``status``: ``ok`` or ``out-of-memory`` (the run failed for lack of memory: then no time).
     """
 
@@ -55,6 +56,7 @@ class Measured:
     tflops_per_gpu: float | None = None
     peak_memory_gib: float | None = None
     memory_kind: str | None = None
+    memory_rank: int | None = None
     samples: int | None = None
     rel_std: float | None = None
     derived: tuple[str, ...] = ()

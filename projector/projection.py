@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from projector import scheduling
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups as place
 from projector.errors import InputError, NoMeasurement, Unsupported
@@ -14,13 +15,17 @@ from projector.frameworks import load as load_framework
 from projector.frameworks.flops import flops_per_token
 from projector.hardware.efficiency import load as load_efficiency
 from projector.hardware.types import Cluster, Efficiency, GroupShape
+from projector.kernels import backends
+from projector.kernels import settings as kernel_settings
 from projector.kernels.protocol import KernelModel
+from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated
 from projector.memory.plan import MemoryPlan, plan
 from projector.operators.step import optimizer
 from projector.operators.types import Collective, HostWork, Operator
 from projector.pipeline import Timeline
-from projector.stages import Part, StageTime, compute_operators, parts, stage_time
+from projector.pipeline.trace import Span
+from projector.stages import Part, StageTime, compute_operators, owned, parts, stage_time
 from projector.step import owned_by_rank, run_step
 from projector.timing import Clock
 from projector.workload.layout import chunks
@@ -41,8 +46,10 @@ class Projection:
 
     ``measured_share``: share of the step that rests on measured kernels; ``stage_seconds``: forward and backward of
     each virtual stage for one micro-batch; ``bubble``: share of the step in which that rank waits for others;
+    ``spans``: optimizer, parameter gather and gradient reduction of every rank on the clock of ``timeline``;
     ``mfu``: FLOPs of the model (those of forward and data gradient alone where adapters are trained) over the bf16 peak,
-    whatever the precision of the products, so that fp8 and fp4 runs can pass 1.
+    whatever the precision of the products, so that fp8 and fp4 runs can pass 1; ``settings``: what the user set about
+    kernels and clocks, ``key=value``.
     """
 
     step_seconds: float
@@ -54,21 +61,28 @@ class Projection:
     timeline: Timeline
     measured_share: float
     assumed: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     bubble: float = 0.0
+    spans: tuple[Span, ...] = ()
     stage_seconds: tuple[tuple[float, float], ...] = ()
     seconds_to_project: float = 0.0
 
 
 def project(
-    workload: Workload, cluster: Cluster, mode: str = "simulate", *, efficiency: Efficiency | None = None
+    workload: Workload,
+    cluster: Cluster,
+    mode: str = "simulate",
+    *,
+    efficiency: Efficiency | None = None,
+    settings: Settings = kernel_settings.DEFAULT,
 ) -> Projection:
-    """Projects one training step of ``workload`` on ``cluster``.
+    """Projects one training step of ``workload`` on ``cluster``, with the kernels and clocks of ``settings``.
 
     Raises :class:`InputError` for a configuration that cannot run (all reasons at once), :class:`Unsupported` for one
     that no model here covers, :class:`NoMeasurement` in ``benchmark`` mode on a GPU without measured tables.
     """
     began = time.perf_counter()
-    wrong = problems(_with_split_rule(workload))
+    wrong = (*problems(_with_split_rule(workload)), *scheduling.problems(workload))
     if wrong:
         raise InputError(wrong)
     if workload.model.unsupported:
@@ -76,11 +90,15 @@ def project(
     gpu = cluster.gpu
     host = "grace" if cluster.gpus_per_host < cluster.gpus_per_node else "x86"
     resolved = _settle_recompute(resolve(workload, gpu.vendor, gpu.arch, host), cluster, host)
+    conflict = scheduling.conflict(resolved.workload.recipe)
+    if conflict:
+        raise Unsupported(conflict)
     stages = [parts(resolved, chunk) for chunk in chunks(workload.model, resolved.workload.recipe)]
-    clock = _clock(resolved, cluster, efficiency or load_efficiency(gpu.name), mode, stages)
+    efficiency = efficiency or load_efficiency(gpu.name)
+    clock = _clock(resolved, cluster, efficiency, mode, settings, stages)
     cache_: dict[tuple[int, bool], StageTime] = {}
     times = [stage_time(resolved, stage, clock, cache_) for stage in stages]
-    step = run_step(resolved, times, owned_by_rank(resolved, stages), clock)
+    step = run_step(resolved, times, [owned(resolved, stage) for stage in stages], clock)
     flops = flops_per_token(workload, "megatron-2025-04") * workload.tokens_per_step
     if workload.recipe.lora is not None:
         flops *= _WITHOUT_WEIGHT_GRADIENT
@@ -92,8 +110,10 @@ def project(
         memory=plan(resolved, gpu),
         resolved=resolved,
         timeline=step.timeline,
+        spans=step.spans,
         measured_share=step.measured_share,
         assumed=resolved.assumed,
+        settings=settings.stated(gpu, efficiency),
         bubble=step.breakdown["bubble_s"] / step.seconds,
         stage_seconds=tuple((t.forward.seconds, t.backward.seconds) for t in times),
         seconds_to_project=time.perf_counter() - began,
@@ -115,6 +135,8 @@ def _settle_recompute(resolved: Resolved, cluster: Cluster, host: str) -> Resolv
     if "recompute_granularity=none" not in resolved.assumed or plan(resolved, gpu).fits:
         return resolved
     recipe = replace(resolved.workload.recipe, recompute_granularity="full", recompute_method="uniform")
+    if scheduling.conflict(recipe):
+        return resolved
     full = resolve(replace(resolved.workload, recipe=recipe), gpu.vendor, gpu.arch, host)
     if not plan(full, gpu).fits:
         return resolved
@@ -123,10 +145,15 @@ def _settle_recompute(resolved: Resolved, cluster: Cluster, host: str) -> Resolv
 
 
 def _clock(
-    resolved: Resolved, cluster: Cluster, efficiency: Efficiency, mode: str, stages: Sequence[Sequence[Part]]
+    resolved: Resolved,
+    cluster: Cluster,
+    efficiency: Efficiency,
+    mode: str,
+    settings: Settings,
+    stages: Sequence[Sequence[Part]],
 ) -> Clock:
     """Prices every operator of the step at once: kernels through one vectorised call, collectives when asked for."""
-    model = _kernels(resolved, cluster, efficiency, mode)
+    model = _kernels(resolved, cluster, efficiency, mode, settings)
     ops = [*compute_operators(stages), *_optimizers(resolved, stages)]
     times = model.times(ops)  # type: ignore[arg-type]
     seconds = dict(zip(ops, times.seconds.tolist(), strict=True))
@@ -137,20 +164,25 @@ def _clock(
 
 def _optimizers(resolved: Resolved, stages: Sequence[Sequence[Part]]) -> list[Operator]:
     ops: list[Operator] = []
-    for owned in owned_by_rank(resolved, stages):
-        ops += [op for op in optimizer(resolved, owned) if not isinstance(op, Collective | HostWork)]
+    for held in owned_by_rank(resolved, stages):
+        ops += [op for op in optimizer(resolved, held) if not isinstance(op, Collective | HostWork)]
     return ops
 
 
-def _kernels(resolved: Resolved, cluster: Cluster, efficiency: Efficiency, mode: str) -> KernelModel:
-    simulated = Simulated(cluster.gpu, efficiency, resolved.execution)
+def _kernels(
+    resolved: Resolved, cluster: Cluster, efficiency: Efficiency, mode: str, settings: Settings
+) -> KernelModel:
+    device, sustained = settings.device(cluster.gpu, efficiency)
+    ours = Simulated(device, sustained, resolved.execution)
+    simulated = backends.over(settings.gemm_backend, device, sustained, ours)
     if mode == "simulate":
         return simulated
     from projector.kernels import recorded
 
     if not recorded.available(cluster.gpu.name):
         raise NoMeasurement(f"no measurement for {cluster.gpu.name}")
-    return recorded.Recorded(cluster.gpu, simulated)
+    alone = Simulated(device, sustained, resolved.execution, alone=True) if simulated is ours else None
+    return recorded.Recorded(cluster.gpu, simulated, alone=alone)
 
 
 def _pricing(resolved: Resolved, cluster: Cluster, efficiency: Efficiency) -> Pricing:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from projector import pipeline
 from projector.frameworks.types import Resolved
 from projector.operators.step import Trainable, gather, optimizer, reduction
 from projector.operators.types import Collective
 from projector.pipeline import Timeline
-from projector.pipeline.types import Compiled
+from projector.pipeline.exchange import Exchange, arrival, finish
+from projector.pipeline.trace import Span
+from projector.pipeline.types import Compiled, Costs
 from projector.stages import Part, StageTime, owned
 from projector.timing import CONTENTION, Clock, chain
+
+Floats = NDArray[np.float64]
 
 __all__ = ["Step", "compiled_schedule", "owned_by_rank", "run_step"]
 
@@ -26,98 +31,148 @@ bucket of max(40e6, 1e6·dp) elements against the 0.2–2e9 parameters of a rank
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Seconds of one step, its parts (they sum to it) and the share that rests on measured kernels."""
+    """Seconds of one step, its parts (they sum to it) and the share that rests on measured kernels.
+
+    ``timeline`` starts when the first rank has its parameters; ``spans``: optimizer, parameter gather and gradient
+    reduction on the same clock.
+    """
 
     seconds: float
     breakdown: Mapping[str, float]
     measured_share: float
     timeline: Timeline
+    spans: tuple[Span, ...] = ()
 
 
 def compiled_schedule(resolved: Resolved) -> Compiled:
-    """The schedule of the recipe for its stages and micro-batches (compiled once per process)."""
+    """The schedule of the recipe for its stages and micro-batches (compiled once per process).
+
+    With expert-parallel overlap each rank runs one forward more ahead, and forwards beside backwards from then on
+    (Megatron-LM core/pipeline_parallel/schedules.py, combined_1f1b.py).
+    """
     recipe = resolved.workload.recipe
     name = pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)
     group = recipe.microbatch_group_size_per_vp_stage
-    return pipeline.compile(name, recipe.pp, recipe.vpp, resolved.workload.num_microbatches, group)
+    extra, m = int(_neighbours_overlap(resolved)), resolved.workload.num_microbatches
+    return pipeline.compile(name, recipe.pp, recipe.vpp, m, group, extra, paired=bool(extra))
+
+
+def _neighbours_overlap(resolved: Resolved) -> bool:
+    """Whether all-to-all traffic of a micro-batch runs beside the compute of the next: with virtual stages only."""
+    recipe = resolved.workload.recipe
+    return bool(recipe.overlap_moe_expert_parallel_comm) and recipe.pp > 1 and recipe.vpp > 1
+
+
+def _beside_neighbours(resolved: Resolved, times: Sequence[StageTime]) -> tuple[Floats, Floats] | None:
+    """Seconds of expert-parallel traffic that forward and backward of each stage hide when they run as a pair."""
+    if not _neighbours_overlap(resolved):
+        return None
+    forward, backward = (np.array([part.hidden.get("ep", 0.0) for part in parts]) for parts in (
+        [t.forward for t in times], [t.backward for t in times]))  # fmt: skip
+    return forward, backward
 
 
 def owned_by_rank(resolved: Resolved, stages: Sequence[Sequence[Part]]) -> tuple[Trainable, ...]:
     """Elements with gradients on every pipeline rank: its virtual stages together."""
     each = [owned(resolved, stage) for stage in stages]
-    return tuple(
-        Trainable(sum(each[v].dense for v in own), sum(each[v].expert for v in own))
-        for own in compiled_schedule(resolved).schedule.placement
-    )
+    return tuple(_sum(each[v] for v in own) for own in compiled_schedule(resolved).schedule.placement)
+
+
+def _sum(parts: Iterable[Trainable]) -> Trainable:
+    found = list(parts)
+    return Trainable(sum(t.dense for t in found), sum(t.expert for t in found))
 
 
 def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[Trainable], clock: Clock) -> Step:
-    """Evaluates the schedule over the stages, then adds gradient reduction, optimizer and parameter gather.
+    """Evaluates the schedule over the stages between gradient reduction and optimizer of one step and the next.
 
-    ``times``: one per virtual stage; ``trained``: one per pipeline rank.
+    ``times``, ``trained``: one per virtual stage.
     """
     recipe = resolved.workload.recipe
-    m = resolved.workload.num_microbatches
-    compiled = compiled_schedule(resolved)
-    forward = np.array([t.forward.seconds for t in times])
-    backward = np.array([t.backward.seconds for t in times])
-    weight = np.minimum(np.array([t.weight for t in times]), backward)
     message = _message(resolved, clock)
     overlap = bool(recipe.overlap_p2p_comm) or not resolved.execution.p2p_synchronous
     flush = not resolved.execution.p2p_synchronous
-    timeline = pipeline.evaluate(
-        compiled, forward, backward - weight, weight, message, overlap_p2p=overlap, overlap_warmup_flush=flush
-    )
-    bare = pipeline.evaluate(compiled, forward, backward - weight, weight) if message else timeline
+    forward = np.array([t.forward.seconds for t in times])
+    backward = np.array([t.backward.seconds for t in times])
+    weight = np.minimum(np.array([t.weight for t in times]), backward)
+    hidden = _beside_neighbours(resolved, times)
+    if hidden is not None:  # forwards and backwards that run alone expose it
+        forward, backward = forward + hidden[0], backward + hidden[1]
+    compiled = _tuned(resolved, forward, backward - weight, weight, message)
     placement = compiled.schedule.placement
-    tails = [_tail(resolved, clock, times, own, trained[rank]) for rank, own in enumerate(placement)]
-    ends = np.asarray(timeline.rank_end)
-    last = float(np.max(ends + np.array([t.reduce for t in tails])))
-    optimizer_s = max(t.optimizer for t in tails)
-    gather_s = max(t.gather for t in tails)
-    other = resolved.execution.step_ms * 1e-3
-    seconds = last + optimizer_s + gather_s + other
+    exchange = _exchange(resolved, clock, placement, trained)
+    start = arrival(exchange, placement, forward)
+
+    def played(seconds: float) -> Timeline:
+        release = start.release if start.release.any() else None
+        return pipeline.evaluate(
+            compiled, forward, backward - weight, weight, seconds, overlap, flush, release=release, hidden=hidden
+        )
+
+    timeline = played(message)
+    bare = played(0.0) if message else timeline
+    end = finish(exchange, timeline)
+    last, other = float(end.ends.max()), resolved.execution.step_ms * 1e-3
+    seconds = start.base + last + other
     rank = int(np.argmax(timeline.rank_busy))
-    breakdown = _breakdown(times, placement[rank], m)
-    breakdown["bubble_s"] = max(0.0, float(bare.makespan) - float(bare.rank_busy[rank]))
-    breakdown["pp_s"] = breakdown.get("pp_s", 0.0) + float(timeline.makespan) - float(bare.makespan)
-    breakdown["dp_s"] += last - float(timeline.makespan) + gather_s
-    breakdown["optimizer_s"] = optimizer_s
+    mine = float(exchange.optimizer[rank]), float(start.gather[rank])
+    breakdown = _breakdown(times, placement[rank], resolved.workload.num_microbatches)
+    # Expert-parallel traffic of forwards and backwards that run without a partner.
+    alone = float(timeline.rank_busy[rank]) - _worked(times, placement[rank], resolved.workload.num_microbatches)
+    breakdown["ep_s"] += max(0.0, alone) if hidden is not None else 0.0
+    # What the rank waits for beyond its own optimizer and gather: other ranks, in warm-up and flush.
+    breakdown["bubble_s"] = max(0.0, start.base + float(bare.makespan) - float(bare.rank_busy[rank]) - sum(mine))
+    breakdown["pp_s"] += float(timeline.makespan) - float(bare.makespan)
+    breakdown["dp_s"] += last - float(timeline.makespan) + mine[1]
+    breakdown["optimizer_s"] = mine[0]
     breakdown["other_s"] = other
     on_rank = [times[v] for v in placement[rank]]
-    measured = sum(t.forward.measured + t.backward.measured for t in on_rank) * m
-    return Step(seconds=seconds, breakdown=breakdown, measured_share=measured / seconds, timeline=timeline)
+    measured = sum(t.forward.measured + t.backward.measured for t in on_rank) * resolved.workload.num_microbatches
+    return Step(
+        seconds=seconds,
+        breakdown=breakdown,
+        measured_share=measured / seconds,
+        timeline=timeline,
+        spans=(*start.spans, *end.spans),
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Tail:
-    """Seconds after the last backward of one rank."""
+def _tuned(resolved: Resolved, forward: Floats, inputs: Floats, weight: Floats, message: float) -> Compiled:
+    """The schedule, its order made for these times where it depends on them."""
+    compiled = compiled_schedule(resolved)
+    schedule = compiled.schedule
+    if pipeline.generator(schedule.name).tuned is None:
+        return compiled
+    hops = (message,) * (compiled.stages - 1)
+    costs = Costs(tuple(forward.tolist()), tuple(inputs.tolist()), tuple(weight.tolist()), hops)
+    return pipeline.compile(schedule.name, schedule.pp, schedule.vpp, schedule.microbatches, costs=costs)
 
-    reduce: float
-    optimizer: float
-    gather: float
 
-
-def _tail(
-    resolved: Resolved, clock: Clock, times: Sequence[StageTime], stages: Sequence[int], owned: Trainable
-) -> _Tail:
+def _exchange(
+    resolved: Resolved, clock: Clock, placement: Sequence[Sequence[int]], trained: Sequence[Trainable]
+) -> Exchange:
+    """Seconds of what surrounds the pipeline. A rank's buffers are reduced chunk by chunk: each by its elements."""
     recipe, execution = resolved.workload.recipe, resolved.execution
-    reduce = 0.0 if execution.reduce_every_microbatch else _seconds(clock, reduction(resolved, owned))
-    fetch = 0.0 if recipe.data_parallel_sharding == "optim_grads_params" else _seconds(clock, gather(resolved, owned))
-    if recipe.overlap_grad_reduce:
-        window = sum(times[v].backward.seconds for v in stages)
-        reduce = _exposed(reduce, window)
-    if recipe.overlap_param_gather:
-        window = sum(times[v].forward.seconds for v in stages)
-        fetch = _exposed(fetch, window)
-    phase = clock.phase(optimizer(resolved, owned))
-    return _Tail(reduce=reduce, optimizer=phase.seconds, gather=fetch)
-
-
-def _exposed(seconds: float, window: float) -> float:
-    """What is left of a communication beside ``window`` seconds of compute, with the slow-down it causes there."""
-    hidden = min(seconds * (1.0 - _BUCKET_SHARE), window)
-    return seconds - hidden + CONTENTION * hidden
+    reduce, fetch, steps = np.zeros(len(trained)), np.zeros(len(trained)), []
+    for own in placement:
+        whole = _sum(trained[v] for v in own)
+        size = whole.dense + whole.expert
+        shares = {v: (trained[v].dense + trained[v].expert) / size if size else 0.0 for v in own}
+        to_reduce = 0.0 if execution.reduce_every_microbatch else _seconds(clock, reduction(resolved, whole))
+        kept_whole = recipe.data_parallel_sharding != "optim_grads_params"
+        to_fetch = _seconds(clock, gather(resolved, whole)) if kept_whole else 0.0
+        for v, share in shares.items():
+            reduce[v], fetch[v] = share * to_reduce, share * to_fetch
+        steps.append(clock.phase(optimizer(resolved, whole)).seconds)
+    return Exchange(
+        reduce=reduce,
+        gather=fetch,
+        optimizer=np.array(steps),
+        overlap_reduce=bool(recipe.overlap_grad_reduce),
+        overlap_gather=bool(recipe.overlap_param_gather),
+        bucket=_BUCKET_SHARE,
+        contention=CONTENTION,
+    )
 
 
 def _seconds(clock: Clock, ops: Sequence[Collective]) -> float:
@@ -133,6 +188,11 @@ def _message(resolved: Resolved, clock: Clock) -> float:
     op = Collective(name="p2p", kind="send_recv", group="pp", bytes=tokens * model.hidden_size * 2.0)
     host = resolved.execution.collective_us * 1e-6 if resolved.execution.p2p_synchronous else 0.0
     return clock.collective(op) + host
+
+
+def _worked(times: Sequence[StageTime], stages: Sequence[int], m: int) -> float:
+    """Seconds in which a rank works when all its traffic beside neighbouring micro-batches is hidden."""
+    return m * sum(times[v].forward.seconds + times[v].backward.seconds for v in stages)
 
 
 def _breakdown(times: Sequence[StageTime], stages: Sequence[int], m: int) -> dict[str, float]:

@@ -38,6 +38,7 @@ class Phase:
     """Forward or backward of a block or chunk. ``exposed``: communication seconds inside ``device``, by group.
 
     ``measured``: device seconds that rest on measured kernels. ``wait``: seconds lost at synchronisation points.
+    ``hidden``: communication seconds that run beside compute, less what they slow it down, by group.
     """
 
     segments: tuple[Segment, ...]
@@ -45,6 +46,7 @@ class Phase:
     exposed: Mapping[str, float] = field(default_factory=dict)
     measured: float = 0.0
     wait: float = 0.0
+    hidden: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -82,6 +84,7 @@ class Clock:
         device, compute, measured, wait = 0.0, 0.0, 0.0, 0.0
         host = x.layer_us * 1e-6 if layer and not x.whole_step_compiled else 0.0
         exposed: dict[str, float] = {}
+        covered: dict[str, float] = {}
         for op in operators:
             host += host_seconds(op, x) * (GRAPH_REST if op.name in graphed else 1.0)
             if isinstance(op, HostWork):
@@ -94,6 +97,8 @@ class Clock:
                 hidden = _take(beside, op.hides_behind, seconds)
                 device += seconds - hidden + CONTENTION * hidden
                 compute += CONTENTION * hidden
+                if hidden > 0:
+                    covered[op.group] = covered.get(op.group, 0.0) + (1.0 - CONTENTION) * hidden
                 if seconds > hidden:
                     exposed[op.group] = exposed.get(op.group, 0.0) + seconds - hidden
             else:
@@ -102,7 +107,7 @@ class Clock:
                 compute += seconds
                 measured += seconds if op in self.measured else 0.0
         segments.append(Segment(device, host))
-        return Phase(tuple(segments), compute, exposed, measured, wait)
+        return Phase(tuple(segments), compute, exposed, measured, wait, covered)
 
     def _beside(self, operators: Iterable[Operator]) -> dict[str, float]:
         """Seconds of compute, by operator name, that communication may still hide behind; ``@phase`` is their sum."""
@@ -132,6 +137,7 @@ def chain(phases: Iterable[Phase]) -> Phase:
     segments: list[Segment] = [Segment(0.0, 0.0)]
     compute = measured = wait = 0.0
     exposed: dict[str, float] = {}
+    covered: dict[str, float] = {}
     for phase in phases:
         first, *rest = phase.segments
         last = segments[-1]
@@ -142,4 +148,6 @@ def chain(phases: Iterable[Phase]) -> Phase:
         wait += phase.wait
         for group, seconds in phase.exposed.items():
             exposed[group] = exposed.get(group, 0.0) + seconds
-    return Phase(tuple(segments), compute, exposed, measured, wait)
+        for group, seconds in phase.hidden.items():
+            covered[group] = covered.get(group, 0.0) + seconds
+    return Phase(tuple(segments), compute, exposed, measured, wait, covered)

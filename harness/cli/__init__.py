@@ -7,14 +7,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from harness.cli import calibrate, compare, figures, ingest, report, run
+from harness.cli import calibrate, compare, figures, ingest, kernels, report, run
 from projector.errors import InputError, Problem
 
 __all__ = ["main"]
 
 _WRITABLE = "a path that can be read or written"
 
-COMMANDS = (run, ingest, calibrate, report, compare, figures)
+COMMANDS = (run, ingest, calibrate, kernels, report, compare, figures)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

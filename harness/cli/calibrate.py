@@ -1,4 +1,6 @@
-"""``harness calibrate``: the step-time factor of each GPU, fitted on measured runs, with its held-out error."""
+"""``harness calibrate``: the step-time factor of each GPU, fitted on measured runs, with its held-out error; with
+``--kernels`` the constants of its kernel classes, fitted on measured kernels.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,10 @@ from projector.errors import InputError, Problem, nearest
 __all__ = ["command", "register"]
 
 
+# Kinds of harness.kernels.calibrate, which takes long to import.
+KINDS = ("gemm", "attention", "grouped", "stream")
+
+
 def register(commands: Subparsers) -> None:
     parser = add_command(
         commands, "calibrate", "fit one step-time factor per GPU and report its held-out error", command
@@ -29,10 +35,21 @@ def register(commands: Subparsers) -> None:
         metavar="FOLDER",
         help="folder of measured runs, where --runs is not given (default: measured/runs)",
     )
-    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="processes")
+    parser.add_argument(
+        "--kernels", action="store_true", help="fit the kernel constants of each GPU and write its file"
+    )
+    parser.add_argument("--only", nargs="+", default=[], choices=KINDS, help="with --kernels: only these kinds")
+    parser.add_argument("--dry-run", action="store_true", help="with --kernels: show the errors, write nothing")
+    parser.add_argument("--jobs", type=positive, metavar="N", help="processes (default: 1; with --kernels: 2)")
 
 
 def command(args: argparse.Namespace) -> int:
+    if args.kernels:
+        from harness.cli import calibrate_kernels
+
+        return calibrate_kernels.run(args.gpus, args.only, not args.dry_run, args.jobs)
+    if args.only or args.dry_run:
+        raise InputError([Problem("command line", "--only, --dry-run", "no --kernels", "--kernels beside them")])
     paths = args.runs or sorted(args.measured.glob("*.yaml"))
     if not paths:
         raise InputError([Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs, or --runs FILE")])
@@ -43,7 +60,9 @@ def command(args: argparse.Namespace) -> int:
         raise InputError(Problem("command line", "GPU", gpu, nearest(gpu, present)) for gpu in unknown)
     tools = evaluate.tools_for("simulate")[:1]
     with progress_bar(len(runs), "projecting") as progress:
-        made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs, progress=progress)
+        made = evaluate.evaluate(
+            [evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs or 1, progress=progress
+        )
     terminal.show(Report(title="Calibration of simulate", tables=(_table(made, args.gpus or present),)))
     return 0
 

@@ -14,7 +14,10 @@ from harness.cli.common import Subparsers, add_command, positive, progress_bar, 
 from harness.predictors import Predictor
 from harness.report import files, junit, provenance, publish, terminal, view_drift
 from harness.runs import MeasuredRun
+from projector.cli.kernel_settings import read_settings
+from projector.cli.options import add_kernels
 from projector.errors import InputError, Problem
+from projector.kernels.settings import DEFAULT
 
 __all__ = ["command", "register"]
 
@@ -42,6 +45,7 @@ def register(commands: Subparsers) -> None:
     add("--junit", type=Path, metavar="FILE", help="also write the gate as JUnit XML")
     add("--against", type=Path, metavar="RESULTS", help="earlier results: exit with 1 where a row was lost or broke")
     add("--jobs", type=positive, default=1, metavar="N", help="processes")
+    add_kernels(parser)
 
 
 _RUNS = "measured runs to evaluate without a suite: strict YAML, or a loose YAML, JSON or CSV table"
@@ -87,7 +91,8 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
             return None
 
     extra = [name for name in args.extra.split(",") if name]
-    tools = checked(lambda: evaluate.tools_for(args.mode, extra)) or ()
+    settings = checked(lambda: read_settings(args)) or DEFAULT
+    tools = checked(lambda: evaluate.tools_for(args.mode, extra, settings)) or ()
     suites = checked(lambda: suite.load_all(args.suites, args.measured)) or []
     runs = checked(lambda: read_any(args.runs)) or []
     earlier = checked(lambda: files.read(args.against)) if args.against else None

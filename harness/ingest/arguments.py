@@ -68,6 +68,8 @@ _RENAMED: tuple[tuple[str, str, str], ...] = (
     ("config_exports.FP8_RECIPE", "fp8_recipe", "same"),
     ("config_exports.FUSED_QKV_ROPE", "apply_rope_fusion", "same"),
     ("config_exports.FUSED_SINGLE_QKV_ROPE", "apply_rope_fusion", "same"),
+    ("xla_mem_fraction", "device_memory_fraction", "same"),
+    ("config_exports.FP8_ACT", "activation_func_fp8_input_store", "same"),
     ("config_exports.FP8_DPA", "fp8_dot_product_attention", "same"),
     ("config_exports.NVTE_FP8_DPA_BWD", "fp8_dot_product_attention", "same"),
 )

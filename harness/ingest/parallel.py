@@ -10,7 +10,10 @@ __all__ = ["Sizes", "sizes"]
 
 # Frameworks whose global batch is, unless asked otherwise, local batch × data-parallel ranks: torchtitan
 # (training.global_batch_size = -1 in its job configuration).
-_NO_ACCUMULATION = ("torchtitan",)
+_NO_ACCUMULATION = (
+    "torchtitan",
+    "torchtune",
+)
 _MEGATRON_ETP_IS_TP = ("megatron-lm", "primus", "megatron-deepspeed")
 
 

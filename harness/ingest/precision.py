@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from harness.ingest.fields import precision
 from harness.ingest.record import Record
+from projector import frameworks
 from projector.hardware import catalogue
 
 __all__ = ["precision_of"]
+
+# What a framework's tables leave unsaid: BigScience's chronicles name bf16 where a run used DeepSpeed's new BF16_Optimizer.
+_UNSAID = {"megatron-deepspeed": "fp16"}
 
 
 def precision_of(record: Record, gpu: str, words: dict[str, object]) -> str | None:
@@ -46,10 +50,10 @@ def _assumed_precision(record: Record, gpu: str) -> str | None:
         return None
     peaks = catalogue.gpu(gpu).peak if gpu in catalogue.gpu_names() else {}
     if peaks and not any("fp8" in name for name in peaks):
-        kind = "bf16" if "bf16" in peaks else "fp16"
-        record.assume(
-            f"precision={kind} (not stated; the GPU has no 8-bit matrix rate and 16-bit types run at one rate)"
-        )
+        usual = _UNSAID.get(frameworks.find(record.text("framework")) or "")
+        kind = usual or ("bf16" if "bf16" in peaks else "fp16")
+        why = "tables of this framework name bf16 where it is used" if usual else "16-bit types run at one rate"
+        record.assume(f"precision={kind} (not stated; the GPU has no 8-bit matrix rate and {why})")
         return kind
     record.refuse("precision not stated")
     return None

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from harness.predictors.protocol import Predictor
 from harness.results import BASELINE
 from projector.errors import InputError, Problem, nearest
+from projector.kernels.settings import DEFAULT, Settings
 
 __all__ = ["BASELINE", "MODES", "Predictor", "load", "names"]
 
@@ -28,16 +29,19 @@ def names() -> tuple[str, ...]:
     return tuple(_REGISTERED)
 
 
-def load(wanted: Iterable[str]) -> tuple[Predictor, ...]:
-    """The named predictors, each once, in the order given; unknown names raise :class:`InputError`, all at once."""
+def load(wanted: Iterable[str], settings: Settings = DEFAULT) -> tuple[Predictor, ...]:
+    """The named predictors, each once, in the order given; unknown names raise :class:`InputError`, all at once.
+
+    ``settings``: kernels and clocks of our own modes.
+    """
     asked = tuple(dict.fromkeys(wanted))
     unknown = [n for n in asked if n not in _REGISTERED]
     if unknown:
         raise InputError(Problem("command line", "--with", n, f"{nearest(n, names())}") for n in unknown)
-    return tuple(_make(n) for n in asked)
+    return tuple(_make(n, (settings,) if n in MODES else ()) for n in asked)
 
 
-def _make(name: str) -> Predictor:
+def _make(name: str, extra: tuple[object, ...]) -> Predictor:
     module, attribute, arguments = _REGISTERED[name]
-    made: Predictor = getattr(importlib.import_module(module), attribute)(*arguments)
+    made: Predictor = getattr(importlib.import_module(module), attribute)(*arguments, *extra)
     return made

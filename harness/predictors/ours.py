@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from harness.predictors.protocol import gpu_levels
 from harness.predictors.refusal import guarded
 from harness.results import RunFacts
-from harness.runs import MeasuredRun, Prediction
+from harness.runs import Measured, MeasuredRun, Prediction
 from projector.errors import NoMeasurement
+from projector.kernels.settings import DEFAULT, Settings
 
 if TYPE_CHECKING:
     from projector.hardware.types import Cluster
     from projector.memory.plan import MemoryPlan
+    from projector.projection import Projection
 
 __all__ = ["Ours", "cluster_of"]
 
@@ -29,6 +31,7 @@ class Ours:
     """
 
     name: str
+    settings: Settings = DEFAULT
 
     def predict(self, run: MeasuredRun) -> Prediction:
         return guarded(run, lambda: self._project(run))
@@ -37,7 +40,7 @@ class Ours:
         from projector.projection import project
 
         cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
-        made = project(run.workload, cluster, mode=self.name)
+        made = project(run.workload, cluster, mode=self.name, settings=self.settings)
         if self.name == "benchmark" and made.measured_share <= 0.0:
             raise NoMeasurement(f"no measurement for {cluster.gpu.name} of any kernel of this run")
         fits = made.memory.fits
@@ -45,10 +48,10 @@ class Ours:
             status="ok" if fits else "out-of-memory",
             reason="" if fits else _overflow(made.memory, cluster),
             step_seconds=made.step_seconds,
-            memory_gib=_memory_gib(made.memory, run.measured.memory_kind),
+            memory_gib=_memory_gib(made, cluster, run.measured),
             measured_share=made.measured_share,
             breakdown=dict(made.breakdown),
-            assumed=tuple(made.assumed),
+            assumed=(*made.assumed, *made.settings),
         )
 
     def levels(self, run: MeasuredRun, facts: RunFacts) -> tuple[str, ...]:
@@ -63,11 +66,24 @@ def cluster_of(name: str | None, gpu: str, gpus_per_node: int | None) -> Cluster
     return catalogue.cluster(name) if name else catalogue.default_cluster(gpu, gpus_per_node)
 
 
-def _memory_gib(plan: MemoryPlan, kind: str | None) -> float:
-    """Peak memory as the source counts it; a source that does not say is read as what the allocator reserved."""
-    return float(getattr(plan, kind or "reserved")) / GIB
+def _memory_gib(made: Projection, cluster: Cluster, measured: Measured) -> float:
+    """Peak memory as the source counts it, of the rank that it is of; a source that does not say what it counts is read
+    as what the allocator reserved."""
+    from projector.memory.verdict import device_bytes, reserved_bytes
+
+    plan = made.memory
+    own = (
+        plan.allocated
+        if measured.memory_rank is None
+        else plan.ranks[min(measured.memory_rank, len(plan.ranks) - 1)].allocated
+    )
+    if measured.memory_kind == "allocated":
+        return own / GIB
+    if measured.memory_kind == "device":
+        return device_bytes(made.resolved, cluster.gpu, own) / GIB
+    return reserved_bytes(made.resolved, own) / GIB
 
 
 def _overflow(plan: MemoryPlan, cluster: Cluster) -> str:
-    usable = cluster.gpu.usable_memory_bytes / GIB
-    return f"needs {plan.device / GIB:.1f} GiB of {usable:.1f} GiB usable on {cluster.gpu.name}"
+    usable = plan.usable / GIB
+    return f"needs at least {plan.required / GIB:.1f} GiB of {usable:.1f} GiB usable on {cluster.gpu.name}"

@@ -14,7 +14,8 @@ __all__ = ["Predictor", "gpu_levels"]
 class Predictor(Protocol):
     """``predict`` never raises for a run it cannot project: the prediction's status and reason say why.
 
-    It does not look at ``run.measured`` figures (``memory_kind`` apart, which only says what is to be compared).
+    It does not look at ``run.measured`` figures (``memory_kind`` and ``memory_rank`` apart, which only say what is to
+    be compared).
     ``levels`` gives the calibration keys of a run from finest to coarsest (see :mod:`harness.calibration`).
     """
 

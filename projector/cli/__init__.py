@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 
 from projector import __version__
-from projector.cli import catalogues, memory, performance
+from projector.cli import catalogues, memory, performance, schedules, trace
 from projector.cli.options import Parser, unknown
 from projector.errors import InputError, NoMeasurement, Unsupported
 
 __all__ = ["run"]
 
-COMMANDS = (performance, memory, catalogues)
+COMMANDS = (performance, memory, schedules, trace, catalogues)
 
 
 def run(argv: Sequence[str]) -> int:

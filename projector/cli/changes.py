@@ -18,7 +18,7 @@ __all__ = ["ALL", "AUTO", "candidates", "changed", "with_schedule"]
 
 AUTO, ALL = "auto", "all"
 #: Names of Primus' projection that are no schedule of their own here (AMD-AGI/Primus@fd1eeabb, projection CLI).
-_PRIMUS_NAMES = {"zerobubble": "zb_h1", "zerobubble-heuristic": "zb_h1"}
+_PRIMUS_NAMES = {"zerobubble": "zb_h1", "zerobubble-heuristic": "zb_2p"}
 _SOLVED = "seaailab-ilp"
 
 
@@ -94,7 +94,7 @@ def _dispatch(loaded: Loaded, options: argparse.Namespace, problems: list[Proble
 def _schedule(text: str) -> str | None:
     key = _normal(text)
     if key == _SOLVED:
-        raise Unsupported(f"{_SOLVED}: the schedule of a solver, which no generator here writes")
+        raise Unsupported(f"{_SOLVED}: the order of a solver; projector schedules --optimal SECONDS looks for one")
     return _spellings().get(key)
 
 

@@ -18,7 +18,7 @@ from projector.workload.schema import recipe_to_mapping
 if TYPE_CHECKING:
     from projector.cli.performance import Projections
 
-__all__ = ["SCHEMA_VERSION", "memory", "performance", "rank_totals", "stages", "write"]
+__all__ = ["SCHEMA_VERSION", "head", "memory", "performance", "rank_totals", "stages", "write"]
 
 SCHEMA_VERSION = 1
 
@@ -33,7 +33,7 @@ def performance(case: Case, made: Projections) -> dict[str, Any]:
     """``projections`` by mode (``breakdown`` sums to ``step_seconds``), one memory plan, what was assumed."""
     projections: dict[str, Any] = {mode: _projection(item) for mode, item in made.by_mode.items()}
     projections |= {mode: {"status": "no-measurement", "reason": why} for mode, why in made.refused.items()}
-    content = _head("performance", case, made.first) | {"projections": projections, "memory": _plan(case, made.first)}
+    content = head("performance", case, made.first) | {"projections": projections, "memory": _plan(case, made.first)}
     if made.compared:
         content["schedules"] = [
             {"schedule": item.schedule, "status": "invalid", "reason": item.reason}
@@ -53,12 +53,12 @@ def performance(case: Case, made: Projections) -> dict[str, Any]:
 
 def memory(case: Case, made: Projection) -> dict[str, Any]:
     """Every pipeline rank: ``components`` sum to ``allocated``, all in bytes."""
-    return _head("memory", case, made) | {"memory": _plan(case, made)}
+    return head("memory", case, made) | {"memory": _plan(case, made)}
 
 
 def rank_totals(case: Case, made: Projection, allocated: float) -> tuple[float, float]:
     """(reserved, device) bytes of a rank that has ``allocated`` bytes at its peak."""
-    found = verdict(made.resolved, allocated, case.cluster.gpu.usable_memory_bytes)
+    found = verdict(made.resolved, allocated, case.cluster.gpu)
     return found.reserved, found.device
 
 
@@ -88,7 +88,7 @@ def _places(schedule: Schedule) -> dict[int, tuple[int, int]]:
     return {stage: (rank, i) for rank, own in enumerate(schedule.placement) for i, stage in enumerate(own)}
 
 
-def _head(command: str, case: Case, made: Projection) -> dict[str, Any]:
+def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
     workload, cluster = made.resolved.workload, case.cluster
     counted = count(workload.model)
     return {
@@ -112,6 +112,7 @@ def _head(command: str, case: Case, made: Projection) -> dict[str, Any]:
             "schedule": made.timeline.compiled.schedule.name,
         },
         "assumed": [*case.assumed, *made.assumed],
+        "settings": list(made.settings),
         "ignored": list(case.ignored),
         "notes": list(case.notes),
     }
@@ -166,7 +167,7 @@ def _plan(case: Case, made: Projection) -> dict[str, Any]:
         "reserved": float(plan.reserved),
         "device": float(plan.device),
         "required": float(plan.required),
-        "usable": float(case.cluster.gpu.usable_memory_bytes),
+        "usable": float(plan.usable),
         "margin": float(plan.margin_bytes),
         "ranks": ranks,
     }

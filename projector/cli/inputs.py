@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from projector.cli.changes import changed
+from projector.cli.kernel_settings import read_settings
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue
 from projector.hardware import primus as primus_hardware
 from projector.hardware.types import Cluster
+from projector.kernels.settings import DEFAULT, Settings
 from projector.workload.loaders import detect
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.recipe import Recipe
@@ -47,6 +49,7 @@ class Case:
     assumed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    settings: Settings = DEFAULT
 
 
 def read_case(options: argparse.Namespace) -> Case:
@@ -56,7 +59,8 @@ def read_case(options: argparse.Namespace) -> Case:
     framework = _collected(problems, lambda: _framework(options, loaded))
     found = _collected(problems, lambda: _cluster(options, loaded))
     recipe = _collected(problems, lambda: changed(loaded, options)) if loaded else None
-    if loaded is None or framework is None or found is None or recipe is None or problems:
+    settings = _collected(problems, lambda: read_settings(options))
+    if loaded is None or framework is None or found is None or recipe is None or settings is None or problems:
         raise InputError(problems)
     cluster, notes, assumed = found
     gpus, counted = _gpus(options, loaded, recipe, cluster)
@@ -70,6 +74,7 @@ def read_case(options: argparse.Namespace) -> Case:
         assumed=(*_still(loaded.assumed, options), *assumed, *counted),
         ignored=loaded.ignored,
         notes=notes,
+        settings=settings,
     )
 
 

@@ -1,10 +1,11 @@
-"""``projector memory``: what every pipeline rank holds at its peak, and whether that fits."""
+"""``projector memory``: what every pipeline rank holds at its peak and through a step, and whether that fits."""
 
 from __future__ import annotations
 
 import argparse
+import shutil
 
-from projector.cli.options import Subparsers, add_command, add_json, add_selection
+from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
 
 __all__ = ["register"]
 
@@ -12,15 +13,21 @@ __all__ = ["register"]
 def register(commands: Subparsers) -> None:
     parser = add_command(commands, "memory", "peak memory of every pipeline rank, by component, and the verdict", _run)
     add_selection(parser)
-    add_json(parser.add_argument_group("what comes out"))
+    group = parser.add_argument_group("what comes out")
+    group.add_argument("--draw", metavar="FILE", help="peaks and course of a step: .png, .svg or .pdf by its ending")
+    group.add_argument("--width", type=whole(50, 400), metavar="COLUMNS", help="of the sketch; default: the terminal")
+    add_json(group)
 
 
 def _run(options: argparse.Namespace) -> None:
     from projector.cli import document, report
     from projector.cli.changes import ALL
     from projector.cli.inputs import blamed, read_case
-    from projector.cli.page import show
+    from projector.cli.page import Line, show
     from projector.errors import InputError, Problem
+    from projector.memory import draw
+    from projector.memory.sketch import sketch
+    from projector.memory.timeline import memory_timeline
     from projector.projection import project
 
     if options.pipeline_schedule_algorithm == ALL:
@@ -28,8 +35,14 @@ def _run(options: argparse.Namespace) -> None:
         raise InputError([Problem("--pipeline-schedule-algorithm", "", ALL, expected)])
     case = read_case(options)
     with blamed(options):
-        made = project(case.workload, case.cluster)
+        made = project(case.workload, case.cluster, settings=case.settings)
+    lines = memory_timeline(made.resolved, case.cluster.gpu, made.timeline)
+    if options.draw:
+        title = f"{case.workload.model.name} on {case.workload.gpus} × {case.cluster.gpu.title}"
+        draw.save(made.memory, lines, options.draw, title)
     if options.json:
         document.write(document.memory(case, made))
-    else:
-        show(report.memory(case, made))
+        return
+    width = options.width or shutil.get_terminal_size((120, 24)).columns
+    course = [Line(""), *(Line(text) for text in sketch(lines, width).splitlines())]
+    show(report.memory(case, made, course))

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from projector.errors import Problem
 
-__all__ = ["Parser", "Subparsers", "add_command", "add_selection", "unknown"]
+__all__ = ["Parser", "Subparsers", "add_command", "add_kernels", "add_selection", "quantity", "unknown"]
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -68,11 +68,51 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
     return read
 
 
+def quantity(unit: str, low: float, high: float) -> Callable[[str], float]:
+    """A number of ``unit`` within bounds that tell it from one of another unit, for argparse."""
+
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = float("nan")
+        if not low <= number <= high:
+            raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of {unit} from {low:g} to {high:g}")
+        return number
+
+    return read
+
+
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Flags that choose the configuration and the devices, and those that change the configuration."""
     _add_inputs(parser)
     _add_devices(parser)
+    add_kernels(parser)
     _add_changes(parser)
+
+
+def add_kernels(parser: Any) -> None:
+    """Flags about kernels and clocks, for a parser (then in a group of their own) or one of its groups."""
+    group = parser.add_argument_group("kernels and clocks") if isinstance(parser, argparse.ArgumentParser) else parser
+    group.add_argument(
+        "--gemm-backend",
+        metavar="NAME",
+        help="who prices dense matrix products: builtin, origami (needs rocm-origami), or one that an installed package "
+        "offers (entry points projector.gemm_backends); default: PRIMUS_GEMM_BACKEND, then builtin",
+    )
+    group.add_argument(
+        "--gpu-clock-mhz",
+        type=quantity("MHz", 100, 10000),
+        metavar="MHZ",
+        help="clock of busy compute units, at most boost; memory keeps its own; default: PRIMUS_GPU_CLOCK_MHZ, then what "
+        "the device sustains",
+    )
+    group.add_argument(
+        "--power-cap-watts",
+        type=quantity("W", 10, 100000),
+        metavar="W",
+        help="power limit of one GPU: the sustained clock falls with the cube root of its share of the TDP",
+    )
 
 
 def _add_inputs(parser: argparse.ArgumentParser) -> None:

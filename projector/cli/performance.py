@@ -63,12 +63,13 @@ def _run(options: argparse.Namespace) -> None:
     from projector.cli import document, report
     from projector.cli.inputs import blamed, read_case
     from projector.cli.page import show
+    from projector.cli.trace import write_trace
 
     case = read_case(options)
     with blamed(options):
         made = _projections(case, options)
     if options.trace:
-        _write_trace(made.first, options.trace)
+        write_trace(made.first, options.trace)
     if options.json:
         document.write(document.performance(case, made))
     else:
@@ -100,7 +101,7 @@ def _project(case: Case, mode: str) -> Projection:
     """A benchmark projection of which nothing was measured would be a simulation under another name: refused."""
     from projector.projection import project
 
-    made = project(case.workload, case.cluster, mode)
+    made = project(case.workload, case.cluster, mode, settings=case.settings)
     if mode == BENCHMARK and made.measured_share <= 0:
         raise NoMeasurement(f"no measurement for {case.cluster.gpu.name} of any kernel of this run")
     return made
@@ -134,13 +135,3 @@ def _rescheduled(case: Case, name: str) -> Case:
 
     workload = replace(case.workload, recipe=with_schedule(case.workload.recipe, name))
     return replace(case, workload=workload)
-
-
-def _write_trace(projection: Projection, path: str) -> None:
-    from projector.errors import Problem
-    from projector.pipeline import trace
-
-    try:
-        trace.write(projection.timeline, path)
-    except OSError as error:
-        raise InputError([Problem(path, "", error.strerror or str(error), "a file that can be written")]) from None

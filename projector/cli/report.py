@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from projector.workload.layout import Chunk
 if TYPE_CHECKING:
     from projector.cli.performance import Projections
 
-__all__ = ["memory", "performance"]
+__all__ = ["head", "memory", "performance", "remarks"]
 
 _PARTS = {
     "compute_s": "compute",
@@ -35,7 +35,7 @@ _MFU = "MFU: model FLOPs of Megatron-LM's formula (April 2025) over the dense BF
 
 def performance(case: Case, made: Projections) -> Iterator[Line | Table]:
     """What ``performance`` shows, in order."""
-    yield from _head(case, made.first)
+    yield from head(case, made.first)
     yield _summary(made)
     if made.compared:
         yield _schedules(made)
@@ -43,19 +43,20 @@ def performance(case: Case, made: Projections) -> Iterator[Line | Table]:
     yield _stages(made)
     yield Line("")
     yield _verdict(case, made.first)
-    yield from _remarks(case, made.first)
+    yield from remarks(case, made.first)
 
 
-def memory(case: Case, made: Projection) -> Iterator[Line | Table]:
-    """What ``memory`` shows, in order."""
-    yield from _head(case, made)
+def memory(case: Case, made: Projection, course: Iterable[Line] = ()) -> Iterator[Line | Table]:
+    """What ``memory`` shows, in order; ``course``: its lines on the memory through a step."""
+    yield from head(case, made)
     yield _ranks(case, made)
+    yield from course
     yield Line("")
     yield _verdict(case, made)
-    yield from _remarks(case, made)
+    yield from remarks(case, made)
 
 
-def _head(case: Case, made: Projection) -> Iterator[Line]:
+def head(case: Case, made: Projection) -> Iterator[Line]:
     workload, cluster = made.resolved.workload, case.cluster
     recipe = workload.recipe
     yield Line(
@@ -185,20 +186,21 @@ def _ranks(case: Case, made: Projection) -> Table:
 
 
 def _verdict(case: Case, made: Projection) -> Line:
-    plan, usable = made.memory, case.cluster.gpu.usable_memory_bytes
+    plan = made.memory
     words = {"fits": "fits", "tight": "tight: fits when the allocator gives its cache back"}
     verdict = words.get(plan.status, "out of memory")
     margin = f"{abs(plan.margin_bytes) / 2**30:.2f} GiB {'to spare' if plan.fits else 'too much'}"
     return Line(
         f"Memory: {verdict}; at least {gib(plan.required)} GiB needed, {gib(plan.device)} GiB expected, of "
-        f"{gib(usable)} GiB usable on {case.cluster.gpu.name}; {margin}",
+        f"{gib(plan.usable)} GiB usable on {case.cluster.gpu.name}; {margin}",
         "good" if plan.fits else "bad",
     )
 
 
-def _remarks(case: Case, made: Projection) -> Iterator[Line]:
+def remarks(case: Case, made: Projection) -> Iterator[Line]:
     for name, items in (
         ("Assumed", (*case.assumed, *made.assumed)),
+        ("Set", made.settings),
         ("Cluster", case.notes),
         ("Not used", (", ".join(case.ignored),) if case.ignored else ()),
     ):

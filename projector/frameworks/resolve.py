@@ -24,6 +24,7 @@ _OPTIONAL = frozenset(
         "lora",
         "recompute_layer_ids",
         "moe_expert_capacity_factor",
+        "device_memory_fraction",
     }
 )
 
@@ -158,6 +159,8 @@ def _adapt(execution: Execution, recipe: Recipe) -> Execution:
         change["elementwise_compiled"] = True
     if recipe.attention_backend == "unfused":
         change["attention_materialised"] = True
+    if recipe.device_memory_fraction and execution.pool_fraction:
+        change["pool_fraction"] = recipe.device_memory_fraction
     if recipe.fp8_param_gather and recipe.precision in ("fp8", "mxfp8"):
         change["gather_bytes"] = 1.0
     return dataclasses.replace(execution, **change)

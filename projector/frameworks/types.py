@@ -64,9 +64,25 @@ class Execution:
     dispatch_probs: bool = True  # router probabilities weight the expert activation (else: applied at unpermute)
     loss_compiled: bool = False  # loss "fp32" runs in compiled code: no fp32 copies of the logits are kept
     flat_buffers: bool = True  # weights are copied into one flat buffer on the device when DDP is built
+    frozen_weights_quantised: bool = False  # weights below adapters exist in the narrow compute type only
+    adapter_dropout: float = 0.0  # of the input of a low-rank adapter; above 0 its mask is kept
     cp_a2a_keeps_output: bool = True  # attention output saved before *and* after the CP all-to-all (TE >= 2.8)
     context_bytes: float = 1.0e9
     reserved_over_allocated: float = 1.05
+    ragged_slack: float = 0.0  # more of it where buffers of an all-to-all change size with every micro-batch
+    pool_fraction: float = (
+        0.0  # share of the device that one pool takes at start (JAX); 0: the allocator grows as needed
+    )
+    planned_arena: bool = (
+        False  # a compiler places every buffer of a step ahead of time: no allocator slack, no grads kept
+    )
+    kept_gradient_bytes: float = 0.0  # a second, narrow gradient that stays beside the accumulation buffer
+    keeps_boundary_tensors: bool = (
+        False  # the pipeline engine keeps a stage's received input and its output until backward
+    )
+    unsharded_pipeline: bool = (
+        False  # under a pipeline weights stay gathered, gradients whole until the last micro-batch
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

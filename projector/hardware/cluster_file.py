@@ -1,4 +1,7 @@
-"""One cluster from one YAML file (``clusters/*.yaml``, or a user's own)."""
+"""One cluster from one YAML file (``clusters/*.yaml``, or a user's own).
+
+``inter.size`` GPUs make a pod; a third level, ``outer``, joins pods where a file has one.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,10 @@ __all__ = ["ANY_SIZE", "TOPOLOGIES", "read_cluster"]
 TOPOLOGIES = ("switch", "mesh", "ring", "pcie")
 # An inter-node fabric joins as many GPUs as a job asks for.
 ANY_SIZE = 1 << 20
-_KEYS = ("name", "title", "gpu", "gpus_per_node", "gpus_per_host", "intra", "inter", "notes", "sources")
+_KEYS = ("name", "title", "gpu", "gpus_per_node", "gpus_per_host", "intra", "inter", "outer", "notes", "sources")
 _FABRIC_KEYS = ("name", "topology", "size", "bandwidth_gbs", "latency_us", "in_switch_reduction", "nics_per_node")
 _SOURCED = ("intra.bandwidth_gbs", "intra.latency_us", "inter.bandwidth_gbs", "inter.latency_us")
+_SOURCED_OUTER = ("outer.bandwidth_gbs", "outer.latency_us")
 
 
 def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
@@ -31,12 +35,20 @@ def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
         read.fail("gpus_per_host", per_host, f"a divisor of gpus_per_node = {per_node}")
     intra = _fabric(read, "intra", per_node)
     inter = _fabric(read, "inter", ANY_SIZE)
+    outer = _fabric(read, "outer", ANY_SIZE) if "outer" in read.mapping else None
     name = read.text("name")
-    sources = read.sources(_SOURCED)
+    sources = read.sources(_SOURCED if outer is None else (*_SOURCED, *_SOURCED_OUTER))
     if read.problems or gpu is None:
         raise InputError(read.problems)
     return Cluster(
-        name=name, gpu=gpu, gpus_per_node=per_node, gpus_per_host=per_host, intra=intra, inter=inter, sources=sources
+        name=name,
+        gpu=gpu,
+        gpus_per_node=per_node,
+        gpus_per_host=per_host,
+        intra=intra,
+        inter=inter,
+        outer=outer,
+        sources=sources,
     )
 
 

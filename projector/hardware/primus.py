@@ -3,8 +3,9 @@
 Source: AMD-AGI/Primus@739a329b, ``primus/core/projection/module_profilers/collective_args.py`` and
 ``examples/hardware_configs``.
 
-Bandwidths are GB/s per direction, ``node_bw`` of one GPU inside its node and ``pod_bw`` of one adapter; latencies are
-microseconds. Keys that tune Primus' own formulas and have no counterpart here are accepted and listed.
+Bandwidths are GB/s per direction, ``node_bw`` of one GPU inside its node, ``pod_bw`` of one adapter and ``cluster_bw``
+of one adapter between pods of ``pod_size`` GPUs; latencies are microseconds. Primus' shipped files bound a pod at 64
+GPUs, beyond which they halve the rate. The sizes of a run (``pp``, …) are the workload's: accepted and listed.
 """
 
 from __future__ import annotations
@@ -15,22 +16,35 @@ from pathlib import Path
 from typing import Any
 
 from projector.errors import InputError, Problem, nearest
-from projector.hardware.types import Cluster
+from projector.hardware.cluster_file import ANY_SIZE
+from projector.hardware.types import Cluster, Fabric
 from projector.hardware.yaml_file import read_mapping
 
-__all__ = ["Applied", "apply", "read"]
+__all__ = ["NUMBERS", "Applied", "apply", "read"]
 
 _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 # Ranges of the numbers that change a cluster: (low, high, whole).
-_NUMBERS: dict[str, tuple[float, float, bool]] = {
+NUMBERS: dict[str, tuple[float, float, bool]] = {
     "node_size": (1, 4096, True),
+    "pod_size": (1, 1 << 20, True),
     "nics_per_node": (1, 4096, True),
     "node_bw": (1e-3, 1e5, False),
     "pod_bw": (1e-3, 1e5, False),
+    "cluster_bw": (1e-3, 1e5, False),
     "node_lat": (0, 1e5, False),
     "pod_lat": (0, 1e5, False),
+    "cluster_lat": (0, 1e5, False),
     "bw_eff": (1e-3, 1, False),
     "p2p_bw_eff": (1e-3, 1, False),
+    "hbm_latency": (0, 1e5, False),
+    "write_latency": (0, 1e5, False),
+    "write_resp": (0, 1e5, False),
+    "kernel_launch_latency": (0, 1e6, False),
+    "vector_flops": (1e6, 1e18, False),
+    "ar_overlap_factor": (0, 1, False),
+    "ar_warmup_chunk_bytes": (1, 1e15, False),
+    "nic_rdma_setup_us": (0, 1e6, False),
+    "nic_warmup_bytes": (1, 1e15, False),
     "rccl_overhead_us": (0, 1e6, False),
     "a2a_rccl_overhead_us": (0, 1e6, False),
     "a2a_intra_sync_overhead": (0, 1e6, False),
@@ -40,20 +54,17 @@ _NUMBERS: dict[str, tuple[float, float, bool]] = {
     "a2a_remote_contention": (0, 1, False),
 }
 _TOPOLOGIES = ("switch", "mesh")
-# Read by Primus, without a counterpart here: a third network level, its all-reduce pipelining and NIC ramp, the
-# latencies of its protocol formulas, run sizes that the workload states.
-_UNUSED_NUMBERS = (
-    *("pod_size", "cluster_bw", "cluster_lat", "hbm_latency", "write_latency", "write_resp", "kernel_launch_latency"),
-    *("vector_flops", "ar_overlap_factor", "ar_warmup_chunk_bytes", "nic_rdma_setup_us", "nic_warmup_bytes"),
-    *("num_nodes", "hp", "pp", "cp", "ep", "gpus_per_tray"),
-)
+# Read by Primus, without a counterpart here: run sizes, which the workload states, and a size that it only prints.
+_UNUSED_NUMBERS = ("num_nodes", "hp", "pp", "cp", "ep", "gpus_per_tray")
 # Keys of Primus' own custom_hardware_example.yaml that its reader warns about and skips.
 _EXAMPLE_ONLY = (
     *("gpu_memory_gb", "gpu_compute_tflops", "intra_node_bandwidth_gbps", "intra_node_latency_us", "gpus_per_node"),
     *("inter_node_bandwidth_gbps", "inter_node_latency_us", "intra_node_efficiency", "inter_node_efficiency"),
     *("alltoall_intra_efficiency", "alltoall_inter_efficiency"),
 )
-_KNOWN = (*_NUMBERS, "node_topology", "switch_topology", *_UNUSED_NUMBERS, *_EXAMPLE_ONLY)
+# Latencies of Primus' protocols, us, where a file states some of them only (collective_args.py).
+_PROTOCOL_US = {"hbm_latency": 0.09, "write_latency": 0.28, "write_resp": 0.09}
+_KNOWN = (*NUMBERS, "node_topology", "switch_topology", *_UNUSED_NUMBERS, *_EXAMPLE_ONLY)
 
 
 @dataclass(frozen=True)
@@ -84,7 +95,8 @@ def read(path: str | Path, cluster: Cluster) -> Applied:
     values = _values(section, where, problems)
     if problems:
         raise InputError(problems)
-    ignored = tuple(key for key in section if key in (*_UNUSED_NUMBERS, *_EXAMPLE_ONLY, "switch_topology"))
+    without_pod = () if "pod_size" in values else ("cluster_bw", "cluster_lat")
+    ignored = tuple(key for key in section if key in (*_UNUSED_NUMBERS, *_EXAMPLE_ONLY, *without_pod))
     return Applied(_changed(cluster, values, where, ignored), ignored)
 
 
@@ -94,8 +106,8 @@ def _values(section: Mapping[str, Any], where: str, problems: list[Problem]) -> 
         place = f"hardware_config.{key}"
         if value is None:
             continue
-        if key in _NUMBERS:
-            low, high, whole = _NUMBERS[key]
+        if key in NUMBERS:
+            low, high, whole = NUMBERS[key]
             number = _number(value)
             if number is None or not low <= number <= high or (whole and number != int(number)):
                 kind = "whole number" if whole else "number"
@@ -108,8 +120,10 @@ def _values(section: Mapping[str, Any], where: str, problems: list[Problem]) -> 
             if str(value).lower() not in _TOPOLOGIES:
                 problems.append(Problem(where, place, value, f"one of {', '.join(_TOPOLOGIES)}"))
             found[key] = str(value).lower()
-        elif key == "switch_topology" and not isinstance(value, bool) and str(value).lower() not in _WORDS:
-            problems.append(Problem(where, place, value, "true or false"))
+        elif key == "switch_topology":
+            if str(value).lower() not in _WORDS:
+                problems.append(Problem(where, place, value, "true or false"))
+            found[key] = _WORDS.get(str(value).lower(), True)
     return found
 
 
@@ -127,63 +141,95 @@ def _changed(base: Cluster, values: Mapping[str, Any], where: str, ignored: tupl
     if not values and not ignored:
         return base
     size = values.get("node_size", base.gpus_per_node)
-    intra = replace(
-        base.intra,
-        topology=values.get("node_topology", base.intra.topology),
-        size=values.get("node_size", base.intra.size),
-        bandwidth=values["node_bw"] * 1e9 if "node_bw" in values else base.intra.bandwidth,
-        latency=values["node_lat"] * 1e-6 if "node_lat" in values else base.intra.latency,
-    )
-    nics = values.get("nics_per_node", base.inter.nics_per_node or base.gpus_per_node)
-    adapter = base.inter.bandwidth * base.gpus_per_node / (base.inter.nics_per_node or base.gpus_per_node)
-    adapter = values["pod_bw"] * 1e9 if "pod_bw" in values else adapter
-    inter = replace(
-        base.inter,
-        bandwidth=adapter * nics / size,
-        latency=values["pod_lat"] * 1e-6 if "pod_lat" in values else base.inter.latency,
-        nics_per_node=nics,
-    )
-    stated = ", ".join(f"{key}={value}" for key, value in values.items())
+    stated = ", ".join(f"{key}={value}" for key, value in values.items() if key not in ignored)
     notes = [f"{where}: {stated}"] if stated else []
     if ignored:
         notes.append(f"{where}: without effect: {', '.join(ignored)}")
+    inter = _network(base, values, size)
     return replace(
         base,
         gpus_per_node=size,
         gpus_per_host=size if "node_size" in values else base.gpus_per_host,
-        intra=intra,
+        intra=replace(
+            base.intra,
+            topology=values.get("node_topology", base.intra.topology),
+            size=values.get("node_size", base.intra.size),
+            bandwidth=values["node_bw"] * 1e9 if "node_bw" in values else base.intra.bandwidth,
+            latency=values["node_lat"] * 1e-6 if "node_lat" in values else base.intra.latency,
+        ),
         inter=inter,
+        outer=_beyond_the_pod(base, values, inter, size),
         overrides={**base.overrides, **_overrides(values)},
         sources=(*base.sources, *notes),
     )
+
+
+def _network(base: Cluster, values: Mapping[str, Any], size: int) -> Fabric:
+    """The network of a pod; every rank has its part of the adapters of its node."""
+    nics = values.get("nics_per_node", base.inter.nics_per_node or base.gpus_per_node)
+    adapter = base.inter.bandwidth * base.gpus_per_node / (base.inter.nics_per_node or base.gpus_per_node)
+    adapter = values["pod_bw"] * 1e9 if "pod_bw" in values else adapter
+    topology = base.inter.topology
+    if "switch_topology" in values:
+        topology = "switch" if values["switch_topology"] else "ring"
+    return replace(
+        base.inter,
+        topology=topology,
+        size=max(size, values.get("pod_size", base.inter.size)),
+        bandwidth=adapter * nics / size,
+        latency=values["pod_lat"] * 1e-6 if "pod_lat" in values else base.inter.latency,
+        nics_per_node=nics,
+    )
+
+
+def _beyond_the_pod(base: Cluster, values: Mapping[str, Any], inter: Fabric, size: int) -> Fabric | None:
+    """The third level, where the file bounds a pod; it is like the second in what the file leaves out."""
+    if "pod_size" not in values:
+        return base.outer
+    rate = (
+        values["cluster_bw"] * 1e9 * (inter.nics_per_node or size) / size if "cluster_bw" in values else inter.bandwidth
+    )
+    latency = values["cluster_lat"] * 1e-6 if "cluster_lat" in values else inter.latency
+    return Fabric(name="between pods", topology=inter.topology, size=ANY_SIZE, bandwidth=rate, latency=latency)
 
 
 def _overrides(values: Mapping[str, Any]) -> dict[str, float]:
     """Constants of the collective model by their names there."""
     found: dict[str, float] = {}
     if "bw_eff" in values:
-        shares = (
-            "intra",
-            "intra.all_gather",
-            "intra.reduce_scatter",
-            "inter",
-            "nvls",
-            "all_to_all.intra",
-            "all_to_all.inter",
-        )
-        found.update({f"link.{name}": values["bw_eff"] for name in shares})
+        found.update({f"link.{name}": values["bw_eff"] for name in _SHARES})
     if "p2p_bw_eff" in values:
         found.update({f"link.send_recv.{level}": values["p2p_bw_eff"] for level in ("intra", "inter")})
-    if "rccl_overhead_us" in values:
-        found["overhead_us.all_reduce"] = values["rccl_overhead_us"]
     fixed = [values[key] for key in ("a2a_rccl_overhead_us", "a2a_intra_sync_overhead") if key in values]
     if fixed:
         found["overhead_us.all_to_all"] = sum(fixed)
-    renamed = {
-        "a2a_peer_lat": "peer_us.inter",
-        "a2a_intra_node_peer_lat": "peer_us.intra",
-        "a2a_mesh_contention": "contention.mesh",
-        "a2a_remote_contention": "contention.remote",
-    }
-    found.update({name: values[key] for key, name in renamed.items() if key in values})
+    if any(key in values for key in _PROTOCOL_US):
+        found.update(_protocols(values))
+    found.update({name: values[key] for key, name in _RENAMED.items() if key in values})
     return found
+
+
+def _protocols(values: Mapping[str, Any]) -> dict[str, float]:
+    """What a hop costs beyond the fabric: one write under LL and LL128; two and the answer to one under Simple."""
+    memory, write, answer = (values.get(key, usual) for key, usual in _PROTOCOL_US.items())
+    hops = {"ll": memory + write, "ll128": memory + write, "simple": memory + 2 * write + answer}
+    return {f"extra_us.{level}.{name}": us for level in ("intra", "inter") for name, us in hops.items()}
+
+
+_SHARES = (
+    *("intra", "intra.all_gather", "intra.reduce_scatter", "inter", "nvls"),
+    *("all_to_all.intra", "all_to_all.inter", "dispatch.intra", "dispatch.inter"),
+)
+_RENAMED = {
+    "kernel_launch_latency": "collective.launch_us",
+    "rccl_overhead_us": "overhead_us.all_reduce",
+    "vector_flops": "reduction.flops",
+    "ar_overlap_factor": "phases.overlap",
+    "ar_warmup_chunk_bytes": "phases.warmup_bytes",
+    "nic_rdma_setup_us": "adapter.setup_us",
+    "nic_warmup_bytes": "adapter.warmup_bytes",
+    "a2a_peer_lat": "peer_us.inter",
+    "a2a_intra_node_peer_lat": "peer_us.intra",
+    "a2a_mesh_contention": "contention.mesh",
+    "a2a_remote_contention": "contention.remote",
+}

@@ -55,6 +55,7 @@ _WIDER: dict[str, tuple[str, ...]] = {
     "bf16": ("bf16", "fp16"),
     "fp16": ("fp16", "bf16"),
     "fp8": ("fp8", "bf16"),
+    "int8": ("int8", "fp8", "bf16", "fp16"),
     "mxfp8": ("mxfp8", "fp8", "bf16"),
     "mxfp4": ("mxfp4", "fp4", "fp8", "bf16"),
     "nvfp4": ("nvfp4", "fp4", "fp8", "bf16"),
@@ -86,7 +87,7 @@ class Cluster:
     """GPUs of one type joined by an intra-node (or NVLink-domain) fabric and an inter-node one.
 
     ``gpus_per_node`` is the size of the fast domain that ranks fill first (72 for NVL72), ``gpus_per_host`` the GPUs of
-    one operating system.
+    one operating system. ``inter`` joins ``inter.size`` GPUs, a pod; ``outer`` joins pods (None: no third level).
     """
 
     name: str
@@ -95,20 +96,39 @@ class Cluster:
     gpus_per_host: int
     intra: Fabric
     inter: Fabric
+    outer: Fabric | None = None
     overrides: Mapping[str, float] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GroupShape:
-    """A process group on the cluster: ``size`` ranks, ``per_node`` of them in each node that it touches."""
+    """A process group on the cluster: ``size`` ranks, ``per_node`` of them in each node that it touches.
+
+    The last node holds what is left; ``counts`` states the ranks of every node where that is not so. ``pods``: how many
+    pods of a network with a third level it touches (None: its nodes are neighbours).
+    """
 
     size: int
     per_node: int
+    counts: tuple[int, ...] | None = None
+    pods: int | None = None
 
     @property
     def nodes(self) -> int:
-        return -(-self.size // self.per_node)
+        return len(self.counts) if self.counts else -(-self.size // self.per_node)
+
+    @property
+    def most(self) -> int:
+        """Ranks in the fullest node."""
+        return max(self.counts) if self.counts else min(self.per_node, self.size)
+
+    @property
+    def fewest(self) -> int:
+        """Ranks in the emptiest node."""
+        if self.counts:
+            return min(self.counts)
+        return self.size - (self.nodes - 1) * min(self.per_node, self.size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,131 +1,161 @@
 """Flash attention as a work list: what each work-group executes, summed in closed form, spread over the units.
 
 A work-group owns ``rows`` queries (forward) or keys (backward) and iterates over blocks of the other side that the
-mask leaves. One iteration costs the longer of its matrix products and its softmax (exponentials and vector
-operations), plus the share of the shorter that the kernel does not overlap. Causal skipping is exact at block level:
-short sequences execute more than half. Structure: FlashAttention-2/3/4 papers (arXiv 2307.08691, 2407.08608,
-2603.05451); constants ``attention.*`` of the efficiency file.
+mask leaves, each at the cost of :mod:`projector.kernels.attention_constants`. Causal skipping is exact at block level:
+short sequences execute more than half. The backward has helpers that move bytes: the row sums of dO∘O, the fill and
+conversion of an fp32 dQ, and the sum of dK, dV over the query heads of a group. Structure: FlashAttention-2/3/4 papers
+(arXiv 2307.08691, 2407.08608, 2603.05451); constants ``attention.*`` of the efficiency file.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from projector.hardware.types import Efficiency, Gpu
-from projector.kernels.attention_tiles import block, padded
-from projector.kernels.constants import element_bytes, pick
+from projector.kernels.attention_constants import AttentionConstants, constants
+from projector.kernels.attention_work import work
+from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import FloatArray
 from projector.operators.types import Attention
 
-__all__ = ["AttentionConstants", "constants", "iterations", "seconds"]
+__all__ = ["AttentionConstants", "AttentionShapes", "columns_of", "constants", "makespan", "seconds", "seconds_of"]
 
-_VECTOR_OPS = {
-    False: 8.0,
-    True: 12.0,
-}  # per score beside the exponential: scale, mask, max, sum, cast; backward adds dP−δ, ·P
-_LANE_FLOPS = 2.0  # arithmetic: a fused multiply-add counts two in the data sheet's vector rate
+
+class _Columns:
+    """The constants of each shape as arrays (n,), by the names of :class:`AttentionConstants`."""
+
+    __slots__ = tuple(field.name for field in fields(AttentionConstants))
+
+    def __init__(self, *columns: FloatArray) -> None:
+        for name, column in zip(self.__slots__, columns, strict=True):
+            setattr(self, name, column)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> FloatArray: ...
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionConstants:
-    """One attention kernel (family, dtype, head dimensions, direction) on one GPU. Seconds per block and per
-    work-group.
+class AttentionShapes:
+    """Attention operators as columns, each (n,): sizes, ``causal`` and ``backward`` as 0 or 1, ``window`` in positions
+    (``inf`` for none; only causal masks have one), ``size`` in bytes of one operand element.
     """
 
-    rows: float
-    columns: float
-    iteration: float
-    prologue: float
-    launch: float
-    waves: float
-    units: float
-    bandwidth: float
-    atomic: float  # seconds per element of dQ and key block, beyond what the loop hides
+    batch: FloatArray
+    heads: FloatArray
+    kv_heads: FloatArray
+    seq_q: FloatArray
+    seq_k: FloatArray
+    head_dim_qk: FloatArray
+    head_dim_v: FloatArray
+    causal: FloatArray
+    window: FloatArray
+    backward: FloatArray
+    size: FloatArray
 
 
-def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: Attention) -> AttentionConstants:
-    """Constants of the kernel that would run ``op``. Raises ``KeyError`` if the GPU has no matrix rate for the type."""
-    way = "backward" if op.backward else "forward"
-
-    def value(stem: str, default: float) -> float:
-        return pick(efficiency, f"attention.{way}.{stem}", family, op.dtype, f"d{op.head_dim_qk}", default)
-
-    qk, v = padded(op.head_dim_qk), padded(op.head_dim_v)
-    shape = block(family, max(qk, v), op.backward)
-    scores = float(shape.rows * shape.columns)
-    clock = min(efficiency.get("clock.attention", efficiency.get("clock.matrix", 0.85)), 1.0)
-    units = float(gpu.compute_units)
-    depth = 3 * qk + 2 * v if op.backward else qk + v
-    matrix = 2.0 * scores * depth * units / (gpu.peak_of(op.dtype) * clock * min(value("loop", 0.75), 1.0))
-    exponent = scores / (gpu.exp_per_clock_per_cu * gpu.peak_clock_mhz * 1e6 * clock)
-    vector = scores * _VECTOR_OPS[op.backward] * _LANE_FLOPS * units / (gpu.vector_flops * clock)
-    softmax = max(exponent, vector) * value("softmax", 1.0)
-    overlap = min(value("overlap", 0.5), 1.0)
-    return AttentionConstants(
-        rows=float(shape.rows),
-        columns=float(shape.columns),
-        iteration=max(matrix, softmax) + (1.0 - overlap) * min(matrix, softmax),
-        prologue=value("prologue_us", 5.0) * 1e-6,
-        launch=value("launch_us", 5.0) * 1e-6,
-        waves=value("waves", 0.3),
-        units=units,
-        bandwidth=gpu.memory_bandwidth * min(efficiency.get("gemm.memory", 0.85), 1.0),
-        atomic=value("atomic_bytes", 0.0) / (efficiency.get("attention.atomic_tbs", 2.2) * 1e12),
-    )
-
-
-def iterations(
-    own: FloatArray, other: FloatArray, rows: FloatArray, columns: FloatArray, causal: FloatArray, window: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """(work-groups, iterations in all, iterations of the longest) of one head of one sequence.
-
-    ``own``: length of the side that work-groups own, ``other``: of the side that they iterate over. An arithmetic
-    series: group i of a causal kernel meets ``(i+1)·rows`` positions (plus the offset when the other side is longer),
-    capped by the window. ``rows/columns`` that do not divide each other leave on average half a column block more,
-    less the exact hits.
-    """
-    groups = np.ceil(own / rows)
-    whole = np.ceil(other / columns)
-    ratio = rows / columns
-    offset = np.maximum(other - own, 0.0) / columns
-    cap = np.minimum(whole, np.ceil((window + rows) / columns))
-    partial = (1.0 - np.gcd(rows.astype(np.int64), columns.astype(np.int64)) / columns) / 2.0
-    rising = np.clip(np.floor((cap - offset) / ratio), 0.0, groups)
-    series = ratio * rising * (rising + 1.0) / 2.0 + rising * (partial + offset)
-    masked = np.minimum(series, rising * cap) + (groups - rising) * cap
-    return groups, np.where(causal > 0, masked, groups * whole), np.where(causal > 0, cap, whole)
-
-
-def seconds(ops: list[Attention], classes: list[AttentionConstants]) -> FloatArray:
-    """Seconds of each flash-attention operator, (n,); ``classes`` (n,) are the constants of each."""
-    table = np.array([[getattr(c, f) for f in AttentionConstants.__dataclass_fields__] for c in classes])
-    rows, columns, iteration, prologue, launch, waves, units, bandwidth, atomic = table.T
+def columns_of(ops: Sequence[Attention]) -> AttentionShapes:
+    """The operators as columns."""
     cells = [
         (
             *(o.batch, o.heads, o.kv_heads, o.seq_q, o.seq_k, o.head_dim_qk, o.head_dim_v, o.causal),
-            o.window if o.window is not None and o.causal else o.seq_k,
+            o.window if o.window is not None and o.causal else np.inf,
             o.backward,
             element_bytes(o.dtype),
         )
         for o in ops
     ]
-    batch, heads, kv, q, s, qk, v, causal, window, backward, size = np.array(cells, dtype=np.float64).T
-    own, other = np.where(backward > 0, s, q), np.where(backward > 0, q, s)
-    groups, inner, longest = iterations(own, other, rows, columns, causal, window)
-    lists = batch * heads
-    mean = prologue + inner / groups * iteration
-    count = lists * groups
-    exact = count / units
-    blended = waves * np.ceil(exact) + (1.0 - waves) * exact
-    loop = np.maximum(blended * mean, prologue + longest * iteration)
-    io = size * batch * (q * heads * (qk + v) + s * kv * (qk + v))
-    # backward also reads dO and the log-sum-exp, writes three gradients, sums dO·O and converts an fp32 dQ (4 B
-    # write, read)
-    extra = size * batch * (q * heads * (qk + 3 * v) + s * kv * (qk + v)) + 8.0 * batch * heads * q * qk
-    helpers = batch * heads * q * (2.0 * v * size + (8.0 + size) * qk) / bandwidth
-    floor = (io + backward * extra) / bandwidth
-    atomics = atomic * inner * columns * lists * qk
-    total: FloatArray = launch + np.maximum(loop + backward * (helpers + atomics), floor)
-    return total
+    return AttentionShapes(*np.array(cells, dtype=np.float64).reshape(len(ops), len(fields(AttentionShapes))).T)
+
+
+def seconds(ops: Sequence[Attention], classes: Sequence[AttentionConstants]) -> FloatArray:
+    """Seconds of each flash-attention operator, (n,); ``classes`` (n,) are the constants of each."""
+    known = {id(c): c for c in classes}
+    place = {key: i for i, key in enumerate(known)}
+    index = np.fromiter((place[id(c)] for c in classes), dtype=np.int64, count=len(classes))
+    return seconds_of(columns_of(ops), list(known.values()), index)
+
+
+def seconds_of(
+    shapes: AttentionShapes, classes: Sequence[AttentionConstants], index: npt.NDArray[np.int64]
+) -> FloatArray:
+    """Seconds of each shape, (n,); ``index`` (n,) says which of ``classes`` it belongs to."""
+    if not len(index):
+        return np.zeros(0)
+    names = [field.name for field in fields(AttentionConstants)]
+    table = np.array([[getattr(one, name) for name in names] for one in classes], dtype=np.float64)
+    k = _Columns(*table[index].T)
+    return k.launch + np.maximum(_loop(shapes, k) + shapes.backward * _helpers(shapes, k), _floor(shapes, k))
+
+
+def _band(x: AttentionShapes) -> tuple[FloatArray, FloatArray]:
+    """Positions of the other side that the owner of position p sees: [p + low, p + high), by direction."""
+    offset = x.seq_k - x.seq_q  # the mask is aligned with the last query and the last key
+    low = np.where(x.backward > 0, -offset, offset - x.window + 1.0)
+    high = np.where(x.backward > 0, x.window - 1.0 - offset, offset)
+    return np.where(x.causal > 0, low, -np.inf), np.where(x.causal > 0, high, np.inf)
+
+
+def _loop(x: AttentionShapes, k: _Columns) -> FloatArray:
+    """Makespan of the work-groups over the units."""
+    own, other = np.where(x.backward > 0, x.seq_k, x.seq_q), np.where(x.backward > 0, x.seq_q, x.seq_k)
+    done = work(own, other, k.rows, k.columns, *_band(x))
+    lists = x.batch * x.heads
+    mean = k.prologue + done.blocks / done.groups * k.iteration
+    longest = k.prologue + done.longest * k.iteration
+    pairs = k.paired > 0
+    mean = np.where(pairs, np.minimum(2.0, done.groups) * mean, mean)
+    longest = np.where(pairs, mean, np.maximum(longest, mean))
+    items = lists * np.where(pairs, np.ceil(done.groups / 2.0), done.groups)
+    busy = lists * (done.groups * k.prologue + done.blocks * k.iteration) / k.units
+    span = makespan(items / k.units, mean, longest, k.tail)
+    # units without work leave their share of the power limit to the others, which then run at a higher clock
+    clocked = span * np.maximum((busy / span) ** k.power, k.boost)
+    atomics = k.atomic * done.blocks * k.columns * lists * x.head_dim_qk
+    return clocked + x.backward * atomics + k.spill * _missed(x, k, other, lists * done.blocks) / k.bandwidth
+
+
+def _missed(x: AttentionShapes, k: _Columns, other: FloatArray, blocks: FloatArray) -> FloatArray:
+    """Bytes of the iterated side that caches do not hold: work-groups of a head stream it at different places, so that
+    reuse fades from half a cache (the other half holds what the work-groups own) to a whole one.
+    """
+    widths = (x.head_dim_qk + x.head_dim_v) * x.size
+    share = np.clip(2.0 - k.cache / (other * widths), 0.0, 1.0)
+    return share * blocks * k.columns * widths
+
+
+def makespan(waves: FloatArray, mean: FloatArray, longest: FloatArray, tail: FloatArray) -> FloatArray:
+    """Seconds until ``waves`` times as many work-groups as units are done, at the sustained clock. Arrays (n,).
+
+    Equal work-groups run in whole waves. Unequal ones fill each other's gaps, down to the tail that the order of
+    launch leaves: 0 when the longest start first, the excess of the longest over the mean when they start last.
+    """
+    alike = np.clip(2.0 * mean / longest - 1.0, 0.0, 1.0)
+    flow = waves + alike * (np.ceil(waves) - waves)
+    left = tail * np.clip(waves - 1.0, 0.0, 1.0) * (longest - mean)
+    return np.maximum(flow * mean + left, longest)
+
+
+def _helpers(x: AttentionShapes, k: _Columns) -> FloatArray:
+    """Backward beside the main kernel: dO∘O, fill and conversion of dQ, dK and dV of a group of heads summed."""
+    rows = x.batch * x.heads * x.seq_q
+    convert = np.where(k.dq_bytes > x.size, 2.0 * k.dq_bytes + x.size, x.size)
+    grouped = np.where(x.heads > x.kv_heads, x.batch * x.seq_k * (2.0 * x.heads + x.kv_heads), 0.0)
+    return (
+        rows * (2.0 * x.head_dim_v * x.size + convert * x.head_dim_qk)
+        + k.group_sum * grouped * (x.head_dim_qk + x.head_dim_v) * x.size
+    ) / k.bandwidth
+
+
+def _floor(x: AttentionShapes, k: _Columns) -> FloatArray:
+    """Every tensor once over the memory bandwidth."""
+    widths = x.head_dim_qk + x.head_dim_v
+    queries, keys = x.batch * x.heads * x.seq_q, x.batch * x.kv_heads * x.seq_k
+    forward = queries * widths + keys * widths
+    # backward also reads dO and the log-sum-exp and writes three gradients
+    gradients = queries * (x.head_dim_qk + 3.0 * x.head_dim_v) + keys * widths
+    return x.size * (forward + x.backward * gradients) / k.bandwidth

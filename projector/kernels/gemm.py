@@ -4,46 +4,54 @@ The law is Origami's, closed to a few constants per kernel class (AMD Origami: R
 
     t = launch + max(min over tiles and splits of waves·(fill + k_iterations·c) + exposed·output traffic, all traffic)
 
-``c`` is the tile's FLOP over the instruction rate of the units that it occupies at the sustained clock, ``waves``
-blends whole and fractional waves (libraries hide tails with Stream-K and persistent kernels), traffic is unique bytes
-at the device memory's rate; an accumulating product reads its output as well. Nothing can beat the peak or the memory
-bandwidth: every share is at most one.
+``c``, one main-loop iteration of a tile, has a part that grows with the tile's area (the products, at the instruction
+rate and the sustained clock), one that grows with its perimeter (operand reads, which starve small tiles) and a fixed
+one (barriers, loop overhead); ``waves`` blends whole and fractional rounds of tiles, since libraries hide tails with
+Stream-K and persistent kernels; a reduction that is split over several units exchanges fp32 partials. Traffic is unique
+bytes at the device memory's rate; an accumulating product reads its output as well. Nothing can beat the peak or the
+memory bandwidth: every share is at most one, and no iteration is shorter than its products.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log2
 
 import numpy as np
 
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.constants import element_bytes, pick
 from projector.kernels.protocol import FloatArray
-from projector.kernels.tiles import Catalogue, k_tile_bytes
+from projector.kernels.tiles import Catalogue
 
 __all__ = ["GemmConstants", "GemmShapes", "constants", "seconds"]
 
 _SPLITS = (2.0, 4.0, 8.0, 16.0)
-_REFERENCE_AREA = 65536.0  # derived: the 256×256 tile that the prologue constant is stated for
-_CHUNK = 16384
+_REFERENCE_AREA = 65536.0  # derived: the 256×256 tile that prologue and iteration constants are stated for
+_REFERENCE_BYTES = 128.0  # derived: K bytes of one operand row per iteration, what the fixed part is stated against
+_CHUNK = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class GemmConstants:
-    """Constants of one kernel class on one GPU. Rates per second of the whole device; times in seconds; shares in (0,
+    """Constants of one kernel class on one GPU. Rates per second of the whole device; times in seconds; shares in [0,
     1].
     """
 
-    rate: float  # FLOP/s inside the main loop of the largest tile
+    rate: float  # FLOP/s of the products of the largest tile's main loop
     bandwidth: float  # bytes/s of device memory
     prologue: float  # of a 256×256 tile: fill, store, drain
     prologue_floor: float  # of a vanishing tile
     launch: float  # device time of an empty kernel
     waves: float  # share of whole-wave quantisation
-    small_tile: float  # rows at which a tile's operand reads cost as much again as its products
+    perimeter: float  # share of a 256×256 iteration that grows with the tile's perimeter instead of its area
+    iteration: float  # fixed part of every iteration, in iterations of a 256×256 tile of 128 bytes
     exposed: float  # share of the output traffic that the main loop does not hide
-    k_tile: float  # elements
+    cold: float  # share of the operands' first read that it does not hide
+    split: float  # seconds of the second pass of a split reduction
+    split_bytes: float  # bytes of device memory traffic per partial sum that it exchanges
+    burst: float  # clock that a short run gains over the sustained one; 0 inside a training step
+    burst_decay: float  # seconds of a product's own time over which that gain decays
+    k_bytes: float  # bytes of one operand element
     units: float
 
 
@@ -63,95 +71,158 @@ class GemmShapes:
 
 
 def constants(
-    gpu: Gpu, efficiency: Efficiency, family: str, dtype: str, scaling: str, layout: str, accumulate: bool
+    gpu: Gpu,
+    efficiency: Efficiency,
+    family: str,
+    dtype: str,
+    scaling: str,
+    layout: str,
+    accumulate: bool,
+    alone: bool = False,
 ) -> GemmConstants:
     """Constants of a kernel class; parameters ``gemm.*`` of the efficiency file, defaults stated in the vendor's
     file.
 
-    Raises ``KeyError`` if the GPU has no matrix rate for the type.
+    ``alone``: the product is timed by itself, a few repetitions in a row, as kernel tables are. A power limit acts over
+    milliseconds, so a short one then runs above the clock that a training step sustains (``gemm.burst``).
+
+    Raises :class:`~projector.errors.Unsupported` if the GPU has no matrix rate for the type.
     """
 
     def value(stem: str, default: float) -> float:
         return pick(efficiency, stem, family, dtype, scaling, default)
 
-    share = min(value("clock.matrix", 0.85), 1.0) * min(value("gemm.loop", 0.9), 1.0)
-    share *= min(efficiency.get(f"gemm.layout.{layout}", 1.0), 1.0)
+    def share(stem: str, default: float) -> float:
+        return min(max(value(stem, default), 0.0), 1.0)
+
+    clock = share("clock.matrix", 0.85)
+    rate = clock * share("gemm.loop", 0.9)
+    rate *= min(efficiency.get(f"gemm.layout.{layout}", 1.0), 1.0)
     if accumulate:
-        share *= min(efficiency.get("gemm.accumulate", 1.0), 1.0)
+        rate *= min(efficiency.get("gemm.accumulate", 1.0), 1.0)
     return GemmConstants(
-        rate=gpu.peak_of(dtype) * share,
-        bandwidth=gpu.memory_bandwidth * min(value("gemm.memory", 0.85), 1.0),
+        rate=gpu.peak_of(dtype) * rate,
+        bandwidth=gpu.memory_bandwidth * share("gemm.memory", 0.85),
         prologue=value("gemm.prologue_us", 4.0) * 1e-6,
         prologue_floor=value("gemm.prologue_floor_us", 0.5) * 1e-6,
         launch=value("gemm.launch_us", 3.0) * 1e-6,
-        waves=min(max(value("gemm.waves", 0.4), 0.0), 1.0),
-        small_tile=value("gemm.small_tile", 16.0),
-        exposed=min(value("gemm.exposed", 0.3), 1.0),
-        k_tile=max(k_tile_bytes(gpu.arch) / 2.0 ** round(log2(element_bytes(dtype))), 16.0),  # scales apart
+        waves=share("gemm.waves", 0.4),
+        perimeter=share("gemm.perimeter", 0.2),
+        iteration=value("gemm.iteration", 0.05),
+        exposed=share("gemm.exposed", 0.3),
+        cold=share("gemm.cold", 0.1),
+        split=value("gemm.split_us", 2.0) * 1e-6,
+        split_bytes=value("gemm.split_bytes", 8.0),
+        burst=min(value("gemm.burst", 0.0), 1.0 / clock - 1.0) if alone else 0.0,
+        burst_decay=value("gemm.burst_us", 300.0) * 1e-6,
+        k_bytes=element_bytes(dtype),
         units=float(gpu.compute_units),
     )
 
 
+_FIELDS = tuple(GemmConstants.__dataclass_fields__)
+
+
 def seconds(shapes: GemmShapes, classes: list[GemmConstants], index: np.ndarray, catalogue: Catalogue) -> FloatArray:
     """Seconds of every shape, (n,). ``index`` (n,) says which of ``classes`` a shape belongs to."""
-    table = np.array([_row(c) for c in classes])
-    out = np.empty(len(shapes.m))
-    for start in range(0, len(out), _CHUNK):
+    table = np.array([[getattr(c, field) for field in _FIELDS] for c in classes])
+    count = len(shapes.m)
+    out = np.empty(count)
+    for start in range(0, count, _CHUNK):
         part = slice(start, start + _CHUNK)
         piece = GemmShapes(*(getattr(shapes, f)[part] for f in GemmShapes.__dataclass_fields__))
-        out[part] = _chunk(piece, table[index[part]], catalogue)
+        values = table[:1] if len(classes) == 1 else table[index[part]]
+        out[part] = _chunk(piece, _Columns(*values.T), catalogue)
     return out
 
 
-def _row(c: GemmConstants) -> tuple[float, ...]:
-    return tuple(getattr(c, f) for f in GemmConstants.__dataclass_fields__)
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The constants of each shape as columns: (n,), or (1,) where all shapes share one class."""
+
+    rate: FloatArray
+    bandwidth: FloatArray
+    prologue: FloatArray
+    prologue_floor: FloatArray
+    launch: FloatArray
+    waves: FloatArray
+    perimeter: FloatArray
+    iteration: FloatArray
+    exposed: FloatArray
+    cold: FloatArray
+    split: FloatArray
+    split_bytes: FloatArray
+    burst: FloatArray
+    burst_decay: FloatArray
+    k_bytes: FloatArray
+    units: FloatArray
+
+    def at(self, chosen: np.ndarray) -> _Columns:
+        return self if len(self.rate) == 1 else _Columns(*(getattr(self, f)[chosen] for f in _FIELDS))
 
 
-def _chunk(s: GemmShapes, values: FloatArray, catalogue: Catalogue) -> FloatArray:
-    rate, bandwidth, prologue, floor, launch, waves, small, exposed, k_tile, units = (
-        column[:, None] for column in values.T
-    )
-    m, n, k, batch = s.m[:, None], s.n[:, None], s.k[:, None], s.batch[:, None]
-    grid = np.ceil(m / catalogue.rows) * np.ceil(n / catalogue.columns) * batch
-    slots = np.floor(units / catalogue.units)
-    fill = floor + prologue * catalogue.area / _REFERENCE_AREA
-    starve = 1.0 + small * (1.0 / catalogue.rows + 1.0 / catalogue.columns)
-    full = 1.0 + small * 2.0 / 256.0
-    products = 2.0 * catalogue.rows * catalogue.columns * k_tile * slots / rate * np.maximum(starve / full, 1.0)
-    steps = np.ceil(k / k_tile)
-    loop = _waves(grid, slots, waves) * (fill + steps * products)
-    best = loop.min(axis=1)
+def _chunk(s: GemmShapes, c: _Columns, catalogue: Catalogue) -> FloatArray:
+    grid = np.ceil(s.m / catalogue.rows)
+    grid *= np.ceil(s.n / catalogue.columns)
+    grid *= s.batch
+    steps = np.ceil(s.k / catalogue.depth)
+    slots = np.floor(c.units / catalogue.units)
+    fill = c.prologue_floor + c.prologue * catalogue.area
+    each = _iteration(c, catalogue)
+    best = _rounds(grid, slots, c.waves, fill + steps * each).min(axis=0)
     output = s.m * s.n * s.batch
-    deep = (grid.min(axis=1) < 1.5 * units[:, 0]) & (steps[:, 0] >= 8)
+    # no split beats its products spread evenly plus its exchange: most shapes need no further look
+    apart = c.split + _SPLITS[0] * output * c.split_bytes / c.bandwidth
+    deep = (grid / slots * steps * each).min(axis=0) + apart < best
     if deep.any():
-        parts = (grid[deep], slots[deep], waves[deep], fill[deep], steps[deep], products[deep])
-        best[deep] = np.minimum(best[deep], _split(*parts, output[deep] * 8.0 / bandwidth[deep, 0]))
-    unique = (s.m * s.k + s.n * s.k) * s.batch * s.operand_bytes + output * s.out_bytes * s.writes
-    traffic = unique / bandwidth[:, 0]
-    tail = exposed[:, 0] * output * s.out_bytes * s.writes / bandwidth[:, 0]
-    total: FloatArray = launch[:, 0] + np.maximum(best + tail, traffic)
+        some = c.at(deep)
+        where = (fill, each, slots) if len(c.rate) == 1 else (fill[:, deep], each[:, deep], slots[:, deep])
+        exchange = output[deep] * some.split_bytes / some.bandwidth
+        best[deep] = np.minimum(best[deep], _split(grid[:, deep], steps[:, deep], *where, some, exchange))
+    stored = output * s.out_bytes * s.writes
+    loaded = (s.m + s.n) * s.k * s.batch * s.operand_bytes
+    shown = (c.exposed * stored + c.cold * loaded) / c.bandwidth
+    device = best + shown
+    if c.burst.any():
+        device /= 1.0 + c.burst * np.exp(-device / c.burst_decay)
+    total: FloatArray = c.launch + np.maximum(device, (loaded + stored) / c.bandwidth)
     return total
 
 
-def _waves(grid: FloatArray, slots: FloatArray, share: FloatArray) -> FloatArray:
-    """Rounds of tiles: ``share`` of whole waves, the rest fractional, never below one."""
-    exact = np.maximum(grid / slots, 1.0)
-    return share * np.ceil(grid / slots) + (1.0 - share) * exact
+def _iteration(c: _Columns, tile: Catalogue) -> FloatArray:
+    """Seconds of one main-loop iteration of each tile, (tiles, n); never less than its products need."""
+    element = 2.0 * _REFERENCE_AREA * c.units / c.rate  # a 256×256 tile, one element of K
+    shared = (1.0 - c.perimeter) * tile.area + c.perimeter * tile.perimeter
+    # depth counts elements whose scales travel apart: half-byte types take 256 of them for the reference's 128 bytes
+    reference = _REFERENCE_BYTES / 2.0 ** np.round(np.log2(c.k_bytes))
+    whole: FloatArray = element * np.maximum(tile.depth * shared + c.iteration * reference, tile.depth * tile.area)
+    return whole
+
+
+def _rounds(grid: FloatArray, slots: FloatArray, share: FloatArray, each: FloatArray) -> FloatArray:
+    """Rounds of tiles times the seconds of one: ``share`` of whole rounds, the rest fractional, never below one."""
+    exact = grid / slots
+    whole = np.ceil(exact)
+    whole *= share
+    np.maximum(exact, 1.0, out=exact)
+    exact *= 1.0 - share
+    whole += exact
+    whole *= each
+    return whole
 
 
 def _split(
     grid: FloatArray,
-    slots: FloatArray,
-    share: FloatArray,
-    fill: FloatArray,
     steps: FloatArray,
-    products: FloatArray,
+    fill: FloatArray,
+    each: FloatArray,
+    slots: FloatArray,
+    c: _Columns,
     exchange: FloatArray,
 ) -> FloatArray:
-    """Best time with the reduction split over several units: each extra part writes and reads an fp32 partial."""
-    best = np.full(len(grid), np.inf)
+    """Best time with the reduction split over several units: each part writes a partial sum that is read again."""
+    best = np.full(grid.shape[1], np.inf)
     for parts in _SPLITS:
-        deep = np.ceil(steps / parts)
-        loop = _waves(grid * parts, slots, share) * (fill + deep * products)
-        best = np.minimum(best, loop.min(axis=1) + 2e-6 + parts * exchange)
+        loop = _rounds(grid * parts, slots, c.waves, fill + np.ceil(steps / parts) * each)
+        np.minimum(best, loop.min(axis=0) + c.split + parts * exchange, out=best)
     return best

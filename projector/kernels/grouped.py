@@ -1,42 +1,115 @@
-"""Grouped GEMM of local experts: tiles of every expert padded to the macro-tile, all weights once, a cost per group.
+"""Grouped GEMM of local experts: every expert's tiles padded to the macro-tile, all weights once, a cost per expert.
 
-``t = rounds·gemm(batch = experts side by side) + groups·δ(backend)``: one round for a ``fused`` kernel, one expert a
-round in a ``loop``, as many as there are streams for ``multi_stream``. The weight gradient reduces over an expert's
-rows and writes (or, accumulating, reads and writes) every expert's matrix. δ: ``grouped.group_us.<backend>``.
+For an expert with products C and traffic B at the memory's rate, ``max(C, B) + (1 - overlap)·min(C, B)``: an expert
+starts on weights that no cache holds, so little of its traffic hides behind products. Experts issued apart (``loop``,
+``multi_stream``) pay this one by one, each with the tail of its own last round of tiles; with several streams, experts
+too small for the device share it. A ``fused`` kernel draws the tiles of all experts from one pool. The weight
+gradient reduces over an expert's rows and writes (or, accumulating, reads and writes) every expert's matrix. An
+expert without rows costs no product and reads no weights, but is issued. One expert is a dense product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels import gemm
+from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import FloatArray
+from projector.kernels.tiles import tiles
+from projector.kernels.token_spread import Spread, flatten
 from projector.operators.types import Gemm, GroupedGemm
 
-__all__ = ["as_gemm", "constants", "extra"]
+__all__ = ["GroupedConstants", "as_gemm", "constants", "seconds"]
 
 _STREAMS = 4  # published: NVIDIA/TransformerEngine runs the GEMMs of GroupedLinear on four cuBLAS streams
+_LARGE = 8192.0  # derived: a cube of this side runs at the saturated rate of its kernel class on every catalogue GPU
+_DEPTH = 64.0  # derived: rows of the reduction that one main-loop iteration of a 16-bit weight gradient consumes
+_SMALL = 30.0  # derived: rows at which a tile's operand reads cost as much again as its products (dense tables)
+# fitted: power control acts over milliseconds; SimuMax@4dcaae51 B200 rows tell 1, 2 and 4 ms hardly apart
+_BURST_US = 2000.0
+_CHUNK = 16384
+# derived: macro-tiles common to cuBLASLt, hipBLASLt, CK and DeepGEMM kernel names; one compute unit owns a tile
+_TILES = np.array([(64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256)], dtype=np.float64)
+_ROWS, _COLUMNS = _TILES[:, :1], _TILES[:, 1:]
+# FLOP of a tile per element of the reduction, with what tiles below 256×128 lose, (tiles, 1)
+_LOSS = (1.0 + _SMALL / _ROWS + _SMALL / _COLUMNS) / (1.0 + _SMALL / 256.0 + _SMALL / 128.0)
+_COST = 2.0 * _ROWS * _COLUMNS * np.maximum(_LOSS, 1.0)
+# group_us, overlap and waves where a file states none; derived from the tables of the three backends' nearest kin
+_USUAL = {"fused": (0.4, 0.7, 0.4), "multi_stream": (1.0, 0.3, 0.2), "loop": (1.0, 0.3, 0.4)}
 
 
-def _together(op: GroupedGemm) -> int:
-    """Experts that share the device at a time."""
-    return {"fused": op.groups, "loop": 1}.get(op.backend, min(op.groups, _STREAMS))
+@dataclass(frozen=True, slots=True)
+class GroupedConstants:
+    """Constants of one kernel class on one GPU; rates per second of the whole device, times in seconds, shares in
+    [0, 1].
+    """
+
+    rate: float  # FLOP/s of large tiles
+    bandwidth: float  # bytes/s of device memory
+    overlap: float  # share of the shorter of products and traffic that runs beside the longer
+    waves: float  # share of whole rounds of tiles
+    group: float  # each expert
+    issue: float  # floor per expert at which a measured host issued them; 0 in a projection
+    launch: float  # once
+    units: float
+    streams: float  # experts that may share the device
+    pooled: float  # 1: all experts' tiles in one pool
+    burst: float  # clock that a short run gains over the sustained one; 0 inside a training step
+    burst_decay: float  # seconds of the whole operator over which that gain decays
+
+
+def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: GroupedGemm, alone: bool = False) -> GroupedConstants:
+    """The constants of the class of ``op``: ``grouped.loop`` is relative to a large dense product of the same family.
+
+    Keys may end in ``.<backend>``, in the layout, or in both, the more specific first. The rate stays at or below the
+    peak. ``alone``: timed by itself, as kernel tables are, so that a short run has a higher clock (``grouped.burst``;
+    see :func:`projector.kernels.gemm.constants`). Raises :class:`~projector.errors.Unsupported` if the GPU has no
+    matrix rate for the type.
+    """
+    base = gemm.constants(gpu, efficiency, family, op.dtype, op.scaling, op.layout, op.accumulate)
+
+    def value(stem: str, default: float) -> float:
+        keys = (f"{stem}.{op.backend}.{op.layout}", f"{stem}.{op.layout}", f"{stem}.{op.backend}", stem)
+        return next((efficiency[key] for key in keys if key in efficiency.parameters), default)
+
+    side = np.array([_LARGE])
+    nothing = np.array([1e-9])
+    cube = gemm.GemmShapes(side, side, side, side / side, nothing, nothing, side / side)
+    catalogue = tiles(gpu.arch, family, op.dtype, op.scaling)
+    dense = 2.0 * _LARGE**3 / float(gemm.seconds(cube, [base], np.zeros(1, dtype=np.intp), catalogue)[0])
+    group_us, overlap, waves = _USUAL.get(op.backend, _USUAL["loop"])
+    memory = value("grouped.memory", base.bandwidth / gpu.memory_bandwidth)
+    rate = min(dense * value("grouped.loop", 1.0), gpu.peak_of(op.dtype))
+    return GroupedConstants(
+        rate=rate,
+        bandwidth=gpu.memory_bandwidth * min(memory, 1.0),
+        overlap=min(max(value("grouped.overlap", overlap), 0.0), 1.0),
+        waves=min(max(value("grouped.waves", waves), 0.0), 1.0),
+        group=value("grouped.group_us", group_us) * 1e-6,
+        issue=efficiency.get(f"grouped.issue_us.{op.backend}", 0.0) * 1e-6,
+        launch=base.launch,
+        units=base.units,
+        streams=float(_STREAMS) if op.backend == "multi_stream" else 1.0,
+        pooled=float(op.backend == "fused"),
+        burst=max(min(value("grouped.burst", 0.0), gpu.peak_of(op.dtype) / rate - 1.0), 0.0) if alone else 0.0,
+        burst_decay=value("grouped.burst_us", _BURST_US) * 1e-6,
+    )
 
 
 def as_gemm(op: GroupedGemm) -> Gemm:
-    """The product of the experts of one round, as a batch; rows are spread evenly, rounded up."""
-    rows = -(-op.rows // op.groups)
-    m, n, k = (op.n, op.k, rows) if op.layout == "NT" else (rows, op.n, op.k)
+    """The dense product that one expert of ``op`` with all its rows would be."""
+    m, n, k = (op.n, op.k, op.rows) if op.layout == "NT" else (op.rows, op.n, op.k)
     return Gemm(
         name=op.name,
         m=m,
         n=n,
         k=k,
-        batch=_together(op),
         dtype=op.dtype,
         scaling=op.scaling,
         layout=op.layout,
@@ -45,42 +118,113 @@ def as_gemm(op: GroupedGemm) -> Gemm:
     )
 
 
-def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: GroupedGemm) -> gemm.GemmConstants:
-    """The GEMM constants of the family, adapted by ``grouped.loop`` (a factor), ``grouped.memory`` and
-    ``grouped.exposed`` (shares).
-
-    Keys may end in ``.<backend>`` and, for ``grouped.loop``, in the layout. The rate stays at or below the peak.
-    """
-    base = gemm.constants(gpu, efficiency, family, op.dtype, op.scaling, op.layout, op.accumulate)
-
-    def value(stem: str, default: float) -> float:
-        keys = (f"{stem}.{op.backend}.{op.layout}", f"{stem}.{op.layout}", f"{stem}.{op.backend}", stem)
-        return next((efficiency[key] for key in keys if key in efficiency.parameters), default)
-
-    memory = min(value("grouped.memory", base.bandwidth / gpu.memory_bandwidth), 1.0)
-    return replace(
-        base,
-        rate=min(base.rate * value("grouped.loop", 1.0), gpu.peak_of(op.dtype)),
-        bandwidth=gpu.memory_bandwidth * memory,
-        exposed=min(value("grouped.exposed", base.exposed), 1.0),
-    )
+def seconds(ops: Sequence[GroupedGemm], classes: Sequence[GroupedConstants]) -> FloatArray:
+    """Seconds of each operator, (n,), with the constants of its class."""
+    if not ops:
+        return np.zeros(0)
+    kinds = {id(c): c for c in classes}
+    place = {key: i for i, key in enumerate(kinds)}
+    table = np.array([[getattr(c, f) for f in GroupedConstants.__dataclass_fields__] for c in kinds.values()])
+    index = np.array([place[id(c)] for c in classes])
+    out = np.empty(len(ops))
+    for start in range(0, len(ops), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        out[part] = _chunk(ops[part], _Columns(*table[index[part]].T))
+    return out
 
 
-def extra(ops: Sequence[GroupedGemm], times: FloatArray, efficiency: Efficiency) -> FloatArray:
-    """Seconds of the whole grouped operator from the time of :func:`as_gemm`, (n,).
+class _Columns(NamedTuple):
+    """The constants of each operator, in the order of :class:`GroupedConstants`, each (n,)."""
 
-    ``grouped.issue_us.<backend>`` is a floor per group, zero unless stated: figures timed through a framework stand at
-    the rate at which its host issues experts, which a projection prices apart from the device.
-    """
-    usual = {"fused": 0.4, "multi_stream": 1.0, "loop": 1.0}
-    found = {
-        backend: (
-            efficiency.get(f"grouped.group_us.{backend}", usual.get(backend, 1.0)) * 1e-6,
-            efficiency.get(f"grouped.issue_us.{backend}", 0.0) * 1e-6,
-        )
-        for backend in {op.backend for op in ops}
-    }
-    cells = np.array([(o.groups, *found[o.backend], o.groups / _together(o)) for o in ops])
-    groups, each, issue, repeats = cells.reshape(-1, 4).T
-    total: FloatArray = np.maximum(times * repeats + groups * each, groups * issue)
+    rate: FloatArray
+    bandwidth: FloatArray
+    overlap: FloatArray
+    waves: FloatArray
+    group: FloatArray
+    issue: FloatArray
+    launch: FloatArray
+    units: FloatArray
+    streams: FloatArray
+    pooled: FloatArray
+    burst: FloatArray
+    burst_decay: FloatArray
+
+
+def _chunk(ops: Sequence[GroupedGemm], c: _Columns) -> FloatArray:
+    cells = [(o.groups, o.n, o.k, element_bytes(o.dtype), o.out_bytes, o.accumulate, o.layout == "NT") for o in ops]
+    groups, *columns = np.array(cells, dtype=np.float64).T
+    spread = flatten(ops)
+    at = spread.owner
+    n, k, size, out_bytes, accumulate, gradient = (column[at] for column in columns)
+    traffic = _traffic(spread.rows, n, k, size, out_bytes, accumulate, gradient) / c.bandwidth[at]
+    grid, depth = _grid(spread.rows, n, k, gradient > 0.0)
+    products = _apart(grid, depth, c.units[at], c.streams[at], c.waves[at])
+    pool = np.flatnonzero(c.pooled)
+    pooled = _pooled(spread, grid, depth, len(ops), c)[pool] if len(pool) else np.zeros(0)
+
+    def device(rate: FloatArray) -> FloatArray:
+        took = spread.total(_beside(products / rate[at], traffic, c.overlap[at]), len(ops))
+        if len(pool):
+            took[pool] = _beside(pooled / rate[pool], spread.total(traffic, len(ops))[pool], c.overlap[pool])
+        return took
+
+    took = device(c.rate)
+    if c.burst.any():
+        took = device(c.rate * (1.0 + c.burst * np.exp(-took / c.burst_decay)))
+    total: FloatArray = c.launch + np.maximum(took + groups * c.group, groups * c.issue)
     return total
+
+
+def _traffic(
+    rows: FloatArray,
+    n: FloatArray,
+    k: FloatArray,
+    size: FloatArray,
+    out_bytes: FloatArray,
+    accumulate: FloatArray,
+    gradient: FloatArray,
+) -> FloatArray:
+    """Bytes that one expert reads and writes, (e,): its rows, and its weights or their gradient once. An empty expert
+    reads nothing, and writes a gradient of zeros unless it accumulates.
+    """
+    busy = rows > 0.0
+    forward = rows * (k * size + n * out_bytes) + n * k * size * busy
+    backward = rows * (n + k) * size + n * k * out_bytes * np.where(accumulate > 0.0, 2.0 * busy, 1.0)
+    return np.where(gradient > 0.0, backward, forward)
+
+
+def _grid(
+    rows: FloatArray, n: FloatArray, k: FloatArray, gradient: npt.NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray]:
+    """Tiles of one expert, (tiles, e), and the reduction each of them runs through, padded, (e,)."""
+    high, wide = np.where(gradient, n, rows), np.where(gradient, k, n)
+    grid = np.ceil(high / _ROWS) * np.ceil(wide / _COLUMNS)
+    return grid, np.where(gradient, np.ceil(rows / _DEPTH) * _DEPTH, k)
+
+
+def _apart(
+    grid: FloatArray, depth: FloatArray, units: FloatArray, streams: FloatArray, waves: FloatArray
+) -> FloatArray:
+    """FLOP that the device could have done while one expert has it, (e,): each expert takes its best tile."""
+    exact = grid / units
+    rounds = waves * np.ceil(exact) + (1.0 - waves) * np.maximum(exact, 1.0 / streams)
+    spent: FloatArray = (rounds * _COST).min(axis=0) * units * depth * (grid[0] > 0.0)
+    return spent
+
+
+def _pooled(spread: Spread, grid: FloatArray, depth: FloatArray, count: int, c: _Columns) -> FloatArray:
+    """The same for all experts' tiles in one pool, (n,): one tile for the whole kernel."""
+    spent = []
+    for tiles_each, cost in zip(grid, _COST[:, 0], strict=True):
+        total, work = spread.total(tiles_each, count), spread.total(tiles_each * depth, count)
+        exact = np.maximum(total, 1.0) / c.units
+        rounds = c.waves * np.ceil(exact) + (1.0 - c.waves) * np.maximum(exact, 1.0)
+        spent.append(rounds / exact * work * cost)
+    best: FloatArray = np.min(spent, axis=0)
+    return best
+
+
+def _beside(products: FloatArray, traffic: FloatArray, overlap: FloatArray) -> FloatArray:
+    """Both, with a share of the shorter hidden behind the longer."""
+    both: FloatArray = np.maximum(products, traffic) + (1.0 - overlap) * np.minimum(products, traffic)
+    return both

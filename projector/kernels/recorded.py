@@ -2,14 +2,15 @@
 
 Between shapes the *ratio* of measured to modelled time is interpolated (log scale, inverse squared distance over the
 nearest measured shapes of the same kernel class), so that tile quantisation and bandwidth floors come from the model
-and only its error from the neighbours. Beyond :data:`REACH` of every measured shape the model answers alone and
-``measured`` is false.
+and only its error from the neighbours; the result is kept between measured neighbours that are smaller and larger in
+every dimension (:mod:`projector.kernels.neighbours`). Beyond :data:`REACH` of every measured shape ``measured`` is
+false: the neighbours' word fades, and at twice the reach the model answers alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -17,20 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from projector.hardware.types import Gpu
+from projector.kernels.neighbours import REACH, Near, bounded, nearest
 from projector.kernels.protocol import BoolArray, ComputeOp, FloatArray, KernelModel, Times
 from projector.kernels.tables import Measured, read, tables_dir
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
-__all__ = ["REACH", "LeftOut", "Recorded", "available"]
+__all__ = ["REACH", "LeftOut", "Recorded", "available", "left_out"]
 
-#: Natural-log distance between shapes up to which a neighbour speaks for a shape: one dimension doubled (ln 2).
-#: Leaving one shape out, it covers 78-100 % of the larger GEMM tables at errors of 1.6-12 % (see measured/kernels).
-REACH = 0.7
-_NEIGHBOURS = 8
-#: Squared distance below which neighbours weigh alike: measured tables scatter by some percent between equal kernels,
-#: so the nearest one must not decide alone. A shape that was measured itself is returned as measured.
-_NUGGET = 0.15**2
-_SAME = 1e-12
+_FITTED = "framework fit"  # a rate that a source states for a class of kernels: no kernel at a shape
+#: Weight of what is usual in a class, beside neighbours that weigh 1 / squared distance: as much as one at the edge of
+#: the reach.
+_USUAL = 2.0
 _ATTENTION_ALIKE = {"aiter_a32": "aiter", "asm": "aiter", "te": "cudnn"}
 
 
@@ -57,6 +55,46 @@ class LeftOut:
         """Mean absolute error of the covered rows, NaN when none was."""
         return float(np.abs(self.errors).mean()) if self.covered else float("nan")
 
+    @property
+    def median(self) -> float:
+        """Median absolute error of the covered rows, NaN when none was."""
+        return float(np.median(np.abs(self.errors))) if self.covered else float("nan")
+
+    @property
+    def p90(self) -> float:
+        """The absolute error that nine in ten covered rows stay below, NaN when none was."""
+        return float(np.quantile(np.abs(self.errors), 0.9)) if self.covered else float("nan")
+
+    @property
+    def kind(self) -> str:
+        """``gemm``, ``attention``, ``grouped`` or ``stream``."""
+        return self.name.split(" ")[0]
+
+
+def left_out(
+    gpu: Gpu, fallback: KernelModel, folder: Path | None = None, by_class: bool = False
+) -> tuple[LeftOut, ...]:
+    """Leave-one-shape-out errors of the tables of ``gpu``, one entry a kind of kernel, or one a kernel class.
+
+    Raises ``InputError`` if a table cannot be read.
+    """
+    classes = Recorded(gpu, fallback, folder).leave_one_shape_out()
+    if by_class:
+        return classes
+    kinds: dict[str, list[LeftOut]] = {}
+    for each in classes:
+        kinds.setdefault(each.kind, []).append(each)
+    return tuple(
+        LeftOut(
+            kind,
+            sum(each.rows for each in some),
+            sum(each.covered for each in some),
+            np.concatenate([each.errors for each in some]),
+            np.concatenate([each.flops for each in some]),
+        )
+        for kind, some in kinds.items()
+    )
+
 
 @dataclass(frozen=True)
 class _Class:
@@ -66,18 +104,29 @@ class _Class:
     points: FloatArray
     seconds: FloatArray
 
+    @property
+    def sample(self) -> npt.NDArray[np.intp]:
+        """Rows spread over the table that stand for all of it, (<= 256,)."""
+        return np.unique(np.linspace(0, len(self.ops) - 1, min(len(self.ops), 256)).astype(np.intp))
+
 
 class Recorded:
     """Measured tables of ``gpu`` with ``fallback`` between and beyond the measured shapes.
 
     When ``fallback`` states an ``execution`` (as ``Simulated`` does), rows of its kernel families are preferred;
-    attention of another family counts as not measured. Raises ``InputError`` if a table cannot be read.
+    attention of another family counts as not measured. ``alone``: the same model of kernels that are timed by
+    themselves; what short runs gain by it is taken off the measured times, so that they stand for the clock that a
+    training step sustains. Raises ``InputError`` if a table cannot be read.
     """
 
     name = "recorded"
 
-    def __init__(self, gpu: Gpu, fallback: KernelModel, folder: Path | None = None) -> None:
+    def __init__(
+        self, gpu: Gpu, fallback: KernelModel, folder: Path | None = None, alone: KernelModel | None = None
+    ) -> None:
         root = folder or tables_dir()
+        self._alone = alone
+        self._classes: dict[Hashable, _Class | None] = {}
         self.gpu = gpu
         self.fallback = fallback
         self._folder = None if root is None else root / gpu.name
@@ -88,7 +137,7 @@ class Recorded:
         self._known: dict[ComputeOp, tuple[float, bool]] = {}
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:
-        """Seconds (n,) and whether measured shapes stand behind each (n,). Streams are never measured."""
+        """Seconds (n,) and whether measured shapes stand behind each (n,)."""
         missing = list(dict.fromkeys(op for op in ops if op not in self._known))
         if missing:
             seconds, measured = self._evaluate(missing)
@@ -104,12 +153,12 @@ class Recorded:
             if data is None or len(data.ops) < 2:
                 continue
             modelled = self.fallback.times(data.ops).seconds
-            near = _neighbours(data.points, data.points, exclude_same=True)
-            errors = modelled * np.exp(self._ratios(data, near)) / data.seconds - 1.0
-            flops = np.array([0.0 if isinstance(op, Stream) else op.flops for op in data.ops])
-            out.append(
-                LeftOut(str(key), len(data.ops), int(near.reached.sum()), errors[near.reached], flops[near.reached])
-            )
+            near = nearest(data.points, data.points, leave_out_same=True)
+            errors = self._corrected(modelled, data, near, data.points) / data.seconds - 1.0
+            flops = np.array([op.flops for op in data.ops])
+            name = " ".join(str(word) for word in key if word != "") if isinstance(key, tuple) else str(key)
+            reached = near.reached
+            out.append(LeftOut(name, len(data.ops), int(reached.sum()), errors[reached], flops[reached]))
         return tuple(out)
 
     def _evaluate(self, ops: Sequence[ComputeOp]) -> tuple[FloatArray, BoolArray]:
@@ -122,29 +171,48 @@ class Recorded:
             data = self._class(key)
             if data is None:
                 continue
-            near = _neighbours(data.points, _points(ops[i] for i in where))
-            index = np.array(where)[near.reached]
-            seconds[index] *= np.exp(self._ratios(data, near)[near.reached])
-            measured[index] = True
+            wanted = _points(ops[i] for i in where)
+            near = nearest(data.points, wanted)
+            index = np.array(where)
+            seconds[index] = self._corrected(seconds[index], data, near, wanted)
+            measured[index] = near.reached
         return seconds, measured
 
     def _class(self, key: Hashable) -> _Class | None:
-        return None if self._folder is None else _prepared(self._folder, key, self._gemm, self._attention)
+        if key not in self._classes:
+            found = None if self._folder is None else _prepared(self._folder, key, self._gemm, self._attention)
+            self._classes[key] = found if found is None or self._alone is None else self._sustained(found, self._alone)
+        return self._classes[key]
 
-    def _ratios(self, data: _Class, near: _Near) -> FloatArray:
-        """Log of measured over modelled time at each wanted point (n,): only rows that someone needs are modelled."""
+    def _sustained(self, data: _Class, alone: KernelModel) -> _Class:
+        gained = self.fallback.times(data.ops).seconds / alone.times(data.ops).seconds
+        return replace(data, seconds=data.seconds * gained)
+
+    def _corrected(self, modelled: FloatArray, data: _Class, near: Near, wanted: FloatArray) -> FloatArray:
+        """Modelled seconds (n,) corrected by the neighbours' ratio of measured to modelled time, drawn to what is usual
+        in the class as far as they are few or distant: only rows that someone needs are modelled.
+        """
         used, place = np.unique(near.rows, return_inverse=True)
-        modelled = self.fallback.times([data.ops[i] for i in used]).seconds
-        ratio = np.log(data.seconds[used] / modelled)[place.reshape(near.rows.shape)]
+        ratio = self._ratio(data, used)[place.reshape(near.rows.shape)]
         total = near.weights.sum(axis=1)
-        mean: FloatArray = (near.weights * ratio).sum(axis=1) / np.where(total > 0.0, total, 1.0)
-        return mean
+        usual = float(np.median(self._ratio(data, data.sample)))
+        pull = np.where(near.exact, 0.0, _USUAL)
+        mean = ((near.weights * ratio).sum(axis=1) + pull * usual) / np.maximum(total + pull, 1e-300)
+        return bounded(modelled * np.exp(near.trust * mean), near, data.points, wanted, data.seconds)
+
+    def _ratio(self, data: _Class, rows: npt.NDArray[np.intp]) -> FloatArray:
+        """Log of measured over modelled time of measured rows (r,)."""
+        modelled = self.fallback.times([data.ops[i] for i in rows]).seconds
+        found: FloatArray = np.log(data.seconds[rows] / modelled)
+        return found
 
 
 @cache
 def _by_class(folder: Path) -> Mapping[Hashable, tuple[Measured, ...]]:
     found: dict[Hashable, list[Measured]] = {}
     for row in read(folder):
+        if row.condition == _FITTED:
+            continue
         found.setdefault(_key(row.op), []).append(row)
     return {key: tuple(rows) for key, rows in found.items()}
 
@@ -165,13 +233,13 @@ def _prepared(folder: Path, key: Hashable, gemm: str | None, attention: str | No
 def _key(op: ComputeOp) -> Hashable:
     """The kernel class within which shapes may speak for each other."""
     if isinstance(op, Stream):
-        return ("stream",)
+        return ("stream", op.kind)
     dtype = "bf16" if op.dtype == "fp16" else op.dtype
     if isinstance(op, Attention):
         return ("attention", dtype, op.backward, op.causal, op.window, op.head_dim_qk, op.head_dim_v, op.flash)
     scaling = "" if op.scaling == op.dtype else op.scaling
-    kind = "gemm" if isinstance(op, Gemm) else f"grouped {op.backend}"
-    return (kind, dtype, scaling, op.layout, op.accumulate, op.out_bytes)
+    kind = ("gemm",) if isinstance(op, Gemm) else ("grouped", op.backend)
+    return (*kind, dtype, scaling, op.layout, op.accumulate, op.out_bytes)
 
 
 def _points(ops: Iterable[ComputeOp]) -> FloatArray:
@@ -183,56 +251,14 @@ def _coordinates(op: ComputeOp) -> tuple[float, float, float, float]:
     if isinstance(op, Gemm):
         return (op.m, op.n, op.k, op.batch)
     if isinstance(op, GroupedGemm):
-        return (max(op.rows, 1) / op.groups, op.n, op.k, op.groups)
+        return (
+            max(op.rows, 1) / op.groups,
+            op.n,
+            op.k,
+            op.groups**0.25,
+        )  # the time of one expert hardly depends on others
     if isinstance(op, Attention):
         return (op.batch * op.heads, op.seq_q, op.seq_k, (op.heads / op.kv_heads) ** 0.25)
-    return (1.0, 1.0, 1.0, 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Near:
-    """The nearest measured rows of each wanted point (n, j), their weights (n, j), and whether one is in reach (n,)."""
-
-    rows: npt.NDArray[np.intp]
-    weights: FloatArray
-    reached: BoolArray
-
-
-def _neighbours(points: FloatArray, wanted: FloatArray, exclude_same: bool = False) -> _Near:
-    kept = _within(points, wanted)
-    if not len(kept):
-        empty = np.zeros((len(wanted), 1))
-        return _Near(np.zeros(empty.shape, dtype=np.intp), empty, np.zeros(len(wanted), dtype=np.bool_))
-    count = min(_NEIGHBOURS, len(kept))
-    rows = np.empty((len(wanted), count), dtype=np.intp)
-    squared = np.empty((len(wanted), count))
-    chunk = max(1, 4_000_000 // len(kept))
-    for start in range(0, len(wanted), chunk):
-        part = slice(start, start + chunk)
-        rows[part], squared[part] = _nearest(points[kept], wanted[part], count, exclude_same)
-    closest = squared.min(axis=1)
-    exact = closest < _SAME
-    weights = np.where(exact[:, None], squared < _SAME, 1.0 / (squared + _NUGGET))
-    weights[squared > 4.0 * REACH**2] = 0.0
-    return _Near(kept[rows], weights, closest <= REACH**2)
-
-
-def _within(points: FloatArray, wanted: FloatArray) -> npt.NDArray[np.intp]:
-    """Rows that can matter: within twice the reach of some wanted point in the second and third coordinate."""
-    cells = np.unique(wanted[:, 1:3], axis=0)
-    if len(cells) > 64:
-        return np.arange(len(points))
-    apart = np.abs(points[:, None, 1:3] - cells[None]).max(axis=2).min(axis=1)
-    return np.flatnonzero(apart <= 2.0 * REACH)
-
-
-def _nearest(
-    points: FloatArray, wanted: FloatArray, count: int, exclude_same: bool
-) -> tuple[npt.NDArray[np.intp], FloatArray]:
-    squared = np.zeros((len(wanted), len(points)))
-    for axis in range(wanted.shape[1]):
-        squared += (wanted[:, axis, None] - points[None, :, axis]) ** 2
-    if exclude_same:
-        squared[squared < _SAME] = np.inf
-    chosen = np.argpartition(squared, count - 1, axis=1)[:, :count]
-    return chosen, np.take_along_axis(squared, chosen, axis=1)
+    total = max(op.bytes, 1.0)
+    # a rate hardly changes over a factor of ten in bytes; from one way to both ways it does by some percent
+    return (total**0.25, float(np.exp(min(op.read, op.write) / total)), max(op.launches, 1), 1.0)

@@ -22,18 +22,21 @@ _KEPT = 100_000  # operators and operator lists remembered per instance, so that
 class Simulated:
     """Analytical device times on ``gpu`` with ``efficiency``, choosing the kernel families of ``execution``.
 
+    ``alone``: products timed by themselves, as in kernel tables, not inside a training step (see ``gemm.constants``).
     A pure function with a memory: an operator is evaluated once per instance, a list seen before is looked up whole.
     """
 
     name = "simulate"
 
-    def __init__(self, gpu: Gpu, efficiency: Efficiency, execution: Execution) -> None:
+    def __init__(self, gpu: Gpu, efficiency: Efficiency, execution: Execution, alone: bool = False) -> None:
         self.gpu = gpu
         self.efficiency = efficiency
         self.execution = execution
+        self.alone = alone
         self._seconds: dict[ComputeOp, float] = {}
         self._lists: dict[tuple[int, ...], tuple[tuple[ComputeOp, ...], Times]] = {}
         self._gemm_classes: dict[tuple[object, ...], gemm.GemmConstants] = {}
+        self._grouped_classes: dict[tuple[object, ...], grouped.GroupedConstants] = {}
         self._attention_classes: dict[tuple[object, ...], attention.AttentionConstants] = {}
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:
@@ -58,6 +61,10 @@ class Simulated:
         self._lists[key] = (tuple(ops), result)  # keeping the operators keeps their ids taken
         return result
 
+    def fresh(self, ops: Sequence[ComputeOp]) -> FloatArray:
+        """Seconds of each operator, (n,), remembering nothing: for callers that never ask the same instance twice."""
+        return self._evaluate(ops)
+
     def _evaluate(self, ops: Sequence[ComputeOp]) -> FloatArray:
         out = np.zeros(len(ops))
         dense = [i for i, op in enumerate(ops) if isinstance(op, Gemm)]
@@ -65,8 +72,10 @@ class Simulated:
         flash = [i for i, op in enumerate(ops) if isinstance(op, Attention) and op.flash]
         plain = [i for i, op in enumerate(ops) if isinstance(op, Attention) and not op.flash]
         streams = [i for i, op in enumerate(ops) if isinstance(op, Stream)]
-        if dense or routed:
-            out[dense + routed] = self._products([ops[i] for i in dense + routed])  # type: ignore[misc]
+        if dense:
+            out[dense] = self._products([op for i in dense if isinstance(op := ops[i], Gemm)])
+        if routed:
+            out[routed] = self._routed([op for i in routed if isinstance(op := ops[i], GroupedGemm)])
         if flash:
             chosen = [op for i in flash if isinstance(op := ops[i], Attention)]
             out[flash] = attention.seconds(chosen, [self._attention_class(op) for op in chosen])
@@ -80,19 +89,26 @@ class Simulated:
                 out[i] = self._evaluate(materialised.expand(op)).sum()
         return out
 
-    def _products(self, ops: Sequence[Gemm | GroupedGemm]) -> FloatArray:
-        plain = [grouped.as_gemm(op) if isinstance(op, GroupedGemm) else op for op in ops]
-        out = np.zeros(len(ops))
-        for scaling in {op.scaling for op in plain}:
-            rows = [i for i, op in enumerate(plain) if op.scaling == scaling]
-            out[rows] = self._catalogue([plain[i] for i in rows], [ops[i] for i in rows], scaling)
-        where = [i for i, op in enumerate(ops) if isinstance(op, GroupedGemm)]
-        if where:
-            routed = [op for op in ops if isinstance(op, GroupedGemm)]
-            out[where] = grouped.extra(routed, out[where], self.efficiency)
+    def _routed(self, ops: Sequence[GroupedGemm]) -> FloatArray:
+        """One expert is a dense product and the cost of its group, several are the grouped model's."""
+        classes = [self._grouped_class(op) for op in ops]
+        out = grouped.seconds(ops, classes)
+        one = [i for i, op in enumerate(ops) if op.groups == 1 and op.rows > 0]
+        if one:
+            alone = self._products([grouped.as_gemm(ops[i]) for i in one])
+            out[one] = np.maximum(alone + [classes[i].group for i in one], [classes[i].issue for i in one])
         return out
 
-    def _catalogue(self, plain: Sequence[Gemm], ops: Sequence[Gemm | GroupedGemm], scaling: str) -> FloatArray:
+    def _products(self, ops: Sequence[Gemm]) -> FloatArray:
+        out = np.zeros(len(ops))
+        kinds: dict[tuple[str, str], list[int]] = {}
+        for i, op in enumerate(ops):
+            kinds.setdefault((op.dtype, op.scaling), []).append(i)
+        for kind, rows in kinds.items():
+            out[rows] = self._catalogue([ops[i] for i in rows], *kind)
+        return out
+
+    def _catalogue(self, ops: Sequence[Gemm], dtype: str, scaling: str) -> FloatArray:
         index: dict[tuple[object, ...], int] = {}
         classes: list[gemm.GemmConstants] = []
         which = []
@@ -103,32 +119,34 @@ class Simulated:
                 classes.append(self._gemm_class(key, op))
             which.append(index[key])
         cells = np.array(
-            [
-                (o.m, o.n, o.k, o.batch, element_bytes(o.dtype), o.out_bytes, 2.0 if o.accumulate else 1.0)
-                for o in plain
-            ],
+            [(o.m, o.n, o.k, o.batch, element_bytes(o.dtype), o.out_bytes, 2.0 if o.accumulate else 1.0) for o in ops],
             dtype=np.float64,
         )
-        return gemm.seconds(gemm.GemmShapes(*cells.T), classes, np.array(which), tiles(self.gpu.arch, scaling))
+        catalogue = tiles(self.gpu.arch, self.execution.gemm_family, dtype, scaling)
+        return gemm.seconds(gemm.GemmShapes(*cells.T), classes, np.array(which), catalogue)
 
     @staticmethod
     def _class_key(op: Gemm | GroupedGemm) -> tuple[object, ...]:
-        return (op.backend if isinstance(op, GroupedGemm) else "", op.dtype, op.scaling, op.layout, op.accumulate)
+        return (op.dtype, op.scaling, op.layout, op.accumulate)
 
-    def _gemm_class(self, key: tuple[object, ...], op: Gemm | GroupedGemm) -> gemm.GemmConstants:
+    def _gemm_class(self, key: tuple[object, ...], op: Gemm) -> gemm.GemmConstants:
         found = self._gemm_classes.get(key)
         if found is None:
-            family = self.execution.gemm_family
-            if isinstance(op, GroupedGemm):
-                found = grouped.constants(self.gpu, self.efficiency, family, op)
-            else:
-                parts = (op.dtype, op.scaling, op.layout, op.accumulate)
-                found = gemm.constants(self.gpu, self.efficiency, family, *parts)
+            parts = (op.dtype, op.scaling, op.layout, op.accumulate)
+            found = gemm.constants(self.gpu, self.efficiency, self.execution.gemm_family, *parts, alone=self.alone)
             self._gemm_classes[key] = found
         return found
 
+    def _grouped_class(self, op: GroupedGemm) -> grouped.GroupedConstants:
+        key = (op.backend, *self._class_key(op))
+        found = self._grouped_classes.get(key)
+        if found is None:
+            found = grouped.constants(self.gpu, self.efficiency, self.execution.gemm_family, op, self.alone)
+            self._grouped_classes[key] = found
+        return found
+
     def _attention_class(self, op: Attention) -> attention.AttentionConstants:
-        key = (op.head_dim_qk, op.head_dim_v, op.dtype, op.backward)
+        key = (op.head_dim_qk, op.head_dim_v, op.dtype, op.backward, op.causal)
         found = self._attention_classes.get(key)
         if found is None:
             found = attention.constants(self.gpu, self.efficiency, self.execution.attention_family, op)

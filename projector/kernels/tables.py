@@ -1,4 +1,4 @@
-"""Measured kernel tables: ``measured/kernels/<gpu>/{gemm,attention,grouped}.csv`` as operators with their seconds.
+"""Measured kernel tables: ``measured/kernels/<gpu>/{gemm,attention,grouped,stream}.csv`` as operators with their seconds.
 
 Columns are described in ``measured/kernels/README.md``; the files are written by ``tools/import_kernel_tables.py``
 and by the live path. One row is one kernel at one shape, in device microseconds.
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from projector.errors import InputError, Problem
 from projector.kernels.protocol import ComputeOp
-from projector.operators.types import Attention, Gemm, GroupedGemm
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
-__all__ = ["KINDS", "Measured", "read", "tables_dir"]
+__all__ = ["KINDS", "Measured", "operator", "read", "sources_of", "tables_dir"]
 
-KINDS = ("gemm", "attention", "grouped")
+KINDS = ("gemm", "attention", "grouped", "stream")
 
 # Where the build puts ``measured/kernels`` in a wheel (pyproject.toml, force-include).
 PACKAGED = Path(__file__).resolve().parent / "measured"
@@ -26,7 +26,7 @@ PACKAGED = Path(__file__).resolve().parent / "measured"
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One measured kernel: the operator, the library family that ran it, its seconds, and how and where it was
-    measured.
+    measured; the macro-tile (``rows x columns [x depth]``) and the parts of K, where the kernel's name tells them.
     """
 
     op: ComputeOp
@@ -34,6 +34,8 @@ class Measured:
     seconds: float
     condition: str
     source: str
+    tile: str = ""
+    split_k: int = 0
 
 
 def tables_dir(start: Path | None = None) -> Path | None:
@@ -55,19 +57,54 @@ def read(folder: Path) -> tuple[Measured, ...]:
     for kind in KINDS:
         path = folder / f"{kind}.csv"
         if path.is_file():
+            sources = sources_of(path.with_suffix(".sources.csv"))
             with path.open(newline="", encoding="utf-8") as lines:
                 for number, cells in enumerate(csv.DictReader(lines), start=2):
-                    _row(kind, cells, f"{path}:{number}", rows, problems)
+                    _row(kind, cells, f"{path}:{number}", rows, problems, sources)
     if problems:
         raise InputError(problems)
     return tuple(rows)
 
 
-def _row(kind: str, cells: Mapping[str, str], where: str, rows: list[Measured], problems: list[Problem]) -> None:
+def operator(kind: str, cells: Mapping[str, str]) -> ComputeOp:
+    """The operator that a row of the ``kind`` table describes. Raises ``KeyError`` without a column, ``ValueError`` for
+    a cell that is no number.
+    """
+    return _MAKE[kind](cells)
+
+
+def sources_of(path: Path) -> Mapping[str, str]:
+    """Source texts by the number that stands for them in the table beside, empty where the table spells them out."""
+    if not path.is_file():
+        return {}
+    with path.open(newline="", encoding="utf-8") as lines:
+        return {cells["number"]: cells["source"] for cells in csv.DictReader(lines)}
+
+
+def _row(
+    kind: str,
+    cells: Mapping[str, str],
+    where: str,
+    rows: list[Measured],
+    problems: list[Problem],
+    sources: Mapping[str, str],
+) -> None:
     try:
         seconds = float(cells["time_us"]) * 1e-6
-        op = _MAKE[kind](cells)
-        rows.append(Measured(op, cells["family"], seconds, cells["condition"], cells["source"]))
+        op = operator(kind, cells)
+        source = sources.get(cells["source"], cells["source"])
+        tile, split = cells.get("tile") or "", int(cells.get("split_k") or 0)
+        rows.append(
+            Measured(
+                op,
+                cells.get("family") or "" if kind == "stream" else cells["family"],
+                seconds,
+                cells["condition"],
+                source,
+                tile,
+                split,
+            )
+        )
     except KeyError as error:
         problems.append(Problem(where, str(error.args[0]), None, "a column of this name"))
         return
@@ -125,8 +162,19 @@ def _grouped(cells: Mapping[str, str]) -> GroupedGemm:
     )
 
 
+def _stream(cells: Mapping[str, str]) -> Stream:
+    return Stream(
+        name="",
+        kind=cells["kind"],
+        read=float(cells["read_bytes"]),
+        write=float(cells["write_bytes"]),
+        launches=int(cells["launches"]),
+    )
+
+
 _MAKE: dict[str, Callable[[Mapping[str, str]], ComputeOp]] = {
     "gemm": _gemm,
     "attention": _attention,
     "grouped": _grouped,
+    "stream": _stream,
 }

@@ -1,10 +1,4 @@
-"""Macro-tiles that GEMM libraries carry, by architecture, as arrays for the tile model.
-
-Sources: CDNA candidates of AMD Origami and of AITER/CK kernel names (ROCm/rocm-libraries shared/origami, ROCm/aiter
-tuned tables); Hopper warp-group tiles 64…256 and Blackwell two-SM 256×256 tiles from the tile rules of DeepGEMM and
-the CUTLASS documentation; Ampere 256×128 and smaller from cuBLAS kernel names. A tile is (rows, columns, compute
-units it occupies).
-"""
+"""Which macro-tiles a GEMM may be computed with: the catalogue of its kernel family as arrays for the tile model."""
 
 from __future__ import annotations
 
@@ -14,56 +8,67 @@ from functools import cache
 import numpy as np
 
 from projector.kernels.protocol import FloatArray
+from projector.kernels.tile_data import TILES
 
-__all__ = ["Catalogue", "k_tile_bytes", "tiles"]
+__all__ = ["Catalogue", "parse", "tiles"]
 
-_SMALL = ((128, 128, 1), (128, 64, 1), (64, 128, 1), (64, 64, 1), (32, 64, 1), (16, 64, 1))
-
-_TILES: dict[str, tuple[tuple[int, int, int], ...]] = {
-    "volta": ((256, 128, 1), (128, 256, 1), *_SMALL[:4]),
-    "ampere": ((256, 128, 1), (128, 256, 1), (256, 64, 1), (64, 256, 1), *_SMALL[:5]),
-    "hopper": ((256, 128, 1), (128, 256, 1), (192, 128, 1), (128, 192, 1), (64, 256, 1), *_SMALL),
-    "blackwell": ((256, 256, 2), (256, 192, 2), (256, 128, 2), (128, 256, 1), (64, 256, 1), *_SMALL),
-    "cdna": (
-        *((256, 256, 1), (256, 192, 1), (192, 256, 1), (256, 128, 1), (128, 256, 1)),
-        *((256, 64, 1), (64, 256, 1), *_SMALL, (16, 128, 1)),
-    ),
-    # Composable-Kernel block-scaled FP8 has no tile above 128×128 worth choosing: 93 % of the tuned MI300X rows use
-    # it.
-    "cdna:blockwise": ((128, 128, 1), (64, 256, 1), (64, 128, 1), (64, 64, 1), (16, 64, 1), (16, 128, 1)),
-}
+_REFERENCE = 256.0  # side of the square tile that areas and perimeters are stated against
+_ALIKE = {"fp16": "bf16"}
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Tiles as columns, each of shape (tiles,): rows, columns, and compute units per tile."""
+    """Tiles as columns, each of shape (tiles, 1): rows, columns, K elements per iteration, compute units per tile.
+
+    ``area`` and ``perimeter`` of the part one compute unit owns are stated against a 256×256 tile: products grow with
+    the one, operand reads with the other.
+    """
 
     rows: FloatArray
     columns: FloatArray
+    depth: FloatArray
     units: FloatArray
 
     @property
     def area(self) -> FloatArray:
-        """Output elements per compute unit."""
-        return self.rows * self.columns / self.units
+        return self.rows * self.columns / self.units / _REFERENCE**2
+
+    @property
+    def perimeter(self) -> FloatArray:
+        return (self.rows + self.columns) / self.units / (2.0 * _REFERENCE)
 
 
-def _key(arch: str, scaling: str) -> str:
-    word = arch.lower()
-    if any(mark in word for mark in ("cdna", "gfx9")):
-        return "cdna:blockwise" if scaling == "blockwise" else "cdna"
-    return next((name for name in ("blackwell", "hopper", "ampere", "volta") if name in word), "ampere")
+def parse(text: str) -> Catalogue:
+    """The catalogue of tiles written ``rows x columns x depth[/units]`` with blanks between them, no blanks inside.
 
-
-def k_tile_bytes(arch: str) -> float:
-    """Bytes of K that one main-loop iteration consumes: 128 (64 elements of two bytes), 64 on Ampere and older."""
-    return 64.0 if _key(arch, "") in ("ampere", "volta") else 128.0
+    Raises ``ValueError`` for anything else.
+    """
+    cells = []
+    for word in text.split():
+        sizes, _, units = word.partition("/")
+        rows, columns, depth = (float(size) for size in sizes.split("x"))
+        cells.append((rows, columns, depth, float(units or 1)))
+    return Catalogue(*(np.array(column)[:, None] for column in zip(*cells, strict=True)))
 
 
 @cache
-def tiles(arch: str, scaling: str = "") -> Catalogue:
-    """The catalogue of an architecture (``ampere``, ``hopper``, ``blackwell``, ``cdna3``, …) and scale scheme."""
-    rows, columns, units = (
-        np.array(column, dtype=np.float64) for column in zip(*_TILES[_key(arch, scaling)], strict=True)
-    )
-    return Catalogue(rows=rows, columns=columns, units=units)
+def tiles(arch: str, family: str = "", dtype: str = "bf16", scaling: str = "") -> Catalogue:
+    """The catalogue of an architecture (``ampere``, ``hopper``, ``blackwell``, ``gfx950``, …), library, operand type
+    and scale scheme: the most specific one there is.
+    """
+    kind = _ALIKE.get(dtype, dtype)
+    for place in _places(arch.lower()):
+        for key in (f"{place}.{family}.{kind}.{scaling}", f"{place}.{family}.{kind}", f"{place}.{kind}.{scaling}"):
+            if key in TILES:
+                return parse(TILES[key])
+        for key in (f"{place}.{kind}", place):
+            if key in TILES:
+                return parse(TILES[key])
+    return parse(TILES["ampere"])
+
+
+def _places(arch: str) -> tuple[str, ...]:
+    """Names under which tiles of an architecture may be filed, the closest first."""
+    if arch.startswith("gfx9") or "cdna" in arch:
+        return (arch, "gfx9")
+    return tuple(name for name in ("blackwell", "hopper", "ampere", "volta") if name in arch)

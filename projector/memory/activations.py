@@ -18,6 +18,13 @@ __all__ = ["kept_until_weight_gradient", "saved"]
 
 # Korthikanti et al. (arXiv:2205.05198) §4: softmax output 2 B, its dropout mask 1 B and output 2 B per attention score.
 _SCORE_BYTES = 5.0
+# The saved tensors that an adapter of that linear reads.
+_ADAPTED = {
+    "linear_qkv": ("attention_norm_out",),
+    "linear_proj": ("attention_out",),
+    "linear_fc1": ("mlp_norm_out", "expert_input"),
+    "linear_fc2": ("activation_out", "expert_activation_out", "shared_activation_out"),
+}
 
 
 @lru_cache(maxsize=1024)
@@ -37,7 +44,7 @@ def saved(resolved: Resolved, kind: LayerKind) -> dict[str, float]:
     if not execution.fused_norm and not execution.elementwise_compiled:
         # an unfused norm saves the fp32 copy of its input
         out["unfused_norms"] = 2 * 4.0 * size.shard * size.hidden
-    return _quantised(_without_frozen_inputs(out, resolved), resolved, kind)
+    return _quantised(_without_frozen_inputs(out, resolved), resolved, kind) | _adapter_inputs(out, resolved)
 
 
 def kept_until_weight_gradient(resolved: Resolved, kind: LayerKind) -> float:
@@ -115,7 +122,9 @@ def _attention_output(resolved: Resolved, size: Sizes, output: float) -> dict[st
 def _dense_mlp(resolved: Resolved, size: Sizes) -> dict[str, float]:
     model, recipe = resolved.workload.model, resolved.workload.recipe
     one = size.element * size.tokens * size.ffn
-    out = {"fc1_out": one * (2 if model.gated_linear_unit else 1), "activation_out": one}
+    # --activation-func-fp8-input-store (Megatron-LM core/fusions/fused_bias_swiglu.py)
+    stored = 0.5 if recipe.activation_func_fp8_input_store and model.gated_linear_unit else 1.0
+    out = {"fc1_out": one * (2 if model.gated_linear_unit else 1) * stored, "activation_out": one}
     if model.gated_linear_unit and not (recipe.bias_activation_fusion or resolved.execution.elementwise_compiled):
         out["gate_activation"] = one
     return out
@@ -135,6 +144,24 @@ def _without_frozen_inputs(tensors: dict[str, float], resolved: Resolved) -> dic
         "shared_activation_out": "linear_fc2",
     }
     return {name: v for name, v in tensors.items() if readers.get(name, lora.targets[0]) in lora.targets}
+
+
+def _adapter_inputs(tensors: dict[str, float], resolved: Resolved) -> dict[str, float]:
+    """What low-rank adapters save: the input of their first matrix in the activations' type, a copy of its own where
+    dropout or a quantised base linear leaves no other; with dropout also its mask, one byte an element
+    (Megatron-Bridge peft/lora.py, NeMo collections/llm/peft/lora.py)."""
+    recipe, execution = resolved.workload.recipe, resolved.execution
+    if recipe.lora is None:
+        return {}
+    shared = not execution.adapter_dropout and recipe.precision not in QUANTISED
+    out: dict[str, float] = {}
+    for target, names in _ADAPTED.items():
+        width = sum(tensors.get(name, 0.0) for name in names) if target in recipe.lora.targets else 0.0
+        if width and not shared:
+            out[f"adapter_{target}_input"] = width
+        if width and execution.adapter_dropout:
+            out[f"adapter_{target}_mask"] = width / sizes(resolved).element
+    return out
 
 
 def _quantised(tensors: dict[str, float], resolved: Resolved, kind: LayerKind) -> dict[str, float]:

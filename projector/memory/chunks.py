@@ -11,7 +11,7 @@ from projector.memory.head import HeadMemory, embedding_backward, head_memory
 from projector.memory.moe import forward_buffers
 from projector.memory.recompute import Kept, checkpoint_groups, selective
 from projector.memory.sizes import sizes
-from projector.memory.transients import Unsharded, backward_moment, forward_moment, stale
+from projector.memory.transients import Unsharded, backward_moment, boundary_tensors, forward_moment, stale
 from projector.workload.layout import Chunk
 from projector.workload.model import LayerKind
 
@@ -76,11 +76,11 @@ def _chunk(
     segments = _offloaded(resolved, _segments(resolved, kinds, groups))
     segments += [_mtp_segment(resolved, tail)] * mtp
     ends = head_memory(resolved, int(head) + mtp) if head or mtp else None
-    kept = sum(s.saved for s in segments) + (ends.norm + ends.loss if ends else 0.0)
-    old = stale(resolved, first, last)
+    old, boundary = stale(resolved, first, last), boundary_tensors(resolved, first, last)
+    kept = boundary + sum(s.saved for s in segments) + (ends.norm + ends.loss if ends else 0.0)
     name = "loss_forward" if ends else "forward"
     forward = [Moment(name, kept, (ends.forward + gathered.loss if ends else gathered.forward) + old.forward)]
-    running = 0.0
+    running = boundary
     for segment in segments:
         running += segment.saved
         forward += [

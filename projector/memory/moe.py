@@ -52,8 +52,7 @@ def forward_buffers(resolved: Resolved) -> float:
     assert moe is not None
     sent, received = _row_bytes(size)
     if resolved.execution.capacity_dispatch == "einsum" and recipe.moe_pad_expert_input_to_capacity:
-        # dispatch and combine masks, and the one-hot products they are made of
-        return 2 * sent + 2 * received + 4 * size.element * recipe.seq_length * size.routed
+        return 2 * sent + 2 * received + _masks(resolved)
     outputs = size.hidden_bytes * (2 if moe.moe_shared_expert_intermediate_size else 1)
     kind = recipe.moe_token_dispatcher_type
     if kind == "flex":
@@ -68,11 +67,41 @@ def forward_buffers(resolved: Resolved) -> float:
 def backward_buffers(resolved: Resolved) -> float:
     """Bytes alive in the backward of the combine or of the expert activation: the gradient of the unpermuted tokens,
     its exchange and its copy; or the experts' output gradient with the activation's input and output gradients."""
+    if resolved.execution.planned_arena:
+        return _compiled_backward(resolved)
     size = sizes(resolved)
     sent, received = _row_bytes(size)
     width = 2 if resolved.workload.model.gated_linear_unit else 1
     activation = received + width * size.element * size.received * size.expert_ffn
     return max(sent + 2 * received, activation)
+
+
+def _compiled_backward(resolved: Resolved) -> float:
+    """The same in one compiled step: the data gradients of the products that read the expert input.
+
+    Beside the saved input and its products: their gradients (the activation is gone), one input gradient for each
+    product, and what carries rows between ranks: two token-sized buffers; for a ragged all-to-all also the receive
+    buffer it writes into and its expert-sorted copy (jax.lax.ragged_all_to_all takes an initialised operand), for a
+    dispatch by einsum its masks and their gradients, for one by scatter-additions their accumulator.
+    """
+    execution, recipe, size = resolved.execution, resolved.workload.recipe, sizes(resolved)
+    sent, received = _row_bytes(size)
+    products = 2 if resolved.workload.model.gated_linear_unit else 1
+    inputs = products if execution.expert_gemm_split else 1
+    alive = (products - 1) * size.element * size.received * size.expert_ffn + inputs * received
+    if recipe.moe_token_dispatcher_type == "flex":
+        # DeepEP sends a token once to a rank, however many of its experts want it; one accumulator is alive at a time
+        return alive + 2 * size.hidden_bytes + (received if recipe.moe_dispatch_scatter_adds else 0.0)
+    alive += 2 * sent
+    if recipe.moe_pad_expert_input_to_capacity:
+        return alive + (_masks(resolved) if execution.capacity_dispatch == "einsum" else 0.0)
+    return alive + 2 * received
+
+
+def _masks(resolved: Resolved) -> float:
+    """Dispatch and combine mask of an einsum dispatch with their gradients: sequence × slots of all experts each."""
+    size = sizes(resolved)
+    return 4 * size.element * resolved.workload.recipe.seq_length * size.routed
 
 
 def _row_bytes(size: Sizes) -> tuple[float, float]:

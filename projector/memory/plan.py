@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.memory.chunks import ChunkMemory, Moment, chunk_memory
-from projector.memory.in_flight import Situations, replay
+from projector.memory.in_flight import Replay, Situations, replay
 from projector.memory.parameters import stage
 from projector.memory.state import State, state
 from projector.memory.transients import unsharded
@@ -19,7 +19,7 @@ from projector.memory.workspaces import workspace_bytes
 from projector.pipeline import choose
 from projector.workload.layout import Chunk, chunks
 
-__all__ = ["MemoryPlan", "RankMemory", "plan"]
+__all__ = ["MemoryPlan", "RankMemory", "RankParts", "plan", "rank_parts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class MemoryPlan:
 
     ``allocated``: live tensors (Megatron-LM's "max allocated"). ``reserved``: what the caching allocator holds
     (torchtitan's figure). ``device``: reserved, context and communication buffers (nvidia-smi, rocm-smi). ``required``:
-    the least a device must offer; ``margin_bytes`` = usable − required, and ``fits`` is margin ≥ 0. ``status``:
+    the least a device (or the framework's own pool) must offer; ``usable``: what it offers; ``margin_bytes`` = usable −
+    required, and ``fits`` is margin ≥ 0. ``status``:
     ``fits``, ``tight`` (only when the allocator gives its cache back) or ``out-of-memory``. ``event``: the moment
     of the peak; ``components``: what it consists of (sums to ``allocated``).
     """
@@ -56,6 +57,7 @@ class MemoryPlan:
     reserved: float
     device: float
     required: float
+    usable: float
     margin_bytes: float
     fits: bool
     status: str
@@ -70,13 +72,14 @@ def plan(resolved: Resolved, gpu: Gpu) -> MemoryPlan:
     """
     ranks = _ranks(resolved, gpu.arch)
     fullest = max(ranks, key=lambda rank: rank.allocated)
-    result: Verdict = verdict(resolved, fullest.allocated, gpu.usable_memory_bytes)
+    result: Verdict = verdict(resolved, fullest.allocated, gpu)
     return MemoryPlan(
         ranks=ranks,
         allocated=fullest.allocated,
         reserved=result.reserved,
         device=result.device,
         required=result.required,
+        usable=result.usable,
         margin_bytes=result.margin,
         fits=result.margin >= 0,
         status=result.status,
@@ -85,34 +88,51 @@ def plan(resolved: Resolved, gpu: Gpu) -> MemoryPlan:
     )
 
 
-def _ranks(resolved: Resolved, gpu_arch: str) -> tuple[RankMemory, ...]:
-    workload = resolved.workload
-    recipe = workload.recipe
-    layout = chunks(workload.model, recipe)
-    vpp = max(1, len(layout) // recipe.pp)
+@dataclass(frozen=True)
+class RankParts:
+    """What one pipeline rank holds: ``static`` bytes by component, its model chunks' memory in its own order of chunks,
+    the bytes of its ``state`` and its parameters (elements)."""
+
+    rank: int
+    static: Mapping[str, float]
+    chunks: tuple[ChunkMemory, ...]
+    state: State
+    parameters: float
+
+
+def rank_parts(resolved: Resolved, gpu: Gpu) -> tuple[RankParts, ...]:
+    """The parts of every pipeline rank. Raises as :func:`plan`."""
+    return _parts(resolved, gpu.arch, _replayed(resolved).placement)
+
+
+def _replayed(resolved: Resolved) -> Replay:
+    recipe = resolved.workload.recipe
+    vpp = max(1, len(chunks(resolved.workload.model, recipe)) // recipe.pp)
     group = recipe.microbatch_group_size_per_vp_stage
-    played = replay(
+    return replay(
         choose(recipe.pipeline_schedule, recipe.pp, vpp),
         recipe.pp,
         vpp,
-        max(1, workload.num_microbatches),
+        max(1, resolved.workload.num_microbatches),
         group if group and group >= recipe.pp else None,
         1 if recipe.overlap_moe_expert_parallel_comm and vpp > 1 else 0,
     )
+
+
+def _ranks(resolved: Resolved, gpu_arch: str) -> tuple[RankMemory, ...]:
+    played = _replayed(resolved)
+    parts = _parts(resolved, gpu_arch, played.placement)
+    return tuple(_rank(part, met) for part, met in zip(parts, played.ranks, strict=True))
+
+
+def _parts(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> tuple[RankParts, ...]:
+    layout = chunks(resolved.workload.model, resolved.workload.recipe)
     return tuple(
-        _rank(resolved, gpu_arch, rank, [layout[s] for s in played.placement[rank]], layout, played.ranks[rank])
-        for rank in range(recipe.pp)
+        _part(resolved, gpu_arch, rank, [layout[stage] for stage in own], layout) for rank, own in enumerate(placement)
     )
 
 
-def _rank(
-    resolved: Resolved,
-    gpu_arch: str,
-    rank: int,
-    own: list[Chunk],
-    layout: tuple[Chunk, ...],
-    met: Situations,
-) -> RankMemory:
+def _part(resolved: Resolved, gpu_arch: str, rank: int, own: list[Chunk], layout: tuple[Chunk, ...]) -> RankParts:
     kinds = resolved.workload.model.layer_kinds
     held = stage(resolved, own)
     kept: State = state(resolved, held, gpu_arch)
@@ -121,8 +141,13 @@ def _rank(
     static = kept.components() | {
         "workspaces": workspace_bytes(resolved, gpu_arch, moe=moe, head=any(c.head or c.mtp for c in own))
     }
-    memories = [chunk_memory(resolved, c, c is layout[0], c is layout[-1], gathered) for c in own]
-    peak = _peak(memories, met)
+    memories = tuple(chunk_memory(resolved, c, c is layout[0], c is layout[-1], gathered) for c in own)
+    return RankParts(rank, static, memories, kept, held.weights.total + held.adapters)
+
+
+def _rank(part: RankParts, met: Situations) -> RankMemory:
+    static, kept = dict(part.static), part.state
+    peak = _peak(part.chunks, met)
     persistent = sum(static.values())
     if kept.step > peak.total:
         peak = Moment("optimizer_step", 0.0, kept.step)
@@ -130,10 +155,10 @@ def _rank(
         static = dict.fromkeys(static, 0.0) | {"weights": kept.weights, "gradients": kept.gradients}
         peak = Moment("construction", 0.0, kept.construction - kept.weights - kept.gradients)
     components = static | {"activations": peak.saved, "transient": peak.transient}
-    return RankMemory(rank, components, sum(components.values()), peak.name, held.weights.total + held.adapters)
+    return RankMemory(part.rank, components, sum(components.values()), peak.name, part.parameters)
 
 
-def _peak(memories: list[ChunkMemory], met: Situations) -> Moment:
+def _peak(memories: Sequence[ChunkMemory], met: Situations) -> Moment:
     """The costliest situation: what other micro-batches and chunks keep, and the moment of the chunk that works."""
     forward = np.array([m.forward.total for m in memories])
     # the alive count of a backward includes its own micro-batch, whose saved bytes are part of its moment

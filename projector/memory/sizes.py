@@ -69,6 +69,8 @@ def sizes(resolved: Resolved) -> Sizes:
     routed, received = _routing(model, recipe, shard) if model.moe else (0.0, 0.0)
     if resolved.execution.static_shapes and not recipe.moe_pad_expert_input_to_capacity:
         received *= recipe.ep  # buffers of a compiled dropless layer hold every copy of every rank
+    elif not (recipe.moe_router_force_load_balancing or recipe.moe_expert_capacity_factor):
+        received *= resolved.execution.natural_imbalance  # the fullest rank of a dropless layer
     return Sizes(
         tokens=tokens,
         shard=shard,

@@ -91,7 +91,7 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     copies = spread(weights, divided["weight"])
     return State(
         weights=copies * stored - narrowed + (parameters.adapters * each.weight if recipe.lora else 0.0),
-        gradients=spread(trained, divided["gradient"]) * each.gradient,
+        gradients=spread(trained, divided["gradient"]) * (each.gradient + resolved.execution.kept_gradient_bytes),
         master_weights=on_gpu * each.master,
         moments=on_gpu * (each.exp_avg + each.exp_avg_sq),
         dummy_wgrad=_dummy_wgrad(resolved, weights),
@@ -145,7 +145,8 @@ def _quantised_storage(resolved: Resolved, weights: Weights, gpu_arch: str, weig
         return 0.0, 0.0
     elements = weights.linear + weights.expert_linear
     row, column = _quantised_weight_bytes(recipe, gpu_arch)
-    if not recipe.fp8_param_gather:
+    primary = recipe.fp8_param_gather or (recipe.lora is not None and resolved.execution.frozen_weights_quantised)
+    if not primary:
         return 0.0, elements * (row + column)
     return elements * (weight_bytes - row), elements * column
 
@@ -174,8 +175,8 @@ def _dummy_wgrad(resolved: Resolved, weights: Weights) -> float:
 
 def _step_bytes(resolved: Resolved, each: _PerElement, shard: float) -> float:
     """The optimizer works on an fp32 copy of the shard's gradient unless the gradient is fp32 or the update kernel
-    reads it as it is (Megatron-LM core/optimizer/distrib_optimizer.py)."""
-    if each.gradient >= 4.0 or resolved.workload.recipe.use_precision_aware_optimizer:
+    reads it as it is (Megatron-LM core/optimizer/distrib_optimizer.py), as one that keeps no whole master does."""
+    if each.gradient >= 4.0 or each.master < 4.0 or resolved.workload.recipe.use_precision_aware_optimizer:
         return 0.0
     return 4.0 * shard
 

@@ -10,7 +10,7 @@ from projector.memory.parameters import StageParameters
 from projector.memory.sizes import sizes
 from projector.workload.model import LayerKind
 
-__all__ = ["Stale", "Unsharded", "backward_moment", "forward_moment", "stale", "unsharded"]
+__all__ = ["Stale", "Unsharded", "backward_moment", "boundary_tensors", "forward_moment", "stale", "unsharded"]
 
 
 # DeepSpeed's reduce bucket, elements (deepspeed/runtime/zero/config.py, reduce_bucket_size; published).
@@ -80,17 +80,31 @@ def stale(resolved: Resolved, first: bool, last: bool) -> Stale:
     return Stale(forward, backward)
 
 
+def boundary_tensors(resolved: Resolved, first: bool, last: bool) -> float:
+    """Bytes that the pipeline engine itself keeps of every micro-batch in flight: the output until its backward, and a
+    tensor towards the stage before (DeepSpeed: the received input, of which the stage works on a copy, runtime/pipe/
+    engine.py ``pipe_buffers``; torch: a buffer for its gradient, distributed/pipelining/stage.py)."""
+    if not resolved.execution.keeps_boundary_tensors or resolved.workload.recipe.pp == 1:
+        return 0.0
+    return ((not first) + (not last)) * sizes(resolved).hidden_bytes
+
+
 def unsharded(resolved: Resolved, parameters: StageParameters) -> Unsharded:
     """Units that sharded data parallelism gathers: the current one and the prefetched one; in backward also the unit's
     gradient and, when it is reduced in a wider type, that copy.
 
     FSDP2: the embedding is released after use, the head stays gathered from its forward to its backward (torchtitan
     models/llama3/infra/parallelize.py); FSDP1 keeps its root unit, both ends, gathered throughout. Others: as FSDP2.
+    Under a pipeline torchtitan does not reshard, and gradients add up whole, in the type they are reduced in, until the
+    last micro-batch (torch distributed/pipelining/stage.py, ``backward_maybe_with_nosync``).
     """
     recipe, execution = resolved.workload.recipe, resolved.execution
     if recipe.data_parallel_sharding != "optim_grads_params":
         return Unsharded()
     gather, unit = execution.gather_bytes, parameters.unit
+    if execution.unsharded_pipeline and recipe.pp > 1:
+        whole = (gather + execution.reduce_bytes) * parameters.weights.total
+        return Unsharded(whole, whole, whole, whole)
     gradient = 2.0 + (execution.reduce_bytes if execution.reduce_bytes > 2.0 else 0.0)
     ends = parameters.head + (parameters.embedding if execution.data_parallel == "fsdp1" else 0.0)
     kept = gather * ends

@@ -5,12 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from projector.frameworks.types import Resolved
+from projector.hardware.types import Gpu
 
-__all__ = ["Verdict", "communicator_bytes", "reserved_bytes", "verdict"]
+__all__ = [
+    "Verdict",
+    "communicator_bytes",
+    "device_bytes",
+    "outside_bytes",
+    "ragged_slack",
+    "reserved_bytes",
+    "usable_bytes",
+    "verdict",
+]
 
 # Reserved over allocated in 12 measured configurations (SimuMax B200 results, MooreThreads/SimuMax @4dcaae513ba7): mean
-# 1.05, without tensor parallelism 1.068, with it 1.033. Fitted: how a framework's mean slack splits into the two.
-_SLACK_TP1, _SLACK_TP = 0.068 / 0.05, 0.033 / 0.05
+# 1.05, without tensor parallelism 1.068, with it 1.033. Fitted: how the two lie around a framework's mean.
+_SLACK_TP1, _SLACK_TP = 0.068 - 0.05, 0.033 - 0.05
 # The allocator gives cached blocks back before it fails; this share of the allocated bytes it cannot (estimate: the
 # lowest measured slack is 1.028, and part of that is cache).
 _UNAVOIDABLE = 0.02
@@ -24,19 +34,40 @@ _DEEPEP = 0.5e9
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """``status``: ``fits`` (with the usual slack), ``tight`` (only if the allocator gives its cache back) or
-    ``out-of-memory``. ``margin``: usable bytes minus what is *required*; negative when it does not fit."""
+    ``out-of-memory``. ``usable``: what the run can have; ``margin``: usable minus *required*; negative when it does not
+    fit."""
 
     status: str
     reserved: float
     device: float
     required: float
+    usable: float
     margin: float
 
 
+def usable_bytes(resolved: Resolved, gpu: Gpu) -> float:
+    """What a run can allocate of the device: all that the driver leaves, or a pool that is taken at start (JAX)."""
+    share = resolved.execution.pool_fraction
+    return min(share * gpu.memory_bytes, gpu.usable_memory_bytes) if share else gpu.usable_memory_bytes
+
+
 def reserved_bytes(resolved: Resolved, allocated: float) -> float:
-    """What the caching allocator holds at a peak of ``allocated`` bytes."""
-    slack = resolved.execution.reserved_over_allocated - 1.0
-    return allocated * (1.0 + slack * (_SLACK_TP1 if resolved.workload.recipe.tp == 1 else _SLACK_TP))
+    """What the allocator holds at a peak of ``allocated`` bytes: with the slack of cached blocks, unless a compiler
+    placed every buffer of the step ahead of time."""
+    if resolved.execution.planned_arena:
+        return allocated
+    shift = _SLACK_TP1 if resolved.workload.recipe.tp == 1 else _SLACK_TP
+    slack = max(0.0, resolved.execution.reserved_over_allocated + shift - 1.0)
+    return allocated * (1.0 + slack + ragged_slack(resolved))
+
+
+def ragged_slack(resolved: Resolved) -> float:
+    """Share of the allocated bytes lost between segments because buffers differ in size from micro-batch to micro-batch:
+    dropless experts behind an all-to-all. Split segments cannot be given back, so all of it is needed."""
+    recipe, moe = resolved.workload.recipe, resolved.workload.model.moe
+    ragged = moe is not None and recipe.ep > 1 and recipe.moe_token_dispatcher_type == "alltoall"
+    fixed = recipe.moe_pad_expert_input_to_capacity
+    return resolved.execution.ragged_slack if ragged and not fixed else 0.0
 
 
 def communicator_bytes(resolved: Resolved) -> float:
@@ -58,11 +89,26 @@ def communicator_bytes(resolved: Resolved) -> float:
     return _COMMUNICATOR * sum(size > 1 for size in groups) + buffers
 
 
-def verdict(resolved: Resolved, allocated: float, usable: float) -> Verdict:
-    """Compares with ``usable`` bytes of the device (physical minus what the driver keeps)."""
-    outside = resolved.execution.context_bytes + communicator_bytes(resolved)
-    reserved = reserved_bytes(resolved, allocated)
-    required = min(reserved, allocated * (1.0 + _UNAVOIDABLE)) + outside
-    device = reserved + outside
+def outside_bytes(resolved: Resolved) -> float:
+    """Context and communication buffers: bytes of the device outside the framework's allocator."""
+    return resolved.execution.context_bytes + communicator_bytes(resolved)
+
+
+def device_bytes(resolved: Resolved, gpu: Gpu, allocated: float) -> float:
+    """What the device shows as used (nvidia-smi, rocm-smi): the allocator's, or its whole pool, and all outside it."""
+    pool = resolved.execution.pool_fraction * gpu.memory_bytes
+    return max(pool, reserved_bytes(resolved, allocated)) + outside_bytes(resolved)
+
+
+def verdict(resolved: Resolved, allocated: float, gpu: Gpu) -> Verdict:
+    """Compares with the usable bytes of the device (physical minus what the driver keeps), or of the framework's pool,
+    outside which context and communicators live."""
+    usable = usable_bytes(resolved, gpu)
+    reserved, device = reserved_bytes(resolved, allocated), device_bytes(resolved, gpu, allocated)
+    if resolved.execution.pool_fraction:
+        status = "fits" if reserved <= usable else "out-of-memory"
+        return Verdict(status, reserved, device, reserved, usable, usable - reserved)
+    outside = outside_bytes(resolved)
+    required = min(reserved, allocated * (1.0 + _UNAVOIDABLE + ragged_slack(resolved))) + outside
     status = "fits" if device <= usable else "tight" if required <= usable else "out-of-memory"
-    return Verdict(status, reserved, device, required, usable - required)
+    return Verdict(status, reserved, device, required, usable, usable - required)

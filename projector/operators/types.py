@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from projector.errors import InputError, Problem
+
 __all__ = ["Attention", "Block", "Collective", "Gemm", "GroupedGemm", "HostWork", "Operator", "Stream"]
 
 
@@ -45,6 +47,8 @@ class GroupedGemm:
     ``n``, ``k``: output and reduction width as executed in this phase for fwd/dgrad (TN/NN); for wgrad (NT) the output
     is ``groups`` matrices [m=n_weight, n=k_weight] and the reduction runs over the rows: then ``n`` and ``k`` are the
     weight's dimensions and ``rows`` the reduction. ``backend``: ``fused``, ``multi_stream``, ``loop``.
+    ``rows_per_group``: rows of every expert where routing is not balanced; raises ``InputError`` unless it has
+    ``groups`` entries of at least zero that sum to ``rows``.
     """
 
     name: str
@@ -59,6 +63,15 @@ class GroupedGemm:
     accumulate: bool = False
     backend: str = "multi_stream"
     launches: int = 1
+    rows_per_group: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        loads = self.rows_per_group
+        if loads is None or (len(loads) == self.groups and min(loads) >= 0 and sum(loads) == self.rows):
+            return
+        found = f"{len(loads)} entries, sum {sum(loads)}"
+        expected = f"{self.groups} entries of at least 0, sum {self.rows}"
+        raise InputError([Problem(self.name, "rows_per_group", found, expected)])
 
     @property
     def flops(self) -> float:
@@ -109,7 +122,8 @@ class Stream:
     """A memory-bound kernel (or a few of one kind): bytes read and written from device memory.
 
     ``kind`` selects the share of the stream rate it reaches: ``norm``, ``elementwise``, ``activation``, ``rope``,
-    ``permute``, ``cast``, ``loss``, ``optimizer``, ``copy``, ``router``, ``gather``, ``scatter``, ``softmax``.
+    ``permute``, ``cast``, ``loss``, ``optimizer``, ``copy``, ``router``, ``gather``, ``scatter``, ``softmax``,
+    ``transpose``, ``reduce`` (read only, as amax and norms of gradients), ``fill`` (written only).
     """
 
     name: str
@@ -121,6 +135,11 @@ class Stream:
     @property
     def bytes(self) -> float:
         return self.read + self.write
+
+    @property
+    def flops(self) -> float:
+        """Arithmetic that counts as such: none."""
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

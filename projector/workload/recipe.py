@@ -30,7 +30,8 @@ class Recipe:
     copy (HSDP; None: all data-parallel ranks). ``allow_uneven_pipeline_split``: stages may differ by one layer when the
     layers do not divide (torchtitan does so; Megatron-LM refuses). ``moe_all_to_all_kernel``: ``collective`` (NCCL, RCCL)
     or ``one_shot`` (a compiler's own kernel that copies over peer mappings); ``moe_dispatch_scatter_adds``:
-    scatter-additions over the receive buffer in the backward of a compiled dispatch.
+    scatter-additions over the receive buffer in the backward of a compiled dispatch. ``device_memory_fraction``: share
+    of the device that the framework takes as one pool at start (XLA_PYTHON_CLIENT_MEM_FRACTION).
     """
 
     micro_batch_size: int
@@ -103,6 +104,7 @@ class Recipe:
     # fusions, loss, host
     apply_rope_fusion: bool | None = None
     bias_activation_fusion: bool | None = None
+    activation_func_fp8_input_store: bool | None = None
     cross_entropy_fusion: str | None = None
     attention_backend: str | None = None
     cuda_graph_scope: tuple[str, ...] | None = None
@@ -112,3 +114,4 @@ class Recipe:
     make_vocab_size_divisible_by: int | None = None
     check_for_nan_in_loss_and_grad: bool | None = None
     create_attention_mask_in_dataloader: bool | None = None
+    device_memory_fraction: float | None = None

@@ -24,6 +24,8 @@ SCHEDULES = (
     "zero-bubble-heuristic",
     "zb-h1",
     "zb-h2",
+    "zb-1p",
+    "zb-2p",
     "zbb",
     "zbv",
     "zbv-formatted",
@@ -101,6 +103,7 @@ LIMITS: Mapping[str, int] = MappingProxyType(
         "kv_channels": 100_000,
         "vocab_size": 100_000_000,
         "num_experts": 100_000,
+        "device_memory_fraction": 1,
         "sync_free_stage": 3,  # AMD-AGI/Primus turbo_sync_free_moe_stage: 0 to 3
     }
 )

@@ -11,9 +11,9 @@ from projector.frameworks.types import Execution, Resolved
 from projector.frameworks.unmodelled import UNMODELLED
 from projector.hardware import catalogue
 from projector.operators.types import Collective, Stream
+from projector.pipeline.exchange import exposed
 from projector.projection import Projection, project
 from projector.stages import _beside, parts
-from projector.step import _exposed
 from projector.timing import CONTENTION, Clock, Phase, Segment
 from projector.workload import zoo
 from projector.workload.layout import chunks
@@ -61,7 +61,7 @@ def test_a_graph_replays_for_a_small_part_of_the_launches() -> None:
 
 @pytest.mark.parametrize(("window", "hidden"), [(10.0, 0.9), (0.2, 0.2), (0.0, 0.0)])
 def test_what_is_hidden_is_bounded_by_the_window_and_the_last_bucket(window: float, hidden: float) -> None:
-    assert _exposed(1.0, window) == pytest.approx(1.0 - hidden + CONTENTION * hidden)
+    assert exposed(1.0, window, 0.1, CONTENTION) == pytest.approx(1.0 - hidden + CONTENTION * hidden)
 
 
 def test_the_last_bucket_of_a_reduction_is_never_hidden() -> None:

@@ -22,13 +22,27 @@ def test_every_rank_and_its_components():
 def test_table_and_verdict():
     done = projector("memory", *ON_MI355X)
     assert done.code == 0
-    rows = [line.split() for line in done.out.splitlines() if line.split() and line.split()[0].isdigit()]
+    lines = [line for line in done.out.splitlines() if line.split() and line.split()[0].isdigit()]
+    rows = [line.split() for line in lines if "│" not in line]
+    assert len([line for line in lines if "│" in line]) == 4
     assert [row[0] for row in rows] == ["0", "1", "2", "3"]
     for row in rows:
         *sizes, allocated, _, _, _ = map(float, row[2:-1]) if _is_number(row[-1]) else (*map(float, row[2:-1]), 0.0)
         assert sum(sizes) == pytest.approx(allocated, abs=0.06)
     assert "\nMemory: fits; at least " in done.out
     assert "GiB to spare" in done.out
+
+
+def test_the_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "memory.svg"
+    assert projector("memory", *ON_MI355X, "--draw", str(path), "--width", "60").code == 0
+    assert path.read_text().lstrip().startswith("<?xml")
+
+
+def test_a_picture_of_another_kind_is_refused(tmp_path):
+    (line,) = projector("memory", *ON_MI355X, "--draw", str(tmp_path / "memory.bmp")).refused()
+    assert "one of .png, .svg, .pdf" in line
 
 
 def _is_number(text: str) -> bool:

@@ -85,7 +85,7 @@ def test_trace_opens_as_json_and_ends_with_the_pipeline(tmp_path):
     done = projector("performance", *ON_MI355X, "--json", "--trace", str(file))
     assert done.code == 0
     content = json.loads(file.read_text())
-    actions = [event for event in content["traceEvents"] if event["ph"] == "X"]
+    actions = [event for event in content["traceEvents"] if event.get("cat") in ("forward", "backward")]
     assert len(actions) == 2 * 8 * 8  # forward and backward, virtual stages, micro-batches
     assert {event["pid"] for event in actions} == set(range(4))
     end = max(event["ts"] + event["dur"] for event in actions) / 1e6

@@ -30,6 +30,7 @@ OPTIONAL = {
     "lora",
     "recompute_layer_ids",
     "moe_expert_capacity_factor",
+    "device_memory_fraction",
 }
 
 

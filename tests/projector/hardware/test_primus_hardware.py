@@ -27,6 +27,7 @@ hardware_config:
   nics_per_node: 4
   vector_flops: 3.2e12
   pod_size: 64
+  num_nodes: 8
   switch_topology: "false"
   bw_eff: 0.7
   p2p_bw_eff: 0.8
@@ -43,8 +44,12 @@ hardware_config:
     assert cluster.overrides["link.intra"] == 0.7
     assert cluster.overrides["link.send_recv.inter"] == 0.8
     assert cluster.overrides["overhead_us.all_reduce"] == 200
-    assert set(found.ignored) == {"vector_flops", "pod_size", "switch_topology"}
-    assert "pod_size" in cluster.sources[-1]
+    assert cluster.overrides["reduction.flops"] == 3.2e12
+    assert cluster.outer is not None and cluster.inter.size == 64
+    assert cluster.outer.bandwidth == cluster.inter.bandwidth
+    assert cluster.inter.topology == "ring"
+    assert set(found.ignored) == {"num_nodes"}
+    assert "num_nodes" in cluster.sources[-1]
     assert cluster.gpu == base.gpu
 
 

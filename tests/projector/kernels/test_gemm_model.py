@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
+from projector.kernels import gemm
 from projector.kernels.constants import element_bytes
 from projector.kernels.simulate import Simulated
-from projector.kernels.tiles import tiles
+from projector.kernels.tile_data import TILES
+from projector.kernels.tiles import parse, tiles
 from projector.operators.types import Gemm
+from tests.gemm_reference import seconds as reference
 
 GPUS = ("a100_sxm_80gb", "h100_sxm", "b200", "gb300", "mi250x", "mi300x", "mi355x")
 SIZES = st.integers(1, 20_000)
@@ -133,8 +136,87 @@ def test_family_constants_override_the_general_ones() -> None:
     assert asm < library
 
 
+shares = st.floats(0.0, 1.0)
+laws = st.builds(
+    gemm.GemmConstants,
+    rate=st.floats(1e13, 5e15),
+    bandwidth=st.floats(1e11, 8e12),
+    prologue=st.floats(0.0, 1e-5),
+    prologue_floor=st.floats(0.0, 2e-6),
+    launch=st.floats(0.0, 1e-5),
+    waves=shares,
+    perimeter=shares,
+    iteration=st.floats(0.0, 0.5),
+    exposed=shares,
+    cold=shares,
+    split=st.floats(0.0, 1e-5),
+    split_bytes=st.floats(0.0, 40.0),
+    burst=st.floats(0.0, 0.5),
+    burst_decay=st.floats(1e-5, 1e-3),
+    k_bytes=st.sampled_from([0.53125, 1.0, 2.0, 4.0]),
+    units=st.sampled_from([80.0, 132.0, 148.0, 304.0]),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    chosen=st.lists(laws, min_size=1, max_size=3),
+    shapes=st.lists(st.tuples(SIZES, SIZES, SIZES, st.integers(1, 8)), min_size=1, max_size=6),
+    catalogue=st.sampled_from(sorted(TILES)),
+    writes=st.sampled_from([1.0, 2.0]),
+)
+def test_the_arrays_say_what_the_law_says(
+    chosen: list[gemm.GemmConstants], shapes: list[tuple[int, int, int, int]], catalogue: str, writes: float
+) -> None:
+    found = parse(TILES[catalogue])
+    index = np.arange(len(shapes)) % len(chosen)
+    m, n, k, batch = np.array(shapes, dtype=np.float64).T
+    size = np.array([chosen[i].k_bytes for i in index])
+    out, times = np.full(len(m), 4.0), np.full(len(m), writes)
+    got = gemm.seconds(gemm.GemmShapes(m, n, k, batch, size, out, times), chosen, index, found)
+    for i, shape in enumerate(shapes):
+        want = reference(*map(float, shape), 4.0, writes, chosen[index[i]], found)
+        assert got[i] == pytest.approx(want, rel=1e-12)
+
+
+def test_a_short_product_alone_runs_above_the_clock_that_a_step_sustains() -> None:
+    """B200: figures timed through a framework, a few repetitions in a row (see the efficiency file)."""
+    device, execution = gpu("b200"), Execution(gemm_family="cublaslt")
+    short, long = (Gemm(name="g", m=4096, n=size, k=4096) for size in (4096, 4096 * 64))
+    alone, inside = (Simulated(device, load("b200"), execution, flag).times([short, long]).seconds for flag in (1, 0))
+    gain = inside / alone - 1.0
+    assert gain[0] > 0.1
+    assert 0.0 <= gain[1] < 0.01
+
+
 def test_catalogues_are_complete() -> None:
     for arch in ("volta", "ampere", "hopper", "blackwell", "blackwell_ultra", "gfx90a", "gfx942", "gfx950", "x86_64"):
-        found = tiles(arch)
-        assert len(found.rows) == len(found.columns) == len(found.units) >= 6
-        assert (found.area <= 65536).all()
+        for dtype in ("bf16", "fp16", "fp8", "tf32", "fp32", "mxfp8", "mxfp4"):
+            found = tiles(arch, "hipblaslt", dtype)
+            assert len(found.rows) == len(found.columns) == len(found.units) >= 6
+            assert (found.area <= 1.0).all()
+    for key, text in TILES.items():
+        assert (parse(text).depth >= 16).all(), key
+
+
+def test_the_closest_catalogue_wins() -> None:
+    assert tiles("gfx950", "asm", "bf16").rows.max() == 256
+    assert len(tiles("gfx942", "opus_preshuffled", "fp8", "blockwise").rows) == 1
+    assert tiles("gfx950", "no_such_library", "fp8", "blockwise").rows.max() == 128
+    assert tiles("gfx90a", "hipblaslt", "fp16").rows.tolist() == tiles("gfx942", "hipblaslt", "bf16").rows.tolist()
+    assert tiles("blackwell_ultra", "cublaslt", "nvfp4").depth.tolist() == [[256.0]] * 17
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in TILES if key.split(".")[0] not in ("gfx942", "gfx950") and "block" not in key]
+)
+def test_a_library_may_compute_the_transposed_product(key: str) -> None:
+    found = parse(TILES[key])
+    pairs = set(zip(found.rows[:, 0], found.columns[:, 0], found.units[:, 0], strict=True))
+    assert pairs == {(columns, rows, units) for rows, columns, units in pairs}
+
+
+@pytest.mark.parametrize("text", ["128x128", "axbxc", "1x2x3x4", "128x128x64/two"])
+def test_a_malformed_tile_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse(text)

@@ -12,10 +12,10 @@ from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.kernels import gemm
 from projector.kernels.simulate import Simulated
-from projector.kernels.tiles import Catalogue
+from projector.kernels.tiles import parse
 from projector.operators.types import Stream
 
-ONE_TILE = Catalogue(rows=np.array([128.0]), columns=np.array([128.0]), units=np.array([1.0]))
+ONE_TILE = parse("128x128x64")
 # Ten units, no memory limit, no fixed costs: a product takes whole rounds of ten tiles.
 LAW = gemm.GemmConstants(
     rate=1e12,
@@ -24,9 +24,15 @@ LAW = gemm.GemmConstants(
     prologue_floor=0.0,
     launch=0.0,
     waves=1.0,
-    small_tile=0.0,
+    perimeter=0.0,
+    iteration=0.0,
     exposed=0.0,
-    k_tile=64.0,
+    cold=0.0,
+    split=1.0,
+    split_bytes=8.0,
+    burst=0.0,
+    burst_decay=1e-3,
+    k_bytes=2.0,
     units=10.0,
 )
 

@@ -112,8 +112,8 @@ def test_broken_tables_name_every_bad_row(tmp_path: Path) -> None:
 def test_leaving_one_shape_out(root: Path, name: str, gemm: str, attention: str, dense: float, flash: float) -> None:
     recorded = Recorded(gpu(name), fallback(name, gemm, attention), root / "measured" / "kernels")
     left = [each for each in recorded.leave_one_shape_out() if each.covered >= 5]
-    plain = [each for each in left if each.name.startswith("('gemm', 'bf16'") and each.rows > 30]
-    masked = [each for each in left if each.name.startswith("('attention'")]
+    plain = [each for each in left if each.name.startswith("gemm bf16") and each.rows > 30]
+    masked = [each for each in left if each.name.startswith("attention")]
     assert plain
     assert masked
     assert np.average([e.mape for e in plain], weights=[e.covered for e in plain]) < dense
@@ -127,7 +127,8 @@ def test_the_tables_hold_what_the_converter_makes(root: Path, shared: Path, tmp_
         kept = root / "measured" / "kernels" / made.relative_to(tmp_path)
         lines = made.read_text(encoding="utf-8").splitlines()
         assert set(lines) <= set(kept.read_text(encoding="utf-8").splitlines()), kept
-        assert all(row["source"] and float(row["time_us"]) > 0 for row in csv.DictReader(lines))
+        timed = not made.name.endswith(".sources.csv")
+        assert all(row["source"] and (not timed or float(row["time_us"]) > 0) for row in csv.DictReader(lines))
 
 
 def test_an_installed_package_carries_the_tables(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

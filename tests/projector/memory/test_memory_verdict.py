@@ -6,10 +6,20 @@ import dataclasses
 from typing import Any
 
 import pytest
-from memory_cases import deepseek_v3, gpu, llama, recipe, resolved
+from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved
 
+from projector.frameworks import resolve
 from projector.memory.plan import plan
-from projector.memory.verdict import communicator_bytes, reserved_bytes, verdict
+from projector.memory.verdict import (
+    communicator_bytes,
+    device_bytes,
+    outside_bytes,
+    ragged_slack,
+    reserved_bytes,
+    usable_bytes,
+    verdict,
+)
+from projector.workload.validate import problems
 
 GPU = gpu()
 
@@ -45,11 +55,30 @@ def test_slack_is_larger_without_tensor_parallelism() -> None:
 
 def test_part_of_the_slack_is_unavoidable() -> None:
     case = resolved(llama(), recipe(), 1, context_bytes=1e9)
-    found = verdict(case, 100e9, 104e9)
+    found = verdict(case, 100e9, gpu(usable_gib=104e9 / GIB))
     assert found.required == pytest.approx(100e9 * 1.02 + 1e9)
     assert found.device == pytest.approx(106.8e9 + 1e9)
     assert found.status == "tight"
-    assert verdict(case, 100e9, 102.9e9).status == "out-of-memory"
+    assert found.margin == pytest.approx(104e9 - found.required)
+    assert verdict(case, 100e9, gpu(usable_gib=102.9e9 / GIB)).status == "out-of-memory"
+
+
+def test_a_pool_taken_at_start_is_the_limit_and_has_no_slack() -> None:
+    """JAX: the arena of a compiled step must fit the pool; context and communicators live outside it."""
+    case = resolved(llama(), recipe(tp=2), 8, pool_fraction=0.9, planned_arena=True)
+    device = gpu(usable_gib=178.0)
+    pool = 0.9 * device.memory_bytes
+    below, above = verdict(case, pool - 1, device), verdict(case, pool + 1, device)
+    assert (below.status, above.status) == ("fits", "out-of-memory")
+    assert below.usable == pool
+    assert below.reserved == pool - 1
+    assert below.margin == pytest.approx(1)
+    assert device_bytes(case, device, 1e9) == pytest.approx(pool + outside_bytes(case))
+
+
+def test_the_pool_never_passes_what_the_driver_leaves() -> None:
+    case = resolved(llama(), recipe(), 8, pool_fraction=1.0, planned_arena=True)
+    assert usable_bytes(case, gpu(usable_gib=170.0)) == 170.0 * GIB
 
 
 @pytest.mark.parametrize(
@@ -67,3 +96,39 @@ def test_replicas_hold_the_state_of_the_experts_too() -> None:
     many = dataclasses.replace(how, num_distributed_optimizer_instances=8)
     eight = plan(resolved(deepseek_v3(8, 1), many, 64), GPU).ranks[0]
     assert eight.components["moments"] == pytest.approx(8 * one.components["moments"])
+
+
+@pytest.mark.parametrize("share", [0.0, -0.5, 1.5])
+def test_a_pool_larger_than_the_device_is_refused(share: float) -> None:
+    case = resolved(llama(), recipe(device_memory_fraction=share), 8)
+    (problem,) = problems(case.workload)
+    assert problem.key == "recipe.device_memory_fraction"
+
+
+def test_the_recipe_states_the_pool() -> None:
+    workload = dataclasses.replace(
+        resolved(llama(), recipe(device_memory_fraction=0.96), 8).workload, framework="maxtext"
+    )
+    assert resolve(workload, "amd").execution.pool_fraction == 0.96
+    plain = dataclasses.replace(workload, recipe=dataclasses.replace(workload.recipe, device_memory_fraction=None))
+    assert resolve(plain, "amd").execution.pool_fraction == 0.93
+    other = dataclasses.replace(workload, framework="megatron-lm")
+    assert resolve(other, "amd").execution.pool_fraction == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "slack"),
+    [
+        ({}, 0.0),
+        ({"ep": 8}, 0.2),
+        ({"ep": 8, "moe_token_dispatcher_type": "flex"}, 0.0),
+        ({"ep": 8, "moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}, 0.0),
+    ],
+)
+def test_only_buffers_that_change_size_fragment(changes: dict[str, Any], slack: float) -> None:
+    case = resolved(deepseek_v3(8, 1), recipe(**changes), 64, ragged_slack=0.2)
+    assert ragged_slack(case) == slack
+    usual = dataclasses.replace(case, execution=dataclasses.replace(case.execution, ragged_slack=0.0))
+    assert reserved_bytes(case, 1e9) == pytest.approx(reserved_bytes(usual, 1e9) + slack * 1e9)
+    found, base = (verdict(each, 50e9, GPU) for each in (case, usual))
+    assert found.required - base.required == pytest.approx(slack * 50e9)

@@ -1,0 +1,77 @@
+"""``harness kernels``: the kernel models scored on tables of measured kernels, and what held-out fits say."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from harness.cli.common import Subparsers, add_command, positive
+from harness.report.table import Report
+from projector.errors import InputError, Problem
+
+__all__ = ["command", "register"]
+
+FORMATS = ("md", "csv", "json", "png")
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(commands, "kernels", "score the kernel models on tables of measured kernels", command)
+    add = parser.add_argument
+    add("tables", nargs="*", type=Path, metavar="TABLE.csv", help="kernel tables (default: all of measured/kernels)")
+    add("--family", nargs="+", default=[], metavar="FAMILY", help="only these kernel families, such as hipblaslt")
+    add("--gpu", nargs="+", default=[], metavar="GPU", help="only these GPUs; names the GPU of a table that does not")
+    add("--dtype", nargs="+", default=[], metavar="TYPE", help="only these operand types")
+    add(
+        "--cross-validate",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="refit every class without each group of rows in turn (a minute or two for all tables)",
+    )
+    add("--out", type=Path, metavar="DIR", help="also write kernels.md, kernels.csv, kernels.json and plots")
+    add("--format", nargs="+", choices=FORMATS, default=list(FORMATS), help="what --out writes (default: all)")
+    add("--suite", nargs="+", type=Path, default=[], metavar="FILE", help="also: share of each step without a table")
+    add("--curves", action="store_true", help="with --out: also rates against M, N, K, sequence length and tokens")
+    add("--jobs", type=positive, default=min(2, os.cpu_count() or 1), metavar="N", help="processes (default: 2)")
+
+
+def command(args: argparse.Namespace) -> int:
+    from harness import suite
+    from harness.kernels import score, suite_shares, table
+    from harness.report import kernel_view, terminal
+
+    _check(args)
+    suites = suite.load_all(args.suite, None) if args.suite else []
+    stated = args.gpu[0] if len(args.gpu) == 1 else None
+    loaded = table.choose(table.load(args.tables or table.default_tables(), stated), args.gpu, args.dtype, args.family)
+    if not loaded.rows:
+        terminal.show(kernel_view.nothing(loaded))
+        return 0
+    made = score.score(loaded.rows, args.cross_validate, args.jobs)
+    report = kernel_view.build(made, loaded)
+    if suites:
+        shown = kernel_view.unmeasured(suite_shares.shares(suites))
+        report = replace(report, tables=(*report.tables, shown))
+    if args.out is not None:
+        _write(args, report, made, loaded)
+    terminal.show(report)
+    if args.out is not None:
+        print(f"\nwritten to {args.out}")
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    problems = []
+    if args.out is not None and args.out.exists() and not args.out.is_dir():
+        problems.append(Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist"))
+    if args.curves and args.out is None:
+        problems.append(Problem("command line", "--curves", "no --out", "a folder to write the plots to"))
+    if problems:
+        raise InputError(problems)
+
+
+def _write(args: argparse.Namespace, report: Report, made: object, loaded: object) -> None:
+    from harness.report import kernel_files
+
+    kernel_files.write(args.out, report, made, loaded, args.format, curves=args.curves)  # type: ignore[arg-type]

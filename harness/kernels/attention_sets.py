@@ -1,0 +1,88 @@
+"""Which rows of a kernel table are fitted together, and which parameters they fit: attention.
+
+One set is a family, an operand type and a direction; all masks and head dimensions share its constants, except kernels
+whose two head dimensions differ. Constants that its rows cannot tell apart keep their priors: a few rows fit a rate and
+the cost of a work-group, or the rate alone, and take the rest from the family that they resemble. Each parameter:
+(prior, lowest, highest).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.kernels.fit import Set
+from projector.kernels.attention_tiles import block, parent
+from projector.kernels.tables import Measured
+from projector.operators.types import Attention
+
+__all__ = ["sets"]
+
+Bounds = tuple[float, float, float]
+LOOP: Bounds = (0.75, 0.3, 1.0)
+OVERLAP: Bounds = (0.6, 0.0, 1.0)
+PROLOGUE: Bounds = (4.0, 0.0, 40.0)
+LAUNCH: Bounds = (5.0, 1.0, 15.0)
+FRAMEWORK_LAUNCH: Bounds = (6.0, 1.0, 90.0)  # a framework's average holds time of its host
+POWER: Bounds = (0.33, 0.0, 1.0)
+MASK: Bounds = (0.5, 0.0, 3.0)
+SOFTMAX: Bounds = (1.0, 0.3, 2.0)
+FETCH: Bounds = (0.4, 0.0, 1.5)
+MANY, FEW = 11, 4  # shapes that carry all constants; shapes below which only the rate is fitted
+
+
+def sets(rows: Sequence[Measured]) -> list[Set]:
+    """The sets of a table, families that others take constants from first."""
+    chosen: dict[tuple[bool, str, str, bool, int], list[Measured]] = {}
+    for row in rows:
+        if isinstance(row.op, Attention):
+            dtype = "bf16" if row.op.dtype == "fp16" else row.op.dtype
+            dim = row.op.head_dim_qk if _apart(row.family, row.op) else 0
+            key = (bool(parent(row.family)), row.family, dtype, row.op.backward, dim)
+            chosen.setdefault(key, []).append(row)
+    made = []
+    for (_, family, dtype, backward, dim), few in sorted(chosen.items()):
+        if len(few) < 3:
+            continue
+        stem = f"attention.{'backward' if backward else 'forward'}"
+        tail = f"{family}.{dtype}" + (f".d{dim}" if dim else "")
+        keys = {f"{stem}.{name}.{tail}": bounds for name, bounds in _parameters(few).items()}
+        made.append(Set(f"{stem} {tail}", tuple(few), family, keys, lists))
+    return made
+
+
+def _apart(family: str, op: Attention) -> bool:
+    """Whether unequal head dimensions mean another kernel with a rate of its own: not where the operands' way through
+    shared memory explains the rate, nor for a family that only scales another one.
+    """
+    copies = block(family, "", op.head_dim_v, op.dtype, op.causal, op.backward).warp_rows > 0
+    return op.head_dim_qk != op.head_dim_v and not copies and not parent(family)
+
+
+def _parameters(rows: Sequence[Measured]) -> Mapping[str, Bounds]:
+    ops = [row.op for row in rows if isinstance(row.op, Attention)]
+    shapes, widths = len({lists(row) for row in rows}), {op.head_dim_qk for op in ops}
+    kernel = block(rows[0].family, "", ops[0].head_dim_v, ops[0].dtype, True, ops[0].backward)
+    many = len(rows) >= MANY
+    chosen: dict[str, Bounds] = {"loop": LOOP}
+    if all(row.condition == "framework average" for row in rows):
+        chosen["launch_us"] = FRAMEWORK_LAUNCH
+    elif kernel.paired and many:
+        chosen["launch_us"] = LAUNCH
+    if many or (shapes >= FEW and len({op.seq_k for op in ops}) > 1):
+        chosen["prologue_us"] = PROLOGUE
+    if many or (shapes >= FEW and len(widths) > 1 and not kernel.warp_rows):
+        chosen["overlap"] = OVERLAP
+    if kernel.paired and many:
+        chosen["power"] = POWER
+    if many and not kernel.paired and any(op.causal for op in ops) and not ops[0].backward:
+        chosen["mask"] = MASK
+    if kernel.warp_rows and len(widths) > 1:
+        chosen["fetch"] = FETCH
+    if many and not kernel.warp_rows and min(widths) < 128:
+        chosen["softmax"] = SOFTMAX  # products hide it at larger head dimensions
+    return chosen
+
+
+def lists(row: Measured) -> object:
+    """Rows of one sequence length, number of heads in all and head dimension are left out together."""
+    return (row.op.seq_q, row.op.heads * row.op.batch, row.op.head_dim_v) if isinstance(row.op, Attention) else None

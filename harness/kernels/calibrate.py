@@ -1,0 +1,166 @@
+"""Fit all classes of a GPU on its measured tables, and write their constants into its efficiency file, keeping what was
+not fitted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from harness.kernels import attention_sets, gemm_sets, grouped_sets, stream_sets
+from harness.kernels.fit import Outcome, Set, fit
+from harness.kernels.grouping import group_of_op
+from harness.report.files import write_atomic
+from projector.errors import InputError, Problem
+from projector.hardware.catalogue import gpu as catalogue_gpu
+from projector.hardware.efficiency import load, parse
+from projector.hardware.types import Efficiency, Parameter
+from projector.kernels.tables import Measured, read, tables_dir
+from projector.operators.types import Stream
+
+__all__ = [
+    "KINDS",
+    "REFERENCE",
+    "Fitted",
+    "calibrate",
+    "fit_gpu",
+    "is_shared",
+    "measured_gpus",
+    "store",
+    "stored",
+    "unfitted",
+]
+
+FOLDER = Path(__file__).resolve().parents[2] / "projector" / "hardware" / "efficiency"
+# The best-measured device of an architecture speaks for its siblings in all but BF16 GEMMs, where each board's power
+# decides.
+REFERENCE = {
+    "a100_pcie_80gb": "ampere",
+    "h100_sxm": "hopper",
+    "b200": "blackwell",
+    "gb300": "blackwell_ultra",
+    "mi300x": "gfx942",
+    "mi355x": "gfx950",
+}
+FEW, WORST = 12, 0.2  # a fit of fewer rows than FEW with a held-out error above WORST is worth less than its prior
+
+KINDS: dict[str, Callable[[Sequence[Measured]], list[Set]]] = {
+    "gemm": gemm_sets.sets,
+    "attention": attention_sets.sets,
+    "grouped": grouped_sets.sets,
+    "stream": stream_sets.sets,
+}
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One class of kernels: its rows, the fit, and whether the fit is worth more than the prior (``kept``)."""
+
+    rows: tuple[Measured, ...]
+    outcome: Outcome
+    kept: bool
+
+
+def fit_gpu(name: str, rows: Sequence[Measured], kinds: Sequence[str] = tuple(KINDS)) -> list[Fitted]:
+    """Every class of the GPU that ``rows`` can fit, in order; later ones stand on the constants of earlier ones."""
+    device, base = catalogue_gpu(name), unfitted(name)
+    found: dict[str, Parameter] = {}
+    made = []
+    for kind in kinds:
+        for each in KINDS[kind](rows):
+            whole = each if isinstance(each.rows[0].op, Stream) else replace(each, group=_neighbours)
+            outcome = fit(whole, device, Efficiency(gpu=name, parameters={**base.parameters, **found}))
+            kept = len(each.rows) >= FEW or float(np.abs(outcome.heldout).mean()) <= WORST
+            found.update(outcome.values if kept else {})
+            made.append(Fitted(each.rows, outcome, kept))
+    return made
+
+
+def _neighbours(row: Measured) -> object:
+    """What is left out together: GEMMs by whole (n, k), whatever their layout, since a neighbour knows too much."""
+    return group_of_op(row.op)
+
+
+def calibrate(
+    names: Sequence[str], kinds: Sequence[str] = tuple(KINDS), write: bool = True, jobs: int = 1
+) -> list[tuple[str, list[Fitted]]]:
+    """Fit these GPUs (all that have tables where none is named) and write their files.
+
+    Raises ``InputError`` for a file that cannot be written; a file is replaced whole or not at all.
+    """
+    chosen = list(names) or measured_gpus()
+    parts = [tuple(kinds)] * len(chosen)
+    if jobs > 1 and len(chosen) > 1:
+        with ProcessPoolExecutor(max_workers=min(jobs, len(chosen))) as pool:
+            fits = list(pool.map(_fit_folder, chosen, parts))
+    else:
+        fits = list(map(_fit_folder, chosen, parts))
+    made = list(zip(chosen, fits, strict=True))
+    if write:
+        for name, fitted in made:
+            _write(name, {k: p for each in fitted if each.kept for k, p in each.outcome.values.items()})
+    return made
+
+
+def measured_gpus() -> list[str]:
+    """GPUs with a folder of tables. Raises ``InputError`` where there is no such folder."""
+    folder = tables_dir()
+    if folder is None:
+        raise InputError([Problem("measured/kernels", "", "no such folder", "kernel tables, one folder a GPU")])
+    return sorted(p.name for p in folder.iterdir() if p.is_dir())
+
+
+def _fit_folder(name: str, kinds: Sequence[str]) -> list[Fitted]:
+    folder = tables_dir()
+    return fit_gpu(name, read(folder / name) if folder else (), kinds)
+
+
+def _write(name: str, fitted: Mapping[str, Parameter]) -> None:
+    shared = {k: p for k, p in fitted.items() if name in REFERENCE and is_shared(k)}
+    store(REFERENCE.get(name, name), shared)
+    store(name, {k: p for k, p in fitted.items() if k not in shared})
+
+
+def is_shared(key: str) -> bool:
+    """Whether a constant speaks for relatives of the GPU that it was fitted on: not in BF16 GEMMs, which power decides."""
+    return not (key.startswith("gemm.") and key.endswith(".bf16"))
+
+
+def unfitted(name: str) -> Efficiency:
+    """The GPU's parameters without those of an earlier run, so that a fit does not start from its own result."""
+    earlier = {k for stem in (name, REFERENCE.get(name, name)) for k, p in stored(stem).items() if p.kind == "fitted"}
+    return Efficiency(gpu=name, parameters={k: p for k, p in load(name).parameters.items() if k not in earlier})
+
+
+def stored(stem: str) -> Mapping[str, Parameter]:
+    path = FOLDER / f"{stem}.yaml"
+    return parse(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}
+
+
+def store(name: str, fitted: Mapping[str, Parameter]) -> None:
+    """Write the fitted rows of one file beside those that were written by hand."""
+    kept = {k: p for k, p in stored(name).items() if p.kind != "fitted"}
+    if not fitted:
+        return
+    path = FOLDER / f"{name}.yaml"
+    lines = [
+        '# Rows of kind "fitted" are written by `harness calibrate --kernels`; all others by hand, and kept by it.',
+        "parameters:",
+    ]
+    for key, p in sorted({**fitted, **kept}.items()):
+        cell = {"value": p.value, "kind": p.kind, "source": p.source, "low": p.low, "high": p.high}
+        text = yaml.safe_dump(
+            {k: v for k, v in cell.items() if v is not None}, default_flow_style=True, width=10_000, sort_keys=False
+        )
+        lines.append(f"  {key}: {text.strip()}")
+    try:
+        write_atomic(path, "\n".join(lines) + "\n")
+    except OSError as error:
+        found = error.strerror or os.strerror(error.errno or 0)
+        raise InputError([Problem(str(path), "", found, "a file that can be written")]) from None

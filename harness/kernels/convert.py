@@ -1,0 +1,187 @@
+"""A row of a third-party kernel table as cells of this project's own tables (``measured/kernels/README.md``).
+
+Third-party columns: ``source, gpu, dtype, op, m, n, k, batch, layout, out_dtype, accumulate, library, kernel, metric,
+value, tflops, time_us, notes``; attention: ``seq_q, seq_k, heads_q, heads_kv, head_dim_qk, head_dim_v, causal,
+flops_convention``; grouped: ``num_groups, m_per_group, m_total, main_grad_dtype``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from harness.kernels import families
+from harness.kernels.cells import Cells
+from projector.hardware.types import Gpu
+
+__all__ = ["COLUMNS", "Converted", "convert", "kind_of"]
+
+_OUT_BYTES = {"fp32": 4, "float32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "": 2}
+_DTYPES = ("bf16", "fp16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4", "tf32", "fp32")
+_GROUPED_LAYOUT = {"fwd": "TN", "bwd_grad_act": "NN", "dgrad": "NN", "bwd_grad_w": "NT", "wgrad": "NT"}
+_KINDS = {
+    "gemm": "gemm",
+    "batched_gemm": "gemm",
+    "gemm_step_fwd_dgrad_wgrad": "gemm_step",
+    "attn_fwd": "attention",
+    "attn_bwd": "attention",
+    **{f"grouped_gemm_{op}": "grouped" for op in _GROUPED_LAYOUT},
+}
+_NO_MODEL = (
+    ("fused_moe", "a fused MoE kernel of serving: both products and the activation in one, no training kernel"),
+    ("all_", "a collective: no kernel of one device"),
+    ("reduce_scatter", "a collective: no kernel of one device"),
+    ("broadcast", "a collective: no kernel of one device"),
+    ("send", "a collective: no kernel of one device"),
+    ("moe_", "a collective: no kernel of one device"),
+    ("coll_", "a collective: no kernel of one device"),
+    ("p2p", "a collective: no kernel of one device"),
+)
+#: Columns that the header must have for each kind of row.
+COLUMNS = {
+    "gemm": ("m", "n", "k"),
+    "gemm_step": ("m", "n", "k"),
+    "attention": ("seq_q", "heads_q", "head_dim_qk"),
+    "grouped": ("num_groups", "n", "k"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """``kind`` and the ``cells`` of the table of that kind; ``quantised``: the time holds casts of the operands too."""
+
+    kind: str
+    cells: Mapping[str, str]
+    quantised: bool = False
+
+
+def kind_of(op: str) -> str | None:
+    """``gemm``, ``gemm_step`` (forward and both gradients in one time), ``attention``, ``grouped``, or None."""
+    return _KINDS.get(op)
+
+
+def convert(row: Cells, gpu: Gpu) -> Converted | str:
+    """The row in this project's terms, or the reason why no model here covers it. Wrong cells go to ``row.problems``."""
+    kind = kind_of(row["op"])
+    if kind is None:
+        return next(
+            (r for mark, r in _NO_MODEL if row["op"].startswith(mark)), "an operation that no kernel model covers"
+        )
+    dtype = families.dtype_of(row.raw)
+    if dtype == "int8":
+        return "integer operands"
+    if dtype not in _DTYPES:
+        return f"no model of operands of type {row['dtype']!r}"
+    ceiling = families.unusable(row.raw)
+    if ceiling is not None:
+        return ceiling
+    made = _MAKE[kind](row, gpu)
+    return made if isinstance(made, str) else Converted(kind, made, "quantization" in row["notes"])
+
+
+def _gemm(row: Cells, gpu: Gpu) -> dict[str, str] | str:
+    sizes = {"m": row.count("m"), "n": row.count("n"), "k": row.count("k"), "batch": row.count("batch", 1)}
+    work = 2.0 * sizes["m"] * sizes["n"] * sizes["k"] * sizes["batch"]
+    time = _time(row, work * (3.0 if kind_of(row["op"]) == "gemm_step" else 1.0))
+    if time is None:
+        return "no time and no rate"
+    return {
+        "family": families.gemm_family(row.raw, gpu.vendor),
+        "dtype": families.dtype_of(row.raw),
+        "scaling": families.scaling_of(row.raw),
+        "layout": _layout(row),
+        "accumulate": str(int(row.flag("accumulate"))),
+        "out_bytes": str(_OUT_BYTES.get(row["out_dtype"], 2)),
+        **{name: str(size) for name, size in sizes.items()},
+        "tile": families.tile_of(row["kernel"]),
+        "split_k": families.split_of(row["kernel"]),
+        "time_us": time,
+        "condition": families.condition(row.raw),
+        "source": families.provenance(row.raw),
+    }
+
+
+def _layout(row: Cells) -> str:
+    word = row["layout"].upper() or "TN"
+    if word not in ("TN", "NN", "NT", "TT"):
+        row.wrong("layout", "TN, NN, NT or TT")
+    return word
+
+
+def _attention(row: Cells, gpu: Gpu) -> dict[str, str] | str:
+    queries, width = row.count("seq_q"), row.count("head_dim_qk")
+    sizes = {
+        "batch": row.count("batch", 1),
+        "heads": row.count("heads_q"),
+        "kv_heads": row.count("heads_kv", row.count("heads_q")),
+        "seq_q": queries,
+        "seq_k": row.count("seq_k", queries),
+        "head_dim_qk": width,
+        "head_dim_v": row.count("head_dim_v", width),
+    }
+    backward, causal = row["op"] == "attn_bwd", row.flag("causal")
+    work = 2.0 * sizes["batch"] * sizes["heads"] * queries * sizes["seq_k"] * (width + sizes["head_dim_v"])
+    work *= 2.5 if backward else 1.0
+    if row["flops_convention"] == "causal half" or (causal and not row["flops_convention"]):
+        work /= 2.0
+    time = _time(row, work)
+    if time is None:
+        return "no time and no rate"
+    return {
+        "family": families.attention_family(row.raw, gpu.vendor, gpu.arch),
+        "dtype": families.dtype_of(row.raw),
+        "backward": str(int(backward)),
+        "causal": str(int(causal)),
+        **{name: str(size) for name, size in sizes.items()},
+        "time_us": time,
+        "condition": families.condition(row.raw),
+        "source": families.provenance(row.raw),
+    }
+
+
+def _grouped(row: Cells, _: Gpu) -> dict[str, str] | str:
+    layout = _GROUPED_LAYOUT[row["op"].removeprefix("grouped_gemm_")]
+    groups, wide, deep = row.count("num_groups"), row.count("n"), row.count("k")
+    each, whole = row.positive("m_per_group"), row.positive("m_total")
+    rows = int(groups * each) if each else int(whole or 0)
+    if rows < 1:
+        return "no rows stated"
+    time = _time(row, 2.0 * rows * wide * deep)
+    if time is None:
+        return "no time and no rate"
+    accumulate = layout == "NT" and row.flag("accumulate")
+    scaling = "blockwise" if "DeepGEMM" in row["library"] else families.scaling_of(row.raw)
+    return {
+        "family": families.family(row["library"]),
+        "dtype": families.dtype_of(row.raw),
+        "scaling": scaling,
+        "layout": layout,
+        "accumulate": str(int(accumulate)),
+        "out_bytes": str(_OUT_BYTES.get(row["main_grad_dtype"], 2) if accumulate else 2),
+        "backend": families.backend(row["library"]),
+        "groups": str(groups),
+        "rows": str(rows),
+        **({"n": str(deep), "k": str(wide)} if layout == "NN" else {"n": str(wide), "k": str(deep)}),
+        "time_us": time,
+        "condition": families.condition(row.raw),
+        "source": families.provenance(row.raw),
+    }
+
+
+def _time(row: Cells, work: float) -> str | None:
+    """Microseconds as text of six digits: as stated, else from the rate, else from what the source printed."""
+    time, rate = row.positive("time_us"), row.positive("tflops")
+    if time is None and rate is None and row["metric"] in ("time_us", "tflops"):
+        value = row.positive("value")
+        time, rate = (value, None) if row["metric"] == "time_us" else (None, value)
+    if time is None and rate is not None:
+        time = work / rate * 1e-6
+    return None if time is None else f"{time:.6g}"
+
+
+_MAKE: Mapping[str, Callable[[Cells, Gpu], dict[str, str] | str]] = {
+    "gemm": _gemm,
+    "gemm_step": _gemm,
+    "attention": _attention,
+    "grouped": _grouped,
+}

@@ -1,0 +1,89 @@
+"""Errors on rows that the constants did not see: refitted without the row's whole group, or without the whole GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.kernels.calibrate import KINDS, fit_gpu, unfitted
+from harness.kernels.fit import Array
+from harness.kernels.model import seconds
+from harness.kernels.schema import Row
+from projector.hardware.types import Efficiency
+
+__all__ = ["FEWEST_GROUPS", "HeldOut", "held_out"]
+
+#: Fewer groups than this cannot be left out in turn to any purpose.
+FEWEST_GROUPS = 5
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """``seconds`` (n,) by constants that saw nothing of the row's group, NaN where groups are too few; ``how`` (n,):
+    ``refit``, ``not fitted`` (no class of its own: the constants of others), ``too few``.
+    """
+
+    seconds: Array
+    how: tuple[str, ...]
+
+
+def held_out(rows: Sequence[Row], jobs: int = 1) -> HeldOut:
+    """Every row by a refit of its class, on the other rows given, without its whole group."""
+    alike: dict[str, list[int]] = {}
+    for i, row in enumerate(rows):
+        alike.setdefault(row.gpu, []).append(i)
+    # the largest first, so that no process is left with it at the end
+    names = sorted(alike, key=lambda name: -len(alike[name]))
+    parts = [[rows[i] for i in alike[name]] for name in names]
+    if jobs > 1 and len(names) > 1 and len(rows) > 100:
+        with ProcessPoolExecutor(max_workers=min(jobs, len(names))) as pool:
+            found = list(pool.map(_of_gpu, names, parts))
+    else:
+        found = list(map(_of_gpu, names, parts))
+    out, how = np.full(len(rows), np.nan), [""] * len(rows)
+    for name, (times, words) in zip(names, found, strict=True):
+        out[alike[name]] = times
+        for i, word in zip(alike[name], words, strict=True):
+            how[i] = word
+    return HeldOut(out, tuple(how))
+
+
+def _of_gpu(name: str, rows: Sequence[Row]) -> tuple[Array, list[str]]:
+    fits = fit_gpu(name, [row.measured for row in rows if not row.parts], tuple(KINDS))
+    place = {id(row.measured): i for i, row in enumerate(rows)}
+    times, how = np.full(len(rows), np.nan), ["not fitted"] * len(rows)
+    classes: dict[tuple[object, ...], set[int]] = {}
+    for number, each in enumerate(fits):
+        where = [place[id(row)] for row in each.rows]
+        for i in where:
+            classes.setdefault(_class(rows[i]), set()).add(number)
+        if each.outcome.groups < FEWEST_GROUPS:
+            word = "too few"
+        elif each.kept:
+            word = "refit"
+            times[where] = [(1.0 + e) * r.seconds for e, r in zip(each.outcome.heldout, each.rows, strict=True)]
+        else:
+            word = "not fitted"
+        for i in where:
+            how[i] = word
+    # rows in no fit: constants of the other classes, without any fit that holds rows of their own
+    apart: dict[frozenset[int], list[int]] = {}
+    for i, row in enumerate(rows):
+        if how[i] == "not fitted":
+            apart.setdefault(frozenset(classes.get(_class(row), ())), []).append(i)
+    for own, members in apart.items():
+        others = {k: p for j, e in enumerate(fits) if e.kept and j not in own for k, p in e.outcome.values.items()}
+        efficiency = Efficiency(gpu=name, parameters={**unfitted(name).parameters, **others})
+        times[members] = seconds([rows[i] for i in members], efficiency)
+    return times, how
+
+
+def _class(row: Row) -> tuple[object, ...]:
+    """Rows whose constants are alike, whatever their size: FP16 runs at the rates of BF16."""
+    op = row.measured.op
+    dtype = "bf16" if row.dtype == "fp16" else row.dtype
+    way = (getattr(op, "backward", None), getattr(op, "head_dim_qk", None))
+    return (row.kind, row.measured.family, dtype, row.scaling, *way)

@@ -1,0 +1,140 @@
+"""Fit the constants of one kernel class on measured rows, and say how far off the fit is on rows that it did not see.
+
+Few parameters per class, robust loss on log time, a weak pull to the prior. Whole groups of rows (for GEMMs all rows
+of one (n, k)) are left out in turn; ``low`` and ``high`` of a parameter are its value ± two jackknife standard errors
+over the same folds. Deterministic: seeds are fixed. Needs scipy, imported where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from projector.frameworks.types import Execution
+from projector.hardware.types import Efficiency, Gpu, Parameter
+from projector.kernels.simulate import Simulated
+from projector.kernels.tables import Measured
+
+__all__ = ["HOST_FREE", "Array", "Outcome", "Set", "fit", "folds_of", "predict"]
+
+Array = npt.NDArray[np.float64]
+# Microseconds that a few small kernels can take on a device; figures timed through a framework hold more.
+HOST_FREE = 12.0
+# Tables of serving libraries are mostly tiny shapes; the step of a training run is made of large ones.
+TRAINING, SERVING = 1e10, 0.3  # FLOP from which a row counts in full, and what a smaller one counts
+PULL = 0.02  # of a parameter to its prior, over its whole range, as a log error of every row
+ROWS = 700  # per fit; a table of 15 000 neighbours carries no more information
+
+
+@dataclass(frozen=True)
+class Set:
+    """One fit: rows of one kernel class and the keys that its parameters are written to (prior, lowest, highest)."""
+
+    title: str
+    rows: tuple[Measured, ...]
+    family: str
+    keys: Mapping[str, tuple[float, float, float]]
+    group: Callable[[Measured], object]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``values``: the constants from all rows; ``heldout`` (n,): signed error of each row by the fit that saw none of its
+    group; ``flops`` (n,); ``groups``: how many groups there are (one alone cannot be left out: its error is in-sample).
+    """
+
+    title: str
+    values: Mapping[str, Parameter]
+    heldout: Array
+    flops: Array
+    groups: int
+
+
+def fit(data: Set, device: Gpu, base: Efficiency) -> Outcome:
+    """Constants of the set's keys over ``base``, and the held-out error of every row."""
+    times = np.array([row.seconds for row in data.rows])
+    groups = [data.group(row) for row in data.rows]
+    fold = folds_of(groups)
+    values = solve(data, times, np.arange(len(times)), device, base)
+    heldout, found = np.zeros(len(times)), []
+    for number in range(fold.max() + 1):
+        kept, left = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        found.append(solve(data, times, kept if len(kept) else left, device, base, near=values))
+        heldout[left] = predict(data, found[-1], left, device, base) / times[left] - 1.0
+    flops = np.array([getattr(row.op, "flops", 0.0) for row in data.rows])
+    made = parameters(data, values, np.array(found), heldout, len(set(groups)))
+    return Outcome(data.title, made, heldout, flops, len(set(groups)))
+
+
+def folds_of(groups: Sequence[object]) -> npt.NDArray[np.intp]:
+    """The fold of each row, (n,): at most five, every group whole in one of them, the same for the same groups."""
+    order = {g: i for i, g in enumerate(sorted(set(groups), key=repr))}
+    label = np.array([order[g] for g in groups])
+    fold: npt.NDArray[np.intp] = np.random.default_rng(7).permutation(len(order))[label] % min(5, len(order))
+    return fold
+
+
+def predict(data: Set, values: Array, which: npt.NDArray[np.intp], device: Gpu, base: Efficiency) -> Array:
+    overlay = {key: Parameter(float(v), "fitted", "") for key, v in zip(data.keys, values, strict=True)}
+    efficiency = Efficiency(gpu=device.name, parameters={**base.parameters, **overlay})
+    execution = Execution(gemm_family=data.family, attention_family=data.family)
+    return Simulated(device, efficiency, execution, alone=True).fresh([data.rows[i].op for i in which])
+
+
+def solve(
+    data: Set,
+    times: Array,
+    which: npt.NDArray[np.intp],
+    device: Gpu,
+    base: Efficiency,
+    near: Array | None = None,
+) -> Array:
+    """Values of the keys that fit the rows ``which`` best; ``near``: of all rows, a start beside the prior."""
+    if len(which) > ROWS:
+        which = np.random.default_rng(1).choice(which, ROWS, replace=False)
+    prior, low, high = np.array(list(data.keys.values())).T
+    start = (prior - low) / (high - low)
+    weight = np.array([1.0 if getattr(data.rows[i].op, "flops", TRAINING) >= TRAINING else SERVING for i in which])
+
+    pull = max(PULL * np.sqrt(len(which)), 0.05)
+
+    def residual(unit: Array) -> Array:
+        ratio = predict(data, low + (high - low) * unit, which, device, base) / times[which]
+        return np.concatenate([weight * np.log(ratio), pull * (unit - start)])
+
+    from scipy.optimize import least_squares
+
+    # the waves blend and the tile penalty trade against each other: more than one valley, so more than one start
+    middle = [np.full(len(start), 0.5), np.clip(1.0 - start, 0.1, 0.9)]
+    starts = [start, *(middle if near is None else [np.clip((near - low) / (high - low), 0.0, 1.0)])]
+    tries = [
+        least_squares(residual, first, bounds=(0, 1), loss="soft_l1", f_scale=0.05, diff_step=1e-3, max_nfev=40)
+        for first in starts
+    ]
+    return np.asarray(low + (high - low) * min(tries, key=lambda one: float(one.cost)).x)
+
+
+def parameters(data: Set, values: Array, folds: Array, heldout: Array, groups: int) -> dict[str, Parameter]:
+    """The constants with their standard errors (jackknife over the folds; ``low`` and ``high`` are two of them away)."""
+    error = np.sqrt((len(folds) - 1) / len(folds) * ((folds - folds.mean(axis=0)) ** 2).sum(axis=0))
+    origin = ", ".join(sorted({row.source.split(" ")[0] for row in data.rows})[:3])
+    how = "held-out" if groups > 1 else "in-sample"  # one group alone cannot be left out
+    source = f"{origin}: {len(data.rows)} rows in {groups} groups, {how} MAPE {100 * np.abs(heldout).mean():.1f} %"
+    framework = all(row.condition == "framework average" for row in data.rows)
+    out = {}
+    for key, value, se, (_, low, high) in zip(data.keys, values, error, data.keys.values(), strict=True):
+        if "issue_us" in key:  # the host that was measured, not the device
+            source += f"; experts issued every {value:.1f} us"
+            continue
+        if framework and "launch_us" in key and value > HOST_FREE:
+            text = f"{source}; the fit gives {value:.0f} us, which holds host time, so it is capped"
+            out[key] = Parameter(HOST_FREE, "fitted", text, 3.0, round(float(value), 1))
+            continue
+        ends = (max(value - 2 * se, low), min(value + 2 * se, high))
+        out[key] = Parameter(
+            round(float(value), 4), "fitted", source, round(float(ends[0]), 4), round(float(ends[1]), 4)
+        )
+    return out

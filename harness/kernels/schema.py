@@ -1,0 +1,233 @@
+"""Any kernel table, third-party or our own, as typed rows; what cannot be modelled is a skipped row with its reason.
+
+The header says which schema it is: ``gpu`` and ``op`` for third-party tables (see :mod:`harness.kernels.convert`),
+``family`` and the columns of an operator for this project's own (``measured/kernels/README.md``), whose GPU is the
+name of the folder, or stated by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from harness.kernels import convert, stream_files
+from harness.kernels.cells import Cells
+from harness.kernels.csvfile import CsvFile
+from harness.kernels.csvfile import read as read_csv
+from harness.kernels.summed import passes
+from projector.errors import InputError, Problem, Unsupported, nearest
+from projector.hardware.catalogue import find_gpu, gpu_names
+from projector.hardware.catalogue import gpu as catalogue_gpu
+from projector.hardware.types import Gpu
+from projector.kernels.protocol import ComputeOp
+from projector.kernels.tables import Measured, operator, sources_of
+from projector.operators.types import Stream
+
+__all__ = ["OWN", "Row", "Skipped", "TableFile", "read"]
+
+#: Columns of this project's own tables: what must be there, beside ``family``, ``time_us``.
+OWN = {
+    "grouped": ("dtype", "scaling", "layout", "accumulate", "out_bytes", "backend", "groups", "rows", "n", "k"),
+    "attention": (
+        *("dtype", "backward", "causal", "batch", "heads", "kv_heads"),
+        *("seq_q", "seq_k", "head_dim_qk", "head_dim_v"),
+    ),
+    "gemm": ("dtype", "scaling", "layout", "accumulate", "out_bytes", "m", "n", "k", "batch"),
+}
+_COUNTS = {
+    *("groups", "rows", "n", "k", "m", "batch", "heads", "kv_heads"),
+    *("seq_q", "seq_k", "head_dim_qk", "head_dim_v"),
+}
+_FLAGS = {"backward", "causal", "accumulate"}
+_MARKS = {"grouped": "groups", "attention": "seq_q", "gemm": "m"}
+_OPTIONAL = ("source", "library", "kernel", "notes", "layout", "out_dtype", "main_grad_dtype", "dtype")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured kernel of ``gpu`` (catalogue name), from ``where`` (file:line).
+
+    ``kind``: ``gemm``, ``gemm_step`` (forward and both gradients in one time), ``attention``, ``grouped``, ``stream``.
+    ``parts``: operators that the time is the sum of, where it is not ``measured.op`` alone.
+    """
+
+    gpu: str
+    measured: Measured
+    where: str
+    kind: str
+    parts: tuple[ComputeOp, ...] = ()
+
+    @property
+    def ops(self) -> tuple[ComputeOp, ...]:
+        return self.parts or (self.measured.op,)
+
+    @property
+    def flops(self) -> float:
+        """FLOP of the row; zero for streams."""
+        return sum(0.0 if isinstance(op, Stream) else op.flops for op in self.ops)
+
+    @property
+    def dtype(self) -> str:
+        """Type of the operands; of a stream its kind, which tells as much."""
+        op = self.measured.op
+        return op.kind if isinstance(op, Stream) else op.dtype
+
+    @property
+    def scaling(self) -> str:
+        return str(getattr(self.measured.op, "scaling", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A row that no model here covers: where it stands, the GPU as the table names it, the operation, and why."""
+
+    where: str
+    gpu: str
+    op: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class TableFile:
+    path: Path
+    rows: tuple[Row, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def read(path: Path, gpu: str | None = None) -> TableFile:
+    """Rows of a kernel table. ``gpu``: the device of an own table outside a folder that is named after one.
+
+    Raises ``InputError`` with every mistake of the file.
+    """
+    file = read_csv(path)
+    if {"gpu", "op"} <= set(file.columns):
+        return _third_party(file)
+    kind = next((k for k, mark in _MARKS.items() if {"family", "time_us", mark} <= set(file.columns)), None)
+    if kind is None and set(stream_files.OWN) <= set(file.columns):
+        kind = "stream"
+    if kind is None:
+        shown = ", ".join(file.columns[:8])
+        expected = "columns gpu, op, dtype and the shape, or family, time_us and the columns of measured/kernels"
+        raise InputError([Problem(f"{path}:1", "", shown, expected)])
+    return _own(file, kind, gpu)
+
+
+def _third_party(file: CsvFile) -> TableFile:
+    kinds = {kind for _, raw in file.rows if (kind := convert.kind_of(raw["op"].strip()))}
+    problems = [
+        Problem(f"{file.path}:1", name, "no such column", f"a column that {kind} rows need")
+        for kind in sorted(kinds)
+        for name in convert.COLUMNS[kind]
+        if name not in file.columns
+    ]
+    if kinds and not {"time_us", "tflops", "value"} & set(file.columns):
+        problems.append(Problem(f"{file.path}:1", "time_us", "no such column", "time_us, tflops, or metric and value"))
+    if problems:
+        raise InputError(problems)
+    rows: list[Row] = []
+    skipped: list[Skipped] = []
+    for line, raw in file.rows:
+        made = _row(Cells({**dict.fromkeys(_OPTIONAL, ""), **raw}, f"{file.path}:{line}", problems))
+        if isinstance(made, Row):
+            rows.append(made)
+        else:
+            skipped.append(Skipped(f"{file.path}:{line}", raw["gpu"], raw["op"], made))
+    if problems:
+        raise InputError(dict.fromkeys(problems))
+    return TableFile(file.path, tuple(rows), tuple(skipped))
+
+
+def _row(cells: Cells) -> Row | str:
+    device = _device(cells["gpu"])
+    if device is None:
+        return f"a device that the catalogue does not have: {cells['gpu'] or 'no name'}"
+    if convert.kind_of(cells["op"]) is None:
+        stream = stream_files.third_party(cells)
+        if isinstance(stream, str):
+            return stream
+        if stream is not None:
+            return _checked(Row(device.name, stream, cells.where, "stream"), device)
+    before = len(cells.problems)
+    made = convert.convert(cells, device)
+    if isinstance(made, str):
+        return made
+    if len(cells.problems) > before:
+        return "wrong cells"
+    measured = _measured(made.kind, made.cells, made.cells["source"] or cells.where)
+    parts = passes(measured.op, made.quantised) if made.kind == "gemm_step" else ()
+    return _checked(Row(device.name, measured, cells.where, made.kind, parts), device)
+
+
+def _measured(kind: str, cells: Mapping[str, str], source: str) -> Measured:
+    if kind == "stream":
+        return stream_files.measured(cells, source)
+    op = operator("gemm" if kind == "gemm_step" else kind, cells)
+    seconds = float(cells["time_us"]) * 1e-6
+    tile, split = cells.get("tile") or "", int(cells.get("split_k") or 0)
+    return Measured(op, cells["family"], seconds, cells.get("condition") or "", source, tile, split)
+
+
+def _checked(row: Row, device: Gpu) -> Row | str:
+    if row.kind == "stream":
+        return "faster than the device's memory" if stream_files.too_fast(row.measured, device) else row
+    try:
+        peak = device.peak_of(row.dtype)
+    except (KeyError, Unsupported):
+        return f"operands of type {row.dtype} on a device without a matrix rate for them"
+    return row if row.flops / row.measured.seconds <= peak else "faster than the device's peak"
+
+
+def _own(file: CsvFile, kind: str, stated: str | None) -> TableFile:
+    missing = [name for name in OWN.get(kind, ()) if name not in file.columns]
+    problems = [Problem(f"{file.path}:1", name, "no such column", f"a column of the {kind} table") for name in missing]
+    name = find_gpu(file.path.resolve().parent.name) or stated
+    if name is None:
+        expected = f"a GPU's folder ({nearest(file.path.resolve().parent.name, gpu_names())}), or one --gpu"
+        problems.append(Problem(str(file.path), "", "a table without its GPU", expected))
+    if problems or name is None:
+        raise InputError(problems)
+    device, sources = catalogue_gpu(name), sources_of(file.path.with_suffix(".sources.csv"))
+    rows: list[Row] = []
+    skipped: list[Skipped] = []
+    for line, raw in file.rows:
+        cells = Cells(raw, f"{file.path}:{line}", problems)
+        normal = _normal(cells, kind)
+        if normal is None:
+            continue
+        source = sources.get(cells["source"], cells["source"]) or cells.where
+        row = _checked(Row(device.name, _measured(kind, normal, source), cells.where, kind), device)
+        if isinstance(row, Row):
+            rows.append(row)
+        else:
+            skipped.append(Skipped(cells.where, device.name, kind, row))
+    if problems:
+        raise InputError(problems)
+    return TableFile(file.path, tuple(rows), tuple(skipped))
+
+
+def _normal(cells: Cells, kind: str) -> Mapping[str, str] | None:
+    """The cells as the operators read them; None (and problems noted) where one of them is wrong."""
+    if kind == "stream":
+        return stream_files.own(cells)
+    before = len(cells.problems)
+    made = dict(cells.raw)
+    for name in OWN[kind]:
+        if name in _COUNTS:
+            made[name] = str(cells.count(name))
+        elif name in _FLAGS:
+            made[name] = str(int(cells.flag(name)))
+        elif name == "out_bytes":
+            made[name] = str(cells.positive(name) or 2.0)
+    if cells["split_k"]:
+        made["split_k"] = cells["split_k"] if cells["split_k"].isdecimal() else "0"
+    if cells.positive("time_us") is None and not cells["time_us"]:
+        cells.wrong("time_us", "a positive number")
+    return made if len(cells.problems) == before else None
+
+
+@cache
+def _device(name: str) -> Gpu | None:
+    found = find_gpu(name)
+    return None if found is None else catalogue_gpu(found)

@@ -1,0 +1,101 @@
+"""All rows of the tables to be scored, chosen by GPU, type and family; and which sources the shipped constants saw."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from harness.kernels.schema import Row, Skipped, read
+from projector.errors import InputError, Problem, nearest
+from projector.hardware.catalogue import find_gpu, gpu_names
+from projector.kernels.tables import tables_dir
+
+__all__ = ["Loaded", "choose", "default_tables", "load", "was_fitted"]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    paths: tuple[Path, ...]
+    rows: tuple[Row, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def default_tables() -> tuple[Path, ...]:
+    """Every table of ``measured/kernels``. Raises ``InputError`` where there is no such folder."""
+    folder = tables_dir()
+    if folder is None:
+        raise InputError([Problem("measured/kernels", "", "no such folder", "kernel tables, or a TABLE.csv")])
+    here = Path.cwd()
+    short = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    return tuple(path for path in sorted(short.glob("*/*.csv")) if not path.name.endswith(".sources.csv"))
+
+
+def load(paths: Sequence[Path], gpu: str | None = None) -> Loaded:
+    """Rows of all files in order; all mistakes of all files in one ``InputError``."""
+    rows: list[Row] = []
+    skipped: list[Skipped] = []
+    problems: list[Problem] = []
+    unique = tuple(dict.fromkeys(paths))
+    for path in unique:
+        try:
+            found = read(path, gpu)
+        except InputError as error:
+            problems += error.problems
+            continue
+        rows += found.rows
+        skipped += found.skipped
+    if problems:
+        raise InputError(problems)
+    return Loaded(unique, tuple(rows), tuple(skipped))
+
+
+def choose(
+    loaded: Loaded, gpus: Sequence[str] = (), dtypes: Sequence[str] = (), families: Sequence[str] = ()
+) -> Loaded:
+    """The rows of these GPUs, types and families (each: all where none is named).
+
+    Raises ``InputError`` for every word that no row bears.
+    """
+    asked = [find_gpu(name) or name for name in gpus]
+    problems = [Problem("command line", "--gpu", n, nearest(n, gpu_names())) for n in asked if n not in gpu_names()]
+    for option, wanted, present in (
+        ("--gpu", [n for n in asked if n in gpu_names()], {row.gpu for row in loaded.rows}),
+        ("--dtype", dtypes, {row.dtype for row in loaded.rows}),
+        ("--family", families, {row.measured.family for row in loaded.rows}),
+    ):
+        problems += [
+            Problem("command line", option, word, f"one in the tables: {', '.join(sorted(present)) or 'none'}")
+            for word in wanted
+            if word not in present
+        ]
+    if problems:
+        raise InputError(problems)
+    rows = tuple(
+        row
+        for row in loaded.rows
+        if (not asked or row.gpu in asked)
+        and (not dtypes or row.dtype in dtypes)
+        and (not families or row.measured.family in families)
+    )
+    skipped = tuple(s for s in loaded.skipped if not asked or find_gpu(s.gpu) in asked)
+    return Loaded(loaded.paths, rows, skipped)
+
+
+def was_fitted(row: Row) -> bool:
+    """Whether the shipped constants were fitted on figures of this row's source for its GPU."""
+    return row.measured.source in _sources(row.gpu)
+
+
+@cache
+def _sources(gpu: str) -> frozenset[str]:
+    folder = tables_dir()
+    if folder is None:
+        return frozenset()
+    found: set[str] = set()
+    for path in (folder / gpu).glob("*.sources.csv"):
+        with path.open(newline="", encoding="utf-8") as lines:
+            found.update(cells["source"] for cells in csv.DictReader(lines))
+    return frozenset(found)

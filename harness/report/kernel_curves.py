@@ -1,0 +1,162 @@
+"""Achieved rates against one dimension: the model in fine steps, so that its saw-teeth show, and what was measured.
+
+Model: shipped constants of the family that was measured. Which lines a GPU gets: :mod:`harness.report.kernel_lines`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.kernels import model
+from harness.kernels.fit import Array
+from harness.kernels.schema import Row
+from harness.report.kernel_lines import DIMENSIONS, Line, attention_lines, gemm_lines, grouped_lines
+from harness.report.kernel_plot import MARKS
+from harness.report.kernel_png import png
+from harness.report.plot import _figure, _plain
+from projector.hardware.catalogue import gpu as catalogue_gpu
+from projector.hardware.efficiency import load
+from projector.kernels.tables import Measured
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["drawn"]
+
+STEPS = 400
+FEWEST_OF_GPU = 3
+PASSES = (("TN", "forward"), ("NN", "data gradient"), ("NT", "weight gradient"))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """``values``: the abscissa of measured rows; ``curve``: the abscissa and the operators of the model's line."""
+
+    title: str
+    axis: str
+    lines: Sequence[Line]
+    values: Callable[[Sequence[Row]], Array]
+    curve: Callable[[Sequence[Row]], tuple[Array, list[Any]]]
+
+
+def drawn(rows: Sequence[Row]) -> Mapping[str, tuple[str, bytes]]:
+    """File name → (caption, PNG) of every GPU with enough rows: ``gemm-<gpu>``, ``attention-<gpu>``, ``grouped-<gpu>``."""
+    made: dict[str, tuple[str, bytes]] = {}
+    for gpu in sorted({row.gpu for row in rows}):
+        mine = [row for row in rows if row.gpu == gpu]
+        for kind, panels in (("gemm", _gemms), ("attention", _attentions), ("grouped", _groups)):
+            few = [row for row in mine if row.kind == kind]
+            shown = [panel for panel in panels(few) if panel.lines] if len(few) >= FEWEST_OF_GPU else []
+            if shown:
+                caption = f"{catalogue_gpu(gpu).title}: {kind} rates, measured and modelled"
+                made[f"{kind}-{gpu}.png"] = (caption, png(_draw(gpu, kind, shown)))
+    return made
+
+
+def _gemms(rows: Sequence[Row]) -> list[Panel]:
+    return [Panel("", words, gemm_lines(rows, name), _sizes(name), _along(name)) for name, words in DIMENSIONS.items()]
+
+
+def _attentions(rows: Sequence[Row]) -> list[Panel]:
+    return [
+        Panel(
+            f"{'backward' if backward else 'forward'}, {'causal' if causal else 'full'}",
+            "sequence length",
+            attention_lines(rows, backward, causal),
+            _sizes("seq_q"),
+            _lengths,
+        )
+        for backward in (False, True)
+        for causal in (False, True)
+    ]
+
+
+def _groups(rows: Sequence[Row]) -> list[Panel]:
+    return [
+        Panel(words, "tokens per expert", grouped_lines(rows, layout), _per_expert, _tokens) for layout, words in PASSES
+    ]
+
+
+def _sizes(name: str) -> Callable[[Sequence[Row]], Array]:
+    return lambda rows: np.array([float(getattr(row.measured.op, name)) for row in rows])
+
+
+def _along(name: str) -> Callable[[Sequence[Row]], tuple[Array, list[Any]]]:
+    def curve(rows: Sequence[Row]) -> tuple[Array, list[Any]]:
+        values = _sizes(name)(rows)
+        fine = np.unique(np.geomspace(values.min(), values.max(), STEPS).round())
+        return fine, [_with(rows[0], **{name: int(v)}) for v in fine]
+
+    return curve
+
+
+def _lengths(rows: Sequence[Row]) -> tuple[Array, list[Any]]:
+    """Between measured lengths the batch is that of the nearest measured one, so that tokens stay what they were."""
+    values = _sizes("seq_q")(rows)
+    fine = np.unique((np.geomspace(values.min(), values.max(), 150) / 64).round() * 64)
+    near = [rows[int(np.argmin(np.abs(np.log(values / v))))] for v in fine]
+    return fine, [_with(row, seq_q=int(v), seq_k=int(v)) for row, v in zip(near, fine, strict=True)]
+
+
+def _per_expert(rows: Sequence[Row]) -> Array:
+    return _sizes("rows")(rows) / _sizes("groups")(rows)
+
+
+def _tokens(rows: Sequence[Row]) -> tuple[Array, list[Any]]:
+    """From half the least tokens measured to twice the most."""
+    values, experts = _sizes("rows")(rows), float(getattr(rows[0].measured.op, "groups", 1))
+    fine = np.unique(np.geomspace(values.min() / 2, values.max() * 2, STEPS).round())
+    return fine / experts, [_with(rows[0], rows=int(v)) for v in fine]
+
+
+def _with(row: Row, **sizes: int) -> Any:
+    """The row's operator with other sizes."""
+    op: Any = row.measured.op
+    return replace(op, **sizes)
+
+
+def _draw(gpu: str, kind: str, panels: Sequence[Panel]) -> Figure:
+    across = 2 if len(panels) == 4 else len(panels)
+    down = -(-len(panels) // across)
+    figure = _figure(4.6 * across + 0.6, 0.4 + 4.4 * down)
+    for axes, panel in zip(figure.subplots(down, across, squeeze=False).flatten(), panels, strict=True):
+        for mark, (label, rows) in zip(MARKS, panel.lines, strict=False):
+            _line(axes, gpu, panel, rows, label, mark)
+        axes.set_title(panel.title, fontsize=10)
+        _finish(axes, panel.axis)
+    name = catalogue_gpu(gpu).title.split(" (")[0]
+    words = {"gemm": "GEMM", "grouped": "grouped GEMM"}.get(kind, kind)
+    gap = "; " if across > 1 else "\n"
+    figure.suptitle(f"{name}: {words} rate{gap}lines: model, points: measured", fontsize=11)
+    return figure
+
+
+def _line(axes: Any, gpu: str, panel: Panel, rows: Sequence[Row], label: str, mark: tuple[str, str]) -> None:
+    colour, marker = mark
+    fine, ops = panel.curve(rows)
+    shown = [Row(gpu, Measured(op, rows[0].measured.family, 1.0, "", ""), "", rows[0].kind) for op in ops]
+    rate = np.array([row.flops for row in shown]) / model.seconds(shown, load(gpu)) / 1e12
+    axes.plot(fine, rate, color=colour, linewidth=1.1, label=label)
+    measured = [row.flops / row.measured.seconds / 1e12 for row in rows]
+    at = panel.values(rows)
+    axes.scatter(at, measured, s=22, color=colour, marker=marker, edgecolors="white", linewidths=0.5, zorder=3)
+
+
+def _finish(axes: Any, words: str) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel(words, fontsize=9)
+    axes.set_ylabel("TFLOP/s", fontsize=9)
+    axes.set_ylim(bottom=0)
+    _plain(axes)
+    axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=7, frameon=False)
+
+
+def _thousands(value: float, _: int) -> str:
+    return f"{value / 1024:g}k" if value >= 1024 and value % 512 == 0 else f"{value:g}"

@@ -1,0 +1,107 @@
+"""Plots of a kernel score: modelled against measured time, and how errors are spread. matplotlib is imported when drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.kernels.score import Score
+from harness.report.plot import GREY, PALE, _figure, _log_ticks, _plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["MARKS", "TITLES", "histogram", "legend", "scatter"]
+
+# Okabe and Ito (jfly.uni-koeln.de/color), seven that are told apart by everybody, each with a marker of its own.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = "o^sDvPX<>*hd"
+MARKS = tuple((COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i in range(12))
+MOST_POINTS = 1500  # of one GPU: more are one blot, and a larger file
+ACROSS = 4
+TITLES = {
+    "gemm": "GEMM",
+    "gemm_step": "forward and both gradients of a linear",
+    "attention": "attention",
+    "grouped": "grouped GEMM",
+    "stream": "memory-bound kernels",
+}
+
+
+def scatter(score: Score, kind: str, fit: str) -> Figure | None:
+    """Modelled over measured microseconds of every row of a kind, a panel a GPU, with the ±10 % band."""
+    error = score.error(fit)
+    known = np.isfinite(error)
+    members = score.members(lambda row: row.gpu, np.array([row.kind == kind for row in score.rows]) & known)
+    if not members:
+        return None
+    across = min(ACROSS, len(members))
+    down = -(-len(members) // across)
+    figure = _figure(max(4.6, 3.0 * across), 0.7 + 2.7 * down)
+    panels = figure.subplots(down, across, squeeze=False).flatten()
+    for axes, (gpu, where) in zip(panels, members.items(), strict=False):
+        _panel(axes, score.measured[where] * 1e6, score.seconds[fit][where] * 1e6)
+        axes.set_title(f"{gpu}: {100 * np.abs(error[where]).mean():.1f} % of {len(where)} rows", fontsize=9)
+    for axes in panels[len(members) :]:
+        axes.set_axis_off()
+    words = "blue circle = within ±10 %, orange triangle = outside"
+    figure.suptitle(f"{TITLES.get(kind, kind)}, {_words(fit)}: {words}", fontsize=11 if across > 2 else 8)
+    figure.supxlabel("measured time, µs", fontsize=9)
+    figure.supylabel("modelled time, µs", fontsize=9)
+    return figure
+
+
+def _panel(axes: Any, measured: Any, modelled: Any) -> None:
+    times = np.concatenate([measured, modelled])
+    ends = np.array([times.min() / 1.5, times.max() * 1.5])
+    axes.fill_between(ends, 0.9 * ends, 1.1 * ends, color=PALE, zorder=0)
+    axes.plot(ends, ends, color=GREY, linewidth=0.8, zorder=1)
+    some = _thinned(np.arange(len(measured)))
+    within = np.abs(modelled / measured - 1.0) <= 0.1
+    for inside, colour, marker in ((True, COLOURS[0], "o"), (False, COLOURS[1], "^")):
+        shown = some[within[some] == inside]
+        axes.scatter(measured[shown], modelled[shown], s=10, alpha=0.6, linewidths=0, color=colour, marker=marker)
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    _log_ticks(axes, *ends)
+    axes.set_aspect("equal")
+    _plain(axes)
+
+
+def histogram(score: Score, fit: str) -> Figure | None:
+    """How signed errors are spread, a panel a kind: shapes of training size over all."""
+    error = score.error(fit)
+    kinds = [k for k in TITLES if any(r.kind == k and np.isfinite(e) for r, e in zip(score.rows, error, strict=True))]
+    if not kinds:
+        return None
+    figure = _figure(max(4.4, 3.4 * len(kinds)), 3.4)
+    bins = np.linspace(-50, 50, 51)
+    for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+        mine = np.array([row.kind == kind for row in score.rows]) & np.isfinite(error)
+        for which, colour, label in ((mine, "#BBBBBB", "all shapes"), (mine & score.large, COLOURS[0], "> 1e10 FLOP")):
+            axes.hist(np.clip(100 * error[which], -50, 50), bins=bins, color=colour, label=label)
+        axes.axvline(0, color=GREY, linewidth=0.8)
+        axes.set_title(f"{TITLES[kind]}: {mine.sum()} rows, {(mine & score.large).sum()} large", fontsize=9)
+        axes.set_xlabel("(modelled − measured) / measured, %", fontsize=8)
+        axes.yaxis.get_major_locator().set_params(integer=True)
+        _plain(axes)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    figure.supylabel("rows", fontsize=9)
+    figure.suptitle(f"Errors, {_words(fit)} (beyond ±50 % in the last bars)", fontsize=11)
+    return figure
+
+
+def _words(fit: str) -> str:
+    return {"heldout": "held out", "shipped": "shipped constants"}.get(fit, fit)
+
+
+def _thinned(where: Any) -> Any:
+    if len(where) <= MOST_POINTS:
+        return where
+    return np.sort(np.random.default_rng(3).choice(where, MOST_POINTS, replace=False))
+
+
+def legend(figure: Figure, axes: Any, title: str) -> None:
+    """Outside the data, on the right."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", fontsize=8, frameon=False, title=title, title_fontsize=8)

@@ -1,0 +1,113 @@
+"""Every schedule of a configuration: projected, or refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from projector import pipeline
+from projector.cli.inputs import Case
+from projector.errors import InputError, Unsupported
+from projector.pipeline import Timeline
+from projector.projection import Projection, project
+from projector.workload.layout import virtual_stages
+from projector.workload.recipe import Recipe
+
+__all__ = ["Row", "Tally", "best", "compare", "single", "tally"]
+
+_MOST_CHUNKS = 4
+"""Chunks a rank up to which schedules for any number of them are tried where the file asks for one: from there on a
+bubble shrinks by less than messages grow (published comparisons stop at vpp 4: primus_pipeline.md of AMD-AGI/Primus)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One schedule with ``vpp`` chunks a rank: its projection, or why there is none."""
+
+    schedule: str
+    vpp: int
+    projection: Projection | None = None
+    reason: str = ""
+
+    @property
+    def fits(self) -> bool:
+        return self.projection is not None and self.projection.memory.fits
+
+
+@dataclass(frozen=True)
+class Tally:
+    """A timeline in figures: ``[pp]`` each. Both bubbles are shares of time without compute: of the makespan (from the
+    start of the step to the last end on any rank), and of the rank's own span (its first start to its last end)."""
+
+    busy: NDArray[np.float64]
+    of_makespan: NDArray[np.float64]
+    of_span: NDArray[np.float64]
+    alive: NDArray[np.float64]
+
+
+def tally(timeline: Timeline) -> Tally:
+    """Busy seconds, both bubbles and the most chunks alive at once, by rank."""
+    alive = pipeline.peak(timeline.compiled, 1.0)
+    return Tally(timeline.rank_busy, timeline.bubble_of_makespan, timeline.bubble_of_span, alive)
+
+
+def compare(case: Case) -> tuple[Row, ...]:
+    """All registered schedules; those for one or two chunks with that many, the others as the file says, or, where it
+    says one, with two to four."""
+    return tuple(_row(case, name, vpp) for name, vpp in _candidates(case.workload.recipe))
+
+
+def single(case: Case) -> Row:
+    """The schedule that the file or a flag asks for. Raises as :func:`project` does."""
+    made = project(case.workload, case.cluster, settings=case.settings)
+    schedule = made.timeline.compiled.schedule
+    return Row(schedule=schedule.name, vpp=schedule.vpp, projection=made)
+
+
+def best(rows: tuple[Row, ...]) -> Row | None:
+    """The fastest that fits in memory, or the fastest where none does."""
+    made = [row for row in rows if row.projection is not None]
+    return min(
+        made, key=lambda row: (not row.fits, row.projection.step_seconds if row.projection else 0.0), default=None
+    )
+
+
+def _candidates(recipe: Recipe) -> Iterator[tuple[str, int]]:
+    stated = _stated(recipe)
+    for name in pipeline.names():
+        chunks = pipeline.generator(name).chunks
+        if chunks is not None:
+            yield name, chunks
+        elif stated > 1 or recipe.pp == 1:
+            yield name, stated
+        else:
+            for vpp in range(2, _MOST_CHUNKS + 1):
+                yield name, vpp
+
+
+def _stated(recipe: Recipe) -> int:
+    try:
+        return virtual_stages(recipe)
+    except InputError:
+        return recipe.vpp
+
+
+def _row(case: Case, name: str, vpp: int) -> Row:
+    recipe = case.workload.recipe
+    if recipe.pipeline_model_parallel_layout is not None and vpp != (stated := _stated(recipe)):
+        return Row(schedule=name, vpp=vpp, reason=f"pipeline_model_parallel_layout makes {stated} chunks a rank")
+    if pipeline.choose(name, recipe.pp, vpp) != name:
+        return Row(schedule=name, vpp=vpp, reason="no pipeline: pp = 1")
+    workload = replace(case.workload, recipe=replace(recipe, pipeline_schedule=name, vpp=vpp))
+    try:
+        return Row(schedule=name, vpp=vpp, projection=project(workload, case.cluster, settings=case.settings))
+    except (InputError, Unsupported) as error:
+        return Row(schedule=name, vpp=vpp, reason=_words(error))
+
+
+def _words(error: InputError | Unsupported) -> str:
+    problems = getattr(error, "problems", None)
+    return "; ".join(str(problem).removeprefix(": ") for problem in problems) if problems else str(error)

@@ -1,0 +1,80 @@
+"""``projector schedules``: every pipeline schedule of a configuration side by side, and the timeline of one of them."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from typing import TYPE_CHECKING
+
+from projector.cli.options import Subparsers, add_command, add_json, add_selection, quantity, whole
+
+if TYPE_CHECKING:
+    from projector.cli.comparison import Row
+
+__all__ = ["register"]
+
+
+def register(commands: Subparsers) -> None:
+    about = "every pipeline schedule side by side: step time, both bubbles, memory of each rank; the timeline drawn"
+    parser = add_command(commands, "schedules", about, _run)
+    add_selection(parser)
+    group = parser.add_argument_group("what comes out")
+    group.add_argument("--draw", metavar="FILE", help="the timeline as a picture: .png, .svg or .pdf by its ending")
+    group.add_argument(
+        "--draw-best", type=whole(1, 12), default=1, metavar="N", help="the N fastest that fit, one scale"
+    )
+    group.add_argument("--trace", metavar="FILE", help="the timeline for ui.perfetto.dev")
+    group.add_argument("--width", type=whole(40, 400), metavar="COLUMNS", help="of the sketch; default: the terminal")
+    group.add_argument(
+        "--optimal",
+        type=quantity("seconds", 0.1, 3600),
+        metavar="SECONDS",
+        help="search so long for the best order of the schedule shown (small cases), and report its gap",
+    )
+    add_json(group)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from projector.cli import document, schedules_view
+    from projector.cli.changes import AUTO
+    from projector.cli.comparison import best, compare, single
+    from projector.cli.inputs import blamed, read_case
+    from projector.cli.page import show
+    from projector.errors import Unsupported
+
+    case = read_case(options)
+    asked = options.pipeline_schedule_algorithm
+    with blamed(options):
+        # One schedule by its name is shown alone; otherwise all are, and what is wrong with all of them is said.
+        named = asked not in (None, AUTO, "all")
+        rows: tuple[Row, ...] = (single(case),) if named else compare(case)
+        shown = best(rows)
+        if shown is None:
+            single(case)
+            raise Unsupported("; ".join(f"{row.schedule}: {row.reason}" for row in rows))
+    _files(options, rows, shown)
+    if options.json:
+        document.write(schedules_view.as_document(case, rows, shown, options.optimal))
+        return
+    width = options.width or shutil.get_terminal_size((120, 24)).columns
+    show(schedules_view.as_page(case, rows, shown, width, options.optimal))
+
+
+def _files(options: argparse.Namespace, rows: tuple[Row, ...], shown: Row) -> None:
+    from projector.cli.kept import kept_by_stage, static_by_rank
+    from projector.cli.trace import write_trace
+    from projector.pipeline import draw
+
+    if shown.projection is None:
+        return
+    if options.draw:
+        made = [row.projection for row in rows if row.projection is not None]
+        made.sort(key=lambda p: (p is not shown.projection, not p.memory.fits, p.step_seconds))
+        draw.save(
+            [projection.timeline for projection in made[: options.draw_best]],
+            options.draw,
+            bytes_per_stage=kept_by_stage(shown.projection),
+            static=static_by_rank(shown.projection),
+        )
+    if options.trace:
+        write_trace(shown.projection, options.trace)

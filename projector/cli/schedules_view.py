@@ -1,0 +1,197 @@
+"""What ``projector schedules`` shows: tables, sketch and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from projector.cli import document, report
+from projector.cli.comparison import Row, tally
+from projector.cli.inputs import Case
+from projector.cli.page import Column, Line, Table, gib, percent
+from projector.errors import InputError
+from projector.pipeline.evaluator import evaluate
+from projector.pipeline.optimal import Optimum, improve
+from projector.pipeline.sketch import sketch
+from projector.pipeline.types import Costs
+from projector.projection import Projection
+
+__all__ = ["as_document", "as_page"]
+
+_BUBBLES = (
+    "Bubble: share of time without compute, mean over ranks; of the makespan (start of the step to the last end on any "
+    "rank), of the span (a rank's own first start to its last end)."
+)
+
+
+def as_page(case: Case, rows: tuple[Row, ...], shown: Row, width: int, seconds: float | None) -> Iterator[Line | Table]:
+    """Head, all schedules, the ranks of the one shown, its sketch and, if asked for, the optimal order."""
+    made = shown.projection
+    if made is None:
+        return
+    yield from report.head(case, made)
+    yield _schedules(case, rows, shown)
+    yield from _refused(rows)
+    yield _ranks(case, made)
+    yield Line("")
+    yield from (Line(text) for text in sketch(made.timeline, width).splitlines())
+    if seconds is not None:
+        yield Line("")
+        yield Line(_optimal_words(made, seconds))
+    yield Line("")
+    yield from report.remarks(case, made)
+
+
+def as_document(case: Case, rows: tuple[Row, ...], shown: Row, seconds: float | None) -> dict[str, Any]:
+    """``schedules``: one entry a row; ``shown``: the one that ``ranks`` and everything else is of."""
+    made = shown.projection
+    if made is None:
+        return {}
+    content = document.head("schedules", case, made) | {
+        "schedules": [_entry(case, row) for row in rows],
+        "shown": {"schedule": shown.schedule, "vpp": shown.vpp},
+    }
+    if seconds is not None:
+        content["optimal"] = _optimal_entry(made, seconds)
+    return content
+
+
+def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Table:
+    cells = []
+    made_of = [(row, row.projection) for row in rows if row.projection is not None]
+    for row, made in sorted(made_of, key=lambda pair: (not pair[0].fits, pair[1].step_seconds)):
+        counted = tally(made.timeline)
+        devices = [document.rank_totals(case, made, rank.allocated)[1] for rank in made.memory.ranks]
+        cells.append(
+            (
+                row.schedule + (" *" if row is shown else ""),
+                str(row.vpp),
+                f"{made.step_seconds:.3f}",
+                f"{made.tgs:.1f}",
+                percent(float(counted.of_makespan.mean())),
+                percent(float(counted.of_span.mean())),
+                f"{counted.alive.max():.0f}",
+                gib(max(devices)),
+                gib(min(devices)),
+                made.memory.status,
+            )
+        )
+    titles = ("schedule", "vpp", "step s", "tokens/s/GPU", "bubble of makespan", "of span", "chunks alive",
+              "fullest rank GiB", "emptiest", "verdict")  # fmt: skip
+    columns = tuple(Column(title, text=title in ("schedule", "verdict")) for title in titles)
+    note = f"* shown below: the fastest that fits, or the fastest where none does. {_BUBBLES}"
+    return Table(title="Pipeline schedules", columns=columns, rows=tuple(cells), note=note)
+
+
+def _refused(rows: tuple[Row, ...]) -> Iterator[Line]:
+    """One line for every reason, with the schedules that it keeps out."""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row.projection is None:
+            reasons.setdefault(row.reason, []).append(f"{row.schedule} (vpp {row.vpp})")
+    if reasons:
+        yield Line("")
+    for reason, names in reasons.items():
+        yield Line(f"Refused: {', '.join(names)}: {reason}", "dim")
+
+
+def _ranks(case: Case, made: Projection) -> Table:
+    timeline, counted = made.timeline, tally(made.timeline)
+    rows = []
+    for rank, held in enumerate(made.memory.ranks):
+        device = document.rank_totals(case, made, held.allocated)[1]
+        rows.append(
+            (
+                str(rank),
+                f"{1e3 * counted.busy[rank]:.2f}",
+                f"{1e3 * timeline.rank_start[rank]:.2f}",
+                f"{1e3 * timeline.rank_end[rank]:.2f}",
+                percent(float(counted.of_makespan[rank])),
+                percent(float(counted.of_span[rank])),
+                f"{counted.alive[rank]:.0f}",
+                gib(held.static),
+                gib(held.allocated),
+                gib(device),
+            )
+        )
+    titles = ("rank", "busy ms", "starts ms", "ends ms", "bubble of makespan", "of span", "chunks alive", "always GiB",
+              "peak allocated", "peak device")  # fmt: skip
+    name = timeline.compiled.schedule.name
+    return Table(title=f"Ranks of {name}", columns=tuple(map(Column, titles)), rows=tuple(rows))
+
+
+def _entry(case: Case, row: Row) -> dict[str, Any]:
+    made = row.projection
+    if made is None:
+        return {"schedule": row.schedule, "vpp": row.vpp, "status": "refused", "reason": row.reason}
+    counted, timeline = tally(made.timeline), made.timeline
+    ranks = []
+    for rank, held in enumerate(made.memory.ranks):
+        reserved, device = document.rank_totals(case, made, held.allocated)
+        ranks.append(
+            {
+                "rank": rank,
+                "busy_seconds": float(counted.busy[rank]),
+                "start_seconds": float(timeline.rank_start[rank]),
+                "end_seconds": float(timeline.rank_end[rank]),
+                "bubble_of_makespan": float(counted.of_makespan[rank]),
+                "bubble_of_span": float(counted.of_span[rank]),
+                "chunks_alive": int(counted.alive[rank]),
+                "allocated_bytes": float(held.allocated),
+                "reserved_bytes": float(reserved),
+                "device_bytes": float(device),
+            }
+        )
+    return {
+        "schedule": row.schedule,
+        "vpp": row.vpp,
+        "status": "ok" if row.fits else "out-of-memory",
+        "step_seconds": made.step_seconds,
+        "tgs": made.tgs,
+        "makespan_seconds": float(timeline.makespan),
+        "bubble_of_makespan": float(counted.of_makespan.mean()),
+        "bubble_of_span": float(counted.of_span.mean()),
+        "device_bytes": made.memory.device,
+        "ranks": ranks,
+    }
+
+
+def _optimal(made: Projection, seconds: float) -> tuple[Optimum, float]:
+    """(the best order found, makespan of the schedule itself when messages run beside compute)."""
+    timeline = made.timeline
+    plan, stages = timeline.compiled, timeline.compiled.stages
+    messages = np.zeros(stages)
+    np.maximum.at(messages, plan.boundary, np.broadcast_to(timeline.transfer, plan.boundary.shape))
+    parts = [tuple(timeline.durations[i * stages : (i + 1) * stages].tolist()) for i in range(3)]
+    costs = Costs(parts[0], parts[1], parts[2], tuple(messages[: stages - 1].tolist()))
+    now = evaluate(plan, costs.forward, costs.backward_input, costs.backward_weight, costs.p2p, overlap_p2p=True)
+    return improve(plan.schedule, costs, None, seconds), float(now.makespan)
+
+
+def _optimal_words(made: Projection, seconds: float) -> str:
+    name = made.timeline.compiled.schedule.name
+    try:
+        found, now = _optimal(made, seconds)
+    except InputError as error:
+        return f"Optimal order: none: {'; '.join(map(str, error.problems))}"
+    proven = "proven" if found.proven else f"no order is below {1e3 * found.bound:.2f} ms (gap {percent(found.gap)})"
+    return (
+        f"Optimal order of {name}'s actions in {name}'s memory, messages beside compute: {1e3 * found.makespan:.2f} ms, "
+        f"{proven}; {name} itself {1e3 * now:.2f} ms"
+    )
+
+
+def _optimal_entry(made: Projection, seconds: float) -> dict[str, Any]:
+    try:
+        found, now = _optimal(made, seconds)
+    except InputError as error:
+        return {"status": "refused", "reason": "; ".join(map(str, error.problems))}
+    return {
+        "status": "proven" if found.proven else "time limit",
+        "makespan_seconds": found.makespan,
+        "bound_seconds": found.bound,
+        "gap": found.gap,
+        "schedule_makespan_seconds": now,
+    }

@@ -1,0 +1,53 @@
+"""``projector trace``: the timeline of a step for ui.perfetto.dev."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from projector.cli.options import Subparsers, add_command, add_selection
+
+if TYPE_CHECKING:
+    from projector.projection import Projection
+
+__all__ = ["register", "write_trace"]
+
+
+def register(commands: Subparsers) -> None:
+    about = "write the timeline of a step: compute, messages, gradients and memory of every pipeline rank (Perfetto)"
+    parser = add_command(commands, "trace", about, _run)
+    add_selection(parser)
+    group = parser.add_argument_group("what comes out")
+    group.add_argument("--out", "-o", default="trace.json", metavar="FILE", help="default: trace.json")
+
+
+def _run(options: argparse.Namespace) -> None:
+    from projector.cli.changes import ALL
+    from projector.cli.inputs import blamed, read_case
+    from projector.errors import InputError, Problem
+    from projector.projection import project
+
+    if options.pipeline_schedule_algorithm == ALL:
+        expected = "one schedule; projector schedules compares them all"
+        raise InputError([Problem("--pipeline-schedule-algorithm", "", ALL, expected)])
+    case = read_case(options)
+    with blamed(options):
+        made = project(case.workload, case.cluster, settings=case.settings)
+    write_trace(made, options.out)
+    schedule = made.timeline.compiled.schedule
+    print(
+        f"{options.out}: {schedule.name}, {schedule.pp} ranks, {schedule.microbatches} micro-batches, "
+        f"{made.step_seconds:.3f} s; open it at https://ui.perfetto.dev"
+    )
+
+
+def write_trace(made: Projection, path: str) -> None:
+    """The whole step of ``made`` as a trace. Raises :class:`projector.errors.InputError` when it cannot be written."""
+    from projector.cli.kept import kept_by_stage, static_by_rank
+    from projector.errors import InputError, Problem
+    from projector.pipeline import trace
+
+    try:
+        trace.write(made.timeline, path, made.spans, kept_by_stage(made), static_by_rank(made))
+    except OSError as error:
+        raise InputError([Problem(path, "", error.strerror or str(error), "a file that can be written")]) from None

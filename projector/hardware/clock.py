@@ -1,0 +1,92 @@
+"""A clock or a power limit that the user states, put on a device: rates of its units change, its memory does not.
+
+Clock: matrix, vector and exponential rates are so many operations a cycle, so they scale with it; device memory and
+fixed launch latencies have clocks of their own and stay. Power: dynamic power of CMOS logic is ``a·C·V²·f``
+(Chandrakasan, Sheng, Brodersen, *Low-power CMOS digital design*, IEEE JSSC 27(4), 1992); close to its limit a chip
+raises the voltage in proportion to the clock, hence P ∝ f³ and f ∝ P^(1/3). What leaks, idles or feeds the memory is
+left out, so a deep cap is judged kindly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from projector.errors import InputError, Problem
+from projector.hardware.types import Efficiency, Gpu, Parameter
+
+__all__ = ["settle", "sustained_mhz", "with_clock", "with_power_cap"]
+
+_MATRIX, _ATTENTION = "clock.matrix", "clock.attention"
+_USUAL = 0.85  # published: the share that the vendor files state and the kernel models assume without a file
+
+
+def with_clock(gpu: Gpu, efficiency: Efficiency, mhz: float) -> tuple[Gpu, Efficiency]:
+    """The device held at ``mhz``, at most its boost clock, while its matrix units are busy.
+
+    Every ``clock.*`` parameter becomes that clock over ``peak_clock_mhz``. Where the boost clock lies above the one that
+    the peaks are stated at, the peaks rise with it, so the returned ``Gpu`` belongs to kernel models and not under an
+    MFU. Raises :class:`InputError` unless ``mhz`` is a positive number.
+    """
+    return settle(gpu, efficiency, mhz=mhz)
+
+
+def with_power_cap(gpu: Gpu, efficiency: Efficiency, watts: float) -> tuple[Gpu, Efficiency]:
+    """The device limited to ``watts``: every sustained clock falls with the cube root of the limit over the TDP.
+
+    A limit at or above the TDP changes nothing. Raises :class:`InputError` unless ``watts`` is a positive number.
+    """
+    return settle(gpu, efficiency, watts=watts)
+
+
+def settle(
+    gpu: Gpu, efficiency: Efficiency, *, mhz: float | None = None, watts: float | None = None
+) -> tuple[Gpu, Efficiency]:
+    """Both limits together: each sustained clock is the lower of what either allows. None: no such limit.
+
+    A held clock is taken at its word where no power limit below the TDP stands against it.
+    """
+    for value, key, expected in (
+        (mhz, "gpu_clock_mhz", "a clock above 0 MHz"),
+        (watts, "power_cap_watts", "a power above 0 W"),
+    ):
+        if value is not None and not (math.isfinite(value) and value > 0.0):
+            raise InputError([Problem("settings", key, value, expected)])
+    capped = watts is not None and watts < gpu.tdp_watts
+    if mhz is None and not capped:
+        return gpu, efficiency
+    factor = (watts / gpu.tdp_watts) ** (1 / 3) if watts is not None and capped else math.inf
+    held = math.inf if mhz is None else min(mhz, gpu.boost_clock_mhz) / gpu.peak_clock_mhz
+    shares = {key: min(_share(efficiency, key) * factor, held) for key in _keys(efficiency)}
+    words = [] if mhz is None else [f"clock held at {mhz:g} MHz"]
+    words += [f"power capped at {watts:g} of {gpu.tdp_watts:g} W"] if capped else []
+    return _at(gpu, efficiency, shares, ", ".join(words))
+
+
+def sustained_mhz(gpu: Gpu, efficiency: Efficiency) -> float:
+    """The clock of busy matrix units, MHz."""
+    return _share(efficiency, _MATRIX) * gpu.peak_clock_mhz
+
+
+def _keys(efficiency: Efficiency) -> tuple[str, ...]:
+    stated = (key for key in efficiency.parameters if key.startswith("clock."))
+    return tuple(dict.fromkeys((_MATRIX, *stated)))
+
+
+def _share(efficiency: Efficiency, key: str) -> float:
+    return min(efficiency.get(key, _USUAL), 1.0)
+
+
+def _at(gpu: Gpu, efficiency: Efficiency, shares: Mapping[str, float], source: str) -> tuple[Gpu, Efficiency]:
+    """The device with these shares of its peak clock; a share above one moves the peak clock instead.
+
+    Rates without a count per clock (fp32 on vector units, ``vector_flops``) do not move: data sheets state them at the
+    boost clock already.
+    """
+    over = max(1.0, *shares.values())
+    changed = {key: Parameter(value=share / over, kind="derived", source=source) for key, share in shares.items()}
+    if over > 1.0:
+        peak = {dtype: rate * (over if dtype in gpu.flops_per_clock else 1.0) for dtype, rate in gpu.peak.items()}
+        gpu = replace(gpu, peak=peak, peak_clock_mhz=gpu.peak_clock_mhz * over)
+    return gpu, replace(efficiency, parameters={**efficiency.parameters, **changed})

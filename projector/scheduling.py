@@ -1,0 +1,49 @@
+"""Whether the pipeline schedule of a workload can run on its sizes and with its recompute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector import pipeline
+from projector.errors import Problem
+from projector.workload.layout import virtual_stages
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+__all__ = ["conflict", "problems"]
+
+
+def problems(workload: Workload) -> list[Problem]:
+    """What keeps the schedule of the recipe from running on its sizes, in the words of an input file."""
+    recipe = workload.recipe
+    sizes = ("pp", "vpp", "tp", "cp", "micro_batch_size", "global_batch_size")
+    whole = all(type(value := getattr(recipe, key)) is int and value >= 1 for key in sizes)
+    text = recipe.pipeline_schedule
+    if not whole or workload.dp < 1 or (text is not None and pipeline.find(text) is None):
+        return []  # the checks of the workload say so
+    chunks_of_rank = virtual_stages(recipe)
+    name = pipeline.choose(text, recipe.pp, chunks_of_rank)
+    group = recipe.microbatch_group_size_per_vp_stage
+    m = max(1, workload.num_microbatches)
+    found = pipeline.problems(name, recipe.pp, chunks_of_rank, m, group, where="")
+    return [*(replace(problem, key=f"recipe.{problem.key}") for problem in found), *_last_group(name, recipe, m)]
+
+
+def _last_group(name: str, recipe: Recipe, m: int) -> list[Problem]:
+    """Interleaved schedules of the frameworks take no last group of micro-batches that does not fill the pipeline
+    (Megatron-LM core/pipeline_parallel/schedules.py, check of the remainder by the group size; torch likewise)."""
+    size = max(recipe.pp, recipe.microbatch_group_size_per_vp_stage or recipe.pp)
+    left = m % size
+    if name not in ("interleaved", "interleaved_zb") or virtual_stages(recipe) == 1 or left == 0 or left >= recipe.pp:
+        return []
+    expected = f"a last group of 0 or at least pp = {recipe.pp} micro-batches, not {left} ({m} in groups of {size})"
+    return [Problem("", "recipe.global_batch_size", recipe.global_batch_size, expected)]
+
+
+def conflict(recipe: Recipe) -> str | None:
+    """Why the schedule that runs does not go with the recompute of the recipe (weight gradients put off)."""
+    nothing = recipe.recompute_method == "block" and not recipe.recompute_num_layers
+    whole = bool(recipe.recompute_layer_ids) or (recipe.recompute_granularity == "full" and not nothing)
+    return pipeline.recompute_conflict(
+        pipeline.choose(recipe.pipeline_schedule, recipe.pp, virtual_stages(recipe)), whole
+    )

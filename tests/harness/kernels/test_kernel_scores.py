@@ -1,0 +1,232 @@
+"""Scores of the kernel models: fits recover what made the rows, whole groups stay unseen, baselines, transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.kernels import calibrate, crossval, model, roofline, transfer
+from harness.kernels import fit as fitting
+from harness.kernels.fit import Set, fit, folds_of
+from harness.kernels.grouping import group_of, group_of_op
+from harness.kernels.schema import Row
+from harness.kernels.score import CLASSES, errors, score, size_of
+from projector.errors import InputError
+from projector.frameworks.types import Execution
+from projector.hardware.catalogue import gpu
+from projector.hardware.types import Efficiency, Parameter
+from projector.kernels.simulate import Simulated
+from projector.kernels.tables import Measured
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
+
+SHAPES = [(m, n, k) for m in (2048, 4096, 6144, 8192) for n in (2048, 4096, 8192) for k in (1024, 4096, 8192)]
+
+
+def rows_of(ops: Sequence[Gemm], seconds: Sequence[float], family: str = "cublaslt") -> list[Row]:
+    return [
+        Row("a100_sxm_80gb", Measured(op, family, float(t), "published", "made up"), f"t.csv:{i}", "gemm")
+        for i, (op, t) in enumerate(zip(ops, seconds, strict=True), start=2)
+    ]
+
+
+def truth(loop: float, launch: float, shrink: int = 1) -> list[Row]:
+    """Rows as a device would give them whose constants are known."""
+    ops = [Gemm(name="", m=m // shrink, n=n, k=k) for m, n, k in SHAPES]
+    base = calibrate.unfitted("a100_sxm_80gb").parameters
+    own = {"gemm.loop.bf16": Parameter(loop, "fitted", ""), "gemm.launch_us.bf16": Parameter(launch, "fitted", "")}
+    efficiency = Efficiency(gpu="a100_sxm_80gb", parameters={**base, **own})
+    model_ = Simulated(gpu("a100_sxm_80gb"), efficiency, Execution(gemm_family="cublaslt"))
+    return rows_of(ops, list(model_.times(ops).seconds))
+
+
+def test_a_fit_recovers_the_constants_that_made_the_rows() -> None:
+    rows = tuple(row.measured for row in [*truth(0.62, 7.0), *truth(0.62, 7.0, shrink=16)])
+    keys = {"gemm.loop.bf16": (0.8, 0.3, 1.0), "gemm.launch_us.bf16": (3.0, 1.0, 10.0)}
+    data = Set("made up", rows, "cublaslt", keys, lambda row: group_of_op(row.op))
+    outcome = fit(data, gpu("a100_sxm_80gb"), calibrate.unfitted("a100_sxm_80gb"))
+    assert outcome.values["gemm.loop.bf16"].value == pytest.approx(0.62, rel=0.01)
+    assert outcome.values["gemm.launch_us.bf16"].value == pytest.approx(7.0, abs=1.0)
+    assert outcome.values["gemm.loop.bf16"].kind == "fitted"
+    assert np.abs(outcome.heldout).mean() < 0.01
+    assert outcome.groups == 9
+
+
+def test_whole_groups_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No fit that judges a row may have seen a row of the same (n, k)."""
+    seen: list[set[object]] = []
+    solve = fitting.solve
+
+    def spy(data: Set, times: object, which: Sequence[int], *args: object, **more: object) -> object:
+        seen.append({group_of_op(data.rows[i].op) for i in which})
+        return solve(data, times, which, *args, **more)  # type: ignore[arg-type]
+
+    judged: list[set[object]] = []
+    predict = fitting.predict
+
+    def watch(data: Set, values: object, which: Sequence[int], *args: object) -> object:
+        judged.append({group_of_op(data.rows[i].op) for i in which})
+        return predict(data, values, which, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fitting, "solve", spy)
+    rows = tuple(row.measured for row in truth(0.7, 3.0))
+    data = Set("made up", rows, "cublaslt", {"gemm.loop.bf16": (0.8, 0.3, 1.0)}, lambda row: group_of_op(row.op))
+    everything = {group_of_op(row.op) for row in rows}
+    monkeypatch.setattr(fitting, "predict", watch)
+    fit(data, gpu("a100_sxm_80gb"), calibrate.unfitted("a100_sxm_80gb"))
+    assert seen[0] == everything
+    left = [everything - some for some in seen[1:]]
+    assert set.union(*left) == everything
+    assert sum(map(len, left)) == len(everything)
+    assert all(some in judged for some in left)
+
+
+def test_a_neighbour_of_the_row_does_not_leak() -> None:
+    """One weight runs twice as slow as the rest: its own rows must not teach the fit that judges them."""
+    rows = truth(0.7, 3.0)
+    odd = [group_of(row) == (4096, 4096) for row in rows]
+    slow = [
+        replace(row, measured=replace(row.measured, seconds=2.0 * row.measured.seconds)) if is_odd else row
+        for row, is_odd in zip(rows, odd, strict=True)
+    ]
+    many = [
+        replace(row, measured=replace(row.measured)) for row in slow for _ in range(2)
+    ]  # 72 rows: a class of its own
+    found = crossval.held_out(many)
+    error = found.seconds / np.array([row.measured.seconds for row in many]) - 1.0
+    assert set(found.how) == {"refit"}
+    assert error[np.repeat(odd, 2)].mean() < -0.4
+    assert np.abs(error[~np.repeat(odd, 2)]).mean() < 0.1
+
+
+def test_folds_keep_groups_whole_and_do_not_change() -> None:
+    groups = [i % 7 for i in range(70)]
+    fold = folds_of(groups)
+    assert all(len({f for f, g in zip(fold, groups, strict=True) if g == group}) == 1 for group in range(7))
+    assert set(fold) == set(range(5))
+    assert (fold == folds_of(groups)).all()
+    assert set(folds_of(["a", "a", "b"])) == {0, 1}
+
+
+def test_neighbours_are_one_group() -> None:
+    op = Gemm(name="", m=1, n=5, k=7)
+    assert group_of_op(op) == group_of_op(replace(op, m=9, layout="NT", batch=3))
+    flash = Attention(name="", batch=2, heads=8, kv_heads=8, seq_q=9, seq_k=9, head_dim_qk=64, head_dim_v=64)
+    assert group_of_op(flash) == group_of_op(replace(flash, causal=False, backward=True))
+    experts = GroupedGemm(name="", groups=4, rows=64, n=5, k=7)
+    assert group_of_op(experts) == group_of_op(replace(experts, n=7, k=5, layout="NN", rows=8))
+    assert group_of_op(experts) != group_of_op(replace(experts, groups=8))
+
+
+def test_few_groups_give_no_number() -> None:
+    rows = [row for row in truth(0.7, 3.0) if group_of(row)[0] == 2048]
+    found = crossval.held_out(rows * 1)
+    assert set(found.how) <= {"too few", "not fitted"}
+    assert np.isnan(roofline.fitted(rows)).all()
+
+
+def test_a_broken_constant_raises_the_score() -> None:
+    rows = truth(0.7, 3.0)
+    base = calibrate.unfitted("a100_sxm_80gb").parameters
+    times = np.array([row.measured.seconds for row in rows])
+
+    def wrong(loop: float) -> float:
+        own = {"gemm.loop.bf16": Parameter(loop, "fitted", ""), "gemm.launch_us.bf16": Parameter(3.0, "fitted", "")}
+        efficiency = Efficiency(gpu="a100_sxm_80gb", parameters={**base, **own})
+        found = errors(model.seconds(rows, efficiency) / times - 1.0)
+        assert found is not None
+        return found.mape
+
+    assert wrong(0.7) < 1e-6
+    assert wrong(0.35) > 0.5
+
+
+def test_a_roofline_is_recovered_and_the_rule_of_thumb_is_what_it_says() -> None:
+    ops = [Gemm(name="", m=m, n=n, k=k) for m, n, k in SHAPES]
+    device = gpu("a100_sxm_80gb")
+    compute = np.array([op.flops for op in ops]) / device.peak_of("bf16")
+    memory = np.array([roofline.unique_bytes(op) for op in ops]) / device.memory_bandwidth
+    rows = rows_of(ops, list(np.maximum(compute / 0.45, memory / 0.7) + 2e-5))
+    np.testing.assert_allclose(roofline.fitted(rows), [row.measured.seconds for row in rows], rtol=0.02)
+    np.testing.assert_allclose(roofline.fixed(rows), np.maximum(compute / 0.6, memory / 0.8))
+
+
+def test_unique_bytes() -> None:
+    assert (
+        roofline.unique_bytes(Gemm(name="", m=2, n=3, k=5, accumulate=True, out_bytes=4)) == 2 * (10 + 15) + 2 * 4 * 6
+    )
+    assert roofline.unique_bytes(GroupedGemm(name="", groups=2, rows=8, n=3, k=5)) == 2 * (8 * 5 + 2 * 15) + 2 * 24
+    assert roofline.unique_bytes(GroupedGemm(name="", groups=2, rows=8, n=3, k=5, layout="NT")) == 2 * 8 * 8 + 2 * 30
+    flash = Attention(name="", batch=1, heads=2, kv_heads=1, seq_q=4, seq_k=4, head_dim_qk=8, head_dim_v=8)
+    assert roofline.unique_bytes(flash) == 16 * (8 + 4) * 2
+    assert roofline.unique_bytes(Stream(name="", kind="copy", read=5.0, write=6.0)) == 11.0
+
+
+def test_transfer_takes_nothing_from_the_gpu_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = {
+        "mi300x": {"gemm.loop.mxfp8": 0.9, "gemm.loop.fp8": 0.8},
+        "mi308x": {"gemm.loop.mxfp8": 0.4, "gemm.loop.bf16": 0.9},
+        "mi355x": {"gemm.loop.mxfp8": 0.1, "gemm.loop.fp8": 0.2, "attention.forward.loop": 0.3},
+        "b200": {"gemm.loop.tf32": 0.5},
+    }
+    own = {name: {k: Parameter(v, "fitted", "") for k, v in found.items()} for name, found in fits.items()}
+    monkeypatch.setattr(transfer, "measured_gpus", lambda: list(own))
+    monkeypatch.setattr(transfer, "_own", own.__getitem__)
+    transfer._owners.cache_clear()
+    learned = {k: p.value for k, p in transfer.without("mi300x").parameters.items() if p.kind == "fitted"}
+    # its sibling first; what the sibling lacks from the next generation; nothing of another vendor
+    assert learned == {
+        "gemm.loop.mxfp8": pytest.approx(0.4),
+        "gemm.loop.fp8": pytest.approx(0.2),
+        "attention.forward.loop": pytest.approx(0.3),
+    }
+    assert transfer.donors("mi300x", "gemm") == ("mi308x", "mi355x")
+    assert transfer.donors("mi300x", "attention") == ("mi355x",)
+    both = transfer.without("mi355x").parameters["gemm.loop.mxfp8"].value
+    assert both == pytest.approx(0.6)  # the geometric mean of its two donors
+    transfer._owners.cache_clear()
+
+
+def test_transfer_of_the_shipped_constants() -> None:
+    for name in ("mi355x", "b200", "a100_pcie_80gb", "h100_sxm"):
+        assert name not in transfer.donors(name)
+        assert transfer.donors(name)
+        fitted = [p for p in transfer.without(name).parameters.values() if p.kind == "fitted"]
+        assert all("other GPUs" in p.source for p in fitted)
+
+
+def test_sizes_and_statistics() -> None:
+    assert [size_of(f) for f in (1e9, 1e10, 5e11, 1e12)] == [name for name, _, _ in CLASSES]
+    found = errors(np.array([0.1, -0.3, np.nan, 0.2]))
+    assert found is not None
+    assert (found.n, found.mape, found.median) == (3, pytest.approx(0.2), pytest.approx(0.2))
+    assert found.bias == pytest.approx(0.0)
+    assert errors(np.array([np.nan])) is None
+
+
+def test_scoring_is_deterministic_and_says_what_was_seen() -> None:
+    rows = truth(0.7, 3.0)
+    one, two = score(rows), score(rows)
+    for fit_name, times in one.seconds.items():
+        np.testing.assert_array_equal(times, two.seconds[fit_name])
+    assert not one.seen.any()
+    assert set(score(rows, cross_validate=False).how) == {"not asked for"}
+
+
+def test_constants_are_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "FOLDER", tmp_path)
+    (tmp_path / "g.yaml").write_text(
+        "parameters:\n  a: {value: 1.0, kind: datasheet, source: s}\n  old: {value: 2.0, kind: fitted, source: s}\n",
+        encoding="utf-8",
+    )
+    calibrate.store("g", {"b": Parameter(0.5, "fitted", "some rows", 0.4, 0.6)})
+    kept = calibrate.stored("g")
+    assert set(kept) == {"a", "b"}
+    assert (kept["b"].low, kept["b"].high) == (0.4, 0.6)
+    assert [p.name for p in tmp_path.iterdir()] == ["g.yaml"]
+    monkeypatch.setattr(calibrate, "FOLDER", tmp_path / "g.yaml")
+    with pytest.raises(InputError, match="a file that can be written"):
+        calibrate.store("h", kept)

@@ -1,0 +1,117 @@
+"""``python -m harness kernels`` and ``calibrate --kernels`` as a user runs them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+TABLES = ROOT / "measured" / "kernels"
+
+
+def harness(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+def test_a_table_is_scored_and_written_alike_each_time(tmp_path: Path) -> None:
+    table = str(TABLES / "a100_pcie_80gb" / "gemm.csv")
+    texts = []
+    for name in ("one", "two"):
+        done = harness("kernels", table, "--out", str(tmp_path / name), "--curves")
+        assert done.returncode == 0, done.stderr
+        assert max(map(len, done.stdout.splitlines())) <= 120
+        texts.append({p.name: p.read_bytes() for p in (tmp_path / name).rglob("*") if p.is_file()})
+    assert texts[0] == texts[1]
+    assert set(texts[0]) == {
+        *("kernels.md", "kernels.csv", "kernels.json", "errors.png", "scatter-gemm.png"),
+        "gemm-a100_pcie_80gb.png",
+    }
+    assert all(len(data) < 150_000 for name, data in texts[0].items() if name.endswith(".png"))
+    rows = list(csv.DictReader(texts[0]["kernels.csv"].decode().splitlines()))
+    assert len(rows) == 124
+    assert {row["heldout_by"] for row in rows} == {"refit"}
+    for row in rows:
+        wrong = float(row["heldout_us"]) / float(row["measured_us"]) - 1
+        assert float(row["heldout_error"]) == pytest.approx(wrong, abs=2e-5)
+    (only,) = json.loads(texts[0]["kernels.json"])["classes"]
+    assert only["errors"]["> 1e10"]["heldout"]["mape"] < 0.06
+    assert only["errors"]["> 1e10"]["heldout"]["mape"] < only["errors"]["> 1e10"]["fixed"]["mape"]
+
+
+def test_an_unseen_table_says_that_its_shipped_column_is_held_out(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    lines = [f"me,B200,bf16,gemm,{m},8192,8192,cuBLAS,,{1200 * m / (m + 300)}" for m in (2048, 4096, 8192, 16384)]
+    lines.append("me,TPU v5p,bf16,gemm,4096,8192,8192,XLA,,400")
+    path.write_text("source,gpu,dtype,op,m,n,k,library,time_us,tflops\n" + "\n".join(lines), encoding="utf-8")
+    done = harness("kernels", str(path), "--out", str(tmp_path / "out"), "--format", "json", "md")
+    assert done.returncode == 0, done.stderr
+    assert "no shipped constant was fitted on" in done.stdout
+    assert "a device that the catalogue does not have: TPU v5p" in done.stdout
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["kernels.json", "kernels.md"]
+    found = json.loads((tmp_path / "out" / "kernels.json").read_text())
+    assert found["rows"] == 4
+    assert not found["classes"][0]["source_fitted"]
+
+
+def test_rows_are_chosen_by_gpu_type_and_family() -> None:
+    done = harness("kernels", "--no-cross-validate", "--gpu", "MI355X", "--dtype", "mxfp4", "--family", "asm")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].startswith("945 rows of 1 GPUs")
+
+
+def test_nothing_to_model_is_no_error(shared: Path) -> None:
+    done = harness("kernels", str(shared / "kernels" / "collectives.csv"))
+    assert done.returncode == 0
+    assert "no row can be modelled, 178 were left out" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("kernels", "nowhere.csv", "none.csv"), ("nowhere.csv", "none.csv", "no such file")),
+        (("kernels", "--no-cross-validate", "--gpu", "b20", "--dtype", "fp5"), ("b20", "fp5", "--gpu", "--dtype")),
+        (("kernels", "--curves"), ("--curves", "--out")),
+        (("calibrate", "--kernels", "b20", "--dry-run"), ("b20", "b200")),
+        (("calibrate", "--dry-run"), ("--kernels",)),
+    ],
+)
+def test_wrong_input_ends_with_2_and_says_all(arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+    done = harness(*arguments)
+    assert done.returncode == 2
+    assert all(word in done.stderr for word in words), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_constants_are_fitted_without_writing(root: Path) -> None:
+    folder = root / "projector" / "hardware" / "efficiency"
+    before = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+    done = harness("calibrate", "--kernels", "h800", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "nothing is written" in done.stdout
+    assert "grouped" in done.stdout
+    assert before == {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+
+
+def test_families_without_constants_of_their_own_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(
+        "gpu,dtype,op,m,n,k,library,time_us\nMI300X,bf16,gemm,4096,8192,8192,My Library,1500\n", encoding="utf-8"
+    )
+    done = harness("kernels", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "constants of some classes of my_library are" in " ".join(done.stdout.split())
+    assert "too few" not in done.stderr

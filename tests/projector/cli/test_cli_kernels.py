@@ -1,0 +1,131 @@
+"""``--gemm-backend``, ``--gpu-clock-mhz``, ``--power-cap-watts`` and the variables that Primus reads for them."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from cli_command import MIXTRAL, ON_MI355X, projector
+
+from projector.cli import run
+from projector.hardware.catalogue import gpu
+from tests.projector.kernels.origami_package import RELEASED, build
+
+VARIABLES = ("PRIMUS_GPU_ARCH", "PRIMUS_GEMM_BACKEND", "PRIMUS_GPU_CLOCK_MHZ", "NNODES", "GPUS_PER_NODE")
+
+
+@pytest.fixture
+def document(capsys, monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+    def make(*flags):
+        code = run(["performance", *ON_MI355X, "--json", *flags])
+        captured = capsys.readouterr()
+        assert (code, captured.err) == (0, "")
+        return json.loads(captured.out)
+
+    return make
+
+
+def parts(made):
+    return made["projections"]["simulate"]["breakdown"]
+
+
+def test_without_flags_nothing_is_set(document):
+    assert document()["settings"] == []
+
+
+def test_a_clock_moves_compute_and_neither_network_nor_memory(document):
+    slow, fast = document("--gpu-clock-mhz", "1000"), document("--gpu-clock-mhz", "2000")
+    assert slow["settings"] == ["gpu_clock_mhz=1000", "sustained_clock_mhz=1000"]
+    assert 1.3 < parts(slow)["compute_s"] / parts(fast)["compute_s"] <= 2.0
+    assert parts(slow)["optimizer_s"] == pytest.approx(parts(fast)["optimizer_s"])
+    assert slow["memory"] == fast["memory"]
+    # The peak that MFU is stated against is the data sheet's at any clock.
+    a, b = (made["projections"]["simulate"] for made in (slow, fast))
+    assert a["mfu"] * a["step_seconds"] == pytest.approx(b["mfu"] * b["step_seconds"])
+
+
+def test_a_power_cap_slows_down_up_to_the_tdp(document):
+    free = document()
+    capped = document("--power-cap-watts", "700")
+    loose = document("--power-cap-watts", "2000")
+    assert parts(capped)["compute_s"] > parts(free)["compute_s"]
+    assert parts(loose) == parts(free)
+    assert gpu("mi355x").tdp_watts == 1400.0
+    assert loose["settings"][0] == "power_cap_watts=2000 (not below the TDP: no effect)"
+
+
+def test_primus_variables_are_read_where_no_flag_speaks(document, monkeypatch):
+    monkeypatch.setenv("PRIMUS_GPU_CLOCK_MHZ", "1000")
+    monkeypatch.setenv("PRIMUS_GEMM_BACKEND", "builtin")
+    assert document()["settings"][0] == "gpu_clock_mhz=1000"
+    assert document("--gpu-clock-mhz", "1500")["settings"][0] == "gpu_clock_mhz=1500"
+
+
+def test_origami_prices_the_dense_products(document, monkeypatch):
+    monkeypatch.setitem(sys.modules, "origami", build(RELEASED))
+    ours, theirs = document(), document("--gemm-backend", "origami")
+    assert theirs["settings"] == ["gemm_backend=origami"]
+    assert parts(theirs)["compute_s"] != parts(ours)["compute_s"]
+    assert parts(theirs)["optimizer_s"] == parts(ours)["optimizer_s"]
+
+
+def test_what_is_set_is_printed():
+    done = projector("performance", *ON_MI355X, "--gpu-clock-mhz", "1000")
+    assert done.code == 0
+    assert "Set: gpu_clock_mhz=1000" in done.out
+    assert "Set: sustained_clock_mhz=1000" in done.out
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--gpu-clock-mhz", "0"),
+        ("--gpu-clock-mhz", "-1500"),
+        ("--gpu-clock-mhz", "1.7"),
+        ("--gpu-clock-mhz", "fast"),
+        ("--gpu-clock-mhz", "nan"),
+        ("--power-cap-watts", "0"),
+        ("--power-cap-watts", "-5"),
+        ("--power-cap-watts", "1kW"),
+    ],
+)
+def test_what_is_no_clock_or_power_is_refused_in_one_line(flag, value, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run(["performance", *ON_MI355X, flag, value])
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{flag}: found {value!r}, expected a number of " in line
+
+
+def test_backends_that_are_not_there_are_refused_with_everything_else(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "origami", None)
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert run(["performance", *ON_MI355X, "--gemm-backend", "orgami"]) == 2
+    assert run(["performance", "--config", MIXTRAL, "--cluster", "nowhere", "--gemm-backend", "origami"]) == 2
+    misspelt, nowhere, missing = capsys.readouterr().err.splitlines()
+    assert misspelt == "--gemm-backend: found 'orgami', expected a known name; nearest: origami"
+    assert nowhere.startswith("--cluster")
+    assert "rocm-origami" in missing
+
+
+def test_variables_are_blamed_for_what_they_say(capsys, monkeypatch):
+    monkeypatch.setenv("PRIMUS_GPU_CLOCK_MHZ", "fast")
+    monkeypatch.setenv("PRIMUS_GEMM_BACKEND", "nobody")
+    assert run(["performance", *ON_MI355X]) == 2
+    clock, backend = capsys.readouterr().err.splitlines()
+    assert clock.startswith("PRIMUS_GPU_CLOCK_MHZ: found 'fast'")
+    assert backend.startswith("PRIMUS_GEMM_BACKEND: found 'nobody'")
+
+
+def test_origami_on_other_devices_is_unsupported(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "origami", build(RELEASED))
+    flags = ("--cluster", "h100_sxm", "--target-nodes", "8", "--gemm-backend", "origami")
+    assert run(["performance", "--config", MIXTRAL, *flags]) == 2
+    assert capsys.readouterr().err == (
+        "unsupported: GEMM backend origami knows gfx90a, gfx942, gfx950, not h100_sxm (hopper)\n"
+    )

@@ -1,0 +1,153 @@
+"""``projector schedules`` and ``projector trace`` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_command import DEEPSEEK, ON_MI355X, projector
+
+CASE = """
+model: {base: llama2_7b, num_layers: 16}
+cluster: mi300x
+gpus: 8
+framework: primus
+recipe: {pp: 8, micro_batch_size: 1, global_batch_size: 16, seq_length: 4096, recompute_granularity: none}
+"""
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    path = tmp_path_factory.mktemp("case") / "llama.yaml"
+    path.write_text(CASE)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def compared(case):
+    return projector("schedules", "--config", case, "--json").document
+
+
+def test_every_schedule_has_a_row(compared):
+    from projector import pipeline
+
+    rows = compared["schedules"]
+    assert {row["schedule"] for row in rows} == set(pipeline.names())
+    assert len({(row["schedule"], row["vpp"]) for row in rows}) == len(rows)
+    for row in rows:
+        if row["status"] == "refused":
+            assert row["reason"]
+            continue
+        assert row["status"] in ("ok", "out-of-memory")
+        assert len(row["ranks"]) == 8
+        for rank in row["ranks"]:
+            span = rank["end_seconds"] - rank["start_seconds"]
+            assert rank["bubble_of_makespan"] == pytest.approx(1 - rank["busy_seconds"] / row["makespan_seconds"])
+            assert rank["bubble_of_span"] == pytest.approx(1 - rank["busy_seconds"] / span)
+            assert rank["bubble_of_span"] <= rank["bubble_of_makespan"] + 1e-12
+        assert row["step_seconds"] >= row["makespan_seconds"]
+    assert compared["derived"]["schedule"] == compared["shown"]["schedule"]
+
+
+def test_the_fastest_that_fits_is_shown(compared):
+    made = [row for row in compared["schedules"] if row["status"] == "ok"]
+    assert min(made, key=lambda row: row["step_seconds"])["schedule"] == compared["shown"]["schedule"]
+
+
+def test_vpp_that_does_not_divide_is_refused_in_its_row(compared):
+    reasons = {row["vpp"]: row["reason"] for row in compared["schedules"] if row["status"] == "refused"}
+    assert set(reasons) == {3, 4}
+    assert "to divide num_layers = 16" in reasons[3]
+
+
+def test_page_sketch_picture_and_trace(case, tmp_path):
+    done = projector(
+        "schedules", "--config", case, "--width", "90", "--draw", str(tmp_path / "a.svg"), "--draw-best", "2",
+        "--trace", str(tmp_path / "a.json"),
+    )  # fmt: skip
+    assert (done.code, done.err) == (0, "")
+    for words in ("Pipeline schedules", "bubble of makespan", "of span", "fullest rank GiB", "Ranks of ", "Refused: "):
+        assert words in done.out
+    sketch = [line for line in done.out.splitlines() if "│" in line]
+    assert len(sketch) == 8
+    assert all(len(line) <= 90 for line in sketch)
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
+    assert json.loads((tmp_path / "a.json").read_text())["otherData"]["pp"] == 8
+
+
+def test_one_schedule_by_name_and_its_optimum(case):
+    flags = ("--pipeline-schedule-algorithm", "zb-h1", "--global-batch-size", "2")
+    document = projector("schedules", "--config", case, *flags, "--optimal", "2", "--json").document
+    assert [row["schedule"] for row in document["schedules"]] == ["zb_h1"]
+    found = document["optimal"]
+    assert found["status"] in ("proven", "time limit")
+    assert found["bound_seconds"] <= found["makespan_seconds"] * (1 + 1e-9)
+    assert found["makespan_seconds"] <= found["schedule_makespan_seconds"] * (1 + 1e-9)
+    large = projector("schedules", "--config", case, "--pipeline-schedule-algorithm", "zb-h1", "--optimal", "1")
+    assert "Optimal order: none: pipeline: actions: found 384" in large.out
+
+
+def test_weight_gradients_put_off_and_recompute_of_whole_layers():
+    name = ("--pipeline-schedule-algorithm", "zbv")
+    refused = projector("schedules", *ON_MI355X, *name).refused()
+    assert len(refused) == 1
+    assert refused[0].startswith("unsupported: the schedule puts weight gradients off, but recompute of whole layers")
+    assert projector("performance", *ON_MI355X, *name).refused() == refused
+    rows = projector("schedules", *ON_MI355X, "--json").document["schedules"]
+    assert {row["status"] for row in rows if row["schedule"].startswith(("zb", "v_", "dual"))} == {"refused"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "expected"),
+    [
+        ("pipeline_schedule: zvb", "nearest: zbv"),
+        ("pipeline_schedule: zbv", "recipe.vpp: found 1, expected 2 for zbv"),
+        ("vpp: 3", "pp · vpp = 8 · 3 to divide num_layers = 16"),
+        ("vpp: 2, microbatch_group_size_per_vp_stage: 3", "an integer >= 8, so that a group fills the pipeline"),
+        (
+            "vpp: 2, global_batch_size: 20",
+            "a last group of 0 or at least pp = 8 micro-batches, not 4 (20 in groups of 8)",
+        ),
+        ("vpp: 2, global_batch_size: 4", "not 4 (4 in groups of 8)"),
+        ("pipeline_model_parallel_layout: 'Ett|tt|tt|tt|tt|tt|tt|tL'", "16 × decoder layers t, not 15"),
+        ("pp: 8, pipeline_schedule: v-half, tp: 3", "a divisor of num_attention_heads = 32"),
+    ],
+)
+def test_bad_input(tmp_path, recipe, expected):
+    path = tmp_path / "case.yaml"
+    words = recipe if recipe.startswith("pp") and "pp:" in recipe else f"pp: 8, {recipe}"
+    text = CASE.replace("global_batch_size: 16, ", "") if "global_batch_size" in words else CASE
+    path.write_text(text.replace("pp: 8, ", f"{words}, "))
+    lines = projector("trace", "--config", str(path), "-o", str(tmp_path / "x.json")).refused()
+    assert any(expected in line for line in lines), lines
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_mistakes_of_schedule_and_sizes_come_together(tmp_path):
+    path = tmp_path / "case.yaml"
+    path.write_text(CASE.replace("pp: 8, ", "pp: 8, tp: 3, pipeline_schedule: v-half, ").replace("gpus: 8", "gpus: 24"))
+    lines = projector("schedules", "--config", str(path), "--pipeline-schedule-algorithm", "v-half").refused()
+    assert any("recipe.tp" in line for line in lines)
+    assert any("expected 2 for v_half" in line for line in lines)
+
+
+def test_trace_of_a_step(tmp_path):
+    path = tmp_path / "step.json"
+    done = projector("trace", "--config", DEEPSEEK, "--out", str(path))
+    assert done.code == 0
+    assert "interleaved, 16 ranks, 128 micro-batches" in done.out
+    events = json.loads(path.read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == set(range(16))
+    assert {event["cat"] for event in events if event["ph"] == "X"} >= {"forward", "backward", "p2p", "optimizer"}
+    assert {event["name"] for event in events if event["ph"] == "C"} == {"chunks alive", "memory GiB"}
+    times = [event["ts"] for event in events if event["ph"] != "M"]
+    assert times == sorted(times)
+
+
+def test_what_trace_refuses(case, tmp_path):
+    lines = projector("trace", "--config", case, "--pipeline-schedule-algorithm", "all").refused()
+    assert "projector schedules compares them all" in lines[0]
+    assert (
+        "an existing folder" in projector("trace", "--config", case, "-o", str(tmp_path / "no" / "x.json")).refused()[0]
+    )
+    assert "one of .png, .svg, .pdf" in projector("schedules", "--config", case, "--draw", "x.bmp").refused()[0]

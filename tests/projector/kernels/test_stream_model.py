@@ -1,0 +1,120 @@
+"""Laws of the stream model, and the tables of memory rates that it is scored on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.kernels import stream_sets
+from harness.kernels.stream_schema import stream as cells_of
+from projector.hardware.catalogue import gpu
+from projector.hardware.efficiency import load
+from projector.hardware.types import Efficiency, Parameter
+from projector.kernels import stream
+from projector.kernels.tables import operator, read
+from projector.operators.types import Stream
+
+BYTES = st.floats(0.0, 1e10)
+KINDS = st.sampled_from(("norm", "copy", "reduce", "fill", "optimizer", "scatter", "cast"))
+MEASURED = ("a100_sxm_80gb", "h100_sxm", "h200", "mi300x")
+
+
+def seconds(*ops: Stream, name: str = "h100_sxm", **parameters: float) -> list[float]:
+    base = load(name)
+    changed = {key.replace("_", ".", 1): Parameter(value, "derived", "") for key, value in parameters.items()}
+    found = stream.seconds(ops, gpu(name), Efficiency(gpu=name, parameters={**base.parameters, **changed}))
+    return [float(value) for value in found]
+
+
+@settings(max_examples=80, deadline=None)
+@given(KINDS, BYTES, BYTES, BYTES, BYTES)
+def test_more_bytes_never_take_less_time(kind: str, first: float, second: float, read: float, write: float) -> None:
+    few = Stream(name="s", kind=kind, read=first, write=second)
+    many = Stream(name="s", kind=kind, read=first + read, write=second + write)
+    one, two = seconds(few, many)
+    assert two >= one * (1 - 1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(KINDS, BYTES, BYTES, st.floats(0.5, 1.5), st.floats(0.0, 0.5))
+def test_no_faster_than_the_memory(kind: str, first: float, second: float, device: float, one_way: float) -> None:
+    op = Stream(name="s", kind=kind, read=first, write=second)
+    (took,) = seconds(op, stream_device=device, stream_one_way=one_way)
+    assert took >= op.bytes / gpu("h100_sxm").memory_bandwidth
+
+
+def test_a_kernel_that_only_reads_moves_more() -> None:
+    copy, add, dot = (
+        Stream(name="s", kind="copy", read=read, write=write) for read, write in ((3e9, 3e9), (4e9, 2e9), (6e9, 0.0))
+    )
+    one, two, three = seconds(copy, add, dot, stream_fill_us=0.0, stream_one_way=0.09)
+    assert two / one == pytest.approx(1.0 - 0.09 / 3)
+    assert three / one == pytest.approx(1.0 - 0.09)
+
+
+def test_a_pair_of_halves_costs_one_fill_more() -> None:
+    whole = Stream(name="s", kind="norm", read=1e8, write=1e8, launches=2)
+    half = Stream(name="s", kind="norm", read=5e7, write=5e7)
+    both, one = seconds(whole, half)
+    assert both == pytest.approx(2 * one, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "unit", "read_bytes", "write_bytes", "microseconds"),
+    [
+        ("babelstream_copy", "1.61", "TB/s", 2**28, 2**28, 2 * 2**28 / 1.61e12 * 1e6),
+        ("babelstream_triad", "1.7", "TB/s", 2**29, 2**28, 3 * 2**28 / 1.7e12 * 1e6),
+        ("babelstream_dot", "3180", "GB/s", 2**29, 0, 2**29 / 3.18e12 * 1e6),
+        ("hbm_write", "5140", "GB/s", 0, 2**30, 2**30 / 5.14e12 * 1e6),
+        ("memory_op_default", "0.5", "fraction", 2**30, 2**30, 2**31 / 0.8e12 * 1e6),
+    ],
+)
+def test_rates_become_times(
+    op: str, value: str, unit: str, read_bytes: int, write_bytes: int, microseconds: float
+) -> None:
+    params = "peak 1600 GB/s, latency 40 us"
+    row = {"op": op, "value": value, "unit": unit, "params": params, "source": "test", "notes": ""}
+    found = cells_of(row)
+    assert found is not None
+    made = operator("stream", found)
+    assert isinstance(made, Stream)
+    assert (made.read, made.write) == (read_bytes, write_bytes)
+    assert float(found["time_us"]) == pytest.approx(microseconds, rel=1e-5)
+
+
+def test_stated_arrays_replace_the_default() -> None:
+    row = {"op": "babelstream_add", "value": "1", "unit": "TB/s", "params": "array_bytes=1e9", "source": "test"}
+    found = cells_of(row)
+    assert found is not None
+    assert (found["read_bytes"], found["write_bytes"]) == ("2000000000", "1000000000")
+
+
+def test_host_links_are_no_streams_and_bad_rates_are_named() -> None:
+    row = {"op": "nvbandwidth_h2d", "value": "26", "unit": "GB/s", "params": "", "source": "test"}
+    assert cells_of(row) is None
+    for change in ({"value": "0"}, {"unit": "parsecs"}, {"unit": "fraction"}, {"value": "fast"}):
+        with pytest.raises(ValueError):
+            cells_of({**row, "op": "babelstream_copy", **change})
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_bare_streams_without_a_fit(root: Path, name: str) -> None:
+    rows = [row for row in read(root / "measured" / "kernels" / name) if isinstance(row.op, Stream)]
+    bare = [row for row in rows if row.op.kind in stream_sets.BARE]  # type: ignore[union-attr]
+    base = {key: p for key, p in load(name).parameters.items() if key != "stream.device"}
+    ops = [row.op for row in bare if isinstance(row.op, Stream)]
+    took = stream.seconds(ops, gpu(name), Efficiency(gpu=name, parameters=base))
+    error = took / np.array([row.seconds for row in bare]) - 1.0
+    assert len(bare) >= 2
+    assert np.abs(error).mean() < 0.1
+
+
+def test_only_bare_streams_are_fitted(root: Path) -> None:
+    (found,) = stream_sets.sets(read(root / "measured" / "kernels" / "h100_sxm"))
+    assert set(found.keys) == {"stream.device"}
+    assert len({found.group(row) for row in found.rows}) == 4
+    assert stream_sets.sets(read(root / "measured" / "kernels" / "b200")) == []

@@ -1,0 +1,86 @@
+"""Memory through a step: it meets the plan's peaks, starts and ends empty, and can be drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_cases import deepseek_v3, gpu, llama, recipe, resolved
+
+from projector import pipeline
+from projector.errors import InputError
+from projector.frameworks.types import Resolved
+from projector.memory import draw
+from projector.memory.plan import plan
+from projector.memory.sketch import sketch
+from projector.memory.timeline import RankTimeline, memory_timeline
+
+GPU = gpu()
+
+
+def _timelines(case: Resolved) -> tuple[RankTimeline, ...]:
+    how = case.workload.recipe
+    compiled = pipeline.compile(how.pipeline_schedule, how.pp, how.vpp, case.workload.num_microbatches)
+    stages = how.pp * how.vpp
+    durations = (np.full(stages, 1e-3), np.full(stages, 1.2e-3), np.full(stages, 0.8e-3), 0.0)
+    return memory_timeline(case, GPU, pipeline.evaluate(compiled, *durations))
+
+
+schedules = st.sampled_from(
+    [("1f1b", 1), ("interleaved", 2), ("gpipe", 1), ("zb_h1", 1), ("zb_h2", 1), ("zbv", 2), ("v_half", 2)]
+)
+
+
+@given(schedules, st.sampled_from([2, 4]), st.booleans(), st.sampled_from([1, 2, 5]))
+@settings(max_examples=30, deadline=None)
+def test_every_rank_peaks_where_the_plan_says(kind: tuple[str, int], pp: int, moe: bool, rounds: int) -> None:
+    schedule, vpp = kind
+    how = recipe(pp=pp, vpp=vpp, pipeline_schedule=schedule, global_batch_size=8 * rounds * pp, ep=2 if moe else 1)
+    case = resolved(deepseek_v3(8, 1) if moe else llama(8), how, 8 * pp)
+    planned = plan(case, GPU)
+    for line, rank in zip(_timelines(case), planned.ranks, strict=True):
+        if rank.event not in ("optimizer_step", "construction"):
+            assert line.peak == pytest.approx(rank.allocated, rel=1e-9)
+        assert line.floor == pytest.approx(sum(line.static.values()))
+        assert line.before[0] == 0
+        assert line.after[-1] == pytest.approx(0, abs=1.0)
+        assert np.all(line.during >= line.before - 1.0)
+        assert np.all(line.after >= -1.0)
+        assert np.all(line.end[:-1] <= line.start[1:] + 1e-9)
+
+
+def test_the_sketch_fits_its_width_and_is_full_at_the_peak() -> None:
+    lines = _timelines(resolved(llama(8), recipe(pp=4, pipeline_schedule="1f1b"), 32))
+    for width in (50, 80, 120):
+        rows = sketch(lines, width).splitlines()
+        assert len(rows) == 1 + len(lines)
+        assert all(len(row) <= width for row in rows[1:])
+        assert any("█" in row for row in rows[1:])
+
+
+@pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
+def test_the_picture_is_written(tmp_path: Path, ending: str) -> None:
+    pytest.importorskip("matplotlib")
+    case = resolved(llama(8), recipe(pp=2, pipeline_schedule="1f1b"), 16)
+    path = draw.save(plan(case, GPU), _timelines(case), tmp_path / f"memory{ending}", "a title")
+    assert path.stat().st_size > 5_000
+
+
+def test_a_picture_that_cannot_be_written_is_refused_in_one_go(tmp_path: Path) -> None:
+    case = resolved(llama(8), recipe(), 8)
+    with pytest.raises(InputError) as refused:
+        draw.save(plan(case, GPU), (), tmp_path / "nowhere" / "memory.bmp")
+    assert len(refused.value.problems) == 2
+
+
+def test_a_longer_step_has_the_same_levels() -> None:
+    case = resolved(llama(8), recipe(pp=4, pipeline_schedule="1f1b"), 32)
+    how = dataclasses.replace(case.workload.recipe, global_batch_size=256)
+    longer = dataclasses.replace(case, workload=dataclasses.replace(case.workload, recipe=how))
+    for short, long in zip(_timelines(case), _timelines(longer), strict=True):
+        assert long.peak == short.peak
+        assert long.start.size == 4 * short.start.size

@@ -1,0 +1,165 @@
+"""Which way memory moves when one size or switch changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_cases import deepseek_v3, gpu, llama, recipe, resolved
+
+from projector.frameworks.types import Resolved
+from projector.memory.activations import saved
+from projector.memory.moe import backward_buffers
+from projector.memory.plan import plan
+from projector.memory.sizes import sizes
+from projector.workload.model import LayerKind
+from projector.workload.recipe import LoRA
+
+GPU = gpu()
+dense_recipes = st.builds(
+    recipe,
+    tp=st.sampled_from([1, 2, 4]),
+    pp=st.sampled_from([1, 2, 4]),
+    micro_batch_size=st.sampled_from([1, 2]),
+    seq_length=st.sampled_from([2048, 4096]),
+    data_parallel_sharding=st.sampled_from(["optim", "optim_grads", "optim_grads_params"]),
+    recompute_granularity=st.sampled_from(["none", "full"]),
+    recompute_num_layers=st.just(1),
+    precision=st.sampled_from(["bf16", "fp8", "mxfp8"]),
+    cross_entropy_fusion=st.sampled_from(["te", "native", "none"]),
+)
+cases = st.builds(
+    lambda how, moe: resolved(deepseek_v3(8, 1) if moe else llama(), how, 64), dense_recipes, st.booleans()
+)
+
+
+def _with(case: Resolved, **changes: object) -> Resolved:
+    how = dataclasses.replace(case.workload.recipe, **changes)
+    return dataclasses.replace(case, workload=dataclasses.replace(case.workload, recipe=how))
+
+
+def _every_rank_grows(small: Resolved, large: Resolved) -> None:
+    for a, b in zip(plan(small, GPU).ranks, plan(large, GPU).ranks, strict=True):
+        assert b.allocated >= a.allocated * (1 - 1e-12)
+
+
+@given(cases)
+@settings(max_examples=40, deadline=None)
+def test_more_tokens_need_more(case: Resolved) -> None:
+    how = case.workload.recipe
+    larger = 2 * how.micro_batch_size
+    _every_rank_grows(case, _with(case, micro_batch_size=larger, global_batch_size=2 * how.global_batch_size))
+    _every_rank_grows(case, _with(case, seq_length=2 * how.seq_length))
+
+
+@given(dense_recipes, st.sampled_from([4, 8, 12]))
+@settings(max_examples=30, deadline=None)
+def test_more_layers_need_more(how: object, layers: int) -> None:
+    _every_rank_grows(resolved(llama(layers), how, 64), resolved(llama(2 * layers), how, 64))
+
+
+@given(cases)
+@settings(max_examples=40, deadline=None)
+def test_more_ranks_of_data_parallelism_never_need_more(case: Resolved) -> None:
+    how = case.workload.recipe
+    twice = dataclasses.replace(case.workload, gpus=128, recipe=dataclasses.replace(how, global_batch_size=128))
+    for few, many in zip(
+        plan(case, GPU).ranks, plan(dataclasses.replace(case, workload=twice), GPU).ranks, strict=True
+    ):
+        assert many.allocated <= few.allocated * (1 + 1e-12)
+
+
+@given(cases)
+@settings(max_examples=40, deadline=None)
+def test_sharding_more_never_needs_more_state(case: Resolved) -> None:
+    levels = ["no_shard", "optim", "optim_grads", "optim_grads_params"]
+    names = ("weights", "gradients", "master_weights", "moments")
+    state = [
+        [sum(rank.components[n] for n in names) for rank in plan(_with(case, data_parallel_sharding=level), GPU).ranks]
+        for level in levels
+    ]
+    for less, more in pairwise(state):
+        assert all(b <= a * (1 + 1e-12) for a, b in zip(less, more, strict=True))
+
+
+@given(cases, st.integers(3, 8))
+@settings(max_examples=30, deadline=None)
+def test_offloading_activations_reduces_them(case: Resolved, layers: int) -> None:
+    stays = plan(_with(case, recompute_granularity="none"), GPU)
+    leaves = plan(_with(case, recompute_granularity="none", cpu_offloading_num_layers=layers), GPU)
+    for a, b in zip(stays.ranks, leaves.ranks, strict=True):
+        assert b.allocated <= a.allocated * (1 + 1e-12)
+
+
+@given(cases)
+@settings(max_examples=30, deadline=None)
+def test_offloading_the_optimizer_reduces_its_state(case: Resolved) -> None:
+    stays, leaves = plan(case, GPU), plan(_with(case, optimizer_cpu_offload=True), GPU)
+    for a, b in zip(stays.ranks, leaves.ranks, strict=True):
+        assert b.allocated <= a.allocated
+        assert b.components["moments"] == 0
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_the_activation_input_in_eight_bits_is_half(stored: bool) -> None:
+    case = resolved(llama(), recipe(activation_func_fp8_input_store=stored), 8)
+    tensors = saved(case, LayerKind(False))
+    assert tensors["fc1_out"] == (2 if stored else 4) * 4096 * 14336
+    assert tensors["activation_out"] == 2 * 4096 * 14336
+
+
+def test_adapters_save_their_inputs_and_masks() -> None:
+    """Llama-2-70B of the MLPerf benchmark: 1.75 KiB a token and layer beside what the frozen layer saves."""
+    model = llama(80, hidden_size=8192, ffn_hidden_size=28672, num_attention_heads=64)
+    how = recipe(seq_length=8192, precision="fp8", fp8_dot_product_attention=True, lora=LoRA(dim=16))
+    plain = saved(resolved(model, how, 8), LayerKind(False))
+    dropping = saved(resolved(model, how, 8, adapter_dropout=0.1), LayerKind(False))
+    x = 2 * 8192 * 8192
+    assert plain["adapter_linear_qkv_input"] == plain["adapter_linear_proj_input"] == x
+    assert sum(dropping.values()) - sum(plain.values()) == x
+    assert "adapter_linear_fc1_input" not in plain
+    bf16 = saved(resolved(model, dataclasses.replace(how, precision="bf16"), 8), LayerKind(False))
+    assert not any(name.startswith("adapter") for name in bf16)
+
+
+def test_frozen_weights_exist_in_eight_bits_only_where_the_framework_says_so() -> None:
+    how = recipe(precision="fp8", fp8_recipe="tensorwise", lora=LoRA(dim=16))
+    both = plan(resolved(llama(32), how, 8), GPU).ranks[0].components
+    one = plan(resolved(llama(32), how, 8, frozen_weights_quantised=True), GPU).ranks[0].components
+    assert one["weights"] + one["fp8_weight_cache"] < 0.5 * (both["weights"] + both["fp8_weight_cache"])
+
+
+def test_a_compiled_dispatch_counts_its_exchange() -> None:
+    """Ragged all-to-all holds the receive buffer and its sorted copy; DeepEP neither, but an accumulator if it adds."""
+
+    def buffers(**changes: object) -> float:
+        case = resolved(deepseek_v3(8, 1), recipe(ep=8, **changes), 64, planned_arena=True, expert_gemm_split=True)
+        return backward_buffers(case)
+
+    size = sizes(resolved(deepseek_v3(8, 1), recipe(ep=8), 64))
+    received = 2 * size.received * size.hidden
+    ragged, deepep = buffers(), buffers(moe_token_dispatcher_type="flex")
+    adding = buffers(moe_token_dispatcher_type="flex", moe_dispatch_scatter_adds=2)
+    assert ragged - deepep == 2 * received + 2 * 2 * size.routed * size.hidden - 2 * size.hidden_bytes
+    assert adding - deepep == received
+
+
+def test_a_pipeline_engine_that_keeps_boundaries_holds_two_more_tensors() -> None:
+    how = recipe(pp=4, recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1)
+    plain = plan(resolved(llama(8), how, 32), GPU).ranks
+    keeping = plan(resolved(llama(8), how, 32, keeps_boundary_tensors=True), GPU).ranks
+    x = 2 * 4096 * 4096
+    extra = [b.allocated - a.allocated for a, b in zip(plain, keeping, strict=True)]
+    assert extra[1] == pytest.approx(3 * 2 * x)
+    assert extra[0] == pytest.approx(3 * x)  # its peak is the embedding, when its own boundary tensors are gone
+
+
+def test_weights_stay_gathered_under_a_pipeline() -> None:
+    how = recipe(pp=2, data_parallel_sharding="optim_grads_params")
+    apart = plan(resolved(llama(8), how, 16, data_parallel="fsdp2"), GPU).ranks[0]
+    whole = plan(resolved(llama(8), how, 16, data_parallel="fsdp2", unsharded_pipeline=True), GPU).ranks[0]
+    assert whole.components["transient"] > 6 * whole.parameters
+    assert apart.components["transient"] < whole.components["transient"]
