@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,7 +193,9 @@ def _tokens(row: Mapping[str, str], kind: str, shape: GroupShape, cluster: Clust
         ranks = tokens * per_token * _distinct(reached * shape.most, reached / shape.nodes)
         outer = tokens * per_token * _distinct(reached, reached / shape.nodes)
         leaves = outer * (shape.nodes - 1) / shape.nodes
-        projected = dispatch.seconds(net, ranks * (shape.most - 1) / shape.most, leaves)
+        stated = re.search(r"(\d+) SMs", row["notes"])
+        sms = float(stated[1]) if stated else None
+        projected = dispatch.seconds(net, ranks * (shape.most - 1) / shape.most, leaves, sms)
         # the source counts what stays on the rank or in the node as well
         nbytes = outer if shape.nodes > 1 else ranks
         measured = nbytes / (float(row["value"]) * 1e9)

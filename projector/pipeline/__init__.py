@@ -12,14 +12,16 @@ from projector.pipeline.bounds import lower_bound
 from projector.pipeline.compiler import compile_schedule
 from projector.pipeline.evaluator import evaluate
 from projector.pipeline.residency import InFlight, in_flight, peak, resident
-from projector.pipeline.schedules import build, choose, find, generator, names
+from projector.pipeline.rules import recompute_conflict
+from projector.pipeline.schedules import build, choose, find, generator, names, problems
 from projector.pipeline.timeline import Timeline
-from projector.pipeline.types import KINDS, Action, Compiled, Generator, Schedule
+from projector.pipeline.types import KINDS, Action, Compiled, Costs, Generator, Schedule
 
 __all__ = [
     "KINDS",
     "Action",
     "Compiled",
+    "Costs",
     "Generator",
     "InFlight",
     "Schedule",
@@ -34,19 +36,29 @@ __all__ = [
     "lower_bound",
     "names",
     "peak",
+    "problems",
+    "recompute_conflict",
     "resident",
 ]
 
 
 @lru_cache(maxsize=512)
 def compile(
-    name: str, pp: int, vpp: int, microbatches: int, group: int | None = None, extra_warmup: int = 0
+    name: str,
+    pp: int,
+    vpp: int,
+    microbatches: int,
+    group: int | None = None,
+    extra_warmup: int = 0,
+    costs: Costs | None = None,
+    paired: bool = False,
 ) -> Compiled:
     """The index arrays of a schedule, cached.
 
     ``name``: a registered name or alias. ``group``: ``microbatch_group_size_per_vp_stage`` (default ``pp``).
     ``extra_warmup``: forwards that every rank runs ahead beyond the usual (1 with Megatron's expert-parallel overlap).
-    Raises :class:`projector.errors.InputError` for an unknown name (with the nearest ones) or sizes that the schedule
-    does not take.
+    ``costs``: see :func:`build`; ``paired``: a forward and the backward after it
+    run as one (expert-parallel overlap between micro-batches). Raises :class:`projector.errors.InputError` for an
+    unknown name (with the nearest ones) or sizes that the schedule does not take.
     """
-    return compile_schedule(build(name, pp, vpp, microbatches, group, extra_warmup))
+    return compile_schedule(build(name, pp, vpp, microbatches, group, extra_warmup, costs), paired)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, chain, pairwise
+
 import numpy as np
 
 from projector.pipeline.types import KINDS, Compiled, Indices, Schedule
@@ -16,13 +18,19 @@ class Deadlock(ValueError):
     """The orders of the ranks wait for each other, or an action stands before what it needs on its own rank."""
 
 
-def compile_schedule(schedule: Schedule) -> Compiled:
+def compile_schedule(schedule: Schedule, paired: bool = False) -> Compiled:
     """Index arrays of ``schedule``.
+
+    ``paired``: a forward directly followed by a backward of another micro-batch or chunk on its rank runs beside it, as
+    one action that waits for the inputs of both (Megatron-LM core/pipeline_parallel/combined_1f1b.py; DualPipe). Where
+    pairs would make ranks wait for each other (too few forwards ahead), there are none.
 
     Raises :class:`Deadlock` when no execution of the orders exists, or when an action is missing or doubled.
     """
-    flat = _Flat(schedule)
+    flat = _Flat(schedule, paired)
     finished, level = _levels(flat)
+    if paired and finished < flat.size:
+        return compile_schedule(schedule)
     if finished < flat.size:
         raise Deadlock(f"{schedule.name} pp={schedule.pp} vpp={schedule.vpp} m={schedule.microbatches}: {finished} of "
                        f"{flat.size} actions can run")  # fmt: skip
@@ -38,23 +46,18 @@ def deadlocks(schedule: Schedule) -> bool:
 class _Flat:
     """The orders laid end to end, each action with the place of the one whose output it waits for (−1: none)."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, paired: bool = False) -> None:
         self.schedule = schedule
         m, last = schedule.microbatches, schedule.pp * schedule.vpp - 1
         expected = (3 if schedule.split else 2) * m * (last + 1)
-        rank, stage, kind, microbatch = [], [], [], []
-        self.starts = [0]
-        for number, order in enumerate(schedule.orders):
-            where = schedule.placement[number]
-            for name, chunk, mb in order:
-                kind.append(CODE[name])
-                stage.append(where[chunk])
-                microbatch.append(mb)
-            rank += [number] * len(order)
-            self.starts.append(len(rank))
-        self.rank, self.stage = np.asarray(rank, np.intp), np.asarray(stage, np.intp)
-        self.kind, self.microbatch = np.asarray(kind, np.intp), np.asarray(microbatch, np.intp)
-        self.size = len(rank)
+        lengths = [len(order) for order in schedule.orders]
+        self.starts = [0, *accumulate(lengths)]
+        kinds, chunks, numbers = zip(*chain.from_iterable(schedule.orders), strict=True)
+        self.rank = np.repeat(np.arange(schedule.pp), lengths)
+        self.kind = np.asarray([CODE[kind] for kind in kinds], np.intp)
+        self.microbatch = np.asarray(numbers, np.intp)
+        self.stage = np.asarray(schedule.placement, np.intp)[self.rank, np.asarray(chunks, np.intp)]
+        self.size = len(kinds)
         place = np.full((3, last + 1, m), -1, np.intp)
         place[self.kind, self.stage, self.microbatch] = np.arange(self.size)
         filled = place if schedule.split else place[:2]
@@ -62,6 +65,20 @@ class _Flat:
             raise Deadlock(f"{schedule.name}: {self.size} actions, {expected} different ones expected")
         self._check_own_rank(place)
         self.source = self._sources(place, last)
+        self.partner = self._partners() if paired else np.full(self.size, -1, np.intp)
+
+    def _partners(self) -> Indices:
+        """A forward and the backward right after it, unless it is its own."""
+        partner = np.full(self.size, -1, np.intp)
+        one, two = np.arange(self.size - 1), np.arange(1, self.size)
+        fits = (self.kind[one] == F) & (self.kind[two] == B) & (self.rank[one] == self.rank[two])
+        fits &= (self.stage[one] != self.stage[two]) | (self.microbatch[one] != self.microbatch[two])
+        for start, end in pairwise(self.starts):
+            kinds = self.kind[start:end]
+            if not (kinds[int(np.argmax(kinds == B)) :] == F).any():
+                fits[start : end - 1] = False  # all forwards first: nothing is left to run beside a backward
+        partner[one[fits]] = two[fits]
+        return partner
 
     def _check_own_rank(self, place: Indices) -> None:
         if (place[B] < place[F]).any() or (self.schedule.split and (place[W] < place[B]).any()):
@@ -78,7 +95,7 @@ class _Flat:
 
 def _levels(flat: _Flat) -> tuple[int, list[int]]:
     """How many actions can run, and the level of each: 1 + the highest level among its predecessors (from 0)."""
-    source = flat.source.tolist()
+    source, also = flat.source.tolist(), _also(flat)
     level = [-1] * flat.size
     at, ends = list(flat.starts[:-1]), flat.starts[1:]
     waiting: dict[int, int] = {}
@@ -97,6 +114,14 @@ def _levels(flat: _Flat) -> tuple[int, list[int]]:
                     break
                 if other > previous:
                     previous = other
+            need = also[here]
+            if need >= 0:
+                other = level[need]
+                if other < 0:
+                    waiting[need] = rank
+                    break
+                if other > previous:
+                    previous = other
             previous += 1
             level[here] = previous
             if here in waiting:
@@ -105,6 +130,12 @@ def _levels(flat: _Flat) -> tuple[int, list[int]]:
             finished += 1
         at[rank] = here
     return finished, level
+
+
+def _also(flat: _Flat) -> list[int]:
+    """The input of the backward that a forward runs beside (−1: none)."""
+    found: list[int] = np.where(flat.partner >= 0, flat.source[flat.partner], -1).tolist()
+    return found
 
 
 def _arrays(flat: _Flat, level: Indices) -> Compiled:
@@ -130,6 +161,7 @@ def _arrays(flat: _Flat, level: Indices) -> Compiled:
         levels=np.searchsorted(level[order], np.arange(int(level.max()) + 2)),
         by_rank=new,
         rank_starts=starts,
+        partner=_renumber(flat.partner, new)[order],
     )
 
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from projector.errors import InputError, Problem
-from projector.pipeline.timeline import Timeline
-from projector.pipeline.types import Compiled
+from projector.pipeline.timeline import Timeline, paired_durations
+from projector.pipeline.types import Compiled, Indices
 
 __all__ = ["evaluate"]
 
@@ -36,6 +36,7 @@ def evaluate(
     overlap_p2p: bool = False,
     overlap_warmup_flush: bool = True,
     release: ArrayLike | None = None,
+    hidden: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Timeline:
     """When every action starts and ends.
 
@@ -45,27 +46,51 @@ def evaluate(
     boundaries inside a rank cost nothing. ``overlap_p2p``: messages run beside compute; ``overlap_warmup_flush=False``
     keeps them blocking before the first backward and after the last forward of a rank (Megatron-LM's default with
     ``overlap_p2p_comm``). ``release`` ``[pp·vpp]``: seconds before which no forward of a virtual stage may start
-    (exposed parameter gather).
+    (exposed parameter gather). ``hidden``: seconds that the forward and the backward of a virtual stage ``[pp·vpp]`` each
+    save when they run as one of a pair (all-to-all traffic beside the other's compute); for schedules compiled
+    ``paired``.
 
     Raises :class:`InputError` when a shape is wrong, or a value is negative or not finite.
     """
     table, messages, floor = _inputs(compiled, forward, backward_input, backward_weight, p2p, release)
     transfer, blocked = _latencies(compiled, messages, overlap_p2p, overlap_warmup_flush)
+    saved = _savings(compiled, hidden)
     batch = max(table.shape[0], transfer.shape[0], floor.shape[0])
     if batch == 1 and not _is_batch(forward, backward_input, backward_weight, p2p, release):
-        end = _single(compiled, table[0], transfer[0], blocked[0], floor[0] if release is not None else None)
-        return Timeline(compiled, table[0], transfer[0], blocked[0], floor[0], end)
-    end = _batched(compiled, table, transfer, blocked, floor)
-    return Timeline(compiled, table, transfer, blocked, floor, end)
+        seconds = paired_durations(compiled, table[0], saved)
+        end = _single(compiled, seconds, transfer[0], blocked[0], floor[0] if release is not None else None)
+        return Timeline(compiled, table[0], transfer[0], blocked[0], floor[0], end, saved)
+    end = _batched(compiled, table, transfer, blocked, floor, saved)
+    return Timeline(compiled, table, transfer, blocked, floor, end, saved)
 
 
-def _single(compiled: Compiled, table: Floats, transfer: Floats, blocked: Floats, floor: Floats | None) -> Floats:
+def _savings(compiled: Compiled, hidden: tuple[ArrayLike, ArrayLike] | None) -> Floats | None:
+    """``[actions]``: what each action saves beside its partner."""
+    if hidden is None:
+        return None
+    problems: list[Problem] = []
+    parts = [
+        _checked(key, part, compiled.stages, problems)[0]
+        for key, part in zip(("hidden forward", "hidden backward"), hidden, strict=True)
+    ]
+    if problems:
+        raise InputError(problems)
+    return np.asarray(np.select([compiled.kind == 0, compiled.kind == 1], [part[compiled.stage] for part in parts]))
+
+
+def _single(compiled: Compiled, seconds: Floats, transfer: Floats, blocked: Floats, floor: Floats | None) -> Floats:
     """``[actions]``, in a plain loop: for one vector of durations faster than NumPy on a few actions a level."""
     before, source = compiled.predecessor_lists
-    duration = table[compiled.duration_index].tolist()
+    duration = seconds.tolist()
     end = [0.0]
     done = end.append
-    if floor is not None:
+    if len(compiled.pairs[0]):
+        also, also_wait = (column.tolist() for column in _second_inputs(compiled, transfer))
+        least = (np.zeros(compiled.size) if floor is None else _floors(compiled, floor)).tolist()
+        joined = (before, source, transfer.tolist(), blocked.tolist(), duration, least, also, also_wait)
+        for mine, other, wait, block, lasts, at_least, second, hop in zip(*joined, strict=True):
+            done(max(end[mine] + block, end[other] + wait, end[second] + hop, at_least) + lasts)
+    elif floor is not None:
         least = _floors(compiled, floor).tolist()
         columns = (before, source, transfer.tolist(), blocked.tolist(), duration, least)
         for mine, other, wait, block, lasts, at_least in zip(*columns, strict=True):
@@ -82,18 +107,39 @@ def _single(compiled: Compiled, table: Floats, transfer: Floats, blocked: Floats
     return np.asarray(end[1:])
 
 
-def _batched(compiled: Compiled, table: Floats, transfer: Floats, blocked: Floats, floor: Floats) -> Floats:
+def _second_inputs(compiled: Compiled, transfer: Floats) -> tuple[Indices, Floats]:
+    """For a forward that runs beside a backward: where that one's input comes from (shifted by one, 0: none), and the
+    message that brings it ``[…, actions]``."""
+    forward, backward = compiled.pairs
+    also = np.zeros(compiled.size, np.intp)
+    also[forward] = compiled.source[backward] + 1
+    wait = np.zeros_like(transfer)
+    wait[..., forward] = transfer[..., backward]
+    return also, wait
+
+
+def _batched(
+    compiled: Compiled, table: Floats, transfer: Floats, blocked: Floats, floor: Floats, saved: Floats | None
+) -> Floats:
     """``[batch, actions]`` (a view of ``[actions, batch]`` memory), in blocks that fit the cache."""
     batch = max(table.shape[0], transfer.shape[0], floor.shape[0])
     out = np.empty((compiled.size, batch))
     for first in range(0, batch, BLOCK):
         rows = slice(first, min(first + BLOCK, batch))
         parts = [array if array.shape[0] == 1 else array[rows] for array in (table, transfer, blocked, floor)]
-        out[:, rows] = _block(compiled, rows.stop - rows.start, *parts)
+        out[:, rows] = _block(compiled, rows.stop - rows.start, parts[0], parts[1], parts[2], parts[3], saved)
     return out.T
 
 
-def _block(compiled: Compiled, width: int, table: Floats, transfer: Floats, blocked: Floats, floor: Floats) -> Floats:
+def _block(
+    compiled: Compiled,
+    width: int,
+    table: Floats,
+    transfer: Floats,
+    blocked: Floats,
+    floor: Floats,
+    saved: Floats | None,
+) -> Floats:
     end = np.zeros((compiled.size + 1, width))
     before, source, kind = compiled.before + 1, compiled.source + 1, compiled.duration_index
     columns = np.ascontiguousarray(np.broadcast_to(table.T, (table.shape[1], width)))
@@ -101,6 +147,12 @@ def _block(compiled: Compiled, width: int, table: Floats, transfer: Floats, bloc
     blocks = np.ascontiguousarray(blocked.T) if blocked.any() else None
     least = np.ascontiguousarray(_floors(compiled, floor).T) if floor.any() else None
     bounds = compiled.levels.tolist()
+    paired = bool(len(compiled.pairs[0]))
+    if paired:
+        lasts = np.ascontiguousarray(
+            np.broadcast_to(paired_durations(compiled, table, saved), (width, compiled.size)).T
+        )
+        also, hops = _second_inputs(compiled, transfer)
     for low, high in pairwise(bounds):
         start, ready = end.take(before[low:high], axis=0), end.take(source[low:high], axis=0)
         if waits is not None:
@@ -110,7 +162,11 @@ def _block(compiled: Compiled, width: int, table: Floats, transfer: Floats, bloc
         np.maximum(start, ready, out=start)
         if least is not None:
             np.maximum(start, least[low:high], out=start)
-        np.add(start, columns.take(kind[low:high], axis=0), out=end[low + 1 : high + 1])
+        if paired:
+            np.maximum(start, end.take(also[low:high], axis=0) + hops[..., low:high].T, out=start)
+            np.add(start, lasts[low:high], out=end[low + 1 : high + 1])
+        else:
+            np.add(start, columns.take(kind[low:high], axis=0), out=end[low + 1 : high + 1])
     return end[1:]
 
 
@@ -126,6 +182,10 @@ def _latencies(
     sent_before = np.where(compiled.before >= 0, sent[:, compiled.before], 0.0)
     blocked = np.maximum(transfer, sent_before)
     blocked[:, compiled.before < 0] = 0.0
+    forward, backward = compiled.pairs
+    if len(forward):  # a pair waits once, for the inputs of both
+        blocked[:, forward] = np.maximum(blocked[:, forward], transfer[:, backward])
+        blocked[:, backward] = 0.0
     if overlap:
         blocked[:, compiled.steady] = 0.0
     return transfer, blocked

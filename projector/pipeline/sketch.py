@@ -25,12 +25,13 @@ def sketch(timeline: Timeline, width: int = 100, by: str = "kind") -> str:
     plan, columns = timeline.compiled, width - LABEL
     total = float(timeline.makespan)
     marks = _marks(timeline, by)
+    start, end = timeline.shown
     idle = timeline.bubble_of_makespan
     lines = []
     bounds = np.append(plan.rank_starts, plan.size)
     for rank in range(plan.schedule.pp):
         own = plan.by_rank[bounds[rank] : bounds[rank + 1]]
-        cells = _cells(timeline.start[own], timeline.end[own], marks[own], total, columns)
+        cells = _cells(start[own], end[own], marks[own], total, columns)
         lines.append(f"{rank:>4} {idle[rank]:>6.1%} │ {cells}"[:width])
     schedule = plan.schedule
     head = f"{schedule.name} pp={schedule.pp} vpp={schedule.vpp} m={schedule.microbatches}: {total * 1e3:.3f} ms, "

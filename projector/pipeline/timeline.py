@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from projector.pipeline.types import KINDS, Compiled, Kind
 
-__all__ = ["Timeline"]
+__all__ = ["Timeline", "paired_durations"]
 
 Floats = NDArray[np.float64]
 
@@ -22,7 +22,8 @@ class Timeline:
     ``end`` is ``[actions]`` in the order of ``compiled``, or ``[batch, actions]``; every derived figure then carries
     the same leading batch axis. ``durations`` ``[…, 3·stages]``: the table F | B | W it was evaluated with (an unsplit
     B holds both). ``transfer``, ``blocked`` ``[…, actions]``, ``release`` ``[…, stages]``: see
-    :mod:`projector.pipeline.evaluator`.
+    :mod:`projector.pipeline.evaluator`. ``hidden`` ``[actions]``: seconds that an action saves beside its partner
+    (``None``: none); a pair is one action, from the start of its forward, and its backward takes no time of its own.
     """
 
     compiled: Compiled
@@ -31,6 +32,7 @@ class Timeline:
     blocked: Floats
     release: Floats
     end: Floats
+    hidden: Floats | None = None
 
     @cached_property
     def start(self) -> Floats:
@@ -39,12 +41,32 @@ class Timeline:
         mine = np.where(plan.before >= 0, self.end[..., plan.before] + self.blocked, 0.0)
         other = np.where(plan.source >= 0, self.end[..., plan.source] + self.transfer, 0.0)
         floor = np.where(plan.kind == 0, self.release[..., plan.stage], 0.0)
-        return np.maximum(np.maximum(mine, other), floor)
+        start = np.maximum(np.maximum(mine, other), floor)
+        forward, backward = plan.pairs
+        if len(forward):
+            start[..., forward] = np.maximum(start[..., forward], other[..., backward])
+            start[..., backward] = self.end[..., backward]
+        return start
 
     @cached_property
     def duration(self) -> Floats:
         """``[…, actions]``: how long each action lasts."""
-        return self.durations[..., self.compiled.duration_index]
+        return paired_durations(self.compiled, self.durations, self.hidden)
+
+    @cached_property
+    def shown(self) -> tuple[Floats, Floats]:
+        """(start, end) ``[…, actions]`` for views: a pair stands as its forward and then its backward, in proportion."""
+        start, end = self.start, self.end
+        forward, backward = self.compiled.pairs
+        if not len(forward):
+            return start, end
+        start, end = start.copy(), end.copy()
+        alone = self.durations[..., self.compiled.duration_index]
+        both = alone[..., forward] + alone[..., backward]
+        share = np.divide(alone[..., forward], both, out=np.ones_like(both), where=both > 0)
+        cut = start[..., forward] + share * (end[..., forward] - start[..., forward])
+        end[..., forward], start[..., backward] = cut, cut
+        return start, end
 
     @cached_property
     def makespan(self) -> Floats:
@@ -109,9 +131,13 @@ class Timeline:
 
     def at(self, row: int) -> Timeline:
         """One evaluation out of a batch."""
-        one = [array if array.ndim == 1 else array[row if array.shape[0] > 1 else 0] for array in (
-            self.durations, self.transfer, self.blocked, self.release, self.end)]  # fmt: skip
-        return Timeline(self.compiled, *one)
+
+        def pick(array: Floats) -> Floats:
+            return array if array.ndim == 1 else array[row if array.shape[0] > 1 else 0]
+
+        parts = (self.durations, self.transfer, self.blocked, self.release, self.end)
+        durations, transfer, blocked, release, end = map(pick, parts)
+        return Timeline(self.compiled, durations, transfer, blocked, release, end, self.hidden)
 
     def _per_rank(self, how: np.ufunc, values: Floats) -> Floats:
         ordered = values[..., self.compiled.by_rank]
@@ -122,6 +148,17 @@ class Timeline:
         out = np.full((self.compiled.stages, *values.shape[:-1]), empty)
         how.at(out, self.compiled.stage[chosen], np.moveaxis(values[..., chosen], -1, 0))
         return np.moveaxis(out, 0, -1)
+
+
+def paired_durations(compiled: Compiled, table: Floats, hidden: Floats | None) -> Floats:
+    """``[…, actions]``: seconds of each action out of the table F | B | W; a forward with a partner takes both."""
+    seconds = table[..., compiled.duration_index]
+    forward, backward = compiled.pairs
+    if len(forward):
+        saved = 0.0 if hidden is None else hidden[forward] + hidden[backward]
+        seconds[..., forward] = np.maximum(seconds[..., forward] + seconds[..., backward] - saved, 0.0)
+        seconds[..., backward] = 0.0
+    return seconds
 
 
 def _fold(how: np.ufunc, per_stage: Floats, compiled: Compiled) -> Floats:

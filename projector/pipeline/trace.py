@@ -1,51 +1,84 @@
-"""A timeline as a Chrome trace, for chrome://tracing and ui.perfetto.dev."""
+"""A timeline as a Chrome trace, for chrome://tracing and ui.perfetto.dev.
+
+One process per pipeline rank with a track of compute, tracks of the messages that it receives, one per kind of extra
+work (gradient reduction, optimizer, …), and counters. Events are sorted by time; those of one track never overlap.
+"""
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from projector.errors import InputError, Problem
+from projector.pipeline.residency import resident
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.types import KINDS
 
-__all__ = ["events", "write"]
+__all__ = ["Span", "events", "write"]
 
 CATEGORIES = {"F": "forward", "B": "backward", "W": "weight-gradient"}
+COMPUTE = "compute"
+MICRO = 1e6
+ROUNDING = 1e-6  # microseconds: sums of times rounded to nanoseconds
 
 
-def events(timeline: Timeline) -> list[dict[str, Any]]:
-    """Trace events: one complete event (``"ph": "X"``) per action, one process per rank, ``ts`` and ``dur`` in
-    microseconds.
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something that a rank does beside its actions, seconds from the start of the step. ``track``: where it is drawn;
+    spans of one track that overlap are given tracks of their own."""
 
-    Format: "Trace Event Format" of the Chromium project. Raises :class:`InputError` for a batch (take one with ``at``).
+    rank: int
+    track: str
+    name: str
+    start: float
+    end: float
+
+
+def events(
+    timeline: Timeline,
+    spans: Iterable[Span] = (),
+    bytes_per_stage: ArrayLike | None = None,
+    static: ArrayLike | None = None,
+) -> list[dict[str, Any]]:
+    """Trace events sorted by ``ts``: one complete event (``"ph": "X"``) per action, message and span, counters (``"C"``)
+    of chunks alive and, with ``bytes_per_stage`` ``[stages]`` (kept per micro-batch) over ``static`` ``[pp]``, of memory.
+
+    ``ts`` and ``dur`` in microseconds. Format: "Trace Event Format" of the Chromium project. Raises :class:`InputError`
+    for a batch (take one with ``at``).
     """
     if timeline.end.ndim != 1:
         raise InputError([Problem("pipeline", "timeline", timeline.end.shape, "one evaluation: timeline.at(row)")])
-    plan = timeline.compiled
-    chunk_of = {stage: chunk for own in plan.schedule.placement for chunk, stage in enumerate(own)}
-    out = [_process(rank) for rank in range(plan.schedule.pp)]
-    columns = (plan.rank, plan.stage, plan.kind, plan.microbatch, timeline.start * 1e6, timeline.duration * 1e6)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    for rank, stage, kind, microbatch, start, duration in rows:
-        name = KINDS[kind]
-        place = {"microbatch": microbatch, "chunk": chunk_of[stage], "virtual_stage": stage}
-        out.append({"name": f"{name}{microbatch}", "cat": CATEGORIES[name], "ph": "X", "pid": rank, "tid": 0,
-                    "ts": round(start, 3), "dur": round(duration, 3), "args": place})  # fmt: skip
-    return out
+    given = list(spans)
+    rows: list[tuple[int, str, dict[str, Any]]] = [*_actions(timeline), *_messages(timeline), *map(_extra, given)]
+    named, placed = _tracks(rows, timeline.compiled.schedule.pp)
+    placed += _counters(timeline, bytes_per_stage, static)
+    placed.sort(key=lambda event: (event["ts"], event["pid"], event.get("tid", -1)))
+    return named + placed
 
 
-def write(timeline: Timeline, path: Path | str) -> Path:
+def write(
+    timeline: Timeline,
+    path: Path | str,
+    spans: Iterable[Span] = (),
+    bytes_per_stage: ArrayLike | None = None,
+    static: ArrayLike | None = None,
+) -> Path:
     """Writes the trace to ``path``, whole or not at all. Raises :class:`InputError` when the folder does not exist."""
     target = Path(path)
     if not target.parent.is_dir():
         raise InputError([Problem(str(target), "", str(target.parent), "an existing folder")])
     schedule = timeline.compiled.schedule
     content = {
-        "traceEvents": events(timeline),
+        "traceEvents": events(timeline, spans, bytes_per_stage, static),
         "displayTimeUnit": "ms",
         "otherData": {
             "schedule": schedule.name,
@@ -57,7 +90,7 @@ def write(timeline: Timeline, path: Path | str) -> Path:
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(content, stream, separators=(",", ":"))
+            json.dump(content, stream, separators=(",", ":"), allow_nan=False)
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
     except BaseException:
@@ -66,8 +99,107 @@ def write(timeline: Timeline, path: Path | str) -> Path:
     return target
 
 
-def _process(rank: int) -> dict[str, Any]:
-    return {"name": "process_name", "ph": "M", "pid": rank, "tid": 0, "args": {"name": f"pipeline rank {rank}"}}
+def _event(name: str, category: str, rank: int, start: float, end: float, **arguments: int) -> dict[str, Any]:
+    """``dur`` from the rounded ends, so that what touches in time touches in the file (nanoseconds are kept)."""
+    begin, stop = round(start * MICRO, 3), round(end * MICRO, 3)
+    return {"name": name, "cat": category, "ph": "X", "pid": rank, "ts": begin, "dur": round(stop - begin, 3),
+            "args": arguments}  # fmt: skip
+
+
+def _actions(timeline: Timeline) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    plan = timeline.compiled
+    chunk_of = {stage: chunk for own in plan.schedule.placement for chunk, stage in enumerate(own)}
+    columns = (plan.rank, plan.stage, plan.kind, plan.microbatch, *timeline.shown)
+    for rank, stage, kind, microbatch, start, end in zip(*(column.tolist() for column in columns), strict=True):
+        name = KINDS[kind]
+        place = {"microbatch": microbatch, "chunk": chunk_of[stage], "virtual_stage": stage}
+        yield rank, COMPUTE, _event(f"{name}{microbatch}", CATEGORIES[name], rank, start, end, **place)
+
+
+def _messages(timeline: Timeline) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """What a rank receives: beside compute from the end of the sender on, or just before the action that waits."""
+    plan = timeline.compiled
+    forward, backward = plan.pairs
+    begins = timeline.start.copy()
+    begins[backward] = begins[forward]  # a pair waits for the inputs of both
+    waiting = np.array(np.broadcast_to(timeline.blocked, (plan.size,)) > 0)
+    waiting[backward] = waiting[forward]
+    for number in np.flatnonzero((plan.boundary >= 0) & (timeline.transfer > 0)).tolist():
+        lasts = float(timeline.transfer[number])
+        end = float(begins[number])
+        if not waiting[number]:
+            end = float(timeline.end[plan.source[number]]) + lasts
+        rank, microbatch = int(plan.rank[number]), int(plan.microbatch[number])
+        what = "activation" if plan.kind[number] == 0 else "gradient"
+        event = _event(f"recv {what} {microbatch}", "p2p", rank, end - lasts, end, microbatch=microbatch,
+                       sender=int(plan.rank[plan.source[number]]))  # fmt: skip
+        yield rank, f"receive {what}s", event
+
+
+def _extra(span: Span) -> tuple[int, str, dict[str, Any]]:
+    return span.rank, span.track, _event(span.name, span.track, span.rank, span.start, span.end)
+
+
+def _tracks(
+    rows: Sequence[tuple[int, str, dict[str, Any]]], pp: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(names of processes and tracks, events with the track they stand on): a track more where two would overlap."""
+    named = [_name("process_name", rank, 0, f"pipeline rank {rank}") for rank in range(pp)]
+    of_track: dict[tuple[int, str], list[dict[str, Any]]] = {(rank, COMPUTE): [] for rank in range(pp)}
+    for rank, track, event in rows:
+        of_track.setdefault((rank, track), []).append(event)
+    placed: list[dict[str, Any]] = []
+    used = [0] * pp
+    for (rank, track), own in of_track.items():
+        lanes = _lanes(own)
+        number = used[rank]
+        placed += [event | {"tid": number + lane} for event, lane in lanes]
+        count = 1 + max((lane for _, lane in lanes), default=0)
+        titles = [track, *(f"{track} ({lane + 1})" for lane in range(1, count))]
+        named += [_name("thread_name", rank, number + lane, title) for lane, title in enumerate(titles)]
+        used[rank] += count
+    return named, placed
+
+
+def _lanes(events_of_track: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
+    """Each event with a lane on which the one before has ended: as few lanes as there are events at once."""
+    free: list[tuple[float, int]] = []  # (end of its last event, lane)
+    found = []
+    for event in sorted(events_of_track, key=lambda event: event["ts"]):
+        if free and free[0][0] <= event["ts"] + ROUNDING:
+            lane = heapq.heappop(free)[1]
+        else:
+            lane = len(free)
+        heapq.heappush(free, (event["ts"] + event["dur"], lane))
+        found.append((event, lane))
+    return found
+
+
+def _counters(timeline: Timeline, kept: ArrayLike | None, static: ArrayLike | None) -> list[dict[str, Any]]:
+    """Chunks alive and bytes on every rank: up when a forward starts, down when what releases it ends."""
+    plan = timeline.compiled
+    bounds = np.append(plan.rank_starts, plan.size)
+    columns = {"chunks alive": (np.asarray(resident(plan, 1.0)), np.zeros(plan.schedule.pp), 1.0)}
+    if kept is not None:
+        base = np.zeros(plan.schedule.pp) if static is None else np.asarray(static, dtype=np.float64)
+        columns["memory GiB"] = (np.asarray(resident(plan, np.asarray(kept, dtype=np.float64))), base, 2.0**30)
+    out = []
+    for rank in range(plan.schedule.pp):
+        own = plan.by_rank[bounds[rank] : bounds[rank + 1]]
+        when = np.where(plan.kind[own] == 0, timeline.start[own], timeline.end[own]) * MICRO
+        for name, (level, base, unit) in columns.items():
+            values = (level[bounds[rank] : bounds[rank + 1]] + base[rank]) / unit
+            out.append(_count(name, rank, 0.0, float(base[rank]) / unit))
+            out += [_count(name, rank, at, value) for at, value in zip(when.tolist(), values.tolist(), strict=True)]
+    return out
+
+
+def _count(name: str, rank: int, at: float, value: float) -> dict[str, Any]:
+    return {"name": name, "ph": "C", "pid": rank, "ts": round(at, 3), "args": {name: round(value, 6)}}
+
+
+def _name(what: str, rank: int, track: int, text: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": rank, "tid": track, "ts": 0, "args": {"name": text}}
 
 
 def _umask() -> int:

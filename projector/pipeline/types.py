@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KINDS", "Action", "Compiled", "Generator", "Indices", "Kind", "Schedule", "loop_placement", "v_placement"]
+__all__ = [
+    "KINDS",
+    "Action",
+    "Compiled",
+    "Costs",
+    "Generator",
+    "Indices",
+    "Kind",
+    "Schedule",
+    "actions",
+    "loop_placement",
+    "v_placement",
+]
 
 Kind = Literal["F", "B", "W"]
 KINDS: tuple[Kind, ...] = ("F", "B", "W")
@@ -26,6 +38,12 @@ class Action(NamedTuple):
     kind: Kind
     chunk: int
     microbatch: int
+
+
+@lru_cache(maxsize=1024)
+def actions(kind: Kind, chunk: int, microbatches: int) -> tuple[Action, ...]:
+    """The actions of one kind on one chunk, in the order of micro-batches; made once, shared by all schedules."""
+    return tuple(Action(kind, chunk, number) for number in range(microbatches))
 
 
 @dataclass(frozen=True)
@@ -47,11 +65,27 @@ class Schedule:
 
 
 @dataclass(frozen=True)
+class Costs:
+    """Seconds that an order is made for: per virtual stage, and per boundary between two of them (``p2p``)."""
+
+    forward: tuple[float, ...]
+    backward_input: tuple[float, ...]
+    backward_weight: tuple[float, ...]
+    p2p: tuple[float, ...]
+
+    @classmethod
+    def equal(cls, stages: int, forward: float = 1.0, backward: float = 1.0, weight: float = 1.0) -> Costs:
+        """The same for every stage, messages for nothing."""
+        return cls((forward,) * stages, (backward,) * stages, (weight,) * stages, (0.0,) * (stages - 1))
+
+
+@dataclass(frozen=True)
 class Generator:
     """How a schedule is registered: its name, the names the field uses for it, and who builds it.
 
     ``build(pp, vpp, microbatches, group, extra_warmup)`` returns the schedule; ``chunks``: the ``vpp`` it needs
     (``None``: any). ``source``: where the order is published. ``forwards_first``: all micro-batches are alive at once.
+    ``tuned(pp, microbatches, costs)``: the schedule made for these durations, where the order depends on them.
     """
 
     name: str
@@ -61,6 +95,7 @@ class Generator:
     aliases: tuple[str, ...]
     source: str
     forwards_first: bool = False
+    tuned: Callable[[int, int, Costs], Schedule] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +109,7 @@ class Compiled:
     output crosses to another rank, else −1; ``steady``: the action lies between the first backward and the last forward
     of its rank; ``levels`` ``[n_levels + 1]``: actions ``levels[i]:levels[i + 1]`` depend on earlier levels only.
     ``by_rank`` ``[n]``: all actions ordered by rank, then time; ``rank_starts`` ``[pp]``: where each rank begins in it.
+    ``partner`` ``[n]``: the B that a forward runs beside, as one (−1: none, everywhere unless compiled ``paired``).
     """
 
     schedule: Schedule
@@ -89,6 +125,7 @@ class Compiled:
     levels: Indices
     by_rank: Indices
     rank_starts: Indices
+    partner: Indices
 
     @property
     def size(self) -> int:
@@ -104,6 +141,12 @@ class Compiled:
     def duration_index(self) -> Indices:
         """``kind · stages + stage``: where an action finds its duration in the table F | B | W."""
         return self.kind * self.stages + self.stage
+
+    @cached_property
+    def pairs(self) -> tuple[Indices, Indices]:
+        """The forwards that run beside a backward, and those backwards."""
+        forward = np.flatnonzero(self.partner >= 0)
+        return forward, self.partner[forward]
 
     @cached_property
     def predecessor_lists(self) -> tuple[list[int], list[int]]:

@@ -15,13 +15,15 @@ from projector.pipeline.schedules import (
     one_f_one_b,
     v_half,
     v_min,
+    zb_1p,
+    zb_2p,
     zb_h1,
     zb_h2,
     zbv,
 )
-from projector.pipeline.types import Generator, Schedule
+from projector.pipeline.types import Costs, Generator, Schedule
 
-__all__ = ["build", "choose", "find", "generator", "names"]
+__all__ = ["build", "choose", "find", "generator", "names", "problems"]
 
 _MODULES = (
     gpipe,
@@ -30,14 +32,24 @@ _MODULES = (
     looped_bfs,
     zb_h1,
     zb_h2,
+    zb_1p,
+    zb_2p,
     interleaved_zb,
     zbv,
     v_half,
     v_min,
     dualpipe_v,
 )
-_MANY_CHUNKS = {"1f1b": "interleaved", "zb_h1": "interleaved_zb", "zb_h2": "interleaved_zb", "gpipe": "looped_bfs"}
+_MANY_CHUNKS = {
+    "1f1b": "interleaved",
+    "zb_h1": "interleaved_zb",
+    "zb_h2": "interleaved_zb",
+    "zb_1p": "interleaved_zb",
+    "zb_2p": "interleaved_zb",
+    "gpipe": "looped_bfs",
+}
 _ONE_CHUNK = {"interleaved": "1f1b", "interleaved_zb": "zb_h1"}
+_REMARK = re.compile(r"-(vpp-?\d+|(via|with|using|by|on|over)-.*)$")
 _REGISTRY: dict[str, Generator] = {module.GENERATOR.name: module.GENERATOR for module in _MODULES}
 
 
@@ -49,16 +61,10 @@ def names() -> tuple[str, ...]:
 def find(text: str) -> str | None:
     """The schedule that free text such as ``"Interleaved 1F1B"`` or ``"zero-bubble"`` means; ``None`` if unknown.
 
-    Case, punctuation, what stands in brackets, a trailing ``vppN`` and trailing remarks (``"… via layout …"``) do not
-    matter.
+    Case, punctuation and what stands in brackets do not matter, nor do a ``vppN`` and a remark that says so
+    (``"… via layout …"``, ``"… with overlap"``) at the end. Any other word left over makes the name unknown.
     """
-    words = _normal(text)
-    known = _spellings()
-    while words:
-        if words in known:
-            return known[words]
-        words = words.rpartition("-")[0]
-    return None
+    return _spellings().get(_REMARK.sub("", _normal(text)))
 
 
 def generator(name: str) -> Generator:
@@ -82,24 +88,52 @@ def choose(text: str | None, pp: int, vpp: int) -> str:
     return (_MANY_CHUNKS if vpp > 1 else _ONE_CHUNK).get(name, name)
 
 
-def build(name: str, pp: int, vpp: int, microbatches: int, group: int | None = None, extra_warmup: int = 0) -> Schedule:
-    """The schedule ``name`` for these sizes; :class:`InputError` with every mistake among them."""
-    problems: list[Problem] = []
-    if find(name) is None:
-        problems.append(Problem("pipeline", "pipeline_schedule", name, nearest(name, names())))
+def build(
+    name: str,
+    pp: int,
+    vpp: int,
+    microbatches: int,
+    group: int | None = None,
+    extra_warmup: int = 0,
+    costs: Costs | None = None,
+) -> Schedule:
+    """The schedule ``name`` for these sizes; :class:`InputError` with every mistake among them.
+
+    ``costs``: the durations to make the order for, where it depends on them (``zb_1p``, ``zb_2p``); without, all equal.
+    """
+    wrong = problems(name, pp, vpp, microbatches, group, extra_warmup)
+    if wrong:
+        raise InputError(wrong)
+    found = generator(name)
+    if costs is not None and found.tuned is not None:
+        return found.tuned(pp, microbatches, costs)
+    return found.build(pp, vpp, microbatches, group, extra_warmup)
+
+
+def problems(
+    name: str,
+    pp: int,
+    vpp: int,
+    microbatches: int,
+    group: int | None = None,
+    extra_warmup: int = 0,
+    where: str = "pipeline",
+) -> list[Problem]:
+    """Everything that keeps the schedule ``name`` from being built for these sizes."""
+    found: list[Problem] = []
+    known = find(name)
+    if known is None:
+        found.append(Problem(where, "pipeline_schedule", name, nearest(name, names())))
     sizes = {"pp": pp, "vpp": vpp, "microbatches": microbatches}
-    problems += [Problem("pipeline", key, value, "an integer >= 1") for key, value in sizes.items() if value < 1]
+    found += [Problem(where, key, value, "an integer >= 1") for key, value in sizes.items() if value < 1]
     if group is not None and group < (least := max(1, min(pp, microbatches))):
         expected = f"an integer >= {least}, so that a group fills the pipeline"
-        problems.append(Problem("pipeline", "microbatch_group_size_per_vp_stage", group, expected))
+        found.append(Problem(where, "microbatch_group_size_per_vp_stage", group, expected))
     if extra_warmup < 0:
-        problems.append(Problem("pipeline", "extra_warmup", extra_warmup, "an integer >= 0"))
-    found = find(name)
-    if found is not None and (chunks := _REGISTRY[found].chunks) is not None and vpp != chunks:
-        problems.append(Problem("pipeline", "vpp", vpp, f"{chunks} for {found}"))
-    if problems or found is None:
-        raise InputError(problems)
-    return _REGISTRY[found].build(pp, vpp, microbatches, group, extra_warmup)
+        found.append(Problem(where, "extra_warmup", extra_warmup, "an integer >= 0"))
+    if known is not None and (chunks := _REGISTRY[known].chunks) is not None and vpp != chunks:
+        found.append(Problem(where, "vpp", vpp, f"{chunks} for {known}"))
+    return found
 
 
 def _normal(text: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from projector.pipeline.schedules.split import v_schedule
-from projector.pipeline.types import Action, Generator, Schedule
+from projector.pipeline.schedules.split import alternate, v_schedule
+from projector.pipeline.types import Action, Generator, Kind, Schedule, actions
 
 __all__ = ["GENERATOR"]
 
@@ -41,11 +41,22 @@ class _Rank:
             yield from (self._forward(0), self._forward(1))
         for _ in range(self.below):
             yield from (self._input(1), self.put_off.popleft(), self._forward(1))
-        for _ in range(self.steady):
-            yield from (self._forward(0), *self._whole(1), self._forward(1), *self._whole(0))
+        yield from self._steady()
         for _ in range(self.below):
             yield from (*self._whole(1), self._forward(1), *self._whole(0))
         yield from self._flush()
+
+    def _steady(self) -> Iterator[Action]:
+        """Forward of one chunk, whole backward of the other, in turn; nothing is put off at either end of it."""
+        lanes: list[tuple[Action, ...]] = []
+        kinds: tuple[Kind, Kind] = ("B", "W")
+        for ahead, behind in ((0, 1), (1, 0)):
+            done, ended = self.forwards[ahead], self.backwards[behind]
+            lanes.append(actions("F", ahead, self.m)[done : done + self.steady])
+            lanes += [actions(kind, behind, self.m)[ended : ended + self.steady] for kind in kinds]
+            self.forwards[ahead] += self.steady
+            self.backwards[behind] += self.steady
+        return alternate(*lanes)
 
     def _flush(self) -> Iterator[Action]:
         # Weight gradients are put off from the middle of the first flush phase on: half a pass later on even ranks.

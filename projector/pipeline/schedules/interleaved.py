@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from projector.pipeline.compiler import deadlocks
 from projector.pipeline.schedules import one_f_one_b
-from projector.pipeline.schedules.split import keep
-from projector.pipeline.types import Action, Generator, Schedule, loop_placement
+from projector.pipeline.schedules.split import alternate, keep
+from projector.pipeline.types import Action, Generator, Schedule, actions, loop_placement
 
-__all__ = ["GENERATOR", "or_whole_groups", "table"]
+__all__ = ["GENERATOR", "lanes", "or_whole_groups", "table"]
 
 Orders = tuple[tuple[Action, ...], ...]
 
@@ -19,12 +19,18 @@ def table(microbatches: int, vpp: int, group: int) -> list[tuple[int, int]]:
 
     The last group is whatever remains. Megatron-LM ``get_schedule_table``; the backward mirrors the chunks.
     """
-    return [
-        (chunk, mb)
-        for first in range(0, microbatches, group)
-        for chunk in range(vpp)
-        for mb in range(first, min(first + group, microbatches))
-    ]
+    return [(chunk, mb) for _, chunk, mb in lanes(microbatches, vpp, group)[0]]
+
+
+def lanes(microbatches: int, vpp: int, group: int) -> tuple[list[Action], list[Action]]:
+    """The forwards and the backwards of every rank in the order of :func:`table`."""
+    forward: list[Action] = []
+    backward: list[Action] = []
+    for first in range(0, microbatches, group):
+        for chunk in range(vpp):
+            forward += actions("F", chunk, microbatches)[first : first + group]
+            backward += actions("B", vpp - 1 - chunk, microbatches)[first : first + group]
+    return forward, backward
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
@@ -38,8 +44,8 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 
     def orders(count: int, size: int) -> Orders:
         ahead = [2 * (pp - rank - 1) + (vpp - 1) * size + extra_warmup for rank in range(pp)]
-        forward = table(count, vpp, size)
-        return tuple(_rank(forward, vpp, min(warmup, len(forward))) for warmup in ahead)
+        forward, backward = lanes(count, vpp, size)
+        return tuple(_rank(forward, backward, min(warmup, len(forward))) for warmup in ahead)
 
     return or_whole_groups("interleaved", pp, vpp, microbatches, group or pp, orders)
 
@@ -68,13 +74,9 @@ def or_whole_groups(
     return Schedule(name, pp, vpp, microbatches, split, tuple(keep(order, microbatches) for order in whole), place)
 
 
-def _rank(forward: list[tuple[int, int]], vpp: int, warmup: int) -> tuple[Action, ...]:
-    backward = [(vpp - 1 - chunk, mb) for chunk, mb in forward]
-    order = [Action("F", *at) for at in forward[:warmup]]
-    for ahead, behind in zip(forward[warmup:], backward, strict=False):
-        order += (Action("F", *ahead), Action("B", *behind))
-    order += (Action("B", *at) for at in backward[len(forward) - warmup :])
-    return tuple(order)
+def _rank(forward: list[Action], backward: list[Action], warmup: int) -> tuple[Action, ...]:
+    steady = alternate(forward[warmup:], backward)
+    return (*forward[:warmup], *steady, *backward[len(forward) - warmup :])
 
 
 GENERATOR = Generator(

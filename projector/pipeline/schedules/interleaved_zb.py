@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from projector.pipeline.schedules import zb_h1
-from projector.pipeline.schedules.interleaved import or_whole_groups, table
+from projector.pipeline.schedules.interleaved import lanes, or_whole_groups
 from projector.pipeline.schedules.split import lagging
 from projector.pipeline.types import Action, Generator, Schedule
 
@@ -20,8 +20,7 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
         return zb_h1.GENERATOR.build(pp, 1, microbatches, None, extra_warmup)
 
     def orders(count: int, size: int) -> tuple[tuple[Action, ...], ...]:
-        forward = table(count, vpp, size)
-        backward = [(vpp - 1 - chunk, mb) for chunk, mb in forward]
+        forward, backward = lanes(count, vpp, size)
         ahead = [min(len(forward), (vpp - 1) * size + pp - rank - 1 + extra_warmup) for rank in range(pp)]
         return tuple(lagging(forward, backward, ahead[rank], rank) for rank in range(pp))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from projector.pipeline.types import Action, Generator, Schedule, loop_placement
+from projector.pipeline.schedules.split import alternate
+from projector.pipeline.types import Action, Generator, Schedule, actions, loop_placement
 
 __all__ = ["GENERATOR"]
 
@@ -15,11 +16,8 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 
 
 def _rank(warmup: int, microbatches: int) -> tuple[Action, ...]:
-    order = [Action("F", 0, mb) for mb in range(warmup)]
-    for mb in range(warmup, microbatches):
-        order += (Action("F", 0, mb), Action("B", 0, mb - warmup))
-    order += (Action("B", 0, mb) for mb in range(microbatches - warmup, microbatches))
-    return tuple(order)
+    forward, backward = actions("F", 0, microbatches), actions("B", 0, microbatches)
+    return (*forward[:warmup], *alternate(forward[warmup:], backward), *backward[microbatches - warmup :])
 
 
 GENERATOR = Generator(

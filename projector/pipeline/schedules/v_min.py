@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from projector.pipeline.schedules.split import by_slot, v_schedule
-from projector.pipeline.schedules.v_half import repeat
-from projector.pipeline.types import Generator, Schedule
+from projector.pipeline.schedules.v_half import lanes
+from projector.pipeline.types import Generator, Kind, Schedule
 
 __all__ = ["GENERATOR"]
 
@@ -15,13 +15,13 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
     gap = 2 if pp % 3 == 0 else 0  # keeps the four passes of a rank in different residues of the period
     orders = []
     for rank in range(pp):
-        first = {
+        first: dict[tuple[Kind, int], int] = {
             ("F", 0): rank,
             ("F", 1): 2 * pp - rank - 1,
             ("B", 1): 2 * pp + gap + rank,
             ("B", 0): 4 * pp + gap - rank - 1,
         }
-        orders.append(by_slot(repeat(first, microbatches)))
+        orders.append(by_slot(lanes(first, microbatches)))
     return v_schedule("v_min", pp, microbatches, orders)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from projector.pipeline.schedules.split import lagging
-from projector.pipeline.types import Generator, Schedule, loop_placement
+from projector.pipeline.types import Generator, Schedule, actions, loop_placement
 
 __all__ = ["GENERATOR"]
 
@@ -13,8 +13,10 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
     a rank's span is ``(pp − 1)·(F + B − W)``, a third of 1F1B's, and no rank holds more than ``pp`` micro-batches.
     """
     del vpp, group
-    line = [(0, mb) for mb in range(microbatches)]
-    orders = tuple(lagging(line, line, min(microbatches, pp - rank - 1 + extra_warmup), rank) for rank in range(pp))
+    forward, backward = actions("F", 0, microbatches), actions("B", 0, microbatches)
+    orders = tuple(
+        lagging(forward, backward, min(microbatches, pp - rank - 1 + extra_warmup), rank) for rank in range(pp)
+    )
     return Schedule("zb_h1", pp, 1, microbatches, True, orders, loop_placement(pp, 1))
 
 
@@ -25,14 +27,10 @@ GENERATOR = Generator(
     split=True,
     aliases=(
         "zbh1",
-        "zb-1p",
-        "zb1p",
         "zbb",
         "zb",
         "zero-bubble",
         "zerobubble",
-        "zero-bubble-heuristic",
-        "zerobubble-heuristic",
     ),
     source="Qi et al., arXiv 2401.10241, section 2.1",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from projector.pipeline.schedules.split import lagging
-from projector.pipeline.types import Generator, Schedule, loop_placement
+from projector.pipeline.types import Generator, Schedule, actions, loop_placement
 
 __all__ = ["GENERATOR"]
 
@@ -13,9 +13,10 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
     micro-batches alive. For F = B = W and ``m >= 2·pp − 1`` no rank waits within its own span.
     """
     del vpp, group
-    line = [(0, mb) for mb in range(microbatches)]
+    forward, backward = actions("F", 0, microbatches), actions("B", 0, microbatches)
     orders = tuple(
-        lagging(line, line, min(microbatches, 2 * (pp - rank - 1) + extra_warmup), 2 * rank) for rank in range(pp)
+        lagging(forward, backward, min(microbatches, 2 * (pp - rank - 1) + extra_warmup), 2 * rank)
+        for rank in range(pp)
     )
     return Schedule("zb_h2", pp, 1, microbatches, True, orders, loop_placement(pp, 1))
 
@@ -25,6 +26,6 @@ GENERATOR = Generator(
     build=build,
     chunks=1,
     split=True,
-    aliases=("zbh2", "zb-2p", "zb2p"),
+    aliases=("zbh2",),
     source="Qi et al., arXiv 2401.10241, section 2.2",
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from projector.pipeline.schedules.split import v_schedule
-from projector.pipeline.types import Action, Generator, Kind, Schedule
+from projector.pipeline.schedules.split import alternate, v_schedule
+from projector.pipeline.types import KINDS, Action, Generator, Schedule, actions
 
 __all__ = ["GENERATOR"]
 
@@ -19,44 +19,20 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
     return v_schedule("zbv", pp, microbatches, (_rank(pp, rank, enough) for rank in range(pp)))
 
 
-class _Counter:
-    """Hands out micro-batches in order, for each kind and chunk."""
-
-    def __init__(self) -> None:
-        self.next: dict[tuple[Kind, int], int] = {}
-
-    def __call__(self, kind: Kind, chunk: int) -> Action:
-        microbatch = self.next.get((kind, chunk), 0)
-        self.next[kind, chunk] = microbatch + 1
-        return Action(kind, chunk, microbatch)
-
-    def done(self, kind: Kind, chunk: int) -> int:
-        return self.next.get((kind, chunk), 0)
-
-
 def _rank(pp: int, rank: int, m: int) -> Iterator[Action]:
-    take = _Counter()
-    for _ in range(2 * (pp - rank) - 1):
-        yield take("F", 0)
-    for _ in range(rank):
-        yield from (take("F", 1), take("F", 0))
-    for _ in range(pp - rank):
-        yield from (take("F", 1), take("B", 1), take("W", 1))
-    while take.done("F", 1) < take.done("F", 0) or take.done("F", 0) < m:
-        if take.done("F", 0) < m:
-            yield take("F", 0)
-        yield from (take("B", 0), take("W", 0), take("F", 1), take("B", 1), take("W", 1))
-    yield from _flush(take, pp, rank, m)
-
-
-def _flush(take: _Counter, pp: int, rank: int, m: int) -> Iterator[Action]:
-    for _ in range(rank):
-        yield from (take("B", 0), take("B", 1))
-    for _ in range(pp - rank):
-        yield from (take("B", 0), take("W", 0))
-    for chunk in (1, 0):
-        while take.done("W", chunk) < m:
-            yield take("W", chunk)
+    F, B, W = ([actions(kind, chunk, m) for chunk in (0, 1)] for kind in KINDS)
+    ahead, rounds = 2 * pp - rank - 1, m - pp
+    yield from F[0][: ahead - rank]
+    yield from alternate(F[1][:rank], F[0][ahead - rank :])
+    yield from alternate(F[1][rank:pp], B[1], W[1])
+    both, last = m - ahead, pp - rank  # rounds that still have a forward of chunk 0; backwards of chunk 1 done
+    yield from alternate(F[0][ahead:], B[0], W[0], F[1][pp:], B[1][last:], W[1][last:])
+    late = slice(both, rounds), slice(last + both, last + rounds)
+    yield from alternate(B[0][late[0]], W[0][late[0]], F[1][pp + both :], B[1][late[1]], W[1][late[1]])
+    yield from alternate(B[0][rounds : rounds + rank], B[1][last + rounds :])
+    yield from alternate(B[0][rounds + rank :], W[0][rounds:])
+    yield from W[1][last + rounds :]
+    yield from W[0][rounds + last :]
 
 
 GENERATOR = Generator(

@@ -1,0 +1,80 @@
+"""The collective model against published figures: levels by fabric, sources held out, thresholds as bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.collectives_score import Figure, Timing, figures, held_out, levels, table
+
+HEADER = "source,gpu,dtype,op,num_gpus,num_nodes,interconnect,algorithm,message_bytes,metric,value,time_us,notes\n"
+ALONE = 0.20  # a level of one figure: nothing tells its own scatter
+
+
+@pytest.fixture
+def found(shared: Path) -> tuple[Figure, ...]:
+    return figures(shared / "kernels" / "collectives.csv")
+
+
+def test_levels_by_fabric(found: tuple[Figure, ...]) -> None:
+    print("\n" + table(found))
+    assert len(found) >= 170
+    for level in levels(found):
+        goal = 0.10 if level.large else 0.25
+        assert level.median <= (ALONE if level.count == 1 else goal), level
+
+
+def test_no_level_rests_on_one_source(found: tuple[Figure, ...]) -> None:
+    errors = held_out(found)
+    assert len({source for _, _, source in errors}) >= 4
+    for (fabric, large, source), error in errors.items():
+        assert error <= (0.10 if large else 0.25), (fabric, large, source)
+
+
+def test_acceptance_thresholds_are_met(found: tuple[Figure, ...]) -> None:
+    limits = [figure for figure in found if figure.limit]
+    assert {figure.kind for figure in limits} >= {
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "broadcast",
+        "send_recv",
+    }
+    for figure in limits:
+        assert figure.projected <= figure.measured, figure
+
+
+def test_timings_hold_the_host() -> None:
+    assert Timing().seconds(17e-6, 8) == 17e-6
+    assert Timing(call=25e-6).seconds(17e-6, 8) == pytest.approx(42e-6)
+    one_thread = Timing(launch=4.5e-6)
+    assert one_thread.seconds(17e-6, 8) == pytest.approx(36e-6)
+    assert one_thread.seconds(1e-3, 8) == 1e-3
+
+
+def test_rows_are_read_as_they_were_taken(tmp_path: Path) -> None:
+    rows = [
+        "x,H200-SXM,fp32,all_reduce,8,1,NVLink,Ring (NVLS off),8589934592,busbw_gbs,366,41117,",
+        "x,H200-SXM,fp32,all_reduce,8,1,NVLink,NVLS,8589934592,busbw_gbs,473,31774,",
+        "x,A100-SXM-80GB,fp32,all_reduce,8,1,NVLink,NVLS,8589934592,busbw_gbs,231,64912,",
+        "x,A100-SXM-80GB,fp32,all_reduce,8,1,NVLink,,1048576,busbw_gbs,1,1,MSCCL++ kernel",
+        "x,MI300X,fp32,sendrecv,16,2,RoCE,,1048576,busbw_gbs,47,22,acceptance threshold",
+        "x,H100-SXM,fp32,barrier,8,1,NVLink,,8,time_us,9,9,",
+        "x,H100-SXM,fp32,all_reduce,8,1,NVLink,,,busbw_gbs,470,,",
+        "x,B200-SXM,fp32,all_reduce,32,4,NVLink5 / EFA v4,,1048576,busbw_gbs,1,400,",
+        "d,H800-SXM,fp8,moe_dispatch,64,8,RDMA,DeepEP,,bottleneck_bandwidth_gbs,51,,V1 normal kernels",
+        "d,H800-SXM,fp8,moe_dispatch_low_latency,16,2,RDMA,DeepEP,,bottleneck_bandwidth_gbs,63,118,128 tokens/rank",
+    ]
+    file = tmp_path / "collectives.csv"
+    file.write_text(HEADER + "\n".join(rows) + "\n")
+    ring, nvls, fallback, threshold, cloud, tokens, low = figures(file)
+    assert ring.projected > 1.2 * nvls.projected
+    assert abs(fallback.error) < 0.05
+    assert threshold.limit
+    assert threshold.kind == "send_recv"
+    assert cloud.fabric == "b200_efa, nodes"
+    assert abs(tokens.error) < 0.10
+    assert abs(low.error) < 0.05
+    assert {level.count for level in levels([ring, nvls, threshold])} == {2}
+    assert "h200" in table([ring])
