@@ -61,7 +61,8 @@ def settle(
     shares = {key: min(_share(efficiency, key) * factor, held) for key in _keys(efficiency)}
     words = [] if mhz is None else [f"clock held at {mhz:g} MHz"]
     words += [f"power capped at {watts:g} of {gpu.tdp_watts:g} W"] if capped else []
-    return _at(gpu, efficiency, shares, ", ".join(words))
+    gains = {} if mhz is None else dict.fromkeys(_gains(efficiency), 0.0)
+    return _at(gpu, efficiency, shares, gains, ", ".join(words))
 
 
 def sustained_mhz(gpu: Gpu, efficiency: Efficiency) -> float:
@@ -74,18 +75,28 @@ def _keys(efficiency: Efficiency) -> tuple[str, ...]:
     return tuple(dict.fromkeys((_MATRIX, *stated)))
 
 
+def _gains(efficiency: Efficiency) -> tuple[str, ...]:
+    """Parameters by which a clock rises above the sustained one: idle units, short runs. A held clock does neither."""
+    usual = ("attention.forward.power", "attention.backward.power", "gemm.burst", "grouped.burst")
+    stated = (key for key in efficiency.parameters if key.startswith(tuple(f"{name}." for name in usual)))
+    return tuple(dict.fromkeys((*usual, *stated)))
+
+
 def _share(efficiency: Efficiency, key: str) -> float:
     return min(efficiency.get(key, _USUAL), 1.0)
 
 
-def _at(gpu: Gpu, efficiency: Efficiency, shares: Mapping[str, float], source: str) -> tuple[Gpu, Efficiency]:
+def _at(
+    gpu: Gpu, efficiency: Efficiency, shares: Mapping[str, float], gains: Mapping[str, float], source: str
+) -> tuple[Gpu, Efficiency]:
     """The device with these shares of its peak clock; a share above one moves the peak clock instead.
 
     Rates without a count per clock (fp32 on vector units, ``vector_flops``) do not move: data sheets state them at the
     boost clock already.
     """
     over = max(1.0, *shares.values())
-    changed = {key: Parameter(value=share / over, kind="derived", source=source) for key, share in shares.items()}
+    values = {**{key: share / over for key, share in shares.items()}, **gains}
+    changed = {key: Parameter(value=value, kind="derived", source=source) for key, value in values.items()}
     if over > 1.0:
         peak = {dtype: rate * (over if dtype in gpu.flops_per_clock else 1.0) for dtype, rate in gpu.peak.items()}
         gpu = replace(gpu, peak=peak, peak_clock_mhz=gpu.peak_clock_mhz * over)

@@ -44,6 +44,8 @@ def test_a_held_clock_is_the_clock_up_to_boost(name: str, mhz: float) -> None:
         if key.startswith("clock."):
             assert parameter.value == shares["clock.matrix"] <= 1.0
             assert parameter.source
+        elif ".power" in key or ".burst" in key and "_us" not in key:
+            assert parameter.value == 0.0  # nothing rises above a held clock
         else:
             assert parameter == efficiency.parameters[key]
     assert (held.memory_bandwidth, held.vector_flops, held.boost_clock_mhz) == (
@@ -69,7 +71,7 @@ def test_variants_of_the_clock_follow_too() -> None:
     stated = {"clock.matrix": 0.6, "clock.matrix.fp8": 0.5, "clock.attention": 0.9, "gemm.loop": 0.8}
     efficiency = Efficiency(gpu="x", parameters={k: Parameter(v, "published", "here") for k, v in stated.items()})
     _, held = clock.with_clock(gpu("mi300x"), efficiency, 1050.0)
-    assert {k: p.value for k, p in held.parameters.items()} == {
+    assert {k: held[k] for k in stated} == {
         "clock.matrix": 0.5,
         "clock.matrix.fp8": 0.5,
         "clock.attention": 0.5,
@@ -138,3 +140,13 @@ def test_settings_say_what_they_come_to() -> None:
         "power_cap_watts=900 (not below the TDP: no effect)",
         "sustained_clock_mhz=1980",
     )
+
+
+def test_a_held_clock_does_not_rise_where_units_stand_idle() -> None:
+    device, efficiency = gpu("mi300x"), load("mi300x")
+    execution = Execution(attention_family="aiter")
+    few = Attention(name="a", batch=1, heads=4, kv_heads=4, seq_q=4096, seq_k=4096, head_dim_qk=128, head_dim_v=128)
+    own = clock.sustained_mhz(device, efficiency)
+    free = Simulated(device, efficiency, execution).times([few]).seconds[0]
+    held = Simulated(*clock.with_clock(device, efficiency, own), execution).times([few]).seconds[0]
+    assert held > 1.05 * free

@@ -1,0 +1,195 @@
+"""Measured collectives: ``measured/collectives/<cluster>.csv``, and the third-party table that they come from.
+
+One row is one collective at one size; columns are described in ``measured/collectives/README.md``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from projector.collectives.model import KINDS
+from projector.errors import InputError, Problem
+from projector.hardware import catalogue
+
+__all__ = ["CONDITIONS", "LOW_LATENCY", "TOKENS", "Record", "convert", "read", "text"]
+
+TOKENS, LOW_LATENCY = "tokens", "tokens_low_latency"
+CONDITIONS = ("nccl-tests", "one host thread", "torch.distributed", "threshold", "kernel")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One figure. ``bytes`` as the collective model counts them; ``nodes_bytes``: of token kernels, what leaves the node.
+
+    ``algorithm``: forced on the library, or empty; ``sms``: multiprocessors of a token kernel, where stated;
+    ``condition``: one of :data:`CONDITIONS`.
+    """
+
+    cluster: str
+    kind: str
+    gpus: int
+    nodes: int
+    bytes: float
+    nodes_bytes: float | None = None
+    time_us: float
+    algorithm: str = ""
+    sms: float | None = None
+    condition: str
+    source: str
+
+
+COLUMNS = tuple(field.name for field in fields(Record) if field.name != "cluster")
+
+
+def read(folder: Path) -> tuple[Record, ...]:
+    """Every record of a folder of tables. Raises InputError with every mistake in them."""
+    problems: list[Problem] = []
+    found: list[Record] = []
+    for path in sorted(folder.glob("*.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = csv.DictReader(file)
+            if tuple(rows.fieldnames or ()) != COLUMNS:
+                problems.append(Problem(str(path), "columns", rows.fieldnames, ", ".join(COLUMNS)))
+                continue
+            for number, row in enumerate(rows, 2):
+                try:
+                    found.append(_record(path.stem, row))
+                except (ValueError, TypeError) as error:
+                    problems.append(Problem(f"{path}:{number}", "row", str(error), "a record (README.md)"))
+    if problems:
+        raise InputError(problems)
+    return tuple(found)
+
+
+def text(records: Iterable[Record]) -> str:
+    """One table, sorted by source, kind and size."""
+    file = io.StringIO()
+    out = csv.writer(file, lineterminator="\n")
+    out.writerow(COLUMNS)
+    for record in sorted(records, key=lambda r: (r.source, r.kind, r.gpus, r.algorithm, r.bytes, r.time_us)):
+        out.writerow([_cell(getattr(record, name)) for name in COLUMNS])
+    return file.getvalue()
+
+
+def _cell(value: object) -> object:
+    if value is None:
+        return ""
+    return f"{value:.10g}" if isinstance(value, float) else value
+
+
+def _record(cluster: str, row: Mapping[str, str]) -> Record:
+    kind, condition = row["kind"], row["condition"]
+    if kind not in (*KINDS, TOKENS, LOW_LATENCY):
+        raise ValueError(f"kind {kind}")
+    if condition not in CONDITIONS:
+        raise ValueError(f"condition {condition}")
+    return Record(
+        cluster=cluster,
+        kind=kind,
+        gpus=int(row["gpus"]),
+        nodes=int(row["nodes"]),
+        bytes=float(row["bytes"]),
+        nodes_bytes=float(row["nodes_bytes"]) if row["nodes_bytes"] else None,
+        time_us=float(row["time_us"]),
+        algorithm=row["algorithm"],
+        sms=float(row["sms"]) if row["sms"] else None,
+        condition=condition,
+        source=row["source"],
+    )
+
+
+_KINDS = {"sendrecv": "send_recv"}
+_FORCED = {"NVLS": "nvls", "Ring": "ring", "Ring (NVLS off)": "ring"}
+# DeepEP README: the settings of its tables that the figures' notes leave out.
+_BATCH = {"V1": 4096, "V2": 8192, "low": 128}
+_HIDDEN, _TOP_K, _EXPERTS, _GROUP_LIMIT = 7168, 8, 256, 4
+_ROW = {"bf16": 2.0 * _HIDDEN, "fp8": _HIDDEN * (1.0 + 4.0 / 128.0)}  # an fp8 row carries a scale for every 128
+
+
+def convert(path: Path) -> tuple[Record, ...]:
+    """The usable rows of a third-party table with columns ``source, gpu, dtype, op, num_gpus, num_nodes, interconnect,
+    algorithm, message_bytes, metric, value, time_us, notes``: a modelled library, and a time or what it follows from."""
+    with path.open(encoding="utf-8", newline="") as file:
+        found = (_converted(row) for row in csv.DictReader(file))
+        return tuple(record for record in found if record is not None)
+
+
+def _converted(row: Mapping[str, str]) -> Record | None:
+    kind = _KINDS.get(row["op"], row["op"])
+    if "MSCCL" in row["notes"]:  # another library's kernel
+        return None
+    if kind.startswith("moe_"):
+        return _tokens(row)
+    if kind not in KINDS or not (row["time_us"] and row["message_bytes"]):
+        return None
+    return Record(
+        cluster=_cluster(row),
+        kind=kind,
+        gpus=int(row["num_gpus"]),
+        nodes=int(row["num_nodes"]),
+        bytes=float(row["message_bytes"]),
+        time_us=float(row["time_us"]),
+        algorithm=_FORCED.get(row["algorithm"], ""),
+        condition=_condition(row),
+        source=row["source"],
+    )
+
+
+def _cluster(row: Mapping[str, str]) -> str:
+    name = catalogue.cluster(row["gpu"]).name
+    return f"{name}_efa" if int(row["num_nodes"]) > 1 and "EFA" in row["interconnect"] else name
+
+
+def _condition(row: Mapping[str, str]) -> str:
+    if "threshold" in row["notes"]:
+        return "threshold"
+    if "torch.distributed" in row["notes"] or "AWS P6" in row["notes"]:  # the same script on AWS
+        return "torch.distributed"
+    # nccl-tests -g 8, or 4 on GB200: Benchmarks/NVIDIA/NCCLBandwidth.py
+    return "one host thread" if "AI-benchmarking-guide" in row["source"] else "nccl-tests"
+
+
+def _tokens(row: Mapping[str, str]) -> Record | None:
+    """Bytes of a dispatch or combine from the setting of its source, its time from those and the bandwidth it states."""
+    gpus, nodes, per_token = int(row["num_gpus"]), int(row["num_nodes"]), _ROW[row["dtype"]]
+    stated = float(row["time_us"]) if row["time_us"] else None
+    outside = None
+    if "low_latency" in row["op"]:
+        kind, nbytes, time_us = LOW_LATENCY, _BATCH["low"] * _TOP_K * per_token, stated
+    elif row["metric"] == "bottleneck_bandwidth_gbs":
+        batch = _BATCH["V2" if "V2" in row["notes"] else "V1"] * per_token
+        reached = min(nodes, _GROUP_LIMIT)
+        kind, nbytes = TOKENS, batch * _distinct(reached * gpus // nodes, reached / nodes)
+        across = batch * _distinct(reached, reached / nodes)
+        outside = across * (nodes - 1) / nodes
+        # the source counts what stays on the rank or in the node as well
+        time_us = (across if nodes > 1 else nbytes) / float(row["value"]) * 1e-3
+    else:
+        kind, nbytes, time_us = TOKENS, float(row["message_bytes"] or 0), stated
+    if not nbytes or not time_us:
+        return None
+    units = re.search(r"(\d+) SMs", row["notes"])
+    return Record(
+        cluster=_cluster(row),
+        kind=kind,
+        gpus=gpus,
+        nodes=nodes,
+        bytes=nbytes,
+        nodes_bytes=outside if nodes > 1 else None,
+        time_us=time_us,
+        sms=float(units[1]) if units else None,
+        condition="kernel",
+        source=row["source"],
+    )
+
+
+def _distinct(blocks: int, share: float) -> float:
+    """Expected distinct blocks, of ``blocks`` equal ones that hold ``share`` of the experts, which top-k draws reach."""
+    experts = round(_EXPERTS * share)
+    return blocks * (1.0 - math.comb(experts - experts // blocks, _TOP_K) / math.comb(experts, _TOP_K))
