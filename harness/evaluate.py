@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from harness import calibration, predictors
+from harness import calibration, intervals, predictors
 from harness.calibration import Factor, Observation
 from harness.facts import facts_of
 from harness.predictors.protocol import Predictor
@@ -51,8 +51,9 @@ def evaluate(
         for tool in tools
         for fit in FITS
     ]
+    held = {(name, run_id): f for name, fits in fitted.items() for run_id, f in fits.heldout.items()}
     return Evaluation(
-        rows=tuple(rows),
+        rows=tuple(intervals.attach(rows, held)),
         facts=facts,
         factors={(name, key): f for name, fits in fitted.items() for key, f in fits.by_key.items()},
         fallbacks={

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness import accuracy, ranking
+from harness import accuracy, intervals, ranking
 from harness.results import Row, RunFacts
 
 __all__ = ["THRESHOLDS", "Check", "Threshold", "check"]
@@ -29,6 +29,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "coverage": Threshold("share of measured, completely configured rows that are projected", True, 0.0, 1.0),
     "kendall_tau": Threshold("mean Kendall tau-b over groups", True, -1.0, 1.0),
     "top1_regret": Threshold("mean throughput lost by the projected best of a group", False, 0.0, 1.0),
+    "interval_coverage": Threshold("share of measurements inside their 90 % interval, macro", True, 0.0, 1.0),
     "memory_mape": Threshold("macro mean absolute memory error", False, 0.0, 10.0),
 }
 
@@ -112,6 +113,11 @@ def _memory(rows: list[Row], _: Mapping[str, RunFacts]) -> Figure:
     return (accuracy.macro(known), f"{len(known)} rows") if known else (None, "")
 
 
+def _inside(rows: list[Row], _: Mapping[str, RunFacts]) -> Figure:
+    found = intervals.coverage(rows)
+    return (None, "") if found is None else (found.macro, f"{found.rows} rows, {found.inside:.3f} of them inside")
+
+
 _FIGURES: dict[str, Callable[[list[Row], Mapping[str, RunFacts]], Figure]] = {
     "mape": _mape,
     "bias": _bias,
@@ -119,5 +125,6 @@ _FIGURES: dict[str, Callable[[list[Row], Mapping[str, RunFacts]], Figure]] = {
     "coverage": _coverage,
     "kendall_tau": _tau,
     "top1_regret": _regret,
+    "interval_coverage": _inside,
     "memory_mape": _memory,
 }

@@ -68,6 +68,9 @@ def _panel(axes: Any, gpu: str, rows: Sequence[Row]) -> None:
     ends = (min(*measured, *projected) / 1.5, max(*measured, *projected) * 1.5)
     axes.fill_between(ends, [0.9 * v for v in ends], [1.1 * v for v in ends], color=PALE, zorder=0)
     axes.plot(ends, ends, color=GREY, linewidth=0.8, zorder=1)
+    bars = [(r.measured_tgs, r.interval_low, r.interval_high) for r in rows if r.measured_tgs]
+    drawn = [(x, low, high) for x, low, high in bars if low is not None and high is not None]
+    axes.vlines(*map(list, zip(*drawn, strict=True)) if drawn else ([], [], []), color=GREY, linewidth=0.4, alpha=0.25)
     within = [r.error is not None and abs(r.error) <= 0.1 for r in rows]
     for inside, colour, marker in ((True, BLUE, "o"), (False, VERMILION, "^")):
         axes.scatter(

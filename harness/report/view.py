@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness import accuracy, ranking
 from harness.accuracy import Summary
 from harness.gate import Check
-from harness.report import view_detail, view_modes
+from harness.report import view_detail, view_intervals, view_modes
 from harness.report.table import NONE, Column, Report, Table, number, percent, signed
 from harness.results import BASELINE, Evaluation, Row
 
@@ -44,6 +44,7 @@ def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Pr
             by_gpu(evaluation, rows, name),
             by_model(evaluation, rows, name),
             *_ranking(evaluation, rows, name),
+            view_intervals.of_predictor(rows, name),
         ]
         repeats = name == view_modes.MEASURED and view_modes.SIMULATED in ours
         tables += view_detail.of_predictor(evaluation, rows, name, repeats=repeats)

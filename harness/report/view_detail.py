@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from harness import accuracy
+from harness.report import view_intervals
 from harness.report.table import NONE, Column, Table, number, percent, signed
 from harness.results import Evaluation, Row
 
@@ -175,6 +176,7 @@ def _every_row(rows: Sequence[Row], name: str) -> Table:
         Column("precision", numeric=False),
         Column("measured TGS"),
         Column("projected TGS"),
+        Column("90 % interval"),
         Column("uncalibrated"),
         Column("held out"),
         Column("memory"),
@@ -184,8 +186,8 @@ def _every_row(rows: Sequence[Row], name: str) -> Table:
     made = tuple(
         (
             *(r.run_id, r.model, r.gpu, str(r.gpus), r.precision),
-            *(number(r.measured_tgs, 0), number(r.projected_tgs, 0), signed(plain[r.run_id].error), signed(r.error)),
-            *(signed(r.memory_error), r.status),
+            *(number(r.measured_tgs, 0), number(r.projected_tgs, 0), view_intervals.span(r)),
+            *(signed(plain[r.run_id].error), signed(r.error), signed(r.memory_error), r.status),
         )
         for r in accuracy.select(rows, name, "heldout")
     )

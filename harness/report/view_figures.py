@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from harness import accuracy, ranking
-from harness.report import view
+from harness import accuracy, intervals, ranking
+from harness.report import view, view_intervals
 from harness.report.table import NONE, Column, Report, Table, number, percent, signed, without
 from harness.results import BASELINE, Evaluation, Row
 from harness.speed import Speed
@@ -34,6 +34,7 @@ def build(evaluation: Evaluation, speed: Speed | None = None) -> Report:
         _brief(view.orders(evaluation, rows, names)),
         _by(evaluation, rows, "GPU", lambda r: r.gpu, baseline=True),
         _by(evaluation, rows, "model", lambda r: r.model),
+        view_intervals.of_predictor(rows, MAIN),
         _memory(evaluation, rows),
         *([_speed(speed)] if speed else []),
     ]
@@ -63,6 +64,7 @@ def _summary(evaluation: Evaluation, rows: Rows) -> Table:
             _met(bool(judged) and all(judged)),
         ),
         ("Kendall's tau-b, mean over groups, held out", f"{number(tau)} ({len(groups)} groups)", "", ""),
+        _covered(rows),
         (
             f"MAPE of peak memory, {MEMORY_SOURCE} runs (in-sample)",
             f"{percent(_mape(memory), 2)} ({len(memory)} rows)",
@@ -98,6 +100,16 @@ def _heaviest(evaluation: Evaluation, rows: Rows) -> str:
         f" Of the held-out macro figure, {share:.1f} points are one of its {len(means)} cells:"
         f" {named}, {percent(means[worst])} over {len(cells[worst])} rows."
     )
+
+
+def _covered(rows: Rows) -> tuple[str, str, str, str]:
+    found = intervals.coverage(accuracy.select(rows, MAIN, "heldout"))
+    low, high = view_intervals.GOAL
+    title = "measurements inside their 90 % interval, held out"
+    goal = f"{percent(low, 0)} to {percent(high, 0)}"
+    if found is None:
+        return (title, NONE, goal, _met(False))
+    return (title, _two(found.macro, found.inside), goal, _met(low <= found.macro <= high))
 
 
 def _two(macro: float | None, plain: float | None) -> str:

@@ -16,7 +16,7 @@ from projector.workload.parameters import count
 from projector.workload.schema import recipe_to_mapping
 
 if TYPE_CHECKING:
-    from projector.cli.performance import Projections
+    from projector.cli.made import Projections
 
 __all__ = ["SCHEMA_VERSION", "head", "memory", "performance", "rank_totals", "stages", "write"]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from projector.cli.made import Comparison, Projections
 from projector.cli.options import Subparsers, add_command, add_json, add_selection
 from projector.errors import InputError, NoMeasurement, Unsupported
 
@@ -13,31 +14,9 @@ if TYPE_CHECKING:
     from projector.cli.inputs import Case
     from projector.projection import Projection
 
-__all__ = ["Comparison", "Projections", "register"]
+__all__ = ["register"]
 
 SIMULATE, BENCHMARK, BOTH = "simulate", "benchmark", "both"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """One schedule of ``--pipeline-schedule-algorithm all``: its projection, or why there is none."""
-
-    schedule: str
-    projection: Projection | None = None
-    reason: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Projections:
-    """By mode, in the order asked for; ``refused``: modes without one and why; ``compared``: schedules tried."""
-
-    by_mode: dict[str, Projection]
-    refused: dict[str, str]
-    compared: tuple[Comparison, ...] = ()
-
-    @property
-    def first(self) -> Projection:
-        return next(iter(self.by_mode.values()))
 
 
 def register(commands: Subparsers) -> None:

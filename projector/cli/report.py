@@ -13,7 +13,7 @@ from projector.projection import Projection
 from projector.workload.layout import Chunk
 
 if TYPE_CHECKING:
-    from projector.cli.performance import Projections
+    from projector.cli.made import Projections
 
 __all__ = ["head", "memory", "performance", "remarks"]
 

@@ -15,7 +15,7 @@ from projector.operators.types import Collective
 
 SIZES, FEW = 100_000, 300
 SHAPE = GroupShape(512, 8)
-FASTER = 10.0  # an array against a loop over its messages, per message
+FASTER = 8.0  # an array against a loop over its messages, per message
 REMEMBERED = 5.0  # a run's operator seen before against the whole model
 
 

@@ -75,3 +75,12 @@ def test_a_mode_that_was_not_run_is_not_judged(rows, facts_for) -> None:
 def test_the_line_says_what_was_found_and_required(rows, facts_for) -> None:
     (check,) = gate.check("s", rows, facts_for(*rows), {"simulate": {"worst": 0.001}})
     assert str(check).startswith("FAIL s simulate worst: 0.02, required <= 0.001 (a)")
+
+
+def test_measurements_outside_their_intervals_fail(rows, facts_for) -> None:
+    wide = [replace(r, interval_low=80.0, interval_high=200.0) for r in rows]
+    limits = {"interval_coverage": 0.8}
+    assert not failed(wide, facts_for, limits)
+    narrow = [replace(wide[0], interval_high=90.0), *wide[1:]]
+    assert failed(narrow, facts_for, limits) == {"interval_coverage"}
+    assert failed(rows, facts_for, limits) == {"interval_coverage"}
