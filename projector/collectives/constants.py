@@ -42,6 +42,10 @@ class Constants:
             raise KeyError(name)
         return default
 
+    def states(self, name: str) -> bool:
+        """Whether the user's cluster states this constant."""
+        return name in self._overrides
+
     def share(self, name: str) -> float:
         """A share of a link rate: never more than all of it, so that no time falls below the bandwidth bound."""
         return min(1.0, self[name])

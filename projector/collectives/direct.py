@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 from projector.collectives.network import Cost, Network
 
-__all__ = ["all_gather", "all_reduce", "all_to_all", "reduce_scatter"]
+__all__ = ["all_gather", "all_reduce", "all_to_all", "inside", "one_shot", "outside", "reduce_scatter", "turns"]
 
 
 def all_reduce(net: Network) -> Iterator[Cost]:
     """One shot (every rank reads every whole buffer) and two shot (direct reduce-scatter, direct all-gather)."""
     if net.nodes > 1 or not net.mesh:
         return
-    rate = net.ring_rate() * net.payload("ll")
+    rate = net.ring_rate(protocol="ll")
     start, hop = net.base("ring", "ll"), net.hop("intra", "ll")
     yield Cost("one_shot.ll", start + hop, (net.size - 1) / rate)
     yield Cost("two_shot.ll", start + 2 * hop, 2.0 * (net.size - 1) / net.size / rate)
@@ -34,16 +34,32 @@ def reduce_scatter(net: Network) -> Iterator[Cost]:
 
 
 def all_to_all(net: Network) -> Iterator[Cost]:
-    """Grouped sends and receives. Between nodes a message to each remote rank; the node's own part goes beside it."""
-    share = net.constants
-    peers = (net.local - 1) * share["peer_us.intra"] + (net.size - net.local) * share["peer_us.inter"]
-    latency = net.base("ring", "simple") + peers * 1e-6 + net.hop("intra", "simple")
-    if net.nodes > 1:
-        latency += net.hop("inter", "simple")
-    yield Cost("direct", latency, max(all_to_all_inside(net, (net.local - 1) / net.size), _outside(net)))
+    """Grouped sends and receives. Between nodes a message to each remote rank; the node's own part goes beside it.
+
+    The rank that waits longest sits in the node with the fewest ranks of the group: most of its peers are remote.
+    """
+    peers = net.constants["peer_us.intra"] * (net.local - 1) + net.constants["peer_us.inter"] * (net.size - net.fewest)
+    if net.nodes == 1:
+        peers = net.constants["peer_us.intra"] * (net.size - 1)
+    latency = net.base("ring", "simple") + peers * 1e-6 + net.hop("intra", "simple") + turns(net)
+    yield Cost("direct", latency, max(inside(net, (net.local - 1) / net.size), outside(net)), net.fill("simple"))
 
 
-def all_to_all_inside(net: Network, volume: float) -> float:
+def one_shot(net: Network) -> Iterator[Cost]:
+    """A compiler's own exchange: one kernel copies row by row over peer mappings, without chunks or channels."""
+    for cost in all_to_all(net):
+        yield Cost("one_shot", cost.latency, cost.per_byte / net.constants.share("link.one_shot"))
+
+
+def turns(net: Network) -> float:
+    """Seconds of latency between nodes: one hop through a switched network, the wire again for each node without one."""
+    if net.nodes == 1:
+        return 0.0
+    again = 0.0 if net.switched else (net.nodes - 2) * net.inter_latency
+    return net.crossings(1, min(1, net.pods - 1), "simple") + again
+
+
+def inside(net: Network, volume: float) -> float:
     """Seconds per byte when ``volume`` of each rank's buffer goes to node peers."""
     if volume <= 0.0:
         return 0.0
@@ -55,21 +71,19 @@ def all_to_all_inside(net: Network, volume: float) -> float:
     return volume / rate
 
 
-def all_to_all_rail(net: Network) -> float:
-    """Bytes/s that one rank sends to other nodes through its adapter."""
-    spread = 1.0 - net.constants.get("contention.remote", 0.0) * (net.nodes - 1)
-    return net.inter * net.constants.share("link.all_to_all.inter") * max(0.1, spread)
-
-
-def _outside(net: Network) -> float:
+def outside(net: Network) -> float:
+    """Seconds per byte of a rank's buffer through its adapter: what leaves the node, and what leaves the pod."""
     if net.nodes == 1:
         return 0.0
-    return (net.size - net.local) / net.size / all_to_all_rail(net)
+    share = net.constants.share("link.all_to_all.inter")
+    share *= max(0.1, 1.0 - net.constants.get("contention.remote", 0.0) * (net.nodes - 1))
+    leaves_node = (net.size - net.fewest) / net.size / (net.inter * share)
+    leaves_pod = (net.pods - 1) / net.pods / (net.outer * share) if net.pods > 1 else 0.0
+    return max(leaves_node, leaves_pod)
 
 
 def _one_step(net: Network) -> Iterator[Cost]:
     if net.nodes > 1 or not net.mesh:
         return
-    rate = net.ring_rate() * net.payload("ll")
     latency = net.base("ring", "ll") + net.hop("intra", "ll")
-    yield Cost("direct.ll", latency, (net.size - 1) / net.size / rate)
+    yield Cost("direct.ll", latency, (net.size - 1) / net.size / net.ring_rate(protocol="ll"))

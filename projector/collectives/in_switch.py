@@ -1,4 +1,4 @@
-"""Reduction in the switch: NVLS inside an NVLink domain, NVLS trees between domains.
+"""Reduction in the switch: NVLS inside an NVLink domain, NVLS trees between domains, SHARP in the network.
 
 Each rank pulls its 1/n of the sum from the switch, which reads that part of every rank, and pushes it back by
 multicast: (1 + 1/n) of the buffer leaves and enters every port. The measured 8-, 7- and 6-GPU ratios follow it within
@@ -7,23 +7,33 @@ multicast: (1 + 1/n) of the buffer leaves and enters every port. The measured 8-
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from projector.collectives.network import Cost, Network
+from projector.collectives.tree import levels
 
 __all__ = ["all_reduce"]
 
 
 def all_reduce(net: Network) -> Iterator[Cost]:
-    """NVLS in one domain; between domains each rank's share then goes through a tree over its own adapter."""
-    if not net.in_switch_reduction or net.local < 3:
-        return
-    inside = (1.0 + 1.0 / net.local) / (net.intra * net.constants.share("link.nvls"))
-    latency = (net.constants["collective.launch_us"] + net.constants["nvls_us"]) * 1e-6
-    if net.nodes == 1:
-        yield Cost("nvls", latency, inside)
-        return
-    depth = math.ceil(math.log2(net.nodes))
-    latency += 2 * depth * net.hop("inter", "simple")
-    yield Cost("nvls_tree", latency, max(inside, 2.0 / net.rail_rate()))
+    """NVLS in one domain; between domains each rank's share goes through a tree, or a switch, by its own adapter."""
+    inside, fill = _nvls(net), net.fill("simple")
+    launch = net.constants["collective.launch_us"] * 1e-6
+    nvls = launch + net.constants["nvls_us"] * 1e-6
+    if inside is not None and net.nodes == 1:
+        yield Cost("nvls", nvls, inside, fill)
+    elif inside is not None:
+        latency = nvls + 2 * net.crossings(*levels(net), "simple")
+        yield Cost("nvls_tree", latency, max(inside, 2.0 / net.rail_rate()), fill)
+    if net.in_network_reduction and net.nodes > 1:
+        # Every adapter sends its share once and receives the sum once, whatever the number of nodes.
+        chain = 2.0 * (net.local - 1) / net.local / net.link_rate()
+        latency = launch + net.constants["collnet_us"] * 1e-6 + net.crossings(2, 2 * (net.pods > 1), "ll")
+        yield Cost("collnet", latency, max(inside or chain, 1.0 / net.rail_rate()), fill)
+
+
+def _nvls(net: Network) -> float | None:
+    """Seconds per byte inside the domain; None where a node has no such switch or too few ranks for it."""
+    if not net.in_switch_reduction or net.fewest < 3:
+        return None
+    return (1.0 + 1.0 / net.fewest) / (net.intra * net.constants.share("link.nvls"))

@@ -1,7 +1,7 @@
 """Seconds of a collective on a cluster: the fastest of the algorithms and protocols that its topology allows.
 
-Each algorithm (one file a family) yields affine costs, latency + bytes x seconds per byte; the minimum over them is the
-protocol switch. So a time is continuous, grows with the bytes, never falls below the bandwidth bound of the
+Each algorithm (one file a family) yields costs, latency + wire time + the fill of its pipeline; the minimum over them is
+the protocol switch. So a time is continuous, grows with the bytes, never falls below the bandwidth bound of the
 topology, and is zero for a group of one. A new algorithm is one file and one entry of ``ALGORITHMS``.
 
 Sizes follow nccl-tests (see :mod:`projector.operators.types`).
@@ -9,12 +9,26 @@ Sizes follow nccl-tests (see :mod:`projector.operators.types`).
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from projector.collectives import direct, dispatch, hierarchical, in_switch, point_to_point, ring, tree
+from projector.collectives import (
+    direct,
+    dispatch,
+    file_terms,
+    footprint,
+    hierarchical,
+    in_switch,
+    point_to_point,
+    ring,
+    tree,
+)
+from projector.collectives.bounds import bandwidth_bound
+from projector.collectives.footprint import Footprint
 from projector.collectives.network import Cost, Network, network
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import Cluster, Efficiency, GroupShape
@@ -22,6 +36,7 @@ from projector.operators.types import Collective
 
 __all__ = ["ALGORITHMS", "KINDS", "Pricing", "bandwidth_bound", "best", "costs", "seconds", "seconds_of"]
 
+Array = NDArray[np.float64]
 Algorithm = Callable[[Network], Iterator[Cost]]
 
 ALGORITHMS: Mapping[str, tuple[Algorithm, ...]] = {
@@ -33,12 +48,10 @@ ALGORITHMS: Mapping[str, tuple[Algorithm, ...]] = {
     "send_recv": (point_to_point.send_recv,),
 }
 KINDS = tuple(ALGORITHMS)
-TOKEN_TRANSPORTS = ("deepep", "hybridep")
-ONE_SHOT = 0.045
-"""Share of the collective's rate that a compiler's one-shot ragged exchange reaches. fitted on one batch ladder
-of DeepSeek-V3 on MI355X (the same code with and without that kernel, amd-agi/maxtext-slurm),
-confirmed by the ladder of Kimi-K2: about
-17 GB/s a GPU in both."""
+DEEPEP = "deepep"
+TOKEN_TRANSPORTS = (DEEPEP, "hybridep")
+LOW_LATENCY = "deepep_low_latency"
+ONE_SHOT = "one_shot"
 
 
 def seconds(
@@ -54,11 +67,26 @@ def seconds(
 
 
 def seconds_of(
-    kind: str, nbytes: ArrayLike, shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None = None
-) -> NDArray[np.float64]:
-    """Seconds [same shape as ``nbytes``] of one kind of collective. Raises InputError for an unknown kind."""
+    kind: str,
+    nbytes: ArrayLike,
+    shape: GroupShape,
+    cluster: Cluster,
+    efficiency: Efficiency | None = None,
+    algorithm: str = "",
+) -> Array:
+    """Seconds [same shape as ``nbytes``] of one kind of collective, by the fastest candidate.
+
+    ``algorithm`` keeps the candidates of one algorithm only, such as ``ring``, as ``NCCL_ALGO`` does. Raises InputError
+    for an unknown kind, and for an algorithm that the group cannot run.
+    """
     sizes = np.asarray(nbytes, dtype=np.float64)
-    return _cheapest(costs(kind, shape, cluster, efficiency), sizes)
+    candidates = costs(kind, shape, cluster, efficiency)
+    if algorithm and candidates:
+        names = sorted({cost.algorithm.partition(".")[0] for cost in candidates})
+        candidates = tuple(cost for cost in candidates if cost.algorithm.partition(".")[0] == algorithm)
+        if not candidates:
+            raise InputError([Problem("collective", "algorithm", algorithm, nearest(algorithm, names))])
+    return _priced(kind, candidates, shape, cluster, efficiency)(sizes)
 
 
 def costs(kind: str, shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None = None) -> tuple[Cost, ...]:
@@ -76,30 +104,11 @@ def costs(kind: str, shape: GroupShape, cluster: Cluster, efficiency: Efficiency
 def best(kind: str, nbytes: float, shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None = None) -> str:
     """Name of the algorithm and protocol that wins at a size, such as ``ring.ll128``; empty for a group of one."""
     found = costs(kind, shape, cluster, efficiency)
-    return min(found, key=lambda c: c.latency + c.per_byte * nbytes).algorithm if found and nbytes > 0 else ""
-
-
-def bandwidth_bound(kind: str, nbytes: float, shape: GroupShape, cluster: Cluster) -> float:
-    """Seconds below which no algorithm can fall: bytes that must cross a cut over the raw rate of that cut."""
-    if shape.size <= 1:
-        return 0.0
-    net = network(shape, cluster)
-    local, size, nodes = net.local, net.size, net.nodes
-    if kind == "send_recv":
-        return nbytes / (net.peer if nodes == 1 else net.inter)
-    rounds = {"all_reduce": 1.0 if net.in_switch_reduction else 2.0}.get(kind, 1.0)
-    between = {"all_reduce": 2.0}.get(kind, 1.0) * (nodes - 1) / nodes / (local * net.inter)
-    inside = rounds * (local - 1) / local / net.intra
-    if kind == "all_to_all":
-        between = (size - local) / size / net.inter
-        inside = (local - 1) / size / net.intra
-    elif kind == "broadcast":
-        between, inside = (1.0 / (local * net.inter) if nodes > 1 else 0.0), 1.0 / net.intra
-    return nbytes * max(between, inside)
+    return min(found, key=lambda cost: cost.seconds(nbytes)).algorithm if found and nbytes > 0 else ""
 
 
 class Pricing:
-    """Prices of one run's groups; remembers each (kind, group), so that a known operator costs a microsecond."""
+    """Prices of one run's groups; remembers each (kind, group), so that a known operator costs a few microseconds."""
 
     def __init__(
         self, groups: Mapping[str, GroupShape], cluster: Cluster, efficiency: Efficiency | None = None
@@ -107,37 +116,100 @@ class Pricing:
         self._groups = groups
         self._cluster = cluster
         self._efficiency = efficiency
-        self._costs: dict[tuple[str, str], tuple[Cost, ...]] = {}
+        self._prices: dict[tuple[str, str, str], Callable[[float], float]] = {}
         self._networks: dict[str, Network] = {}
-        self._one_shot = efficiency.get("link.one_shot", ONE_SHOT) if efficiency else ONE_SHOT
 
     def seconds(self, op: Collective) -> float:
         """Seconds of one operator (see :func:`seconds`)."""
+        shape = self._shape(op)
+        if shape.size <= 1 or op.bytes <= 0:
+            return 0.0
+        if op.kind == "all_to_all" and (op.transport in TOKEN_TRANSPORTS or op.transport == LOW_LATENCY):
+            return self._token_seconds(op, shape)
+        key = (op.kind, op.group, op.transport)
+        if key not in self._prices:
+            self._prices[key] = self._price(op.kind, shape, op.transport)
+        return self._prices[key](op.bytes)
+
+    def footprint(self, op: Collective) -> Footprint:
+        """What an operator takes from compute that runs beside it; nothing for a group of one."""
+        shape = self._shape(op)
+        if shape.size <= 1 or op.bytes <= 0:
+            return Footprint(0.0, 0.0)
+        net = self._network(op.group, shape)
+        if op.kind == "all_to_all" and (op.transport in TOKEN_TRANSPORTS or op.transport == LOW_LATENCY):
+            return footprint.of_tokens(op.bytes, net)
+        candidates = costs(op.kind, shape, self._cluster, self._efficiency)
+        return footprint.of_collective(op.kind, op.bytes, net, min(candidates, key=lambda c: c.seconds(op.bytes)))
+
+    def _shape(self, op: Collective) -> GroupShape:
         shape = self._groups.get(op.group)
         if shape is None:
             raise InputError([Problem(op.name, "group", op.group, nearest(op.group, tuple(self._groups)))])
-        if shape.size <= 1 or op.bytes <= 0:
-            return 0.0
-        if op.transport in TOKEN_TRANSPORTS and op.kind == "all_to_all":
-            return self._token_seconds(op, shape)
-        key = (op.kind, op.group)
-        if key not in self._costs:
-            self._costs[key] = costs(op.kind, shape, self._cluster, self._efficiency)
-        seconds = min(c.latency + c.per_byte * op.bytes for c in self._costs[key])
-        return seconds / self._one_shot if op.transport == "one_shot" else seconds
+        return shape
+
+    def _price(self, kind: str, shape: GroupShape, transport: str) -> Callable[[float], float]:
+        """Seconds of a number of bytes: plain arithmetic, a tenth of the price of an array of one."""
+        candidates = costs(kind, shape, self._cluster, self._efficiency)
+        if transport == ONE_SHOT and kind == "all_to_all":
+            candidates = tuple(direct.one_shot(network(shape, self._cluster, self._efficiency)))
+        if _states_terms(self._cluster):
+            priced = _priced(kind, candidates, shape, self._cluster, self._efficiency)
+            return lambda nbytes: float(priced(np.asarray(nbytes, dtype=np.float64)))
+        terms = _terms(candidates)
+
+        def fastest(nbytes: float) -> float:
+            root = math.sqrt(nbytes)
+            return min([latency + per_byte * nbytes + shoulder * root for latency, per_byte, shoulder in terms])
+
+        return fastest
+
+    def _network(self, group: str, shape: GroupShape) -> Network:
+        if group not in self._networks:
+            self._networks[group] = network(shape, self._cluster, self._efficiency)
+        return self._networks[group]
 
     def _token_seconds(self, op: Collective, shape: GroupShape) -> float:
-        if op.group not in self._networks:
-            self._networks[op.group] = network(shape, self._cluster, self._efficiency)
-        net = self._networks[op.group]
-        outside = op.bytes * (net.nodes - 1) / net.nodes if op.nodes_bytes is None else op.nodes_bytes
-        return dispatch.seconds(net, op.bytes * (net.local - 1) / net.local, outside)
+        net = self._network(op.group, shape)
+        if op.transport == LOW_LATENCY:
+            return dispatch.low_latency_seconds(net, op.bytes)
+        outside = op.bytes * (net.size - net.fewest) / net.size if op.nodes_bytes is None else op.nodes_bytes
+        units = net.constants["units.dispatch"] if op.transport == DEEPEP else None
+        return dispatch.seconds(net, op.bytes * (net.local - 1) / net.local, outside, units)
 
 
-def _cheapest(candidates: tuple[Cost, ...], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+def _states_terms(cluster: Cluster) -> bool:
+    return any(name in cluster.overrides for name in file_terms.NAMES)
+
+
+def _priced(
+    kind: str, candidates: tuple[Cost, ...], shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None
+) -> Callable[[Array], Array]:
+    """Seconds as a function of the bytes, with the terms of a user's hardware file; zero for no bytes."""
     if not candidates:
-        return np.zeros_like(sizes)
-    latency = np.array([c.latency for c in candidates])
-    per_byte = np.array([c.per_byte for c in candidates])
-    times = np.min(latency + per_byte * sizes[..., None], axis=-1)
-    return np.where(sizes > 0, times, 0.0)
+        return np.zeros_like
+    wire = _fastest(candidates)
+    if _states_terms(cluster):
+        wire = file_terms.added(kind, network(shape, cluster, efficiency), wire)
+    return lambda sizes: np.where(sizes > 0, wire(sizes), 0.0)
+
+
+def _fastest(candidates: tuple[Cost, ...]) -> Callable[[Array], Array]:
+    terms = _terms(candidates)
+
+    def fastest(sizes: Array) -> Array:
+        roots = np.sqrt(sizes)
+        found = np.full_like(sizes, np.inf)
+        for latency, per_byte, shoulder in terms:
+            np.minimum(found, latency + per_byte * sizes + shoulder * roots, out=found)
+        return found
+
+    return fastest
+
+
+def _terms(candidates: tuple[Cost, ...]) -> list[tuple[float, float, float]]:
+    """(a, b, c) of a + b·S + c·sqrt(S) of each candidate, without those that another beats in all three."""
+    known = {(c.latency, c.per_byte, 2.0 * math.sqrt(c.fill * c.per_byte)) for c in candidates}
+    return sorted(
+        own for own in known if not any(other != own and all(map(operator.le, other, own)) for other in known)
+    )

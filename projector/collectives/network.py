@@ -2,73 +2,116 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from projector.collectives.constants import Constants, constants
 from projector.hardware.types import Cluster, Efficiency, Fabric, GroupShape
 
-__all__ = ["Cost", "Network", "network"]
+__all__ = ["PROTOCOLS", "Cost", "Network", "network"]
 
 INFINITE = float("inf")
 PROTOCOLS = ("ll", "ll128", "simple")
 
 
 class Cost(NamedTuple):
-    """Time of one algorithm and protocol: ``latency`` seconds plus ``per_byte`` seconds for each byte."""
+    """Time of one algorithm and protocol for S bytes: latency + x + 2·sqrt(fill·x), x = ``per_byte``·S.
+
+    A pipeline of k chunks through D hops that cost ``c`` each takes (k + D − 1)(c + x/k); the best k leaves
+    x + (D − 1)c + 2·sqrt((D − 1)c·x) (Hockney's optimum). ``fill`` is that overhead of filling and draining a chunk;
+    it makes the smooth shoulder between latency and bandwidth that measured collectives have.
+    """
 
     algorithm: str
     latency: float
     per_byte: float
+    fill: float = 0.0
+
+    def seconds(self, nbytes: float) -> float:
+        """Seconds for ``nbytes`` > 0."""
+        wire = self.per_byte * nbytes
+        return self.latency + wire + 2.0 * math.sqrt(self.fill * wire)
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A group of ``size`` ranks, ``local`` of them in each of ``nodes`` nodes.
+    """A group of ``size`` ranks over ``nodes`` nodes in ``pods`` pods.
 
-    ``intra``: raw bytes/s that one rank can send to all its node peers of the group together; ``peer``: to one of them;
-    ``inter``: raw bytes/s of one rank's share of the adapters. ``intra`` is infinite where nobody shares a node.
-    ``saturation``: share of a mesh's links that the group uses; ``bridged``: a PCIe group that spans two switches.
+    ``local``, ``fewest``: its ranks in the fullest and in the emptiest of these nodes. ``host``: GPUs of one operating
+    system, fewer than ``local`` where an NVLink domain joins several. ``node_rate``: raw bytes/s of all links of one
+    rank; ``intra``: of those to its node peers of the group together (infinite where it has none); ``peer``: to one of
+    them; ``inter``, ``outer``: raw bytes/s of one rank's share of the adapters, inside a pod and beyond it.
+    ``saturation``: share of a mesh's links that the group uses; ``bridged``: a PCIe group that spans two switches;
+    ``switched``: the nodes hang on switches, else each exchange with another node is a turn of its own.
     """
 
     size: int
+    host: int
     local: int
+    fewest: int
     nodes: int
+    pods: int
+    node_rate: float
     intra: float
     peer: float
     inter: float
+    outer: float
     intra_latency: float
     inter_latency: float
+    outer_latency: float
     in_switch_reduction: bool
+    in_network_reduction: bool
     mesh: bool
+    switched: bool
     saturation: float
     bridged: bool
     constants: Constants
 
-    def ring_rate(self, kind: str = "all_reduce") -> float:
-        """Bytes/s around rings through all ranks: the slower of the node's links and the adapters of its ranks.
+    def ring_rate(self, kind: str = "all_reduce", protocol: str = "simple") -> float:
+        """Bytes/s of data around rings through all ranks: the slower of the node's links and the adapters of its ranks.
 
-        Each of the ``local`` ranks of a node brings its own adapter (rails), and the channels of the collective spread
-        over them, so that the cut between nodes carries ``local`` times the rate of one.
+        Each rank of a node brings its own adapter (rails), and the channels of the collective spread over them; all of
+        a ring's traffic passes every node, so the node with the fewest ranks sets the rate between nodes.
         """
+        return min(min(self.link_rate(kind), self.rail_rate()) * self.payload(protocol), self._cap(protocol))
+
+    def link_rate(self, kind: str = "all_reduce") -> float:
+        """Bytes/s that one rank's links inside the node carry around a ring; infinite where nobody shares a node."""
         share = self.constants.get(f"link.intra.{kind}", self.constants["link.intra"])
-        inside = self.intra * min(1.0, share)
-        if self.bridged:
-            inside *= min(1.0, self.constants.get("bridge.ring", 1.0))
-        return min(inside, self.rail_rate())
+        bridge = min(1.0, self.constants.get("bridge.ring", 1.0)) if self.bridged else 1.0
+        return self.intra * min(1.0, share) * bridge
 
     def rail_rate(self) -> float:
-        """Bytes/s between nodes of all adapters of the group in a node; infinite inside one node."""
-        return INFINITE if self.nodes == 1 else self.local * self.inter * self.constants.share("link.inter")
+        """Bytes/s between nodes of all adapters of the group in its emptiest node; infinite inside one node."""
+        return INFINITE if self.nodes == 1 else self.fewest * self.adapter * self.constants.share("link.inter")
+
+    @property
+    def adapter(self) -> float:
+        """Raw bytes/s of one rank's adapter towards the farthest rank of the group."""
+        return self.inter if self.pods == 1 else min(self.inter, self.outer)
 
     def hop(self, level: str, protocol: str) -> float:
-        """Seconds of one hop inside a node (``intra``) or between nodes (``inter``) under a protocol."""
-        base = self.intra_latency if level == "intra" else self.inter_latency
-        return base * self.constants[f"hop.{level}.{protocol}"]
+        """Seconds of one hop inside a node (``intra``), a pod (``inter``) or beyond it (``outer``) under a protocol."""
+        base = {"intra": self.intra_latency, "inter": self.inter_latency, "outer": self.outer_latency}[level]
+        level = "intra" if level == "intra" else "inter"
+        return base + self.constants[f"extra_us.{level}.{protocol}"] * 1e-6
+
+    def crossings(self, nodes: int, pods: int, protocol: str, extra: float = 0.0) -> float:
+        """Seconds of ``nodes`` hops between nodes, ``pods`` of them between pods, each ``extra`` seconds longer."""
+        found = (nodes - pods) * (self.hop("inter", protocol) + extra)
+        return found + pods * (self.hop("outer", protocol) + extra)
 
     def base(self, algorithm: str, protocol: str) -> float:
         """Seconds that a call costs before its first hop: launch, and set-up of the algorithm."""
         return (self.constants["collective.launch_us"] + self.constants[f"base_us.{algorithm}.{protocol}"]) * 1e-6
+
+    def fill(self, protocol: str) -> float:
+        """Seconds to hand one chunk to the next rank: the protocol's own hop between two devices.
+
+        None with LL: a flag travels with every four bytes, so nobody waits for the end of a chunk.
+        """
+        return 0.0 if protocol == "ll" else self.hop("intra", protocol)
 
     def payload(self, protocol: str) -> float:
         """Share of the link rate left for data under a protocol; less where it is slower between nodes."""
@@ -77,26 +120,54 @@ class Network:
         inside = self.constants.share(f"rate.{protocol}")
         return inside if self.nodes == 1 else min(inside, self.constants.get(f"rate.inter.{protocol}", inside))
 
+    def _cap(self, protocol: str) -> float:
+        """Bytes/s that the channels of a ring can carry at most under a protocol."""
+        together = self.constants.get(f"cap_gbs.{protocol}.{min(self.nodes, 3)}", INFINITE) * 1e9
+        return min(together, self.channel_rate("ring"))
+
+    def channel_rate(self, algorithm: str) -> float:
+        """Bytes/s of all channels that the library may open, by algorithm (``tree.2``: on two nodes)."""
+        each = self.constants.get(f"channel_gbs.{algorithm}", INFINITE)
+        return self.constants.get("channels.max", INFINITE) * each * 1e9
+
 
 def network(shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None = None) -> Network:
     """The view that a group of ``shape`` has of ``cluster``."""
-    local = min(shape.per_node, shape.size)
+    local, nodes = shape.most, shape.nodes
     intra, peer = _inside(cluster.intra, local)
+    outer = cluster.outer or cluster.inter
     return Network(
         size=shape.size,
+        host=cluster.gpus_per_host,
         local=local,
-        nodes=shape.nodes,
+        fewest=shape.fewest,
+        nodes=nodes,
+        pods=_pods(shape, cluster),
+        node_rate=cluster.intra.bandwidth,
         intra=intra,
         peer=peer,
         inter=cluster.inter.bandwidth,
+        outer=outer.bandwidth,
         intra_latency=cluster.intra.latency,
         inter_latency=cluster.inter.latency,
+        outer_latency=outer.latency,
         in_switch_reduction=cluster.intra.in_switch_reduction,
+        in_network_reduction=cluster.inter.in_switch_reduction,
         mesh=cluster.intra.topology == "mesh",
+        switched=cluster.inter.topology == "switch",
         saturation=(local - 1) / max(1, cluster.intra.size - 1),
         bridged=cluster.intra.topology == "pcie" and local > cluster.intra.size / 2,
         constants=constants(cluster, efficiency),
     )
+
+
+def _pods(shape: GroupShape, cluster: Cluster) -> int:
+    """Pods that the group touches; where nobody counted them, its nodes are taken to be neighbours."""
+    if cluster.outer is None:
+        return 1
+    if shape.pods is not None:
+        return shape.pods
+    return min(shape.nodes, -(-shape.nodes * cluster.gpus_per_node // cluster.inter.size))
 
 
 def _inside(fabric: Fabric, local: int) -> tuple[float, float]:

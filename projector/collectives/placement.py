@@ -7,7 +7,9 @@ Ranks are numbered with tensor parallelism fastest: tp-cp-dp-pp for the dense la
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from projector.errors import InputError, Problem
@@ -41,8 +43,8 @@ def groups(recipe: Parallelism, gpus: int, cluster: Cluster) -> dict[str, GroupS
     Keys: ``tp``, ``cp``, ``dp`` (gradients of dense weights: dp·cp ranks), ``dp_shard``, ``dp_replicate`` (its two
     levels under HSDP or several distributed-optimizer instances; shard ranks are consecutive in the group), ``ep``,
     ``etp``, ``tp_ep`` (the experts of one layer: etp·ep), ``edp``, ``edp_shard``, ``edp_replicate``, ``pp``, ``world``.
-    A ``pp`` group with ``per_node > 1`` has neighbouring stages in one node. Where groups of a kind differ in the
-    number of nodes they touch, the shape is that of the widest, which is the one that everybody waits for.
+    A ``pp`` group with ``per_node > 1`` has neighbouring stages in one node. Where groups of a kind differ in how they
+    lie on the nodes, the shape is that of the group on most nodes, then with the emptiest node: everybody waits for it.
     Raises InputError when the parallel sizes do not divide ``gpus``.
     """
     return dict(
@@ -56,6 +58,7 @@ def groups(recipe: Parallelism, gpus: int, cluster: Cluster) -> dict[str, GroupS
             recipe.num_distributed_optimizer_instances or 1,
             gpus,
             ranks_per_node(gpus, cluster),
+            cluster.inter.size if cluster.outer is not None else None,
         )
     )
 
@@ -82,7 +85,16 @@ def _even_share(gpus: int, size: int, host: int) -> int:
 
 @functools.cache
 def _groups(
-    tp: int, cp: int, pp: int, ep: int, etp: int, shard: int | None, instances: int, gpus: int, node: int
+    tp: int,
+    cp: int,
+    pp: int,
+    ep: int,
+    etp: int,
+    shard: int | None,
+    instances: int,
+    gpus: int,
+    node: int,
+    pod: int | None,
 ) -> Mapping[str, GroupShape]:
     _check(tp, cp, pp, ep, etp, shard, instances, gpus)
     stage = gpus // pp
@@ -91,7 +103,7 @@ def _groups(
     expert_inner = edp // instances
 
     def shape(stride: int, size: int) -> GroupShape:
-        return shape_of(stride, size, gpus, node)
+        return shape_of(stride, size, gpus, node, pod)
 
     return {
         "tp": shape(1, tp),
@@ -133,20 +145,49 @@ def _check(tp: int, cp: int, pp: int, ep: int, etp: int, shard: int | None, inst
 
 
 @functools.cache
-def shape_of(stride: int, size: int, gpus: int, node: int) -> GroupShape:
+def shape_of(stride: int, size: int, gpus: int, node: int, pod: int | None = None) -> GroupShape:
     """Shape of the groups {base + i·stride, i < size} of ``gpus`` ranks, ``node`` consecutive ranks in a node.
 
-    All groups are looked at and the one that touches most nodes counts.
+    All groups are looked at; the one that touches most pods, then most nodes, then has the emptiest node counts.
+    ``pod``: ranks of a pod, where the network has a third level.
     """
-    span = stride * size
     if size <= 1:
         return GroupShape(1, 1)
+    pods = None if pod is None else _most_touched(stride, size, gpus, pod)
+    even = _even(stride, size, node)
+    if even is not None:
+        return GroupShape(size, even, pods=pods)
+    counts = _worst(stride, size, gpus, node)
+    per_node = -(-size // len(counts))
+    regular = (per_node,) * (len(counts) - 1) + (size - per_node * (len(counts) - 1),)
+    return GroupShape(size, per_node, None if sorted(regular) == sorted(counts) else counts, pods)
+
+
+def _even(stride: int, size: int, node: int) -> int | None:
+    """Ranks per node where all groups lie alike; None where they do not."""
+    span = stride * size
     if node % span == 0:
-        return GroupShape(size, size)
+        return size
     if stride % node == 0:
-        return GroupShape(size, 1)
-    if node % stride == 0 and span % node == 0:
-        return GroupShape(size, node // stride)
-    bases = (block + i for block in range(0, gpus, span) for i in range(stride))
-    widest = max(len({(base + i * stride) // node for i in range(size)}) for base in bases)
-    return GroupShape(size, -(-size // widest))
+        return 1
+    return node // stride if node % stride == 0 and span % node == 0 else None
+
+
+def _worst(stride: int, size: int, gpus: int, node: int) -> tuple[int, ...]:
+    """Ranks in each node of the group that is spread worst, fullest first."""
+    spread = (
+        tuple(sorted(Counter((base + i * stride) // node for i in range(size)).values(), reverse=True))
+        for base in _bases(stride, size, gpus, node)
+    )
+    return max(spread, key=lambda counts: (len(counts), -counts[-1], counts[0]))
+
+
+def _most_touched(stride: int, size: int, gpus: int, pod: int) -> int:
+    return max(len({(base + i * stride) // pod for i in range(size)}) for base in _bases(stride, size, gpus, pod))
+
+
+def _bases(stride: int, size: int, gpus: int, unit: int) -> Iterator[int]:
+    """First ranks of the groups; they repeat once a block of groups begins on a boundary of ``unit`` ranks again."""
+    span = stride * size
+    period = min(gpus, math.lcm(span, unit))
+    return (block + i for block in range(0, period, span) for i in range(stride))

@@ -14,9 +14,9 @@ def send_recv(net: Network) -> Iterator[Cost]:
 
     A pipeline whose group spans nodes waits for its slowest boundary, so one crossing prices them all.
     """
-    level = "intra" if net.nodes == 1 else "inter"
-    raw = net.peer if level == "intra" else net.inter
-    rate = raw * net.constants.share(f"link.send_recv.{level}")
+    level = "intra" if net.nodes == 1 else "inter" if net.pods == 1 else "outer"
+    raw = net.peer if level == "intra" else net.adapter
+    share = net.constants.share(f"link.send_recv.{'intra' if level == 'intra' else 'inter'}")
     for protocol in PROTOCOLS:
         latency = net.base("ring", protocol) + net.hop(level, protocol)
-        yield Cost(f"p2p.{protocol}", latency, 1.0 / (rate * net.payload(protocol)))
+        yield Cost(f"p2p.{protocol}", latency, 1.0 / (raw * share * net.payload(protocol)), net.fill(protocol))

@@ -14,36 +14,31 @@ __all__ = ["all_gather", "all_reduce", "broadcast", "reduce_scatter"]
 
 def all_reduce(net: Network) -> Iterator[Cost]:
     """Reduce-scatter and all-gather around the ring: 2(n-1)/n of the buffer over each link."""
-    return _passes(net, "all_reduce", rounds=2)
+    return _passes(net, "all_reduce", 2, 2.0 * (net.size - 1) / net.size)
 
 
 def all_gather(net: Network) -> Iterator[Cost]:
     """(n-1)/n of the output over each link."""
-    return _passes(net, "all_gather", rounds=1)
+    return _passes(net, "all_gather", 1, (net.size - 1) / net.size)
 
 
 def reduce_scatter(net: Network) -> Iterator[Cost]:
     """(n-1)/n of the input over each link."""
-    return _passes(net, "reduce_scatter", rounds=1)
+    return _passes(net, "reduce_scatter", 1, (net.size - 1) / net.size)
 
 
 def broadcast(net: Network) -> Iterator[Cost]:
     """A pipelined chain: the whole message over each link, the latency of every hop once."""
-    for protocol in PROTOCOLS:
-        yield Cost(
-            f"ring.{protocol}", _latency(net, 1, protocol), 1.0 / (net.ring_rate("broadcast") * net.payload(protocol))
-        )
+    return _passes(net, "broadcast", 1, 1.0)
 
 
-def _passes(net: Network, kind: str, rounds: int) -> Iterator[Cost]:
-    volume = rounds * (net.size - 1) / net.size
+def _passes(net: Network, kind: str, rounds: int, volume: float) -> Iterator[Cost]:
     for protocol in PROTOCOLS:
-        rate = net.ring_rate(kind) * net.payload(protocol)
-        yield Cost(f"ring.{protocol}", _latency(net, rounds, protocol), volume / rate)
+        rate = net.ring_rate(kind, protocol)
+        yield Cost(f"ring.{protocol}", _latency(net, rounds, protocol), volume / rate, net.fill(protocol))
 
 
 def _latency(net: Network, rounds: int, protocol: str) -> float:
-    between = rounds * (net.nodes - 1)
-    inside = rounds * (net.size - 1) - between
-    hops = inside * net.hop("intra", protocol) + between * net.hop("inter", protocol)
-    return net.base("ring", protocol) + hops
+    between = net.crossings(rounds * (net.nodes - 1), rounds * (net.pods - 1), protocol)
+    inside = rounds * (net.size - net.nodes) * net.hop("intra", protocol)
+    return net.base("ring", protocol) + inside + between

@@ -1,8 +1,8 @@
 """Tree algorithms: latency logarithmic in the number of nodes.
 
 Double binary trees for all-reduce (Sanders, Speck and Träff 2009; NCCL ``src/graph/tuning.cc``): each tree carries half
-of the buffer, up and down; inside a node the ranks form a chain. PAT (parallel aggregated trees) for all-gather and
-reduce-scatter of groups with one rank in a node.
+of the buffer, up and down; inside a host the ranks form a chain, and hosts of one NVLink domain are levels of the tree.
+PAT (parallel aggregated trees) for all-gather and reduce-scatter of groups with one rank in a node.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from collections.abc import Iterator
 
 from projector.collectives.network import PROTOCOLS, Cost, Network
 
-__all__ = ["all_gather", "all_reduce", "reduce_scatter"]
+__all__ = ["all_gather", "all_reduce", "levels", "reduce_scatter"]
 
 
 def all_reduce(net: Network) -> Iterator[Cost]:
-    """Up and down two complementary trees: the buffer crosses each cut twice. Only between nodes."""
-    if net.nodes == 1:
+    """Up and down two complementary trees: the buffer crosses each cut twice. Only between hosts."""
+    hosts = -(-net.local // net.host)
+    if net.nodes * hosts == 1:
         return
-    depth = math.ceil(math.log2(net.nodes))
+    channels = net.channel_rate(f"tree.{min(net.nodes, 3)}")
     for protocol in PROTOCOLS:
-        inside = (net.local - 1) * net.hop("intra", protocol)
-        between = depth * net.hop("inter", protocol) * net.constants[f"hop.tree.{protocol}"]
-        rate = net.ring_rate() * net.payload(protocol) * net.constants.share("rate.tree")
-        yield Cost(f"tree.{protocol}", net.base("tree", protocol) + 2 * (inside + between), 2.0 / rate)
+        inside = (min(net.local, net.host) - 1 + math.ceil(math.log2(hosts))) * net.hop("intra", protocol)
+        between = net.crossings(*levels(net), protocol, extra=net.constants[f"tree_us.{protocol}"] * 1e-6)
+        rate = min(net.ring_rate(protocol=protocol), channels) * net.constants.share("rate.tree")
+        yield Cost(
+            f"tree.{protocol}", net.base("tree", protocol) + 2 * (inside + between), 2.0 / rate, net.fill(protocol)
+        )
 
 
 def all_gather(net: Network) -> Iterator[Cost]:
@@ -37,11 +40,16 @@ def reduce_scatter(net: Network) -> Iterator[Cost]:
     return _pat(net)
 
 
+def levels(net: Network) -> tuple[int, int]:
+    """Levels of a binary tree over the nodes, and how many of them lie between pods."""
+    return math.ceil(math.log2(net.nodes)), math.ceil(math.log2(net.pods))
+
+
 def _pat(net: Network) -> Iterator[Cost]:
     if net.local > 1 or net.nodes < 2:
         return
     # 2.8 us a rank and a network hop overlapped 3.5 times: NCCL src/graph/tuning.cc (2026-06).
-    steps = math.ceil(math.log2(net.nodes)) * net.hop("inter", "simple") / 3.5 + 2.8e-6 * net.size
+    steps = net.crossings(*levels(net), "simple") / 3.5 + 2.8e-6 * net.size
     volume = (net.size - 1) / net.size
     rate = net.ring_rate() * net.constants.share("rate.pat")
-    yield Cost("pat.simple", net.base("ring", "simple") + steps, volume / rate)
+    yield Cost("pat.simple", net.base("ring", "simple") + steps, volume / rate, net.fill("simple"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,10 +42,18 @@ def enumerate_groups(sizes: dict[str, int], varying: set[str]) -> list[list[int]
     return found
 
 
-def expected(found: list[list[int]], node: int) -> GroupShape:
+def expected(found: list[list[int]], node: int) -> tuple[int, ...]:
     size = len(found[0])
-    touched = max(len({rank // node for rank in ranks}) for ranks in found)
-    return GroupShape(size, -(-size // touched))
+    spread = [tuple(sorted(Counter(rank // node for rank in ranks).values(), reverse=True)) for ranks in found]
+    worst = max(spread, key=lambda counts: (len(counts), -counts[-1], counts[0]))
+    return worst if size > 1 else (1,)
+
+
+def spread(shape: GroupShape) -> tuple[int, ...]:
+    """Ranks in each node, fullest first."""
+    if shape.counts:
+        return shape.counts
+    return (*(shape.most,) * (shape.nodes - 1), shape.fewest)
 
 
 small = st.sampled_from([1, 2, 3, 4, 8])
@@ -55,7 +65,7 @@ def test_dense_groups_match_the_rank_order(tp: int, cp: int, dp: int, pp: int, n
     cluster = catalogue.default_cluster("h100_sxm", gpus_per_node=node)
     found = groups(recipe(tp=tp, cp=cp, pp=pp), tp * cp * dp * pp, cluster)
     for key, varying in {"tp": {"tp"}, "cp": {"cp"}, "dp": {"cp", "dp"}, "pp": {"pp"}}.items():
-        assert found[key] == expected(enumerate_groups(sizes, varying), node), key
+        assert spread(found[key]) == expected(enumerate_groups(sizes, varying), node), key
 
 
 @given(etp=small, ep=small, edp=small, pp=small)
@@ -63,7 +73,7 @@ def test_expert_groups_match_the_rank_order(etp: int, ep: int, edp: int, pp: int
     sizes = {"etp": etp, "ep": ep, "edp": edp, "pp": pp}
     found = groups(recipe(etp=etp, ep=ep, pp=pp), etp * ep * edp * pp, H100)
     for key, varying in {"etp": {"etp"}, "ep": {"ep"}, "edp": {"edp"}, "tp_ep": {"etp", "ep"}}.items():
-        assert found[key] == expected(enumerate_groups(sizes, varying), 8), key
+        assert spread(found[key]) == expected(enumerate_groups(sizes, varying), 8), key
 
 
 def test_a_usual_moe_run() -> None:
@@ -113,3 +123,16 @@ def test_sizes_that_do_not_divide_are_all_reported() -> None:
 def test_the_widest_group_of_a_kind_counts() -> None:
     # {0,1,2}, {3,4,5}, {6,7,8}, … on nodes of 8: the third group crosses a boundary.
     assert shape_of(1, 3, 24, 8) == GroupShape(3, 2)
+
+
+def test_a_group_that_straddles_nodes_unevenly_keeps_its_counts() -> None:
+    # ranks 6..11 of groups of six on nodes of eight: two in one node, four in the next
+    assert shape_of(1, 6, 24, 8) == GroupShape(6, 3, counts=(4, 2))
+    assert (shape_of(1, 6, 24, 8).most, shape_of(1, 6, 24, 8).fewest) == (4, 2)
+
+
+def test_pods_are_counted_where_the_network_has_a_third_level() -> None:
+    pods = replace(H100, inter=replace(H100.inter, size=16), outer=H100.inter)
+    found = groups(recipe(tp=2, pp=4, ep=8), 64, pods)
+    assert {key: found[key].pods for key in ("tp", "dp", "pp", "world")} == {"tp": 1, "dp": 1, "pp": 4, "world": 4}
+    assert groups(recipe(tp=2, pp=4, ep=8), 64, H100)["world"].pods is None

@@ -1,0 +1,65 @@
+"""Terms that a user's hardware file adds to every algorithm; a catalogue cluster states none of them.
+
+They are those of Primus' collective model (AMD-AGI/Primus@739a329b ``core/projection/module_profilers``): phases that
+overlap only in part, adapters that warm up, a reduction with a rate of its own. All are functions of the bytes, zero
+where the file does not state them, and leave the time monotone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from projector.collectives.network import Network
+from projector.collectives.tree import levels
+
+__all__ = ["NAMES", "added"]
+
+Array = NDArray[np.float64]
+NAMES = ("phases.overlap", "phases.warmup_bytes", "adapter.setup_us", "adapter.warmup_bytes", "reduction.flops")
+_ROUNDS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
+_WARMUP_BYTES = 32.0 * 2**20  # both ramps of Primus end at 32 MiB unless its file says otherwise
+_ELEMENT = 2.0  # bytes of a bf16 operand of the reduction
+
+
+def added(kind: str, net: Network, wire: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """The time with the terms of the file as a function of the bytes; ``wire`` is the time without them."""
+    if kind not in _ROUNDS or not any(net.constants.states(name) for name in NAMES):
+        return wire
+
+    def priced(sizes: Array) -> Array:
+        return wire(sizes) + _phases(kind, net, sizes) + _reduction(kind, net, sizes)
+
+    setup = net.constants.get("adapter.setup_us", 0.0) * 1e-6
+    if kind != "all_reduce" or net.nodes == 1 or setup <= 0.0:
+        return priced
+    depth = levels(net)[0]
+    hidden = net.constants.get("adapter.warmup_bytes", _WARMUP_BYTES) * depth * net.fewest
+
+    def warmed_up(sizes: Array) -> Array:
+        """Adapters start up once a level of the tree, until a message is long enough to hide it."""
+        plain = priced(sizes)
+        return np.minimum(plain + setup * depth, np.maximum(plain, priced(np.full_like(sizes, hidden))))
+
+    return warmed_up
+
+
+def _phases(kind: str, net: Network, sizes: Array) -> Array:
+    """What the shorter of node and network phase adds where they do not run side by side all the time."""
+    stated = net.constants.states("phases.overlap") or net.constants.states("phases.warmup_bytes")
+    if net.nodes == 1 or net.local == 1 or not stated:
+        return np.zeros_like(sizes)
+    overlap = net.constants.get("phases.overlap", 0.9)
+    warm = net.constants.get("phases.warmup_bytes", _WARMUP_BYTES)
+    inside = (net.local - 1) / net.local / net.link_rate(kind)
+    between = (net.nodes - 1) / net.nodes / net.rail_rate()
+    shorter = _ROUNDS[kind] * min(inside, between)
+    return (1.0 - overlap * np.minimum(1.0, sizes / net.local / warm)) * shorter * sizes
+
+
+def _reduction(kind: str, net: Network, sizes: Array) -> Array:
+    if kind == "all_gather":
+        return np.zeros_like(sizes)
+    return sizes * (net.size - 1) / net.size / _ELEMENT / net.constants.get("reduction.flops", np.inf)

@@ -1,0 +1,63 @@
+"""What a running collective takes from the compute beside it: compute units for its channels, and memory bandwidth.
+
+A library opens channels in proportion to the rate that the topology allows, and each holds a compute unit until the call
+ends. Every byte on the wire is read by its sender and written by its receiver; a reduction reads its own operand too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from projector.collectives.network import Cost, Network
+from projector.hardware.types import Gpu
+
+__all__ = ["Footprint", "of_collective", "of_tokens"]
+
+# Device-memory bytes for each byte on the wire. derived: a gather reads what it sends and writes what it receives; a
+# reduction writes what it receives, reads it again and reads its own operand. All-reduce is one round of each.
+_TRAFFIC = {"all_reduce": 2.5, "reduce_scatter": 3.0}
+_PLAIN = 2.0
+_IN_SWITCH = 2.0  # the switch reads the buffer of every rank once and writes it once: per byte of the message
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """``units``: compute units held while the call runs; ``traffic``: its device-memory bytes."""
+
+    units: float
+    traffic: float
+
+    def unit_share(self, gpu: Gpu) -> float:
+        """Share of the compute units that products beside the call go without (before tiles are counted anew)."""
+        return min(1.0, self.units / gpu.compute_units)
+
+    def bandwidth_share(self, gpu: Gpu, seconds: float) -> float:
+        """Share of the memory bandwidth that kernels beside the call go without during its ``seconds``."""
+        return min(1.0, self.traffic / (gpu.memory_bandwidth * seconds)) if seconds > 0 else 0.0
+
+
+def of_collective(kind: str, nbytes: float, net: Network, winner: Cost) -> Footprint:
+    """Footprint of ``winner``, one of the candidates of ``kind`` on a group."""
+    algorithm = winner.algorithm.partition(".")[0]
+    if algorithm in ("nvls", "nvls_tree", "collnet"):
+        return Footprint(net.constants["units.in_switch"], _IN_SWITCH * nbytes)
+    traffic = _TRAFFIC.get(kind, _PLAIN) * _volume(kind, net) * nbytes
+    return Footprint(net.constants["units.ring"] * _rate_share(net), traffic)
+
+
+def of_tokens(nbytes: float, net: Network) -> Footprint:
+    """Footprint of a dispatch or combine kernel; its units are a setting of the library."""
+    return Footprint(net.constants["units.dispatch"], _PLAIN * nbytes)
+
+
+def _volume(kind: str, net: Network) -> float:
+    """Bytes that one rank sends for each byte of the message."""
+    if kind in ("broadcast", "send_recv"):
+        return 1.0
+    return (2.0 if kind == "all_reduce" else 1.0) * (net.size - 1) / net.size
+
+
+def _rate_share(net: Network) -> float:
+    """Rate around the group's rings against that of a full node, which is what all channels are opened for."""
+    full = net.node_rate * net.constants.share("link.intra")
+    return max(1.0 / net.constants["units.ring"], min(1.0, net.ring_rate() / full))

@@ -1,0 +1,136 @@
+"""Every key of a Primus hardware file moves the time of the collective that it describes, in the direction it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from projector.collectives.constants import constants
+from projector.collectives.model import seconds_of
+from projector.errors import InputError
+from projector.hardware import catalogue, primus
+from projector.hardware.types import Cluster, GroupShape
+
+MI325X = catalogue.cluster("mi325x")
+NODE, NODES, MANY = GroupShape(8, 8), GroupShape(32, 8), GroupShape(128, 8)
+PODS = {"pod_size": 64, "cluster_bw": 25, "cluster_lat": 10}
+
+# key, value, value that is worse, what feels it: kind, group, bytes, other keys of the file
+FIELDS = [
+    ("node_bw", 448, 100, "all_reduce", NODE, 1e9, {}),
+    ("node_lat", 0.45, 5.0, "all_reduce", NODE, 1e4, {}),
+    ("node_size", 8, 4, "all_reduce", NODE, 1e9, {}),
+    ("node_topology", "switch", "mesh", "all_gather", GroupShape(4, 4), 1e9, {}),
+    ("pod_bw", 50, 25, "all_reduce", NODES, 1e9, {}),
+    ("pod_lat", 2.0, 20.0, "all_reduce", NODES, 1e4, {}),
+    ("nics_per_node", 8, 4, "all_gather", NODES, 1e9, {}),
+    ("switch_topology", True, False, "all_to_all", NODES, 1e4, {}),
+    ("pod_size", 128, 64, "all_reduce", MANY, 1e9, {"cluster_bw": 25}),
+    ("cluster_bw", 50, 25, "all_gather", MANY, 1e9, {"pod_size": 64}),
+    ("cluster_lat", 2.0, 20.0, "all_reduce", MANY, 1e4, {"pod_size": 64}),
+    ("bw_eff", 0.8, 0.5, "all_reduce", NODES, 1e9, {}),
+    ("p2p_bw_eff", 0.9, 0.5, "send_recv", GroupShape(4, 1), 1e9, {}),
+    ("hbm_latency", 0.09, 2.0, "all_reduce", NODE, 1e4, {}),
+    ("write_latency", 0.28, 2.0, "all_gather", NODE, 1e4, {}),
+    ("write_resp", 0.09, 5.0, "all_to_all", NODE, 1e4, {}),
+    ("kernel_launch_latency", 2.8, 20.0, "broadcast", NODE, 1e4, {}),
+    ("vector_flops", 163e12, 1e11, "reduce_scatter", NODE, 1e9, {}),
+    ("rccl_overhead_us", 0, 200, "all_reduce", NODE, 1e4, {}),
+    ("ar_overlap_factor", 0.9, 0.1, "all_reduce", NODES, 1e9, {}),
+    ("ar_warmup_chunk_bytes", 2**20, 2**28, "all_reduce", NODES, 1e8, {}),
+    ("nic_rdma_setup_us", 0, 260, "all_reduce", NODES, 1e7, {}),
+    ("nic_warmup_bytes", 2**10, 2**25, "all_reduce", NODES, 1e7, {"nic_rdma_setup_us": 260}),
+    ("a2a_rccl_overhead_us", 0, 150, "all_to_all", NODE, 1e6, {}),
+    ("a2a_intra_sync_overhead", 0, 50, "all_to_all", NODE, 1e6, {}),
+    ("a2a_peer_lat", 0.45, 4.5, "all_to_all", NODES, 1e6, {}),
+    ("a2a_intra_node_peer_lat", 0.5, 2.5, "all_to_all", NODE, 1e6, {}),
+    ("a2a_mesh_contention", 0, 0.12, "all_to_all", NODE, 1e9, {}),
+    ("a2a_remote_contention", 0, 0.04, "all_to_all", NODES, 1e9, {}),
+]
+
+
+def cluster(folder: Path, **values: object) -> Cluster:
+    file = folder / "hardware.yaml"
+    file.write_text("hardware_config:\n" + "".join(f"  {key}: {value}\n" for key, value in values.items()))
+    return primus.apply(file, MI325X)
+
+
+def on(found: Cluster, kind: str, shape: GroupShape, nbytes: float) -> float:
+    """The group as the ranks of ``found`` lie on its nodes."""
+    local = min(shape.per_node, found.gpus_per_node)
+    return float(seconds_of(kind, nbytes, GroupShape(shape.size, local), found))
+
+
+def test_every_key_that_changes_a_cluster_is_in_the_list() -> None:
+    assert {field[0] for field in FIELDS} == {*primus.NUMBERS, "node_topology", "switch_topology"}
+
+
+@pytest.mark.parametrize(("key", "good", "bad", "kind", "shape", "nbytes", "others"), FIELDS)
+def test_a_worse_value_costs_time(
+    tmp_path: Path,
+    key: str,
+    good: object,
+    bad: object,
+    kind: str,
+    shape: GroupShape,
+    nbytes: float,
+    others: dict[str, object],
+) -> None:
+    fast = on(cluster(tmp_path, **{key: good}, **others), kind, shape, nbytes)
+    slow = on(cluster(tmp_path, **{key: bad}, **others), kind, shape, nbytes)
+    assert slow > fast * 1.005
+
+
+def test_overheads_and_bandwidths_are_exact(tmp_path: Path) -> None:
+    base = on(MI325X, "all_reduce", NODE, 1e6)
+    assert on(cluster(tmp_path, rccl_overhead_us=200), "all_reduce", NODE, 1e6) == pytest.approx(base + 200e-6)
+    found = cluster(tmp_path, bw_eff=0.5, pod_bw=50, nics_per_node=8)
+    assert on(found, "all_gather", NODES, 1e12) == pytest.approx(31 / 32 * 1e12 / (8 * 50e9 * 0.5), rel=0.01)
+
+
+def test_pods_slow_the_rate_beyond_them_only(tmp_path: Path) -> None:
+    found = cluster(tmp_path, pod_bw=50, **PODS)
+    plain = cluster(tmp_path, pod_bw=50)
+    inside = GroupShape(64, 8)
+    assert on(found, "all_reduce", inside, 1e12) == on(plain, "all_reduce", inside, 1e12)
+    ratio = on(found, "all_reduce", MANY, 1e12) / on(plain, "all_reduce", MANY, 1e12)
+    share = constants(MI325X)
+    assert ratio == pytest.approx(448 * share["link.intra"] / (8 * 25 * share["link.inter"]), rel=0.02)
+
+
+def test_a_third_level_without_pods_has_no_effect_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "hardware.yaml"
+    file.write_text("hardware_config: {cluster_bw: 25, cluster_lat: 10, num_nodes: 4}\n")
+    found = primus.read(file, MI325X)
+    assert set(found.ignored) == {"cluster_bw", "cluster_lat", "num_nodes"}
+    assert found.cluster.outer is None
+    assert on(found.cluster, "all_reduce", MANY, 1e9) == on(MI325X, "all_reduce", MANY, 1e9)
+
+
+def test_an_unknown_key_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        cluster(tmp_path, nic_per_node=8)
+    (problem,) = caught.value.problems
+    assert problem.key == "hardware_config.nic_per_node"
+    assert "nics_per_node" in problem.expected
+
+
+def test_a_cluster_file_may_state_a_third_level(tmp_path: Path) -> None:
+    text = (Path(primus.__file__).parent / "clusters" / "h100_sxm.yaml").read_text("utf-8")
+    text = text.replace("  latency_us: 2.7\n", "  latency_us: 2.7\n  size: 64\n").replace(
+        "sources:\n",
+        "outer: {name: spine, topology: switch, bandwidth_gbs: 25, latency_us: 5}\n"
+        "sources:\n  - {title: operator, kind: published, values: [outer.bandwidth_gbs, outer.latency_us]}\n",
+    )
+    file = tmp_path / "ours.yaml"
+    file.write_text(text)
+    found = catalogue.cluster(str(file))
+    assert found.outer is not None
+    assert found.inter.size == 64
+    plain = catalogue.cluster("h100_sxm")
+    assert on(found, "all_gather", GroupShape(64, 8), 1e12) == on(plain, "all_gather", GroupShape(64, 8), 1e12)
+    assert on(found, "all_gather", MANY, 1e12) > 1.9 * on(plain, "all_gather", MANY, 1e12)
+    file.write_text(text.replace("bandwidth_gbs: 25", "bandwidth: 25"))
+    with pytest.raises(InputError, match="outer"):
+        catalogue.cluster(str(file))
