@@ -59,6 +59,7 @@ def evaluate(
         fallbacks={
             (name, run_id): f.key for name, fits in fitted.items() for run_id, f in fits.heldout.items() if f.fallback
         },
+        heldout=held,
     )
 
 

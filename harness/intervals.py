@@ -24,13 +24,11 @@ from numpy.typing import NDArray
 
 from harness.calibration import Factor
 from harness.results import Row
+from projector import experience
 
-__all__ = ["COMMUNICATION", "LEVEL", "Coverage", "attach", "coverage", "features", "inside"]
+__all__ = ["LEVEL", "Coverage", "Learnt", "attach", "coverage", "features", "inside", "learn"]
 
 LEVEL = 0.9
-COMMUNICATION = ("tp_s", "ep_s", "cp_s", "pp_s", "dp_s")
-_MANY = 8.0  # assumed entries that count as all
-_LEAST = 0.02  # difficulty of the easiest row: measured runs repeat no better
 
 Array = NDArray[np.float64]
 
@@ -48,17 +46,31 @@ class Coverage:
     width: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learnt:
+    """Difficulty (by feature) and the conformal quantile of the scores."""
+
+    coefficients: tuple[float, ...]
+    quantile: float
+
+
 def features(row: Row, factor: Factor | None) -> tuple[float, ...]:
-    """What the projection of ``row`` knows of its own uncertainty, each at least 0: a constant, assumed entries,
-    exposed communication and host share of the step, and how thin the ground of its factor is.
-    """
-    step = row.projected_step_seconds or math.inf
-    parts = row.breakdown
-    assumed = min(len([word for word in row.assumed.split("; ") if word]) / _MANY, 1.0)
-    exposed = min(sum(parts.get(name, 0.0) for name in COMMUNICATION) / step, 1.0)
-    host = min(parts.get("host_s", 0.0) / step, 1.0)
-    thin = 1.0 if factor is None or factor.cells == 0 or factor.fallback else 1.0 / math.sqrt(factor.cells)
-    return (1.0, assumed, exposed, host, thin)
+    """What the projection of ``row`` knows of its own uncertainty (:func:`projector.experience.features`)."""
+    assumed = len([word for word in row.assumed.split("; ") if word])
+    cells = 0 if factor is None or factor.fallback else factor.cells
+    return experience.features(assumed, row.breakdown, row.projected_step_seconds or math.inf, cells)
+
+
+def learn(rows: Sequence[Row], factors: Mapping[tuple[str, str], Factor]) -> Learnt | None:
+    """From all held-out rows of one predictor, for runs of families that none of them is; None: fewer than two families."""
+    some = [row for row in rows if row.fit == "heldout" and row.error is not None]
+    known = list({row.run_id: row for row in some}.values())
+    if len({row.family for row in known}) < 2:
+        return None
+    x = np.array([features(row, factors.get((row.predictor, row.run_id))) for row in known])
+    residual = np.array([abs(math.log1p(row.error or 0.0)) for row in known])
+    coefficients, quantile = _learn(x, residual, _cell_weights(known))
+    return Learnt(coefficients=tuple(coefficients.tolist()), quantile=quantile)
 
 
 def attach(rows: Sequence[Row], factors: Mapping[tuple[str, str], Factor]) -> list[Row]:
@@ -96,10 +108,14 @@ def _half_widths(rows: Sequence[Row], factors: Sequence[Factor | None]) -> Array
         if len(set(families[theirs].tolist())) < 2:
             continue
         weight = _cell_weights([row for row, use in zip(rows, theirs, strict=True) if use])
-        difficulty = _difficulty(x[theirs], residual[theirs], weight)
-        score = residual[theirs] / _scale(x[theirs], difficulty)
-        out[mine] = _quantile(score, weight) * _scale(x[mine], difficulty)
+        coefficients, quantile = _learn(x[theirs], residual[theirs], weight)
+        out[mine] = quantile * _scale(x[mine], coefficients)
     return out
+
+
+def _learn(x: Array, residual: Array, weight: Array) -> tuple[Array, float]:
+    coefficients = _difficulty(x, residual, weight)
+    return coefficients, _quantile(residual / _scale(x, coefficients), weight)
 
 
 def _cell_weights(rows: Sequence[Row]) -> Array:
@@ -109,7 +125,7 @@ def _cell_weights(rows: Sequence[Row]) -> Array:
 
 
 def _scale(x: Array, coefficients: Array) -> Array:
-    return np.maximum(x @ coefficients, _LEAST)
+    return np.maximum(x @ coefficients, experience.LEAST)
 
 
 def _difficulty(x: Array, residual: Array, weight: Array) -> Array:

@@ -145,12 +145,14 @@ class Evaluation:
     """Rows in the order cases × predictors × fits, the facts of each run, and the factors by (predictor, key).
 
     ``fallbacks``: (predictor, run id) → the coarser key that a held-out row rests on ("" where there was none at all).
+    ``heldout``: (predictor, run id) → the factor of its held-out row.
     """
 
     rows: tuple[Row, ...]
     facts: Mapping[str, RunFacts]
     factors: Mapping[tuple[str, str], Factor] = field(default_factory=dict)
     fallbacks: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    heldout: Mapping[tuple[str, str], Factor] = field(default_factory=dict)
 
     @property
     def unique_rows(self) -> list[Row]:

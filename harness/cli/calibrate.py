@@ -8,9 +8,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import accuracy, evaluate
+from harness import accuracy, evaluate, experience
 from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any
 from harness.report import terminal
+from harness.report.files import write_atomic
 from harness.report.table import Column, Report, Table, number, percent
 from harness.results import Evaluation
 from projector.errors import InputError, Problem, nearest
@@ -40,6 +41,12 @@ def register(commands: Subparsers) -> None:
     )
     parser.add_argument("--only", nargs="+", default=[], choices=KINDS, help="with --kernels: only these kinds")
     parser.add_argument("--dry-run", action="store_true", help="with --kernels: show the errors, write nothing")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="also write factors and intervals, as projector/experience.yaml has them",
+    )
     parser.add_argument("--jobs", type=positive, metavar="N", help="processes (default: 1; with --kernels: 2)")
 
 
@@ -64,6 +71,11 @@ def command(args: argparse.Namespace) -> int:
             [evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs or 1, progress=progress
         )
     terminal.show(Report(title="Calibration of simulate", tables=(_table(made, args.gpus or present),)))
+    if args.out:
+        learnt = experience.text(made)
+        if learnt is None:
+            raise InputError([Problem("measured runs", "", "too few model families", "runs of many families")])
+        write_atomic(args.out, learnt)
     return 0
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from projector.cli.inputs import Case
+from projector.experience import expected
 from projector.memory.verdict import verdict
 from projector.pipeline.types import Schedule
 from projector.projection import Projection
@@ -31,7 +33,7 @@ def write(content: Mapping[str, Any]) -> None:
 
 def performance(case: Case, made: Projections) -> dict[str, Any]:
     """``projections`` by mode (``breakdown`` sums to ``step_seconds``), one memory plan, what was assumed."""
-    projections: dict[str, Any] = {mode: _projection(item) for mode, item in made.by_mode.items()}
+    projections: dict[str, Any] = {mode: _projection(case, item) for mode, item in made.by_mode.items()}
     projections |= {mode: {"status": "no-measurement", "reason": why} for mode, why in made.refused.items()}
     content = head("performance", case, made.first) | {"projections": projections, "memory": _plan(case, made.first)}
     if made.compared:
@@ -118,7 +120,8 @@ def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
     }
 
 
-def _projection(made: Projection) -> dict[str, Any]:
+def _projection(case: Case, made: Projection) -> dict[str, Any]:
+    found = expected(made.step_seconds, made.breakdown, (*case.assumed, *made.assumed), case.cluster.gpu)
     return {
         "status": "ok" if made.memory.fits else "out-of-memory",
         "step_seconds": made.step_seconds,
@@ -126,6 +129,7 @@ def _projection(made: Projection) -> dict[str, Any]:
         "mfu": made.mfu,
         "bubble": made.bubble,
         "measured_share": made.measured_share,
+        "expected": None if found is None else {f.name: getattr(found, f.name) for f in fields(found)},
         "breakdown": dict(made.breakdown),
         "stages": [
             {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from projector.cli.document import rank_totals, stages
 from projector.cli.inputs import Case
 from projector.cli.page import NONE, Column, Line, Table, gib, percent
+from projector.experience import expected
 from projector.projection import Projection
 from projector.workload.layout import Chunk
 
@@ -37,6 +38,7 @@ def performance(case: Case, made: Projections) -> Iterator[Line | Table]:
     """What ``performance`` shows, in order."""
     yield from head(case, made.first)
     yield _summary(made)
+    yield from _expected(case, made.first)
     if made.compared:
         yield _schedules(made)
     yield _breakdown(made)
@@ -87,6 +89,23 @@ def _summary(made: Projections) -> Table:
     titles = ("mode", "step s", "tokens/s/GPU", "MFU", "bubble", "measured kernels")
     columns = tuple(Column(title, text=i == 0) for i, title in enumerate(titles))
     return Table(title="Projection", columns=columns, rows=tuple(rows), note=" ".join(notes))
+
+
+def _expected(case: Case, made: Projection) -> Iterator[Line]:
+    """What measured runs let expect of it; nothing is shown where no run was measured."""
+    found = expected(made.step_seconds, made.breakdown, (*case.assumed, *made.assumed), case.cluster.gpu)
+    if found is None:
+        return
+    tokens = made.tgs * made.step_seconds
+    yield Line(
+        f"Expected: {found.middle:.3f} s, {tokens / found.middle:.1f} tokens/s/GPU; "
+        f"{100 * found.level:.0f} % interval {found.low:.3f} to {found.high:.3f} s "
+        f"({tokens / found.high:.1f} to {tokens / found.low:.1f})"
+    )
+    ground = f"{found.cells} kinds of measured runs on {found.rests_on.replace('arch:', '').replace('vendor:', '')}"
+    yield Line(
+        f"(the projection times {found.factor:.3f}, the median of {ground}; interval from held-out errors)", "dim"
+    )
 
 
 def _schedules(made: Projections) -> Table:

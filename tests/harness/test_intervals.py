@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import intervals
+from harness import experience, intervals
 from harness.calibration import Factor
-from harness.results import Row
+from harness.results import Evaluation, Row, RunFacts
+from projector.experience import parse
 
 OWN = Factor(key="g", value=1.0, rows=9, cells=4, spread=0.1)
 
@@ -122,3 +123,27 @@ def test_exchangeable_families_are_covered_as_promised(seed: int, scale: float) 
     found = intervals.coverage(made(corpus(errors)))
     assert found is not None
     assert 0.8 <= found.inside <= 0.99
+
+
+def test_what_is_learnt_from_all_serves_a_new_family() -> None:
+    rows = corpus([0.01 * i for i in range(1, 31)])
+    learnt = intervals.learn(rows, {(r.predictor, r.run_id): OWN for r in rows})
+    assert learnt is not None
+    new = made([*rows, row("new", "m-new", None)])[-1]
+    half = learnt.quantile * sum(c * x for c, x in zip(learnt.coefficients, intervals.features(new, OWN), strict=True))
+    assert new.interval_high == pytest.approx(1000.0 * math.exp(half))
+    assert intervals.learn(rows[:1], {}) is None
+
+
+def test_the_file_of_experience_reads_back() -> None:
+    rows = corpus([0.01 * i for i in range(1, 31)])
+    plain = [replace(r, fit="uncalibrated") for r in rows]
+    facts = {r.run_id: RunFacts(run_id=r.run_id, arch="a", vendor="v") for r in rows}
+    held = {(r.predictor, r.run_id): OWN for r in rows}
+    text = experience.text(Evaluation(rows=(*plain, *rows), facts=facts, heldout=held))
+    assert text is not None
+    found = parse(text, "made here")
+    median = math.exp(float(np.median([math.log1p(0.01 * i) for i in range(1, 31)])))
+    assert found.grounds["g"].factor == pytest.approx(median, abs=1e-4)
+    assert set(found.grounds) == {"g", "arch:a", "vendor:v", "all"}
+    assert experience.text(Evaluation(rows=(plain[0], rows[0]), facts=facts, heldout=held)) is None
