@@ -26,7 +26,8 @@ def text(evaluation: Evaluation, predictor: str = "simulate") -> str | None:
     learnt = intervals.learn(held, evaluation.heldout)
     if learnt is None or not math.isfinite(learnt.quantile):
         return None
-    lines = [f"level: {intervals.LEVEL}", f"quantile: {learnt.quantile:.{_DIGITS}f}", "coefficients:"]
+    lines = [f"level: {intervals.LEVEL}", f"quantile: {learnt.quantile:.{_DIGITS}f}"]
+    lines += [f"least: {learnt.least:.{_DIGITS}f}", "coefficients:"]
     lines += [f"  {name}: {value:.{_DIGITS}f}" for name, value in zip(FEATURES, learnt.coefficients, strict=True)]
     lines.append("grounds:")
     lines += _grounds(evaluation, accuracy.select(evaluation.unique_rows, predictor, "uncalibrated"))

@@ -48,9 +48,10 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learnt:
-    """Difficulty (by feature) and the conformal quantile of the scores."""
+    """Difficulty (by feature, and at least ``least``) and the conformal quantile of the scores."""
 
     coefficients: tuple[float, ...]
+    least: float
     quantile: float
 
 
@@ -69,8 +70,7 @@ def learn(rows: Sequence[Row], factors: Mapping[tuple[str, str], Factor]) -> Lea
         return None
     x = np.array([features(row, factors.get((row.predictor, row.run_id))) for row in known])
     residual = np.array([abs(math.log1p(row.error or 0.0)) for row in known])
-    coefficients, quantile = _learn(x, residual, _cell_weights(known))
-    return Learnt(coefficients=tuple(coefficients.tolist()), quantile=quantile)
+    return _learn(x, residual, _cell_weights(known))
 
 
 def attach(rows: Sequence[Row], factors: Mapping[tuple[str, str], Factor]) -> list[Row]:
@@ -108,14 +108,18 @@ def _half_widths(rows: Sequence[Row], factors: Sequence[Factor | None]) -> Array
         if len(set(families[theirs].tolist())) < 2:
             continue
         weight = _cell_weights([row for row, use in zip(rows, theirs, strict=True) if use])
-        coefficients, quantile = _learn(x[theirs], residual[theirs], weight)
-        out[mine] = quantile * _scale(x[mine], coefficients)
+        learnt = _learn(x[theirs], residual[theirs], weight)
+        out[mine] = learnt.quantile * _scale(x[mine], learnt)
     return out
 
 
-def _learn(x: Array, residual: Array, weight: Array) -> tuple[Array, float]:
-    coefficients = _difficulty(x, residual, weight)
-    return coefficients, _quantile(residual / _scale(x, coefficients), weight)
+def _learn(x: Array, residual: Array, weight: Array) -> Learnt:
+    # one broken row must not set the scale of all
+    cut = np.minimum(residual, _weighted_quantile(residual, weight, 0.95))
+    coefficients = tuple(_difficulty(x, cut, weight).tolist())
+    # nor may a row without any sign of trouble be taken for exact: half of what is usual
+    made = Learnt(coefficients=coefficients, least=0.5 * float(np.average(cut, weights=weight)), quantile=math.nan)
+    return replace(made, quantile=_quantile(residual / _scale(x, made), weight))
 
 
 def _cell_weights(rows: Sequence[Row]) -> Array:
@@ -124,16 +128,13 @@ def _cell_weights(rows: Sequence[Row]) -> Array:
     return np.array([1.0 / count[cell] for cell in cells])
 
 
-def _scale(x: Array, coefficients: Array) -> Array:
-    return np.maximum(x @ coefficients, experience.LEAST)
+def _scale(x: Array, learnt: Learnt) -> Array:
+    scale: Array = np.maximum(x @ np.array(learnt.coefficients), max(learnt.least, experience.LEAST))
+    return scale
 
 
-def _difficulty(x: Array, residual: Array, weight: Array) -> Array:
-    """Non-negative coefficients (k,) of the expected absolute residual: exact, by trying every set of features.
-
-    Residuals are cut at their weighted 95 % quantile first, so that one broken row does not set the scale of all.
-    """
-    cut = np.minimum(residual, _weighted_quantile(residual, weight, 0.95))
+def _difficulty(x: Array, cut: Array, weight: Array) -> Array:
+    """Non-negative coefficients (k,) of the expected absolute residual: exact, by trying every set of features."""
     root = np.sqrt(weight)
     best, found = math.inf, np.zeros(x.shape[1])
     for size in range(1, x.shape[1] + 1):

@@ -147,3 +147,13 @@ def test_the_file_of_experience_reads_back() -> None:
     assert found.grounds["g"].factor == pytest.approx(median, abs=1e-4)
     assert set(found.grounds) == {"g", "arch:a", "vendor:v", "all"}
     assert experience.text(Evaluation(rows=(plain[0], rows[0]), facts=facts, heldout=held)) is None
+
+
+def test_a_sign_of_trouble_that_few_rows_show_does_not_blow_up() -> None:
+    """Errors that go with one feature alone: a row without it is not exact, so its score stays finite."""
+    errors = [1e-6] * 15 + [3.0] * 15
+    rows = corpus(errors, {i: {"tp_s": 0.001 * i} for i in range(15, 30)})
+    got = made([*rows, row("far", "m-far", 0.1, tp_s=1.0)])
+    widths = [r.interval_high / r.interval_low for r in got if r.interval_high and r.interval_low]
+    assert len(widths) == 31
+    assert max(widths) < 1e6

@@ -16,6 +16,7 @@ from projector.hardware.catalogue import gpu
 KNOWN = Experience(
     level=0.9,
     quantile=2.0,
+    least=0.02,
     coefficients=(0.1, 0.2, 0.3, 0.4, 0.05),
     grounds={
         "h100_sxm": Ground(factor=1.2, cells=4),
@@ -68,7 +69,7 @@ def test_the_shipped_file_is_whole() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["[", "level: 0.9", "level: x\nquantile: 1\ncoefficients: {}\ngrounds: {}", "- 1", "level: 0.9\nquantile: 1\n"],
+    ["[", "level: 0.9", "level: x\nleast: 0\nquantile: 1\ncoefficients: {}\ngrounds: {}", "- 1", "level: 0.9\nquantile: 1\n"],
 )
 def test_a_broken_file_is_one_clear_error(text: str) -> None:
     with pytest.raises(InputError, match=r"somewhere\.yaml"):
