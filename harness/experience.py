@@ -29,6 +29,8 @@ def text(evaluation: Evaluation, predictor: str = "simulate") -> str | None:
     lines = [f"level: {intervals.LEVEL}", f"quantile: {learnt.quantile:.{_DIGITS}f}"]
     lines += [f"least: {learnt.least:.{_DIGITS}f}", "coefficients:"]
     lines += [f"  {name}: {value:.{_DIGITS}f}" for name, value in zip(FEATURES, learnt.coefficients, strict=True)]
+    lines.append("seen:")
+    lines += [f"  {name}: {value:.{_DIGITS}f}" for name, value in zip(FEATURES, learnt.seen, strict=True)]
     lines.append("grounds:")
     lines += _grounds(evaluation, accuracy.select(evaluation.unique_rows, predictor, "uncalibrated"))
     return _HEAD + "\n".join(lines) + "\n"

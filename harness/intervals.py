@@ -48,9 +48,12 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learnt:
-    """Difficulty (by feature, and at least ``least``) and the conformal quantile of the scores."""
+    """Difficulty (by feature, each taken for at most what was ``seen``, and in all at least ``least``) and the conformal
+    quantile of the scores.
+    """
 
     coefficients: tuple[float, ...]
+    seen: tuple[float, ...]
     least: float
     quantile: float
 
@@ -118,7 +121,10 @@ def _learn(x: Array, residual: Array, weight: Array) -> Learnt:
     cut = np.minimum(residual, _weighted_quantile(residual, weight, 0.95))
     coefficients = tuple(_difficulty(x, cut, weight).tolist())
     # nor may a row without any sign of trouble be taken for exact: half of what is usual
-    made = Learnt(coefficients=coefficients, least=0.5 * float(np.average(cut, weights=weight)), quantile=math.nan)
+    seen = tuple(x.max(axis=0).tolist())
+    made = Learnt(
+        coefficients=coefficients, seen=seen, least=0.5 * float(np.average(cut, weights=weight)), quantile=math.nan
+    )
     return replace(made, quantile=_quantile(residual / _scale(x, made), weight))
 
 
@@ -129,7 +135,9 @@ def _cell_weights(rows: Sequence[Row]) -> Array:
 
 
 def _scale(x: Array, learnt: Learnt) -> Array:
-    scale: Array = np.maximum(x @ np.array(learnt.coefficients), max(learnt.least, experience.LEAST))
+    scale: Array = np.maximum(
+        np.minimum(x, learnt.seen) @ np.array(learnt.coefficients), max(learnt.least, experience.LEAST)
+    )
     return scale
 
 

@@ -69,7 +69,13 @@ def test_the_shipped_file_is_whole() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["[", "level: 0.9", "level: x\nleast: 0\nquantile: 1\ncoefficients: {}\ngrounds: {}", "- 1", "level: 0.9\nquantile: 1\n"],
+    [
+        "[",
+        "level: 0.9",
+        "level: x\nleast: 0\nquantile: 1\ncoefficients: {}\ngrounds: {}",
+        "- 1",
+        "level: 0.9\nquantile: 1\n",
+    ],
 )
 def test_a_broken_file_is_one_clear_error(text: str) -> None:
     with pytest.raises(InputError, match=r"somewhere\.yaml"):
