@@ -48,12 +48,14 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experience:
-    """``level``: share of runs that the interval is to hold. ``least``: difficulty of the easiest run. ``grounds``: by GPU, ``arch:…``, ``vendor:…`` and ``all``."""
+    """``level``: share of runs that the interval is to hold. ``least``: difficulty of the easiest run;
+    ``seen``: the largest of each feature, beyond which nothing is known. ``grounds``: by GPU, ``arch:…``, ``vendor:…`` and ``all``."""
 
     level: float
     quantile: float
     least: float
     coefficients: tuple[float, ...]
+    seen: tuple[float, ...]
     grounds: Mapping[str, Ground]
 
 
@@ -100,9 +102,8 @@ def expected(
     ground = known.grounds[key]
     own = ground.cells if key == gpu.name else 0
     told = features(len(assumed), breakdown, step_seconds, own)
-    half = known.quantile * max(
-        math.fsum(c * x for c, x in zip(known.coefficients, told, strict=True)), known.least, LEAST
-    )
+    terms = (c * min(x, most) for c, x, most in zip(known.coefficients, told, known.seen, strict=True))
+    half = known.quantile * max(math.fsum(terms), known.least, LEAST)
     middle = step_seconds * ground.factor
     return Expected(
         low=middle * math.exp(-half),
@@ -132,6 +133,7 @@ def parse(text: str, where: str) -> Experience:
             quantile=float(data["quantile"]),
             least=float(data["least"]),
             coefficients=tuple(float(data["coefficients"][name]) for name in FEATURES),
+            seen=tuple(float(data["seen"][name]) for name in FEATURES),
             grounds={
                 str(key): Ground(factor=float(cell["factor"]), cells=int(cell["cells"]))
                 for key, cell in data["grounds"].items()
@@ -140,5 +142,5 @@ def parse(text: str, where: str) -> Experience:
     except yaml.YAMLError as error:
         raise InputError([Problem(where, "", str(error), "valid YAML")]) from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        expected_keys = f"level, quantile, least, coefficients ({', '.join(FEATURES)}), grounds"
+        expected_keys = f"level, quantile, least, coefficients and seen ({', '.join(FEATURES)}), grounds"
         raise InputError([Problem(where, "", f"{type(error).__name__}: {error}", expected_keys)]) from error

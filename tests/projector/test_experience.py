@@ -18,6 +18,7 @@ KNOWN = Experience(
     quantile=2.0,
     least=0.02,
     coefficients=(0.1, 0.2, 0.3, 0.4, 0.05),
+    seen=(1.0, 1.0, 0.9, 0.9, 1.0),
     grounds={
         "h100_sxm": Ground(factor=1.2, cells=4),
         "arch:hopper": Ground(factor=1.1, cells=9),
@@ -72,7 +73,7 @@ def test_the_shipped_file_is_whole() -> None:
     [
         "[",
         "level: 0.9",
-        "level: x\nleast: 0\nquantile: 1\ncoefficients: {}\ngrounds: {}",
+        "level: x\nleast: 0\nquantile: 1\ncoefficients: {}\nseen: {}\ngrounds: {}",
         "- 1",
         "level: 0.9\nquantile: 1\n",
     ],
