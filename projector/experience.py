@@ -48,8 +48,9 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experience:
-    """``level``: share of runs that the interval is to hold. ``least``: difficulty of the easiest run;
-    ``seen``: the largest of each feature, beyond which nothing is known. ``grounds``: by GPU, ``arch:…``, ``vendor:…`` and ``all``."""
+    """``level``: share of runs that the interval is to hold. ``least``: difficulty of the easiest run; ``seen``: the
+    largest of each feature, beyond which nothing is known. ``grounds``: by GPU, ``arch:…``, ``vendor:…`` and ``all``.
+    """
 
     level: float
     quantile: float
