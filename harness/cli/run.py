@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import TypeVar
 from harness import drift, evaluate, gate, predictors, suite
 from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any
 from harness.predictors import Predictor
-from harness.report import files, junit, provenance, publish, terminal, view_drift
+from harness.report import files, github, junit, provenance, publish, terminal, view_drift
+from harness.report.table import Report
 from harness.runs import MeasuredRun
 from projector.cli.kernel_settings import read_settings
 from projector.cli.options import add_kernels
@@ -32,7 +34,7 @@ def register(commands: Subparsers) -> None:
     add("suites", nargs="*", type=Path, metavar="SUITE", help="a suite file, such as suites/moe.yaml")
     add("--runs", nargs="+", action="extend", default=[], type=Path, metavar="FILE", help=_RUNS)
     add("--mode", choices=("simulate", "benchmark", "both"), default="simulate")
-    add("--with", dest="extra", default="", metavar="NAMES", help="more predictors: " + ", ".join(predictors.names()))
+    add("--with", dest="extra", default="", metavar="NAME,…", help="more predictors: " + ", ".join(predictors.names()))
     add("--measured", type=Path, metavar="FOLDER", help="measured runs (default: ../measured/runs from the suite)")
     add("--out", type=Path, metavar="DIR", help=f"folder of the results (default: {DEFAULT_OUT}/<suite>)")
     add("--plots", action=argparse.BooleanOptionalAction, help="draw plots (default: where --out is given)")
@@ -90,7 +92,7 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
             problems.extend(error.problems)
             return None
 
-    extra = [name for name in args.extra.split(",") if name]
+    extra = [name.strip() for name in args.extra.split(",") if name.strip()]
     settings = checked(lambda: read_settings(args)) or DEFAULT
     tools = checked(lambda: evaluate.tools_for(args.mode, extra, settings)) or ()
     suites = checked(lambda: suite.load_all(args.suites, args.measured)) or []
@@ -133,8 +135,19 @@ def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> i
         files.write_atomic(args.junit, junit.render(checks))
     terminal.show(report)
     print(f"\nwritten to {folder}")
+    _tell_github(report, checks, moved, level="error" if args.gate else "warning")
     held = all(c.passed for c in checks) and (moved is None or moved.passed)
     return 0 if held or not args.gate else 1
+
+
+def _tell_github(report: Report, checks: Sequence[gate.Check], moved: drift.Drift | None, *, level: str) -> None:
+    """Step summary and annotations, where the environment says that a runner of GitHub Actions is listening."""
+    page = github.summary_file(os.environ)
+    if page is not None:
+        github.write_summary(page, report)
+    if github.wanted(os.environ):
+        for annotation in github.annotate(checks, moved, report.lines, level=level):
+            print(annotation)
 
 
 def _title(paths: Sequence[Path]) -> str:

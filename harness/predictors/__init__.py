@@ -13,15 +13,20 @@ from harness.results import BASELINE
 from projector.errors import InputError, Problem, nearest
 from projector.kernels.settings import DEFAULT, Settings
 
-__all__ = ["BASELINE", "MODES", "Predictor", "load", "names"]
+__all__ = ["BASELINE", "MODES", "PEERS", "Predictor", "load", "names"]
 
 MODES = ("simulate", "benchmark")
+
+#: Projectors of others: each needs a package that this project does not install by itself.
+PEERS = ("calculon", "llm-analysis")
 
 # name: (module, class, arguments)
 _REGISTERED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "simulate": ("harness.predictors.ours", "Ours", ("simulate",)),
     "benchmark": ("harness.predictors.ours", "Ours", ("benchmark",)),
     "constant-mfu": ("harness.predictors.constant_mfu", "ConstantMfu", ()),
+    "calculon": ("harness.predictors.calculon", "Calculon", ()),
+    "llm-analysis": ("harness.predictors.llm_analysis", "LlmAnalysis", ()),
 }
 
 
@@ -30,15 +35,23 @@ def names() -> tuple[str, ...]:
 
 
 def load(wanted: Iterable[str], settings: Settings = DEFAULT) -> tuple[Predictor, ...]:
-    """The named predictors, each once, in the order given; unknown names raise :class:`InputError`, all at once.
+    """The named predictors, each once, in the order given.
 
+    Unknown names and peers whose package is not installed raise :class:`InputError`, all at once.
     ``settings``: kernels and clocks of our own modes.
     """
     asked = tuple(dict.fromkeys(wanted))
-    unknown = [n for n in asked if n not in _REGISTERED]
-    if unknown:
-        raise InputError(Problem("command line", "--with", n, f"{nearest(n, names())}") for n in unknown)
-    return tuple(_make(n, (settings,) if n in MODES else ()) for n in asked)
+    problems = [Problem("command line", "--with", n, nearest(n, names())) for n in asked if n not in _REGISTERED]
+    made = []
+    for name in asked:
+        if name in _REGISTERED:
+            try:
+                made.append(_make(name, (settings,) if name in MODES else ()))
+            except InputError as error:
+                problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return tuple(made)
 
 
 def _make(name: str, extra: tuple[object, ...]) -> Predictor:

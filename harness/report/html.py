@@ -16,8 +16,8 @@ body { font: 15px/1.45 system-ui, sans-serif; max-width: 104rem; margin: 2rem au
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .4rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .87rem; }
-th, td { padding: .2rem .55rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
-td.long { white-space: normal; min-width: 11rem; overflow-wrap: anywhere; }
+th, td { padding: .2rem .42rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
+td.long { white-space: normal; min-width: 7rem; overflow-wrap: anywhere; }
 th { position: sticky; top: 0; background: Canvas; } th button { all: unset; cursor: pointer; font-weight: 600; }
 th button:focus-visible { outline: 2px solid; }
 .n { text-align: right; } tbody tr:hover { background: var(--soft); }

@@ -56,7 +56,10 @@ def measured_projected(rows: Sequence[Row], title: str) -> Figure | None:
         _panel(axes, gpu, members)
     for axes in panels[len(groups) :]:
         axes.set_axis_off()
-    figure.suptitle(f"{title}: on the line = exact, blue circle = within ±10 %, orange triangle = outside", fontsize=11)
+    figure.suptitle(
+        f"{title}: on the line = exact, blue circle = within ±10 %, orange triangle = outside, bar = 90 % interval",
+        fontsize=11,
+    )
     figure.supxlabel("measured tokens/s/GPU", fontsize=9)
     figure.supylabel("projected tokens/s/GPU", fontsize=9)
     return figure

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness import accuracy, ranking
 from harness.accuracy import Summary
 from harness.gate import Check
-from harness.report import view_detail, view_intervals, view_modes
+from harness.report import view_detail, view_intervals, view_modes, view_peers
 from harness.report.table import NONE, Column, Report, Table, number, percent, signed
 from harness.results import BASELINE, Evaluation, Row
 
@@ -38,7 +38,8 @@ def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Pr
     rows = evaluation.unique_rows
     names = list(dict.fromkeys(r.predictor for r in rows))
     ours = [n for n in names if n != BASELINE] or names
-    tables = [headline(evaluation, rows, names), orders(evaluation, rows, names)]
+    tables = [headline(evaluation, rows, names), *view_peers.same_rows(evaluation, rows, names)]
+    tables.append(orders(evaluation, rows, names))
     for name in ours:
         tables += [
             by_gpu(evaluation, rows, name),

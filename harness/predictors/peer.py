@@ -1,0 +1,153 @@
+"""What the adapters of other projectors share: finding the package, stating the workload, refusing in words.
+
+A peer gets the same run as our projector, with what the source leaves out filled by the same framework defaults. What
+it has no input for is refused and lowers its coverage; nothing is left out in silence, and none of its figures changes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeVar
+
+from harness.predictors.ours import cluster_of
+from harness.runs import MeasuredRun
+from projector.errors import InputError, Problem, Unsupported
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from projector.frameworks.types import Resolved
+    from projector.hardware.types import Cluster
+
+__all__ = ["GIB", "absent", "limits", "located", "recompute_mode", "refused", "require", "state", "stated_refusal"]
+
+GIB = 2.0**30
+
+T = TypeVar("T")
+
+
+def absent(option: str, package: str, how: str) -> InputError:
+    """The error of ``--with option`` where its package cannot be imported; ``how``: what would install it."""
+    return InputError([Problem("command line", "--with", option, f"{package} to be installed: {how}")])
+
+
+def located(package: str, *inside: str) -> Path | None:
+    """The folder of an installed package that holds the files ``inside`` it, found without running any of its code."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        if all((Path(folder) / part).exists() for part in inside):
+            return Path(folder)
+    return None
+
+
+def require(module: str, error: InputError) -> ModuleType:
+    """``module`` imported; ``error`` (from the ImportError) where that fails."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as missing:
+        raise error from missing
+
+
+def state(run: MeasuredRun) -> tuple[Resolved, Cluster]:
+    """The run with every recipe field stated, and its cluster, as our own projection reads them.
+
+    Raises :class:`InputError` for a configuration that cannot run.
+    """
+    from projector.frameworks import resolve
+    from projector.workload.validate import problems
+
+    cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
+    host = "grace" if cluster.gpus_per_host < cluster.gpus_per_node else "x86"
+    resolved = resolve(run.workload, cluster.gpu.vendor, cluster.gpu.arch, host)
+    # Whether layers may divide unevenly is the framework's rule, and decides whether the layout is valid.
+    split = resolved.workload.recipe.allow_uneven_pipeline_split
+    wrong = problems(replace(run.workload, recipe=replace(run.workload.recipe, allow_uneven_pipeline_split=split)))
+    if wrong:
+        raise InputError(wrong)
+    return resolved, cluster
+
+
+def refused(peer: str, call: Callable[[], T]) -> T:
+    """``call()`` with the assertions of a peer's own input checks as a refusal in its words."""
+    try:
+        return call()
+    except AssertionError as check:
+        said = " ".join(str(check).split()) or "an input check of its own"
+        raise Unsupported(f"refused by {peer}: {said}") from check
+
+
+def stated_refusal(peer: str, reasons: Iterator[str]) -> None:
+    """Raises :class:`Unsupported` with every reason why ``peer`` has no input for a run."""
+    said = list(dict.fromkeys(reasons))
+    if said:
+        raise Unsupported("; ".join(f"{peer} has no {reason}" for reason in said))
+
+
+def limits(work: Workload) -> Iterator[str]:
+    """What neither calculon nor llm-analysis can be told of a run, in words that follow "has no"."""
+    model, recipe = work.model, work.recipe
+    found = {
+        "experts in its step time": model.moe is not None,
+        "multi-head latent attention": model.mla is not None,
+        "sliding-window attention": model.window_size is not None,
+        "multi-token prediction": model.mtp_num_layers > 0,
+        "low-rank adapters": recipe.lora is not None,
+        "context parallelism": recipe.cp > 1,
+        f"{recipe.precision} training": recipe.precision not in ("bf16", "fp16"),
+        "hybrid sharding": _hybrid(work),
+        "activation offload of single layers": bool(recipe.cpu_offloading_num_layers),
+        "uneven pipeline stages": _laid_out(recipe),
+    }
+    yield from (reason for reason, holds in found.items() if holds)
+    if recompute_mode(work) is None:
+        yield _between(recipe)
+    if recipe.pp > 1 and recipe.pipeline_schedule not in (None, "1f1b", "interleaved"):
+        yield f"{recipe.pipeline_schedule} schedule"
+
+
+def _hybrid(work: Workload) -> bool:
+    size, recipe = work.recipe.data_parallel_shard_size, work.recipe
+    return (size is not None and size != work.dp * recipe.cp) or (recipe.num_distributed_optimizer_instances or 1) > 1
+
+
+def _laid_out(recipe: Recipe) -> bool:
+    placed = (
+        recipe.pipeline_model_parallel_layout,
+        recipe.decoder_first_pipeline_num_layers,
+        recipe.decoder_last_pipeline_num_layers,
+    )
+    counted = recipe.account_for_embedding_in_pipeline_split or recipe.account_for_loss_in_pipeline_split
+    return recipe.pp > 1 and (counted or any(p is not None for p in placed))
+
+
+def recompute_mode(work: Workload) -> str | None:
+    """``none``, ``attention`` (core attention of every layer) or ``full`` (every layer); None for what lies between.
+
+    The peers know the three of Korthikanti et al. (arXiv:2205.05198).
+    """
+    recipe = work.recipe
+    granularity = recipe.recompute_granularity or "none"
+    if granularity == "selective":
+        return "attention" if recipe.recompute_modules in (None, ("core_attn",)) else None
+    return None if granularity == "full" and _partial(work) else granularity
+
+
+def _between(recipe: Recipe) -> str:
+    if recipe.recompute_granularity == "selective":
+        return f"recompute of {', '.join(recipe.recompute_modules or ())}"
+    return "recompute of some layers only"
+
+
+def _partial(work: Workload) -> bool:
+    recipe = work.recipe
+    per_chunk = work.model.num_layers / (recipe.pp * recipe.vpp)
+    some = recipe.recompute_method == "block" and (recipe.recompute_num_layers or 0) < per_chunk
+    return some or recipe.recompute_layer_ids is not None

@@ -1,0 +1,131 @@
+"""What GitHub Actions shows of a run: annotations on stdout and the step summary.
+
+Both are plain text that the runner reads (GitHub Docs, "Workflow commands for GitHub Actions"): a line
+``::error title=…::message`` becomes an annotation, and Markdown appended to the file that ``GITHUB_STEP_SUMMARY`` names
+becomes the summary page of the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.drift import Drift
+from harness.gate import Check
+from harness.report import markdown
+from harness.report.table import Report, Table, signed
+
+__all__ = ["Annotation", "annotate", "summary", "summary_file", "wanted", "write_summary"]
+
+# Limits of GitHub: annotations of one level that a step may show, and bytes of one step's summary.
+MOST_ANNOTATIONS = 10
+MOST_BYTES = 1024 * 1024
+# A page is read, not searched: longer tables are for the report files.
+MOST_ROWS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """``level``: ``error``, ``warning`` or ``notice``."""
+
+    level: str
+    title: str
+    message: str
+
+    def __str__(self) -> str:
+        """The workflow command, on one line whatever the texts hold."""
+        return f"::{self.level} title={_property(self.title)}::{_data(self.message)}"
+
+
+def wanted(environment: Mapping[str, str]) -> bool:
+    """Whether a runner reads stdout."""
+    return environment.get("GITHUB_ACTIONS") == "true"
+
+
+def summary_file(environment: Mapping[str, str]) -> Path | None:
+    named = environment.get("GITHUB_STEP_SUMMARY")
+    return Path(named) if named else None
+
+
+def annotate(
+    checks: Sequence[Check], drift: Drift | None = None, lines: Sequence[str] = (), *, level: str = "error"
+) -> list[Annotation]:
+    """One for each gate that failed and each row lost or broken; where all held, a notice with the headline ``lines``.
+
+    ``level``: of the failures (``warning`` where they do not fail the job). At most as many as GitHub shows, the last
+    one then counting the rest.
+    """
+    failed = [(f"projection gate: {c.suite} {c.predictor} {c.name}", str(c)) for c in checks if not c.passed]
+    failed += _drifted(drift) if drift else []
+    if failed:
+        return [Annotation(level, title, message) for title, message in _at_most(failed)]
+    return [Annotation("notice", "projection accuracy", "\n".join(lines))] if lines else []
+
+
+Told = tuple[str, str]
+
+
+def _drifted(drift: Drift) -> list[Told]:
+    lost = [
+        ("projection lost", f"{run}: {predictor} projected it before and does not now") for predictor, run in drift.lost
+    ]
+    broken = [
+        (
+            "projection broken",
+            f"{m.run_id}: error of {m.predictor} was {signed(m.before)}, is {signed(m.after)}"
+            f" ({100 * m.growth:.1f} points more)",
+        )
+        for m in drift.broken
+    ]
+    return lost + broken
+
+
+def _at_most(found: list[Told]) -> list[Told]:
+    if len(found) <= MOST_ANNOTATIONS:
+        return found
+    shown = found[: MOST_ANNOTATIONS - 1]
+    rest = len(found) - len(shown)
+    return [*shown, ("projection gate", f"and {rest} more: see the summary and the report files")]
+
+
+def summary(report: Report) -> str:
+    """The report as Markdown for the summary page: verdicts and headline tables, cut to what GitHub takes."""
+    head = replace(report, tables=tuple(_short(t) for t in report.tables if not t.detail), provenance=())
+    text = markdown.render(head)
+    return text if _size(text) <= MOST_BYTES else markdown.render(replace(head, tables=()))
+
+
+def write_summary(path: Path, report: Report) -> None:
+    """Appends to the file: earlier commands of the same step may have written there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(summary(report) + "\n")
+
+
+def _short(table: Table) -> Table:
+    more = len(table.rows) - MOST_ROWS
+    if more <= 0:
+        return table
+    note = f"… and {more} more rows: see the report files. {table.note}".strip()
+    return replace(table, rows=table.rows[:MOST_ROWS], note=note)
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+def _data(text: str) -> str:
+    """The message of a workflow command: per cent first, or it would escape the escapes."""
+    return _escaped(text, (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")))
+
+
+def _property(text: str) -> str:
+    """A property of a workflow command: colon and comma would end it."""
+    return _escaped(_data(text), ((":", "%3A"), (",", "%2C")))
+
+
+def _escaped(text: str, marks: Iterable[tuple[str, str]]) -> str:
+    for mark, code in marks:
+        text = text.replace(mark, code)
+    return text
