@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Subparsers, add_command
+from harness.cli.common import Subparsers, add_command, positive
+from harness.report import ingest_table
+from harness.report.ingest_view import CutView, StepView
 
 if TYPE_CHECKING:
+    from harness.ingest.logs.build import LogRun
     from harness.ingest.report import IngestReport, RowReport
 
 __all__ = ["command", "register"]
+
+_MOST = 40  # items of one kind printed for a row
 
 
 def register(commands: Subparsers) -> None:
@@ -25,20 +31,88 @@ def register(commands: Subparsers) -> None:
     )
     parser.add_argument("--map", type=Path, metavar="FILE", help="YAML that renames columns and names the files")
     parser.add_argument(
-        "--recipe", type=Path, metavar="FILE", help="YAML of recipe, model and gpu, for logs without any"
+        "--recipe",
+        type=Path,
+        metavar="FILE",
+        help="YAML of recipe, model and gpu, or any configuration file, for logs without arguments",
     )
+    parser.add_argument("--gpu", metavar="NAME", help="the GPU of the logs, where they do not name it")
+    parser.add_argument("--gpus", type=positive, metavar="N", help="the number of GPUs, where the logs do not say it")
+    parser.add_argument("--no-plot", action="store_true", help="no PNG of the steps beside what --out writes")
     parser.add_argument("--summary", action="store_true", help="only the totals, not row by row")
 
 
 def command(args: argparse.Namespace) -> int:
     from harness.ingest.command import ingest
 
-    made = ingest(args.paths, out=args.out, header_map=args.map, recipe=args.recipe)
+    made = ingest(args.paths, out=args.out, header_map=args.map, recipe=args.recipe, gpu=args.gpu, gpus=args.gpus)
+    views = {log.run.id: view for log in made.logs if (view := _view(log)) is not None}
     if not args.summary:
         for row in made.rows:
             print("\n".join(_row(row)))
-    print("\n".join(_totals(made)))
+            if row.id in views:
+                print("\n".join(ingest_table.lines(views[row.id])))
+    plots = _plot(views, args.out) if args.out is not None and not args.no_plot else []
+    print("\n".join((*_totals(made), *(f"written: {path}" for path in plots))))
     return 0
+
+
+def _view(log: LogRun) -> StepView | None:
+    """The steps behind a run, for table and plot."""
+    from harness.ingest.steady import REASONS
+
+    state, record, scale = log.state, log.record, log.scale
+    if state is None or not scale > 0:
+        return None
+    cuts = (
+        CutView(
+            reason=cut.reason,
+            steps=cut.steps,
+            first=cut.first,
+            last=cut.last,
+            median_s=cut.median * scale,
+            total_s=cut.total * scale,
+        )
+        for cut in state.cuts
+    )
+    often = max((count for _, count in record.timers.values()), default=0) / 2
+    means = ((name, total / count) for name, (total, count) in record.timers.items() if count >= often)
+    timers = sorted(means, key=lambda timer: -timer[1])
+    kernels = record.kernels
+    shares = (
+        (("busy", kernels.busy_s), ("communication", kernels.communication_s), ("exposed", kernels.exposed_s))
+        if kernels is not None and kernels.span_s
+        else ()
+    )
+    return StepView(
+        id=log.run.id,
+        dialect=log.dialect,
+        iteration=record.iteration,
+        seconds=record.value * scale,
+        reasons=state.reasons,
+        names=REASONS,
+        median=state.value * scale,
+        mean=state.mean * scale,
+        low=None if state.low is None else state.low * scale,
+        high=None if state.high is None else state.high * scale,
+        kept=state.kept,
+        cuts=tuple(cuts),
+        timers=tuple(timers),
+        kernels=kernels.top if kernels is not None else (),
+        shares=tuple((what, seconds / kernels.span_s) for what, seconds in shares) if kernels is not None else (),
+    )
+
+
+def _plot(views: Mapping[str, StepView], out: Path) -> list[Path]:
+    """One PNG a run, beside the runs' file or in their folder."""
+    from harness.ingest.command import replace_file
+    from harness.report import ingest_plot
+
+    folder = out.parent if out.suffix in (".yaml", ".yml") else out
+    paths = [folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.png" for name in views]
+    for path, view in zip(paths, views.values(), strict=True):
+        replace_file(path, ingest_plot.png(view))
+    return paths
 
 
 def _row(row: RowReport) -> Iterator[str]:
@@ -51,7 +125,8 @@ def _row(row: RowReport) -> Iterator[str]:
         ("unused", row.unused),
     ):
         if items:
-            yield f"  {word}: {'; '.join(items)}"
+            more = f"; and {len(items) - _MOST} more" if len(items) > _MOST else ""
+            yield f"  {word}: {'; '.join(items[:_MOST])}{more}"
 
 
 def _totals(made: IngestReport) -> Iterator[str]:

@@ -1,9 +1,13 @@
-"""What a user says beside a log: the GPU, and the recipe and model that a log without arguments does not print."""
+"""What a user says beside a log: the GPU, and the recipe and model that a log without arguments does not print.
+
+A YAML with these keys, or any configuration file that a projection takes: a Primus experiment, a case, Megatron-LM
+arguments, a launch script.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.ingest.fields import framework_slug
@@ -13,17 +17,22 @@ from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
-from projector.workload.schema import parse_model, parse_recipe
+from projector.workload.schema import parse_model, parse_recipe, recipe_to_mapping
 
 __all__ = ["Context", "read_context"]
 
 _TEXTS = ("id", "gpu", "cluster", "framework", "version", "date", "group", "notes")
 _KEYS = (*_TEXTS, "gpus", "gpus_per_node", "model", "recipe")
+_OURS = {"recipe", "model", "gpu", "gpus", "id", "framework"}
+_NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Each field empty or None where the user says nothing."""
+    """Each field empty or None where the user says nothing.
+
+    ``stated``: the recipe's fields that are given; where they are a whole recipe, ``recipe`` is it.
+    """
 
     id: str = ""
     gpu: str = ""
@@ -37,14 +46,35 @@ class Context:
     gpus_per_node: int | None = None
     model: Model | None = None
     recipe: Recipe | None = None
+    stated: Mapping[str, object] = field(default_factory=dict)
 
 
-def read_context(path: str | Path | None) -> Context:
-    """Read the YAML beside a log (None: an empty context). Raises :class:`InputError` with every mistake."""
-    if path is None:
-        return Context()
+def read_context(path: str | Path | None, gpu: str | None = None, gpus: int | None = None) -> Context:
+    """Read the file beside a log (None: an empty context); ``gpu`` and ``gpus`` of the command line come first.
+
+    Raises :class:`InputError` with every mistake.
+    """
+    context, problems = Context(), list[Problem]()
+    if path is not None:
+        try:
+            context = _of_file(path)
+        except InputError as error:
+            problems += error.problems
+    if gpu is not None:
+        found = catalogue.find_gpu(gpu)
+        if found is None:
+            problems.append(Problem("--gpu", "", gpu, nearest(gpu, catalogue.gpu_names())))
+        context = replace(context, gpu=found or "")
+    if problems:
+        raise InputError(problems)
+    return replace(context, gpus=gpus) if gpus is not None else context
+
+
+def _of_file(path: str | Path) -> Context:
     where = str(path)
-    data = read_yaml(Path(path))
+    data = read_yaml(Path(path)) if Path(path).suffix.lower() in (".yaml", ".yml", ".json") else None
+    if data is None or (isinstance(data, Mapping) and not _OURS & set(data)):
+        return _of_loader(path)
     if not isinstance(data, Mapping):
         raise InputError([Problem(where, "", type(data).__name__, "a mapping with " + ", ".join(_KEYS))])
     problems = [
@@ -63,12 +93,32 @@ def read_context(path: str | Path | None) -> Context:
         values["model"], wrong = parse_model(data["model"], where)
         problems += wrong
     if data.get("recipe") is not None:
-        values["recipe"], wrong = parse_recipe(data["recipe"], where)
-        problems += wrong
+        problems += _recipe(data["recipe"], values, where)
     problems += _known(values, where)
     if problems:
         raise InputError(problems)
     return Context(**values)  # type: ignore[arg-type]
+
+
+def _of_loader(path: str | Path) -> Context:
+    """The context of a configuration file of another kind."""
+    from projector.workload.loaders import detect
+
+    loaded = detect.load(path)
+    stated = recipe_to_mapping(loaded.recipe) if loaded.recipe else {}
+    framework = loaded.framework if loaded.framework in frameworks.names() else ""
+    return Context(gpus=loaded.gpus, model=loaded.model, recipe=loaded.recipe, stated=stated, framework=framework)
+
+
+def _recipe(given: object, values: dict[str, object], where: str) -> list[Problem]:
+    """A whole recipe, or a part of one that the log's own arguments complete."""
+    if not isinstance(given, Mapping):
+        return [Problem(where, "recipe", given, "a mapping")]
+    values["stated"] = dict(given)
+    if all(given.get(name) is not None for name in _NEEDED):
+        values["recipe"], wrong = parse_recipe(given, where)
+        return wrong
+    return parse_recipe({**dict.fromkeys(_NEEDED, 1), **{k: v for k, v in given.items() if v is not None}}, where)[1]
 
 
 def _known(values: dict[str, object], where: str) -> list[Problem]:

@@ -1,46 +1,83 @@
-"""Training-log dialects: each is one file; this registry asks them in order whether a text is theirs."""
+"""Training logs of any dialect to measured runs: the door to :mod:`harness.ingest.logs`."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
 
-from harness.ingest import megatron_log
+from harness.ingest.context import Context, read_context
+from harness.ingest.logs import registry
+from harness.ingest.logs.build import LogRun, build
+from harness.ingest.logs.record import Record, fold
+from harness.ingest.logs.source import Source, open_source
 from harness.ingest.report import Converted
-from harness.ingest.tables import read_text
 from projector.errors import InputError, Problem
 
-__all__ = ["DIALECTS", "Dialect", "dialect_of", "read_log"]
+__all__ = ["dialect_of", "is_log_document", "read_log", "read_records_of_log"]
 
 
-class Dialect(Protocol):
-    """What a dialect's file offers: its name, whether a text is its own, and the run of such a text."""
-
-    NAME: str
-
-    def detect(self, text: str) -> bool: ...
-
-    def read(self, text: str, where: str, recipe: str | Path | None = None) -> Converted: ...
-
-
-DIALECTS: tuple[Dialect, ...] = (megatron_log,)
+def dialect_of(lines: Iterable[str] | str) -> str | None:
+    """The dialect that the first telling line of a text speaks."""
+    for line in lines.splitlines() if isinstance(lines, str) else lines:
+        for dialect in registry.LINES:
+            if dialect.weigh(line):
+                return dialect.NAME
+    return None
 
 
-def dialect_of(text: str) -> str | None:
-    """The name of the first dialect that recognises the text."""
-    return next((dialect.NAME for dialect in DIALECTS if dialect.detect(text)), None)
+def is_log_document(path: Path) -> bool:
+    """Whether a JSON file holds a benchmark's steps or a trace, and no table of records."""
+    try:
+        return registry.is_document(open_source(path).head())
+    except InputError:
+        return False
 
 
-def read_log(path: Path, recipe: str | Path | None = None) -> Converted:
-    """The run of one training log (``-``: stdin; ``.gz`` accepted).
+def read_log(path: str | Path, recipe: str | Path | None = None, context: Context | None = None) -> Converted:
+    """The runs of one training log (``-``: standard input; gzip, bzip2 and xz accepted).
 
     Raises :class:`InputError` for a log that no dialect recognises, or without the arguments and ``recipe`` it needs.
     """
-    text = sys.stdin.read() if str(path) == "-" else read_text(path)
-    for dialect in DIALECTS:
-        if dialect.detect(text):
-            return dialect.read(text, str(path), recipe)
-    known = ", ".join(dialect.NAME for dialect in DIALECTS)
-    first = next((line for line in text.splitlines() if line.strip()), "an empty file")
-    raise InputError([Problem(str(path), "", first[:60], f"iteration lines of a known log dialect ({known})")])
+    beside = context if context is not None else read_context(recipe)
+    dialect, records = read_records_of_log(path)
+    made: list[LogRun] = []
+    problems: list[Problem] = []
+    for record in records:
+        try:
+            made.append(build(record, dialect, str(path), beside))
+        except InputError as error:
+            problems += [problem for problem in error.problems if problem not in problems]
+    if problems:
+        raise InputError(problems)
+    return Converted(runs=tuple(log.run for log in made), rows=tuple(log.row for log in made), logs=tuple(made))
+
+
+def read_records_of_log(path: str | Path) -> tuple[str, list[Record]]:
+    """(dialect, runs as the log has them): without any configuration. Raises :class:`InputError` as above."""
+    source = open_source(path)
+    try:
+        dialect = registry.detect(source)
+        records = fold(registry.events_of(source, dialect)) if dialect is not None else []
+    except (OSError, EOFError) as error:
+        raise InputError([Problem(str(path), "", str(error), "a readable file")]) from None
+    if dialect is None:
+        raise InputError([Problem(str(path), "line 1", _first(source), _EXPECTED)])
+    _unreadable(records, path)
+    if source.truncated:
+        for record in records:
+            record.notes.append("the compressed data ends early; what came before it is read")
+    return dialect, records
+
+
+_EXPECTED = f"iteration lines of a known log dialect ({', '.join(registry.NAMES)})"
+
+
+def _first(source: Source) -> str:
+    return next((line.strip() for line in source.head().splitlines() if line.strip()), "")[:60]
+
+
+def _unreadable(records: Iterable[Record], path: str | Path) -> None:
+    for record in records:
+        if record.failure is not None and record.failure.kind == "unreadable":
+            place = f"line {record.failure.line}"
+            raise InputError([Problem(str(path), place, record.failure.text, "a whole JSON document")])

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from harness.runs import MeasuredRun
+
+if TYPE_CHECKING:
+    from harness.ingest.logs.build import LogRun
 
 __all__ = ["Converted", "IngestReport", "RowReport"]
 
@@ -33,10 +37,11 @@ class RowReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """Runs of one input with one :class:`RowReport` each, in the same order."""
+    """Runs of one input with one :class:`RowReport` each, in the same order; ``logs``: the steps behind those of logs."""
 
     runs: tuple[MeasuredRun, ...]
     rows: tuple[RowReport, ...]
+    logs: tuple[LogRun, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +50,7 @@ class IngestReport:
 
     runs: tuple[MeasuredRun, ...]
     rows: tuple[RowReport, ...]
+    logs: tuple[LogRun, ...] = ()
     written: dict[str, int] = field(default_factory=dict)
 
     @property

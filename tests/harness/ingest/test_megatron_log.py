@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from harness.ingest.command import load
 from harness.ingest.dialects import dialect_of
-from harness.ingest.iterations import iterations
+from harness.ingest.logs.events import Step
+from harness.ingest.logs.iteration_line import step
+from harness.ingest.logs.megatron import events
+from harness.ingest.logs.source import plain
 from harness.ingest.steady import steady
 from projector.errors import InputError
 
@@ -81,16 +84,19 @@ def steps(times: list[float]) -> str:
     return "\n".join(line.format(p="", i=i + 1, ms=1000 * t, tail=TAIL) for i, t in enumerate(times))
 
 
+def iterations(text: str) -> list[Step]:
+    return [event for event in events(enumerate(text.splitlines(keepends=True), 1)) if isinstance(event, Step)]
+
+
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_behind_every_prefix(shape: str, prefix: str) -> None:
-    (step,) = iterations(prefix + SHAPES[shape])
-    assert (step.number, step.seconds, step.global_batch_size) == (5, pytest.approx(5.8961), 128)
-    assert step.tflops == 480.2
-    assert step.tokens_per_s_per_gpu == (None if shape == "plain" else 11113.2)
-    assert step.memory_gib == (145.4 if shape in "bcde" else None)
-    assert step.memory_ratio == (0.7574 if shape == "a" else None)
-    assert step.world == (8 if "rank-7/8" in prefix else None)
+    (found,) = iterations(plain(prefix + SHAPES[shape]) + "\n")
+    assert (found.iteration, found.seconds, found.global_batch_size) == (5, pytest.approx(5.8961), 128)
+    assert found.tflops == 480.2
+    assert found.tokens_per_s == (None if shape == "plain" else 11113.2)
+    assert found.memory_gib == {"b": 145.4, "c": 150.11, "d": 145.4, "e": 145.4}.get(shape)
+    assert found.memory_ratio == (0.7574 if shape == "a" else None)
 
 
 def test_seconds_and_thousands_and_repeats() -> None:
@@ -99,9 +105,9 @@ def test_seconds_and_thousands_and_repeats() -> None:
         "iteration 12696/ 115311 | elapsed time per iteration (ms): 1,052.5 |\n"
         "iteration 12696/ 115311 | elapsed time per iteration (ms): 1,052.5 |\n"
     )
-    first, second = iterations(text)
+    first, second, third = iterations(text)
     assert (first.seconds, first.tflops) == (105.22, 149.02)
-    assert second.seconds == pytest.approx(1.0525)
+    assert second.seconds == third.seconds == pytest.approx(1.0525)
 
 
 def test_a_log_with_its_arguments(tmp_path: Path) -> None:
@@ -117,8 +123,8 @@ def test_a_log_with_its_arguments(tmp_path: Path) -> None:
     assert run.measured.step_seconds == 2.0
     assert run.measured.tgs == pytest.approx(128 * 8192 / 2 / 8)
     assert run.problem == "gpu not stated"
-    assert "cut: first 3 steps (warm-up)" in made.rows[0].mapped
-    assert "cut: 1 outliers beyond 5 sigma" in made.rows[0].mapped
+    assert "cut: 3 warm-up (steps 1 to 3)" in made.rows[0].mapped
+    assert "cut: 1 outlier" in made.rows[0].mapped
 
 
 def test_gzip_stdin_and_a_recipe_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +147,8 @@ def test_what_a_log_lacks_is_named(tmp_path: Path) -> None:
     path.write_text(steps([1.0]))
     with pytest.raises(InputError) as caught:
         load(path)
-    assert [p.key for p in caught.value.problems] == ["model", "recipe"]
+    keys = [p.key for p in caught.value.problems]
+    assert keys == ["model", "recipe.micro_batch_size", "recipe.seq_length"]
     path.write_text("hello\n")
     with pytest.raises(InputError, match="known log dialect"):
         load(path)
@@ -159,15 +166,34 @@ def test_out_of_memory_log(tmp_path: Path) -> None:
     assert load(path).runs[0].measured.status == "out-of-memory"
 
 
-def test_changing_batches_are_doubted(tmp_path: Path) -> None:
+def test_a_ramp_of_the_batch_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "ramp.log"
-    path.write_text(dump() + steps([1.0] * 4) + "\n" + steps([1.0] * 8).replace("size:   128", "size:   256"))
-    assert "the log's global batch is 256" in load(path).rows[0].doubts[0]
+    ramp = steps([1.0] * 20)
+    path.write_text(dump() + ramp.replace("size:   128", "size:    64", 12))
+    made = load(path)
+    assert "cut: 12 other batch size (steps 1 to 12)" in made.rows[0].mapped
+    assert made.runs[0].measured.samples == 8
+
+
+@pytest.mark.parametrize(("line", "cut"), [("iteration 5/ 50 | elapsed time per iteration (ms): 58", True)])
+def test_a_line_cut_inside_its_time_is_no_step(line: str, cut: bool) -> None:
+    assert (step(line, 1) is None) is cut
+    assert step(line + "96.1 |", 1) is not None
+
+
+def test_steps_repeated_with_other_times_are_doubted(tmp_path: Path) -> None:
+    path = tmp_path / "two.log"
+    one, two = steps([1.0] * 9).splitlines(), steps([1.02] * 8 + [1.9]).splitlines()
+    path.write_text(dump() + "\n".join(line for pair in zip(one, two, strict=True) for line in pair) + "\n")
+    row = load(path).rows[0]
+    assert "9 lines repeat a step" in row.mapped
+    assert row.doubts == ("1 lines repeat a step with another time: several runs in one log?",)
 
 
 def test_dialects() -> None:
     assert dialect_of(SHAPES["e"]) == "megatron"
-    assert dialect_of("completed step: 49, seconds: 5.018") is None
+    assert dialect_of("completed step: 49, seconds: 5.018, loss: 1") == "maxtext"
+    assert dialect_of("hello\nthere") is None
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=60))

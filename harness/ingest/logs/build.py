@@ -1,0 +1,211 @@
+"""A log's record and its settings to a :class:`MeasuredRun`, with what was read, cut and doubted."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.ingest.context import Context
+from harness.ingest.logs.record import AFTER_CHECKPOINT, AFTER_EVALUATION, SKIPPED, Record
+from harness.ingest.logs.settings import Settings, settings
+from harness.ingest.report import RowReport
+from harness.ingest.steady import SteadyState, steady_state, words
+from harness.runs import Measured, MeasuredRun, Source, Stack
+from projector.hardware import catalogue
+
+__all__ = ["LogRun", "build", "state_of"]
+
+_AGREE = 0.03  # relative difference between the printed rate and that of the step time that averaging explains
+_DRIFT = 0.02  # change of level between the halves of a log worth saying
+_KINDS = ("device", "reserved", "allocated")  # of two figures, the one that holds the other
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRun:
+    """One run of a log: the strict run, its report, and the steps behind them (``state`` None without steps).
+
+    ``scale``: seconds of a step for one unit of ``record.value``.
+    """
+
+    run: MeasuredRun
+    row: RowReport
+    dialect: str
+    record: Record
+    state: SteadyState | None
+    scale: float
+
+
+def state_of(record: Record) -> SteadyState | None:
+    """The steady state of a record's steps, in units of its basis."""
+    if not record.steps:
+        return None
+    return steady_state(
+        record.value,
+        iteration=record.iteration,
+        segment=record.segment,
+        config=record.config,
+        batch=record.batch,
+        skipped=(record.flags & SKIPPED) > 0,
+        saved=(record.flags & AFTER_CHECKPOINT) > 0,
+        evaluated=(record.flags & AFTER_EVALUATION) > 0,
+    )
+
+
+def build(record: Record, dialect: str, where: str, context: Context) -> LogRun:
+    """Raises :class:`projector.errors.InputError` where the log and the context do not make a whole configuration."""
+    found = settings(record, dialect, where, context)
+    state = state_of(record)
+    refused: list[str] = []
+    if not found.gpus:
+        refused.append("gpus not stated")
+    if not found.gpu:
+        refused.append("gpu not stated")
+    scale = _scale(record, found)
+    measured = _measured(record, state, found, scale, refused)
+    run = _run(record, where, context, found, measured, refused)
+    row = RowReport(
+        where=where,
+        id=run.id,
+        mapped=tuple(_mapped(record, dialect, state, found, scale)),
+        assumed=found.assumed,
+        refused=tuple(refused),
+        doubts=tuple(_doubts(record, state, found, measured)),
+        unused=found.unused,
+    )
+    if state is not None:
+        run = replace(run, notes="; ".join(filter(None, (run.notes, _evidence(state, scale)))))
+    return LogRun(run=run, row=row, dialect=dialect, record=record, state=state, scale=scale)
+
+
+def _scale(record: Record, found: Settings) -> float:
+    """Seconds of a step per unit of the record's values."""
+    recipe = found.recipe
+    if record.basis == "samples":
+        return float(recipe.global_batch_size)
+    if record.basis == "tokens":
+        return recipe.global_batch_size * recipe.seq_length / found.gpus if found.gpus else float("nan")
+    return 1.0
+
+
+def _measured(record: Record, state: SteadyState | None, found: Settings, scale: float, refused: list[str]) -> Measured:
+    peak, kind = _memory(record, found)
+    if state is None or not scale > 0:
+        if record.failure is not None and record.failure.kind == "out-of-memory":
+            return Measured(status="out-of-memory")
+        refused.append("no steps with a time" if state is None else "step time unknown without the number of GPUs")
+        return Measured(peak_memory_gib=peak, memory_kind=kind)
+    seconds = state.value * scale
+    recipe = found.recipe
+    tgs = recipe.global_batch_size * recipe.seq_length / seconds / found.gpus if found.gpus else None
+    derived = "step_seconds from tgs" if record.basis == "tokens" else "tgs from step_seconds"
+    printed = _median(record.tflops, state)
+    return Measured(
+        step_seconds=float(f"{seconds:.9g}"),
+        tgs=float(f"{tgs:.9g}") if tgs else None,
+        tflops_per_gpu=round(printed, 3) if printed else None,
+        peak_memory_gib=peak,
+        memory_kind=kind,
+        samples=state.kept,
+        rel_std=state.rel_std,
+        derived=(derived,) if tgs else (),
+    )
+
+
+def _memory(record: Record, found: Settings) -> tuple[float | None, str | None]:
+    """The largest printed use, of the widest kind; of a ratio alone, that share of the GPU's memory."""
+    for kind in _KINDS:
+        if kind in record.memory:
+            return round(record.memory[kind], 3), kind
+    if record.memory_ratio and found.gpu:
+        capacity = catalogue.gpu(found.gpu).memory_bytes / 2**30
+        return round(record.memory_ratio * capacity, 3), "device"
+    return None, None
+
+
+def _median(values: npt.NDArray[np.float32], state: SteadyState) -> float | None:
+    kept = values[state.reasons == 0]
+    kept = kept[np.isfinite(kept)]
+    return float(np.median(kept)) if len(kept) else None
+
+
+def _doubts(record: Record, state: SteadyState | None, found: Settings, measured: Measured) -> list[str]:
+    doubts = [*record.notes, *found.doubts]
+    if record.failure is not None and measured.status == "ok":
+        doubts.append(f"line {record.failure.line}: the job failed: {record.failure.text[:80]}")
+    if record.conflicts:
+        doubts.append(f"{record.conflicts} lines repeat a step with another time: several runs in one log?")
+    if state is None:
+        return doubts
+    rate = _median(record.tokens, state)
+    if rate and measured.tgs and abs(rate / measured.tgs - 1) > _AGREE:
+        doubts.append(f"the log prints {rate:.6g} tokens/s/GPU, step time, batch and GPUs give {measured.tgs:.6g}")
+    if state.drift is not None and abs(state.drift) > _DRIFT:
+        doubts.append(f"the second half of the steps is {state.drift:+.1%} off the first")
+    if state.kept < 3:
+        doubts.append(f"only {state.kept} steps: no interval")
+    return doubts
+
+
+def _mapped(record: Record, dialect: str, state: SteadyState | None, found: Settings, scale: float) -> list[str]:
+    texts = [f"dialect {dialect}", f"{record.steps} steps"]
+    if record.repeated:
+        texts.append(f"{record.repeated} lines repeat a step")
+    if len(record.segment) and record.segment[-1]:
+        texts.append(f"{int(record.segment[-1]) + 1} starts")
+    if state is not None and scale > 0:
+        texts.append(f"step_seconds={state.value * scale:.6g} (median of {state.kept})")
+        texts += [f"cut: {words(cut)}" for cut in state.cuts]
+    if found.dumped:
+        texts.append(f"{found.dumped} arguments from line {found.line}")
+    return texts
+
+
+def _evidence(state: SteadyState, scale: float) -> str:
+    """The interval and the cuts in one line, for the run's notes."""
+    parts = [f"median of {state.kept} steps"]
+    if state.low is not None and state.high is not None:
+        parts.append(f"90 % interval {state.low * scale:.6g} to {state.high * scale:.6g} s")
+    parts += [f"cut {words(cut)}" for cut in state.cuts]
+    return ", ".join(parts)
+
+
+def _run(
+    record: Record, where: str, context: Context, found: Settings, measured: Measured, refused: list[str]
+) -> MeasuredRun:
+    label = re.sub(r"[^\w.-]+", "-", record.name).strip("-")
+    name = "-".join(filter(None, (context.id or _stem(where), label)))
+    return MeasuredRun(
+        id=name,
+        source=Source(title=Path(where).name if where != "-" else "standard input", kind="log"),
+        gpu=found.gpu,
+        gpus=found.gpus or 0,
+        gpus_per_node=context.gpus_per_node,
+        cluster=context.cluster or None,
+        stack=Stack(
+            framework=found.framework,
+            version=context.version or str(record.facts.get("version", "")),
+            date=context.date or str(record.facts.get("date", "")),
+        ),
+        model=found.model,
+        model_name=found.model.name,
+        recipe=found.recipe,
+        measured=measured,
+        group=context.group,
+        assumed=found.assumed,
+        problem="; ".join(refused),
+        notes=context.notes,
+    )
+
+
+def _stem(where: str) -> str:
+    """The file's name without what says that it is a (compressed) log."""
+    if where == "-":
+        return "stdin"
+    name = Path(where).name
+    for suffix in (".gz", ".bz2", ".xz"):
+        name = name.removesuffix(suffix)
+    return name.rpartition(".")[0] or name

@@ -1,0 +1,126 @@
+"""What a training log says, line by line, whatever its dialect.
+
+Events are tuples: a log of a gigabyte holds millions, and a frozen dataclass takes five times as long to make.
+Times are seconds, memory is GiB, rates are per second and per GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+__all__ = [
+    "Arguments",
+    "Checkpoint",
+    "Evaluation",
+    "Event",
+    "Fact",
+    "Failure",
+    "Kernels",
+    "Memory",
+    "Restart",
+    "Step",
+    "Timers",
+]
+
+
+class Step(NamedTuple):
+    """One logged optimizer step (or the mean of several since the line before), never a running average.
+
+    ``seconds`` is None where the log prints only a rate. ``tokens_per_s``: of one GPU; ``samples_per_s``: of the whole
+    job. ``memory_kind``: ``allocated``, ``reserved`` or ``device``; ``memory_ratio``: share of the device.
+    """
+
+    iteration: int
+    seconds: float | None
+    line: int
+    tokens_per_s: float | None = None
+    samples_per_s: float | None = None
+    tflops: float | None = None
+    global_batch_size: int | None = None
+    memory_gib: float | None = None
+    memory_kind: str | None = None
+    memory_ratio: float | None = None
+    seq_length: int | None = None
+    skipped: bool = False
+
+
+class Arguments(NamedTuple):
+    """The arguments of a run as printed (texts, or values where the log is JSON), under Megatron-LM's names.
+
+    ``stated``: all of them, under the names of the framework itself, for the report.
+    """
+
+    values: Mapping[str, object]
+    line: int
+    stated: int = 0
+
+
+class Restart(NamedTuple):
+    """The job starts (again): what follows has its own warm-up."""
+
+    reason: str
+    line: int
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint was written; the step after it is not steady."""
+
+    line: int
+
+
+class Evaluation(NamedTuple):
+    """An evaluation ran; the step after it is not steady. ``apart``: the log times steps without it."""
+
+    line: int
+    apart: bool = False
+
+
+class Memory(NamedTuple):
+    """Peak memory of one rank."""
+
+    gib: float
+    kind: str
+    line: int
+
+
+class Timers(NamedTuple):
+    """Timers of one logged step, in seconds."""
+
+    seconds: Mapping[str, float]
+    line: int
+
+
+class Fact(NamedTuple):
+    """Something said once: ``gpu`` (any spelling), ``gpus``, ``gpus_per_node``, ``model``, ``framework``, ``version``,
+    ``date`` (YYYY-MM), ``run`` (a label of the steps that follow) or ``note`` (what the log leaves open)."""
+
+    key: str
+    value: str | int
+    line: int
+
+
+class Failure(NamedTuple):
+    """The job failed: ``out-of-memory``, or ``error`` with the line's text."""
+
+    kind: str
+    text: str
+    line: int
+
+
+class Kernels(NamedTuple):
+    """What one rank's device did, from a trace: ``top`` is (name, seconds, calls), largest first.
+
+    ``busy_s``: seconds with any kernel on the device; ``communication_s``: with a collective; ``exposed_s``: with a
+    collective and no other kernel; ``span_s``: first kernel's start to last kernel's end.
+    """
+
+    top: tuple[tuple[str, float, int], ...]
+    span_s: float
+    busy_s: float
+    communication_s: float
+    exposed_s: float
+    line: int
+
+
+Event: TypeAlias = Step | Arguments | Restart | Checkpoint | Evaluation | Memory | Timers | Fact | Failure | Kernels

@@ -1,0 +1,164 @@
+"""Lines of a log, one after the other: plain, gzip, bzip2 or xz, or standard input; never the whole file in memory."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import re
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, cast
+
+from projector.errors import InputError, Problem
+
+__all__ = ["Source", "open_source", "plain"]
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_PACKED: Mapping[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+_FOREIGN = {
+    b"PK\x03\x04": "a zip archive",
+    b"\x28\xb5\x2f\xfd": "zstandard data",
+    b"\x80\x02": "a pickle",
+    b"\x80\x03": "a pickle",
+    b"\x80\x04": "a pickle",
+    b"\x80\x05": "a pickle",
+    b"\x7fELF": "a program",
+}
+_HEAD = 65_536  # bytes looked at to tell text from binary
+_BINARY_SHARE = 0.02  # of NUL bytes: more is no text (a log cut by a crash may end in a few)
+_IN_MEMORY = 16 * 2**20  # bytes of standard input kept in memory before they go to a temporary file
+_LONGEST = 2**20  # characters of one line that are read; a longer line is read in pieces
+_BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
+
+
+def plain(line: str) -> str:
+    """The line without terminal colours and other escape sequences."""
+    return _ANSI.sub("", line) if "\x1b" in line else line
+
+
+class Source:
+    """A log that can be read more than once. ``name``: what messages call it; ``-`` is standard input.
+
+    ``truncated`` is set when compressed data ended early; what came before it counts.
+    """
+
+    def __init__(self, name: str, stream: IO[bytes] | None = None) -> None:
+        self.name = name
+        self.truncated = False
+        self._stream = stream
+
+    def head(self) -> str:
+        """The first 64 KiB as text."""
+        with self._text() as text:
+            return self._read(text, _HEAD)
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """(number from 1, line), escape sequences removed. The carriage returns of progress bars end lines, too."""
+        number = 0
+        with self._text() as text:
+            readline = text.readline
+            try:
+                while line := readline(_LONGEST):
+                    number += 1
+                    yield number, (_ANSI.sub("", line) if "\x1b" in line else line)
+            except _BROKEN:
+                self.truncated = True
+
+    def text(self) -> IO[str]:
+        """The log as one decoded text stream, for documents that are not made of lines."""
+        return self._text()
+
+    def _read(self, text: IO[str], size: int) -> str:
+        try:
+            return text.read(size)
+        except _BROKEN:
+            self.truncated = True
+            return ""
+
+    def _text(self) -> IO[str]:
+        raw = self._raw()
+        first = raw.read(8)
+        raw.seek(0)
+        opener = next((opener for magic, opener in _PACKED.items() if first.startswith(magic)), None)
+        data = cast(IO[bytes], opener(raw, "rb")) if opener else raw
+        wide = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        return io.TextIOWrapper(data, "utf-16" if wide else "utf-8-sig", errors="replace", newline=None)
+
+    def _raw(self) -> IO[bytes]:
+        if self._stream is None:
+            return open(self.name, "rb")
+        self._stream.seek(0)
+        return cast(IO[bytes], io.BufferedReader(_Kept(self._stream)))
+
+
+class _Kept(io.RawIOBase):
+    """A view of a stream that stays open when the view is closed."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._inner = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._inner.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._inner.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._inner.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def read(self, size: int = -1) -> bytes:
+        return self._inner.read(size)
+
+
+def open_source(path: str | Path) -> Source:
+    """The log at ``path`` (``-``: standard input). Raises :class:`InputError` for what cannot be read as text."""
+    name = str(path)
+    source = Source(name, _standard_input()) if name == "-" else Source(name)
+    try:
+        _refuse_binary(source)
+    except FileNotFoundError:
+        raise InputError([Problem(name, "", "nothing", "an existing file")]) from None
+    except (OSError, EOFError) as error:
+        found = getattr(error, "strerror", None) or str(error)
+        raise InputError([Problem(name, "", found, "a readable file")]) from None
+    return source
+
+
+def _standard_input() -> IO[bytes]:
+    """Standard input, kept so that it can be read again: in memory while small, else in a temporary file."""
+    kept = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - lives as long as the source
+    stream = getattr(sys.stdin, "buffer", None)
+    if stream is not None:
+        shutil.copyfileobj(stream, kept)
+    else:
+        kept.write(sys.stdin.read().encode("utf-8", "replace"))
+    return cast(IO[bytes], kept)
+
+
+def _refuse_binary(source: Source) -> None:
+    with source._raw() as raw:
+        first = raw.read(8)
+    for magic, what in _FOREIGN.items():
+        if first.startswith(magic):
+            raise InputError([Problem(source.name, "", what, "text, or text in gzip, bzip2 or xz")])
+    head = source.head()
+    if not head.strip("\0 \t\r\n\ufeff"):
+        raise InputError([Problem(source.name, "", "an empty file", "a training log")])
+    odd = head.count("\0") + head.count("\ufffd")
+    if odd > _BINARY_SHARE * len(head):
+        raise InputError([Problem(source.name, "", "binary data", "text, or text in gzip, bzip2 or xz")])

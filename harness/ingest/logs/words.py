@@ -1,0 +1,100 @@
+"""Other frameworks' names for what Megatron-LM's arguments say (the left name is the framework's own)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["DEEPSPEED_WORDS", "MAXTEXT_WORDS", "MEGATRON_WORDS", "MLLOG_WORDS", "NEMO_WORDS", "TORCHTITAN_WORDS"]
+
+_SAME = (
+    *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels"),
+    *("seq_length", "micro_batch_size", "global_batch_size", "tensor_model_parallel_size", "vocab_size"),
+    *("pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size", "context_parallel_size"),
+    *("expert_model_parallel_size", "expert_tensor_parallel_size", "sequence_parallel", "make_vocab_size_divisible_by"),
+    *("recompute_granularity", "recompute_method", "recompute_num_layers", "use_distributed_optimizer", "world_size"),
+    *("normalization", "position_embedding_type", "add_bias_linear", "num_moe_experts", "moe_router_topk"),
+    *("moe_ffn_hidden_size", "moe_shared_expert_intermediate_size", "moe_token_dispatcher_type", "moe_grouped_gemm"),
+    *("overlap_grad_reduce", "overlap_param_gather", "data_parallel_size", "bf16", "fp16", "fp8", "fp8_recipe"),
+)
+
+#: Megatron-Core's configuration fields as Megatron-Bridge and NeMo 2 print them.
+MEGATRON_WORDS: Mapping[str, str] = {name: name for name in _SAME} | {
+    "num_moe_experts": "num_experts",
+    "gated_linear_unit": "swiglu",
+    "share_embeddings_and_output_weights": "share_embeddings_and_output_weights",
+    "make_vocab_size_divisible_by": "make_vocab_size_divisible_by",
+}
+#: NeMo 1's experiment configuration (its model section has Megatron's names for the parallel sizes).
+NEMO_WORDS: Mapping[str, str] = {
+    **MEGATRON_WORDS,
+    "encoder_seq_length": "seq_length",
+    "bias": "add_bias_linear",
+    "activations_checkpoint_granularity": "recompute_granularity",
+    "activations_checkpoint_method": "recompute_method",
+    "activations_checkpoint_num_layers": "recompute_num_layers",
+    "activation": "activation",
+    "precision": "precision",
+    "num_nodes": "num_nodes",
+    "devices": "devices",
+}
+#: torchtitan's job configuration (torchtitan/config/job_config.py; section prefixes are stripped where unambiguous).
+TORCHTITAN_WORDS: Mapping[str, str] = {
+    "training.local_batch_size": "micro_batch_size",
+    "training.batch_size": "micro_batch_size",
+    "training.global_batch_size": "global_batch_size",
+    "training.seq_len": "seq_length",
+    "parallelism.tensor_parallel_degree": "tensor_model_parallel_size",
+    "parallelism.pipeline_parallel_degree": "pipeline_model_parallel_size",
+    "parallelism.context_parallel_degree": "context_parallel_size",
+    "parallelism.expert_parallel_degree": "expert_model_parallel_size",
+    "parallelism.data_parallel_shard_degree": "data_parallel_shard_degree",
+    "parallelism.data_parallel_replicate_degree": "data_parallel_replicate_degree",
+    "activation_checkpoint.mode": "activation_checkpoint_mode",
+    "model.name": "model_name",
+    "model.flavor": "model_flavor",
+}
+#: MaxText's parameters (MaxText/configs/base.yml); the resolved names without ``base_`` are printed, too.
+MAXTEXT_WORDS: Mapping[str, str] = {
+    "per_device_batch_size": "micro_batch_size",
+    "global_batch_size_to_train_on": "global_batch_size",
+    "max_target_length": "seq_length",
+    "num_decoder_layers": "num_layers",
+    "emb_dim": "hidden_size",
+    "mlp_dim": "ffn_hidden_size",
+    "num_query_heads": "num_attention_heads",
+    "num_kv_heads": "num_query_groups",
+    "head_dim": "kv_channels",
+    "vocab_size": "vocab_size",
+    "model_name": "model_name",
+    "quantization": "quantization",
+    "remat_policy": "remat_policy",
+    "num_experts": "num_experts",
+    "num_experts_per_tok": "moe_router_topk",
+    "ici_tensor_parallelism": "tensor_model_parallel_size",
+    "ici_expert_parallelism": "expert_model_parallel_size",
+    "ici_context_parallelism": "context_parallel_size",
+    "ici_pipeline_parallelism": "pipeline_model_parallel_size",
+    "hardware": "hardware",
+}
+#: DeepSpeed's configuration as ``config.py`` prints it.
+DEEPSPEED_WORDS: Mapping[str, str] = {
+    "train_batch_size": "global_batch_size",
+    "train_micro_batch_size_per_gpu": "micro_batch_size",
+    "world_size": "world_size",
+    "zero_optimization_stage": "zero_stage",
+    "bfloat16_enabled": "bf16",
+    "fp16_enabled": "fp16",
+}
+#: Keys of MLPerf Training's logging (mlcommons/logging, constants.py) that state the configuration.
+MLLOG_WORDS: Mapping[str, str] = {
+    "global_batch_size": "global_batch_size",
+    "micro_batch_size": "micro_batch_size",
+    "max_sequence_length": "seq_length",
+    "tensor_parallelism": "tensor_model_parallel_size",
+    "pipeline_parallelism": "pipeline_model_parallel_size",
+    "context_parallelism": "context_parallel_size",
+    "expert_parallelism": "expert_model_parallel_size",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "lowest_numerical_precision_linear": "precision",
+    "lora_rank": "lora_rank",
+}

@@ -1,0 +1,131 @@
+"""``harness ingest`` on logs: what it prints and writes, and how it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.__main__ import main
+from harness.dataset import read
+
+LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
+
+
+def test_a_log_becomes_runs_a_table_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main(["ingest", str(LOGS / "megatron_e.log"), "--gpu", "MI300X", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert ["cut:", "warm-up", "5", "1-5", "6.2", "58.67"] in [line.split() for line in printed.splitlines()]
+    assert "90 % interval of the median: 6 to 6.01 s" in printed
+    (run,) = read(out / "megatron_e.yaml")
+    assert (run.gpu, run.problem, run.measured.samples) == ("mi300x", "", 11)
+    assert "90 % interval 6 to 6.01 s" in run.notes
+    assert (out / "megatron_e.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in out.iterdir()) == ["megatron_e.png", "megatron_e.yaml"]
+
+
+def test_what_was_ingested_is_evaluated(tmp_path: Path) -> None:
+    out = tmp_path / "runs.yaml"
+    assert main(["ingest", str(LOGS / "megatron_b.log"), "--gpu", "mi300x", "--no-plot", "--out", str(out)]) == 0
+    results = tmp_path / "results"
+    assert (
+        main(["run", "--runs", str(out), "--mode", "simulate", "--no-gate", "--out", str(results), "--no-plots"]) == 0
+    )
+    assert "megatron_b" in (results / "results.csv").read_text()
+
+
+def test_logs_tables_and_documents_together(tmp_path: Path) -> None:
+    beside = tmp_path / "beside.yaml"
+    beside.write_text("{model: llama3.1_8b, recipe: {micro_batch_size: 2}}")
+    table = tmp_path / "table.csv"
+    table.write_text(
+        "model,gpu,gpus,seq_length,mbs,gbs,tp,pp,cp,precision,Tokens/s/GPU,framework\n"
+        "llama3_8b,H100,8,8192,1,128,2,1,1,bf16,9000,Megatron-LM\n"
+    )
+    out = tmp_path / "all.yaml"
+    inputs = [str(LOGS / "tprimat.json"), str(table), str(LOGS / "torchtitan.log")]
+    wrong = main(["ingest", *inputs, "--recipe", str(beside), "--out", str(out)])
+    assert wrong == 2  # torchtitan's batch is 4, the file says 2
+    assert not out.exists()
+    assert main(["ingest", *inputs[:2], "--recipe", str(beside), "--out", str(out), "--no-plot"]) == 0
+    assert [run.gpu for run in read(out)] == ["mi300x", "h100_sxm"]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert main(["ingest", *arguments]) == 2
+    return capsys.readouterr().err.strip().splitlines()
+
+
+def test_arguments_that_deny_the_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.log"
+    path.write_text((LOGS / "megatron_c.log").read_text().replace("batch size:   128", "batch size:   256"))
+    out = tmp_path / "out"
+    (line,) = refused(capsys, str(path), "--gpu", "mi300x", "--out", str(out))
+    assert line == f"{path}: line 46: global batch size: found 256, expected 128, as the arguments of line 3 say"
+    assert not out.exists()
+
+
+def test_a_number_of_ranks_that_denies_the_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.log"
+    path.write_text((LOGS / "megatron_c.log").read_text().replace("/8]", "/16]"))
+    (line,) = refused(capsys, str(path), "--gpu", "mi300x")
+    assert line == f"{path}: line 3: world_size: found 8, expected 16, as the log's lines say"
+
+
+def test_one_error_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = (LOGS / "megatron_a.log").read_text()
+    path = tmp_path / "x.log"
+    path.write_text(
+        dump.replace(" 4096\n", " many\n", 1).replace("size ...................... 2\n", "size ... two\n", 1)
+    )
+    lines = refused(capsys, str(path), str(tmp_path / "none.log"))
+    assert len(lines) >= 2
+    assert any("hidden_size: found 'many', expected a whole number" in line for line in lines)
+    assert lines[-1].endswith("found 'nothing', expected an existing file")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--gpu", "mi999"], "--gpu: found 'mi999'"),
+        (["--gpus", "16"], "world_size: found 8, expected 16, as --gpus or the recipe says"),
+        (["--recipe", "none.yaml"], "expected an existing file"),
+    ],
+)
+def test_options_that_do_not_fit(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert text in refused(capsys, str(LOGS / "megatron_a.log"), *arguments)[0]
+
+
+def test_a_recipe_may_be_a_launch_script(tmp_path: Path) -> None:
+    script = tmp_path / "launch.sh"
+    script.write_text(
+        "torchrun pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 \\\n"
+        "  --num-attention-heads 32 --group-query-attention --num-query-groups 8 --swiglu --vocab-size 128256 \\\n"
+        "  --seq-length 8192 --micro-batch-size 2 --global-batch-size 128 --bf16\n"
+    )
+    out = tmp_path / "out.yaml"
+    arguments = ["--recipe", str(script), "--gpu", "h100", "--gpus", "8", "--out", str(out), "--no-plot"]
+    assert main(["ingest", str(LOGS / "nemo2.log"), *arguments]) == 0
+    (run,) = read(out)
+    assert (run.gpu, run.gpus, run.stack.framework) == ("h100_sxm", 8, "megatron-lm")
+
+
+def test_a_document_cut_in_the_middle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.json"
+    path.write_text((LOGS / "tprimat.json").read_text()[:-40])
+    (line,) = refused(capsys, str(path))
+    assert "expected a whole JSON document" in line
+
+
+def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "runs.yaml"
+    out.write_text("what was there\n")
+
+    def broken(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", broken)
+    assert main(["ingest", str(LOGS / "megatron_a.log"), "--gpu", "mi300x", "--no-plot", "--out", str(out)]) == 2
+    assert out.read_text() == "what was there\n"
+    assert list(tmp_path.iterdir()) == [out]

@@ -1,0 +1,127 @@
+"""Damaged logs: a run or one clear error, in bounded time, whatever was done to the bytes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from log_mutations import mutate
+
+from harness.dataset import parse, to_yaml
+from harness.ingest.command import load
+from harness.ingest.logs import registry
+from harness.yamlio import parse_yaml
+from projector.errors import InputError
+
+LOGS = sorted(Path(__file__).resolve().parents[2].joinpath("data", "logs").iterdir())
+RECIPE = "{model: llama3.1_8b, gpu: mi300x, recipe: {micro_batch_size: 2, seq_length: 8192, global_batch_size: 128}}"
+SLOWEST = 5.0  # seconds for a damaged file of some kilobytes, on a busy machine
+
+
+def survives(data: bytes, name: str, folder: Path, recipe: Path | None) -> str:
+    path = folder / f"damaged{Path(name).suffix}"
+    path.write_bytes(data)
+    begin = time.perf_counter()
+    try:
+        made = load(path, None, recipe)
+    except InputError as error:
+        problems = error.problems
+        outcome = "refused"
+    else:
+        for run in made.runs:
+            seconds = run.measured.step_seconds
+            assert seconds is None or 0 < seconds < float("inf")
+        if all(run.gpu and run.gpus for run in made.runs) and made.logs:
+            again, wrong = parse(parse_yaml(to_yaml(made.runs), "again"), "again")
+            assert not wrong
+            assert [run.measured for run in again] == [run.measured for run in made.runs]
+        outcome = "read"
+    if outcome == "refused":
+        assert problems
+        assert all(problem.where and problem.expected for problem in problems)
+    assert time.perf_counter() - begin < SLOWEST
+    return outcome
+
+
+HOSTILE = (
+    *(":a ....", "a .... : ", "iteration 1 ", "iteration 1 / 1 elapsed time per iteration (ms): 1", "time (ms) | a: 1"),
+    *(
+        "[rank-",
+        " ",
+        "| 1 ",
+        "1,",
+        "\x1b[",
+        "\x1b]",
+        "\x1b[0;",
+        "train_step_timing in s=1 global_step=",
+        "memory (MB) | a",
+    ),
+    *(
+        "tps: 1 step: 1 ",
+        "Config param a: 1 ",
+        "completed step: 1, seconds: 1",
+        '{"a":',
+        "[",
+        ":::MLLOG {",
+        "a: b ",
+        "...",
+    ),
+    *(
+        "CurrSamplesPerSec=1 ",
+        "steps: 1 loss: 1 iter time (s): ",
+        " 1 1.0 s run, loss, ",
+        "| iter ",
+        "|1 \\\\|",
+        "Error: ",
+    ),
+    *(
+        "device mesh with parallelism: pp=1 ",
+        "local batch size 1, global batch size 1,",
+        "NVIDIA H100 ",
+        "world size: ",
+    ),
+)
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_a_long_line_of_anything_is_read_in_bounded_time(unit: str, tmp_path: Path) -> None:
+    """No pattern may take longer than in proportion to its line."""
+    line = (unit * (2**19 // len(unit))).encode()
+    head = (LOGS[0].parent / "megatron_plain.log").read_bytes()
+    survives(head + line + b"\n" + line[: len(line) // 2], "x.log", tmp_path, None)
+    for dialect in registry.LINES:
+        begin = time.perf_counter()
+        assert list(dialect.events([(1, line.decode()), (2, "end")])) is not None
+        assert dialect.weigh(line.decode()) >= 0
+        assert time.perf_counter() - begin < SLOWEST, dialect.NAME
+
+
+def sweep(count: int, folder: Path) -> dict[str, int]:
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(RECIPE)
+    outcomes = {"read": 0, "refused": 0}
+    for seed in range(count):
+        log = LOGS[seed % len(LOGS)]
+        beside = recipe if seed % 2 else None
+        outcomes[survives(mutate(log.read_bytes(), seed), log.name, folder, beside)] += 1
+    return outcomes
+
+
+def test_damaged_logs_give_a_run_or_one_clear_error(tmp_path: Path) -> None:
+    outcomes = sweep(300, tmp_path)
+    assert min(outcomes.values()) > 10
+
+
+@pytest.mark.slow
+def test_ten_thousand_damaged_logs(tmp_path: Path) -> None:
+    outcomes = sweep(10_000, tmp_path)
+    assert sum(outcomes.values()) == 10_000
+
+
+@given(text=st.text(max_size=400), log=st.sampled_from([log for log in LOGS if log.suffix == ".log"]))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_before_a_log_changes_nothing_or_is_refused(text: str, log: Path, tmp_path: Path) -> None:
+    survives(text.encode("utf-8", "surrogatepass") + b"\n" + log.read_bytes(), log.name, tmp_path, None)

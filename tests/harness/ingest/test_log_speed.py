@@ -1,0 +1,90 @@
+"""Logs are streamed: speed as a ratio to plain line iteration in the same run, and the peak memory of a process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.ingest.command import load
+
+LOG = Path(__file__).resolve().parents[2] / "data" / "logs" / "megatron_b.log"
+SLOWEST = 100.0  # times as long as line iteration (measured: 30); a second pass or a quadratic step shows
+LARGEST = 300.0  # MB of memory, whatever the log's size
+SCRIPT = """
+import json, resource, sys, time
+from harness.ingest.command import load
+begin = time.perf_counter()
+(run,) = load(sys.argv[1]).runs
+seconds = time.perf_counter() - begin
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 2**20)
+print(json.dumps([seconds, peak, run.measured.step_seconds, run.measured.samples]))
+"""
+
+
+def write_log(path: Path, megabytes: float) -> int:
+    """A log of that size with the arguments of the small one; how many steps it has."""
+    head, _, rest = LOG.read_text().partition("end of arguments")
+    mark, _, body = rest.partition("\n")
+    line = body.splitlines()[-1]
+    number = line.partition("iteration ")[2][:8]
+    wanted, written, step = megabytes * 1e6, 0, 0
+    with path.open("w") as file:
+        written += file.write(f"{head}end of arguments{mark}\n")
+        while written < wanted:
+            step += 1
+            written += file.write(
+                line.replace(number, f"{step:8d}", 1).replace("6000.0", f"{5990 + step % 21}.0") + "\n"
+            )
+    return step
+
+
+def measured(path: Path) -> tuple[float, float, float, int]:
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(path)], capture_output=True, text=True, check=True)
+    seconds, peak, step, samples = json.loads(done.stdout)
+    return seconds, peak, step, samples
+
+
+def test_a_log_is_read_at_a_bounded_multiple_of_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    steps = write_log(path, 8)
+    load(path)  # imports are not what is timed
+    ratios = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        with path.open(errors="replace") as file:
+            lines = sum(1 for _ in file)
+        middle = time.perf_counter()
+        (run,) = load(path).runs
+        ratios.append((time.perf_counter() - middle) / (middle - begin))
+    assert lines > steps
+    assert run.measured.samples == steps - 5
+    assert min(ratios) < SLOWEST
+
+
+def test_memory_grows_with_the_steps_only(tmp_path: Path) -> None:
+    """31 bytes a step: a gigabyte of iteration lines has some two million."""
+    small, large = tmp_path / "small.log", tmp_path / "large.log"
+    write_log(small, 1)
+    steps = write_log(large, 40)
+    _, before, _, _ = measured(small)
+    _, after, seconds, samples = measured(large)
+    assert seconds == pytest.approx(6.0, rel=1e-3)
+    assert samples == steps - 5
+    assert after < LARGEST
+    assert (after - before) * 1e6 / steps < 200  # bytes a step, with the working copies of the steady state
+
+
+@pytest.mark.slow
+def test_a_gigabyte_in_a_minute(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    steps = write_log(path, 1000)
+    seconds, peak, _, samples = measured(path)
+    path.unlink()
+    assert samples == steps - 5
+    assert seconds < 60
+    assert peak < LARGEST
