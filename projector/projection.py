@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from projector import scheduling
+from projector import contention, scheduling
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups as place
 from projector.errors import InputError, NoMeasurement, Unsupported
 from projector.frameworks import Resolved, resolve
 from projector.frameworks import load as load_framework
 from projector.frameworks.flops import flops_per_token
-from projector.hardware.efficiency import load as load_efficiency
-from projector.hardware.types import Cluster, Efficiency, GroupShape
+from projector.hardware.efficiency import of as efficiency_of
+from projector.hardware.types import Cluster, Efficiency, Gpu, GroupShape
 from projector.kernels import backends
 from projector.kernels import settings as kernel_settings
 from projector.kernels.protocol import KernelModel
@@ -75,8 +75,11 @@ def project(
     *,
     efficiency: Efficiency | None = None,
     settings: Settings = kernel_settings.DEFAULT,
+    corrected: Callable[[KernelModel], KernelModel] | None = None,
 ) -> Projection:
     """Projects one training step of ``workload`` on ``cluster``, with the kernels and clocks of ``settings``.
+
+    ``corrected`` puts another kernel model over the one of ``mode``, such as factors of layers that were timed.
 
     Raises :class:`InputError` for a configuration that cannot run (all reasons at once), :class:`Unsupported` for one
     that no model here covers, :class:`NoMeasurement` in ``benchmark`` mode on a GPU without measured tables.
@@ -94,8 +97,9 @@ def project(
     if conflict:
         raise Unsupported(conflict)
     stages = [parts(resolved, chunk) for chunk in chunks(workload.model, resolved.workload.recipe)]
-    efficiency = efficiency or load_efficiency(gpu.name)
-    clock = _clock(resolved, cluster, efficiency, mode, settings, stages)
+    efficiency = efficiency or efficiency_of(gpu)
+    model = _kernels(resolved, cluster, efficiency, mode, settings)
+    clock = _clock(resolved, cluster, efficiency, corrected(model) if corrected else model, settings, stages)
     cache_: dict[tuple[int, bool], StageTime] = {}
     times = [stage_time(resolved, stage, clock, cache_) for stage in stages]
     step = run_step(resolved, times, [owned(resolved, stage) for stage in stages], clock)
@@ -148,18 +152,51 @@ def _clock(
     resolved: Resolved,
     cluster: Cluster,
     efficiency: Efficiency,
-    mode: str,
+    model: KernelModel,
     settings: Settings,
     stages: Sequence[Sequence[Part]],
 ) -> Clock:
     """Prices every operator of the step at once: kernels through one vectorised call, collectives when asked for."""
-    model = _kernels(resolved, cluster, efficiency, mode, settings)
     ops = [*compute_operators(stages), *_optimizers(resolved, stages)]
     times = model.times(ops)  # type: ignore[arg-type]
     seconds = dict(zip(ops, times.seconds.tolist(), strict=True))
     measured = frozenset(op for op, is_measured in zip(ops, times.measured.tolist(), strict=True) if is_measured)
     price = _pricing(resolved, cluster, efficiency)
-    return Clock(kernels=seconds, measured=measured, collective=price.seconds, execution=resolved.execution)
+    return Clock(
+        kernels=seconds,
+        measured=measured,
+        collective=price.seconds,
+        execution=resolved.execution,
+        crowded=_crowding(resolved, cluster, efficiency, settings, seconds if isinstance(model, Simulated) else ops),
+    )
+
+
+def _crowding(
+    resolved: Resolved,
+    cluster: Cluster,
+    efficiency: Efficiency,
+    settings: Settings,
+    ops: Sequence[Operator] | Mapping[Operator, float],
+) -> contention.Crowding:
+    """What communication beside each of ``ops`` (with its seconds, where our own models gave them) costs it; nothing to
+    ask where one GPU runs alone."""
+    if resolved.workload.gpus == 1:
+        return {}
+    device, sustained = settings.device(cluster.gpu, efficiency)
+
+    def priced(gpu: Gpu, those: Sequence[Operator]) -> Sequence[float]:
+        times = Simulated(gpu, sustained, resolved.execution).times(those)  # type: ignore[arg-type]
+        return [float(t) for t in times.seconds]
+
+    recipe, node = resolved.workload.recipe, cluster.gpus_per_node
+    inner, outer = cluster.intra.bandwidth, cluster.inter.bandwidth
+    bandwidth = {
+        "tp": inner if recipe.tp <= node else outer,
+        "dispatch": inner if recipe.ep * recipe.etp <= node else outer,
+        "collective": inner if resolved.workload.gpus <= node else outer,
+    }
+    known = ops if isinstance(ops, Mapping) else None
+    return contention.crowding(tuple(ops), device, resolved.execution, bandwidth, priced, known)
 
 
 def _optimizers(resolved: Resolved, stages: Sequence[Sequence[Part]]) -> list[Operator]:

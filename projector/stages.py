@@ -10,7 +10,7 @@ from projector.frameworks.types import Resolved
 from projector.operators import lower
 from projector.operators.step import Trainable, gather, reduction, trainable
 from projector.operators.types import Block, Collective, HostWork, Operator
-from projector.timing import CONTENTION, Clock, Phase, Segment, chain
+from projector.timing import SLOWED, Clock, Phase, Segment, chain
 from projector.workload.layout import Chunk
 from projector.workload.recipe import Recipe
 
@@ -33,11 +33,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """One virtual stage, one micro-batch. ``weight``: seconds of the backward that a split schedule may postpone."""
+    """One virtual stage, one micro-batch. ``weight``: seconds of the backward that a split schedule may postpone;
+    ``deferred``: seconds of a weight gradient left for the end of the step, in neither."""
 
     forward: Phase
     backward: Phase
     weight: float
+    deferred: float = 0.0
 
 
 def parts(resolved: Resolved, chunk: Chunk) -> tuple[Part, ...]:
@@ -97,6 +99,7 @@ def stage_time(
         forward=chain(t.forward for t in times),
         backward=chain(t.backward for t in reversed(times)),
         weight=sum(t.weight for t in times),
+        deferred=sum(t.deferred for t in times),
     )
 
 
@@ -109,16 +112,28 @@ def _part_time(resolved: Resolved, part: Part, clock: Clock, cache: dict[tuple[i
 
 def _price(resolved: Resolved, part: Part, clock: Clock) -> StageTime:
     graphed = part.block.graphed
+    later = _deferred(resolved, part)
+    now = tuple(op for op in part.backward if op not in later)
     forward = clock.phase(part.block.forward, layer=part.layers > 0, graphed=graphed)
-    backward = clock.phase(part.backward, layer=part.layers > 0, graphed=graphed)
-    weight = clock.phase(part.block.backward_weight).compute
+    backward = clock.phase(now, layer=part.layers > 0, graphed=graphed)
+    weight = clock.phase(tuple(op for op in part.block.backward_weight if op not in later)).compute
     weights = Trainable(part.block.parameters, part.block.expert_parameters)
     fetch, reduce = _unit_collectives(resolved, weights, _trained(resolved, part))
     return StageTime(
         forward=_beside(forward, fetch, clock),
         backward=_beside(backward, (*fetch, *reduce), clock),
         weight=weight,
+        deferred=clock.phase(later).seconds if later else 0.0,
     )
+
+
+def _deferred(resolved: Resolved, part: Part) -> tuple[Operator, ...]:
+    """Weight gradients of the output layer that ``defer_embedding_wgrad_compute`` collects until the last backward of
+    the step (NVIDIA/Megatron-LM core/pipeline_parallel/schedules.py, ``finish_embedding_wgrad_compute``)."""
+    recipe = resolved.workload.recipe
+    if not recipe.defer_embedding_wgrad_compute or recipe.pp == 1:
+        return ()
+    return tuple(op for op in part.block.backward_weight if op.name.startswith("output.wgrad"))
 
 
 def _unit_collectives(
@@ -137,11 +152,12 @@ def _beside(phase: Phase, collectives: Sequence[Collective], clock: Clock) -> Ph
         return phase
     comm = sum(clock.collective(op) for op in collectives)
     # The time in which the device waits for the host is no cover of its own: the larger of the two counts anyway.
-    hidden = min(comm, phase.device) * clock.execution.shard_overlap
-    extra = comm - hidden + CONTENTION * hidden
+    window = min(comm * (1.0 + SLOWED), phase.device * (1.0 + phase.crowding)) * clock.execution.shard_overlap
+    hidden, lost = window / (1.0 + SLOWED), window * phase.crowding / (1.0 + phase.crowding)
+    extra = comm - hidden + lost
     first = phase.segments[0]
     host = first.host + clock.execution.collective_us * 1e-6 * len(collectives)
     exposed = dict(phase.exposed)
     exposed["dp"] = exposed.get("dp", 0.0) + comm - hidden
     slowed = (Segment(first.device + extra, host), *phase.segments[1:])
-    return replace(phase, segments=slowed, compute=phase.compute + CONTENTION * hidden, exposed=exposed)
+    return replace(phase, segments=slowed, compute=phase.compute + lost, exposed=exposed)

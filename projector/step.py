@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from projector import pipeline
 from projector.frameworks.types import Resolved
+from projector.kernels.host import collection_seconds
 from projector.operators.step import Trainable, gather, optimizer, reduction
 from projector.operators.types import Collective
 from projector.pipeline import Timeline
@@ -100,7 +101,7 @@ def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[T
         forward, backward = forward + hidden[0], backward + hidden[1]
     compiled = _tuned(resolved, forward, backward - weight, weight, message)
     placement = compiled.schedule.placement
-    exchange = _exchange(resolved, clock, placement, trained)
+    exchange = _exchange(resolved, clock, placement, trained, chain([t.backward for t in times]).crowding)
     start = arrival(exchange, placement, forward)
 
     def played(seconds: float) -> Timeline:
@@ -112,7 +113,8 @@ def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[T
     timeline = played(message)
     bare = played(0.0) if message else timeline
     end = finish(exchange, timeline)
-    last, other = float(end.ends.max()), resolved.execution.step_ms * 1e-3
+    reduced, other = float(end.ends.max()), _between_steps(resolved)
+    last = max(reduced, float((end.ends + _deferred(times, placement, resolved.workload.num_microbatches)).max()))
     seconds = start.base + last + other
     rank = int(np.argmax(timeline.rank_busy))
     mine = float(exchange.optimizer[rank]), float(start.gather[rank])
@@ -123,7 +125,8 @@ def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[T
     # What the rank waits for beyond its own optimizer and gather: other ranks, in warm-up and flush.
     breakdown["bubble_s"] = max(0.0, start.base + float(bare.makespan) - float(bare.rank_busy[rank]) - sum(mine))
     breakdown["pp_s"] += float(timeline.makespan) - float(bare.makespan)
-    breakdown["dp_s"] += last - float(timeline.makespan) + mine[1]
+    breakdown["dp_s"] += reduced - float(timeline.makespan) + mine[1]
+    breakdown["compute_s"] += last - reduced
     breakdown["optimizer_s"] = mine[0]
     breakdown["other_s"] = other
     on_rank = [times[v] for v in placement[rank]]
@@ -135,6 +138,18 @@ def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[T
         timeline=timeline,
         spans=(*start.spans, *end.spans),
     )
+
+
+def _deferred(times: Sequence[StageTime], placement: Sequence[Sequence[int]], m: int) -> Floats:
+    """Seconds of weight gradients that each rank computes after its last backward ``[pp]``, in what is its bubble."""
+    return np.array([m * sum(times[v].deferred for v in own) for own in placement])
+
+
+def _between_steps(resolved: Resolved) -> float:
+    """Seconds of a step that no operator stands for: logging, barriers, the loop itself, garbage collection."""
+    workload = resolved.workload
+    stall = collection_seconds(resolved.execution, workload.gpus, bool(workload.recipe.manual_gc))
+    return resolved.execution.step_ms * 1e-3 + stall
 
 
 def _tuned(resolved: Resolved, forward: Floats, inputs: Floats, weight: Floats, message: float) -> Compiled:
@@ -149,7 +164,11 @@ def _tuned(resolved: Resolved, forward: Floats, inputs: Floats, weight: Floats, 
 
 
 def _exchange(
-    resolved: Resolved, clock: Clock, placement: Sequence[Sequence[int]], trained: Sequence[Trainable]
+    resolved: Resolved,
+    clock: Clock,
+    placement: Sequence[Sequence[int]],
+    trained: Sequence[Trainable],
+    crowding: float = CONTENTION,
 ) -> Exchange:
     """Seconds of what surrounds the pipeline. A rank's buffers are reduced chunk by chunk: each by its elements."""
     recipe, execution = resolved.workload.recipe, resolved.execution
@@ -171,7 +190,7 @@ def _exchange(
         overlap_reduce=bool(recipe.overlap_grad_reduce),
         overlap_gather=bool(recipe.overlap_param_gather),
         bucket=_BUCKET_SHARE,
-        contention=CONTENTION,
+        contention=crowding,
     )
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from projector.contention import Crowding
 from projector.frameworks.types import Execution
 from projector.kernels.host import host_seconds
 from projector.operators.types import Collective, HostWork, Operator
 
-__all__ = ["Clock", "Phase", "Segment", "chain"]
+__all__ = ["CONTENTION", "SLOWED", "Clock", "Phase", "Segment", "chain"]
 
 CONTENTION = 0.10
-"""Share of a hidden communication's time that the compute beside it loses (compute units and bandwidth taken by the
-communication kernels; published range 5–20 %: NVIDIA/Megatron-LM overlap documentation, reference measurements of
-FSDP overlap in PyTorch). derived, to be replaced by a model of compute units."""
+"""Share of the time of a communication that the compute beside it loses, where no :mod:`projector.contention` says what
+each operator loses (published range 5–20 %)."""
+
+SLOWED = 0.10
+"""How much longer communication takes beside compute on the whole chip. published: 5–20 %, of NCCL beside products."""
 
 GRAPH_REST = 0.1
 """Host time left of an operator that a graph replays: the graph's own launch, events and copies of static inputs,
@@ -38,7 +41,8 @@ class Phase:
     """Forward or backward of a block or chunk. ``exposed``: communication seconds inside ``device``, by group.
 
     ``measured``: device seconds that rest on measured kernels. ``wait``: seconds lost at synchronisation points.
-    ``hidden``: communication seconds that run beside compute, less what they slow it down, by group.
+    ``hidden``: communication seconds that run beside compute, less what they slow it down, by group. ``crowding``:
+    seconds that its compute loses for each second of its own beside collectives.
     """
 
     segments: tuple[Segment, ...]
@@ -47,6 +51,7 @@ class Phase:
     measured: float = 0.0
     wait: float = 0.0
     hidden: Mapping[str, float] = field(default_factory=dict)
+    crowding: float = CONTENTION
 
     @property
     def seconds(self) -> float:
@@ -70,6 +75,7 @@ class Clock:
     measured: frozenset[Operator]
     collective: Callable[[Collective], float]
     execution: Execution
+    crowded: Crowding = field(default_factory=dict)
 
     def phase(
         self, operators: Sequence[Operator], *, layer: bool = False, graphed: frozenset[str] = frozenset()
@@ -79,7 +85,8 @@ class Clock:
         ``layer``: add the module overhead of one layer; ``graphed``: names of operators that a graph replays.
         """
         x = self.execution
-        beside = self._beside(operators)
+        windows = {kind: self._windows(operators, kind) for kind in {_kind(op) for op in operators if _hides(op)}}
+        beside: dict[str, float] = self._beside(operators)
         segments: list[Segment] = []
         device, compute, measured, wait = 0.0, 0.0, 0.0, 0.0
         host = x.layer_us * 1e-6 if layer and not x.whole_step_compiled else 0.0
@@ -94,11 +101,13 @@ class Clock:
                     wait += x.sync_us * 1e-6
             elif isinstance(op, Collective):
                 seconds = self.collective(op)
-                hidden = _take(beside, op.hides_behind, seconds)
-                device += seconds - hidden + CONTENTION * hidden
-                compute += CONTENTION * hidden
+                hidden = lost = 0.0
+                if op.hides_behind:
+                    hidden, lost = _take(beside, windows[_kind(op)], op.hides_behind, seconds)
+                device += seconds - hidden + lost
+                compute += lost
                 if hidden > 0:
-                    covered[op.group] = covered.get(op.group, 0.0) + (1.0 - CONTENTION) * hidden
+                    covered[op.group] = covered.get(op.group, 0.0) + max(0.0, hidden - lost)
                 if seconds > hidden:
                     exposed[op.group] = exposed.get(op.group, 0.0) + seconds - hidden
             else:
@@ -107,7 +116,23 @@ class Clock:
                 compute += seconds
                 measured += seconds if op in self.measured else 0.0
         segments.append(Segment(device, host))
-        return Phase(tuple(segments), compute, exposed, measured, wait, covered)
+        crowding = self._windows(operators, "collective")["@phase"]
+        return Phase(tuple(segments), compute, exposed, measured, wait, covered, crowding)
+
+    def _windows(self, operators: Iterable[Operator], kind: str) -> dict[str, float]:
+        """By operator name, and for ``@phase``: seconds lost beside ``kind`` for each second of compute."""
+        losses = self.crowded.get(kind)
+        own: dict[str, float] = {}
+        lost: dict[str, float] = {}
+        for op in operators:
+            if not isinstance(op, Collective | HostWork):
+                seconds = self.kernels[op]
+                loss = CONTENTION if losses is None else losses.get(op, CONTENTION)
+                for name in (op.name, "@phase"):
+                    own[name] = own.get(name, 0.0) + seconds
+                    lost[name] = lost.get(name, 0.0) + seconds * loss
+        rates = {name: lost[name] / seconds if seconds > 0 else CONTENTION for name, seconds in own.items()}
+        return {"@phase": CONTENTION, **rates}
 
     def _beside(self, operators: Iterable[Operator]) -> dict[str, float]:
         """Seconds of compute, by operator name, that communication may still hide behind; ``@phase`` is their sum."""
@@ -119,26 +144,48 @@ class Clock:
         return beside
 
 
-def _take(beside: dict[str, float], names: Sequence[str], seconds: float) -> float:
-    """Hides up to ``seconds`` behind ``names``; what was used once can hide nothing else."""
-    hidden = 0.0
+def _hides(op: Operator) -> bool:
+    return isinstance(op, Collective) and bool(op.hides_behind)
+
+
+def _kind(op: Operator) -> str:
+    """Which compute units a collective takes: its own kernels', or those of an exchange that compiles its own."""
+    if not isinstance(op, Collective) or op.transport in ("deepep", "hybridep"):
+        return "dispatch"
+    return "tp" if op.group == "tp" else "collective"
+
+
+def _take(
+    beside: dict[str, float], losses: Mapping[str, float], names: Sequence[str], seconds: float
+) -> tuple[float, float]:
+    """(communication seconds hidden behind ``names``, seconds that the compute there loses).
+
+    ``beside``: compute seconds not yet used, by name; what was used once can hide nothing else. Both slow each other
+    down: compute of t seconds offers a window of t·(1 + loss), in which communication moves at 1/(1 + SLOWED).
+    """
+    hidden = lost = 0.0
     for name in names:
-        part = min(seconds - hidden, beside.get(name, 0.0), beside["@phase"])
-        if part > 0:
-            beside[name] = beside.get(name, 0.0) - part
+        loss = losses.get(name, CONTENTION)
+        free = min(beside.get(name, 0.0), beside["@phase"]) * (1.0 + loss)
+        window = min((seconds - hidden) * (1.0 + SLOWED), free)
+        if window > 0:
+            used = window / (1.0 + loss)
+            beside[name] = beside.get(name, 0.0) - used
             if name != "@phase":
-                beside["@phase"] -= part
-            hidden += part
-    return hidden
+                beside["@phase"] -= used
+            hidden += window / (1.0 + SLOWED)
+            lost += window - used
+    return hidden, lost
 
 
 def chain(phases: Iterable[Phase]) -> Phase:
     """Phases one after the other: without a synchronisation point between them the host runs ahead across the seam."""
     segments: list[Segment] = [Segment(0.0, 0.0)]
-    compute = measured = wait = 0.0
+    compute = measured = wait = crowded = 0.0
     exposed: dict[str, float] = {}
     covered: dict[str, float] = {}
     for phase in phases:
+        crowded += phase.crowding * phase.compute
         first, *rest = phase.segments
         last = segments[-1]
         segments[-1] = Segment(last.device + first.device, last.host + first.host)
@@ -150,4 +197,5 @@ def chain(phases: Iterable[Phase]) -> Phase:
             exposed[group] = exposed.get(group, 0.0) + seconds
         for group, seconds in phase.hidden.items():
             covered[group] = covered.get(group, 0.0) + seconds
-    return Phase(tuple(segments), compute, exposed, measured, wait, covered)
+    crowding = crowded / compute if compute > 0 else CONTENTION
+    return Phase(tuple(segments), compute, exposed, measured, wait, covered, crowding)

@@ -10,7 +10,8 @@ from typing import Any
 
 from harness import evaluate, speed
 from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any
-from harness.report import files, html, markdown, provenance, publish, terminal, view_figures
+from harness.report import files, html, markdown, provenance, publish, terminal, view_figures, view_switches
+from harness.report.plot import png
 from harness.report.table import Report
 from harness.results import Row
 from projector.errors import InputError, Problem
@@ -76,6 +77,12 @@ def _write(folder: Path, report: Report, saved: files.Saved) -> None:
     files.write_atomic(folder / "figures.md", markdown.render(report))
     files.write_atomic(folder / "accuracy.md", markdown.render(brief, linked))
     files.write_atomic(folder / "accuracy.html", html.render(brief, dict(images.values())))
+    switched, found = view_switches.build(saved.evaluation, view_figures.MAIN)
+    drawn = view_switches.plot(found)
+    if drawn is not None:
+        files.write_atomic(folder / "switches.png", png(drawn))
+    shown = {"Gains of single switches: projected over measured": "switches.png"} if drawn is not None else {}
+    files.write_atomic(folder / "switches.md", markdown.render(switched, shown))
     mine = (r for r in rows if r.predictor == view_figures.MAIN and r.fit != "calibrated")
     files.write_atomic(folder / "results.csv", files.csv_text(_rounded(mine)))
 

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 
 from projector import __version__
-from projector.cli import catalogues, memory, performance, schedules, trace
+from projector.cli import benchmark, catalogues, memory, performance, probe, record, schedules, trace
 from projector.cli.options import Parser, unknown
 from projector.errors import InputError, NoMeasurement, Unsupported
 
 __all__ = ["run"]
 
-COMMANDS = (performance, memory, schedules, trace, catalogues)
+COMMANDS = (performance, memory, schedules, trace, record, probe, benchmark, catalogues)
 
 
 def run(argv: Sequence[str]) -> int:

@@ -41,6 +41,8 @@ def changed(loaded: Loaded, options: argparse.Namespace) -> Recipe:
             expected = nearest(name, (AUTO, ALL, *_spellings()))
             problems.append(Problem("--pipeline-schedule-algorithm", "", name, expected))
         change["pipeline_schedule"] = found
+    if options.enable_zero_bubble and name in (None, AUTO):
+        change["pipeline_schedule"] = "zbv" if change["vpp"] == 2 else _PRIMUS_NAMES["zerobubble"]
     if problems:
         raise InputError(problems)
     return replace(recipe, **change)

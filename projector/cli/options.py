@@ -161,6 +161,11 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--num-virtual-stages-per-pipeline-rank", type=whole(1), metavar="N", help="model chunks on a pipeline rank"
     )
+    group.add_argument(
+        "--enable-zero-bubble",
+        action="store_true",
+        help="backward split in two, its second half in the bubble: zbv with two chunks a rank, else zero-bubble",
+    )
     group.add_argument("--enable-deepep", action="store_true", help="tokens reach their experts by DeepEP")
     group.add_argument(
         "--sync-free-stage",

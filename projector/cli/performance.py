@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from projector.cli.made import Comparison, Projections
-from projector.cli.options import Subparsers, add_command, add_json, add_selection
+from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
 from projector.errors import InputError, NoMeasurement, Unsupported
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
+    from projector.cli.page import Line, Table
     from projector.projection import Projection
 
 __all__ = ["register"]
@@ -32,6 +34,18 @@ def register(commands: Subparsers) -> None:
     )
     add_json(group)
     group.add_argument(
+        "--explore",
+        action="store_true",
+        help="walk through parallelism, schedule, recompute, precision, expert switches, communication and batch: what "
+        "each change would gain on the best before it, and which part of the step it moves",
+    )
+    group.add_argument(
+        "--sub-target-nodes",
+        type=whole(1),
+        metavar="N",
+        help="the same job on N hosts, as many samples for each GPU: the scaling efficiency from there",
+    )
+    group.add_argument(
         "--trace",
         metavar="FILE",
         help="write the pipeline's timeline, for ui.perfetto.dev (mode both: the simulated one)",
@@ -49,10 +63,40 @@ def _run(options: argparse.Namespace) -> None:
         made = _projections(case, options)
     if options.trace:
         write_trace(made.first, options.trace)
+    further = _further(case, options)
     if options.json:
-        document.write(document.performance(case, made))
+        document.write({**document.performance(case, made), **further.values})
     else:
-        show(report.performance(case, made))
+        show((*report.performance(case, made), *further.blocks))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Further:
+    """What flags ask for beyond the projection: lines and tables, and the same as JSON values."""
+
+    blocks: tuple[Line | Table, ...] = ()
+    values: Mapping[str, object] = field(default_factory=dict)
+
+
+def _further(case: Case, options: argparse.Namespace) -> _Further:
+    from projector.cli import exploration
+    from projector.cli.page import Line
+
+    mode = SIMULATE if options.profiling_mode == BOTH else options.profiling_mode
+    blocks: list[Line | Table] = []
+    values: dict[str, object] = {}
+    if options.sub_target_nodes:
+        small, efficiency = exploration.scaled(case, options.sub_target_nodes, mode)
+        nodes = options.sub_target_nodes
+        blocks.append(
+            Line(f"Scaling: {small.tgs:.1f} tokens/s/GPU on {nodes} hosts; efficiency {100 * efficiency:.1f} %")
+        )
+        values["scaling"] = {"nodes": nodes, "tgs": small.tgs, "efficiency": efficiency}
+    if options.explore:
+        baseline, tried = exploration.explored(case, mode)
+        blocks += exploration.table(baseline, tried)
+        values["exploration"] = exploration.as_document(baseline, tried)
+    return _Further(blocks=tuple(blocks), values=values)
 
 
 def _projections(case: Case, options: argparse.Namespace) -> Projections:

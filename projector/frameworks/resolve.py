@@ -151,6 +151,10 @@ def _adapt(execution: Execution, recipe: Recipe) -> Execution:
         change |= {"data_parallel": "megatron_fsdp", "reduce_every_microbatch": True}
     elif sharding != "optim_grads_params" and execution.data_parallel != "ddp":
         change |= {"data_parallel": "ddp", "reduce_every_microbatch": sharding == "optim_grads"}
+    if recipe.tp_comm_overlap:
+        change["tp_units"] = execution.overlapped_tp_units
+    if recipe.numa_binding:
+        change["unbound_host_factor"] = 1.0
     if recipe.cuda_graph_scope and "full_iteration" in recipe.cuda_graph_scope:
         change["whole_step_compiled"] = True
     if recipe.main_params_dtype == "bf16" and execution.master_bytes == 0.0:

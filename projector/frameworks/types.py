@@ -31,10 +31,12 @@ class Execution:
     grad_bytes: float = 4.0  # of the accumulation buffer
     expert_gemm_split: bool = False  # gate and up of experts are two grouped GEMMs
     expert_bias_fused: bool = True  # else biases of experts are added expert by expert and concatenated again
-    natural_imbalance: float = 1.0  # rows of the fullest expert rank over the mean, where routing is not forced
+    expert_dispersion: float = 0.0  # coefficient of variation of the loads of experts where routing is not forced
     static_shapes: bool = False  # XLA: buffers of dropless experts hold the worst case
     capacity_dispatch: str = "permute"  # permute | einsum: how tokens reach the fixed slots of a capacity factor
+    quantised_gather: str = "all"  # all | tensorwise: cast recipes whose tensor-parallel gathers carry 8 bits
     loss: str = "unfused"  # default cross-entropy: unfused | native | te | fp32 | linear
+    eager_ring: bool = False  # partial results of ring attention merged in fp32 by elementary kernels, heads expanded
     # parameters and data parallelism
     parameter_bytes: float = 2.0
     master_bytes: float = 4.0
@@ -44,18 +46,30 @@ class Execution:
     reduce_every_microbatch: bool = False
     shard_overlap: float = 0.9  # share of the shorter of compute and weight traffic that really runs beside the other
     shard_across_nodes: bool = False  # ranks of one shard group sit in different nodes (mesh axis over the network)
+    # compute units that communication kernels hold while they run beside compute
+    collective_units: int = 20
+    dispatch_units: int = 20
+    tp_units: int = 20
+    overlapped_tp_units: int = (
+        8  # under tp_comm_overlap: rings by copy engines, bulk gathers and scatters by 4 to 24 blocks
+    )
     # host
     launch_us: float = 7.0
     collective_us: float = 25.0
     sync_us: float = 20.0
     step_ms: float = 5.0
     layer_us: float = 0.0  # module and autograd overhead of a layer beyond its linears, forward; backward the same
+    moe_layer_us: float = 0.0  # the same of the expert half of a layer: router, dispatcher, their autograd functions
     linear_us: float = 35.0  # module overhead of one dense linear in forward (half of it per product in backward)
     attention_us: float = 80.0
     grouped_us: float = 100.0  # one grouped linear, and
     expert_us: float = 10.0  # each of its experts where the backend loops over them
     narrow_linear_factor: float = 2.0  # 8- and 4-bit linears: casts, scales, caches
     narrow_expert_factor: float = 4.0
+    hook_us: float = 0.0  # what data parallelism hangs on one parameter's gradient: accumulation, bucket counters
+    unbound_host_factor: float = 1.0  # host cost of a process that may run far from its GPU, over a bound one
+    gc_stall_ms: float = 0.0  # one full collection of Python's oldest generation, and
+    gc_steps: float = 0.0  # steps between two of them on one rank, where they are not run on all ranks together
     whole_step_compiled: bool = False  # XLA, full-iteration graphs: launches cost (almost) nothing
     # pipeline
     p2p_synchronous: bool = True

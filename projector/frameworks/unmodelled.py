@@ -7,10 +7,7 @@ from projector.workload.recipe import Recipe
 __all__ = ["UNMODELLED", "unmodelled"]
 
 UNMODELLED = {
-    "defer_embedding_wgrad_compute": False,
     "delay_wgrad_compute": False,
-    "numa_binding": False,
-    "manual_gc": False,
     "create_attention_mask_in_dataloader": True,
 }
 """Field: the value that changes nothing (the default of Megatron-LM arguments.py)."""

@@ -28,7 +28,7 @@ def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
     """Reads and checks one cluster file; ``find_gpu`` resolves its ``gpu``. Raises InputError with every mistake."""
     read = Reader(read_mapping(path), str(path))
     read.known(_KEYS)
-    gpu = _gpu(read, find_gpu)
+    gpu = _gpu(read, find_gpu, path.parent)
     per_node = read.integer("gpus_per_node", 1, 4096)
     per_host = read.integer("gpus_per_host", 1, 4096, default=per_node)
     if per_node % per_host:
@@ -52,9 +52,12 @@ def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
     )
 
 
-def _gpu(read: Reader, find_gpu: Callable[[str], Gpu]) -> Gpu | None:
+def _gpu(read: Reader, find_gpu: Callable[[str], Gpu], folder: Path) -> Gpu | None:
+    name = read.text("gpu")
+    if name.endswith((".yaml", ".yml")) and (folder / name).is_file():
+        name = str(folder / name)  # a device described beside its cluster
     try:
-        return find_gpu(read.text("gpu"))
+        return find_gpu(name)
     except InputError as error:
         for problem in error.problems:
             read.fail("gpu", problem.found, problem.expected)

@@ -1,7 +1,7 @@
 """Efficiency parameters of a GPU: its own file, then its architecture's, then its vendor's, key by key.
 
 Each file of ``efficiency/`` is ``parameters: {key: {value, kind, source, low, high}}``; ``kind`` is ``datasheet``,
-``derived``, ``published`` or ``fitted``. The nearest file that has a key wins. Meaning of the keys:
+``derived``, ``published``, ``fitted`` or ``measured``. The nearest file that has a key wins. Meaning of the keys:
 ``efficiency/README.md``.
 """
 
@@ -17,7 +17,7 @@ from projector.hardware.types import Efficiency, Gpu, Parameter
 __all__ = ["load", "of", "parse"]
 
 _FOLDER = Path(__file__).parent / "efficiency"
-_KINDS = ("datasheet", "derived", "published", "fitted")
+_KINDS = ("datasheet", "derived", "published", "fitted", "measured")
 _FIELDS = ("value", "kind", "source", "low", "high")
 
 
@@ -30,10 +30,15 @@ def load(gpu_name: str) -> Efficiency:
 
 
 def of(device: Gpu) -> Efficiency:
-    """Parameters of any device, also of one that is not in the catalogue (its architecture's, then its vendor's)."""
+    """Parameters of any device: its vendor's, its architecture's, its name's, then those of its own efficiency file.
+
+    Raises ``InputError`` for a file that is broken, or named by the device and not there.
+    """
     merged: dict[str, Parameter] = {}
     for stem in (device.vendor, device.arch, device.name):
         merged.update(_file(stem.lower()))
+    if device.efficiency_file:
+        merged.update(_named(Path(device.efficiency_file)))
     return Efficiency(gpu=device.name, parameters=merged)
 
 
@@ -41,6 +46,15 @@ def of(device: Gpu) -> Efficiency:
 def _file(stem: str) -> Mapping[str, Parameter]:
     path = _FOLDER / f"{stem}.yaml"
     return parse(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}
+
+
+def _named(path: Path) -> Mapping[str, Parameter]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "bytes that are not UTF-8"
+        raise InputError([Problem(str(path), "", reason, "a readable file of efficiency parameters")]) from None
+    return parse(text, str(path))
 
 
 def parse(text: str, where: str) -> Mapping[str, Parameter]:

@@ -30,7 +30,7 @@ _MEASURED = (
     "dies",
     "tdp_watts",
 )
-_KEYS = ("name", "title", "vendor", "arch", "aliases", "notes", "sources", *_MEASURED)
+_KEYS = ("name", "title", "vendor", "arch", "aliases", "notes", "sources", "efficiency", *_MEASURED)
 # The largest gap between a quoted peak and rate x units x clock that rounding of data sheets explains.
 PEAK_TOLERANCE = 0.03
 
@@ -47,7 +47,7 @@ def read_gpu(path: Path) -> GpuFile:
     """Reads and checks one GPU file. Raises InputError with every mistake in it."""
     read = Reader(read_mapping(path), str(path))
     read.known(_KEYS)
-    gpu = _gpu(read)
+    gpu = _gpu(read, path.parent)
     aliases = read.texts("aliases")
     read.problems.extend(_physics(gpu, str(path)))
     if read.problems:
@@ -55,7 +55,7 @@ def read_gpu(path: Path) -> GpuFile:
     return GpuFile(gpu, aliases)
 
 
-def _gpu(read: Reader) -> Gpu:
+def _gpu(read: Reader, folder: Path) -> Gpu:
     memory = read.number("memory_gib", 1, 4096) * 2**30
     return Gpu(
         name=read.text("name"),
@@ -78,6 +78,7 @@ def _gpu(read: Reader) -> Gpu:
         tdp_watts=read.number("tdp_watts", 1, 20_000),
         flops_per_clock=read.rates("flops_per_clock", DTYPES, 1, 1e7),
         sources=read.sources(_MEASURED),
+        efficiency_file=str(folder / read.text("efficiency")) if "efficiency" in read.mapping else "",
     )
 
 

@@ -16,7 +16,8 @@ class Gpu:
 
     ``peak``: dense FLOP/s by operand type (``bf16``, ``fp16``, ``fp8``, ``mxfp8``, ``fp4``, ``tf32``, ``fp32`` — the
     last for the matrix unit where there is one), at ``peak_clock_mhz``. ``flops_per_clock``: matrix FLOP per clock and
-    compute unit by type. ``memory_bytes``: physical; ``usable_memory_bytes``: what a process can get.
+    compute unit by type. ``memory_bytes``: physical; ``usable_memory_bytes``: what a process can get. ``efficiency_file``:
+    a file of efficiency parameters that override those of its name (a device of the user's own).
     """
 
     name: str
@@ -39,6 +40,7 @@ class Gpu:
     tdp_watts: float
     flops_per_clock: Mapping[str, float] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
+    efficiency_file: str = ""
 
     def peak_of(self, dtype: str) -> float:
         """Dense peak of an operand type; a type the device lacks falls back on the next wider one it has.
@@ -133,7 +135,9 @@ class GroupShape:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One efficiency parameter with its provenance. ``kind``: ``datasheet``, ``derived``, ``published`` or ``fitted``."""
+    """One efficiency parameter with its provenance. ``kind``: ``datasheet``, ``derived``, ``published``, ``fitted`` or
+    ``measured``.
+    """
 
     value: float
     kind: str

@@ -10,7 +10,7 @@ from projector.errors import InputError, Problem, nearest
 
 __all__ = ["KINDS", "Reader", "read_mapping"]
 
-KINDS = ("datasheet", "derived", "published", "fitted", "assumed")
+KINDS = ("datasheet", "derived", "published", "fitted", "measured", "assumed")
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

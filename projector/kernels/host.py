@@ -11,7 +11,7 @@ from __future__ import annotations
 from projector.frameworks.types import Execution
 from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator, Stream
 
-__all__ = ["host_seconds"]
+__all__ = ["collection_seconds", "host_seconds"]
 
 _NARROW = frozenset({"fp8", "mxfp8", "mxfp4", "nvfp4", "fp4", "int8"})
 _BACKWARD_HALF = 0.5
@@ -22,21 +22,39 @@ def host_seconds(op: Operator, execution: Execution) -> float:
     """Seconds of host time that one operator costs in eager execution (0 for a step compiled as a whole)."""
     if execution.whole_step_compiled:
         return 0.0
-    x = execution
+    return _microseconds(op, execution) * execution.unbound_host_factor * 1e-6
+
+
+def _microseconds(op: Operator, x: Execution) -> float:
     launches = op.launches * x.launch_us
     if isinstance(op, Collective):
-        return min(1, op.launches) * x.collective_us * 1e-6
+        return min(1, op.launches) * x.collective_us
     if isinstance(op, HostWork):
-        return (op.microseconds + launches) * 1e-6
+        return op.microseconds + launches
     if isinstance(op, Stream):
-        return launches * 1e-6
+        return launches
     if isinstance(op, Attention):
-        return (launches + x.attention_us) * 1e-6
+        return launches + x.attention_us
     share = 1.0 if op.layout == "TN" else _BACKWARD_HALF
+    hook = x.hook_us if op.layout == "NT" else 0.0
     if isinstance(op, Gemm):
         module = x.linear_us * (x.narrow_linear_factor if op.dtype in _NARROW else 1.0)
-        return (launches + module * share) * 1e-6
-    return (launches + _grouped(op, x, share)) * 1e-6
+        return launches + module * share + hook
+    weights = 1 if op.backend == "fused" else op.groups
+    return launches + _grouped(op, x, share) + hook * weights
+
+
+def collection_seconds(execution: Execution, ranks: int, aligned: bool) -> float:
+    """Expected seconds of a step lost to Python's garbage collection on ``ranks`` ranks that wait for each other.
+
+    Each rank collects its oldest generation once in ``gc_steps`` steps and stalls for ``gc_stall_ms``; unaligned, the
+    step waits whenever any of them does: stall · (1 − (1 − 1/steps)^ranks). ``aligned`` (Megatron's ``manual_gc``):
+    all at once, so one stall in that many steps.
+    """
+    if not execution.gc_steps:
+        return 0.0
+    miss = 1.0 - 1.0 / execution.gc_steps
+    return execution.gc_stall_ms * 1e-3 * (1.0 - miss ** (1 if aligned else ranks))
 
 
 def _grouped(op: GroupedGemm, x: Execution, share: float) -> float:

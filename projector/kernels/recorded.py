@@ -132,7 +132,9 @@ class Recorded:
         self._folder = None if root is None else root / gpu.name
         execution = getattr(fallback, "execution", None)
         attention = None if execution is None else execution.attention_family
-        self._attention = _ATTENTION_ALIKE.get(attention, attention) if attention else None
+        # frameworks name kernel families of GPUs; a CPU has the one of its library
+        named = attention if gpu.vendor != "cpu" else None
+        self._attention = _ATTENTION_ALIKE.get(named, named) if named else None
         self._gemm = None if execution is None else execution.gemm_family
         self._known: dict[ComputeOp, tuple[float, bool]] = {}
 

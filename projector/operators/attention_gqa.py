@@ -94,7 +94,9 @@ def _rope(query: int, key: int, lo: Local) -> tuple[Part, ...]:
 
 def rotary(name: str, elements: int, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
     """(forward, backward) of the rotary embedding of queries and keys, ``elements`` in both together."""
-    fused = bool(lo.recipe.apply_rope_fusion)
+    # Transformer Engine's kernel has no magnitude scale: Megatron falls back to the unfused form
+    # (NVIDIA/Megatron-LM core/models/common/embeddings/rope_utils.py, ``mscale != 1``)
+    fused = bool(lo.recipe.apply_rope_fusion) and not lo.model.rotary_magnitude_scaled
     if lo.compiled or fused:
         each, launches = lo.act * elements, 1 if lo.compiled else 2
     else:

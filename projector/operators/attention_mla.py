@@ -19,7 +19,7 @@ from projector.workload.model import MLA, LayerKind
 __all__ = ["attention"]
 
 UP = ATTN | {"mla_up_proj"}
-_FUSED_LAUNCHES, _UNFUSED_LAUNCHES = 2, 18  # splits, rotary, expansion of the positional key, two concatenations
+_FUSED_LAUNCHES, _UNFUSED_LAUNCHES = 2, 31  # splits, rotary, expansion of the positional key, two concatenations
 
 
 def attention(kind: LayerKind, mla: MLA, lo: Local) -> tuple[Part, ...]:

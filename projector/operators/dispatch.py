@@ -12,6 +12,15 @@ from math import ceil
 from projector.operators.dispatch_einsum import einsum_dispatch_combine
 from projector.operators.local import Local
 from projector.operators.part import Part
+from projector.operators.permutation import (
+    CHUNK_BACKWARD_US,
+    CHUNK_US,
+    chunks,
+    copy,
+    permute_launches,
+    scatter_adds,
+    sum_copies,
+)
 from projector.operators.routing import Routed, distinct_destinations
 from projector.operators.types import Collective, HostWork, Operator, Stream
 from projector.workload.model import MoE
@@ -42,24 +51,6 @@ def _sync(r: Routed, lo: Local, sync_free_from: int) -> tuple[Operator, ...]:
     return (HostWork(name="moe.counts", sync=True),)
 
 
-def _permute_launches(lo: Local) -> tuple[int, int, int]:
-    """Launches of (permute, its reverse, the gradient of the reverse): fused kernels or argsort and index selects."""
-    fused = lo.recipe.moe_permute_fusion or (lo.recipe.sync_free_stage or 0) >= 1 or lo.compiled
-    return (4, 1, 1) if fused else (9, 3, 3)
-
-
-def _copy(name: str, kind: str, read_rows: float, write_rows: float, launches: int, lo: Local) -> Stream:
-    row = lo.act * lo.hidden
-    return Stream(name=name, kind=kind, read=row * read_rows, write=row * write_rows, launches=launches)
-
-
-def _scatter_adds(r: Routed, lo: Local) -> tuple[Stream, ...]:
-    """Gradients of a gather as a compiler writes them: rows of the whole buffer added into their sources."""
-    count = lo.recipe.moe_dispatch_scatter_adds or 0
-    row = lo.act * lo.hidden * r.held
-    return tuple(Stream(name=f"moe.scatter_add{i}", kind="scatter", read=2 * row, write=row) for i in range(count))
-
-
 def _behind(lo: Local, beside_shared: tuple[str, ...]) -> tuple[str, ...]:
     if lo.recipe.overlap_moe_expert_parallel_comm:
         return ("@phase",)
@@ -72,17 +63,17 @@ _FC2_BACKWARD = ("shared.fc2.dgrad", "shared.fc2.wgrad")
 
 
 def _alltoall(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
-    scatter, collect, spread = _permute_launches(lo)
-    into = _copy("moe.permute", "permute", r.tokens, r.sent, scatter, lo)
-    back = _copy("moe.unpermute", "permute", r.sent, r.tokens, collect, lo)
-    sort = (_copy("moe.sort", "permute", r.held, r.held, 2, lo),) if r.experts > 1 else ()
-    unsort = (_copy("moe.unsort", "permute", r.held, r.held, 2, lo),) if r.experts > 1 else ()
+    scatter, collect, spread = permute_launches(lo)
+    into = copy("moe.permute", "permute", r.tokens, r.sent, scatter, lo)
+    back = sum_copies("moe.unpermute", r.sent, r.tokens, collect, lo)
+    sort = (copy("moe.sort", "permute", r.held, r.held, 2, lo),) if r.experts > 1 else ()
+    unsort = (copy("moe.unsort", "permute", r.held, r.held, 2, lo),) if r.experts > 1 else ()
     behind, behind_backward = _behind(lo, _FC1), _behind(lo, _FC1_BACKWARD)
     prepare = Part(
         name="moe.permute",
         forward=(*_preprocess(moe, lo), into),
         # with the gradients of the routing weights, which travel beside the tokens
-        backward_input=(_copy("moe.permute.bwd", "permute", r.sent, r.tokens, collect + 2, lo),),
+        backward_input=(sum_copies("moe.permute.bwd", r.sent, r.tokens, collect + 2, lo),),
         tags=PREPROCESS,
     )
     dispatch = Part(
@@ -92,9 +83,11 @@ def _alltoall(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
             *_exchange("moe.dispatch", r, lo, behind, probs=True),
             *_expert_tensor("moe.etp_ag", "all_gather", lo.act, r, lo),
             *sort,
+            *chunks("moe.sort.chunks", CHUNK_US, r, lo, 2),
         ),
         backward_input=(
-            *(_copy("moe.sort.bwd", "permute", r.held, r.held, 2, lo) for _ in sort),
+            *chunks("moe.sort.bwd.chunks", CHUNK_BACKWARD_US, r, lo, 2),
+            *(copy("moe.sort.bwd", "permute", r.held, r.held, 2, lo) for _ in sort),
             *_expert_tensor("moe.etp_ag.bwd", "reduce_scatter", lo.act, r, lo),
             *_exchange("moe.dispatch.bwd", r, lo, behind_backward, probs=True),
         ),
@@ -103,16 +96,18 @@ def _alltoall(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     combine = Part(
         name="moe.combine",
         forward=(
+            *chunks("moe.unsort.chunks", CHUNK_US, r, lo),
             *unsort,
             *_expert_tensor("moe.etp_rs", "reduce_scatter", 4.0, r, lo),
             *_exchange("moe.combine", r, lo, _behind(lo, _FC2)),
             back,
         ),
         backward_input=(
-            _copy("moe.unpermute.bwd", "permute", r.tokens, r.sent, spread, lo),
+            copy("moe.unpermute.bwd", "permute", r.tokens, r.sent, spread, lo),
             *_exchange("moe.combine.bwd", r, lo, _behind(lo, _FC2_BACKWARD)),
             *_expert_tensor("moe.etp_rs.bwd", "all_gather", 4.0, r, lo),
-            *(_copy("moe.unsort.bwd", "permute", r.held, r.held, 2, lo) for _ in unsort),
+            *(copy("moe.unsort.bwd", "permute", r.held, r.held, 2, lo) for _ in unsort),
+            *chunks("moe.unsort.bwd.chunks", CHUNK_BACKWARD_US, r, lo),
         ),
         tags=MOE,
     )
@@ -158,7 +153,7 @@ def _allgather(r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     everyone = r.tokens * ranks
     group = "ep" if lo.recipe.ep > 1 else "etp"
     nbytes = lo.act * lo.hidden * everyone
-    scatter, collect, spread = _permute_launches(lo)
+    scatter, collect, spread = permute_launches(lo)
     behind = ("@phase",) if lo.recipe.overlap_moe_expert_parallel_comm else ()
 
     def message(name: str, kind: str, launches: int = 1) -> tuple[Operator, ...]:
@@ -171,10 +166,10 @@ def _allgather(r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
         forward=(
             *message("moe.dispatch", "all_gather", 3),
             *_sync(r, lo, 4),
-            _copy("moe.permute", "permute", r.received, r.received, scatter, lo),
+            copy("moe.permute", "permute", r.received, r.received, scatter, lo),
         ),
         backward_input=(
-            _copy("moe.permute.bwd", "permute", r.received, everyone, collect, lo),
+            sum_copies("moe.permute.bwd", r.received, everyone, collect, lo),
             *message("moe.dispatch.bwd", "reduce_scatter", 2),
         ),
         tags=MOE,
@@ -182,12 +177,12 @@ def _allgather(r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     combine = Part(
         name="moe.combine",
         forward=(
-            _copy("moe.unpermute", "permute", r.received, everyone, collect, lo),
+            sum_copies("moe.unpermute", r.received, everyone, collect, lo),
             *message("moe.combine", "reduce_scatter"),
         ),
         backward_input=(
             *message("moe.combine.bwd", "all_gather"),
-            _copy("moe.unpermute.bwd", "permute", r.received, r.received, spread, lo),
+            copy("moe.unpermute.bwd", "permute", r.received, r.received, spread, lo),
         ),
         tags=MOE,
     )
@@ -221,9 +216,14 @@ def _flex(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     def local_copy(name: str, launches: int, back: bool) -> tuple[Operator, ...]:
         if hybrid:  # permutation is part of the dispatch kernels
             return ()
-        read, write = (r.held, landed) if back else (landed, r.held)
-        return (_copy(name, "permute", read, write, launches, lo),)
+        if back:
+            return (sum_copies(name, r.held, landed, launches, lo),)
+        return (copy(name, "permute", landed, r.held, launches, lo),)
 
+    # DeepEP's host spins on the count of rows that will arrive before it launches the dispatch (csrc/deep_ep.cpp); with a
+    # receive buffer for the worst case (stage 2, and HybridEP) the host asks after it, at stage 3 never
+    late = hybrid or (lo.recipe.sync_free_stage or 0) >= 2
+    wait = _sync(r, lo, 3)
     layout = Stream(
         name="moe.layout", kind="router", read=8.0 * moe.num_experts * r.tokens, write=8.0 * r.tokens, launches=2
     )
@@ -231,13 +231,14 @@ def _flex(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     dispatch = Part(
         name="moe.dispatch",
         forward=(
+            *(() if late else wait),
             *message("moe.dispatch", 2, behind),
-            *_sync(r, lo, 3),
+            *(wait if late else ()),
             *local_copy("moe.permute", 5, False),
         ),
         backward_input=(
             *local_copy("moe.permute.bwd", 1, True),
-            *_scatter_adds(r, lo),
+            *scatter_adds(r, lo),
             *message("moe.dispatch.bwd", 1, _behind(lo, _FC1_BACKWARD)),
         ),
         tags=MOE,

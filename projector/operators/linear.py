@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from projector.operators.local import Local
 from projector.operators.lora import adapter
 from projector.operators.part import Part
-from projector.operators.quantise import cast, norm_emits_quantised, weight_cast
+from projector.operators.quantise import cast, norm_emits_quantised, rescale, weight_cast
 from projector.operators.types import Collective, Gemm, Operator, Stream
 
 __all__ = ["Linear", "accumulation", "linear"]
@@ -82,6 +82,11 @@ def _quantises(spec: Linear, lo: Local) -> bool:
     return lo.quantised and not spec.plain
 
 
+def _cast_rows(spec: Linear, lo: Local, gathers: bool) -> int:
+    """Rows cast on this rank: its shard where 8-bit shards are gathered, all of them where 16-bit ones are."""
+    return lo.shard_tokens if gathers and lo.gathered < lo.act else spec.rows
+
+
 def _message(spec: Linear, lo: Local) -> float:
     return lo.act if spec.plain else lo.gathered
 
@@ -96,7 +101,7 @@ def _amax(name: str, spec: Linear, lo: Local) -> tuple[Operator, ...]:
 def _forward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     dtype, scaling = _dtype(spec, lo)
     gathers = spec.parallel == "column" and lo.sp
-    rows = lo.shard_tokens if gathers else spec.rows
+    rows = _cast_rows(spec, lo, gathers)
     ops: list[Operator] = []
     if _quantises(spec, lo):
         if not (spec.after_norm and norm_emits_quantised(lo)):
@@ -130,7 +135,7 @@ def _backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     gathers = spec.parallel == "row" and lo.sp
     ops: list[Operator] = []
     if _quantises(spec, lo):
-        rows = lo.shard_tokens if gathers else spec.rows
+        rows = _cast_rows(spec, lo, gathers)
         ops += cast(f"{spec.name}.grad_cast", rows * spec.width, lo)
         if gathers:
             ops += _amax(f"{spec.name}.grad_amax", spec, lo)
@@ -148,6 +153,8 @@ def _backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
         Gemm(name=name, m=spec.rows, n=spec.inputs, k=n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=lo.act)
         for name, n in zip(spec.dgrads, spec.outputs, strict=True)
     ]
+    if _quantises(spec, lo):
+        ops += rescale(f"{spec.name}.dgrad_scale", len(spec.outputs) * spec.rows * spec.inputs, lo)
     if (adds := len(spec.outputs) - 1) > 0:
         tensor = lo.act * spec.rows * spec.inputs * adds
         ops.append(
@@ -218,7 +225,9 @@ def _pipelined(
     name: str, kind: str, nbytes: float, chunks: int, behind: tuple[str, ...], lo: Local
 ) -> tuple[Collective, ...]:
     """A collective in the forward path; under ``tp_comm_overlap`` all but one of ``chunks`` hide behind the GEMM."""
-    if not lo.recipe.tp_comm_overlap:
+    # torch does not fuse the gather of 16-bit shards with the casts and the 8-bit product that follow (pytorch issue 149990)
+    unfused = kind == "all_gather" and lo.quantised and lo.gathered == lo.act
+    if not lo.recipe.tp_comm_overlap or unfused:
         return (Collective(name=name, kind=kind, group="tp", bytes=nbytes),)
     exposed = nbytes / chunks
     return (

@@ -104,5 +104,9 @@ def local(resolved: Resolved) -> Local:
         linear_dtype=linear_dtype or dtype,
         scaling=scaling,
         cast_recipe=cast_recipe,
-        gathered=_GATHERED_BYTES.get(linear_dtype, act),
+        gathered=_GATHERED_BYTES.get(linear_dtype, act) if _gathers(resolved.execution, cast_recipe) else act,
     )
+
+
+def _gathers(execution: Execution, cast_recipe: str) -> bool:
+    return execution.quantised_gather == "all" or cast_recipe in ("tensorwise", "current", "delayed")

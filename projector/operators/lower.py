@@ -16,7 +16,7 @@ from projector.operators.moe import moe_layer
 from projector.operators.mtp import depth
 from projector.operators.part import Part, block
 from projector.operators.recompute import replay
-from projector.operators.types import Block
+from projector.operators.types import Block, Stream
 from projector.workload.model import LayerKind
 
 __all__ = ["embedding", "head", "layer", "mtp"]
@@ -33,7 +33,7 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     lo = local(resolved if quantised else _in_bf16(resolved))
     parts = _layer_parts(kind, lo)
     name = ("moe" if kind.moe else "dense") + (f"_w{kind.window}" if kind.window else "")
-    return block(f"layer_{name}", parts, replay(parts, lo.recipe), _graphed(parts, lo))
+    return _sharded(block(f"layer_{name}", parts, replay(parts, lo.recipe), _graphed(parts, lo)), lo)
 
 
 @cache
@@ -41,7 +41,7 @@ def embedding(resolved: Resolved) -> Block:
     """The input embedding (first stage) for one micro-batch."""
     lo = local(resolved)
     parts = embed(lo)
-    return block("embedding", parts, graphed=_graphed(parts, lo, whole=False))
+    return _sharded(block("embedding", parts, graphed=_graphed(parts, lo, whole=False)), lo)
 
 
 @cache
@@ -50,7 +50,7 @@ def head(resolved: Resolved) -> Block:
     lo = local(resolved)
     tied = not lo.model.untie_embeddings_and_output_weights
     parts = output(lo, shared=tied and lo.recipe.pp == 1)
-    return block("head", parts, graphed=_graphed(parts, lo, whole=False))
+    return _sharded(block("head", parts, graphed=_graphed(parts, lo, whole=False)), lo)
 
 
 @cache
@@ -60,7 +60,22 @@ def mtp(resolved: Resolved) -> Block:
     kind = lo.model.layer_kinds[-1]
     inner = _layer_parts(kind, lo)
     parts = depth(inner, lo)
-    return block("mtp", parts, replay(inner, lo.recipe), _graphed(inner, lo))
+    return _sharded(block("mtp", parts, replay(inner, lo.recipe), _graphed(inner, lo)), lo)
+
+
+def _sharded(made: Block, lo: Local) -> Block:
+    """The copies of FSDP2 around a unit: gathered weights split into parameters, gradients packed and cast for the wire
+    (torch distributed/fsdp/_fully_shard/_fsdp_collectives.py, ``split_with_sizes_copy`` and ``chunk_cat``). One-buffer
+    implementations (FSDP1, Megatron-FSDP) work on views."""
+    x, recipe = lo.execution, lo.recipe
+    weights = made.parameters + made.expert_parameters
+    if x.data_parallel != "fsdp2" or (recipe.data_parallel_shard_size or 1) == 1 or not weights or not lo.trainable:
+        return made
+    gathered, wire = x.gather_bytes * weights, x.reduce_bytes * weights
+    split = Stream(name=f"{made.name}.copy_out", kind="copy", read=gathered, write=gathered)
+    again = replace(split, name=f"{made.name}.copy_out.bwd")
+    pack = Stream(name=f"{made.name}.chunk_cat", kind="copy", read=lo.act * weights, write=wire)
+    return replace(made, forward=(split, *made.forward), backward_input=(again, *made.backward_input, pack))
 
 
 def _in_bf16(resolved: Resolved) -> Resolved:

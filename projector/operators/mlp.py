@@ -62,7 +62,8 @@ def activation(name: str, width: int, rows: int, lo: Local, tags: frozenset[str]
     """
     tensor = lo.act * width * rows
     gated = lo.model.gated_linear_unit
-    fused = bool(lo.recipe.bias_activation_fusion) or lo.compiled
+    alone = not (gated or weighted or lo.model.add_bias_linear)  # a GELU without bias is one kernel in eager mode, too
+    fused = bool(lo.recipe.bias_activation_fusion) or lo.compiled or alone
     inputs = 2 if gated else 1
     # eager: every elementary function is its own kernel and its own round trip
     passes, launches = (1.0, 1) if fused else (2.0, (3 if gated else 2) + 2 * weighted)

@@ -16,7 +16,7 @@ from projector.operators.part import Part
 from projector.operators.quantise import cast, weight_cast
 from projector.operators.router import router
 from projector.operators.routing import Routed, routed
-from projector.operators.types import Gemm, GroupedGemm, Operator, Stream
+from projector.operators.types import Gemm, GroupedGemm, HostWork, Operator, Stream
 from projector.workload.model import MoE
 
 __all__ = ["moe_layer"]
@@ -37,6 +37,7 @@ def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
     return (
         norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, tags=frozenset({"layernorm", "moe_router"})),
         router(moe, lo),
+        *_modules(lo),
         *_shared(moe, lo),
         *dispatch,
         *_padding("moe.pad", r, lo),
@@ -49,8 +50,31 @@ def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
     )
 
 
+_MODULES = (("moe_router", 0.35), ("moe_preprocess", 0.15), ("moe", 0.5))
+"""Shares of the host cost of an MoE layer's modules, by what a graph may replay: routing with its statistics, the counts
+before the exchange, dispatcher with experts (estimate from the number of calls in each)."""
+
+
+def _modules(lo: Local) -> tuple[Part, ...]:
+    """Host work of the Python modules and autograd functions around the kernels of an MoE layer."""
+    total = lo.execution.moe_layer_us
+    return tuple(
+        Part(
+            name=f"{scope}.modules",
+            forward=(HostWork(name=f"{scope}.modules", microseconds=share * total),),
+            backward_input=(HostWork(name=f"{scope}.modules.bwd", microseconds=share * total),),
+            tags=MOE | {scope},
+        )
+        for scope, share in _MODULES
+        if total
+    )
+
+
 def _backend(lo: Local) -> str:
-    """The recipe's choice of grouped GEMM where it is a kernel family, else the framework's."""
+    """The recipe's choice of grouped GEMM where it is a kernel family, else the framework's; from sync-free stage 2 on
+    one kernel that reads its sizes on the device (AMD-AGI/Primus primus/backends/megatron/core/extensions)."""
+    if (lo.recipe.sync_free_stage or 0) >= 2:
+        return "fused"
     for word in (lo.recipe.moe_grouped_gemm, lo.execution.grouped_gemm_family):
         if word in _GROUPED_BACKENDS:
             return str(word)
@@ -79,6 +103,7 @@ def _grouped(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Lo
             out_bytes=lo.act,
             backend=backend,
             launches=launches,
+            rows_per_group=r.rows_per_expert,
         )
 
     weight: list[Operator] = []
@@ -107,20 +132,33 @@ def _grouped(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Lo
 
 
 def _bias(name: str, elements: float, r: Routed, lo: Local) -> tuple[Stream, ...]:
-    """Biases of experts outside the products: an addition for each expert's rows, then one concatenation
-    (NVIDIA/Megatron-LM core/transformer/moe/experts.py): the tensor is read and written twice."""
-    if not lo.model.add_bias_linear or lo.execution.expert_bias_fused:
+    """Biases of the second linear of experts, times the probability of each row, outside the products.
+
+    NVIDIA/Megatron-LM core/transformer/moe/experts.py ``TEGroupedMLP._apply_bias``: for each expert bias · probability
+    is written in fp32 (4 bytes an element), added to the rows (2 + 4 read, 4 written), the experts concatenated (4, 4)
+    and cast down (4, 2). The first linear adds its biases in the epilogue of the product.
+    """
+    if not _weighted_bias(name, lo):
         return ()
-    tensor = lo.act * elements
-    return (Stream(name=name, kind="elementwise", read=2 * tensor, write=2 * tensor, launches=r.experts + 1),)
+    return (
+        Stream(name=name, kind="elementwise", read=14.0 * elements, write=14.0 * elements, launches=2 * r.experts + 2),
+    )
 
 
 def _bias_backward(name: str, elements: float, r: Routed, lo: Local) -> tuple[Stream, ...]:
-    """Row sums for every expert's bias and the concatenation of the split gradient."""
-    if not lo.model.add_bias_linear or lo.execution.expert_bias_fused:
+    """Gradients of that: cast up (2, 4) and down again for the rows (4, 2), products with the probability (4, 4) and
+    the bias (4, 4), each summed (4 + 4), split gradients concatenated (2, 2). First linear: one sum over its rows."""
+    if not lo.model.add_bias_linear:
         return ()
-    tensor = lo.act * elements
-    return (Stream(name=name, kind="elementwise", read=2 * tensor, write=tensor, launches=r.experts + 1),)
+    if not _weighted_bias(name, lo):
+        return (Stream(name=name, kind="reduce", read=lo.act * elements, write=0.0, launches=r.experts),)
+    return (
+        Stream(name=name, kind="elementwise", read=24.0 * elements, write=16.0 * elements, launches=6 * r.experts + 2),
+    )
+
+
+def _weighted_bias(name: str, lo: Local) -> bool:
+    return lo.model.add_bias_linear and not lo.execution.expert_bias_fused and name.startswith("experts.fc2")
 
 
 def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> Part:
@@ -145,7 +183,7 @@ def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Loc
 
 def _expert_activation(width: int, r: Routed, lo: Local) -> Part:
     """Activation times the router's probability, in one kernel for all experts unless they run one after the other."""
-    part = activation("experts.act", width, r.held, lo, MOE | {"moe_act"}, weighted=True)
+    part = _clamped(activation("experts.act", width, r.held, lo, MOE | {"moe_act"}, weighted=True), width, r, lo)
     if _backend(lo) != "loop":
         return part
     return replace(
@@ -153,6 +191,18 @@ def _expert_activation(width: int, r: Routed, lo: Local) -> Part:
         forward=_times(part.forward, r.experts),
         backward_input=_times(part.backward_input, r.experts),
     )
+
+
+def _clamped(part: Part, width: int, r: Routed, lo: Local) -> Part:
+    """Clamps before the activation, in eager mode: each half clamped, the halves concatenated; backward masks each half
+    (gradient and input read, gradient written) and concatenates (NVIDIA/Megatron-LM core/fusions/fused_bias_geglu.py,
+    ``weighted_bias_quick_geglu_impl``)."""
+    if lo.model.activation_func_clamp_value is None or lo.compiled or lo.execution.expert_bias_fused:
+        return part
+    tensor = lo.act * 2 * width * r.held
+    clamp = Stream(name="experts.clamp", kind="elementwise", read=2 * tensor, write=2 * tensor, launches=3)
+    back = Stream(name="experts.clamp.bwd", kind="elementwise", read=3 * tensor, write=2 * tensor, launches=5)
+    return replace(part, forward=(clamp, *part.forward), backward_input=(*part.backward_input, back))
 
 
 def _times(ops: tuple[Operator, ...], calls: int) -> tuple[Operator, ...]:

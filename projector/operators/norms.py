@@ -26,7 +26,8 @@ def norm(
     """
     tensor = lo.act * width * rows
     compiled = lo.compiled
-    if lo.execution.fused_norm or compiled:
+    # a LayerNorm is one kernel everywhere (aten native_layer_norm)
+    if lo.execution.fused_norm or compiled or lo.model.normalization != "RMSNorm":
         forward = Stream(name=name, kind="norm", read=tensor, write=tensor)
         # main kernel, then the reduction of the partial weight gradients
         backward = Stream(name=f"{name}.bwd", kind="norm", read=2 * tensor, write=tensor, launches=2)

@@ -7,17 +7,21 @@ per 128 elements (blockwise), one byte per 32 (MX) or per 16 (NVFP4) in each of 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from projector.operators.local import Local
 from projector.operators.types import Stream
 
-__all__ = ["cast", "norm_emits_quantised", "weight_cast"]
+__all__ = ["cast", "norm_emits_quantised", "rescale", "weight_cast"]
 
 # cast recipe → (bytes read, bytes written) per element of a bf16 tensor, launches
 _COST: dict[str, tuple[float, float, int]] = {
     "delayed": (2.0, 2.0, 1),
     "tensorwise": (4.0, 2.0, 3),  # amax pass, scale, cast-transpose
     "current": (4.0, 2.0, 3),
-    "rowwise": (4.0, 2.0, 2),
+    # torchao (float8_linear.py): one scale a row for the product's rows, and a cast of its own, transposed, whose scales run
+    # down the columns, for the other product: amax pass and cast pass for each
+    "rowwise": (4.0, 1.0, 2),
     "blockwise": (2.0, 2.0 + 2 * 4 / 128, 1),
     "mxfp8": (2.0, 2.0 + 2 / 32, 1),
     "mxfp4": (2.0, 1.0 + 2 / 32, 1),
@@ -30,7 +34,19 @@ def cast(name: str, elements: float, lo: Local, tensors: int = 1) -> tuple[Strea
     if not lo.quantised:
         return ()
     read, write, launches = _COST.get(lo.cast_recipe, _COST["tensorwise"])
-    return (Stream(name=name, kind="cast", read=read * elements, write=write * elements, launches=launches * tensors),)
+    one = Stream(name=name, kind="cast", read=read * elements, write=write * elements, launches=launches * tensors)
+    if lo.cast_recipe != "rowwise":
+        return (one,)
+    return one, replace(one, name=f"{name}.columns", kind="transpose")
+
+
+def rescale(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:
+    """Scales applied to the output of a row-wise product after it: torchao runs slow-accumulating products with the
+    tensor-wise kernel of cuBLAS and multiplies afterwards (pytorch/ao float8_ops.py, issue 2184; the backward since
+    pull request 1325)."""
+    if lo.cast_recipe != "rowwise":
+        return ()
+    return (Stream(name=name, kind="elementwise", read=lo.act * elements, write=lo.act * elements),)
 
 
 def norm_emits_quantised(lo: Local) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, comb
 
+from projector.operators.imbalance import fullest_rank, kept_share, split_rows
 from projector.operators.local import Local
 from projector.workload.model import MoE
 
@@ -22,6 +23,7 @@ class Routed:
     the buffers that copies and element-wise kernels go through; under static shapes (XLA) a dropless layer must hold
     the worst case, every copy of every rank on one expert rank, though the products skip what is empty.
 
+    ``rows_per_expert``: ``rows`` by local expert, fullest first; None where all have the same.
     ``fixed``: shapes do not depend on the router (every expert padded to its capacity), so the host never waits.
     """
 
@@ -32,37 +34,41 @@ class Routed:
     held: int
     experts: int
     fixed: bool
+    rows_per_expert: tuple[int, ...] | None = None
 
 
 def routed(moe: MoE, lo: Local) -> Routed:
     """How many rows this rank sends and computes, from top-k, capacity factor and the padding of quantised GEMMs."""
     recipe, tokens = lo.recipe, lo.shard_tokens
     sent, fixed = tokens * moe.moe_router_topk, False
-    if (factor := recipe.moe_expert_capacity_factor) is not None:
-        capacity = ceil(tokens * moe.moe_router_topk / moe.num_experts * factor) * moe.num_experts
-        fixed = bool(recipe.moe_pad_expert_input_to_capacity)
-        sent = capacity if fixed else min(sent, capacity)
+    uneven = 0.0 if recipe.moe_router_force_load_balancing else lo.execution.expert_dispersion
     experts = max(1, moe.num_experts // recipe.ep)
-    received = ceil(sent * _imbalance(lo, fixed)) * recipe.etp
+    fullest = fullest_rank(uneven, experts, recipe.ep, sent)
+    if (factor := recipe.moe_expert_capacity_factor) is not None:
+        fixed = bool(recipe.moe_pad_expert_input_to_capacity)
+        if fixed:
+            sent = ceil(tokens * moe.moe_router_topk / moe.num_experts * factor) * moe.num_experts
+            uneven, fullest = 0.0, 1.0
+        else:
+            sent = ceil(sent * kept_share(uneven, moe.num_experts, factor))
+            fullest = min(fullest, factor)
+    received = ceil(sent * fullest) * recipe.etp
     rows = received
     if lo.quantised:
         unit = _ROW_ALIGNMENT.get(lo.cast_recipe, _FP8_ALIGNMENT)
         rows = ceil(received / experts / unit) * unit * experts
     worst = lo.execution.static_shapes and not fixed
     held = sent * recipe.etp * recipe.ep if worst else rows
-    return Routed(tokens=tokens, sent=sent, received=received, rows=rows, held=held, experts=experts, fixed=fixed)
-
-
-def _imbalance(lo: Local, fixed: bool) -> float:
-    """Rows of the fullest expert rank over the mean: everybody waits for that rank at the exchange.
-
-    1 where routing is forced to balance, where slots are fixed, or where one rank has all experts; a capacity factor
-    bounds it.
-    """
-    recipe = lo.recipe
-    if fixed or recipe.moe_router_force_load_balancing or recipe.ep == 1:
-        return 1.0
-    return min(lo.execution.natural_imbalance, recipe.moe_expert_capacity_factor or lo.execution.natural_imbalance)
+    return Routed(
+        tokens=tokens,
+        sent=sent,
+        received=received,
+        rows=rows,
+        held=held,
+        experts=experts,
+        fixed=fixed,
+        rows_per_expert=split_rows(rows, uneven, experts),
+    )
 
 
 def distinct_destinations(moe: MoE, blocks: int) -> float:

@@ -50,8 +50,9 @@ class Model:
     ``ffn_hidden_size`` is the width of the *dense* MLP (one of gate/up, not their sum); ``kv_channels`` the head
     dimension; ``vocab_size`` the unpadded vocabulary. ``window_attn_skip_freq`` n: every n-th layer attends to the full
     sequence, the others to ``window_size`` tokens. ``sandwich_norm``: attention and MLP are normalised after, too (four
-    norms a layer); ``activation_func_clamp_value``: gate and linear half are clamped before the activation;
-    ``rotary_magnitude_scaled``: YaRN multiplies rotated queries and keys by a factor other than 1; ``embedding_layernorm``: the embedding is normalised (BLOOM). ``unsupported`` lists, in words, the
+    norms a layer); ``embedding_layernorm``: the embedding is normalised (BLOOM). ``activation_func_clamp_value``: both
+    halves of a gated layer are clamped before the activation; ``rotary_magnitude_scaled``: YaRN multiplies rotated
+    queries and keys by a factor other than 1. ``unsupported`` lists, in words, the
     parts of the published architecture that no operator here lowers: such a model can be named and counted, not
     projected.
     """

@@ -44,7 +44,7 @@ def test_a_held_clock_is_the_clock_up_to_boost(name: str, mhz: float) -> None:
         if key.startswith("clock."):
             assert parameter.value == shares["clock.matrix"] <= 1.0
             assert parameter.source
-        elif ".power" in key or ".burst" in key and "_us" not in key:
+        elif ".power" in key or (".burst" in key and "_us" not in key):
             assert parameter.value == 0.0  # nothing rises above a held clock
         else:
             assert parameter == efficiency.parameters[key]

@@ -8,6 +8,7 @@ import pytest
 
 from projector.frameworks import Resolved, resolve
 from projector.operators import lower
+from projector.operators.imbalance import fullest_rank
 from projector.operators.types import Block, Collective, Gemm, GroupedGemm, Stream
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
@@ -90,7 +91,11 @@ def test_scatter_additions_and_the_one_shot_exchange_are_switches() -> None:
 
 def test_natural_routing_loads_the_fullest_rank_more() -> None:
     forced, natural = moe(), moe(moe_router_force_load_balancing=False)
-    factor = resolved().execution.natural_imbalance
+    case = resolved()
+    recipe, experts = case.workload.recipe, case.workload.model.moe
+    assert experts is not None
+    rows = recipe.seq_length * recipe.micro_batch_size * experts.moe_router_topk
+    factor = fullest_rank(case.execution.expert_dispersion, experts.num_experts // recipe.ep, recipe.ep, rows)
     assert factor > 1.0
     assert flops(natural, "experts") == pytest.approx(factor * flops(forced, "experts"), rel=1e-3)
     fixed = moe(**CAPACITY, moe_router_force_load_balancing=False)

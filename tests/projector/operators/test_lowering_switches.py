@@ -26,6 +26,7 @@ from lowering_cases import (
 from projector.errors import Unsupported
 from projector.operators.lower import embedding, head, layer, mtp
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
+from projector.workload import zoo
 from projector.workload.model import LayerKind
 from projector.workload.recipe import LoRA
 
@@ -327,3 +328,62 @@ def test_names_are_unique_inside_a_phase():
 def test_blocks_are_built_once():
     case = resolved(LLAMA_70B, tp=2)
     assert layer(DENSE, case) is layer(DENSE, resolved(LLAMA_70B, tp=2))
+
+
+def test_sharded_units_of_fsdp2_copy_weights_and_gradients():
+    case = resolved(LLAMA_70B, data_parallel_sharding="optim_grads_params", data_parallel_shard_size=8)
+    fsdp2 = with_execution(case, data_parallel="fsdp2", gather_bytes=2.0, reduce_bytes=4.0)
+    one_buffer = layer(DENSE, with_execution(case, data_parallel="fsdp1"))
+    block = layer(DENSE, fsdp2)
+    weights = block.parameters
+    assert block.forward[0].name.endswith("copy_out")
+    assert stream_bytes(block.forward) - stream_bytes(one_buffer.forward) == pytest.approx(4 * weights)
+    extra = stream_bytes(block.backward_input) - stream_bytes(one_buffer.backward_input)
+    assert extra == pytest.approx((4 + 6) * weights)
+
+
+def test_unfused_permutation_adds_copies_by_atomics():
+    fused = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, moe_permute_fusion=True))
+    eager = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, moe_permute_fusion=False))
+    kinds = [{op.name: op.kind for op in block.forward if isinstance(op, Stream)} for block in (fused, eager)]
+    assert [k["moe.unpermute"] for k in kinds] == ["permute", "scatter"]
+    rows = named(eager.forward, "moe.unpermute")
+    assert rows.read == rows.write > named(fused.forward, "moe.unpermute").write
+
+
+def test_sync_free_stages_move_and_then_remove_the_wait():
+    def order(stage: int) -> list[str]:
+        case = resolved(DEEPSEEK_V3, ep=8, moe_token_dispatcher_type="flex", sync_free_stage=stage)
+        return [op.name for op in layer(EXPERTS, case).forward]
+
+    assert order(1).index("moe.counts") < order(1).index("moe.dispatch")
+    assert order(2).index("moe.counts") > order(2).index("moe.dispatch")
+    assert "moe.counts" not in order(3)
+    for stage, backend in ((1, "multi_stream"), (2, "fused")):
+        case = resolved(DEEPSEEK_V3, ep=8, moe_token_dispatcher_type="flex", sync_free_stage=stage)
+        assert {op.backend for op in layer(EXPERTS, case).forward if isinstance(op, GroupedGemm)} == {backend}
+
+
+def test_row_wise_scaling_gathers_sixteen_bits_and_casts_everything():
+    fp8 = {"precision": "fp8", "tp": 8, "tp_comm_overlap": True}
+    tensor, row = (
+        layer(DENSE, with_execution(resolved(LLAMA_70B, **fp8, fp8_recipe=how), quantised_gather="tensorwise"))
+        for how in ("tensorwise", "rowwise")
+    )
+    gathered = [sum(c.bytes for c in collectives(b.forward, "all_gather")) for b in (tensor, row)]
+    assert gathered[1] == 2 * gathered[0]
+    assert all(not c.hides_behind for c in collectives(row.forward, "all_gather"))
+    assert any(c.hides_behind for c in collectives(tensor.forward, "all_gather"))
+    assert named(row.forward, "qkv.cast").read == 8 * named(tensor.forward, "qkv.cast").read
+    assert "qkv.dgrad_scale" in names(row.backward_input)
+    assert "qkv.dgrad_scale" not in names(tensor.backward_input)
+
+
+def test_expert_biases_and_clamps_are_counted_as_they_run():
+    oss = zoo.load("gpt_oss_120b")
+    block = layer(LayerKind(True, 128), with_execution(resolved(oss, ep=8), expert_bias_fused=False))
+    rows = named(block.forward, "experts.fc2").rows
+    assert named(block.forward, "experts.fc2.bias").bytes == 28 * rows * oss.hidden_size
+    assert "experts.fc1.bias" not in names(block.forward)  # in the epilogue of the product
+    assert named(block.forward, "experts.clamp").bytes == 8 * 2 * rows * oss.moe.moe_ffn_hidden_size
+    assert named(block.forward, "rope").launches > 2  # no fused kernel scales by the magnitude of YaRN

@@ -1,0 +1,25 @@
+"""The workloads of suites, offered to the projector's ``record`` through the entry points ``projector.suites``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.suite import load_all
+from projector.workload.workload import Workload
+
+__all__ = ["workloads"]
+
+
+def workloads(paths: Sequence[Path]) -> tuple[Workload, ...]:
+    """Workloads of every run and case of the suites at ``paths``. Raises ``InputError`` with all their mistakes."""
+    found = [run for suite in load_all(list(paths)) for run in suite.runs]
+    return tuple(made for run in found if (made := _workload(run)) is not None)
+
+
+def _workload(run: object) -> Workload | None:
+    try:
+        made: Workload = run.workload  # type: ignore[attr-defined]
+    except ValueError:  # an incomplete configuration has no kernels
+        return None
+    return made

@@ -1,0 +1,142 @@
+"""``projector benchmark``: real layers of a configuration timed on the device at hand, beside what is projected."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from projector.cli.options import Subparsers, add_command, add_json
+from projector.cli.record import add_timing, stopwatch, warn
+from projector.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from projector.benchmark.device import Device
+    from projector.benchmark.live import Compared
+    from projector.hardware.types import Cluster
+    from projector.projection import Projection
+    from projector.workload.workload import Workload
+
+__all__ = ["register"]
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(commands, "benchmark", "time real layers on the device at hand, beside their projection", _run)
+    parser.add_argument("--config", "--exp", required=True, metavar="FILE", help="as for performance")
+    parser.add_argument(
+        "--cluster", metavar="NAME|FILE", help="what describes this device; default: the catalogue's entry for it"
+    )
+    add_timing(parser)
+    add_json(parser)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from projector.benchmark.device import open_device
+    from projector.benchmark.live import compare
+    from projector.benchmark.shrink import shrink
+    from projector.cli.configuration import workload
+    from projector.workload.validate import problems
+
+    whole = workload(options.config)
+    wrong = problems(whole)
+    if wrong:
+        raise InputError(wrong)
+    device = open_device(options.device, options.threads)
+    cluster = _described(options.cluster, device)
+    gpu = cluster.gpu
+    alone, notes = shrink(whole)
+    watch = stopwatch(device, options)
+    with Console(stderr=True).status("timing layers") as status:
+        rows = compare(alone, device, gpu, watch, lambda part: status.update(f"timing {part}"))
+    simulated, restored = _restored(whole, cluster, rows)
+    if options.json:
+        steps = {"simulated": simulated.step_seconds, "live": restored.step_seconds, "share": restored.measured_share}
+        print(
+            json.dumps(
+                {
+                    "device": device.software(),
+                    "gpu": gpu.name,
+                    "step_seconds": steps,
+                    "parts": [_document(row) for row in rows],
+                },
+                indent=2,
+            )
+        )
+        return
+    _tell(rows, device, gpu.name, notes)
+    warn(device)
+    print(
+        f"The whole run on {whole.gpus} x {gpu.name}: simulated {simulated.step_seconds:.4g} s a step; with these layers "
+        f"{restored.step_seconds:.4g} s ({restored.tgs:.1f} tokens/s/GPU), {restored.measured_share:.0%} of it timed here"
+    )
+
+
+def _restored(whole: Workload, cluster: Cluster, rows: Sequence[Compared]) -> tuple[Projection, Projection]:
+    """(the step as simulated, the step with the layers' measured times)."""
+    from projector.benchmark.restore import Timed
+    from projector.projection import project
+
+    return project(whole, cluster), project(whole, cluster, corrected=lambda base: Timed(rows, base))
+
+
+def _document(row: Compared) -> dict[str, object]:
+    live = None if row.live is None else asdict(row.live)
+    named = {name: getattr(row, name) for name in ("part", "backward", "count", "simulated", "recorded", "tabled")}
+    return {**named, "live": live, "error": row.error, "reason": row.reason}
+
+
+def _described(cluster: str | None, device: Device) -> Cluster:
+    from projector.hardware import catalogue
+
+    if cluster or device.known:
+        return catalogue.cluster(cluster or device.gpu)
+    expected = "--cluster FILE of this device: python -m projector probe makes one"
+    raise InputError([Problem("--cluster", "", device.title, expected)])
+
+
+def _tell(rows: Sequence[Compared], device: Device, gpu: str, notes: Sequence[str]) -> None:
+    from projector.cli.page import Column, Line, Table, show
+
+    cells = [
+        (
+            f"{row.part}, {'backward' if row.backward else 'forward'}",
+            str(row.count),
+            f"{row.simulated * 1e3:.3f}",
+            "–" if row.recorded is None else f"{row.recorded * 1e3:.3f}",
+            "–" if row.recorded is None else f"{row.tabled:.0%}",
+            "–" if row.live is None else f"{row.live.seconds * 1e3:.3f}",
+            "–" if row.live is None else f"{row.live.spread:.0%}",
+            "–" if row.error is None else f"{row.error:+.1%}",
+            "–" if row.live is None or row.recorded is None else f"{row.recorded / row.live.seconds - 1.0:+.1%}",
+        )
+        for row in rows
+    ]
+    titles = ("times", "simulated ms", "tables ms", "tabled", "live ms", "spread", "simulated", "tables")
+    columns = (Column("part", text=True), *(Column(title) for title in titles))
+    title = "Layers of one rank, one micro-batch, without communication"
+    note = "tabled: share of the kernels' time that tables stand behind. Last two: error of the time against live."
+    show(
+        (
+            Line(f"{device.title} as {gpu}; {device.software()}"),
+            Table(title=title, columns=columns, rows=tuple(cells), note=note),
+            *(Line(text) for text in (*_totals(rows), *(f"Note: {note}" for note in notes))),
+            *(Line(f"Not timed: {row.part}: {row.reason}") for row in rows if row.reason and not row.backward),
+        )
+    )
+
+
+def _totals(rows: Sequence[Compared]) -> tuple[str, ...]:
+    timed = [row for row in rows if row.live is not None]
+    if not timed:
+        return ("Nothing could be timed.",)
+    live = sum(row.count * row.live.seconds for row in timed if row.live)
+    ours = sum(row.count * row.simulated for row in timed)
+    return (
+        f"All layers, embedding and output: simulated {ours * 1e3:.2f} ms, live {live * 1e3:.2f} ms "
+        f"({ours / live - 1.0:+.1%}); weights' gradients accumulate in their own type here.",
+    )

@@ -1,0 +1,75 @@
+"""Single-switch pairs: which runs make one, and what is said of them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from harness.results import Row, RunFacts
+from harness.switches import pairs, sign_share, switches
+
+
+def row(run_id: str, measured: float, projected: float | None, **other: str) -> Row:
+    fields = {"model": "m", "family": "f", "gpu": "g", "framework": "w", "precision": "bf16"} | other
+    return Row(
+        run_id=run_id,
+        suite="s",
+        group="",
+        gpus=8,
+        predictor="simulate",
+        fit="uncalibrated",
+        status="ok",
+        measured_tgs=measured,
+        projected_tgs=projected,
+        **fields,
+    )
+
+
+def facts(**configurations: dict[str, str]) -> dict[str, RunFacts]:
+    return {k: RunFacts(run_id=k, source="one", differs=v) for k, v in configurations.items()}
+
+
+def test_a_pair_differs_in_one_key() -> None:
+    known = facts(a={"tp": "1"}, b={"tp": "2"}, c={"tp": "2", "pp": "4"}, d={"tp": "1", "version": "x"})
+    rows = [row("a", 100.0, 100.0), row("b", 110.0, 105.0), row("c", 90.0, 95.0), row("d", 120.0, 130.0)]
+    found = pairs(rows, known)
+    assert [(p.switch, p.first, p.second) for p in found] == [("pp", "b", "c"), ("tp", "a", "b")]
+    gain = found[1]
+    assert (gain.before, gain.after) == ("1", "2")
+    assert gain.measured == pytest.approx(1.1)
+    assert gain.error == pytest.approx(math.log(1.05 / 1.1))
+    assert gain.real
+    assert gain.right
+
+
+def test_a_precision_comes_with_its_recipe() -> None:
+    known = facts(a={"precision": "bf16"}, b={"precision": "fp8", "fp8_recipe": "tensorwise"})
+    assert [p.switch for p in pairs([row("a", 1.0, 1.0), row("b", 2.0, 1.5)], known)] == ["precision"]
+
+
+def test_other_sources_models_and_missing_figures_make_no_pair() -> None:
+    known = facts(a={"tp": "1"}, b={"tp": "2"})
+    assert not pairs([row("a", 1.0, 1.0), row("b", 2.0, 1.5, model="n")], known)
+    assert not pairs([row("a", 1.0, 1.0), row("b", 2.0, None)], known)
+    apart = known | {"b": RunFacts(run_id="b", source="two", differs={"tp": "2"})}
+    assert not pairs([row("a", 1.0, 1.0), row("b", 2.0, 1.5)], apart)
+
+
+def test_signs_are_asked_of_real_gains_only() -> None:
+    known = facts(a={"x": "0"}, b={"x": "1"}, c={"x": "2"})
+    found = switches(pairs([row("a", 100.0, 100.0), row("b", 101.0, 99.0), row("c", 120.0, 90.0)], known))
+    assert len(found) == 1
+    assert (found[0].pairs, found[0].real, found[0].right) == (3, 2, 0)
+    assert sign_share(found) == (0.0, 0.0)
+    assert sign_share([]) == (None, None)
+
+
+def test_a_switch_that_no_field_holds_is_told_apart() -> None:
+    known = {
+        "a": RunFacts(run_id="a", source="one", differs={"launcher": "x"}, switches=("launcher",)),
+        "b": RunFacts(run_id="b", source="one", differs={"launcher": "y"}, switches=("launcher",)),
+    }
+    found = pairs([row("a", 100.0, 100.0), row("b", 120.0, 100.0)], known)
+    assert [p.stated for p in found] == [False]
+    assert sign_share(switches(found)) == (None, None)
