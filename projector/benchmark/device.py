@@ -1,0 +1,187 @@
+"""The device at hand: CUDA, ROCm (torch calls both ``cuda``) or the CPU. torch is imported here, and only when asked."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from projector.errors import InputError, Problem
+from projector.hardware import catalogue
+
+__all__ = ["Device", "open_device", "slug"]
+
+#: Architecture names of the catalogue by CUDA compute capability (NVIDIA, CUDA C++ programming guide).
+_CAPABILITIES = {
+    (7, 0): "volta",
+    (8, 0): "ampere",
+    (9, 0): "hopper",
+    (10, 0): "blackwell",
+    (10, 3): "blackwell_ultra",
+}
+_TYPES = ("cuda", "cpu")
+_SLACK = 0.5  # processes that come and go
+_ROCM = ("rocm", "hip")
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device of this machine. ``type``: ``cuda`` (NVIDIA and AMD) or ``cpu``; ``title``: as its driver names it.
+
+    ``gpu``: its name in the catalogue, else one made of its title; ``known``: whether the catalogue has it.
+    """
+
+    torch: Any
+    type: str
+    index: int
+    title: str
+    gpu: str
+    known: bool
+    vendor: str
+    arch: str
+
+    @property
+    def place(self) -> str:
+        """What torch calls it."""
+        return "cpu" if self.type == "cpu" else f"cuda:{self.index}"
+
+    @property
+    def properties(self) -> Any:
+        """Properties of a GPU as torch states them."""
+        return self.torch.cuda.get_device_properties(self.index)
+
+    def synchronize(self) -> None:
+        """Waits until everything that was issued is done."""
+        if self.type == "cuda":
+            self.torch.cuda.synchronize(self.index)
+
+    def free_bytes(self) -> float:
+        """Memory that a process can still get, bytes."""
+        if self.type == "cuda":
+            return float(self.torch.cuda.mem_get_info(self.index)[0]) + float(
+                self.torch.cuda.memory_reserved(self.index) - self.torch.cuda.memory_allocated(self.index)
+            )
+        return _available_bytes()
+
+    def cache_bytes(self) -> int:
+        """What a flush must exceed: the last cache before device memory, bytes."""
+        if self.type == "cuda":
+            chip = catalogue.gpu(self.gpu) if self.known else None
+            stated = max(chip.l2_bytes, chip.llc_bytes) if chip else 0.0
+            return int(max(stated, getattr(self.properties, "L2_cache_size", 0), 32 * 2**20))
+        return cpu_cache_bytes(3) or 32 * 2**20
+
+    def crowd(self) -> str:
+        """A word of warning where other processes want the CPUs that torch runs on; empty otherwise."""
+        try:
+            load = os.getloadavg()[0]
+        except (OSError, AttributeError):
+            return ""
+        others, cores = load - (1.0 if self.type == "cpu" else 0.0), os.cpu_count() or 1
+        if self.type != "cpu" or others + self.torch.get_num_threads() <= cores + _SLACK:
+            return ""
+        return (
+            f"load {load:.1f} on {cores} cores: threads that wait for each other are delayed by other processes; "
+            "fewer --threads scatter less"
+        )
+
+    def software(self) -> str:
+        """Versions and environment, for the source of a measurement."""
+        torch = self.torch
+        words = [f"torch {torch.__version__}"]
+        if self.type == "cuda":
+            words.append(f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}")
+        else:
+            words.append(f"{torch.get_num_threads()} threads")
+        return f"{', '.join(words)}; {self.title}; Python {platform.python_version()}"
+
+
+def open_device(text: str | None = None, threads: int | None = None) -> Device:
+    """The device of ``cuda``, ``cuda:1``, ``rocm`` or ``cpu``; by default a GPU where there is one, else the CPU.
+
+    ``threads``: those that torch runs on a CPU from now on (default: as it chooses, one a core).
+    Raises :class:`InputError` without torch, for an unknown name, and for a device that is not there.
+    """
+    torch = _torch()
+    kind, index = _parse(text, torch)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    if kind == "cpu":
+        return Device(torch, "cpu", 0, _cpu_title(), "cpu", True, "cpu", platform.machine() or "cpu")
+    if not torch.cuda.is_available():
+        raise InputError([Problem("--device", "", text, "cpu: torch sees no GPU here (no driver, or a CPU build)")])
+    count = torch.cuda.device_count()
+    if index >= count:
+        raise InputError([Problem("--device", "", text, f"cuda:0 to cuda:{count - 1}")])
+    torch.cuda.set_device(index)
+    title = torch.cuda.get_device_name(index)
+    found = catalogue.find_gpu(title)
+    amd = bool(torch.version.hip)
+    if amd:
+        arch = str(torch.cuda.get_device_properties(index).gcnArchName).split(":")[0]
+    else:
+        capability = torch.cuda.get_device_capability(index)
+        arch = _CAPABILITIES.get(capability, "sm_{}{}".format(*capability))
+    return Device(
+        torch, "cuda", index, title, found or slug(title), found is not None, "amd" if amd else "nvidia", arch
+    )
+
+
+def slug(title: str) -> str:
+    """A name in the manner of the catalogue: lower case, underscores."""
+    return re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_") or "device"
+
+
+def cpu_cache_bytes(level: int) -> int:
+    """Size of the data cache of ``level`` that the first core sees, bytes; 0 where the system does not say."""
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            kind, at = (folder / "type").read_text().strip(), int((folder / "level").read_text())
+            text = (folder / "size").read_text().strip()
+        except (OSError, ValueError):
+            continue
+        if at == level and kind != "Instruction":
+            scale = {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1:], 1)
+            return int(text.rstrip("KMG")) * scale
+    return 0
+
+
+def _torch() -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        expected = "the build of torch for this device, or: pip install 'projector-harness[benchmark]'"
+        raise InputError([Problem("torch", "", "not installed", expected)]) from None
+
+
+def _parse(text: str | None, torch: Any) -> tuple[str, int]:
+    if text is None:
+        return ("cuda" if torch.cuda.is_available() else "cpu"), 0
+    name, _, number = text.strip().lower().partition(":")
+    kind = "cuda" if name in _ROCM else name
+    if kind not in _TYPES or (number and not number.isdecimal()) or (kind == "cpu" and number not in ("", "0")):
+        raise InputError([Problem("--device", "", text, "cuda, cuda:N, rocm or cpu")])
+    return kind, int(number or 0)
+
+
+def _cpu_title() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _available_bytes() -> float:
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("MemAvailable:"):
+                return float(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) / 2

@@ -1,0 +1,218 @@
+"""From what a probe found to a device of the catalogue: its figures, and efficiency parameters that explain the times.
+
+The peak of a type is its best measured product over :data:`BEST_SHARE`, so that the share of the peak which the fit
+gives to a product's main loop has room above the best product (fill, drain and output traffic are priced apart). The
+memory rate is the best of all streams. Shares of streams follow from their own times; the loops of products and of
+attention are the ones that give the least median error of the kernel models over the timed shapes.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from projector.benchmark.probe import Found, Probed, Taken
+from projector.frameworks.types import Execution
+from projector.hardware import efficiency
+from projector.hardware.types import Efficiency, Gpu, Parameter
+from projector.kernels.simulate import Simulated
+from projector.operators.types import Attention, Gemm, Stream
+
+__all__ = ["BEST_SHARE", "Entry", "entry"]
+
+#: assumed: share of its peak that the best product of a library reaches (0.9-0.95 in public tables of tuned products).
+BEST_SHARE = 0.9
+_ONE_WAY = 0.09  # as projector.kernels.stream: what a kernel that only reads or only writes gains
+_LANES = 128  # fp32 multiply-adds a clock of a compute unit of current GPUs (CUDA C++ programming guide; CDNA3 ISA)
+_GRID = np.linspace(0.02, 1.0, 50)
+_LEAST_FILL = 1e-7
+_PLAIN = ("copy", "elementwise", "reduce", "fill")  # streams that touch every byte that they count once, in order
+
+
+@dataclass(frozen=True)
+class Entry:
+    """``gpu`` and its ``parameters``; ``origins``: kind and words for every figure; ``errors``: median absolute error of
+    the kernel models with this entry, by kind of kernel, over the shapes that were timed.
+    """
+
+    gpu: Gpu
+    parameters: Mapping[str, Parameter]
+    origins: Mapping[str, Found]
+    errors: Mapping[str, float]
+
+
+def entry(probed: Probed, name: str) -> Entry:
+    """The catalogue entry of a probed device. Raises ``ValueError`` where nothing could be timed, or too slowly."""
+    if not probed.gemms or not probed.streams:
+        raise ValueError("no product and no stream could be timed")
+    gpu, origins = _gpu(probed, name)
+    fixed = _streams(probed, gpu.memory_bandwidth)
+    parameters = _loops(probed, gpu, fixed)
+    model = _model(gpu, parameters)
+    errors = {
+        kind: statistics.median(_errors(model, taken))
+        for kind, taken in (("gemm", probed.gemms), ("attention", probed.attentions), ("stream", probed.streams))
+        if taken
+    }
+    return Entry(gpu, parameters, origins, errors)
+
+
+def _gpu(probed: Probed, name: str) -> tuple[Gpu, dict[str, Found]]:
+    facts = probed.facts
+    device, units, clock = probed.device, int(facts["compute_units"].value), facts["clock_mhz"].value
+    peak = {dtype: taken.flop_rate / BEST_SHARE for dtype, taken in _best(probed.gemms).items()}
+    on_cpu = device.type == "cpu"
+    vector = peak.get("fp32", max(peak.values())) if on_cpu else 2.0 * _LANES * units * clock * 1e6
+    rates = {dtype: rate / (units * clock * 1e6) for dtype, rate in peak.items()}
+    if max(rates.values()) < 1.0:
+        raise ValueError("less than one operation a clock: a device that others use, or too small a --largest")
+    rates = {dtype: rate for dtype, rate in rates.items() if rate >= 1.0}  # what the format takes
+    plain = [taken for taken in probed.streams if getattr(taken.op, "kind", "") in _PLAIN] or probed.streams
+    bandwidth = max(_byte_rate(taken, probed.launch.seconds) for taken in plain)
+    exponentials = max(probed.exponentials / (units * clock * 1e6), 0.1)
+    gpu = Gpu(
+        name=name,
+        title=device.title,
+        vendor=device.vendor,
+        arch=device.arch,
+        compute_units=units,
+        boost_clock_mhz=clock,
+        peak_clock_mhz=clock,
+        peak=peak,
+        vector_flops=vector,
+        exp_per_clock_per_cu=exponentials,
+        memory_bytes=facts["memory_bytes"].value,
+        usable_memory_bytes=facts["usable_bytes"].value,
+        memory_bandwidth=bandwidth,
+        l2_bytes=facts["l2_bytes"].value,
+        llc_bytes=0.0,
+        shared_memory_per_cu=facts["shared_bytes"].value,
+        dies=1,
+        tdp_watts=facts["tdp_watts"].value,
+        flops_per_clock=rates,
+    )
+    return gpu, _origins(probed)
+
+
+def _origins(probed: Probed) -> dict[str, Found]:
+    facts, cpu = probed.facts, probed.device.type == "cpu"
+    best = ", ".join(f"{dtype} {taken.flop_rate / 1e12:.4g} TFLOP/s" for dtype, taken in _best(probed.gemms).items())
+    peak = Found(0, "measured", f"best products here ({best}; torch) over the share {BEST_SHARE} of a peak, assumed")
+    vector = Found(0, "measured", "as fp32 products") if cpu else Found(0, "assumed", f"{_LANES} multiply-adds a clock")
+    return {
+        "compute_units": facts["compute_units"],
+        "boost_clock_mhz": facts["clock_mhz"],
+        "peak_clock_mhz": facts["clock_mhz"],
+        "flops_per_clock": replace(peak, kind="derived", how="peak over units and clock"),
+        "peak_tflops": peak,
+        "vector_tflops": vector,
+        "exp_per_clock_per_cu": Found(0, "measured", "exponentials of data in the cache, over units and clock"),
+        "memory_gib": facts["memory_bytes"],
+        "usable_memory_gib": facts["usable_bytes"],
+        "memory_bandwidth_tbs": Found(0, "measured", "fastest stream here, bytes read and written (torch)"),
+        "l2_mib": facts["l2_bytes"],
+        "llc_mib": Found(0, "assumed", "no cache behind the one stated as L2"),
+        "shared_memory_kib_per_cu": facts["shared_bytes"],
+        "dies": Found(0, "assumed", "one"),
+        "tdp_watts": facts["tdp_watts"],
+    }
+
+
+def _best(taken: Iterable[Taken]) -> dict[str, Taken]:
+    found: dict[str, Taken] = {}
+    for each in taken:
+        dtype = str(getattr(each.op, "dtype", ""))
+        if dtype not in found or each.flop_rate > found[dtype].flop_rate:
+            found[dtype] = each
+    return found
+
+
+def _effective(op: Stream) -> float:
+    """Bytes that count: those of one direction weigh less (:mod:`projector.kernels.stream`)."""
+    return (1.0 - _ONE_WAY) * op.bytes + 2.0 * _ONE_WAY * min(op.read, op.write)
+
+
+def _byte_rate(taken: Taken, fill: float) -> float:
+    op = taken.op
+    assert isinstance(op, Stream)
+    return _effective(op) / max(taken.timing.seconds - op.launches * fill, taken.timing.seconds / 2)
+
+
+def _streams(probed: Probed, bandwidth: float) -> dict[str, Parameter]:
+    """Share of the memory rate by kind, the mean of its passes in time per byte; one launch before the first byte."""
+    fill = max(probed.launch.seconds, _LEAST_FILL)
+    spread = probed.launch.spread
+    found = {
+        "stream.fill_us": _measured(fill * 1e6, spread, "shortest kernel here"),
+        "gemm.launch_us": _measured(fill * 1e6, spread, "shortest kernel here"),
+        "stream.device": Parameter(1.0, "derived", "shares are this device's own"),
+        "stream.one_way": Parameter(_ONE_WAY, "published", "as other devices; see projector/kernels/stream.py"),
+    }
+    kinds: dict[str, list[Taken]] = {}
+    for taken in probed.streams:
+        kinds.setdefault(str(getattr(taken.op, "kind", "")), []).append(taken)
+    for kind, some in kinds.items():
+        shares = [min(_byte_rate(taken, fill) / bandwidth, 1.0) for taken in some]
+        mean = len(shares) / sum(1.0 / share for share in shares)
+        widest = max(taken.timing.spread for taken in some)
+        names = ", ".join(f"{taken.name} {share:.2f}" for taken, share in zip(some, shares, strict=True))
+        found[f"stream.{kind}"] = _measured(mean, widest, names, most=1.0)
+    copy = found.get("stream.copy")
+    if copy is not None:
+        found["stream"] = replace(copy, source=f"as {copy.source}")
+        found["gemm.memory"] = replace(copy, source=f"as {copy.source}")
+    return found
+
+
+def _loops(probed: Probed, gpu: Gpu, fixed: Mapping[str, Parameter]) -> dict[str, Parameter]:
+    """The parameters with a loop share for every type of product and both passes of attention, one after the other."""
+    found = dict(fixed)
+    # the peak is what was reached at the clock that was held: no further share for power
+    found["clock.matrix"] = Parameter(1.0, "measured", "the peak is that of the clock that products ran at")
+    found["gemm.burst"] = Parameter(0.0, "measured", "times are taken as those of a step")
+    for dtype in _best(probed.gemms):
+        some = [taken for taken in probed.gemms if isinstance(taken.op, Gemm) and taken.op.dtype == dtype]
+        found[f"gemm.loop.{dtype}"] = _fitted(f"gemm.loop.{dtype}", some, gpu, found)
+    if "bf16" in _best(probed.gemms):
+        found["gemm.loop"] = replace(found["gemm.loop.bf16"], source="as bf16 products")
+    for backward in (False, True):
+        key = f"attention.{'backward' if backward else 'forward'}.loop"
+        some = [
+            taken for taken in probed.attentions if isinstance(taken.op, Attention) and taken.op.backward == backward
+        ]
+        if some:
+            found[key] = _fitted(key, some, gpu, found)
+    return found
+
+
+def _fitted(key: str, taken: Sequence[Taken], gpu: Gpu, others: Mapping[str, Parameter]) -> Parameter:
+    """The share with the least error, each shape weighed with the root of its time: steps consist of the long ones."""
+    weights = np.sqrt([each.timing.seconds for each in taken])
+    measured = np.log([each.timing.seconds for each in taken])
+    ops = [each.op for each in taken]
+    losses = []
+    for share in _GRID:
+        model = _model(gpu, {**others, key: Parameter(float(share), "fitted", "trial")})
+        losses.append(float((weights * np.abs(np.log(model.fresh(ops)) - measured)).sum()))
+    best = float(_GRID[int(np.argmin(losses))])
+    source = f"least error over {len(taken)} shapes timed here, torch"
+    return _measured(best, statistics.median(each.timing.spread for each in taken), source, most=1.0, kind="fitted")
+
+
+def _measured(value: float, spread: float, source: str, most: float = math.inf, kind: str = "measured") -> Parameter:
+    words = f"{source}; spread {spread:.1%}"
+    return Parameter(value, kind, words, low=value / (1.0 + spread), high=min(value * (1.0 + spread), most))
+
+
+def _model(gpu: Gpu, parameters: Mapping[str, Parameter]) -> Simulated:
+    merged = {**efficiency.of(gpu).parameters, **parameters}
+    return Simulated(gpu, Efficiency(gpu=gpu.name, parameters=merged), Execution())
+
+
+def _errors(model: Simulated, taken: Sequence[Taken]) -> list[float]:
+    modelled = model.fresh([each.op for each in taken])
+    return [abs(float(seconds) / each.timing.seconds - 1.0) for seconds, each in zip(modelled, taken, strict=True)]

@@ -1,0 +1,116 @@
+"""A probed device as files of the catalogue's own formats: the device, its efficiency parameters, a cluster of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from projector.benchmark.entry import Entry
+from projector.errors import InputError, Problem
+from projector.hardware.types import Gpu, Parameter
+
+__all__ = ["Written", "write"]
+
+#: assumed: the fabric of a cluster of one device, which no single device can measure (catalogue entry of the CPU).
+_FABRIC_GBS, _FABRIC_US = 10.0, 5.0
+_NETWORK_GBS, _NETWORK_US = 1.25, 30.0
+
+Written = tuple[Path, ...]
+
+
+def write(made: Entry, folder: Path, software: str) -> Written:
+    """Writes ``<name>.yaml``, ``<name>.efficiency.yaml`` and ``<name>.cluster.yaml``. Raises :class:`InputError`."""
+    name = made.gpu.name
+    files = {
+        f"{name}.yaml": _device(made, software),
+        f"{name}.efficiency.yaml": {"parameters": {key: _cell(each) for key, each in made.parameters.items()}},
+        f"{name}.cluster.yaml": _cluster(made.gpu),
+    }
+    return tuple(_save(folder / file, content, software) for file, content in files.items())
+
+
+def _device(made: Entry, software: str) -> dict[str, Any]:
+    gpu = made.gpu
+    return {
+        "name": gpu.name,
+        "title": gpu.title,
+        "vendor": gpu.vendor,
+        "arch": gpu.arch,
+        "compute_units": gpu.compute_units,
+        "boost_clock_mhz": _short(gpu.boost_clock_mhz),
+        "peak_clock_mhz": _short(gpu.peak_clock_mhz),
+        "flops_per_clock": {key: _short(value) for key, value in gpu.flops_per_clock.items()},
+        "peak_tflops": {key: _short(value / 1e12) for key, value in gpu.peak.items()},
+        "vector_tflops": _short(gpu.vector_flops / 1e12),
+        "exp_per_clock_per_cu": _short(gpu.exp_per_clock_per_cu),
+        "memory_gib": _short(gpu.memory_bytes / 2**30),
+        "usable_memory_gib": _short(gpu.usable_memory_bytes / 2**30),
+        "memory_bandwidth_tbs": _short(gpu.memory_bandwidth / 1e12),
+        "l2_mib": _short(gpu.l2_bytes / 2**20),
+        "llc_mib": _short(gpu.llc_bytes / 2**20),
+        "shared_memory_kib_per_cu": _short(gpu.shared_memory_per_cu / 2**10),
+        "dies": gpu.dies,
+        "tdp_watts": _short(gpu.tdp_watts),
+        "efficiency": f"{gpu.name}.efficiency.yaml",
+        "notes": f"Probed: {software}",
+        "sources": [{"title": each.how, "kind": each.kind, "values": [key]} for key, each in made.origins.items()],
+    }
+
+
+def _cluster(gpu: Gpu) -> dict[str, Any]:
+    intra: Mapping[str, Any] = {
+        "name": "inside the host",
+        "topology": "switch",
+        "size": 1,
+        "bandwidth_gbs": _FABRIC_GBS,
+        "latency_us": _FABRIC_US,
+    }
+    inter = {
+        "name": "network",
+        "topology": "switch",
+        "bandwidth_gbs": _NETWORK_GBS,
+        "latency_us": _NETWORK_US,
+        "nics_per_node": 1,
+    }
+    values = ["intra.bandwidth_gbs", "intra.latency_us", "inter.bandwidth_gbs", "inter.latency_us"]
+    return {
+        "name": gpu.name,
+        "title": f"One {gpu.title}",
+        "gpu": f"{gpu.name}.yaml",
+        "gpus_per_node": 1,
+        "gpus_per_host": 1,
+        "intra": dict(intra),
+        "inter": inter,
+        "sources": [{"title": "one device measures no network: to be replaced", "kind": "assumed", "values": values}],
+    }
+
+
+def _cell(parameter: Parameter) -> dict[str, Any]:
+    cell: dict[str, Any] = {"value": _short(parameter.value), "kind": parameter.kind, "source": parameter.source}
+    for key, value in (("low", parameter.low), ("high", parameter.high)):
+        if value is not None:
+            cell[key] = _short(value)
+    return cell
+
+
+def _short(value: float) -> float:
+    """Six digits: more than any of these figures has."""
+    return float(f"{value:.6g}")
+
+
+def _save(path: Path, content: Mapping[str, Any], software: str) -> Path:
+    import yaml
+
+    text = f"# Made by `python -m projector probe`; {software}\n"
+    text += yaml.safe_dump(dict(content), sort_keys=False, width=120, allow_unicode=True, default_flow_style=None)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError([Problem("--out", "", str(path.parent), f"a folder to write to ({error.strerror})")]) from None
+    return path

@@ -1,0 +1,131 @@
+"""The linears of several experts through torch: one kernel (``torch._grouped_mm``) or a product an expert."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from projector.benchmark.device import Device
+from projector.benchmark.gemm import family, narrow
+from projector.benchmark.job import FP8, Job, Ready, Skip, filled, torch_type
+from projector.kernels.constants import element_bytes
+from projector.operators.types import GroupedGemm
+
+__all__ = ["jobs"]
+
+_STREAMS = 4  # streams among which Transformer Engine spreads the products of experts (its grouped linear's default)
+
+
+def jobs(op: GroupedGemm, device: Device) -> tuple[Job, ...]:
+    """The grouped product as one job, rows spread evenly (a table has no column for another spread).
+
+    ``fused`` without a kernel for it runs expert after expert and is told as ``loop``; ``multi_stream`` keeps its name
+    on a CPU, which has no streams, since nothing else stands for it there: the note says so.
+    Raises :class:`Skip` for a type that torch cannot run.
+    """
+    if op.layout not in ("TN", "NN", "NT"):
+        raise Skip(f"layout {op.layout}")
+    if op.rows < op.groups:
+        raise Skip("experts without rows")
+    torch_type(device, op.dtype)
+    op = replace(op, name="", launches=1, rows_per_group=None, backend=_backend(op, device))
+    if op.dtype == "fp8" and not op.scaling:
+        op = replace(op, scaling="tensorwise")
+    width = element_bytes(op.dtype)
+    nbytes = width * (op.rows * (op.n + op.k) + op.groups * op.n * op.k) + 2 * op.out_bytes * _outputs(op)
+    return (Job("grouped", op, family(device, op.dtype), nbytes, lambda: _build(op, device)),)
+
+
+def _outputs(op: GroupedGemm) -> int:
+    return op.groups * op.n * op.k if op.layout == "NT" else op.rows * op.n
+
+
+def _backend(op: GroupedGemm, device: Device) -> str:
+    if op.backend == "fused" and hasattr(device.torch, "_grouped_mm") and op.dtype == "bf16":
+        return "fused"
+    return "loop" if op.backend == "fused" else op.backend
+
+
+def _loads(op: GroupedGemm) -> list[int]:
+    each, rest = divmod(op.rows, op.groups)
+    return [each + (i < rest) for i in range(op.groups)]
+
+
+def _build(op: GroupedGemm, device: Device) -> Ready:
+    if op.dtype in FP8:
+        return _spread(op, device, _narrow_products(op, device), "operands transposed beforehand")
+    dtype = torch_type(device, op.dtype)
+    rows = filled(device, (op.rows, op.n if op.layout == "NT" else op.k), dtype)
+    if op.layout == "NT":
+        other = filled(device, (op.rows, op.k), dtype)
+    elif op.layout == "NN":
+        other = filled(device, (op.groups, op.k, op.n), dtype)
+    else:
+        other = filled(device, (op.groups, op.n, op.k), dtype).mT
+    if op.backend == "fused":
+        return _fused(op, device, rows, other)
+    return _spread(op, device, _products(op, device, rows, other), "")
+
+
+def _fused(op: GroupedGemm, device: Device, rows: Any, other: Any) -> Ready:
+    torch = device.torch
+    ends = torch.tensor(_loads(op), device=device.place).cumsum(0).to(torch.int32)
+    left = rows.t() if op.layout == "NT" else rows
+    if op.out_bytes != 4 and not op.accumulate:
+        return Ready(lambda: torch._grouped_mm(left, other, offs=ends))
+    shape = (op.groups, op.n, op.k) if op.layout == "NT" else (op.rows, op.n)
+    out = torch.zeros(shape, dtype=torch.float32 if op.out_bytes == 4 else rows.dtype, device=device.place)
+    write = out.add_ if op.accumulate else out.copy_
+    return Ready(
+        lambda: write(torch._grouped_mm(left, other, offs=ends)),
+        f"product and {'addition' if op.accumulate else 'cast'} in two kernels",
+    )
+
+
+def _products(op: GroupedGemm, device: Device, rows: Any, other: Any) -> list[Callable[[], object]]:
+    torch, calls, start = device.torch, [], 0
+    wide = torch.float32 if op.out_bytes == 4 else rows.dtype
+    for group, count in enumerate(_loads(op)):
+        mine = rows[start : start + count]
+        a, b = (mine.t(), other[start : start + count]) if op.layout == "NT" else (mine, other[group])
+        out = torch.zeros((a.shape[0], b.shape[1]), dtype=wide, device=device.place)
+        calls.append(_product(torch, a, b, out, op.accumulate))
+        start += count
+    return calls
+
+
+def _product(torch: Any, a: Any, b: Any, out: Any, accumulate: bool) -> Callable[[], object]:
+    if out.dtype == a.dtype:
+        return (lambda: torch.addmm(out, a, b, out=out)) if accumulate else (lambda: torch.mm(a, b, out=out))
+    return (lambda: out.add_(torch.mm(a, b))) if accumulate else (lambda: out.copy_(torch.mm(a, b)))
+
+
+def _narrow_products(op: GroupedGemm, device: Device) -> list[Callable[[], object]]:
+    if op.accumulate:
+        raise Skip("8-bit grouped products that accumulate")
+    out_type = device.torch.float32 if op.out_bytes == 4 else device.torch.bfloat16
+    shapes = [(op.n, op.k, load) if op.layout == "NT" else (load, op.n, op.k) for load in _loads(op)]
+    return [narrow(device, *shape, op.scaling, out_type) for shape in shapes]
+
+
+def _spread(op: GroupedGemm, device: Device, calls: list[Callable[[], object]], note: str) -> Ready:
+    if op.backend != "multi_stream" or device.type == "cpu":
+        notes = [note] if note else []
+        if op.backend == "multi_stream":
+            notes.append("expert after expert")
+        return Ready(lambda: [call() for call in calls], "; ".join(notes))
+    cuda = device.torch.cuda
+    streams = [cuda.Stream(device.index) for _ in range(min(_STREAMS, len(calls)))]
+
+    def run() -> None:
+        main = cuda.current_stream(device.index)
+        for stream in streams:
+            stream.wait_stream(main)
+        for i, call in enumerate(calls):
+            with cuda.stream(streams[i % len(streams)]):
+                call()
+        for stream in streams:
+            main.wait_stream(stream)
+
+    return Ready(run, note)

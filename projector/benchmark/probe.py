@@ -1,0 +1,241 @@
+"""What a device really does: product rates by type, stream rates by kind, attention, launch cost, memory, exponentials."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from projector.benchmark import attention, gemm
+from projector.benchmark.device import Device, cpu_cache_bytes
+from projector.benchmark.job import Job, Ready, Skip, filled, unheard
+from projector.benchmark.passes import PASSES
+from projector.benchmark.stopwatch import Stopwatch, Timing
+from projector.kernels.protocol import ComputeOp
+from projector.operators.types import Attention, Gemm, Stream
+
+__all__ = ["Found", "Probed", "Taken", "probe"]
+
+_TYPES = {"cuda": ("fp32", "bf16", "fp16", "fp8"), "cpu": ("fp32", "bf16", "fp16")}
+_LARGEST = {"cuda": 8192, "cpu": 2048}  # edge of the largest product: long enough to leave all fixed cost behind
+_LEAST_STREAM, _MOST_STREAM = 2**26, 2**30
+_CACHES = 4  # a stream that is so many caches long comes from memory
+_LAUNCHES = 200
+#: (batch x heads, sequence, head dimension) of the attention that is timed, lengths as shares of the largest product.
+_ATTENTION = ((8, 0.25, 64), (8, 0.5, 64), (8, 0.5, 128))
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One kernel as it was timed."""
+
+    op: ComputeOp
+    timing: Timing
+    name: str = ""
+
+    @property
+    def flop_rate(self) -> float:
+        return self.op.flops / self.timing.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A figure and where it comes from: ``kind`` ``measured`` (here, or read from the driver) or ``assumed``."""
+
+    value: float
+    kind: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Probed:
+    """Everything that one probe found. Rates per second, bytes, seconds; ``skipped``: kernels that are not there."""
+
+    device: Device
+    gemms: tuple[Taken, ...]
+    streams: tuple[Taken, ...]
+    attentions: tuple[Taken, ...]
+    launch: Timing
+    host_launch: float
+    exponentials: float
+    facts: dict[str, Found]
+    skipped: tuple[str, ...]
+    seconds: float
+
+
+def probe(
+    device: Device, watch: Stopwatch, largest: int | None = None, told: Callable[[str], None] = unheard
+) -> Probed:
+    """Times products up to ``largest`` (edge; default by device), streams, attention and launches on ``device``."""
+    began = time.monotonic()
+    edge = largest or _LARGEST[device.type]
+    facts = _facts(device)  # before anything is allocated: free memory is one of them
+    skipped: list[str] = []
+    timed = _Timed(device, watch, skipped, told)
+    gemms = [taken for dtype in _TYPES[device.type] for taken in timed.jobs(_gemms(device, dtype, edge))]
+    attentions = list(timed.jobs(_attentions(device, edge)))
+    streams = list(timed.streams(edge))
+    told("launch")
+    tiny = filled(device, (16, 16), device.torch.float32)
+    return Probed(
+        device=device,
+        gemms=tuple(gemms),
+        streams=tuple(streams),
+        attentions=tuple(attentions),
+        launch=Stopwatch(device, 51, flush=False).time(lambda: device.torch.add(tiny, tiny, out=tiny)),
+        host_launch=_host_launch(device, tiny),
+        exponentials=_exponentials(device, edge),
+        facts=facts,
+        skipped=tuple(dict.fromkeys(skipped)),
+        seconds=time.monotonic() - began,
+    )
+
+
+@dataclass(frozen=True)
+class _Timed:
+    device: Device
+    watch: Stopwatch
+    skipped: list[str]
+    told: Callable[[str], None]
+
+    def jobs(self, jobs: Iterator[Job]) -> Iterator[Taken]:
+        for job in jobs:
+            taken = self.one(f"{job.kind} {getattr(job.op, 'dtype', '')}".strip(), job.op, job.build, job.family)
+            if taken is not None:
+                yield taken
+
+    def streams(self, edge: int) -> Iterator[Taken]:
+        """Every pass once, on so many bytes that they come from memory (fewer for a small probe)."""
+        nbytes = min(max(_CACHES * self.device.cache_bytes(), _LEAST_STREAM), _MOST_STREAM, 16 * edge * edge)
+        for each in PASSES:
+            rows = max(1, int(nbytes / (each.read + each.write) / each.width))
+            elements = float(rows * each.width)
+            op = Stream(
+                name="", kind=each.kind, read=each.read * elements, write=each.write * elements, launches=each.launches
+            )
+            setup, width = each.setup, each.width
+
+            def build(setup: Any = setup, rows: int = rows, width: int = width) -> Ready:
+                return Ready(setup(self.device, rows, width))
+
+            taken = self.one(f"stream {each.kind}", op, build, each.name)
+            if taken is not None:
+                yield taken
+
+    def one(self, what: str, op: ComputeOp, build: Callable[[], Ready], name: str) -> Taken | None:
+        self.told(what)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return Taken(op, self.watch.time(build().call), name)
+        except (Skip, RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+            self.skipped.append(f"{what}: {(str(error).splitlines() or [type(error).__name__])[0][:90]}")
+            return None
+
+
+def _gemms(device: Device, dtype: str, edge: int) -> Iterator[Job]:
+    """Square and oblong products from the edge down to an eighth of it, in the layout of a forward pass."""
+    for size in (edge, edge // 2, edge // 4, edge // 8):
+        for m, n, k in ((size, size, size), (size, 2 * size, size // 2), (2 * size, size // 2, size)):
+            narrow = dtype == "fp8"
+            op = Gemm(
+                name="", m=m, n=n, k=k, dtype=dtype, scaling="tensorwise" if narrow else "", out_bytes=_out(dtype)
+            )
+            yield from gemm.jobs(op, device)
+
+
+def _out(dtype: str) -> float:
+    return 4.0 if dtype == "fp32" else 2.0
+
+
+def _attentions(device: Device, edge: int) -> Iterator[Job]:
+    for heads, share, depth in _ATTENTION:
+        length = max(16, int(edge * share))
+        for backward in (False, True):
+            op = Attention(
+                name="",
+                batch=1,
+                heads=heads,
+                kv_heads=heads,
+                seq_q=length,
+                seq_k=length,
+                head_dim_qk=depth,
+                head_dim_v=depth,
+                backward=backward,
+            )
+            yield attention.jobs(op, device)[0]
+
+
+def _host_launch(device: Device, tiny: Any) -> float:
+    """Host seconds to issue one small kernel through torch, the device being far behind."""
+    add = device.torch.add
+    times = []
+    for _ in range(5):
+        device.synchronize()
+        start = time.perf_counter()
+        for _ in range(_LAUNCHES):
+            add(tiny, tiny, out=tiny)
+        times.append((time.perf_counter() - start) / _LAUNCHES)
+        device.synchronize()
+    return statistics.median(times)
+
+
+def _exponentials(device: Device, edge: int) -> float:
+    """Exponentials per second of data that sit in the cache: an upper limit of the rate of softmax."""
+    count = max(1024, min(device.cache_bytes() // 32, edge * edge))
+    x, torch = filled(device, (count,), device.torch.float32), device.torch
+    out = torch.empty_like(x)
+    warm = Stopwatch(device, 11, flush=False)
+    return count / warm.time(lambda: torch.exp(x, out=out)).seconds
+
+
+def _facts(device: Device) -> dict[str, Found]:
+    return _gpu_facts(device) if device.type == "cuda" else _cpu_facts(device)
+
+
+def _gpu_facts(device: Device) -> dict[str, Found]:
+    stated = device.properties
+    free, total = device.torch.cuda.mem_get_info(device.index)
+    clock = getattr(stated, "clock_rate", 0) / 1e3
+    shared = getattr(stated, "shared_memory_per_multiprocessor", 0) or 64 * 2**10
+    cache = getattr(stated, "L2_cache_size", 0)
+    return {
+        "compute_units": Found(stated.multi_processor_count, "measured", "multiprocessors that the driver states"),
+        "clock_mhz": _or_assumed(clock, 1500.0, "clock that the driver states", "nothing stated"),
+        "memory_bytes": Found(float(total), "measured", "memory that the driver states"),
+        "usable_bytes": Found(float(free), "measured", "memory that was free"),
+        "l2_bytes": _or_assumed(float(cache), 4.0 * 2**20, "L2 that the driver states", "nothing stated"),
+        "shared_bytes": Found(float(shared), "measured", "shared memory that the driver states"),
+        "tdp_watts": Found(500.0, "assumed", "not asked of the driver; matters for power caps alone"),
+    }
+
+
+def _cpu_facts(device: Device) -> dict[str, Found]:
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = float(os.sysconf("SC_PHYS_PAGES") * page)
+    return {
+        "compute_units": Found(device.torch.get_num_threads(), "measured", "threads that torch runs"),
+        "clock_mhz": _or_assumed(_cpu_mhz(), 2500.0, "clock in /proc/cpuinfo", "the system states none"),
+        "memory_bytes": Found(total, "measured", "memory of the system"),
+        "usable_bytes": Found(min(device.free_bytes(), total), "measured", "memory that was available"),
+        "l2_bytes": _or_assumed(float(device.cache_bytes()), 32.0 * 2**20, "last cache", "the system states none"),
+        "shared_bytes": _or_assumed(float(cpu_cache_bytes(1)), 32.0 * 2**10, "first data cache", "nothing stated"),
+        "tdp_watts": Found(150.0, "assumed", "a usual socket; matters for power caps alone"),
+    }
+
+
+def _or_assumed(value: float, usual: float, how: str, why: str) -> Found:
+    return Found(value, "measured", how) if value > 0 else Found(usual, "assumed", why)
+
+
+def _cpu_mhz() -> float:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            clocks: Sequence[float] = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+    except (OSError, ValueError):
+        return 0.0
+    return max(clocks, default=0.0)

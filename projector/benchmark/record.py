@@ -1,0 +1,190 @@
+"""Times the kernels of a list of operators on the device at hand into tables; what is already there is not run again."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from projector.benchmark import attention, gemm, grouped, stream
+from projector.benchmark.device import Device
+from projector.benchmark.job import Job, Skip, unheard
+from projector.benchmark.shapes import kind_of
+from projector.benchmark.stopwatch import Stopwatch
+from projector.benchmark.table_file import TableFile
+from projector.errors import InputError, Problem
+from projector.kernels.protocol import ComputeOp
+
+__all__ = ["Plan", "Recorded", "plan", "run", "writable"]
+
+_SAVE_EVERY = 5.0  # seconds of work that a loss of power may cost
+_ROOM = 0.8  # share of the free memory that one kernel may need
+_JOBS: Mapping[str, Callable[[Any, Device], tuple[Job, ...]]] = {
+    "gemm": gemm.jobs,
+    "attention": attention.jobs,
+    "grouped": grouped.jobs,
+    "stream": stream.jobs,
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Kernels to be timed, by kind in ascending work; ``skipped``: reasons of operators that torch cannot run."""
+
+    jobs: tuple[Job, ...]
+    skipped: Counter[str]
+
+
+@dataclass
+class Recorded:
+    """What a sweep did, by kind: rows ``added``, rows ``kept`` that were there; ``skipped``: reasons and how often."""
+
+    paths: dict[str, Path]
+    added: Counter[str] = field(default_factory=Counter)
+    kept: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    spreads: list[float] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def plan(ops: Sequence[ComputeOp], device: Device, kinds: Sequence[str], limit: int | None = None) -> Plan:
+    """Every kernel of ``kinds`` once, at most ``limit`` a kind, spread evenly from the smallest to the largest."""
+    skipped: Counter[str] = Counter()
+    by_kind: dict[str, dict[tuple[ComputeOp, str], Job]] = {kind: {} for kind in kinds}
+    for op in ops:
+        kind = kind_of(op)
+        if kind not in by_kind:
+            continue
+        try:
+            for job in _JOBS[kind](op, device):
+                by_kind[kind].setdefault((job.op, job.family if kind != "stream" else ""), job)
+        except Skip as error:
+            skipped[f"{kind}: {error}"] += 1
+    chosen: list[Job] = []
+    for found in by_kind.values():
+        ordered = sorted(found.values(), key=lambda job: (job.work, repr(job.op), job.family))
+        chosen += _spread(ordered, limit)
+    return Plan(tuple(chosen), skipped)
+
+
+def _spread(jobs: Sequence[Job], limit: int | None) -> list[Job]:
+    if limit is None or len(jobs) <= limit:
+        return list(jobs)
+    last = len(jobs) - 1
+    return [jobs[round(i * last / max(limit - 1, 1))] for i in range(limit)]
+
+
+def run(
+    jobs: Sequence[Job],
+    watch: Stopwatch,
+    folder: Path,
+    *,
+    longest: float = 10.0,
+    told: Callable[[Job], None] = unheard,
+) -> Recorded:
+    """Times ``jobs`` into ``folder``; a table is saved every few seconds, at the end, and when interrupted.
+
+    ``longest``: a kernel that would take more seconds, by the best rate of its class so far, is skipped. ``told`` hears
+    of every job that is dealt with. Raises :class:`InputError` for a folder or table that cannot be written.
+    """
+    tables = {kind: TableFile(folder, kind) for kind in dict.fromkeys(job.kind for job in jobs)}
+    done = Recorded({kind: table.path for kind, table in tables.items()})
+    writable(folder)
+    source, rates, saved = watch.device.software(), _Rates(), time.monotonic()
+    try:
+        for job in jobs:
+            table = tables[job.kind]
+            family = "" if job.kind == "stream" else job.family
+            if table.holds(job.op, family):
+                done.kept[job.kind] += 1
+            else:
+                _one(job, watch, table, family, source, rates, longest, done)
+            told(job)
+            if time.monotonic() - saved > _SAVE_EVERY:
+                _save(tables)
+                saved = time.monotonic()
+    except KeyboardInterrupt:
+        done.interrupted = True
+    finally:
+        _save(tables)
+    return done
+
+
+class _Rates:
+    """The best rate of each class of kernels so far: what tells how long a larger one will take."""
+
+    def __init__(self) -> None:
+        self._best: dict[tuple[object, ...], float] = {}
+
+    def seconds(self, job: Job) -> float:
+        """Expected seconds; zero while nothing of the class was timed."""
+        best = self._best.get(self._class(job))
+        return job.work / best if best else 0.0
+
+    def learn(self, job: Job, seconds: float) -> None:
+        key = self._class(job)
+        self._best[key] = max(self._best.get(key, 0.0), job.work / seconds)
+
+    @staticmethod
+    def _class(job: Job) -> tuple[object, ...]:
+        return job.kind, job.family, getattr(job.op, "dtype", ""), getattr(job.op, "backward", False)
+
+
+def _one(
+    job: Job,
+    watch: Stopwatch,
+    table: TableFile,
+    family: str,
+    source: str,
+    rates: _Rates,
+    longest: float,
+    done: Recorded,
+) -> None:
+    try:
+        if job.nbytes > _ROOM * watch.device.free_bytes():
+            raise Skip("more memory than the device has free")
+        if rates.seconds(job) > longest:
+            raise Skip(f"longer than {longest:g} s")
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # torch says at length why a backend does not apply: the table says it in a line
+            ready = job.build()
+            timing = watch.time(ready.call)
+    except Skip as error:
+        done.skipped[f"{job.kind}: {error}"] += 1
+        return
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError) as error:
+        done.skipped[f"{job.kind}: {job.family}: {_first_line(error)}"] += 1
+        return
+    rates.learn(job, timing.seconds)
+    note = f"; {ready.note}" if ready.note else ""
+    condition = f"{watch.condition}, median of {timing.samples}{note}"
+    table.add(job.op, family, timing.seconds, timing.spread, condition, source)
+    done.added[job.kind] += 1
+    done.spreads.append(timing.spread)
+
+
+def _first_line(error: BaseException) -> str:
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _save(tables: Mapping[str, TableFile]) -> None:
+    for table in tables.values():
+        table.save()
+
+
+def writable(folder: Path) -> None:
+    """Finds out before hours of work whether its result can be kept."""
+    probe = folder / ".writable"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InputError([Problem("--out", "", str(folder), f"a folder to write to ({error.strerror})")]) from None

@@ -1,0 +1,101 @@
+"""The operators that workloads really run, each once: what a kernel table must hold to carry their projections."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from projector.errors import InputError, Problem
+from projector.frameworks import resolve
+from projector.kernels.protocol import ComputeOp
+from projector.kernels.tables import KINDS, operator
+from projector.operators.step import optimizer
+from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Stream
+from projector.stages import compute_operators, parts
+from projector.step import owned_by_rank
+from projector.workload import zoo
+from projector.workload.layout import chunks
+from projector.workload.recipe import Recipe
+from projector.workload.validate import problems
+from projector.workload.workload import Workload
+
+__all__ = ["kind_of", "of_file", "of_workloads", "usual"]
+
+_KIND = {Gemm: "gemm", Attention: "attention", GroupedGemm: "grouped", Stream: "stream"}
+_MARKS = {"seq_q": "attention", "groups": "grouped", "read_bytes": "stream", "m": "gemm"}
+
+
+def kind_of(op: ComputeOp) -> str:
+    """The table that holds an operator."""
+    return _KIND[type(op)]
+
+
+def of_workloads(workloads: Iterable[Workload], vendor: str, arch: str) -> tuple[ComputeOp, ...]:
+    """Compute operators of all workloads as one rank of this vendor's stack runs them, each once, without names.
+
+    A workload that cannot run or that no model covers adds nothing.
+    """
+    found: dict[ComputeOp, None] = {}
+    for workload in workloads:
+        for op in _operators(workload, vendor, arch):
+            found[replace(op, name="")] = None
+    return tuple(found)
+
+
+def _operators(workload: Workload, vendor: str, arch: str) -> tuple[ComputeOp, ...]:
+    if workload.model.unsupported or problems(workload):
+        return ()
+    try:
+        resolved = resolve(workload, vendor, arch)
+        stages = [parts(resolved, chunk) for chunk in chunks(workload.model, resolved.workload.recipe)]
+        ops: list[Any] = list(compute_operators(stages))
+        for held in owned_by_rank(resolved, stages):
+            ops += [op for op in optimizer(resolved, held) if not isinstance(op, Collective | HostWork)]
+    except ValueError:  # InputError and Unsupported: what is wrong with it is told when it is projected
+        return ()
+    return tuple(ops)
+
+
+def usual() -> tuple[Workload, ...]:
+    """Every architecture of the zoo on as few devices as hold its groups: bf16, one sequence of 4096 tokens."""
+    made = []
+    for name in zoo.names():
+        model = zoo.load(name)
+        experts = model.moe.num_experts if model.moe else 1
+        recipe = Recipe(ep=math.gcd(experts, 8), micro_batch_size=1, global_batch_size=8, seq_length=4096)
+        made.append(Workload(model=model, recipe=recipe, gpus=8, framework="megatron-lm"))
+    return tuple(made)
+
+
+def of_file(path: Path) -> tuple[ComputeOp, ...]:
+    """Operators of a CSV file with the shape columns of a kernel table (times are not needed).
+
+    Raises :class:`InputError` with every row that cannot be read.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            rows = list(csv.DictReader(lines))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise InputError([Problem(str(path), "", reason, "a readable CSV file of shapes")]) from None
+    columns: Sequence[str] = list(rows[0]) if rows else []
+    kind = next((kind for mark, kind in _MARKS.items() if mark in columns), None)
+    if kind is None:
+        expected = f"a header with the columns of one kind of table ({', '.join(KINDS)}) and at least one row"
+        raise InputError([Problem(str(path), "", ", ".join(columns) or "nothing", expected)])
+    ops: dict[ComputeOp, None] = {}
+    wrong = []
+    for number, cells in enumerate(rows, start=2):
+        try:
+            ops[operator(kind, cells)] = None
+        except KeyError as error:
+            wrong.append(Problem(f"{path}:{number}", str(error.args[0]), None, "a column of this name"))
+        except (TypeError, ValueError) as error:
+            wrong.append(Problem(f"{path}:{number}", "", str(error), "whole numbers in every size"))
+    if wrong:
+        raise InputError(wrong)
+    return tuple(ops)

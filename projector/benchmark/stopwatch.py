@@ -1,0 +1,131 @@
+"""Time of one kernel on the device at hand: warm-up, a cold cache, device events, the median and the spread.
+
+On a GPU the host first queues a pause, so that it is ahead when the kernel starts and launch cost stays out of the
+time; on a CPU the clock is ``time.perf_counter`` and what the framework's dispatcher costs is part of it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from projector.benchmark.device import Device
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+__all__ = ["Stopwatch", "Timing"]
+
+Call = Callable[[], object]
+
+_FLUSH = 2  # caches written over by a flush: replacement is not strictly least-recently-used
+_LEAD_CYCLES = 1_000_000  # about half a millisecond: more than the host needs to issue a backward pass of attention
+_NOISY, _MOST_ROUNDS, _FEWEST = 0.1, 4, 3
+_WARM_SECONDS = 0.02  # a clock that rests wakes up within some milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Median seconds of ``samples`` runs; ``spread``: interquartile range over the median."""
+
+    seconds: float
+    spread: float
+    samples: int
+
+
+def _spread(times: list[float]) -> float:
+    low, median, high = statistics.quantiles(times, n=4)
+    return (high - low) / max(median, 1e-9)
+
+
+def _preemptions() -> int:
+    """How often the system has taken the CPU away from this process; always 0 where it does not count that."""
+    return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+class Stopwatch:
+    """Times calls on ``device``: ``samples`` runs each, fewer (at least 3) where they would take above ``most`` seconds,
+    and up to four times as many where they scatter by more than a tenth. Runs in which the system took a CPU away for
+    another process say nothing of the kernel: they are left out where at least three others remain.
+
+    ``warm``: seconds of warm-up at least. ``flush``: write over the caches before each run, so that operands come from
+    memory as in a training step.
+    """
+
+    def __init__(
+        self, device: Device, samples: int = 11, flush: bool = True, most: float = 2.0, warm: float = _WARM_SECONDS
+    ) -> None:
+        self.device = device
+        self.samples = samples
+        self.most = most
+        self.warm = warm
+        self.flush = flush
+        self._buffer: Any = None
+        if flush:
+            self._buffer = device.torch.zeros(
+                _FLUSH * device.cache_bytes(), dtype=device.torch.int8, device=device.place
+            )
+
+    @property
+    def condition(self) -> str:
+        """How kernels are timed, for the column ``condition``; the number of runs follows it."""
+        return f"live, {'cold' if self.flush else 'warm'} cache"
+
+    def time(self, call: Call) -> Timing:
+        """Seconds of ``call`` on the device."""
+        took = self._warm(call)
+        samples = max(_FEWEST, min(self.samples, int(self.most / max(took, 1e-9))))
+        measure = self._events if self.device.type == "cuda" else self._clock
+        times = measure(call, samples)
+        began = time.perf_counter()
+        while (
+            _spread(times) > _NOISY and len(times) < _MOST_ROUNDS * samples and time.perf_counter() - began < self.most
+        ):
+            times += measure(call, samples)
+        return Timing(statistics.median(times), _spread(times), len(times))
+
+    def _warm(self, call: Call) -> float:
+        """Runs ``call`` until the device is awake; seconds of the last run."""
+        began = time.perf_counter()
+        for count in range(1000):
+            start = time.perf_counter()
+            call()
+            self.device.synchronize()
+            took = time.perf_counter() - start
+            if count >= 1 and time.perf_counter() - began > self.warm:
+                break
+        return took
+
+    def _clock(self, call: Call, samples: int) -> list[float]:
+        clean: list[float] = []
+        disturbed: list[float] = []
+        for _ in range(_MOST_ROUNDS * samples):
+            if self._buffer is not None:
+                self._buffer.add_(1)
+            before, start = _preemptions(), time.perf_counter()
+            call()
+            took = time.perf_counter() - start
+            (clean if _preemptions() == before else disturbed).append(took)
+            if len(clean) == samples or (len(clean) + len(disturbed) >= samples and sum(disturbed) > self.most):
+                break
+        return clean if len(clean) >= _FEWEST else clean + disturbed
+
+    def _events(self, call: Call, samples: int) -> list[float]:
+        cuda = self.device.torch.cuda
+        pairs = []
+        for _ in range(samples):
+            start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+            cuda._sleep(_LEAD_CYCLES)
+            if self._buffer is not None:
+                self._buffer.add_(1)
+            start.record()
+            call()
+            end.record()
+            pairs.append((start, end))
+        self.device.synchronize()
+        return [start.elapsed_time(end) * 1e-3 for start, end in pairs]

@@ -1,0 +1,147 @@
+"""A kernel table that grows: rows of our own schema, those already there kept as they are, never half a file on disk."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from projector.errors import InputError, Problem
+from projector.kernels.protocol import ComputeOp
+from projector.operators.types import Attention, Gemm, GroupedGemm
+
+__all__ = ["COLUMNS", "TableFile", "cells_of"]
+
+_TAIL = ("time_us", "condition", "source", "spread")
+#: Columns of a table by kind (``measured/kernels/README.md``).
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "gemm": (
+        *("family", "dtype", "scaling", "layout", "accumulate", "out_bytes", "m", "n", "k", "batch"),
+        *("tile", "split_k", *_TAIL),
+    ),
+    "attention": (
+        *("family", "dtype", "backward", "causal", "batch", "heads", "kv_heads"),
+        *("seq_q", "seq_k", "head_dim_qk", "head_dim_v", *_TAIL),
+    ),
+    "grouped": (
+        *("family", "dtype", "scaling", "layout", "accumulate", "out_bytes", "backend"),
+        *("groups", "rows", "n", "k", *_TAIL),
+    ),
+    "stream": ("kind", "read_bytes", "write_bytes", "launches", *_TAIL),
+}
+_NOT_SHAPE = frozenset({"tile", "split_k", *_TAIL})
+_LIVE = "live"
+
+
+def cells_of(op: ComputeOp, family: str) -> dict[str, str]:
+    """The cells that say what a row is about: the inverse of :func:`projector.kernels.tables.operator`."""
+    if isinstance(op, Gemm):
+        sizes: dict[str, object] = {"m": op.m, "n": op.n, "k": op.k, "batch": op.batch}
+        return _texts({"family": family, **_product(op), **sizes, "tile": "", "split_k": ""})
+    if isinstance(op, GroupedGemm):
+        sizes = {"backend": op.backend, "groups": op.groups, "rows": op.rows, "n": op.n, "k": op.k}
+        return _texts({"family": family, **_product(op), **sizes})
+    if isinstance(op, Attention):
+        names = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim_qk", "head_dim_v")
+        flags = {"family": family, "dtype": op.dtype, "backward": int(op.backward), "causal": int(op.causal)}
+        return _texts({**flags, **{name: getattr(op, name) for name in names}})
+    return _texts({"kind": op.kind, "read_bytes": op.read, "write_bytes": op.write, "launches": op.launches})
+
+
+def _product(op: Gemm | GroupedGemm) -> dict[str, object]:
+    return {
+        "dtype": op.dtype,
+        "scaling": op.scaling,
+        "layout": op.layout,
+        "accumulate": int(op.accumulate),
+        "out_bytes": op.out_bytes,
+    }
+
+
+def _texts(values: Mapping[str, object]) -> dict[str, str]:
+    return {key: f"{value:.10g}" if isinstance(value, float) else str(value) for key, value in values.items()}
+
+
+class TableFile:
+    """``folder/<kind>.csv`` and the file of its sources. Raises :class:`InputError` for a file that is no such table."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.path = folder / f"{kind}.csv"
+        self._kind = kind
+        self._sources_path = self.path.with_suffix(".sources.csv")
+        self._rows = _read(self.path, COLUMNS[kind])
+        self._sources = [cells["source"] for cells in _read(self._sources_path, ("number", "source"))]
+        self._spelled = bool(self._rows) and not self._sources  # texts stand in the rows themselves
+        self._live = {self._key(row) for row in self._rows if row["condition"].startswith(_LIVE)}
+        self.changed = False
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def holds(self, op: ComputeOp, family: str) -> bool:
+        """Whether this kernel was timed live before, by this or an earlier run."""
+        return self._key(cells_of(op, family)) in self._live
+
+    def add(self, op: ComputeOp, family: str, seconds: float, spread: float, condition: str, source: str) -> None:
+        """One more row; :meth:`save` writes it."""
+        cells = cells_of(op, family)
+        cells |= {"time_us": f"{seconds * 1e6:.6g}", "condition": condition, "source": self._source(source)}
+        cells["spread"] = f"{spread:.4f}"
+        self._rows.append(cells)
+        self._live.add(self._key(cells))
+        self.changed = True
+
+    def save(self) -> None:
+        """Writes both files beside their place, then renames them into it. Raises :class:`InputError`."""
+        if not self.changed:
+            return
+        columns = list(dict.fromkeys([*COLUMNS[self._kind], *(key for row in self._rows for key in row)]))
+        if self._sources:
+            numbered = [{"number": str(i), "source": text} for i, text in enumerate(self._sources, start=1)]
+            _write(self._sources_path, ("number", "source"), numbered)
+        _write(self.path, columns, self._rows)
+        self.changed = False
+
+    def _source(self, text: str) -> str:
+        if self._spelled:
+            return text
+        if text not in self._sources:
+            self._sources.append(text)
+        return str(self._sources.index(text) + 1)
+
+    def _key(self, cells: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(cells.get(name) or "" for name in COLUMNS[self._kind] if name not in _NOT_SHAPE)
+
+
+def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            reader = csv.DictReader(lines)
+            rows = [{key: value or "" for key, value in row.items() if key is not None} for row in reader]
+            found = reader.fieldnames or []
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise InputError([Problem(str(path), "", reason, "a table that can be read and added to")]) from None
+    missing = [name for name in columns if name not in found and name not in ("spread", "tile", "split_k")]
+    if missing:
+        raise InputError([Problem(str(path), "", f"no column {', '.join(missing)}", f"columns {', '.join(columns)}")])
+    return rows
+
+
+def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, fieldnames=list(columns), restval="", lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text.getvalue(), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError([Problem(str(path), "", error.strerror or "not writable", "a place to write to")]) from None

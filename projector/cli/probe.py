@@ -1,0 +1,84 @@
+"""``projector probe``: measures the device at hand and writes a catalogue entry that every command takes as a cluster."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from projector.cli.options import Subparsers, add_command, whole
+from projector.cli.record import add_timing, stopwatch, warn
+from projector.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from projector.benchmark.device import Device
+    from projector.benchmark.entry import Entry
+    from projector.benchmark.probe import Probed
+    from projector.benchmark.stopwatch import Stopwatch
+
+__all__ = ["register"]
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(commands, "probe", "measure the device at hand and write a catalogue entry of it", _run)
+    add_timing(parser)
+    parser.add_argument(
+        "--largest", type=whole(64, 65536), metavar="N", help="edge of the largest product; default: 8192, CPU 2048"
+    )
+    parser.add_argument("--name", metavar="NAME", help="name of the entry; default: the catalogue's, else the driver's")
+    parser.add_argument("--out", default="hardware", metavar="DIR", help="where the files go; default: hardware")
+
+
+def _run(options: argparse.Namespace) -> None:
+    from projector.benchmark.device import open_device, slug
+    from projector.benchmark.entry import entry
+    from projector.benchmark.entry_files import write
+    from projector.benchmark.record import writable
+
+    device = open_device(options.device, options.threads)
+    writable(Path(options.out))
+    probed = _probed(device, stopwatch(device, options), options.largest)
+    try:
+        made = entry(probed, slug(options.name) if options.name else device.gpu)
+    except ValueError as error:
+        raise InputError([Problem("--device", "", device.title, f"a device that torch can time ({error})")]) from None
+    files = write(made, Path(options.out), device.software())
+    _tell(probed, made)
+    warn(device)
+    print(f"written: {', '.join(str(path) for path in files)}")
+    print(f"project on it: python -m projector performance --config FILE --cluster {files[-1]}")
+
+
+def _probed(device: Device, watch: Stopwatch, largest: int | None) -> Probed:
+    from rich.console import Console
+
+    from projector.benchmark.probe import probe
+
+    console = Console(stderr=True)
+    with console.status("probing") as status:
+        return probe(device, watch, largest, lambda what: status.update(f"probing: {what}"))
+
+
+def _tell(probed: Probed, made: Entry) -> None:
+    gpu = made.gpu
+    print(f"{gpu.title} ({gpu.name}, {gpu.vendor} {gpu.arch}) probed in {probed.seconds:.0f} s")
+    print("measured")
+    for dtype, rate in gpu.peak.items():
+        loop = made.parameters[f"gemm.loop.{dtype}"]
+        print(f"  {dtype:<5} peak {rate / 1e12:9.4g} TFLOP/s   loop {loop.value:.2f} ({loop.source})")
+    print(f"  memory     {gpu.memory_bandwidth / 1e9:9.4g} GB/s, {gpu.usable_memory_bytes / 2**30:.1f} GiB usable")
+    print(
+        f"  launch     {probed.launch.seconds * 1e6:9.3g} us on the device, {probed.host_launch * 1e6:.3g} us on the host"
+    )
+    for key, each in made.parameters.items():
+        if key.startswith("stream.") and each.kind == "measured" and not key.endswith("_us"):
+            print(f"  {key:<20} {each.value:.2f} of the memory rate ({each.source})")
+    for key in ("attention.forward.loop", "attention.backward.loop"):
+        if key in made.parameters:
+            print(f"  {key:<24} {made.parameters[key].value:.2f} ({made.parameters[key].source})")
+    errors = ", ".join(f"{kind} {error:.1%}" for kind, error in made.errors.items())
+    print(f"median error of the kernel models with this entry, same shapes: {errors}")
+    assumed = [f"{key} ({each.how})" for key, each in made.origins.items() if each.kind == "assumed"]
+    print(f"assumed: {'; '.join(assumed)}; best product at 0.9 of the peak; the fabric of the cluster file")
+    for reason in probed.skipped:
+        print(f"skipped: {reason}")

@@ -1,0 +1,163 @@
+"""``projector record``: times the kernels that workloads run on the device at hand, into tables for benchmark mode."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from projector.cli.options import Subparsers, add_command, quantity, whole
+from projector.kernels.tables import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from projector.benchmark.device import Device
+    from projector.benchmark.job import Job
+    from projector.benchmark.record import Recorded
+    from projector.benchmark.stopwatch import Stopwatch
+    from projector.kernels.protocol import ComputeOp
+
+__all__ = ["add_timing", "register", "stopwatch", "warn"]
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(commands, "record", "time kernels on the device at hand into measured/kernels", _run)
+    what = parser.add_argument_group("which kernels")
+    what.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="default: all")
+    source = what.add_mutually_exclusive_group()
+    source.add_argument("--config", metavar="FILE", help="the kernels of one configuration, as for performance")
+    source.add_argument("--suite", nargs="+", metavar="FILE", help="the kernels of every run of these suites")
+    source.add_argument("--shapes", metavar="FILE", help="a CSV file with the shape columns of a kernel table")
+    what.add_argument("--limit", type=whole(1), metavar="N", help="at most N a kind, spread from small to large")
+    what.add_argument("--dry-run", action="store_true", help="say what would be timed, and time nothing")
+    add_timing(parser)
+    parser.add_argument(
+        "--longest",
+        type=quantity("s", 1e-6, 1e4),
+        default=5.0,
+        metavar="S",
+        help="skip kernels that would take longer by the rates seen so far; default: 5",
+    )
+    parser.add_argument("--out", metavar="DIR", help="folder of the tables; default: measured/kernels/<gpu>")
+
+
+def add_timing(parser: argparse.ArgumentParser) -> None:
+    """The flags that say on what and how kernels are timed."""
+    group = parser.add_argument_group("on what, and how")
+    group.add_argument("--device", metavar="NAME", help="cuda, cuda:N, rocm or cpu; default: a GPU where there is one")
+    group.add_argument("--threads", type=whole(1, 4096), metavar="N", help="of a CPU; default: one a core")
+    group.add_argument(
+        "--samples", type=whole(3, 10_000), default=11, metavar="N", help="runs of a kernel; default: 11"
+    )
+    group.add_argument(
+        "--flush",
+        action=argparse.BooleanOptionalAction,
+        help="write over the caches before every run; default: on a GPU yes, as operands of a training step come from "
+        "memory there; on a CPU no, where what one kernel writes is still in the cache of the next",
+    )
+
+
+def stopwatch(device: Device, options: argparse.Namespace) -> Stopwatch:
+    """The stopwatch that the flags of :func:`add_timing` describe."""
+    from projector.benchmark.stopwatch import Stopwatch
+
+    flush = device.type == "cuda" if options.flush is None else options.flush
+    return Stopwatch(device, options.samples, flush)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from projector.benchmark import record
+    from projector.benchmark.device import open_device
+
+    device = open_device(options.device, options.threads)
+    planned = record.plan(_operators(options, device), device, options.kinds, options.limit)
+    folder = Path(options.out) if options.out else _folder(device)
+    if options.dry_run:
+        _tell_plan(planned.jobs, planned.skipped, device)
+        return
+    watch = stopwatch(device, options)
+    done = _with_bar(planned.jobs, watch, folder, options.longest)
+    done.skipped += planned.skipped
+    _tell(done, device)
+    if done.interrupted:
+        raise KeyboardInterrupt
+
+
+def _operators(options: argparse.Namespace, device: Device) -> Sequence[ComputeOp]:
+    from projector.benchmark import shapes
+
+    if options.shapes:
+        return shapes.of_file(Path(options.shapes))
+    if options.suite:
+        from projector.benchmark.suites import workloads
+
+        found = workloads([Path(path) for path in options.suite])
+    elif options.config:
+        from projector.cli.configuration import workload
+
+        found = (workload(options.config),)
+    else:
+        found = shapes.usual()
+    return shapes.of_workloads(found, device.vendor, device.arch)
+
+
+def _folder(device: Device) -> Path:
+    """In the nearest ``measured/kernels`` at or above the working directory, where benchmark mode looks first."""
+    here = Path.cwd()
+    for above in (here, *here.parents):
+        if (above / "measured" / "kernels").is_dir():
+            return above / "measured" / "kernels" / device.gpu
+    return Path("measured") / "kernels" / device.gpu
+
+
+def _with_bar(jobs: Sequence[Job], watch: Stopwatch, folder: Path, longest: float) -> Recorded:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from projector.benchmark import record
+
+    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("kernels", total=len(jobs))
+
+        def told(job: Job) -> None:
+            progress.update(task, advance=1, description=job.kind)
+
+        return record.run(jobs, watch, folder, longest=longest, told=told)
+
+
+def _tell_plan(jobs: Sequence[Job], skipped: Counter[str], device: Device) -> None:
+    counts = Counter(job.kind for job in jobs)
+    print(f"{device.title} ({device.gpu}, {device.place})")
+    for kind, count in counts.items():
+        print(f"  {kind:<10} {count} kernels to time")
+    _tell_skipped(skipped)
+
+
+def _tell(done: Recorded, device: Device) -> None:
+    print(f"{device.title} ({device.gpu}, {device.place}); {device.software()}")
+    for kind, path in done.paths.items():
+        kept = f", {done.kept[kind]} were there" if done.kept[kind] else ""
+        print(f"  {kind:<10} {done.added[kind]} timed{kept}: {path}")
+    warn(device)
+    if done.spreads:
+        print(f"  spread     median {statistics.median(done.spreads):.1%} (interquartile range over the median)")
+    _tell_skipped(done.skipped)
+    if not device.known:
+        print(f"  {device.gpu} is not in the catalogue: `projector probe` makes an entry and a cluster to project on")
+
+
+def warn(device: Device) -> None:
+    """Says on stderr that others use this CPU, where they do."""
+    crowd = device.crowd()
+    if crowd:
+        print(crowd, file=sys.stderr)
+
+
+def _tell_skipped(skipped: Counter[str]) -> None:
+    for reason, count in skipped.most_common():
+        print(f"  skipped    {count} {reason}")

@@ -1,0 +1,186 @@
+"""Real layers on the CPU: shrunk to one rank, timed, compared with their projection and put back into the whole run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from projector.benchmark import layers
+from projector.benchmark.device import Device
+from projector.benchmark.live import Compared, compare
+from projector.benchmark.restore import Timed
+from projector.benchmark.shrink import shrink
+from projector.benchmark.stopwatch import Stopwatch, Timing
+from projector.cli import run as projector
+from projector.cli.configuration import workload
+from projector.hardware import catalogue
+from projector.kernels.protocol import ComputeOp, Times
+from projector.operators.types import Gemm, GroupedGemm
+from projector.projection import project
+from projector.workload import zoo
+from projector.workload.model import LayerKind
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+ROUTED = """\
+model:
+  base: deepseek_v2_lite
+  num_layers: 2
+  hidden_size: 64
+  ffn_hidden_size: 128
+  num_attention_heads: 2
+  num_query_groups: 2
+  vocab_size: 512
+recipe: {micro_batch_size: 1, global_batch_size: 2, seq_length: 64, precision: bf16}
+gpus: 1
+cluster: cpu
+"""
+
+
+@pytest.fixture
+def routed(tmp_path: Path) -> Path:
+    path = tmp_path / "routed.yaml"
+    path.write_text(ROUTED, encoding="utf-8")
+    return path
+
+
+def _whole(**recipe: int) -> Workload:
+    made = Recipe(micro_batch_size=1, global_batch_size=64, seq_length=4096, **recipe)
+    return Workload(model=zoo.load("mixtral_8x7b"), recipe=made, gpus=64, framework="megatron-lm")
+
+
+def test_shrinking_keeps_what_one_rank_computes() -> None:
+    whole = _whole(tp=2, pp=4, ep=4, cp=2)
+    alone, notes = shrink(whole)
+    model, small = whole.model, alone.model
+    assert model.moe is not None
+    assert small.moe is not None
+    assert alone.gpus == 1
+    assert (alone.recipe.tp, alone.recipe.pp, alone.recipe.ep, alone.recipe.cp) == (1, 1, 1, 1)
+    assert small.num_attention_heads == model.num_attention_heads // 2
+    assert small.kv_channels == model.kv_channels
+    assert small.hidden_size == model.hidden_size
+    assert small.moe.num_experts == model.moe.num_experts // 4
+    assert small.moe.moe_router_topk == 2
+    assert alone.recipe.seq_length == 2048
+    assert any("rank's own tokens" in note for note in notes)
+
+
+def test_an_unsplit_workload_shrinks_to_itself() -> None:
+    alone, notes = shrink(_whole())
+    assert replace(alone.model, vocab_size=0) == replace(_whole().model, vocab_size=0)
+    assert notes == ()
+
+
+def test_fewer_experts_than_a_token_reaches_are_told() -> None:
+    alone, notes = shrink(_whole(ep=8))
+    assert alone.model.moe is not None
+    assert alone.model.moe.moe_router_topk == 1
+    assert any("reaches 1 experts, not 2" in note for note in notes)
+
+
+@pytest.mark.parametrize("moe", [False, True])
+def test_a_layer_keeps_its_shape_and_gives_every_weight_a_gradient(cpu: Device, routed: Path, moe: bool) -> None:
+    alone, _ = shrink(workload(str(routed)))
+    built = layers.layer(LayerKind(moe), alone, cpu)
+    out = built.run(built.inputs)
+    assert out.shape == built.inputs.shape
+    out.sum().backward()
+    assert all(weight.grad is not None for weight in built.weights)
+
+
+def test_a_layer_has_the_parameters_that_are_counted(cpu: Device, small: Path) -> None:
+    alone, _ = shrink(workload(str(small)))
+    built = layers.layer(LayerKind(False), alone, cpu)
+    h, f, width = 64, 128, 16
+    attention = h * (4 + 2 * 2) * width + 4 * width * h
+    assert sum(weight.numel() for weight in built.weights) == attention + 3 * h * f + 2 * h
+
+
+def test_every_part_is_timed_beside_its_projection(cpu: Device, quick: Stopwatch, routed: Path) -> None:
+    alone, _ = shrink(workload(str(routed)))
+    rows = compare(alone, cpu, catalogue.gpu("cpu"), quick)
+    assert [row.backward for row in rows] == [False, True] * (len(rows) // 2)
+    assert {row.part for row in rows} >= {"embedding", "layer: MLA, moe", "layer: MLA, dense", "output, loss"}
+    for row in rows:
+        assert row.reason == ""
+        assert row.live is not None
+        assert row.live.seconds > 0
+        assert row.simulated > 0
+
+
+class _Base:
+    name = "base"
+
+    def times(self, ops: list[ComputeOp]) -> Times:
+        return Times(np.full(len(ops), 2.0), np.zeros(len(ops), dtype=np.bool_))
+
+
+def test_kernels_of_a_timed_part_take_its_time() -> None:
+    one, two, other = (Gemm(name=name, m=size, n=8, k=8) for name, size in (("a", 8), ("b", 16), ("c", 32)))
+    row = Compared("layer", False, 3, 4.0, None, 0.0, ((one, 2.0), (two, 2.0)), Timing(6.0, 0.0, 3))
+    times = Timed([row], _Base()).times([replace(one, name="elsewhere"), two, other])
+    assert times.seconds.tolist() == [3.0, 3.0, 2.0]
+    assert times.measured.tolist() == [True, True, False]
+
+
+def test_a_kernel_of_two_parts_takes_the_mean_of_their_factors() -> None:
+    shared = Gemm(name="qkv", m=8, n=8, k=8)
+    rows = [
+        Compared("dense", False, 1, 2.0, None, 0.0, ((shared, 2.0),), Timing(2.0, 0.0, 3)),
+        Compared("moe", False, 3, 2.0, None, 0.0, ((shared, 2.0),), Timing(6.0, 0.0, 3)),
+    ]
+    assert Timed(rows, _Base()).times([shared]).seconds.tolist() == [2.0 * (1.0 * 1 + 3.0 * 3) / 4]
+
+
+def test_products_of_experts_are_found_whatever_their_rows() -> None:
+    timed = GroupedGemm(name="fc1", groups=4, rows=64, n=8, k=8)
+    row = Compared("moe", False, 1, 2.0, None, 0.0, ((timed, 2.0),), Timing(5.0, 0.0, 3))
+    uneven = replace(timed, rows=80, rows_per_group=(40, 20, 10, 10))
+    times = Timed([row], _Base()).times([uneven, replace(uneven, n=16)])
+    assert times.seconds.tolist() == [5.0, 2.0]
+
+
+def test_layers_twice_as_slow_make_a_slower_step(small: Path) -> None:
+    whole = workload(str(small))
+    cluster = catalogue.cluster("cpu")
+
+    class Twice:
+        name = "twice"
+
+        def __init__(self, base: object) -> None:
+            self._base = base
+
+        def times(self, ops: list[ComputeOp]) -> Times:
+            base = self._base.times(ops)  # type: ignore[attr-defined]
+            return Times(base.seconds * 2.0, np.ones(len(ops), dtype=np.bool_))
+
+    plain, slower = project(whole, cluster), project(whole, cluster, corrected=Twice)
+    assert plain.step_seconds < slower.step_seconds < 2.0 * plain.step_seconds + 1e-9
+    assert slower.measured_share > 0.3
+
+
+def test_the_command_prints_each_part_and_the_whole(
+    small: Path, capsys: pytest.CaptureFixture[str], cpu: Device
+) -> None:
+    flags = ["--config", str(small), "--device", "cpu", "--samples", "3"]
+    assert projector(["benchmark", *flags]) == 0
+    shown = capsys.readouterr().out
+    assert "layer: attention, dense, backward" in shown
+    assert "with these layers" in shown
+    assert projector(["benchmark", *flags, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["step_seconds"]["share"] > 0
+    assert len(document["parts"]) == 6
+
+
+def test_a_configuration_that_cannot_run_exits_with_2(
+    small: Path, capsys: pytest.CaptureFixture[str], cpu: Device
+) -> None:
+    small.write_text(small.read_text().replace("seq_length: 64", "seq_length: 64, tp: 3"), encoding="utf-8")
+    assert projector(["benchmark", "--config", str(small), "--device", "cpu"]) == 2
+    assert "tp" in capsys.readouterr().err
