@@ -96,7 +96,7 @@ def _first(device: Device, *calls: Callable[[], object]) -> Callable[[], object]
         try:
             call()
             device.synchronize()
-        except (RuntimeError, TypeError, NotImplementedError):
+        except (RuntimeError, TypeError):
             continue
         return call
     return None

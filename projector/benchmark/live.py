@@ -123,6 +123,6 @@ def _times(piece: _Piece, device: Device, watch: Stopwatch) -> tuple[tuple[Timin
         out = built.run(built.inputs)
         gradient = device.torch.ones_like(out)
         backward = watch.time(lambda: out.backward(gradient, retain_graph=True))
-    except (Unsupported, Skip, RuntimeError, NotImplementedError, TypeError) as error:
+    except (Unsupported, Skip, RuntimeError, TypeError) as error:
         return (None, None), (str(error).splitlines() or [type(error).__name__])[0]
     return (forward, backward), ""

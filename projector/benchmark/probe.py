@@ -132,7 +132,7 @@ class _Timed:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return Taken(op, self.watch.time(build().call), name)
-        except (Skip, RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        except (Skip, RuntimeError, TypeError, ValueError) as error:
             self.skipped.append(f"{what}: {(str(error).splitlines() or [type(error).__name__])[0][:90]}")
             return None
 
