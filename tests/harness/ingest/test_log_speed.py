@@ -16,12 +16,16 @@ LOG = Path(__file__).resolve().parents[2] / "data" / "logs" / "megatron_b.log"
 SLOWEST = 100.0  # times as long as line iteration (measured: 30); a second pass or a quadratic step shows
 LARGEST = 300.0  # MB of memory, whatever the log's size
 SCRIPT = """
-import json, resource, sys, time
+import json, pathlib, resource, sys, time
 from harness.ingest.command import load
 begin = time.perf_counter()
 (run,) = load(sys.argv[1]).runs
 seconds = time.perf_counter() - begin
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 2**20)
+status = pathlib.Path("/proc/self/status")  # ru_maxrss would hold what the parent was before exec
+if status.exists():
+    peak = next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 1024
+else:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 2**20)
 print(json.dumps([seconds, peak, run.measured.step_seconds, run.measured.samples]))
 """
 
