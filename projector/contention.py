@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from projector.frameworks.types import Execution
 from projector.hardware.types import Gpu
+from projector.identity import Same
 from projector.operators.types import Operator, Stream
 
 __all__ = ["Crowding", "crowding", "without_units"]
@@ -26,7 +28,15 @@ _MOST = 1.0  # nothing loses more than half of its rate (bound on nonsense for d
 
 
 def without_units(gpu: Gpu, taken: int) -> Gpu:
-    """``gpu`` with ``taken`` of its compute units busy elsewhere (at least half of them stay), memory as it is."""
+    """``gpu`` with ``taken`` of its compute units busy elsewhere (at least half of them stay), memory as it is: one object
+    for the same device, so that its kernels are priced once.
+    """
+    return _without_units(Same(gpu), taken)
+
+
+@lru_cache(maxsize=256)
+def _without_units(whole: Same[Gpu], taken: int) -> Gpu:
+    gpu = whole.value
     left = max(gpu.compute_units - taken, (gpu.compute_units + 1) // 2)
     share = left / gpu.compute_units
     peak = {dtype: rate * share for dtype, rate in gpu.peak.items()}

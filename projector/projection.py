@@ -19,7 +19,7 @@ from projector.kernels import backends
 from projector.kernels import settings as kernel_settings
 from projector.kernels.protocol import KernelModel
 from projector.kernels.settings import Settings
-from projector.kernels.simulate import Simulated
+from projector.kernels.simulate import Simulated, shared
 from projector.memory.plan import MemoryPlan, plan
 from projector.operators.step import optimizer
 from projector.operators.types import Collective, HostWork, Operator
@@ -185,7 +185,7 @@ def _crowding(
     device, sustained = settings.device(cluster.gpu, efficiency)
 
     def priced(gpu: Gpu, those: Sequence[Operator]) -> Sequence[float]:
-        times = Simulated(gpu, sustained, resolved.execution).times(those)  # type: ignore[arg-type]
+        times = shared(gpu, sustained, resolved.execution).times(those)  # type: ignore[arg-type]
         return [float(t) for t in times.seconds]
 
     recipe, node = resolved.workload.recipe, cluster.gpus_per_node
@@ -210,7 +210,7 @@ def _kernels(
     resolved: Resolved, cluster: Cluster, efficiency: Efficiency, mode: str, settings: Settings
 ) -> KernelModel:
     device, sustained = settings.device(cluster.gpu, efficiency)
-    ours = Simulated(device, sustained, resolved.execution)
+    ours = shared(device, sustained, resolved.execution)
     simulated = backends.over(settings.gemm_backend, device, sustained, ours)
     if mode == "simulate":
         return simulated

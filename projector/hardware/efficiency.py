@@ -34,12 +34,19 @@ def of(device: Gpu) -> Efficiency:
 
     Raises ``InputError`` for a file that is broken, or named by the device and not there.
     """
+    if not device.efficiency_file:
+        return _shipped(device.vendor, device.arch, device.name)
+    shipped = _shipped(device.vendor, device.arch, device.name).parameters
+    return Efficiency(gpu=device.name, parameters={**shipped, **_named(Path(device.efficiency_file))})
+
+
+@cache
+def _shipped(vendor: str, arch: str, name: str) -> Efficiency:
+    """One object for one device, so that kernel models remember what they priced on it."""
     merged: dict[str, Parameter] = {}
-    for stem in (device.vendor, device.arch, device.name):
+    for stem in (vendor, arch, name):
         merged.update(_file(stem.lower()))
-    if device.efficiency_file:
-        merged.update(_named(Path(device.efficiency_file)))
-    return Efficiency(gpu=device.name, parameters=merged)
+    return Efficiency(gpu=name, parameters=merged)
 
 
 @cache

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from projector.frameworks.types import Execution
 from projector.hardware.types import Efficiency, Gpu
+from projector.identity import Same
 from projector.kernels import attention, gemm, grouped, materialised, stream
 from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import ComputeOp, FloatArray, Times
 from projector.kernels.tiles import tiles
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
-__all__ = ["Simulated"]
+__all__ = ["Simulated", "shared"]
 
 _KEPT = 100_000  # operators and operator lists remembered per instance, so that a search cannot fill the memory
 
@@ -152,3 +154,13 @@ class Simulated:
             found = attention.constants(self.gpu, self.efficiency, self.execution.attention_family, op)
             self._attention_classes[key] = found
         return found
+
+
+def shared(gpu: Gpu, efficiency: Efficiency, execution: Execution) -> Simulated:
+    """The model of this device, parameters and execution, with what it remembers from earlier projections."""
+    return _shared(Same(gpu), Same(efficiency), execution)
+
+
+@lru_cache(maxsize=64)
+def _shared(gpu: Same[Gpu], efficiency: Same[Efficiency], execution: Execution) -> Simulated:
+    return Simulated(gpu.value, efficiency.value, execution)
