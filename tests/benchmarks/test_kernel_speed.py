@@ -11,10 +11,10 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
-from projector.kernels import attention, gemm
+from projector.kernels import gemm
 from projector.kernels.simulate import Simulated
 from projector.kernels.tiles import tiles
-from projector.operators.types import Attention, Gemm
+from projector.operators.types import Gemm
 from tests.gemm_reference import seconds as reference
 
 SHAPES = 100_000
@@ -52,24 +52,6 @@ def test_gemm_shapes_per_second(benchmark: BenchmarkFixture) -> None:
     assert gemm.seconds(few, [c], index[:500], found) == pytest.approx(one_by_one, rel=1e-12)
     assert len(batched) == SHAPES
     assert each / together > 30
-
-
-def test_attention_shapes_per_second(benchmark: BenchmarkFixture) -> None:
-    ops = [
-        Attention(
-            name="a",
-            batch=1,
-            heads=8 + i % 56,
-            kv_heads=8,
-            seq_q=256 + i,
-            seq_k=256 + i,
-            head_dim_qk=128,
-            head_dim_v=128,
-        )
-        for i in range(10_000)
-    ]
-    c = attention.constants(gpu(DEVICE), load(EFFICIENCY), "ck", ops[0])
-    assert (benchmark(attention.seconds, ops, [c] * len(ops)) > 0).all()
 
 
 @pytest.mark.parametrize("warm", [False, True])
