@@ -13,12 +13,13 @@ from itertools import combinations
 
 from harness.results import Row, RunFacts
 
-__all__ = ["REAL", "Pair", "Switch", "pairs", "sign_share", "switches"]
+__all__ = ["REAL", "Pair", "Step", "Switch", "ladders", "pairs", "sign_share", "switches"]
 
 #: Gains below this are inside what repeated measurements differ by: their sign is not asked for.
 REAL = 0.02
 _TOGETHER = frozenset({"precision", "fp8_recipe"})
 _LABELS = frozenset({"version"})  # what a run was made with, not how
+_LADDER = "-steps"  # how a group is named whose runs each keep what the run before them changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,49 @@ class Switch:
     spread: float
     bias: float
     stated: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One run of a ladder over the run before it: ``changed`` keys (with their new values), throughput ratios."""
+
+    group: str
+    run: str
+    changed: tuple[str, ...]
+    measured: float
+    projected: float
+
+    @property
+    def real(self) -> bool:
+        return abs(self.measured - 1.0) > REAL
+
+    @property
+    def right(self) -> bool:
+        return (self.measured - 1.0) * (self.projected - 1.0) > 0
+
+
+def ladders(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> list[Step]:
+    """Every step of the groups named as ladders, in the order of ``rows`` (one predictor, one fit)."""
+    before: dict[str, Row] = {}
+    found: list[Step] = []
+    for row in rows:
+        if not row.group.endswith(_LADDER) or not row.measured_tgs or not row.projected_tgs:
+            continue
+        last = before.get(row.group)
+        before[row.group] = row
+        if last is None or not last.measured_tgs or not last.projected_tgs:
+            continue
+        one, other = facts[last.run_id].differs, facts[row.run_id].differs
+        keys = sorted(k for k in {**one, **other} if one.get(k, "") != other.get(k, "") and k not in _LABELS)
+        step = Step(
+            group=row.group,
+            run=row.run_id,
+            changed=tuple(f"{k} {other.get(k, '–')}" for k in keys),
+            measured=row.measured_tgs / last.measured_tgs,
+            projected=row.projected_tgs / last.projected_tgs,
+        )
+        found.append(step)
+    return found
 
 
 def pairs(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> list[Pair]:

@@ -10,20 +10,18 @@ shares the memory with the messages, each of whose bytes is read or written two 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from projector.frameworks.types import Execution
 from projector.hardware.types import Gpu
 from projector.identity import Same
 from projector.operators.types import Operator, Stream
 
-__all__ = ["Crowding", "crowding", "without_units"]
+__all__ = ["Crowding", "Taken", "crowding", "without_units"]
 
 Crowding = Mapping[str, Mapping[Operator, float]]
 """For each kind of traffic (``collective``, ``dispatch``, ``tp``): by operator, seconds lost per second of its own."""
 
-_MEMORY_PASSES = 2.5  # published: 2 to 3 accesses of device memory for each byte on the bus
 _MOST = 1.0  # nothing loses more than half of its rate (bound on nonsense for devices with few units)
 
 
@@ -43,32 +41,38 @@ def _without_units(whole: Same[Gpu], taken: int) -> Gpu:
     return replace(gpu, compute_units=left, peak=peak, vector_flops=gpu.vector_flops * share)
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one kind of traffic takes while it runs: compute units, and bytes/s of device memory."""
+
+    units: int
+    memory: float
+
+
 def crowding(
     ops: Sequence[Operator],
     gpu: Gpu,
-    execution: Execution,
-    bandwidth: Mapping[str, float],
+    taken: Mapping[str, Taken],
     price: Callable[[Gpu, Sequence[Operator]], Sequence[float]],
     known: Mapping[Operator, float] | None = None,
 ) -> Crowding:
-    """Losses of ``ops`` beside each kind of traffic.
+    """Losses of ``ops`` beside each kind of traffic, by what each has ``taken``.
 
     ``price``: seconds of operators on a device, by analytical models; ``known``: those on ``gpu`` itself, where these
-    models have given them already. ``bandwidth``: for each kind, bytes/s at which messages of one rank move.
+    models have given them already.
     """
     distinct = list(dict.fromkeys(ops))
     matrix = [op for op in distinct if not isinstance(op, Stream)]
     alone = price(gpu, matrix) if known is None else [known[op] for op in matrix]
     by_units: dict[int, dict[Operator, float]] = {}
-    kinds = {"collective": execution.collective_units, "dispatch": execution.dispatch_units, "tp": execution.tp_units}
-    for taken in set(kinds.values()):
-        beside = price(without_units(gpu, taken), matrix) if taken else alone
-        by_units[taken] = {
+    for units in {each.units for each in taken.values()}:
+        beside = price(without_units(gpu, units), matrix) if units else alone
+        by_units[units] = {
             op: min(max(b / a - 1.0, 0.0), _MOST) for op, a, b in zip(matrix, alone, beside, strict=True)
         }
     found: dict[str, Mapping[Operator, float]] = {}
-    for kind, taken in kinds.items():
-        share = min(_MEMORY_PASSES * bandwidth[kind] / gpu.memory_bandwidth, 0.5)
+    for kind, each in taken.items():
+        share = min(each.memory / gpu.memory_bandwidth, 0.5)
         streams: dict[Operator, float] = {op: share / (1.0 - share) for op in distinct if isinstance(op, Stream)}
-        found[kind] = {**by_units[taken], **streams}
+        found[kind] = {**by_units[each.units], **streams}
     return found

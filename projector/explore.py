@@ -144,13 +144,27 @@ def _schedule(w: Workload) -> Candidates:
         for vpp in (chunks,) if chunks is not None else sorted({2, 3, 4, stated} - {1}):
             if pipeline.choose(name, pp, vpp) == name:
                 yield f"{name}, {vpp} chunks a rank", {"pipeline_schedule": name, "vpp": vpp}
+    stages = pp * stated
+    yield (
+        "embedding and loss counted as layers",
+        {"account_for_embedding_in_pipeline_split": True, "account_for_loss_in_pipeline_split": True},
+    )
+    fewer = w.model.num_layers // stages - 1
+    if stated == 1 and pp > 2 and fewer >= 1:
+        yield (
+            f"{fewer} layers on the first and the last stage",
+            {"decoder_first_pipeline_num_layers": fewer, "decoder_last_pipeline_num_layers": fewer},
+        )
 
 
 def _recompute(w: Workload) -> Candidates:
-    yield "no recompute", {"recompute_granularity": "none", "recompute_modules": None}
-    for module in ("core_attn", "layernorm", *(("moe_act",) if w.model.moe else ("mlp",))):
+    yield "no recompute", {"recompute_granularity": "none", "recompute_modules": ()}
+    modules = ["core_attn", "layernorm", "moe_act" if w.model.moe else "mlp"] + ["mla_up_proj"] * (
+        w.model.mla is not None
+    )
+    for module in modules:
         yield f"recompute {module}", {"recompute_granularity": "selective", "recompute_modules": (module,)}
-    full = {"recompute_granularity": "full", "recompute_modules": None}
+    full = {"recompute_granularity": "full", "recompute_modules": ()}
     yield "recompute everything", {**full, "recompute_method": "uniform", "recompute_num_layers": 1}
 
 
@@ -166,11 +180,16 @@ def _experts(w: Workload) -> Candidates:
         return
     deepep = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
     yield "DeepEP", deepep
+    if w.recipe.moe_token_dispatcher_type == "flex":
+        units = w.recipe.moe_deepep_num_sms or 20
+        yield f"DeepEP on {2 * units} compute units", {**deepep, "moe_deepep_num_sms": 2 * units}
     yield from ((f"sync-free stage {n}", {**deepep, "sync_free_stage": n}) for n in (1, 2, 3))
     yield "fused permutation and router", {"moe_permute_fusion": True, "moe_router_fusion": True}
     yield "one grouped GEMM kernel", {"moe_grouped_gemm": "fused"}
     yield "shared experts beside the exchange", {"moe_shared_expert_overlap": True}
-    yield "exchange beside the next micro-batch", {"overlap_moe_expert_parallel_comm": True}
+    beside = {"overlap_moe_expert_parallel_comm": True}
+    yield "exchange beside the next micro-batch", beside
+    yield "the same, weight gradients delayed", {**beside, "delay_wgrad_compute": True}
 
 
 def _communication(w: Workload) -> Candidates:
@@ -184,7 +203,11 @@ def _communication(w: Workload) -> Candidates:
     if w.recipe.pp > 1:
         yield "output gradients deferred", {"defer_embedding_wgrad_compute": True}
     yield "optimizer state sharded", {"data_parallel_sharding": "optim"}
+    yield "two instances of the optimizer", {"num_distributed_optimizer_instances": 2}
     yield "weights sharded (FSDP)", {"data_parallel_sharding": "optim_grads_params"}
+    if w.recipe.data_parallel_sharding == "optim_grads_params":
+        yield "weights kept for the backward", {"fsdp_reshard_after_forward": False}
+    yield "no attention mask from the data loader", {"create_attention_mask_in_dataloader": False}
     yield "processes bound to NUMA nodes", {"numa_binding": True}
     yield "garbage collected on all ranks together", {"manual_gc": True}
     yield "graphs of attention and router", {"cuda_graph_scope": ("attn", "moe_router", "moe_preprocess")}

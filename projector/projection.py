@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from projector import contention, scheduling
+from projector import filling, scheduling
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups as place
+from projector.collectives.placement import ranks_per_node
+from projector.crowd import crowded
 from projector.errors import InputError, NoMeasurement, Unsupported
 from projector.frameworks import Resolved, resolve
 from projector.frameworks import load as load_framework
 from projector.frameworks.flops import flops_per_token
+from projector.hardware import host_link
 from projector.hardware.efficiency import of as efficiency_of
-from projector.hardware.types import Cluster, Efficiency, Gpu, GroupShape
+from projector.hardware.types import Cluster, Efficiency, GroupShape
 from projector.kernels import backends
 from projector.kernels import settings as kernel_settings
 from projector.kernels.protocol import KernelModel
@@ -29,6 +33,7 @@ from projector.stages import Part, StageTime, compute_operators, owned, parts, s
 from projector.step import owned_by_rank, run_step
 from projector.timing import Clock
 from projector.workload.layout import chunks
+from projector.workload.recipe import Recipe
 from projector.workload.validate import problems
 from projector.workload.workload import Workload
 
@@ -92,17 +97,25 @@ def project(
         raise Unsupported(", ".join(workload.model.unsupported))
     gpu = cluster.gpu
     host = "grace" if cluster.gpus_per_host < cluster.gpus_per_node else "x86"
-    resolved = _settle_recompute(resolve(workload, gpu.vendor, gpu.arch, host), cluster, host)
+    resolved = _placed(_settle_recompute(resolve(workload, gpu.vendor, gpu.arch, host), cluster, host), cluster)
     conflict = scheduling.conflict(resolved.workload.recipe)
     if conflict:
         raise Unsupported(conflict)
-    stages = [parts(resolved, chunk) for chunk in chunks(workload.model, resolved.workload.recipe)]
+    layout = chunks(workload.model, resolved.workload.recipe)
+    stages = [parts(resolved, chunk) for chunk in layout]
+    empty = filling.idle(resolved)
+    without_input = [parts(empty, chunk) for chunk in layout] if empty else []
     efficiency = efficiency or efficiency_of(gpu)
     model = _kernels(resolved, cluster, efficiency, mode, settings)
-    clock = _clock(resolved, cluster, efficiency, corrected(model) if corrected else model, settings, stages)
+    clock = _clock(
+        resolved, cluster, efficiency, corrected(model) if corrected else model, settings, stages, without_input
+    )
     cache_: dict[tuple[int, bool], StageTime] = {}
     times = [stage_time(resolved, stage, clock, cache_) for stage in stages]
     step = run_step(resolved, times, [owned(resolved, stage) for stage in stages], clock)
+    if empty:
+        waited = [stage_time(empty, stage, clock, cache_) for stage in without_input]
+        step = step.waiting(filling.seconds(times, waited, resolved.workload.recipe.pp))
     flops = flops_per_token(workload, "megatron-2025-04") * workload.tokens_per_step
     if workload.recipe.lora is not None:
         flops *= _WITHOUT_WEIGHT_GRADIENT
@@ -124,6 +137,16 @@ def project(
     )
 
 
+def _placed(resolved: Resolved, cluster: Cluster) -> Resolved:
+    """With what the lowering asks of the cluster: its nodes, its pods, the way from the host's memory."""
+    return replace(
+        resolved,
+        node_ranks=ranks_per_node(resolved.workload.gpus, cluster),
+        pod_ranks=None if cluster.outer is None else cluster.inter.size,
+        host_bandwidth=host_link.bandwidth(cluster),
+    )
+
+
 def _with_split_rule(workload: Workload) -> Workload:
     """The workload with the framework's rule for layers that do not divide, which decides whether the layout is valid."""
     recipe = workload.recipe
@@ -134,18 +157,28 @@ def _with_split_rule(workload: Workload) -> Workload:
 
 
 def _settle_recompute(resolved: Resolved, cluster: Cluster, host: str) -> Resolved:
-    """Recompute that nobody stated: none where it fits in memory, else full, because a run that exists did fit."""
+    """Recompute that nobody stated: none where it fits in memory, else enough, because a run that exists did fit."""
     gpu = cluster.gpu
     if "recompute_granularity=none" not in resolved.assumed or plan(resolved, gpu).fits:
         return resolved
     recipe = replace(resolved.workload.recipe, recompute_granularity="full", recompute_method="uniform")
     if scheduling.conflict(recipe):
         return resolved
-    full = resolve(replace(resolved.workload, recipe=recipe), gpu.vendor, gpu.arch, host)
+
+    def settled(recipe: Recipe, how: str) -> Resolved:
+        made = resolve(replace(resolved.workload, recipe=recipe), gpu.vendor, gpu.arch, host)
+        others = tuple(item for item in resolved.assumed if not item.startswith("recompute_granularity"))
+        return replace(made, assumed=(*others, f"recompute_granularity=full{how} (does not fit without)"))
+
+    full = settled(recipe, "")
     if not plan(full, gpu).fits:
         return resolved
-    others = tuple(item for item in resolved.assumed if not item.startswith("recompute_granularity"))
-    return replace(full, assumed=(*others, "recompute_granularity=full (does not fit without)"))
+    if not resolved.execution.recompute_fewest:
+        return full
+    layers = -(-resolved.workload.model.num_layers // (recipe.pp * recipe.vpp))
+    blocks = [replace(recipe, recompute_method="block", recompute_num_layers=n) for n in range(1, layers)]
+    first = bisect_left(blocks, True, key=lambda block: plan(settled(block, ""), gpu).fits)
+    return settled(blocks[first], f", {first + 1} of {layers} layers a stage") if first < len(blocks) else full
 
 
 def _clock(
@@ -155,9 +188,10 @@ def _clock(
     model: KernelModel,
     settings: Settings,
     stages: Sequence[Sequence[Part]],
+    without_input: Sequence[Sequence[Part]] = (),
 ) -> Clock:
     """Prices every operator of the step at once: kernels through one vectorised call, collectives when asked for."""
-    ops = [*compute_operators(stages), *_optimizers(resolved, stages)]
+    ops = [*compute_operators([*stages, *without_input]), *_optimizers(resolved, stages)]
     times = model.times(ops)  # type: ignore[arg-type]
     seconds = dict(zip(ops, times.seconds.tolist(), strict=True))
     measured = frozenset(op for op, is_measured in zip(ops, times.measured.tolist(), strict=True) if is_measured)
@@ -167,36 +201,10 @@ def _clock(
         measured=measured,
         collective=price.seconds,
         execution=resolved.execution,
-        crowded=_crowding(resolved, cluster, efficiency, settings, seconds if isinstance(model, Simulated) else ops),
+        crowded=crowded(
+            resolved, cluster, efficiency, settings, seconds if isinstance(model, Simulated) else ops, price
+        ),
     )
-
-
-def _crowding(
-    resolved: Resolved,
-    cluster: Cluster,
-    efficiency: Efficiency,
-    settings: Settings,
-    ops: Sequence[Operator] | Mapping[Operator, float],
-) -> contention.Crowding:
-    """What communication beside each of ``ops`` (with its seconds, where our own models gave them) costs it; nothing to
-    ask where one GPU runs alone."""
-    if resolved.workload.gpus == 1:
-        return {}
-    device, sustained = settings.device(cluster.gpu, efficiency)
-
-    def priced(gpu: Gpu, those: Sequence[Operator]) -> Sequence[float]:
-        times = shared(gpu, sustained, resolved.execution).times(those)  # type: ignore[arg-type]
-        return [float(t) for t in times.seconds]
-
-    recipe, node = resolved.workload.recipe, cluster.gpus_per_node
-    inner, outer = cluster.intra.bandwidth, cluster.inter.bandwidth
-    bandwidth = {
-        "tp": inner if recipe.tp <= node else outer,
-        "dispatch": inner if recipe.ep * recipe.etp <= node else outer,
-        "collective": inner if resolved.workload.gpus <= node else outer,
-    }
-    known = ops if isinstance(ops, Mapping) else None
-    return contention.crowding(tuple(ops), device, resolved.execution, bandwidth, priced, known)
 
 
 def _optimizers(resolved: Resolved, stages: Sequence[Sequence[Part]]) -> list[Operator]:
@@ -223,15 +231,9 @@ def _kernels(
 
 
 def _pricing(resolved: Resolved, cluster: Cluster, efficiency: Efficiency) -> Pricing:
-    return Pricing(_groups(resolved, cluster), cluster, efficiency)
+    return Pricing(_groups(resolved, cluster), cluster, efficiency, resolved.workload.recipe.moe_deepep_num_sms)
 
 
 def _groups(resolved: Resolved, cluster: Cluster) -> dict[str, GroupShape]:
-    workload, recipe = resolved.workload, resolved.workload.recipe
-    shapes = dict(place(recipe, workload.gpus, cluster))
-    ranks, shard = workload.dp * recipe.cp, recipe.data_parallel_shard_size or 1
-    if resolved.execution.shard_across_nodes and shard < ranks:
-        inner = min(ranks // shard, cluster.gpus_per_node)
-        shapes["dp_shard"] = GroupShape(shard, max(1, min(shard, cluster.gpus_per_node // inner)))
-        shapes["dp_replicate"] = GroupShape(ranks // shard, inner)
-    return shapes
+    workload = resolved.workload
+    return place(workload.recipe, workload.gpus, cluster, shards_apart=resolved.execution.shard_across_nodes)

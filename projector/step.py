@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from projector import pipeline
+from projector.collectives.placement import hop
 from projector.frameworks.types import Resolved
 from projector.kernels.host import collection_seconds
+from projector.neighbours import pairs_up, pipelined
 from projector.operators.step import Trainable, gather, optimizer, reduction
 from projector.operators.types import Collective
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import Exchange, arrival, finish
 from projector.pipeline.trace import Span
 from projector.pipeline.types import Compiled, Costs
-from projector.stages import Part, StageTime, owned
+from projector.stages import Part, StageTime, gathers_every_microbatch, owned, reduces_every_microbatch
 from projector.timing import CONTENTION, Clock, chain
 
 Floats = NDArray[np.float64]
@@ -44,6 +46,11 @@ class Step:
     timeline: Timeline
     spans: tuple[Span, ...] = ()
 
+    def waiting(self, seconds: float) -> Step:
+        """This step with ``seconds`` more in which its ranks wait for one another."""
+        bubble = self.breakdown["bubble_s"] + seconds
+        return replace(self, seconds=self.seconds + seconds, breakdown={**self.breakdown, "bubble_s": bubble})
+
 
 def compiled_schedule(resolved: Resolved) -> Compiled:
     """The schedule of the recipe for its stages and micro-batches (compiled once per process).
@@ -54,23 +61,25 @@ def compiled_schedule(resolved: Resolved) -> Compiled:
     recipe = resolved.workload.recipe
     name = pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)
     group = recipe.microbatch_group_size_per_vp_stage
-    extra, m = int(_neighbours_overlap(resolved)), resolved.workload.num_microbatches
+    extra, m = int(pipelined(recipe)), resolved.workload.num_microbatches
     return pipeline.compile(name, recipe.pp, recipe.vpp, m, group, extra, paired=bool(extra))
-
-
-def _neighbours_overlap(resolved: Resolved) -> bool:
-    """Whether all-to-all traffic of a micro-batch runs beside the compute of the next: with virtual stages only."""
-    recipe = resolved.workload.recipe
-    return bool(recipe.overlap_moe_expert_parallel_comm) and recipe.pp > 1 and recipe.vpp > 1
 
 
 def _beside_neighbours(resolved: Resolved, times: Sequence[StageTime]) -> tuple[Floats, Floats] | None:
     """Seconds of expert-parallel traffic that forward and backward of each stage hide when they run as a pair."""
-    if not _neighbours_overlap(resolved):
+    if not pipelined(resolved.workload.recipe):
         return None
     forward, backward = (np.array([part.hidden.get("ep", 0.0) for part in parts]) for parts in (
         [t.forward for t in times], [t.backward for t in times]))  # fmt: skip
     return forward, backward
+
+
+def _unpaired(resolved: Resolved, times: Sequence[StageTime]) -> float:
+    """Seconds that the first forward and the last backward of a step without pipeline show: they have no partner."""
+    recipe = resolved.workload.recipe
+    if not pairs_up(recipe) or pipelined(recipe):
+        return 0.0
+    return sum(part.hidden.get("ep", 0.0) for t in times for part in (t.forward, t.backward))
 
 
 def owned_by_rank(resolved: Resolved, stages: Sequence[Sequence[Part]]) -> tuple[Trainable, ...]:
@@ -90,7 +99,7 @@ def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[T
     ``times``, ``trained``: one per virtual stage.
     """
     recipe = resolved.workload.recipe
-    message = _message(resolved, clock)
+    messages = _messages(resolved, clock)
     overlap = bool(recipe.overlap_p2p_comm) or not resolved.execution.p2p_synchronous
     flush = not resolved.execution.p2p_synchronous
     forward = np.array([t.forward.seconds for t in times])
@@ -99,29 +108,30 @@ def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[T
     hidden = _beside_neighbours(resolved, times)
     if hidden is not None:  # forwards and backwards that run alone expose it
         forward, backward = forward + hidden[0], backward + hidden[1]
-    compiled = _tuned(resolved, forward, backward - weight, weight, message)
+    compiled = _tuned(resolved, forward, backward - weight, weight, messages)
     placement = compiled.schedule.placement
     exchange = _exchange(resolved, clock, placement, trained, chain([t.backward for t in times]).crowding)
     start = arrival(exchange, placement, forward)
 
-    def played(seconds: float) -> Timeline:
+    def played(seconds: Floats) -> Timeline:
         release = start.release if start.release.any() else None
         return pipeline.evaluate(
             compiled, forward, backward - weight, weight, seconds, overlap, flush, release=release, hidden=hidden
         )
 
-    timeline = played(message)
-    bare = played(0.0) if message else timeline
+    timeline = played(messages)
+    bare = played(np.zeros_like(messages)) if messages.any() else timeline
     end = finish(exchange, timeline)
     reduced, other = float(end.ends.max()), _between_steps(resolved)
     last = max(reduced, float((end.ends + _deferred(times, placement, resolved.workload.num_microbatches)).max()))
-    seconds = start.base + last + other
+    ends = _unpaired(resolved, times)
+    seconds = start.base + last + other + ends
     rank = int(np.argmax(timeline.rank_busy))
     mine = float(exchange.optimizer[rank]), float(start.gather[rank])
     breakdown = _breakdown(times, placement[rank], resolved.workload.num_microbatches)
     # Expert-parallel traffic of forwards and backwards that run without a partner.
     alone = float(timeline.rank_busy[rank]) - _worked(times, placement[rank], resolved.workload.num_microbatches)
-    breakdown["ep_s"] += max(0.0, alone) if hidden is not None else 0.0
+    breakdown["ep_s"] += ends + (max(0.0, alone) if hidden is not None else 0.0)
     # What the rank waits for beyond its own optimizer and gather: other ranks, in warm-up and flush.
     breakdown["bubble_s"] = max(0.0, start.base + float(bare.makespan) - float(bare.rank_busy[rank]) - sum(mine))
     breakdown["pp_s"] += float(timeline.makespan) - float(bare.makespan)
@@ -152,14 +162,13 @@ def _between_steps(resolved: Resolved) -> float:
     return resolved.execution.step_ms * 1e-3 + stall
 
 
-def _tuned(resolved: Resolved, forward: Floats, inputs: Floats, weight: Floats, message: float) -> Compiled:
+def _tuned(resolved: Resolved, forward: Floats, inputs: Floats, weight: Floats, messages: Floats) -> Compiled:
     """The schedule, its order made for these times where it depends on them."""
     compiled = compiled_schedule(resolved)
     schedule = compiled.schedule
     if pipeline.generator(schedule.name).tuned is None:
         return compiled
-    hops = (message,) * (compiled.stages - 1)
-    costs = Costs(tuple(forward.tolist()), tuple(inputs.tolist()), tuple(weight.tolist()), hops)
+    costs = Costs(*(tuple(part.tolist()) for part in (forward, inputs, weight, messages)))
     return pipeline.compile(schedule.name, schedule.pp, schedule.vpp, schedule.microbatches, costs=costs)
 
 
@@ -171,15 +180,14 @@ def _exchange(
     crowding: float = CONTENTION,
 ) -> Exchange:
     """Seconds of what surrounds the pipeline. A rank's buffers are reduced chunk by chunk: each by its elements."""
-    recipe, execution = resolved.workload.recipe, resolved.execution
+    recipe = resolved.workload.recipe
     reduce, fetch, steps = np.zeros(len(trained)), np.zeros(len(trained)), []
     for own in placement:
         whole = _sum(trained[v] for v in own)
         size = whole.dense + whole.expert
         shares = {v: (trained[v].dense + trained[v].expert) / size if size else 0.0 for v in own}
-        to_reduce = 0.0 if execution.reduce_every_microbatch else _seconds(clock, reduction(resolved, whole))
-        kept_whole = recipe.data_parallel_sharding != "optim_grads_params"
-        to_fetch = _seconds(clock, gather(resolved, whole)) if kept_whole else 0.0
+        to_reduce = 0.0 if reduces_every_microbatch(resolved) else _seconds(clock, reduction(resolved, whole))
+        to_fetch = 0.0 if gathers_every_microbatch(resolved) else _seconds(clock, gather(resolved, whole))
         for v, share in shares.items():
             reduce[v], fetch[v] = share * to_reduce, share * to_fetch
         steps.append(clock.phase(optimizer(resolved, whole)).seconds)
@@ -187,7 +195,8 @@ def _exchange(
         reduce=reduce,
         gather=fetch,
         optimizer=np.array(steps),
-        overlap_reduce=bool(recipe.overlap_grad_reduce),
+        # FSDP2 under a pipeline reduces what the last backward has left, unit after unit
+        overlap_reduce=bool(recipe.overlap_grad_reduce) and resolved.execution.data_parallel != "fsdp2",
         overlap_gather=bool(recipe.overlap_param_gather),
         bucket=_BUCKET_SHARE,
         contention=crowding,
@@ -198,15 +207,27 @@ def _seconds(clock: Clock, ops: Sequence[Collective]) -> float:
     return sum(clock.collective(op) for op in ops)
 
 
-def _message(resolved: Resolved, clock: Clock) -> float:
-    """Seconds of one activation sent to the next stage (NVIDIA/Megatron-LM pipeline_parallel/schedules.py shapes)."""
-    recipe, model = resolved.workload.recipe, resolved.workload.model
+def _messages(resolved: Resolved, clock: Clock) -> Floats:
+    """Seconds of one activation sent from each virtual stage to the next ``[stages − 1]``
+    (NVIDIA/Megatron-LM pipeline_parallel/schedules.py shapes): over the node's links, the network or between pods, as the
+    ranks of the two stages lie."""
+    workload, recipe, model = resolved.workload, resolved.workload.recipe, resolved.workload.model
     if recipe.pp == 1:
-        return 0.0
+        return np.zeros(max(0, compiled_schedule(resolved).stages - 1))
     tokens = recipe.seq_length * recipe.micro_batch_size / recipe.cp / (recipe.tp if recipe.sequence_parallel else 1)
-    op = Collective(name="p2p", kind="send_recv", group="pp", bytes=tokens * model.hidden_size * 2.0)
     host = resolved.execution.collective_us * 1e-6 if resolved.execution.p2p_synchronous else 0.0
-    return clock.collective(op) + host
+    placement = compiled_schedule(resolved).schedule.placement
+    rank_of = {stage: rank for rank, own in enumerate(placement) for stage in own}
+
+    def seconds(stage: int) -> float:
+        here, there = rank_of[stage], rank_of[stage + 1]
+        if here == there:
+            return 0.0
+        group = hop(here, there, workload.gpus // recipe.pp, resolved.node_ranks, resolved.pod_ranks)
+        op = Collective(name="p2p", kind="send_recv", group=group, bytes=tokens * model.hidden_size * 2.0)
+        return clock.collective(op) + host
+
+    return np.array([seconds(stage) for stage in range(len(rank_of) - 1)])
 
 
 def _worked(times: Sequence[StageTime], stages: Sequence[int], m: int) -> float:

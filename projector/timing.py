@@ -78,11 +78,17 @@ class Clock:
     crowded: Crowding = field(default_factory=dict)
 
     def phase(
-        self, operators: Sequence[Operator], *, layer: bool = False, graphed: frozenset[str] = frozenset()
+        self,
+        operators: Sequence[Operator],
+        *,
+        layer: bool = False,
+        graphed: frozenset[str] = frozenset(),
+        covered: Mapping[str, tuple[float, float]] | None = None,
     ) -> Phase:
         """Seconds of ``operators`` run one after the other, those with ``hides_behind`` beside the ones they name.
 
         ``layer``: add the module overhead of one layer; ``graphed``: names of operators that a graph replays.
+        ``covered``: by name of a collective, its seconds hidden behind compute of another phase, and what that loses.
         """
         x = self.execution
         windows = {kind: self._windows(operators, kind) for kind in {_kind(op) for op in operators if _hides(op)}}
@@ -91,7 +97,8 @@ class Clock:
         device, compute, measured, wait = 0.0, 0.0, 0.0, 0.0
         host = x.layer_us * 1e-6 if layer and not x.whole_step_compiled else 0.0
         exposed: dict[str, float] = {}
-        covered: dict[str, float] = {}
+        beneath: dict[str, float] = {}
+        elsewhere = covered or {}
         for op in operators:
             host += host_seconds(op, x) * (GRAPH_REST if op.name in graphed else 1.0)
             if isinstance(op, HostWork):
@@ -101,13 +108,13 @@ class Clock:
                     wait += x.sync_us * 1e-6
             elif isinstance(op, Collective):
                 seconds = self.collective(op)
-                hidden = lost = 0.0
+                hidden, lost = elsewhere.get(op.name, (0.0, 0.0))
                 if op.hides_behind:
                     hidden, lost = _take(beside, windows[_kind(op)], op.hides_behind, seconds)
                 device += seconds - hidden + lost
                 compute += lost
                 if hidden > 0:
-                    covered[op.group] = covered.get(op.group, 0.0) + max(0.0, hidden - lost)
+                    beneath[op.group] = beneath.get(op.group, 0.0) + max(0.0, hidden - lost)
                 if seconds > hidden:
                     exposed[op.group] = exposed.get(op.group, 0.0) + seconds - hidden
             else:
@@ -117,7 +124,16 @@ class Clock:
                 measured += seconds if op in self.measured else 0.0
         segments.append(Segment(device, host))
         crowding = self._windows(operators, "collective")["@phase"]
-        return Phase(tuple(segments), compute, exposed, measured, wait, covered, crowding)
+        return Phase(tuple(segments), compute, exposed, measured, wait, beneath, crowding)
+
+    def kind_of(self, op: Collective) -> str:
+        """The kind of traffic that ``op`` is (see :data:`projector.contention.Crowding`)."""
+        return _kind(op)
+
+    def work(self, operators: Iterable[Operator], kind: str) -> tuple[float, float]:
+        """Compute seconds of ``operators``, and seconds lost for each of them beside traffic of ``kind``."""
+        computing = [op for op in operators if not isinstance(op, Collective | HostWork)]
+        return sum(self.kernels[op] for op in computing), self._windows(computing, kind)["@phase"]
 
     def _windows(self, operators: Iterable[Operator], kind: str) -> dict[str, float]:
         """By operator name, and for ``@phase``: seconds lost beside ``kind`` for each second of compute."""

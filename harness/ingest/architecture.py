@@ -200,9 +200,12 @@ def _layer_pattern(record: Record, base: Model, overrides: dict[str, object]) ->
     prefix = _dense_prefix(base.moe.moe_layer_freq)
     record.get("arch.moe_layer_freq", "other.args.moe_layer_freq")
     if dense is None:
-        dense = min(prefix, layers - 1)
+        # Whoever keeps a few layers of a mixture-of-experts model to look at its experts makes all of them such layers
+        # (PRIMUS_MOE_LAYER_FREQ=1 in the proxy scripts of AMD-AGI/Primus).
+        few = layers <= 2 * prefix
+        dense = 0 if few else prefix
         if "num_layers" in overrides and prefix:
-            record.assume(f"dense layers={dense} (as the full model)")
+            record.assume(f"dense layers={dense} ({'few layers: all have experts' if few else 'as the full model'})")
     if layers == base.num_layers and dense == prefix:
         return
     moe = dict(overrides.get("moe", {}))  # type: ignore[call-overload]

@@ -19,7 +19,7 @@ from harness.ingest.tables import read_records
 from harness.runs import MeasuredRun
 from projector.errors import InputError, Problem
 
-__all__ = ["ingest", "load", "replace_file"]
+__all__ = ["ingest", "is_table", "load", "replace_file"]
 
 _HEADER = "Written by `harness ingest`: figures as their sources state them; a row that cannot be projected says why."
 _MODE = 0o644  # a temporary file is its owner's alone, a result is for all to read
@@ -76,9 +76,7 @@ def load(path: str | Path, header_map: ImportMap | None = None, recipe: str | Pa
 
 
 def _load(path: Path, header_map: ImportMap | None, context: Context) -> Converted:
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _PACKED]
-    suffix = suffixes[-1] if suffixes else ""
-    if suffix not in _TABLES or (suffix == ".json" and is_log_document(path)):
+    if not is_table(path):
         return read_log(path, context=context)
     records = read_records(path)
     if not dataset.is_strict(records):
@@ -87,6 +85,13 @@ def _load(path: Path, header_map: ImportMap | None, context: Context) -> Convert
     if problems:
         raise InputError(problems)
     return Converted(runs=tuple(runs), rows=tuple(_strict_row(run, path) for run in runs))
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is a table of runs by its name, and not a log, a benchmark file or a trace."""
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _PACKED]
+    suffix = suffixes[-1] if suffixes else ""
+    return suffix in _TABLES and not (suffix == ".json" and is_log_document(path))
 
 
 def _strict_row(run: MeasuredRun, path: Path) -> RowReport:

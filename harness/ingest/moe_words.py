@@ -11,7 +11,14 @@ __all__ = ["moe_words"]
 
 def moe_words(record: Record) -> dict[str, object]:
     """Recipe fields from ``moe_path``, ``grouped_gemm``, ``force_load_balancing``, ``moe_routing``, ``optimizer``."""
-    return {**_path(record), **_grouped(record), **_balance(record), **_optimizer(record), **_flash(record)}
+    return {
+        **_path(record),
+        **_grouped(record),
+        **_balance(record),
+        **_data(record),
+        **_optimizer(record),
+        **_flash(record),
+    }
 
 
 def _path(record: Record) -> dict[str, object]:
@@ -44,6 +51,16 @@ def _grouped(record: Record) -> dict[str, object]:
         if re.search(pattern, text):
             return {"moe_grouped_gemm": name}
     return {}
+
+
+def _data(record: Record) -> dict[str, object]:
+    """Tokens drawn at random or read from text, which a router spreads less evenly; only text is worth packing."""
+    if (mock := boolean(record.get("other.mock_data", "other.args.mock_data"))) is not None:
+        return {"mock_data": mock}
+    text = record.text("other.dataset").lower()
+    if not text:
+        return {"mock_data": False} if boolean(record.values.get("other.packing")) else {}
+    return {"mock_data": bool(re.search(r"synthetic|mock|random|dummy", text))}
 
 
 def _balance(record: Record) -> dict[str, object]:

@@ -12,6 +12,7 @@ from harness.ingest.precision import precision_of
 from harness.ingest.recipe_words import Words, recompute, schedule, sharding
 from harness.ingest.record import Record, boolean, integer
 from harness.runs import Stack
+from projector import frameworks
 from projector.workload.model import Model
 from projector.workload.recipe import LoRA, Recipe
 from projector.workload.schema import parse_recipe, recipe_to_mapping
@@ -118,6 +119,11 @@ def recipe_of(record: Record, gpu: str, model: Model | None, size: Sizes, words:
     return recipe
 
 
+#: Linears with adapters where a source does not say, by framework (NVIDIA-NeMo/Automodel examples: match_all_linear);
+#: elsewhere Megatron-Bridge's.
+_LORA_TARGETS = {"automodel": ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")}
+
+
 def _lora(record: Record) -> LoRA | None:
     text = record.text("model").lower()
     flag = boolean(record.get("other.lora"))
@@ -135,8 +141,9 @@ def _lora(record: Record) -> LoRA | None:
         record.assume("lora rank=16 (not stated)")
     if isinstance(targets, list) and targets:
         return LoRA(dim=rank, targets=tuple(str(item) for item in targets))
-    record.assume("lora targets=linear_qkv, linear_proj (not stated)")
-    return LoRA(dim=rank)
+    usual = _LORA_TARGETS.get(frameworks.find(record.text("framework")) or "", LoRA(dim=rank).targets)
+    record.assume(f"lora targets={', '.join(usual)} (not stated)")
+    return LoRA(dim=rank, targets=usual)
 
 
 def partial_recipe(size: Sizes, words: dict[str, object]) -> dict[str, object]:

@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from harness.medians import LEAST, resampled
+
 __all__ = ["REASONS", "Cut", "SteadyState", "Steady", "steady", "steady_state"]  # noqa: RUF022 - the types first
 
 _WARM_UP = 5  # steps; Primus' own metrics drop as many
@@ -219,17 +221,9 @@ def _cuts(values: Floats, reasons: npt.NDArray[np.uint8], iteration: npt.NDArray
 
 
 def _bootstrap(values: Floats) -> tuple[float | None, float | None, float | None]:
-    """(low, high, standard error) of the median, from 2000 resamples with a fixed seed; None below three values.
-
-    The median of n draws with replacement is the value at a quantile that is Beta((n+1)/2, (n+1)/2) distributed (order
-    statistics of the uniform distribution), so that a resample costs one number whatever n is.
-    """
-    count = len(values)
-    if count < 3:
+    """(low, high, standard error) of the median, from 2000 resamples with a fixed seed; None below three values."""
+    if len(values) < LEAST:
         return None, None, None
-    shape = (count + 1) / 2
-    quantiles = np.random.default_rng(0).beta(shape, shape, _RESAMPLES)
-    ordered = np.sort(values)
-    medians = ordered[np.minimum((quantiles * count).astype(np.int64), count - 1)]
+    medians = resampled(values, _RESAMPLES, 0)
     low, high = np.quantile(medians, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
     return float(low), float(high), float(medians.std())

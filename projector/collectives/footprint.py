@@ -1,7 +1,8 @@
 """What a running collective takes from the compute beside it: compute units for its channels, and memory bandwidth.
 
 A library opens channels in proportion to the rate that the topology allows, and each holds a compute unit until the call
-ends. Every byte on the wire is read by its sender and written by its receiver; a reduction reads its own operand too.
+ends. A byte lands in a buffer of the library before it reaches its place, so that each byte on the wire costs the device
+three to four accesses of its memory.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from projector.hardware.types import Gpu
 
 __all__ = ["Footprint", "of_collective", "of_tokens"]
 
-# Device-memory bytes for each byte on the wire. derived: a gather reads what it sends and writes what it receives; a
-# reduction writes what it receives, reads it again and reads its own operand. All-reduce is one round of each.
-_TRAFFIC = {"all_reduce": 2.5, "reduce_scatter": 3.0}
-_PLAIN = 2.0
+# Device-memory bytes for each byte on the wire. derived from NCCL's protocols (src/device/prims_simple.h) and DeepEP's
+# channels: what arrives is written to a buffer, read from it, and written to its place (rings, which forward it from
+# there) or added to an operand that is read too; an exchange also reads what it sends.
+_EXCHANGE = 4.0
+_TRAFFIC = {"all_to_all": _EXCHANGE, "send_recv": _EXCHANGE}
+_RING = 3.0
 _IN_SWITCH = 2.0  # the switch reads the buffer of every rank once and writes it once: per byte of the message
 
 
@@ -41,13 +44,13 @@ def of_collective(kind: str, nbytes: float, net: Network, winner: Cost) -> Footp
     algorithm = winner.algorithm.partition(".")[0]
     if algorithm in ("nvls", "nvls_tree", "collnet"):
         return Footprint(net.constants["units.in_switch"], _IN_SWITCH * nbytes)
-    traffic = _TRAFFIC.get(kind, _PLAIN) * _volume(kind, net) * nbytes
+    traffic = _TRAFFIC.get(kind, _RING) * _volume(kind, net) * nbytes
     return Footprint(net.constants["units.ring"] * _rate_share(net), traffic)
 
 
-def of_tokens(nbytes: float, net: Network) -> Footprint:
-    """Footprint of a dispatch or combine kernel; its units are a setting of the library."""
-    return Footprint(net.constants["units.dispatch"], _PLAIN * nbytes)
+def of_tokens(nbytes: float, net: Network, units: int | None = None) -> Footprint:
+    """Footprint of a dispatch or combine kernel; its ``units`` are a setting of the library."""
+    return Footprint(units or net.constants["units.dispatch"], _EXCHANGE * nbytes)
 
 
 def _volume(kind: str, net: Network) -> float:

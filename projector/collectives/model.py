@@ -108,12 +108,20 @@ def best(kind: str, nbytes: float, shape: GroupShape, cluster: Cluster, efficien
 
 
 class Pricing:
-    """Prices of one run's groups; remembers each (kind, group), so that a known operator costs a few microseconds."""
+    """Prices of one run's groups; remembers each (kind, group), so that a known operator costs a few microseconds.
+
+    ``dispatch_units``: compute units of a token dispatch (None: the library's own number for the device).
+    """
 
     def __init__(
-        self, groups: Mapping[str, GroupShape], cluster: Cluster, efficiency: Efficiency | None = None
+        self,
+        groups: Mapping[str, GroupShape],
+        cluster: Cluster,
+        efficiency: Efficiency | None = None,
+        dispatch_units: int | None = None,
     ) -> None:
         self._groups = groups
+        self._dispatch_units = dispatch_units
         self._cluster = cluster
         self._efficiency = efficiency
         self._prices: dict[tuple[str, str, str], Callable[[float], float]] = {}
@@ -138,7 +146,7 @@ class Pricing:
             return Footprint(0.0, 0.0)
         net = self._network(op.group, shape)
         if op.kind == "all_to_all" and (op.transport in TOKEN_TRANSPORTS or op.transport == LOW_LATENCY):
-            return footprint.of_tokens(op.bytes, net)
+            return footprint.of_tokens(op.bytes, net, self._dispatch_units)
         candidates = costs(op.kind, shape, self._cluster, self._efficiency)
         return footprint.of_collective(op.kind, op.bytes, net, min(candidates, key=lambda c: c.seconds(op.bytes)))
 
@@ -174,7 +182,7 @@ class Pricing:
         if op.transport == LOW_LATENCY:
             return dispatch.low_latency_seconds(net, op.bytes)
         outside = op.bytes * (net.size - net.fewest) / net.size if op.nodes_bytes is None else op.nodes_bytes
-        units = net.constants["units.dispatch"] if op.transport == DEEPEP else None
+        units = (self._dispatch_units or net.constants["units.dispatch"]) if op.transport == DEEPEP else None
         return dispatch.seconds(net, op.bytes * (net.local - 1) / net.local, outside, units)
 
 

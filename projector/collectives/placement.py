@@ -15,7 +15,10 @@ from typing import Protocol
 from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster, GroupShape
 
-__all__ = ["groups", "ranks_per_node", "shape_of"]
+__all__ = ["HOPS", "groups", "hop", "ranks_per_node", "shape_of"]
+
+HOPS = ("pp_node", "pp_pod", "pp_beyond")
+"""Keys of two neighbouring pipeline stages: in one node, on two nodes, in two pods."""
 
 
 class Parallelism(Protocol):
@@ -37,14 +40,15 @@ class Parallelism(Protocol):
     def num_distributed_optimizer_instances(self) -> int | None: ...
 
 
-def groups(recipe: Parallelism, gpus: int, cluster: Cluster) -> dict[str, GroupShape]:
+def groups(recipe: Parallelism, gpus: int, cluster: Cluster, *, shards_apart: bool = False) -> dict[str, GroupShape]:
     """Shape of every process group of a run on ``gpus`` ranks of ``cluster``.
 
     Keys: ``tp``, ``cp``, ``dp`` (gradients of dense weights: dp·cp ranks), ``dp_shard``, ``dp_replicate`` (its two
-    levels under HSDP or several distributed-optimizer instances; shard ranks are consecutive in the group), ``ep``,
-    ``etp``, ``tp_ep`` (the experts of one layer: etp·ep), ``edp``, ``edp_shard``, ``edp_replicate``, ``pp``, ``world``.
-    A ``pp`` group with ``per_node > 1`` has neighbouring stages in one node. Where groups of a kind differ in how they
-    lie on the nodes, the shape is that of the group on most nodes, then with the emptiest node: everybody waits for it.
+    levels under HSDP or several distributed-optimizer instances; shard ranks are consecutive in the group, replicas are
+    with ``shards_apart``), ``ep``, ``etp``, ``tp_ep`` (the experts of one layer: etp·ep), ``edp``, ``edp_shard``,
+    ``edp_replicate``, ``pp``, ``world``, and :data:`HOPS`, of which :func:`hop` names that of two stages. Where groups of
+    a kind differ in how they lie on the nodes, the shape is that of the group on most nodes, then with the emptiest
+    node: everybody waits for it.
     Raises InputError when the parallel sizes do not divide ``gpus``.
     """
     return dict(
@@ -59,8 +63,24 @@ def groups(recipe: Parallelism, gpus: int, cluster: Cluster) -> dict[str, GroupS
             gpus,
             ranks_per_node(gpus, cluster),
             cluster.inter.size if cluster.outer is not None else None,
+            shards_apart,
         )
     )
+
+
+def hop(first: int, second: int, stage: int, node: int, pod: int | None = None) -> str:
+    """Which of :data:`HOPS` the message between pipeline ranks ``first`` and ``second`` is, of ``stage`` ranks each.
+
+    Each rank of a stage sends to the one in its place: the farthest of these pairs counts, since the stage waits for it.
+    """
+    if first == second or _together(first, second, stage, node):
+        return HOPS[0]
+    return HOPS[1] if pod is None or _together(first, second, stage, pod) else HOPS[2]
+
+
+@functools.cache
+def _together(first: int, second: int, stage: int, unit: int) -> bool:
+    return all((first * stage + i) // unit == (second * stage + i) // unit for i in range(stage))
 
 
 def ranks_per_node(gpus: int, cluster: Cluster) -> int:
@@ -95,12 +115,15 @@ def _groups(
     gpus: int,
     node: int,
     pod: int | None,
+    shards_apart: bool,
 ) -> Mapping[str, GroupShape]:
     _check(tp, cp, pp, ep, etp, shard, instances, gpus)
     stage = gpus // pp
     dp, edp = stage // tp, stage // (etp * ep)
-    inner = shard or dp // instances
-    expert_inner = edp // instances
+    inner = min(shard or dp, dp // instances)
+    copies = dp // inner
+    expert_copies = copies if edp % copies == 0 else 1
+    expert_inner = edp // expert_copies
 
     def shape(stride: int, size: int) -> GroupShape:
         return shape_of(stride, size, gpus, node, pod)
@@ -109,15 +132,18 @@ def _groups(
         "tp": shape(1, tp),
         "cp": shape(tp, cp),
         "dp": shape(tp, dp),
-        "dp_shard": shape(tp, inner),
-        "dp_replicate": shape(tp * inner, dp // inner),
+        "dp_shard": shape(tp * copies, inner) if shards_apart else shape(tp, inner),
+        "dp_replicate": shape(tp, copies) if shards_apart else shape(tp * inner, copies),
         "etp": shape(1, etp),
         "ep": shape(etp, ep),
         "tp_ep": shape(1, etp * ep),
         "edp": shape(etp * ep, edp),
         "edp_shard": shape(etp * ep, expert_inner),
-        "edp_replicate": shape(etp * ep * expert_inner, edp // expert_inner),
+        "edp_replicate": shape(etp * ep * expert_inner, expert_copies),
         "pp": shape(stage, pp),
+        "pp_node": GroupShape(2, 2, pods=None if pod is None else 1),
+        "pp_pod": GroupShape(2, 1, pods=None if pod is None else 1),
+        "pp_beyond": GroupShape(2, 1, pods=None if pod is None else 2),
         "world": shape(1, gpus),
     }
 

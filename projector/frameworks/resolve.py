@@ -24,6 +24,8 @@ _OPTIONAL = frozenset(
         "lora",
         "recompute_layer_ids",
         "moe_expert_capacity_factor",
+        "fsdp_reshard_after_forward",
+        "moe_deepep_num_sms",
         "device_memory_fraction",
     }
 )
@@ -151,8 +153,10 @@ def _adapt(execution: Execution, recipe: Recipe) -> Execution:
         change |= {"data_parallel": "megatron_fsdp", "reduce_every_microbatch": True}
     elif sharding != "optim_grads_params" and execution.data_parallel != "ddp":
         change |= {"data_parallel": "ddp", "reduce_every_microbatch": sharding == "optim_grads"}
-    if recipe.tp_comm_overlap:
-        change["tp_units"] = execution.overlapped_tp_units
+    elif sharding == "optim_grads":  # nobody keeps whole gradients between micro-batches
+        change["reduce_every_microbatch"] = True
+    if recipe.fsdp_reshard_after_forward is not None:
+        change["unsharded_pipeline"] = not recipe.fsdp_reshard_after_forward
     if recipe.numa_binding:
         change["unbound_host_factor"] = 1.0
     if recipe.cuda_graph_scope and "full_iteration" in recipe.cuda_graph_scope:

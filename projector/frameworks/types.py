@@ -32,11 +32,15 @@ class Execution:
     expert_gemm_split: bool = False  # gate and up of experts are two grouped GEMMs
     expert_bias_fused: bool = True  # else biases of experts are added expert by expert and concatenated again
     expert_dispersion: float = 0.0  # coefficient of variation of the loads of experts where routing is not forced
+    real_data_dispersion: float = 0.0  # the same on real text, at the start of a training or of a fine-tuning
     static_shapes: bool = False  # XLA: buffers of dropless experts hold the worst case
     capacity_dispatch: str = "permute"  # permute | einsum: how tokens reach the fixed slots of a capacity factor
     quantised_gather: str = "all"  # all | tensorwise: cast recipes whose tensor-parallel gathers carry 8 bits
     loss: str = "unfused"  # default cross-entropy: unfused | native | te | fp32 | linear
+    tensor_parallel: str = "manual"  # manual | dtensor: autograd functions around local products, or sharded weights
     eager_ring: bool = False  # partial results of ring attention merged in fp32 by elementary kernels, heads expanded
+    replay_pruned: bool = False  # XLA: what only a layer's output needs is not computed again in its backward
+    recompute_fewest: bool = False  # where nothing is stated and something must be recomputed: as few layers as fit
     # parameters and data parallelism
     parameter_bytes: float = 2.0
     master_bytes: float = 4.0
@@ -44,12 +48,11 @@ class Execution:
     reduce_bytes: float = 4.0  # of one gradient element on the wire
     gather_bytes: float = 2.0
     reduce_every_microbatch: bool = False
+    tp_backward_overlap: bool = True  # input gathered again beside dgrad, its gradient summed beside wgrad
     shard_overlap: float = 0.9  # share of the shorter of compute and weight traffic that really runs beside the other
+    opaque_overlap: float = 1.0  # what is left of that beside layers whose experts run in custom calls
     shard_across_nodes: bool = False  # ranks of one shard group sit in different nodes (mesh axis over the network)
-    # compute units that communication kernels hold while they run beside compute
-    collective_units: int = 20
-    dispatch_units: int = 20
-    tp_units: int = 20
+    # compute units that communication kernels hold while they run beside compute, where the collective model does not say
     overlapped_tp_units: int = (
         8  # under tp_comm_overlap: rings by copy engines, bulk gathers and scatters by 4 to 24 blocks
     )
@@ -72,6 +75,7 @@ class Execution:
     gc_steps: float = 0.0  # steps between two of them on one rank, where they are not run on all ranks together
     whole_step_compiled: bool = False  # XLA, full-iteration graphs: launches cost (almost) nothing
     # pipeline
+    idle_stages_compute: bool = False  # one program for all stages: those without input run on zeros
     p2p_synchronous: bool = True
     # memory
     dummy_wgrad: str = "all"  # placeholder wgrads cached per weight shape by fused accumulation: none | dense | all
@@ -120,8 +124,15 @@ class Framework:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """A workload with nothing left open: every recipe field stated, the execution chosen, and what was assumed."""
+    """A workload with nothing left open: every recipe field stated, the execution chosen, and what was assumed.
+
+    ``node_ranks``, ``pod_ranks``: ranks of the run in one node (NVLink domain) of its cluster, and in one pod where the
+    network has a third level. ``host_bandwidth``: bytes/s from the host's memory to the device.
+    """
 
     workload: Workload
     execution: Execution
     assumed: tuple[str, ...] = ()
+    node_ranks: int = 8
+    pod_ranks: int | None = None
+    host_bandwidth: float = 55e9

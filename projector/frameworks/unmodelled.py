@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from projector.workload.recipe import Recipe
 
 __all__ = ["UNMODELLED", "unmodelled"]
 
-UNMODELLED = {
-    "delay_wgrad_compute": False,
-    "create_attention_mask_in_dataloader": True,
-}
-"""Field: the value that changes nothing (the default of Megatron-LM arguments.py)."""
+UNMODELLED: Mapping[str, object] = {}
+"""Field: the value that changes nothing. None at present: every field of a recipe has a mechanism."""
 
 
 def unmodelled(recipe: Recipe) -> tuple[str, ...]:

@@ -87,6 +87,7 @@ _PARENT = {
     "opus": "aiter",
     "flydsl": "ck",
     "triton": "ck",
+    "aotriton": "ck",
     "flash": "fa2",
     "fa1": "fa2",
     "te": "cudnn",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from projector.frameworks.types import Resolved
-from projector.operators.imbalance import fullest_rank
+from projector.operators.imbalance import dispersion, fullest_rank
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 
@@ -70,9 +70,9 @@ def sizes(resolved: Resolved) -> Sizes:
     routed, received = _routing(model, recipe, shard) if model.moe else (0.0, 0.0)
     if resolved.execution.static_shapes and not recipe.moe_pad_expert_input_to_capacity:
         received *= recipe.ep  # buffers of a compiled dropless layer hold every copy of every rank
-    elif not (recipe.moe_router_force_load_balancing or recipe.moe_expert_capacity_factor):
+    elif not recipe.moe_expert_capacity_factor:
         experts = model.moe.num_experts // recipe.ep if model.moe else 1
-        received *= fullest_rank(resolved.execution.expert_dispersion, max(1, experts), recipe.ep, routed)
+        received *= fullest_rank(dispersion(recipe, resolved.execution), max(1, experts), recipe.ep, routed)
     return Sizes(
         tokens=tokens,
         shard=shard,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from math import gcd
 
 from projector.operators.attention_core import Heads, attend, core
+from projector.operators.context_parallel_torch import ring
 from projector.operators.local import Local
 from projector.operators.part import Part
 from projector.operators.types import Attention, Collective, Operator, Stream
@@ -21,11 +22,6 @@ __all__ = ["core_attention"]
 
 _MAX_STEPS = 8  # longer rings merge consecutive steps of one kind into one operator, to bound the operator count
 _CORRECTION_LAUNCHES = 3  # running maximum, rescale, accumulate after each ring step (counted)
-_EAGER_MERGE, _EAGER_LAUNCHES = (22.0, 16.0), 8
-"""Bytes an element (read, written) and launches of torch's merge of one ring step: partial output cast to fp32 (2, 4), its
-difference from the sum (8, 4), times a sigmoid of the log-sums (4, 4), subtracted (8, 4) (torch 2.6
-distributed/tensor/experimental/_attention.py ``_SDPAMerger._merge_one``)."""
-_EAGER_SUM = (6.0, 4.0)  # a 16-bit gradient added to an fp32 sum; key and value gradients travel in fp32
 
 
 def core_attention(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
@@ -72,39 +68,36 @@ def _ring(heads: Heads, lo: Local, cp: int, tags: frozenset[str]) -> Part:
     for i, (whole, count) in enumerate(_ring_steps(cp), start=1):
         q, k = (seq, seq // 2) if whole else (seq // 2, seq)
         calls.append(attend(f"core_attn.step{i}", heads, lo, seq_q=q, seq_k=k, causal=False, batch=count))
+    sizes = [max(1, call[0].batch // lo.batch) for call in calls]
+    if eager:
+        return ring(calls, sizes, (out, keys / lo.act), lo, tags)
     forward: list[Operator] = []
     backward: list[Operator] = []
-    sizes = [max(1, call[0].batch // lo.batch) for call in calls]
     for i, (call, size) in enumerate(zip(calls, sizes, strict=True)):
         into = sizes[i + 1] if i + 1 < len(sizes) else 0
         if into:
             forward.append(_send(f"cp.send{i}", keys * into, call[0].name, into))
         forward.append(call[0])
         # backward sends keys and values cp−1 times and their gradients cp times
-        travels = size * (4.0 / lo.act if eager else 1.0)
-        backward.append(_send(f"cp.grad_send{i}", keys * (into + travels), call[1].name, max(1, into)))
+        backward.append(_send(f"cp.grad_send{i}", keys * (into + size), call[1].name, max(1, into)))
         backward.append(call[1])
     steps = cp - 1
-    # of the queries each step but the first touches all or half: three quarters
-    read, write = [0.75 * b for b in _EAGER_MERGE] if eager else (4.0 + lo.act, 4.0)
-    touched = read * out * steps  # partial output read, fp32 sum updated
     forward.append(
         Stream(
             name="cp.correct",
             kind="elementwise",
-            read=touched,
-            write=write * out * steps,
-            launches=(_EAGER_LAUNCHES if eager else _CORRECTION_LAUNCHES) * steps,
+            read=(4.0 + lo.act) * out * steps,  # partial output read, fp32 sum updated
+            write=4.0 * out * steps,
+            launches=_CORRECTION_LAUNCHES * steps,
         )
     )
     sums = keys * steps + lo.act * lo.batch * seq * heads.heads * heads.qk * steps
-    read, write = [b / lo.act for b in _EAGER_SUM] if eager else (2.0, 1.0)
     backward.append(
         Stream(
             name="cp.grad_sum",
             kind="elementwise",
-            read=read * sums,
-            write=write * sums,
+            read=2.0 * sums,
+            write=sums,
             launches=_CORRECTION_LAUNCHES * steps,
         )
     )

@@ -29,7 +29,6 @@ __all__ = ["dispatch_combine"]
 
 MOE = frozenset({"moe"})
 PREPROCESS = MOE | {"moe_preprocess"}
-_NODE = 8  # ranks of one scale-up domain assumed for ``nodes_bytes``; a fabric with larger domains has no use for it
 
 
 def dispatch_combine(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
@@ -52,8 +51,9 @@ def _sync(r: Routed, lo: Local, sync_free_from: int) -> tuple[Operator, ...]:
 
 
 def _behind(lo: Local, beside_shared: tuple[str, ...]) -> tuple[str, ...]:
+    """Shared experts; what a neighbouring micro-batch offers instead is :mod:`projector.neighbours`' to say."""
     if lo.recipe.overlap_moe_expert_parallel_comm:
-        return ("@phase",)
+        return ()
     return beside_shared if lo.recipe.moe_shared_expert_overlap else ()
 
 
@@ -154,12 +154,11 @@ def _allgather(r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     group = "ep" if lo.recipe.ep > 1 else "etp"
     nbytes = lo.act * lo.hidden * everyone
     scatter, collect, spread = permute_launches(lo)
-    behind = ("@phase",) if lo.recipe.overlap_moe_expert_parallel_comm else ()
 
     def message(name: str, kind: str, launches: int = 1) -> tuple[Operator, ...]:
         if ranks == 1:
             return ()
-        return (Collective(name=name, kind=kind, group=group, bytes=nbytes, launches=launches, hides_behind=behind),)
+        return (Collective(name=name, kind=kind, group=group, bytes=nbytes, launches=launches),)
 
     dispatch = Part(
         name="moe.dispatch",
@@ -193,8 +192,11 @@ def _flex(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     """DeepEP and HybridEP: one message for each rank and node that a token reaches, sums on the way back."""
     backend = lo.recipe.moe_flex_dispatcher_backend or "deepep"
     hybrid = backend == "hybridep"
-    arrived = r.tokens * distinct_destinations(moe, lo.recipe.ep) * max(lo.recipe.etp, r.received / r.sent)
-    landed = r.tokens * lo.recipe.ep * lo.recipe.etp if r.held > r.rows else arrived
+    everyone = r.tokens * lo.recipe.ep * lo.recipe.etp
+    arrived = min(
+        everyone, r.tokens * distinct_destinations(moe, lo.recipe.ep) * max(lo.recipe.etp, r.received / r.sent)
+    )
+    landed = everyone if r.held > r.rows else arrived
     behind = _behind(lo, _FC1)
 
     def message(name: str, launches: int, beside: tuple[str, ...]) -> tuple[Operator, ...]:
@@ -258,7 +260,7 @@ def _flex(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
 def _other_nodes(moe: MoE, lo: Local) -> float:
     """Expected nodes other than its own that one token reaches; expert ranks of a node are contiguous."""
     ranks = lo.recipe.ep * lo.recipe.etp
-    nodes = ceil(ranks / _NODE)
+    nodes = ceil(ranks / lo.node_ranks)
     if nodes == 1 or moe.num_experts % nodes:
-        return 0.0 if nodes == 1 else distinct_destinations(moe, lo.recipe.ep) * (1 - _NODE / ranks)
+        return 0.0 if nodes == 1 else distinct_destinations(moe, lo.recipe.ep) * (1 - lo.node_ranks / ranks)
     return distinct_destinations(moe, nodes) * (1 - 1 / nodes)

@@ -13,9 +13,20 @@ from functools import cache
 from math import exp, log, sqrt
 from statistics import NormalDist
 
-__all__ = ["expert_loads", "fullest_rank", "kept_share", "split_rows"]
+from projector.frameworks.types import Execution
+from projector.workload.recipe import Recipe
+
+__all__ = ["dispersion", "expert_loads", "fullest_rank", "kept_share", "split_rows"]
 
 _NORMAL = NormalDist()
+
+
+def dispersion(recipe: Recipe, execution: Execution) -> float:
+    """Coefficient of variation of the loads of experts: none where routing is forced, more on real text than on tokens
+    drawn at random, which a router spreads nearly evenly."""
+    if recipe.moe_router_force_load_balancing:
+        return 0.0
+    return execution.real_data_dispersion if recipe.mock_data is False else execution.expert_dispersion
 
 
 def fullest_rank(dispersion: float, experts: int, ranks: int, rows: float) -> float:

@@ -146,7 +146,11 @@ def _backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
         again = spec.rows * spec.inputs * _message(spec, lo)
         ops.append(
             Collective(
-                name=f"{spec.name}.input_ag", kind="all_gather", group="tp", bytes=again, hides_behind=spec.dgrads
+                name=f"{spec.name}.input_ag",
+                kind="all_gather",
+                group="tp",
+                bytes=again,
+                hides_behind=spec.dgrads if lo.execution.tp_backward_overlap else (),
             )
         )
     ops += [
@@ -169,7 +173,7 @@ def _leave_backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
         return ()
     nbytes = spec.rows * spec.inputs * lo.act
     kind = "reduce_scatter" if lo.sp else "all_reduce"
-    hides = spec.wgrads if lo.trainable else ()
+    hides = spec.wgrads if lo.trainable and lo.execution.tp_backward_overlap else ()
     suffix = "rs" if lo.sp else "ar"
     return (Collective(name=f"{spec.name}.dgrad_{suffix}", kind=kind, group="tp", bytes=nbytes, hides_behind=hides),)
 

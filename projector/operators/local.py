@@ -27,7 +27,7 @@ class Local:
 
     ``dtype``/``act``: compute type outside quantised linears and its bytes; ``linear_dtype``/``scaling``: GEMM operands
     of the linears (``dtype`` and "" when not quantised); ``cast_recipe``: how they are quantised ("" if not);
-    ``gathered``: bytes of one element of an all-gathered linear input.
+    ``gathered``: bytes of one element of an all-gathered linear input; ``node_ranks``: ranks of a node.
     """
 
     model: Model
@@ -47,6 +47,7 @@ class Local:
     scaling: str
     cast_recipe: str
     gathered: float
+    node_ranks: int = 8
 
     @property
     def tp(self) -> int:
@@ -105,6 +106,7 @@ def local(resolved: Resolved) -> Local:
         scaling=scaling,
         cast_recipe=cast_recipe,
         gathered=_GATHERED_BYTES.get(linear_dtype, act) if _gathers(resolved.execution, cast_recipe) else act,
+        node_ranks=resolved.node_ranks,
     )
 
 

@@ -33,7 +33,9 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     lo = local(resolved if quantised else _in_bf16(resolved))
     parts = _layer_parts(kind, lo)
     name = ("moe" if kind.moe else "dense") + (f"_w{kind.window}" if kind.window else "")
-    return _sharded(block(f"layer_{name}", parts, replay(parts, lo.recipe), _graphed(parts, lo)), lo)
+    return _sharded(
+        block(f"layer_{name}", parts, replay(parts, lo.recipe, lo.execution.replay_pruned), _graphed(parts, lo)), lo
+    )
 
 
 @cache

@@ -12,13 +12,22 @@ from projector.workload.recipe import Recipe
 
 __all__ = ["replay"]
 
+# Last operators of a layer whose result only the layer's output needs. A compiler that sees the replay and the backward as
+# one program drops them from the replay (JAX jax.checkpoint: the recomputation is traced, then cleared of dead code).
+_OUTPUT_ONLY = frozenset({"fc2", "shared.fc2", "shared.add", "moe.mask_out", "moe.unpermute", "mlp_residual"})
+
 # a full checkpoint saves and restores the random state of host and device (estimate from torch's calls)
 _RANDOM_STATE = HostWork(name="recompute.random_state", microseconds=30.0)
 
 
-def replay(parts: tuple[Part, ...], recipe: Recipe) -> tuple[Operator, ...]:
-    """Operators replayed for a recomputed layer: all of it (``full``) or the parts named by ``recompute_modules``."""
+def replay(parts: tuple[Part, ...], recipe: Recipe, pruned: bool = False) -> tuple[Operator, ...]:
+    """Operators replayed for a recomputed layer: all of it (``full``) or the parts named by ``recompute_modules``.
+
+    ``pruned``: a whole-layer replay leaves out what only the layer's own output needs.
+    """
     if recipe.recompute_granularity == "full":
+        if pruned:
+            return tuple(op for op in forward_of(parts) if op.name not in _OUTPUT_ONLY)
         return (_RANDOM_STATE, *forward_of(parts))
     if recipe.recompute_granularity != "selective":
         return ()

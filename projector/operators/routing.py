@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, comb
 
-from projector.operators.imbalance import fullest_rank, kept_share, split_rows
+from projector.operators.imbalance import dispersion, fullest_rank, kept_share, split_rows
 from projector.operators.local import Local
 from projector.workload.model import MoE
 
@@ -41,7 +41,7 @@ def routed(moe: MoE, lo: Local) -> Routed:
     """How many rows this rank sends and computes, from top-k, capacity factor and the padding of quantised GEMMs."""
     recipe, tokens = lo.recipe, lo.shard_tokens
     sent, fixed = tokens * moe.moe_router_topk, False
-    uneven = 0.0 if recipe.moe_router_force_load_balancing else lo.execution.expert_dispersion
+    uneven = dispersion(recipe, lo.execution)
     experts = max(1, moe.num_experts // recipe.ep)
     fullest = fullest_rank(uneven, experts, recipe.ep, sent)
     if (factor := recipe.moe_expert_capacity_factor) is not None:

@@ -6,12 +6,13 @@ core/optimizer) and PyTorch FSDP2 (pytorch/torchtitan@b5bcd76c6 torchtitan/distr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from projector.frameworks.types import Resolved
 from projector.operators.types import Collective, Operator, Stream
 
-__all__ = ["Trainable", "gather", "optimizer", "reduction", "shards", "trainable"]
+__all__ = ["Trainable", "copies", "gather", "optimizer", "reduction", "shards", "trainable"]
 
 _STATE_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 _ADAM_CHUNK = 21e6  # elements one multi-tensor launch covers (NVIDIA/TransformerEngine multi_tensor_apply.cuh)
@@ -53,27 +54,58 @@ def shards(resolved: Resolved) -> tuple[int, int]:
     recipe = resolved.workload.recipe
     if recipe.data_parallel_sharding == "no_shard":
         return 1, 1
-    instances = recipe.num_distributed_optimizer_instances or 1
-    return max(1, (recipe.data_parallel_shard_size or 1) // instances), resolved.workload.edp
+    dense, expert = copies(resolved)
+    return max(1, resolved.workload.dp * recipe.cp // dense), resolved.workload.edp // expert
+
+
+def copies(resolved: Resolved) -> tuple[int, int]:
+    """Groups that each hold one whole state among them, dense and expert: replicas of HSDP, or instances of the partial
+    distributed optimizer (Megatron-LM core/parallel_state.py, ``num_distributed_optimizer_instances``)."""
+    workload, recipe = resolved.workload, resolved.workload.recipe
+    ranks = workload.dp * recipe.cp
+    dense = max(recipe.num_distributed_optimizer_instances or 1, ranks // (recipe.data_parallel_shard_size or ranks))
+    return dense, dense if workload.edp % dense == 0 else 1
 
 
 def reduction(resolved: Resolved, part: Trainable, name: str = "grad") -> tuple[Collective, ...]:
-    """Reduction of the gradients ``part``: reduce-scatter where state is sharded, all-reduce elsewhere."""
-    wire = resolved.execution.reduce_bytes
-    recipe = resolved.workload.recipe
-    kind = "all_reduce" if recipe.data_parallel_sharding == "no_shard" else "reduce_scatter"
-    ops = []
-    ranks = resolved.workload.dp * recipe.cp
-    hybrid = kind == "reduce_scatter" and (recipe.data_parallel_shard_size or ranks) < ranks
-    group = "dp_shard" if hybrid else "dp"
-    if part.dense and ranks > 1:
-        ops.append(Collective(name=f"{name}_{kind}", kind=kind, group=group, bytes=part.dense * wire))
-        if hybrid:
-            shard = part.dense * wire / (recipe.data_parallel_shard_size or 1)
-            ops.append(Collective(name=f"{name}_replicas", kind="all_reduce", group="dp_replicate", bytes=shard))
-    if part.expert and resolved.workload.edp > 1:
-        ops.append(Collective(name=f"{name}_expert_{kind}", kind=kind, group="edp", bytes=part.expert * wire))
+    """Reduction of the gradients ``part``: reduce-scatter where state is sharded, all-reduce elsewhere.
+
+    Where several groups hold a whole state each, the shards are all-reduced between them after that.
+    """
+    workload, wire = resolved.workload, resolved.execution.reduce_bytes
+    if workload.recipe.data_parallel_sharding == "no_shard":
+        kinds = ((name, "dp", part.dense), (f"{name}_expert", "edp", part.expert))
+        return tuple(
+            Collective(name=f"{label}_all_reduce", kind="all_reduce", group=group, bytes=elements * wire)
+            for label, group, elements in kinds
+            if elements and _ranks(resolved, group) > 1
+        )
+    ops: list[Collective] = []
+    for label, group, elements, groups in _sharded(resolved, part, name):
+        inner = _ranks(resolved, group) // groups
+        nbytes = elements * wire
+        shard, replicas = (f"{group}_shard", f"{group}_replicate") if groups > 1 else (group, "")
+        if inner > 1:
+            ops.append(Collective(name=f"{label}_reduce_scatter", kind="reduce_scatter", group=shard, bytes=nbytes))
+        if replicas:
+            op = Collective(name=f"{label}_replicas", kind="all_reduce", group=replicas, bytes=nbytes / inner)
+            ops.append(op)
     return tuple(ops)
+
+
+def _ranks(resolved: Resolved, group: str) -> int:
+    """Ranks that reduce the same gradients: dense (``dp``) or of experts (``edp``)."""
+    workload = resolved.workload
+    return workload.edp if group == "edp" else workload.dp * workload.recipe.cp
+
+
+def _sharded(resolved: Resolved, part: Trainable, name: str) -> Iterator[tuple[str, str, float, int]]:
+    """(name, group, elements, groups with a whole state) of the dense and the expert weights that several ranks have."""
+    dense, expert = copies(resolved)
+    if part.dense and _ranks(resolved, "dp") > 1:
+        yield name, "dp", part.dense, dense
+    if part.expert and _ranks(resolved, "edp") > 1:
+        yield f"{name}_expert", "edp", part.expert, expert
 
 
 def gather(resolved: Resolved, part: Trainable, name: str = "param") -> tuple[Collective, ...]:
@@ -81,17 +113,32 @@ def gather(resolved: Resolved, part: Trainable, name: str = "param") -> tuple[Co
     recipe = resolved.workload.recipe
     if recipe.data_parallel_sharding == "no_shard":
         return ()
-    wire = resolved.execution.gather_bytes
-    ops = []
-    ranks = resolved.workload.dp * recipe.cp
-    group = "dp_shard" if (recipe.data_parallel_shard_size or ranks) < ranks else "dp"
-    if part.dense and ranks > 1:
-        ops.append(Collective(name=f"{name}_all_gather", kind="all_gather", group=group, bytes=part.dense * wire))
-    if part.expert and resolved.workload.edp > 1:
-        ops.append(
-            Collective(name=f"{name}_expert_all_gather", kind="all_gather", group="edp", bytes=part.expert * wire)
+    return tuple(
+        Collective(
+            name=f"{label}_all_gather",
+            kind="all_gather",
+            group=f"{group}_shard" if groups > 1 else group,
+            bytes=elements * resolved.execution.gather_bytes,
         )
-    return tuple(ops)
+        for label, group, elements, groups in _sharded(resolved, part, name)
+        if _ranks(resolved, group) > groups
+    )
+
+
+def _weight_bytes(resolved: Resolved) -> tuple[float, float]:
+    """Bytes of one weight that Adam reads and writes, and of the copy that the model keeps (0: no pass of its own).
+
+    The precision-aware optimizer keeps what bf16 lacks of an fp32 weight and updates the model's own beside it, in one
+    kernel (TransformerEngine pytorch/optimizers/fused_adam.py, ``store_param_remainders``).
+    """
+    recipe, execution = resolved.workload.recipe, resolved.execution
+    if not execution.master_bytes:
+        return execution.parameter_bytes, 0.0
+    if not recipe.use_precision_aware_optimizer:
+        return execution.master_bytes, execution.parameter_bytes
+    stated = _STATE_BYTES[recipe.main_params_dtype or "fp32"]
+    in_place = stated >= 4.0 and recipe.precision not in ("fp16", "fp32") and not recipe.fp8_param_gather
+    return min(execution.master_bytes, stated), 0.0 if in_place else execution.parameter_bytes
 
 
 def optimizer(resolved: Resolved, part: Trainable) -> tuple[Operator, ...]:
@@ -102,8 +149,7 @@ def optimizer(resolved: Resolved, part: Trainable) -> tuple[Operator, ...]:
     launches = int(own // _ADAM_CHUNK) + 1
     grad = execution.grad_bytes if execution.data_parallel == "ddp" else 4.0
     moments = _STATE_BYTES[recipe.exp_avg_dtype or "fp32"] + _STATE_BYTES[recipe.exp_avg_sq_dtype or "fp32"]
-    main = execution.master_bytes or execution.parameter_bytes
-    cast = execution.parameter_bytes if execution.master_bytes else 0.0
+    main, cast = _weight_bytes(resolved)
     state = main + moments
     ops: list[Operator] = [
         _pass("grad_norm", own, grad, 0.0, launches),

@@ -27,7 +27,9 @@ class Recipe:
     or ``nvfp4``; ``fp8_recipe`` its scaling (``delayed``, ``tensorwise``, ``rowwise``, ``blockwise``, ``mxfp8``).
     ``data_parallel_sharding``: ``no_shard`` (plain DDP), ``optim`` (ZeRO-1, Megatron's distributed optimizer),
     ``optim_grads`` (ZeRO-2), ``optim_grads_params`` (ZeRO-3, FSDP). ``data_parallel_shard_size``: ranks that share one
-    copy (HSDP; None: all data-parallel ranks). ``allow_uneven_pipeline_split``: stages may differ by one layer when the
+    copy (HSDP; None: all data-parallel ranks). ``fsdp_reshard_after_forward``: weights are given back between forward and
+    backward (None: torchtitan's rule, yes without a pipeline). ``moe_deepep_num_sms``: compute units of DeepEP's dispatch
+    and combine (None: 20, 64 on AMD). ``allow_uneven_pipeline_split``: stages may differ by one layer when the
     layers do not divide (torchtitan does so; Megatron-LM refuses). ``moe_all_to_all_kernel``: ``collective`` (NCCL, RCCL)
     or ``one_shot`` (a compiler's own kernel that copies over peer mappings); ``moe_dispatch_scatter_adds``:
     scatter-additions over the receive buffer in the backward of a compiled dispatch. ``device_memory_fraction``: share
@@ -65,6 +67,7 @@ class Recipe:
     # data parallelism and optimizer
     data_parallel_sharding: str | None = None
     data_parallel_shard_size: int | None = None
+    fsdp_reshard_after_forward: bool | None = None
     overlap_grad_reduce: bool | None = None
     overlap_param_gather: bool | None = None
     grad_reduce_in_bf16: bool | None = None
@@ -88,11 +91,13 @@ class Recipe:
     # mixture of experts
     moe_token_dispatcher_type: str | None = None
     moe_flex_dispatcher_backend: str | None = None
+    moe_deepep_num_sms: int | None = None
     moe_grouped_gemm: str | None = None
     moe_permute_fusion: bool | None = None
     moe_router_fusion: bool | None = None
     moe_router_dtype: str | None = None
     moe_router_force_load_balancing: bool | None = None
+    mock_data: bool | None = None
     moe_shared_expert_overlap: bool | None = None
     moe_expert_capacity_factor: float | None = None
     moe_pad_expert_input_to_capacity: bool | None = None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projector.contention import crowding, without_units
+from projector.contention import Taken, crowding, without_units
 from projector.frameworks.types import Execution
 from projector.hardware import catalogue
 from projector.hardware.efficiency import load
@@ -15,7 +15,7 @@ from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.timing import SLOWED, Clock
 
 H100 = catalogue.gpu("h100_sxm")
-WIRE = {"collective": 50e9, "dispatch": 50e9, "tp": 450e9}
+MEMORY = {"collective": 125e9, "dispatch": 125e9, "tp": 1125e9}
 COPY = Stream(name="copy", kind="copy", read=1e9, write=1e9)
 
 
@@ -27,8 +27,9 @@ def product(name: str, m: int, n: int, k: int = 8192) -> Gemm:
     return Gemm(name=name, m=m, n=n, k=k)
 
 
-def losses(ops: list[Operator], **execution: int) -> dict[str, dict[Operator, float]]:
-    return crowding(ops, H100, Execution(**execution), WIRE, price)  # type: ignore[arg-type,return-value]
+def losses(ops: list[Operator], **units: int) -> dict[str, dict[Operator, float]]:
+    taken = {kind: Taken(units.get(kind, 20), memory) for kind, memory in MEMORY.items()}
+    return crowding(ops, H100, taken, price)  # type: ignore[return-value]
 
 
 def test_units_leave_with_their_share_of_the_rate() -> None:
@@ -41,7 +42,7 @@ def test_units_leave_with_their_share_of_the_rate() -> None:
 
 def test_a_product_of_one_full_wave_loses_more_than_one_of_many() -> None:
     one_wave, many = product("one", 128 * 12, 256 * 11), product("many", 128 * 64, 256 * 64)
-    lost = losses([one_wave, many], collective_units=24)["collective"]
+    lost = losses([one_wave, many], collective=24)["collective"]
     assert lost[one_wave] > lost[many] > 0.1
     assert lost[many] == pytest.approx(132 / 108 - 1.0, abs=0.12)
 
@@ -50,11 +51,11 @@ def test_a_product_of_one_full_wave_loses_more_than_one_of_many() -> None:
 def test_more_units_taken_never_cost_less(a: int, b: int) -> None:
     few, more = sorted((a, b))
     op = product("g", 8192, 8192)
-    assert losses([op], collective_units=few)["collective"][op] <= losses([op], collective_units=more)["collective"][op]
+    assert losses([op], collective=few)["collective"][op] <= losses([op], collective=more)["collective"][op]
 
 
 def test_memory_bound_kernels_lose_by_the_traffic_not_by_the_units() -> None:
-    lost = losses([COPY], collective_units=24, dispatch_units=64)
+    lost = losses([COPY], collective=24, dispatch=64)
     assert lost["collective"][COPY] == lost["dispatch"][COPY]
     assert lost["tp"][COPY] > lost["collective"][COPY] > 0.0
 

@@ -91,7 +91,13 @@ def test_small_micro_batches_of_experts_are_bound_by_the_host() -> None:
     scope = ("full_iteration",)
     graphs = project(
         workload(
-            "qwen3_30b_a3b", gpus=8, ep=8, seq_length=512, moe_token_dispatcher_type="alltoall", cuda_graph_scope=scope
+            "qwen3_30b_a3b",
+            gpus=8,
+            ep=8,
+            seq_length=512,
+            moe_token_dispatcher_type="alltoall",
+            cuda_graph_scope=scope,
+            create_attention_mask_in_dataloader=False,  # its copy to the device is no launch
         ),
         H100,
     )
@@ -106,6 +112,18 @@ def test_recompute_that_nobody_stated_follows_from_memory() -> None:
     p = project(load, H100)
     assert any("does not fit without" in item for item in p.assumed)
     assert p.resolved.workload.recipe.recompute_granularity == "full"
+
+
+def test_a_tuned_submission_recomputes_the_fewest_layers_that_fit() -> None:
+    load = workload("llama3_70b", gpus=64, tp=4, pp=2, seq_length=8192, recompute_granularity=None, framework="mlperf")
+    p = project(load, H100)
+    recipe = p.resolved.workload.recipe
+    assert recipe.recompute_method == "block"
+    assert 0 < (recipe.recompute_num_layers or 0) < 40
+    assert p.memory.fits
+    one_less = replace(recipe, recompute_num_layers=(recipe.recompute_num_layers or 0) - 1)
+    assert not project(replace(load, recipe=one_less), H100).memory.fits
+    assert any("layers a stage" in item for item in p.assumed)
 
 
 def test_all_mistakes_at_once() -> None:

@@ -72,8 +72,8 @@ def test_the_last_bucket_of_a_reduction_is_never_hidden() -> None:
 
 def test_context_parallel_ranks_send_their_part_of_the_sequence() -> None:
     """Twice the tokens on twice the context ranks: the same message, and so the same time between stages."""
-    short = on_h100(gpus=16, pp=4, cp=2, seq_length=65536, global_batch_size=16).breakdown["pp_s"]
-    long = on_h100(gpus=32, pp=4, cp=4, seq_length=131072, global_batch_size=16).breakdown["pp_s"]
+    short = on_h100(gpus=32, pp=4, cp=2, seq_length=65536, global_batch_size=16).breakdown["pp_s"]
+    long = on_h100(gpus=64, pp=4, cp=4, seq_length=131072, global_batch_size=16).breakdown["pp_s"]
     assert long == pytest.approx(short, rel=0.05)
 
 
@@ -111,7 +111,7 @@ def test_half_of_the_weight_traffic_overlaps_where_the_framework_says_half() -> 
     for overlap in (0.0, 0.5, 1.0):
         execution = Execution(shard_overlap=overlap, collective_us=0.0)
         clock = Clock(kernels={}, measured=frozenset(), collective=lambda op: 3.0, execution=execution)
-        assert _beside(phase, gather, clock).exposed["dp"] == pytest.approx(3.0 * (1.0 - overlap), abs=1e-9)
+        assert _beside(phase, gather, clock, overlap).exposed["dp"] == pytest.approx(3.0 * (1.0 - overlap), abs=1e-9)
 
 
 def test_first_and_last_layer_in_bf16_change_exactly_two_layers() -> None:
@@ -124,12 +124,8 @@ def test_first_and_last_layer_in_bf16_change_exactly_two_layers() -> None:
     assert of_layers[0] < of_layers[1] < of_layers[2]
 
 
-@pytest.mark.parametrize(("name", "neutral"), UNMODELLED.items())
-def test_switches_that_nothing_models_are_named(name: str, neutral: bool) -> None:
-    plain, stated = on_h100(**{name: neutral}), on_h100(**{name: not neutral})
-    assert f"{name}={not neutral} (no effect here)" in stated.assumed
-    assert not any(name in text for text in plain.assumed)
-    assert stated.step_seconds == plain.step_seconds
+def test_every_switch_has_a_mechanism() -> None:
+    assert not UNMODELLED
 
 
 def test_communication_beside_a_host_bound_unit_takes_at_least_its_own_time() -> None:
@@ -138,7 +134,7 @@ def test_communication_beside_a_host_bound_unit_takes_at_least_its_own_time() ->
     op = Collective(name="c", kind="all_gather", group="dp", bytes=1.0)
     clock = Clock(kernels={}, measured=frozenset(), collective=lambda _: 10.0, execution=quiet)
     phase = Phase(segments=(Segment(device=1.0, host=4.0),), compute=1.0)
-    assert _beside(phase, (op,), clock).seconds >= 10.0
+    assert _beside(phase, (op,), clock, 1.0).seconds >= 10.0
 
 
 def test_adapters_leave_the_weight_gradient_out_of_the_utilisation() -> None:

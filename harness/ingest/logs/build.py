@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.ingest.context import Context
+from harness.ingest.logs import consistency
 from harness.ingest.logs.record import AFTER_CHECKPOINT, AFTER_EVALUATION, SKIPPED, Record
 from harness.ingest.logs.settings import Settings, settings
 from harness.ingest.report import RowReport
@@ -17,9 +18,8 @@ from harness.ingest.steady import SteadyState, steady_state, words
 from harness.runs import Measured, MeasuredRun, Source, Stack
 from projector.hardware import catalogue
 
-__all__ = ["LogRun", "build", "state_of"]
+__all__ = ["LogRun", "build", "state_of", "step_doubts", "timers_of"]
 
-_AGREE = 0.03  # relative difference between the printed rate and that of the step time that averaging explains
 _DRIFT = 0.02  # change of level between the halves of a log worth saying
 _KINDS = ("device", "reserved", "allocated")  # of two figures, the one that holds the other
 
@@ -55,6 +55,13 @@ def state_of(record: Record) -> SteadyState | None:
     )
 
 
+def timers_of(record: Record) -> tuple[tuple[str, float], ...]:
+    """(name, mean seconds a step), longest first, of the timers that most steps have: not those of the start."""
+    often = max(max((count for _, count in record.timers.values()), default=0) / 2, record.steps / 4)
+    means = ((name, total / count) for name, (total, count) in record.timers.items() if count >= often)
+    return tuple(sorted(means, key=lambda timer: -timer[1]))
+
+
 def build(record: Record, dialect: str, where: str, context: Context) -> LogRun:
     """Raises :class:`projector.errors.InputError` where the log and the context do not make a whole configuration."""
     found = settings(record, dialect, where, context)
@@ -73,7 +80,7 @@ def build(record: Record, dialect: str, where: str, context: Context) -> LogRun:
         mapped=tuple(_mapped(record, dialect, state, found, scale)),
         assumed=found.assumed,
         refused=tuple(refused),
-        doubts=tuple(_doubts(record, state, found, measured)),
+        doubts=(*found.doubts, *step_doubts(record, state), *_rates(record, state, run, where)),
         unused=found.unused,
     )
     if state is not None:
@@ -132,20 +139,21 @@ def _median(values: npt.NDArray[np.float32], state: SteadyState) -> float | None
     return float(np.median(kept)) if len(kept) else None
 
 
-def _doubts(record: Record, state: SteadyState | None, found: Settings, measured: Measured) -> list[str]:
-    doubts = [*record.notes, *found.doubts]
-    if record.failure is not None and measured.status == "ok":
+def _rates(record: Record, state: SteadyState | None, run: MeasuredRun, where: str) -> list[str]:
+    tokens = None if state is None else _median(record.tokens, state)
+    return [str(problem) for problem in consistency.rates(run, tokens, where)]
+
+
+def step_doubts(record: Record, state: SteadyState | None) -> list[str]:
+    """What the lines themselves leave open, whatever the configuration."""
+    doubts = list(record.notes)
+    if record.failure is not None and record.steps:
         doubts.append(f"line {record.failure.line}: the job failed: {record.failure.text[:80]}")
     if record.conflicts:
         doubts.append(f"{record.conflicts} lines repeat a step with another time: several runs in one log?")
-    if state is None:
-        return doubts
-    rate = _median(record.tokens, state)
-    if rate and measured.tgs and abs(rate / measured.tgs - 1) > _AGREE:
-        doubts.append(f"the log prints {rate:.6g} tokens/s/GPU, step time, batch and GPUs give {measured.tgs:.6g}")
-    if state.drift is not None and abs(state.drift) > _DRIFT:
+    if state is not None and state.drift is not None and abs(state.drift) > _DRIFT:
         doubts.append(f"the second half of the steps is {state.drift:+.1%} off the first")
-    if state.kept < 3:
+    if state is not None and state.kept < 3:
         doubts.append(f"only {state.kept} steps: no interval")
     return doubts
 

@@ -9,7 +9,7 @@ from harness.ingest.logs import megatron
 from harness.ingest.logs.dumps import DottedDump
 from harness.ingest.logs.events import Arguments, Event, Fact, Step
 from harness.ingest.logs.iteration_line import is_step
-from harness.ingest.logs.numbers import NUMBER, group
+from harness.ingest.logs.numbers import NUMBER, finite, group
 from harness.ingest.logs.protocol import STEP, Lines
 from harness.ingest.logs.words import DEEPSPEED_WORDS
 
@@ -20,7 +20,9 @@ NAME = "megatron-deepspeed"
 _TIMER = re.compile(
     rf"(?:global_step=|\b[0-9]{{1,9}}/)([0-9]{{1,15}}), RunningAvgSamplesPerSec=.{{0,60}}?CurrSamplesPerSec={NUMBER}"
 )
-_ENGINE = re.compile(rf"steps: ([0-9]{{1,15}}) loss: .{{0,40}}? iter time \(s\): {NUMBER} samples/sec: {NUMBER}")
+_ENGINE = re.compile(
+    rf"steps: ([0-9]{{1,15}}) loss: {NUMBER}?.{{0,40}}? iter time \(s\): {NUMBER} samples/sec: {NUMBER}"
+)
 _MOST_WAITING = 200_000  # steps of the timer kept until it is clear that Megatron prints none
 _PEAK = re.compile(rf"MaxMemAllocated={NUMBER}GB")
 
@@ -85,5 +87,11 @@ def _step(line: str, number: int) -> Step | None:
             memory_kind="allocated" if peak else None,
         )
     if match := _ENGINE.search(line):
-        return Step(iteration=int(match[1]), seconds=group(match, 2), line=number, samples_per_s=group(match, 3))
+        return Step(
+            iteration=int(match[1]),
+            seconds=group(match, 3),
+            line=number,
+            samples_per_s=group(match, 4),
+            loss=finite(match[2]) if match[2] else None,
+        )
     return None

@@ -28,7 +28,8 @@ class Step(NamedTuple):
     """One logged optimizer step (or the mean of several since the line before), never a running average.
 
     ``seconds`` is None where the log prints only a rate. ``tokens_per_s``: of one GPU; ``samples_per_s``: of the whole
-    job. ``memory_kind``: ``allocated``, ``reserved`` or ``device``; ``memory_ratio``: share of the device.
+    job. ``memory_kind``: ``allocated``, ``reserved`` or ``device``; ``memory_ratio``: share of the device. ``loss``: that of
+    the language model, as printed.
     """
 
     iteration: int
@@ -43,6 +44,7 @@ class Step(NamedTuple):
     memory_ratio: float | None = None
     seq_length: int | None = None
     skipped: bool = False
+    loss: float | None = None
 
 
 class Arguments(NamedTuple):

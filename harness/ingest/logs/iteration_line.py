@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from harness.ingest.logs.events import Step
-from harness.ingest.logs.numbers import NUMBER, finite, group, whole
+from harness.ingest.logs.numbers import NUMBER, finite, group, loss, whole
 
 __all__ = ["is_step", "step"]
 
@@ -61,6 +61,7 @@ def step(line: str, number: int) -> Step | None:
         memory_ratio=ratio,
         seq_length=int(length[1]) if length else None,
         skipped=_SKIPPED.search(line, rest) is not None,
+        loss=loss(line),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from harness.ingest.logs.dumps import KeyedDump
 from harness.ingest.logs.events import Checkpoint, Evaluation, Event, Fact, Step
-from harness.ingest.logs.numbers import NUMBER, finite, group
+from harness.ingest.logs.numbers import NUMBER, finite, group, loss
 from harness.ingest.logs.protocol import STEP, Lines
 from harness.ingest.logs.shared_lines import shared
 from harness.ingest.logs.words import MAXTEXT_WORDS
@@ -68,4 +68,5 @@ def _step(line: str, number: int) -> Step | None:
         line=number,
         tokens_per_s=group(_TOKENS.search(line)),
         tflops=group(_TFLOPS.search(line)),
+        loss=loss(line),
     )

@@ -91,13 +91,13 @@ class _Run:
         """A line with the loss is of one step (or a few); one without averages a whole block, and repeats these."""
         seconds = next((found for name in _TIMES if (found := _number(value.get(name)))), None)
         rate = _number(value.get("throughput"))
-        loss = any(name.endswith("train_loss") for name in value if isinstance(name, str))
-        self.per_step = self.per_step or (loss and seconds is not None)
-        if not (seconds or rate) or (self.per_step and not loss):
+        losses = [found for name, found in value.items() if isinstance(name, str) and name.endswith("train_loss")]
+        self.per_step = self.per_step or (bool(losses) and seconds is not None)
+        if not (seconds or rate) or (self.per_step and not losses):
             return
         if "max_memory_usage" in value and self.count == 0:
             yield Fact("note", f"max_memory_usage {value['max_memory_usage']} (no unit stated)", number)
-        yield from self._step(seconds, rate, number)
+        yield from self._step(seconds, rate, number, _number(losses[0]) if losses else None)
 
     def _stop(self, now: float | None, samples: float | None, number: int) -> Iterator[Event]:
         if self.timed or self.block is None or now is None or samples is None:
@@ -106,7 +106,9 @@ class _Run:
         if elapsed > 0 and done > 0:
             yield from self._step(None, done / elapsed, number)
 
-    def _step(self, seconds: float | None, rate: float | None, number: int) -> Iterator[Event]:
+    def _step(
+        self, seconds: float | None, rate: float | None, number: int, loss: float | None = None
+    ) -> Iterator[Event]:
         yield from self.end()
         self.count += 1
         self.timed = True
@@ -117,6 +119,7 @@ class _Run:
             line=number,
             samples_per_s=rate,
             global_batch_size=int(batch) if batch else None,
+            loss=loss,
         )
 
     def end(self) -> Iterator[Event]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from harness.ingest.logs.dumps import CONFIGURATION, KeyedDump
 from harness.ingest.logs.events import Event, Fact, Step
-from harness.ingest.logs.numbers import NUMBER, finite, group, whole
+from harness.ingest.logs.numbers import NUMBER, finite, group, loss, whole
 from harness.ingest.logs.protocol import STEP, Lines
 from harness.ingest.logs.shared_lines import shared
 from harness.ingest.logs.words import NEMO_WORDS
@@ -76,4 +76,5 @@ def _step(line: str, number: int) -> Step | None:
         global_batch_size=whole(batch[1]) if batch else None,
         memory_gib=peak / _GIB if peak else None,
         memory_kind="allocated" if peak else None,
+        loss=loss(line),
     )

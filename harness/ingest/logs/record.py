@@ -1,4 +1,4 @@
-"""The fold of a log's events: step columns in arrays (31 bytes a step), and what was said once."""
+"""The fold of a log's events: step columns in arrays (35 bytes a step), and what was said once."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ class Record:
     value: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     tokens: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
     tflops: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    loss: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
     batch: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     flags: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
     segment: npt.NDArray[np.int16] = field(default_factory=lambda: np.empty(0, np.int16))
@@ -102,7 +103,7 @@ class _Builder:
         self.record = Record()
         self.rows = 0
         self._iteration, self._value = array("q"), array("d")
-        self._tokens, self._tflops = array("f"), array("f")
+        self._tokens, self._tflops, self._loss = array("f"), array("f"), array("f")
         self._batch, self._flags = array("i"), array("B")
         self._segment, self._config = array("h"), array("h")
         self._pending = 0
@@ -126,6 +127,7 @@ class _Builder:
         self._value.append(value)
         self._tokens.append(step.tokens_per_s if step.tokens_per_s is not None else _NOTHING)
         self._tflops.append(step.tflops if step.tflops is not None else _NOTHING)
+        self._loss.append(step.loss if step.loss is not None else _NOTHING)
         batch = step.global_batch_size
         self._batch.append(batch if batch is not None and batch < 2**31 else 0)
         self._flags.append(self._pending | (SKIPPED if step.skipped else 0))
@@ -157,7 +159,7 @@ class _Builder:
     def _pop(self) -> None:
         """Of a step printed again the last counts; what came before the first print stays with it."""
         self._pending |= self._flags[-1] & ~SKIPPED
-        for column in (self._iteration, self._value, self._tokens, self._tflops, self._batch):
+        for column in (self._iteration, self._value, self._tokens, self._tflops, self._loss, self._batch):
             column.pop()
         for column in (self._flags, self._segment, self._config):
             column.pop()
@@ -225,6 +227,7 @@ class _Builder:
             ("value", self._value, np.float64),
             ("tokens", self._tokens, np.float32),
             ("tflops", self._tflops, np.float32),
+            ("loss", self._loss, np.float32),
             ("batch", self._batch, np.int32),
             ("flags", self._flags, np.uint8),
             ("segment", self._segment, np.int16),
@@ -258,5 +261,5 @@ def _once_each(record: Record) -> None:
     last = np.append((np.diff(ordered[0]) != 0) | (np.diff(ordered[1]) != 0), True)
     keep = order[last]
     record.repeated += record.steps - len(keep)
-    for name in ("iteration", "value", "tokens", "tflops", "batch", "flags", "segment", "config"):
+    for name in ("iteration", "value", "tokens", "tflops", "loss", "batch", "flags", "segment", "config"):
         setattr(record, name, getattr(record, name)[keep])

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.ingest.context import Context
+from harness.ingest.logs import trainer_words
+from harness.ingest.logs.consistency import last_batch, place, refusals
 from harness.ingest.logs.record import Record
 from harness.ingest.logs.translate import translate
 from projector.errors import InputError, Problem
@@ -18,7 +20,7 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_recipe, recipe_to_mapping
 
-__all__ = ["Settings", "settings"]
+__all__ = ["Incomplete", "Settings", "Stated", "settings", "stated_by"]
 
 _ARCHITECTURE = ("num_layers", "hidden_size", "num_attention_heads")
 #: What may differ between a zoo model and the same model in a log.
@@ -30,6 +32,21 @@ _FRAMEWORKLESS = ("mllog", "tprimat", "trace", "tinygrad", "iteration-table")
 _DUMPED = ("megatron", "megatron-bridge", "megatron-deepspeed")
 _NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
 _EXPECTED = "arguments in the log that say it, or a file that does, with --recipe"
+
+
+class Incomplete(InputError):
+    """The log and what stands beside it do not make a whole configuration; nothing that they say is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stated:
+    """What a log and the user say of the work of a step, without a whole configuration; None: not said."""
+
+    model_name: str
+    gpu: str
+    gpus: int | None
+    global_batch_size: int | None
+    seq_length: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +66,12 @@ class Settings:
 
 
 def settings(record: Record, dialect: str, where: str, context: Context) -> Settings:
-    """Raises :class:`InputError` with everything that is missing, wrong or contradictory."""
+    """Raises :class:`InputError` with everything that is missing, wrong or contradictory; :class:`Incomplete` where it is
+    only missing."""
     printed = record.stated
     line = printed.line if printed else 0
     values, named = translate(printed.values, dialect) if printed else ({}, None)
+    trainer_words.note(record, values)
     if "vocab_size" in record.facts and values.get("vocab_size") is None and values:
         values["vocab_size"] = record.facts["vocab_size"]
     if "gpus" in record.facts and dialect not in _DUMPED and values:
@@ -61,10 +80,10 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
     zoo_name = named or (zoo.find(str(benchmark)) if benchmark else None)
     loaded = _loaded(values, zoo_name, where, line, context)
     model = context.model or (loaded.model if loaded else None) or (zoo.load(zoo_name) if zoo_name else None)
-    model = _christened(model) if model is not None and context.model is None else model
+    model = trainer_words.named(_christened(model), values) if model is not None and context.model is None else model
     stated, problems = _recipe_fields(values, loaded, record, model, where, line)
     said = {**stated, **context.stated}
-    problems += _contradictions(stated, context, record, where, line)
+    problems += refusals(values, stated, context, record, where, line)
     missing = [name for name in _NEEDED if said.get(name) is None]
     if model is None:
         problems.append(Problem(where, "model", "nothing", _EXPECTED))
@@ -75,14 +94,15 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
     gpus, world = _gpus(values, loaded, record, context)
     counted = record.facts.get("gpus")
     if world and counted and world != counted:
-        problems.append(Problem(where, _place("world_size", line), world, f"{counted}, as the log's lines say"))
+        problems.append(Problem(where, place("world_size", line), world, f"{counted}, as the log's lines say"))
     elif context.gpus and world and context.gpus != world:
         problems.append(
-            Problem(where, _place("world_size", line), world, f"{context.gpus}, as --gpus or the recipe says")
+            Problem(where, place("world_size", line), world, f"{context.gpus}, as --gpus or the recipe says")
         )
     problems += wrong
     if problems or model is None or recipe is None:
-        raise InputError(problems)
+        incomplete = all(problem.expected == _EXPECTED for problem in problems)
+        raise (Incomplete if incomplete else InputError)(problems)
     return Settings(
         model=model,
         recipe=recipe,
@@ -93,6 +113,21 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
         line=line,
         assumed=assumed,
         unused=loaded.ignored if loaded else (),
+    )
+
+
+def stated_by(record: Record, dialect: str, context: Context) -> Stated:
+    """What a log without a whole configuration still says."""
+    printed = record.stated
+    values, named = translate(printed.values, dialect) if printed else ({}, None)
+    said = {**values, **context.stated}
+    batch, length = said.get("global_batch_size") or last_batch(record), said.get("seq_length") or record.seq_length
+    return Stated(
+        model_name=named or str(record.facts.get("model", "")),
+        gpu=_gpu(record, context),
+        gpus=_gpus(values, None, record, context)[0],
+        global_batch_size=batch if type(batch) is int and batch > 0 else None,
+        seq_length=length if type(length) is int and length > 0 else None,
     )
 
 
@@ -112,7 +147,7 @@ def _loaded(
         if context.model is not None:
             return None
         raise InputError(
-            Problem(problem.where, _place(problem.key, line), problem.found, problem.expected)
+            Problem(problem.where, place(problem.key, line), problem.found, problem.expected)
             for problem in error.problems
         ) from None
 
@@ -133,10 +168,6 @@ def _renamed(model: Model, known: Model) -> Model:
     return replace(model, **{field: getattr(known, field) for field in _NAMING})
 
 
-def _place(key: str, line: int) -> str:
-    return f"line {line}: {key}" if line else key
-
-
 def _recipe_fields(
     values: Mapping[str, object], loaded: Loaded | None, record: Record, model: Model | None, where: str, line: int
 ) -> tuple[dict[str, object], list[Problem]]:
@@ -146,10 +177,10 @@ def _recipe_fields(
         fields = recipe_to_mapping(loaded.recipe)
     else:
         fields, misfits = megatron_args.partial_recipe(values, model.num_layers if model else None)
-        problems = [Problem(where, _place(key, line), value, expected) for key, value, expected in misfits]
+        problems = [Problem(where, place(key, line), value, expected) for key, value, expected in misfits]
     if record.seq_length:
         fields.setdefault("seq_length", record.seq_length)
-    if batch := _last_batch(record):
+    if batch := last_batch(record):
         fields.setdefault("global_batch_size", batch)
     if values.get("torch_compile") is True:
         fields["torch_compile"] = True
@@ -168,31 +199,6 @@ def _assumed(
     if not context.framework and "framework" not in record.facts and dialect in _FRAMEWORKLESS:
         texts.append("framework=megatron-lm (not stated)")
     return texts
-
-
-def _last_batch(record: Record) -> int:
-    logged = record.batch[record.batch > 0]
-    return int(logged[-1]) if len(logged) else 0
-
-
-def _contradictions(
-    stated: Mapping[str, object], context: Context, record: Record, where: str, line: int
-) -> list[Problem]:
-    """A global batch that the lines do not have; a user's value that the log's arguments deny."""
-    problems = []
-    batch = _last_batch(record)
-    if batch:
-        for said, source in ((context.stated, "the recipe file says"), (stated, f"the arguments of line {line} say")):
-            expected = said.get("global_batch_size")
-            if expected is not None and expected != batch:
-                key = _place("global batch size", record.batch_line)
-                problems.append(Problem(where, key, batch, f"{expected}, as {source}"))
-                break
-    for name in ("tp", "pp", "cp", "ep", "seq_length", "micro_batch_size"):
-        mine, logged = context.stated.get(name), stated.get(name)
-        if mine is not None and logged is not None and mine != logged:
-            problems.append(Problem(where, _place(name, line), logged, f"{mine}, as the recipe file says"))
-    return problems
 
 
 def _gpus(

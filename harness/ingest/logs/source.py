@@ -76,11 +76,15 @@ class Source:
         return self._text()
 
     def _read(self, text: IO[str], size: int) -> str:
+        """As much of ``size`` characters as there is, line by line: a read that meets broken data returns nothing."""
+        parts: list[str] = []
         try:
-            return text.read(size)
+            while size > 0 and (part := text.readline(size)):
+                parts.append(part)
+                size -= len(part)
         except _BROKEN:
             self.truncated = True
-            return ""
+        return "".join(parts)
 
     def _text(self) -> IO[str]:
         raw = self._raw()
@@ -157,6 +161,8 @@ def _refuse_binary(source: Source) -> None:
         if first.startswith(magic):
             raise InputError([Problem(source.name, "", what, "text, or text in gzip, bzip2 or xz")])
     head = source.head()
+    if source.truncated and not head:
+        raise InputError([Problem(source.name, "", "compressed data that ends before any text", "a training log")])
     if not head.strip("\0 \t\r\n\ufeff"):
         raise InputError([Problem(source.name, "", "an empty file", "a training log")])
     odd = head.count("\0") + head.count("\ufffd")

@@ -17,7 +17,7 @@ __all__ = ["NAME", "events", "weigh"]
 
 NAME = "tinygrad"
 
-_STEP = re.compile(rf"^\s{{0,20}}([0-9]{{1,15}})\s{{1,9}}{NUMBER} (m?s) run,")
+_STEP = re.compile(rf"^\s{{0,20}}([0-9]{{1,15}})\s{{1,9}}{NUMBER} (m?s) run,(?: {NUMBER} loss,)?")
 
 
 def weigh(line: str) -> int:
@@ -30,6 +30,11 @@ def events(lines: Lines) -> Iterator[Event]:
         match = _STEP.match(line) if " run, " in line else None
         seconds = finite(match[2]) if match else None
         if match and seconds:
-            yield Step(iteration=int(match[1]), seconds=seconds / (1000 if match[3] == "ms" else 1), line=number)
+            yield Step(
+                iteration=int(match[1]),
+                seconds=seconds / (1000 if match[3] == "ms" else 1),
+                line=number,
+                loss=finite(match[4]) if match[4] else None,
+            )
         elif (event := shared(line, number, seen)) is not None:
             yield event

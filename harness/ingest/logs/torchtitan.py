@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from harness.ingest.logs.dumps import DottedDump
 from harness.ingest.logs.events import Arguments, Checkpoint, Event, Fact, Restart, Step
 from harness.ingest.logs.iteration_line import is_step, step
-from harness.ingest.logs.numbers import NUMBER, group
+from harness.ingest.logs.numbers import NUMBER, group, loss
 from harness.ingest.logs.protocol import STEP, Lines
 from harness.ingest.logs.shared_lines import shared
 from harness.ingest.logs.words import TORCHTITAN_WORDS
@@ -130,4 +130,5 @@ def _step(line: str, number: int) -> Step | None:
         tflops=group(_TFLOPS.search(line)),
         memory_gib=memory,
         memory_kind="reserved" if memory else None,
+        loss=loss(line),
     )

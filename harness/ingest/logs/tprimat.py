@@ -78,10 +78,13 @@ def _steps(document: Mapping[str, Any]) -> Iterator[Event]:
     times = document.get("step_times", document.get("raw_step_times"))
     if not isinstance(times, Sequence) or isinstance(times, str):
         return
+    losses = document.get("loss_values", document.get("raw_loss_values"))
+    known = losses if isinstance(losses, Sequence) and not isinstance(losses, str) else ()
     for index, value in enumerate(times, start=1):
         seconds = _number(value)
         if seconds:
-            yield Step(iteration=index, seconds=seconds, line=1)
+            loss = _number(known[index - 1]) if index <= len(known) else None
+            yield Step(iteration=index, seconds=seconds, line=1, loss=loss)
 
 
 def _section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ primus/configs/modules/megatron/{primus_turbo,zero_bubble,primus_pipeline}.yaml.
 from __future__ import annotations
 
 from projector.workload.loaders.values import Reader
+from projector.workload.vocabulary import CHOICES
 
 __all__ = ["recipe_fields"]
 
@@ -27,6 +28,7 @@ _INTEGERS = {
     "cpu_offloading_num_layers": ("cpu_offloading_num_layers",),
     "make_vocab_size_divisible_by": ("make_vocab_size_divisible_by",),
     "sync_free_stage": ("turbo_sync_free_moe_stage",),
+    "moe_deepep_num_sms": ("moe_deepep_num_sms", "moe_flex_dispatcher_num_sms", "turbo_deepep_num_cu"),
 }
 _FLAGS = {
     name: (name,)
@@ -47,6 +49,7 @@ _FLAGS = {
         "first_last_layers_bf16",
         "moe_permute_fusion",
         "moe_router_force_load_balancing",
+        "mock_data",
         "moe_shared_expert_overlap",
         "moe_pad_expert_input_to_capacity",
         "overlap_moe_expert_parallel_comm",
@@ -72,6 +75,7 @@ _WORDS = {
     "moe_router_dtype": ("moe_router_dtype",),
     "attention_backend": ("attention_backend",),
     "data_parallel_sharding": ("data_parallel_sharding",),
+    "pipeline_schedule": ("pipeline_schedule",),
 }
 #: Optimizer-state types only count under the precision-aware optimizer: Megatron-LM prints their defaults always.
 _PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
@@ -176,6 +180,8 @@ def _experts(args: Reader) -> dict[str, object]:
         found["moe_grouped_gemm"] = "fused"
     elif args.flag("moe_use_legacy_grouped_gemm"):
         found["moe_grouped_gemm"] = "multi_stream"  # the grouped_gemm package: cuBLAS on a few streams
+    elif args.raw("moe_grouped_gemm") in CHOICES["moe_grouped_gemm"]:
+        found["moe_grouped_gemm"] = args.word("moe_grouped_gemm")  # a word where Megatron-LM has a flag
     elif args.flag("moe_grouped_gemm") is not None:
         found["moe_grouped_gemm"] = "te" if args.flag("moe_grouped_gemm") else "loop"
     return found

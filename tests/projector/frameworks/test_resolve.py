@@ -31,6 +31,8 @@ OPTIONAL = {
     "recompute_layer_ids",
     "moe_expert_capacity_factor",
     "device_memory_fraction",
+    "fsdp_reshard_after_forward",
+    "moe_deepep_num_sms",
 }
 
 
@@ -101,3 +103,21 @@ def test_free_text_finds_the_framework(text: str, name: str | None) -> None:
 def test_an_unknown_framework_names_the_nearest() -> None:
     with pytest.raises(InputError, match="megatron-lm"):
         load("megatron-ml")
+
+
+@pytest.mark.parametrize(
+    ("framework", "arch", "expected"),
+    [
+        ("primus", "gfx950", "aiter_a16"),
+        ("primus", "gfx942", "aiter"),
+        ("maxtext", "gfx950", "aiter_a16"),
+        ("mlperf", "gfx942", "aiter"),
+        ("torchtitan", "gfx950", "aotriton"),
+        ("torchtune", "gfx950", "triton"),
+        ("megatron-deepspeed", "gfx90a", "ck"),
+    ],
+)
+def test_attention_on_amd_is_what_the_stack_calls(framework: str, arch: str, expected: str) -> None:
+    recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096)
+    job = Workload(model=LLAMA, recipe=recipe, gpus=8, framework=framework)
+    assert resolve(job, "amd", arch).execution.attention_family == expected

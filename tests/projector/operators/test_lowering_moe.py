@@ -68,7 +68,8 @@ def test_overlaps_of_the_exchange():
     assert set(dispatch.hides_behind) <= names(shared.forward)
     batch = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, overlap_moe_expert_parallel_comm=True))
     for ops in (batch.forward, batch.backward_input):
-        assert all(c.hides_behind == ("@phase",) for c in collectives(ops, "all_to_all"))
+        # what runs beside them is a neighbouring micro-batch, in no phase of this one (projector.neighbours)
+        assert all(c.hides_behind == () for c in collectives(ops, "all_to_all"))
 
 
 @pytest.mark.parametrize(("backend", "per_product"), [("fused", 1), ("multi_stream", 32), ("loop", 32)])

@@ -1,0 +1,49 @@
+"""A compiler that sees replay and backward together leaves out what only the layer's output needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from projector.frameworks import resolve
+from projector.operators.lower import layer
+from projector.operators.types import Gemm
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+
+def replayed(framework: str, model: str, **fields: object):  # type: ignore[no-untyped-def]
+    recipe = Recipe(
+        micro_batch_size=1,
+        global_batch_size=64,
+        seq_length=4096,
+        recompute_granularity="full",
+        **fields,  # type: ignore[arg-type]
+    )
+    made = resolve(Workload(model=zoo.load(model), recipe=recipe, gpus=8, framework=framework), "amd", "gfx950")
+    return layer(made.workload.model.layer_kinds[-1], made)
+
+
+def test_a_dense_layer_does_not_repeat_its_last_product() -> None:
+    block = replayed("maxtext", "llama3_70b")
+    forward, again = ({op.name for op in ops if isinstance(op, Gemm)} for ops in (block.forward, block.recompute))
+    assert "fc2" in forward
+    assert again == forward - {"fc2"}
+
+
+def test_the_mask_product_of_a_capacity_layer_goes_and_the_experts_stay() -> None:
+    block = replayed(
+        "maxtext", "deepseek_v3", ep=8, moe_expert_capacity_factor=1.25, moe_pad_expert_input_to_capacity=True
+    )
+    names = {op.name for op in block.recompute}
+    assert "moe.mask_out" in {op.name for op in block.forward}
+    assert "moe.mask_in" in names
+    assert "moe.mask_out" not in names
+    assert any(name.startswith("experts.fc2") for name in names)
+
+
+@pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan"])
+def test_checkpoints_of_torch_repeat_everything(framework: str) -> None:
+    block = replayed(framework, "llama3_70b", recompute_modules=())
+    assert {op.name for op in block.forward if isinstance(op, Gemm)} <= {op.name for op in block.recompute}
+    assert "mlp_residual" in {op.name for op in block.recompute}
