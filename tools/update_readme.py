@@ -7,9 +7,11 @@ With ``--check`` nothing is written; exit code 1 says that README.md is not what
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
+
+from harness.report import blocks
+from projector.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = ("In short", "Throughput error", "By GPU", "Speed")
@@ -18,8 +20,8 @@ TABLES, ROWS = 4, 8
 
 def figures(text: str) -> str:
     """The sections of figures.md that the README shows, one heading level down."""
-    parts = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text, flags=re.MULTILINE | re.DOTALL))
-    return "\n\n".join(f"### {name}\n\n{parts[name].strip()}" for name in SECTIONS if name in parts)
+    parts = blocks.sections(text)
+    return "\n\n".join(f"### {name}\n\n{parts[name]}" for name in SECTIONS if name in parts)
 
 
 def excerpt(text: str) -> str:
@@ -39,12 +41,10 @@ def _cut(block: str) -> str:
 
 def replaced(readme: str, name: str, content: str) -> str:
     """``readme`` with ``content`` between the two markers of ``name``."""
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    before, found, rest = readme.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not (found and closed):
-        raise SystemExit(f"README.md: found no {begin} … {end}, expected both markers")
-    return f"{before}{begin}\n{content}\n{end}{after}"
+    try:
+        return blocks.replaced(readme, name, content, "README.md")
+    except InputError as error:
+        raise SystemExit(str(error)) from None
 
 
 def main(arguments: list[str]) -> int:

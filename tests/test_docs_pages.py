@@ -1,0 +1,126 @@
+"""Every page says what it must, and names only what is there."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from docsite import names
+from docsite.figures import FIGURES, SWITCHES
+from docsite.reference import REFERENCE, words
+
+from harness.report.blocks import markers, replaced
+from harness.results import COLUMNS
+from projector.workload.recipe import Recipe
+from tests.docs_tools import DOCS, ROOT, pages
+
+PROOF = ("protocol", "calibration", "ranking", "ingestion", "suites")
+MODELS = sorted(set((DOCS / "models").glob("*.md")) - {DOCS / "models" / "index.md"})
+MODELS += [DOCS / "proof" / f"{name}.md" for name in PROOF]
+PARTS = ("The equation", "What it assumes", "Where it comes from", "Where it holds", "Measured error")
+
+
+def ids(paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(DOCS)) for path in paths]
+
+
+@pytest.mark.parametrize("page", pages(), ids=ids(pages()))
+def test_names_and_commands_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert names.wrong_names(text) == []
+    assert names.wrong_commands(text) == []
+
+
+@pytest.mark.parametrize("page", MODELS, ids=ids(MODELS))
+def test_a_model_page_says_the_five_things(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
+    assert [part for part in PARTS if part in headings] == list(PARTS)
+    assert '<div class="eq">' in text, "an equation"
+    measured = text.split("## Measured error")[1]
+    assert names.command_lines(measured), "the command that prints the error"
+    assert re.search(r"`(projector|harness)/", text), "where its code is"
+
+
+@pytest.mark.parametrize("page", MODELS, ids=ids(MODELS))
+def test_an_equation_fits_its_page(page: Path) -> None:
+    """A line of an equation does not wrap: what is longer is cut off on a screen."""
+    for equation in re.findall(r'<div class="eq">(.*?)</div>', page.read_text(encoding="utf-8"), flags=re.DOTALL):
+        for line in equation.split("<br>"):
+            shown = html.unescape(re.sub(r"<[^>]+>", "", line.replace("&emsp;", "  "))).strip()
+            assert len(shown) <= 95, shown
+
+
+@pytest.mark.parametrize("page", pages(), ids=ids(pages()))
+def test_generated_parts_have_a_maker_and_are_filled(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name in markers(text):
+        assert name in {**FIGURES, **REFERENCE}
+        assert replaced(text, name, "", str(page)) != text, f"{name} is empty"
+
+
+def test_percentages_are_not_typed() -> None:
+    """A measured figure in a page stands between markers; what is left are levels, limits of a rule and data sheets."""
+    allowed = {"90 %", "3 %", "5 %", "1 %"}  # interval level; peaks against rates; scatter of tables; ties
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        for name in markers(text):
+            text = replaced(text, name, "", str(page))
+        assert set(re.findall(r"\d[\d.]* ?%", text)) <= allowed, page
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    found = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    listed = [page for part in found["nav"] for group in part.values() for page in group]
+    assert sorted(listed) == ids(pages())
+
+
+def test_the_words_are_those_of_the_code() -> None:
+    assert tuple(words()["row"]) == COLUMNS
+    loaders = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "projector/workload/loaders").glob("*.py"))
+    for field, word in words()["recipe"].items():
+        assert field in Recipe.__dataclass_fields__
+        for argument in word.get("megatron", "").split():
+            assert f'"{argument}"' in loaders, f"{field}: no loader reads {argument}"
+    assert {name for some in SWITCHES.values() for name in some} <= {*Recipe.__dataclass_fields__, "gpus"}
+
+
+def test_unknown_names_are_found() -> None:
+    page = (
+        "`projector/kernels/gemn.py` `projector.kernels.gemm.secondz` `gemm.lop` `projector/kernels/{gemm,x}.py` `a/b`"
+    )
+    assert [wrong.split("`")[1] for wrong in names.wrong_names(page)] == [
+        "projector/kernels/gemn.py",
+        "projector.kernels.gemm.secondz",
+        "gemm.lop",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("python -m harness run suites/moe.yaml --mode both", ""),
+        ("python -m harness run suites/moe.yaml --mode bot", "invalid choice"),
+        ("python -m harness run suites/moe.yaml --modes both", "no such option"),
+        ("python -m harness rum suites/moe.yaml", "no such command"),
+        ("python -m projector performance", "required"),
+        ("python -m projector performance --config a.yaml --clutser b", "no such option"),
+        ("BASELINE=out sh examples/ci/gate.sh suites/moe.yaml", ""),
+        ("./run main", ""),
+        ("./run nothing", "no job nothing"),
+        ("python tools/nothing.py", "no such file"),
+        ("rm -rf out", "nothing here knows"),
+    ],
+)
+def test_wrong_commands_are_found(line: str, wrong: str) -> None:
+    found = names.wrong_commands(f"```sh\n{line}  # as users type it\n```\n")
+    assert bool(found) == bool(wrong)
+    assert wrong in "".join(found)
+
+
+def test_commands_in_sentences_may_leave_out_what_they_need() -> None:
+    assert names.wrong_commands("see `python -m projector performance --explore`") == []
+    assert len(names.wrong_commands("see `python -m projector performance --exlpore`")) == 1

@@ -1,0 +1,221 @@
+"""Reference tables of the documentation, made from the code: result columns, recipe fields, catalogues."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from docsite.commands import command_tables, plain
+from harness.report.blocks import table
+from projector.errors import InputError, Problem
+
+__all__ = ["REFERENCE", "words"]
+
+_WORDS = Path(__file__).with_name("words.yaml")
+_NONE = " | None"
+
+
+@cache
+def words() -> Mapping[str, Mapping[str, Any]]:
+    """What the code leaves unsaid about its public names: ``row`` and ``recipe``, one entry a field."""
+    found: Mapping[str, Mapping[str, Any]] = yaml.safe_load(_WORDS.read_text(encoding="utf-8"))
+    return found
+
+
+def _said(kind: str, found: type) -> Mapping[str, Mapping[str, str]]:
+    """``means`` (and ``megatron``) of every field of a dataclass: our words, else those of its docstring.
+
+    Raises :class:`InputError` for fields that nothing explains, and for words without a field.
+    """
+    known, names = words()[kind], [field.name for field in dataclasses.fields(found)]
+    where, told = f"tools/docsite/{_WORDS.name}", _explained(found.__doc__ or "")
+    said = {name: {"means": told[name]} for name in names if name in told} | {k: known[k] for k in known if k in names}
+    problems = [Problem(where, f"{kind}.{name}", "nothing", "what it means, here or in the docstring of its class")
+                for name in names if name not in said]  # fmt: skip
+    problems += [Problem(where, f"{kind}.{name}", name, "a field that there is") for name in known if name not in names]
+    if problems:
+        raise InputError(problems)
+    return said
+
+
+def _explained(docstring: str) -> dict[str, str]:
+    """What a docstring says of fields (a name in code, a colon, words), up to the next field or sentence."""
+    text = re.sub(r"\s+", " ", docstring)
+    found = re.findall(r"``(\w+)``:? (.*?)(?=[.;,] ``\w+``|\. [A-Z]|\.? ?$)", text)
+    return {name: plain(meaning.replace("``", "`")) for name, meaning in found}
+
+
+def row_columns() -> str:
+    """The columns of ``results.csv`` in their order (:class:`harness.results.Row`)."""
+    from harness.results import Row
+
+    said = _said("row", Row)
+    rows = [
+        [f"`{f.name}`", _type(f), "yes" if _NONE in str(f.type) else "", said[f.name]["means"]]
+        for f in dataclasses.fields(Row)
+    ]
+    return table(["column", "type", "may be empty", "meaning"], rows)
+
+
+def row_words() -> str:
+    """The values that ``fit`` and ``status`` take, and the version of the schema."""
+    from harness.results import FITS, SCHEMA_VERSION, STATUSES
+
+    fits, statuses = (", ".join(f"`{word}`" for word in some) for some in (FITS, STATUSES))
+    return f"Schema version {SCHEMA_VERSION}. `fit` is one of {fits}; `status` one of {statuses}."
+
+
+def recipe_fields() -> str:
+    """Every field of :class:`projector.workload.recipe.Recipe`: Megatron's argument, what it may hold, what it means."""
+    from projector.workload.recipe import Recipe
+    from projector.workload.vocabulary import CHOICES
+
+    rows = []
+    said = _said("recipe", Recipe)
+    for field in dataclasses.fields(Recipe):
+        word = said[field.name]
+        arguments = " ".join(f"`{name}`" for name in word.get("megatron", "").split())
+        values = " ".join(f"`{value}`" for value in CHOICES.get(field.name, ())) or _type(field)
+        rows.append([f"`{field.name}`", arguments or "–", values, _default(field), word["means"]])
+    return table(["field", "Megatron-LM or Primus argument", "holds", "default", "meaning"], rows)
+
+
+def execution_fields() -> str:
+    """Every field of :class:`projector.frameworks.types.Execution` with its neutral value."""
+    from projector.frameworks.types import Execution
+
+    rows = [[f"`{f.name}`", _type(f), f"`{f.default}`"] for f in dataclasses.fields(Execution)]
+    return table(["key", "type", "without a framework file"], rows)
+
+
+def unmodelled() -> str:
+    """Recipe fields that change nothing here."""
+    from projector.frameworks.unmodelled import UNMODELLED
+
+    return ", ".join(f"`{name}`" for name in UNMODELLED) + "." if UNMODELLED else "None at present."
+
+
+def _type(field: dataclasses.Field[Any]) -> str:
+    text = str(field.type).removesuffix(_NONE)
+    return {"tuple[str, ...]": "words", "tuple[int, ...]": "numbers", "str": "text", "bool": "yes or no"}.get(
+        text, text
+    )
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default is dataclasses.MISSING:
+        return "**must be stated**"
+    return "the framework's" if field.default is None else f"`{field.default}`"
+
+
+def gpus() -> str:
+    """The GPUs of the catalogue."""
+    from projector.hardware import catalogue
+
+    rows = []
+    for name in catalogue.gpu_names():
+        gpu = catalogue.gpu(name)
+        peak = gpu.peak.get("bf16") or gpu.peak.get("fp16") or gpu.peak.get("fp32") or 0.0
+        memory = [f"{gpu.memory_bytes / 2**30:.0f} GiB", f"{gpu.memory_bandwidth / 1e12:.2f} TB/s"]
+        rows.append([f"`{name}`", gpu.arch, str(gpu.compute_units), f"{peak / 1e12:.0f}", *memory])
+    return table(["GPU", "architecture", "compute units", "dense 16-bit TFLOP/s", "memory", "bandwidth"], rows)
+
+
+def frameworks() -> str:
+    """The frameworks that have a file."""
+    from projector import frameworks as known
+
+    rows = []
+    for name in known.names():
+        found = known.load(name)
+        rows.append(
+            [f"`{name}`", found.title, str(len(found.execution)), str(len(found.rules)), str(len(found.sources))]
+        )
+    return table(["framework", "title", "execution keys", "rules", "sources"], rows)
+
+
+def schedules() -> str:
+    """The registered pipeline schedules with their sources."""
+    from projector import pipeline
+
+    rows = []
+    for name in pipeline.names():
+        found = pipeline.generator(name)
+        chunks = "any" if found.chunks is None else str(found.chunks)
+        rows.append([f"`{name}`", chunks, "F, B, W" if found.split else "F, B", plain(found.source)])
+    return table(["schedule", "chunks a rank", "actions", "source"], rows)
+
+
+def dialects() -> str:
+    """The dialects of logs that are read."""
+    from harness.ingest.logs import registry
+
+    found = [(each.NAME, each.__doc__) for each in registry.LINES]
+    found += [(each.NAME, each.__doc__) for each in registry.DOCUMENTS]
+    rows = [[f"`{name}`", _first(text or "")] for name, text in found]
+    return table(["dialect", "what it reads"], rows)
+
+
+def thresholds() -> str:
+    """What a gate may ask for."""
+    from harness.gate import THRESHOLDS
+
+    rows = [
+        [f"`{name}`", each.meaning, "at least" if each.at_least else "at most", f"{each.low:g} to {each.high:g}"]
+        for name, each in THRESHOLDS.items()
+    ]
+    return table(["threshold", "figure", "must be", "a suite may ask for"], rows)
+
+
+def formats() -> str:
+    """What a report can be written as."""
+    from harness.report.publish import FORMATS
+
+    return table(["format", "files"], [[f"`{name}`", _plain_files(files)] for name, files in FORMATS.items()])
+
+
+def _plain_files(text: str) -> str:
+    return re.sub(r"([\w.-]+\.(?:html|md|csv|tex))", r"`\1`", plain(text))
+
+
+def selectors() -> str:
+    """Keys of an entry of ``select``."""
+    from harness.selection import FIELDS
+
+    return ", ".join(f"`{name}`" for name in ("runs", *FIELDS))
+
+
+def steady_reasons() -> str:
+    """The reasons for which a step of a log is cut, in the order of the rule."""
+    from harness.ingest.steady import REASONS
+
+    return "\n".join(f"{i}. {reason}" for i, reason in enumerate(REASONS) if reason)
+
+
+def _first(text: str) -> str:
+    return plain(text.strip().split("\n\n")[0])
+
+
+#: Every table by the name of its markers.
+REFERENCE: Mapping[str, Callable[[], str]] = {
+    "row-columns": row_columns,
+    "row-words": row_words,
+    "recipe-fields": recipe_fields,
+    "execution-fields": execution_fields,
+    "unmodelled": unmodelled,
+    "commands": command_tables,
+    "gpus": gpus,
+    "frameworks": frameworks,
+    "schedules": schedules,
+    "dialects": dialects,
+    "thresholds": thresholds,
+    "formats": formats,
+    "selectors": selectors,
+    "steady-reasons": steady_reasons,
+}
