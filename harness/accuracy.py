@@ -29,6 +29,7 @@ __all__ = [
     "comparable",
     "macro",
     "memory",
+    "memory_error",
     "refusals",
     "select",
     "summarise",
@@ -161,6 +162,15 @@ def memory(rows: Iterable[Row], facts: Facts) -> list[MemorySummary]:
     known = [r for r in rows if r.memory_error is not None]
     made = [_memory(kind, group) for kind, group in by(known, lambda r: facts[r.run_id].memory_kind or "").items()]
     return sorted(made, key=lambda m: -m.compared)
+
+
+def memory_error(rows: Iterable[Row]) -> MemorySummary | None:
+    """Memory error of rows of one predictor and one fit, whatever their source counts; None where none has one.
+
+    A row that is projected out of memory though it ran counts as well: leaving it out would hide the largest errors.
+    """
+    known = [r for r in rows if r.memory_error is not None]
+    return _memory("all", known) if known else None
 
 
 def _memory(kind: str, rows: Sequence[Row]) -> MemorySummary:

@@ -1,34 +1,51 @@
-"""One step-time factor per key (GPU, or GPU × precision): fitted on all rows, and held out by model family.
+"""Observations of measured over projected step time, and the simplest law of them: one factor per key.
 
 The factor is exp of the weighted median of ln(measured / projected) step time; every (family × framework) cell has
-the same weight, so that a table of many rows does not drown the others. A held-out factor has seen no row of the
-family it serves: it comes from other families on the same key, and where there are none, from the next coarser level
-(architecture, vendor, everything), which is flagged. All functions are pure.
+the same weight, so that a table of many rows does not drown the others. Laws that pool the levels, and how one is
+chosen: see :mod:`harness.laws` and :mod:`harness.folds`. All functions are pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Factor", "Observation", "factor_of", "fit_all", "held_out", "weighted_median"]
+from projector.experience import TERMS
+
+__all__ = ["WHOLE", "Factor", "Observation", "factor_of", "mean_factor", "weighted_median"]
+
+#: Shares of a step of which no part is known.
+WHOLE = (1.0, *([0.0] * (len(TERMS) - 1)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One comparable row: ``log_ratio`` = ln(measured / projected step time),
-    that is ln(projected / measured TGS). ``levels``: keys from finest to coarsest."""
+    """One comparable row: ``log_ratio`` = ln(measured / projected step time), that is ln(projected / measured TGS); one
+    that is not finite: projected, not measured.
+
+    ``levels``: keys from finest to coarsest. ``shares``: of the projected step, by term
+    (:data:`projector.experience.TERMS`); a projection that says nothing of its parts is off in all of them alike.
+    ``assumed``: entries that its configuration lacked.
+    """
 
     run_id: str
     family: str
     framework: str
     levels: tuple[str, ...]
     log_ratio: float
+    gpu: str = ""
+    shares: tuple[float, ...] = WHOLE
+    assumed: int = 0
+
+    @property
+    def cell(self) -> tuple[str, str, str]:
+        """What weighs as one."""
+        return (self.family, self.gpu, self.framework)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +69,6 @@ class Factor:
         return self.level != 0
 
 
-NO_FACTOR = Factor(key="", value=1.0, rows=0, cells=0, spread=math.nan, level=-1)
-
-
 def weighted_median(values: ArrayLike, weights: ArrayLike) -> float:
     """The value with half of the weight on each side (the mean of two where the half falls between them)."""
     x: NDArray[np.float64] = np.asarray(values, dtype=float)
@@ -70,36 +84,23 @@ def weighted_median(values: ArrayLike, weights: ArrayLike) -> float:
 
 def factor_of(observations: Sequence[Observation], key: str, level: int = 0) -> Factor:
     """The factor of a non-empty set of observations, each (family × framework) cell weighing the same."""
-    cells = Counter((o.family, o.framework) for o in observations)
+    cells = Counter(o.cell for o in observations)
     ratios = np.array([o.log_ratio for o in observations])
-    weights = np.array([1.0 / cells[o.family, o.framework] for o in observations])
+    weights = np.array([1.0 / cells[o.cell] for o in observations])
     centre = weighted_median(ratios, weights)
     spread = weighted_median(np.abs(ratios - centre), weights)
     return Factor(key=key, value=math.exp(centre), rows=len(ratios), cells=len(cells), spread=spread, level=level)
 
 
-def fit_all(observations: Iterable[Observation]) -> dict[str, Factor]:
-    """One factor per finest key, from all of its rows."""
-    by_key: dict[str, list[Observation]] = defaultdict(list)
-    for o in observations:
-        by_key[o.levels[0]].append(o)
-    return {key: factor_of(group, key) for key, group in by_key.items()}
-
-
-def held_out(
-    observations: Sequence[Observation], wanted: Iterable[tuple[tuple[str, ...], str]]
-) -> Mapping[tuple[tuple[str, ...], str], Factor]:
-    """For every wanted (levels, family): the factor of the finest level that holds another family than this one."""
-    by_key: dict[str, list[Observation]] = defaultdict(list)
-    for o in observations:
-        for key in dict.fromkeys(o.levels):
-            by_key[key].append(o)
-    return {(levels, family): _first_level(by_key, levels, family) for levels, family in set(wanted)}
-
-
-def _first_level(by_key: Mapping[str, list[Observation]], levels: tuple[str, ...], family: str) -> Factor:
-    for level, key in enumerate(levels):
-        others = [o for o in by_key.get(key, ()) if o.family != family]
-        if others:
-            return factor_of(others, key, level)
-    return NO_FACTOR
+def mean_factor(observations: Sequence[Observation], logs: Sequence[float]) -> Factor:
+    """What estimates (ln) come to over the rows of one finest key: their mean over cells, and the spread they leave."""
+    cells = Counter(o.cell for o in observations)
+    weights = np.array([1.0 / cells[o.cell] for o in observations])
+    left = np.abs([o.log_ratio - log for o, log in zip(observations, logs, strict=True)])
+    return Factor(
+        key=observations[0].levels[0],
+        value=math.exp(float(np.average(logs, weights=weights))),
+        rows=len(observations),
+        cells=len(cells),
+        spread=weighted_median(left, weights),
+    )

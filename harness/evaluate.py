@@ -8,9 +8,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from harness import calibration, intervals, predictors
+from harness import calibration, folds, intervals, observe, predictors
 from harness.calibration import Factor, Observation
 from harness.facts import facts_of
+from harness.folds import Estimate, Fold
 from harness.predictors.protocol import Predictor
 from harness.results import FITS, Evaluation, Row, RunFacts
 from harness.runs import BREAKDOWN, MeasuredRun, Prediction
@@ -60,14 +61,16 @@ def evaluate(
             (name, run_id): f.key for name, fits in fitted.items() for run_id, f in fits.heldout.items() if f.fallback
         },
         heldout=held,
+        laws={name: fits.fold for name, fits in fitted.items()},
     )
 
 
 @dataclass(frozen=True)
 class _Fitted:
     by_key: Mapping[str, Factor]
-    calibrated: Mapping[str, Factor]
-    heldout: Mapping[str, Factor]
+    fold: Fold
+    calibrated: Mapping[str, Estimate]
+    heldout: Mapping[str, Estimate]
 
     def factor(self, fit: str, run_id: str) -> float:
         if fit == "uncalibrated":
@@ -82,28 +85,39 @@ def _fit(
     facts: Mapping[str, RunFacts],
     predictions: Mapping[tuple[str, str], Prediction],
 ) -> _Fitted:
-    """The factors of one predictor. Runs with nothing measured (cases) get factors too: no row of theirs is seen."""
-    projected = {run.id: (run, predictions[tool.name, run.id].step_seconds) for run in runs}
-    levels = {i: tool.levels(run, facts[i]) for i, (run, step) in projected.items() if step}
-    family = {i: run.model.family if run.model else "" for i, (run, _) in projected.items()}
-    seen = [
-        Observation(
-            run_id=i,
-            family=family[i],
-            framework=run.stack.framework,
-            levels=levels[i],
-            log_ratio=math.log(_tgs(run, step) / run.measured.tgs),
-        )
-        for i, (run, step) in projected.items()
-        if step and run.measured.tgs
-    ]
-    by_key = calibration.fit_all(seen)
-    held = calibration.held_out(seen, ((levels[i], family[i]) for i in levels))
-    return _Fitted(
-        by_key=by_key,
-        calibrated={i: by_key[keys[0]] for i, keys in levels.items() if keys[0] in by_key},
-        heldout={i: held[keys, family[i]] for i, keys in levels.items()},
+    """What is fitted for one predictor. Runs with nothing measured (cases) get estimates too: they teach nothing."""
+    seen = []
+    for run in runs:
+        p = predictions[tool.name, run.id]
+        if p.step_seconds:
+            seen.append(_observation(tool, run, facts[run.id], p, p.step_seconds))
+    fold, heldout = folds.judge(seen)
+    calibrated = {o.run_id: fold.estimate(o) for o in seen}
+    return _Fitted(by_key=_factors(seen, calibrated), fold=fold, calibrated=calibrated, heldout=heldout)
+
+
+def _observation(tool: Predictor, run: MeasuredRun, facts: RunFacts, p: Prediction, step: float) -> Observation:
+    return Observation(
+        run_id=run.id,
+        family=run.model.family if run.model else "",
+        framework=run.stack.framework,
+        levels=tool.levels(run, facts),
+        log_ratio=math.log(_tgs(run, step) / run.measured.tgs) if run.measured.tgs else math.nan,
+        gpu=run.gpu,
+        shares=observe.shares_of(p.breakdown, step, run.recipe.precision if run.recipe else ""),
+        assumed=len(dict.fromkeys((*run.assumed, *p.assumed))),
     )
+
+
+def _factors(seen: Iterable[Observation], calibrated: Mapping[str, Estimate]) -> dict[str, Factor]:
+    """The calibrated factor of each finest key, the mean over the cells of its rows, and the spread that it leaves."""
+    by_key: dict[str, list[Observation]] = {}
+    for o in seen:
+        if math.isfinite(o.log_ratio):
+            by_key.setdefault(o.levels[0], []).append(o)
+    return {
+        key: calibration.mean_factor(rows, [calibrated[o.run_id].log for o in rows]) for key, rows in by_key.items()
+    }
 
 
 def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction, factor: float) -> Row:

@@ -2,53 +2,68 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
+import hashlib
 from collections.abc import Sequence
 
-from harness import accuracy, calibration, intervals
-from harness.calibration import Observation
+from harness import accuracy, intervals, observe
+from harness.folds import Fold
 from harness.results import Evaluation, Row
-from projector.experience import FEATURES
+from projector import experience_file
+from projector.experience import Basis, Experience
 
-__all__ = ["text"]
-
-_DIGITS = 4
-_HEAD = """# Written by `python -m harness calibrate --out`: what measured runs say of simulated step times.
-# factor: measured / projected step time, the median over (model family x framework) cells of that GPU. The 90 % interval
-# is conformal: quantile x difficulty, on held-out residuals (harness/intervals.py).
-"""
+__all__ = ["learnt", "text"]
 
 
 def text(evaluation: Evaluation, predictor: str = "simulate") -> str | None:
-    """The YAML text; None where the runs are of fewer than two families."""
-    held = accuracy.select(evaluation.unique_rows, predictor, "heldout")
-    learnt = intervals.learn(held, evaluation.heldout)
-    if learnt is None or not math.isfinite(learnt.quantile):
+    """The YAML text; None where the runs are of too few families and cells for an interval."""
+    made = learnt(evaluation, predictor)
+    return None if made is None else experience_file.text(made)
+
+
+def learnt(evaluation: Evaluation, predictor: str = "simulate") -> Experience | None:
+    """The law fitted on all rows of a predictor, with its interval; None where there is no interval."""
+    fold = evaluation.laws.get(predictor)
+    if fold is None or fold.learnt is None:
         return None
-    lines = [f"level: {intervals.LEVEL}", f"quantile: {learnt.quantile:.{_DIGITS}f}"]
-    lines += [f"least: {learnt.least:.{_DIGITS}f}", "coefficients:"]
-    lines += [f"  {name}: {value:.{_DIGITS}f}" for name, value in zip(FEATURES, learnt.coefficients, strict=True)]
-    lines.append("seen:")
-    lines += [f"  {name}: {value:.{_DIGITS}f}" for name, value in zip(FEATURES, learnt.seen, strict=True)]
-    lines.append("grounds:")
-    lines += _grounds(evaluation, accuracy.select(evaluation.unique_rows, predictor, "uncalibrated"))
-    return _HEAD + "\n".join(lines) + "\n"
+    rows = accuracy.select(evaluation.unique_rows, predictor, "uncalibrated")
+    known = accuracy.comparable(rows)
+    return Experience(
+        law=fold.law,
+        level=intervals.LEVEL,
+        quantile=fold.learnt.quantile,
+        least=fold.learnt.least,
+        coefficients=fold.learnt.coefficients,
+        seen=fold.learnt.seen,
+        grounds=_grounds(fold, evaluation, known),
+        stacks={name: fold.stack(name) for name in sorted({row.framework for row in known} - {""})},
+        unseen=fold.stack(""),
+        evidence=_evidence(evaluation, predictor, known),
+    )
 
 
-def _grounds(evaluation: Evaluation, rows: Sequence[Row]) -> list[str]:
-    seen: dict[str, list[Observation]] = defaultdict(list)
-    for row in accuracy.comparable(rows):
-        facts = evaluation.facts[row.run_id]
-        levels = (row.gpu, f"arch:{facts.arch}", f"vendor:{facts.vendor}", "all")
-        one = Observation(
-            run_id=row.run_id,
-            family=row.family,
-            framework=row.framework,
-            levels=levels,
-            log_ratio=math.log1p(row.error or 0.0),
-        )
-        for key in levels:
-            seen[key].append(one)
-    made = [calibration.factor_of(found, key) for key, found in sorted(seen.items())]
-    return [f'  "{f.key}": {{factor: {f.value:.{_DIGITS}f}, cells: {f.cells}, rows: {f.rows}}}' for f in made]
+def _grounds(fold: Fold, evaluation: Evaluation, known: Sequence[Row]) -> dict[str, Basis]:
+    """Every GPU with runs, and for GPUs without: their architecture, their vendor, and all."""
+    found: dict[str, Basis] = {}
+    for o in observe.of_rows(known, evaluation.facts):
+        for place, key in enumerate(o.levels):
+            if key not in found:
+                found[key] = fold.ground((*[""] * place, *o.levels[place:])).basis
+    return found
+
+
+def _evidence(evaluation: Evaluation, predictor: str, known: Sequence[Row]) -> dict[str, str]:
+    held = accuracy.summarise(accuracy.select(evaluation.unique_rows, predictor, "heldout"), evaluation.facts)
+    lines = sorted(f"{row.run_id} {row.measured_tgs:.6g}" for row in known)
+    figures = (("macro", held.macro_mape), ("plain", held.mape))
+    error = ", ".join(f"{100 * value:.1f} % {name}" for name, value in figures if value is not None)
+    return {
+        "rows": str(len(known)),
+        "cells": str(len({accuracy.cell(row) for row in known})),
+        "families": str(len({row.family for row in known})),
+        "digest": f"sha256 of the lines 'run id, measured tokens/s/GPU': {_digest(lines)}",
+        "held_out": error,
+    }
+
+
+def _digest(lines: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

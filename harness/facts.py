@@ -26,7 +26,16 @@ def facts_of(run: MeasuredRun) -> RunFacts:
         rel_std=m.rel_std,
         differs=_configuration(run),
         switches=("version", *run.switches),
+        flops_per_token=_flops(run),
     )
+
+
+def _flops(run: MeasuredRun) -> float | None:
+    from projector.frameworks.flops import flops_per_token
+
+    if run.model is None or run.recipe is None:
+        return None
+    return flops_per_token(run.workload, "megatron-2025-04")
 
 
 def _silicon(gpu: str) -> tuple[str, str]:

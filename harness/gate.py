@@ -14,12 +14,18 @@ __all__ = ["THRESHOLDS", "Check", "Threshold", "check"]
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """``at_least`` False: the figure may not exceed the limit. ``low``/``high`` bound what a suite may ask for."""
+    """``at_least`` False: the figure may not exceed the limit. ``low``/``high`` bound what a suite may ask for.
+
+    ``fit``: the rows it is judged on. A factor fitted per GPU hides a constant that is wrong by the same share in all
+    rows of that GPU: ``uncalibrated_mape`` sees it.
+    """
 
     meaning: str
     at_least: bool
     low: float
     high: float
+    fit: str = "heldout"
+    unit: str = "as a fraction"
 
 
 THRESHOLDS: dict[str, Threshold] = {
@@ -31,6 +37,8 @@ THRESHOLDS: dict[str, Threshold] = {
     "top1_regret": Threshold("mean throughput lost by the projected best of a group", False, 0.0, 1.0),
     "interval_coverage": Threshold("share of measurements inside their 90 % interval, macro", True, 0.0, 1.0),
     "memory_mape": Threshold("macro mean absolute memory error", False, 0.0, 10.0),
+    "uncalibrated_mape": Threshold("macro mean absolute TGS error before any fit", False, 0.0, 10.0, "uncalibrated"),
+    "min_rows": Threshold("rows with an error", True, 1, 1e6, unit="a number of rows"),
 }
 
 
@@ -57,11 +65,14 @@ class Check:
 def check(
     suite: str, rows: Sequence[Row], facts: Mapping[str, RunFacts], gate: Mapping[str, Mapping[str, float]]
 ) -> list[Check]:
-    """Every threshold of the predictors (modes) that were run, on the held-out rows of this suite."""
-    held = [r for r in rows if r.suite == suite and r.fit == "heldout"]
-    ran = dict.fromkeys(r.predictor for r in held)
+    """Every threshold of the predictors (modes) that were run, on the rows of this suite and of the threshold's fit."""
+    mine: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.suite == suite:
+            mine.setdefault((row.predictor, row.fit), []).append(row)
+    ran = {predictor for predictor, _ in mine}
     return [
-        _one(suite, mode, name, limit, [r for r in held if r.predictor == mode], facts)
+        _one(suite, mode, name, limit, mine.get((mode, THRESHOLDS[name].fit), []), facts)
         for mode, limits in gate.items()
         if mode in ran
         for name, limit in limits.items()
@@ -109,8 +120,13 @@ def _regret(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
 
 
 def _memory(rows: list[Row], _: Mapping[str, RunFacts]) -> Figure:
-    known = [(accuracy.cell(r), abs(r.memory_error)) for r in rows if r.memory_error is not None]
-    return (accuracy.macro(known), f"{len(known)} rows") if known else (None, "")
+    s = accuracy.memory_error(rows)
+    return (None, "") if s is None else (s.macro_mape, f"{s.compared} rows, worst {s.worst_id}")
+
+
+def _rows(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
+    s = accuracy.summarise(rows, facts)
+    return float(s.compared), f"of {s.rows} rows"
 
 
 def _inside(rows: list[Row], _: Mapping[str, RunFacts]) -> Figure:
@@ -127,4 +143,6 @@ _FIGURES: dict[str, Callable[[list[Row], Mapping[str, RunFacts]], Figure]] = {
     "top1_regret": _regret,
     "interval_coverage": _inside,
     "memory_mape": _memory,
+    "uncalibrated_mape": _mape,
+    "min_rows": _rows,
 }

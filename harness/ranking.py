@@ -14,9 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from harness import resample
 from harness.results import Row, RunFacts
 
 __all__ = ["NOISE", "GroupRanking", "RankingSummary", "agreement", "group_rankings", "regret", "summary", "tau_b"]
+
+#: Ends of an interval.
+Range = tuple[float, float] | None
 
 # Relative throughput difference below which two measurements are not told apart, where a source states no
 # spread. A convention of this harness, not a measurement.
@@ -30,8 +34,8 @@ SAME = 1e-9
 class GroupRanking:
     """One group. ``tau`` and ``agreement`` are None where every measured pair is tied; ``missing`` rows: unprojected.
 
-    ``differs``: the configuration keys that change inside the group; ``stated``: one of them is a field that a
-    projector sees (else the rows differ in switches of their framework only). ``chosen``/``best``: ids of the
+    ``differs``: the configuration keys that change inside the group; ``unseen``: those of them that no projector sees
+    (switches of a framework, its version); ``stated``: there are others. ``chosen``/``best``: ids of the
     projected and the measured first.
     """
 
@@ -46,11 +50,15 @@ class GroupRanking:
     best: str
     differs: tuple[str, ...]
     stated: bool
+    unseen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankingSummary:
-    """Over groups: macro (mean over groups) tau, agreement and regret, and the agreement pooled over all pairs."""
+    """Over groups: macro (mean over groups) tau, agreement and regret, and the agreement pooled over all pairs.
+
+    ``…_range``: 90 % bootstrap interval over groups (:mod:`harness.resample`); None for fewer than two groups.
+    """
 
     groups: int
     rows: int
@@ -60,6 +68,10 @@ class RankingSummary:
     regret: float | None
     worst_regret: float | None
     worst_group: str
+    tau_range: Range = None
+    agreement_range: Range = None
+    pooled_range: Range = None
+    regret_range: Range = None
 
 
 def _signs(values: ArrayLike, noise: ArrayLike) -> NDArray[np.int8]:
@@ -132,6 +144,7 @@ def _group(name: str, members: Sequence[Row], facts: Mapping[str, RunFacts], noi
         best=rows[int(np.argmax(measured))].run_id,
         differs=differs,
         stated=bool(set(differs) - unseen),
+        unseen=tuple(key for key in differs if key in unseen),
     )
 
 
@@ -163,6 +176,10 @@ def summary(groups: Sequence[GroupRanking]) -> RankingSummary:
         regret=_mean([g.regret for g in groups]),
         worst_regret=worst.regret if worst else None,
         worst_group=worst.group if worst and worst.regret > 0 else "",
+        tau_range=resample.of_mean(taus),
+        agreement_range=resample.of_mean([a for a, _ in shares]),
+        pooled_range=resample.of_ratio([a * n for a, n in shares], [n for _, n in shares]),
+        regret_range=resample.of_mean([g.regret for g in groups]),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from harness.calibration import Factor
+from harness.folds import Estimate, Fold
 from harness.runs import BREAKDOWN
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class RunFacts:
 
     ``complete``: the source states a whole configuration (a model and a recipe could be built). ``assumed``: what the
     importer filled in. ``differs``: configuration as text by key, from which a group lists the keys that change;
-    ``switches``: those of the keys that no recipe field holds, so that no projector can see them.
+    ``switches``: those of the keys that no recipe field holds, so that no projector can see them; ``flops_per_token``: of
+    the model (forward and backward), where it is known.
     """
 
     run_id: str
@@ -121,6 +123,7 @@ class RunFacts:
     rel_std: float | None = None
     differs: Mapping[str, str] = field(default_factory=dict)
     switches: tuple[str, ...] = ()
+    flops_per_token: float | None = None
 
     def to_mapping(self) -> dict[str, Any]:
         made = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -145,14 +148,15 @@ class Evaluation:
     """Rows in the order cases × predictors × fits, the facts of each run, and the factors by (predictor, key).
 
     ``fallbacks``: (predictor, run id) → the coarser key that a held-out row rests on ("" where there was none at all).
-    ``heldout``: (predictor, run id) → the factor of its held-out row.
+    ``heldout``: (predictor, run id) → the estimate of its held-out row; ``laws``: predictor → the law fitted on all rows.
     """
 
     rows: tuple[Row, ...]
     facts: Mapping[str, RunFacts]
     factors: Mapping[tuple[str, str], Factor] = field(default_factory=dict)
     fallbacks: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    heldout: Mapping[tuple[str, str], Factor] = field(default_factory=dict)
+    heldout: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
+    laws: Mapping[str, Fold] = field(default_factory=dict)
 
     @property
     def unique_rows(self) -> list[Row]:

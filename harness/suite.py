@@ -1,8 +1,8 @@
 """A suite: a selection over measured runs, cases with nothing measured yet, and the gates they must pass.
 
 :func:`load` reads strictly and reports every mistake of the file in one :class:`InputError`. Keys of the file:
-``suite``, ``title``, ``select`` (:mod:`harness.selection`), ``cases`` (:mod:`harness.cases`), ``gate`` (mode →
-threshold → limit).
+``suite``, ``title``, ``select`` (:mod:`harness.selection`), ``cases`` (:mod:`harness.cases`), ``measure`` (trainings
+that are run here first: :mod:`harness.measure.spec`), ``gate`` (mode → threshold → limit).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 
 from harness import cases, selection
 from harness.gate import THRESHOLDS
+from harness.measure import spec
+from harness.measure.spec import Plan
 from harness.predictors import MODES
 from harness.runs import MeasuredRun
 from harness.yamlio import read_yaml
@@ -22,12 +24,15 @@ from projector.errors import InputError, Problem, nearest
 
 __all__ = ["Suite", "load", "load_all"]
 
-KEYS = ("suite", "title", "select", "cases", "gate")
+KEYS = ("suite", "title", "select", "cases", "measure", "gate")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A validated suite. ``runs``: selected runs, then cases, each id once. ``inputs``: the files it was read from."""
+    """A validated suite. ``runs``: selected runs, then cases, each id once. ``inputs``: the files it was read from.
+
+    ``plan``: trainings that make more of its runs when the suite is run.
+    """
 
     name: str
     title: str
@@ -35,6 +40,7 @@ class Suite:
     runs: tuple[MeasuredRun, ...]
     gate: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     inputs: tuple[Path, ...] = ()
+    plan: Plan = field(default_factory=Plan)
 
 
 def load(path: Path, runs_folder: Path | None = None) -> Suite:
@@ -51,11 +57,11 @@ def load(path: Path, runs_folder: Path | None = None) -> Suite:
     folder = runs_folder or Path(os.path.normpath(path.parent / ".." / "measured" / "runs"))
     selected, inputs, wrong_selection = selection.select(document.get("select"), where, path.parent, folder)
     made, wrong_cases = cases.parse(document.get("cases"), where)
-    problems += wrong_gate + wrong_selection + wrong_cases + _repeated(selected, made, where)
-    if not problems and not (selected or made):
-        problems.append(
-            Problem(where, "select", "nothing to project", "a select or cases list with at least one entry")
-        )
+    plan, wrong_plan = spec.parse(document.get("measure"), where)
+    problems += wrong_gate + wrong_selection + wrong_cases + wrong_plan + _repeated(selected, made, plan, where)
+    if not problems and not (selected or made or plan.jobs):
+        expected = "a select, cases or measure list with at least one entry"
+        problems.append(Problem(where, "select", "nothing to project", expected))
     if problems:
         raise InputError(problems)
     return Suite(
@@ -65,6 +71,7 @@ def load(path: Path, runs_folder: Path | None = None) -> Suite:
         runs=(*selected, *made),
         gate=gate,
         inputs=(path, *inputs),
+        plan=plan,
     )
 
 
@@ -117,7 +124,7 @@ def _expected_limit(name: object, limit: object) -> str:
     if known is None:
         return nearest(str(name), tuple(THRESHOLDS))
     if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not known.low <= limit <= known.high:
-        return f"a number from {known.low:g} to {known.high:g}: {known.meaning}, as a fraction"
+        return f"a number from {known.low:g} to {known.high:g}: {known.meaning}, {known.unit}"
     return ""
 
 
@@ -134,10 +141,16 @@ def _text(document: Mapping[object, object], where: str) -> list[Problem]:
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-def _repeated(selected: list[MeasuredRun], made: list[MeasuredRun], where: str) -> list[Problem]:
+def _repeated(selected: list[MeasuredRun], made: list[MeasuredRun], plan: Plan, where: str) -> list[Problem]:
     known = {run.id for run in selected}
-    return [
+    problems = [
         Problem(where, f"cases[{i}].id", run.id, "an id that no selected run has")
         for i, run in enumerate(made)
         if run.id in known
+    ]
+    known |= {run.id for run in made}
+    return problems + [
+        Problem(where, f"measure: {job.id}", job.id, "an id that no selected run and no case has")
+        for job in plan.jobs
+        if job.id in known
     ]

@@ -12,9 +12,10 @@ __all__ = ["workloads"]
 
 
 def workloads(paths: Sequence[Path]) -> tuple[Workload, ...]:
-    """Workloads of every run and case of the suites at ``paths``. Raises ``InputError`` with all their mistakes."""
-    found = [run for suite in load_all(list(paths)) for run in suite.runs]
-    return tuple(made for run in found if (made := _workload(run)) is not None)
+    """Workloads of every run, case and training of the suites at ``paths``. Raises ``InputError`` with all mistakes."""
+    suites = load_all(list(paths))
+    found = [made for suite in suites for run in suite.runs if (made := _workload(run)) is not None]
+    return (*found, *(job.workload for suite in suites for job in suite.plan.jobs))
 
 
 def _workload(run: object) -> Workload | None:

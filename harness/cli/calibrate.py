@@ -1,5 +1,5 @@
-"""``harness calibrate``: the step-time factor of each GPU, fitted on measured runs, with its held-out error; with
-``--kernels`` the constants of its kernel classes, fitted on measured kernels.
+"""``harness calibrate``: what measured runs say of each GPU and framework, with held-out errors and transfer tests; with
+``--kernels`` the constants of kernel classes, fitted on measured kernels. Steps fit only what kernels leave.
 """
 
 from __future__ import annotations
@@ -10,22 +10,24 @@ from pathlib import Path
 
 from harness import accuracy, evaluate, experience
 from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any
-from harness.report import terminal
+from harness.report import terminal, view_transfer
 from harness.report.files import write_atomic
 from harness.report.table import Column, Report, Table, number, percent
 from harness.results import Evaluation
+from projector import experience_file
 from projector.errors import InputError, Problem, nearest
 
 __all__ = ["command", "register"]
 
 
+NAME = "simulate"
 # Kinds of harness.kernels.calibrate, which takes long to import.
 KINDS = ("gemm", "attention", "grouped", "stream")
 
 
 def register(commands: Subparsers) -> None:
     parser = add_command(
-        commands, "calibrate", "fit one step-time factor per GPU and report its held-out error", command
+        commands, "calibrate", "fit few parameters per GPU and framework and report their held-out error", command
     )
     parser.add_argument("gpus", nargs="*", metavar="GPU", help="GPUs to show (default: all that were measured)")
     parser.add_argument("--runs", nargs="+", type=Path, metavar="FILE", help="files of measured runs")
@@ -45,7 +47,7 @@ def register(commands: Subparsers) -> None:
         "--out",
         type=Path,
         metavar="FILE",
-        help="also write factors and intervals, as projector/experience.yaml has them",
+        help="also write parameters and intervals, as projector/experience.yaml has them",
     )
     parser.add_argument("--jobs", type=positive, metavar="N", help="processes (default: 1; with --kernels: 2)")
 
@@ -65,18 +67,27 @@ def command(args: argparse.Namespace) -> int:
     unknown = [gpu for gpu in args.gpus if gpu not in present]
     if unknown:
         raise InputError(Problem("command line", "GPU", gpu, nearest(gpu, present)) for gpu in unknown)
-    tools = evaluate.tools_for("simulate")[:1]
+    tools = evaluate.tools_for(NAME)[:1]
     with progress_bar(len(runs), "projecting") as progress:
         made = evaluate.evaluate(
             [evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs or 1, progress=progress
         )
-    terminal.show(Report(title="Calibration of simulate", tables=(_table(made, args.gpus or present),)))
-    if args.out:
-        learnt = experience.text(made)
-        if learnt is None:
-            raise InputError([Problem("measured runs", "", "too few model families", "runs of many families")])
-        write_atomic(args.out, learnt)
+    learnt = experience.learnt(made)
+    if args.out and learnt is None:
+        raise InputError([Problem("measured runs", "", "too few model families", "runs of many families")])
+    tables = [_table(made, args.gpus or present), *([] if learnt is None else [view_transfer.parameters(learnt)])]
+    if not args.gpus:
+        tables += view_transfer.of_evaluation(made, NAME)
+    terminal.show(Report(title=f"Calibration of {NAME}", lines=(_sentence(made),), tables=tuple(tables)), most=None)
+    if args.out and learnt is not None:
+        write_atomic(args.out, experience_file.text(learnt))
     return 0
+
+
+def _sentence(evaluation: Evaluation) -> str:
+    fold = evaluation.laws[NAME]
+    scores = ", ".join(f"{law} {score:.4f}" for law, score in fold.scores.items())
+    return f"Law: {fold.law}" + (f", by the mean |ln error| of families left out ({scores})" if scores else "")
 
 
 def _table(evaluation: Evaluation, gpus: Sequence[str]) -> Table:
@@ -93,15 +104,18 @@ def _table(evaluation: Evaluation, gpus: Sequence[str]) -> Table:
     )
     made = []
     for gpu in sorted(gpus):
-        factor = evaluation.factors.get(("simulate", gpu))
+        factor = evaluation.factors.get((NAME, gpu))
         if factor is None:
             continue
         mine = [r for r in evaluation.rows if r.gpu == gpu]
         fits = [
-            accuracy.summarise(accuracy.select(mine, "simulate", fit), evaluation.facts)
+            accuracy.summarise(accuracy.select(mine, NAME, fit), evaluation.facts)
             for fit in ("uncalibrated", "calibrated", "heldout")
         ]
         counts = (number(factor.value, 3), number(factor.spread, 3), str(factor.rows), str(factor.cells))
         made.append((gpu, *counts, *(percent(s.macro_mape) for s in fits), percent(fits[-1].mape)))
-    note = "Macro MAPE of TGS. Held out: each row by a factor that saw no row of its model family on that GPU."
+    note = (
+        "Factor: mean over the cells of a GPU of what the law in use makes of its rows. Macro MAPE of TGS. Held out: each"
+        " row by a law, parameters and all, that saw no row of its model family."
+    )
     return Table(title="Step-time factors", columns=columns, rows=tuple(made), note=note)

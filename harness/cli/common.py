@@ -14,7 +14,7 @@ from projector.errors import InputError, Problem
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-__all__ = ["Subparsers", "add_command", "positive", "progress_bar", "read_any"]
+__all__ = ["Subparsers", "add_command", "fraction", "positive", "progress_bar", "read_any"]
 
 # Fewer projections than this are over before a bar is drawn.
 MIN_BAR = 50
@@ -34,6 +34,17 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least 1")
     return int(text)
+
+
+def fraction(text: str) -> float:
+    """A number from 0 to 10, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 10:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a fraction, such as 0.05 for five points")
+    return value
 
 
 def read_any(paths: Sequence[Path]) -> list[MeasuredRun]:

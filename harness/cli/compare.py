@@ -1,75 +1,98 @@
-"""``harness compare``: measured runs side by side."""
+"""``harness compare``: runs, logs and benchmark files side by side: six panels, tables, one sentence of verdict."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.cli.common import Subparsers, add_command, read_any
-from harness.facts import facts_of
+from harness.cli.common import Subparsers, add_command, positive, read_any
 from harness.report import terminal
-from harness.report.table import NONE, Column, Report, Table, number, signed
-from harness.runs import MeasuredRun
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.compare.side import Side
+    from harness.compare.significance import Ratio
+    from harness.report.table import Report
+    from harness.runs import MeasuredRun
 
 __all__ = ["command", "register"]
 
+_ABOUT = """\
+Each RUN is a training log, a benchmark file of TPrimat, a trace, a table of runs (all of its runs), or the id of a
+measured run. The first is what the others are compared to. Significant means that the 90 % bootstrap interval of the
+ratio of median step times (of tokens/s/GPU, where the work of a step differs) excludes 1: of the steady steps of a log,
+of the stated spread where there are no steps. Without either it cannot be stated. Exit code 2: a file that cannot be
+read or contradicts itself, an unknown id; then nothing is written."""
+
 
 def register(commands: Subparsers) -> None:
-    parser = add_command(commands, "compare", "measured runs side by side: step time, throughput, memory", command)
-    parser.add_argument(
-        "ids", nargs="+", metavar="RUN", help="ids of measured runs; the first is what others compare to"
-    )
-    parser.add_argument("--runs", nargs="+", type=Path, metavar="FILE", help="files of measured runs")
-    parser.add_argument(
+    parser = add_command(commands, "compare", "runs, logs and benchmark files side by side, with a verdict", command)
+    parser.description = _ABOUT
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = parser.add_argument
+    add("named", nargs="+", metavar="RUN", help="a file, or the id of a measured run")
+    add("--runs", nargs="+", type=Path, metavar="FILE", help="files of measured runs, for the ids")
+    add(
         "--measured",
         type=Path,
         default=Path("measured/runs"),
         metavar="FOLDER",
         help="folder of measured runs, where --runs is not given (default: measured/runs)",
     )
+    add("--recipe", type=Path, metavar="FILE", help="recipe, model and gpu of logs without arguments")
+    add("--gpu", metavar="NAME", help="the GPU of the logs, where they do not name it")
+    add("--gpus", type=positive, metavar="N", help="the number of GPUs of the logs, where they do not say it")
+    add("--out", type=Path, metavar="DIR", help="write compare.png, compare.svg and compare.md there")
 
 
 def command(args: argparse.Namespace) -> int:
-    paths = args.runs or sorted(args.measured.glob("*.yaml"))
-    if not paths:
-        raise InputError([Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs, or --runs FILE")])
-    known = {run.id: run for run in read_any(paths)}
-    unknown = [i for i in args.ids if i not in known]
-    if unknown:
-        raise InputError(Problem("command line", "RUN", i, nearest(i, tuple(known))) for i in unknown)
-    chosen = [known[i] for i in dict.fromkeys(args.ids)]
-    tables = (_figures(chosen), _differences(chosen))
-    terminal.show(Report(title="Measured runs", tables=tuple(t for t in tables if t.rows)))
+    from harness.compare import load
+    from harness.compare.verdict import verdict
+    from harness.ingest.context import read_context
+    from harness.report import compare_tables
+
+    if args.out is not None and args.out.exists() and not args.out.is_dir():
+        raise InputError([Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist")])
+    context = read_context(args.recipe, args.gpu, args.gpus)
+    sides = load.sides(args.named, lambda: _known(args), context)
+    sentence = verdict(sides)
+    report = compare_tables.report(sides, _ratios(sides), sentence)
+    written = _write(args.out, sides, report, sentence) if args.out is not None else []
+    terminal.show(report)
+    if written:
+        print(f"\nwritten to {args.out}: {', '.join(written)}")
     return 0
 
 
-def _figures(runs: Sequence[MeasuredRun]) -> Table:
-    columns = (
-        Column("run", numeric=False),
-        Column("step, s"),
-        Column("TGS"),
-        Column("of the first"),
-        Column("memory, GiB"),
-        Column("measured as", numeric=False),
-        Column("status", numeric=False),
-    )
-    first = runs[0].measured.tgs
-    made = []
-    for run in runs:
-        m = run.measured
-        relative = m.tgs / first - 1.0 if m.tgs and first else None
-        times = (number(m.step_seconds, 4), number(m.tgs, 1), signed(relative))
-        made.append((run.id, *times, number(m.peak_memory_gib, 1), m.memory_kind or NONE, m.status))
-    return Table(title="Figures", columns=columns, rows=tuple(made))
+def _known(args: argparse.Namespace) -> Sequence[MeasuredRun]:
+    paths = args.runs or sorted(args.measured.glob("*.yaml"))
+    if not paths:
+        raise InputError([Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs, or --runs FILE")])
+    return read_any(paths)
 
 
-def _differences(runs: Sequence[MeasuredRun]) -> Table:
-    """The configuration keys that are not the same in all of the runs."""
-    configurations = [facts_of(run).differs for run in runs]
-    keys = dict.fromkeys(key for c in configurations for key in c)
-    differing = [k for k in keys if len({c.get(k, NONE) for c in configurations}) > 1]
-    columns = (Column("key", numeric=False), *(Column(run.id, numeric=False) for run in runs))
-    rows = tuple((k, *(c.get(k, NONE) for c in configurations)) for k in differing)
-    return Table(title="What differs", columns=columns, rows=rows)
+def _ratios(sides: Sequence[Side]) -> dict[str, Ratio]:
+    """Of each side with a figure to the first, in what all of them share."""
+    from harness.compare.significance import ratio
+    from harness.compare.verdict import common
+
+    judged = [side for side in sides if side.step_seconds or side.tgs]
+    what = common(judged)
+    if what is None or sides[0] not in judged:
+        return {}
+    return {side.name: ratio(sides[0], side, what=what) for side in judged if side is not sides[0]}
+
+
+def _write(folder: Path, sides: Sequence[Side], report: Report, sentence: str) -> list[str]:
+    """Everything is drawn before anything is written."""
+    from harness.report import compare_plot, files, markdown
+
+    figure = compare_plot.draw(sides, sentence)
+    made: dict[str, str | bytes] = {f"compare.{kind}": compare_plot.image(figure, kind) for kind in ("png", "svg")}
+    made["compare.md"] = markdown.render(report, {"Six panels": "compare.png"})
+    for name, content in made.items():
+        files.write_atomic(folder / name, content)
+    return list(made)

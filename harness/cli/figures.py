@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from harness import evaluate, speed
+from harness import evaluate, speed, suite
 from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any
-from harness.report import files, html, markdown, provenance, publish, terminal, view_figures, view_switches
+from harness.report import files, markdown, provenance, publish, terminal, view_figures, view_switches
 from harness.report.plot import png
 from harness.report.table import Report
 from harness.results import Row
@@ -55,7 +56,7 @@ def command(args: argparse.Namespace) -> int:
     tools = evaluate.tools_for("both")
     with progress_bar(len(runs) * len(tools), "projecting") as progress:
         made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs, progress=progress)
-    report = view_figures.build(made, timed)
+    report = view_figures.build(made, timed, _suites(args.suite.parent, args.measured))
     if args.out is not None:
         read = provenance.collect(paths, ("harness", *args.argv), 0.0)
         _write(args.out, report, files.Saved(evaluation=made, gates={}, provenance=read))
@@ -65,18 +66,28 @@ def command(args: argparse.Namespace) -> int:
     return 0
 
 
+def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:
+    """The run ids of every suite of the folder that selects runs; a broken suite is for ``harness run`` to refuse."""
+    found = {}
+    for path in sorted(folder.glob("*.yaml")):
+        with suppress(InputError):
+            read = suite.load(path, measured)
+            found[read.name] = frozenset(run.id for run in read.runs if run.measured.tgs)
+    return {name: ids for name, ids in found.items() if ids}
+
+
 def _write(folder: Path, report: Report, saved: files.Saved) -> None:
     """The reports that are checked in: everything but the lists of single rows, which ``results.csv`` holds."""
     rows = saved.evaluation.unique_rows
     whole = publish.report_of(saved, (), "Projection accuracy over all measured runs")
-    brief = replace(whole, tables=tuple(t for t in whole.tables if not t.title.endswith(publish.ROW_BY_ROW)))
+    brief = publish.brief(whole)
     images = publish.drawn(rows)
     for name, (_, data) in images.items():
         files.write_atomic(folder / name, data)
     linked = {caption: name for name, (caption, _) in images.items()}
     files.write_atomic(folder / "figures.md", markdown.render(report))
     files.write_atomic(folder / "accuracy.md", markdown.render(brief, linked))
-    files.write_atomic(folder / "accuracy.html", html.render(brief, dict(images.values())))
+    files.write_atomic(folder / "accuracy.html", publish.page(brief, saved.evaluation))
     switched, found = view_switches.build(saved.evaluation, view_figures.MAIN)
     drawn = view_switches.plot(found)
     if drawn is not None:

@@ -18,11 +18,22 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "register"]
 
+_ABOUT = """\
+Training logs of any dialect (plain, gzip, bzip2 or xz; - is standard input) and results tables become measured runs.
+
+Refused, exit code 2, nothing written, a line for each mistake (file, line, key, found, expected): a file that cannot be
+read, binary data, an empty file, a log of no known dialect, a document cut short; a global batch, a sequence or a number
+of ranks in the arguments that the log's lines or the user deny; parallel sizes that do not make up the ranks; a batch
+that its micro-batches do not divide.
+Doubtful, a line beside the row, the run is kept: printed tokens/s or TFLOP/s that the step time does not give; two
+levels of step time; lines that repeat a step with another time; a job that failed; compressed data that ends early."""
 _MOST = 40  # items of one kind printed for a row
 
 
 def register(commands: Subparsers) -> None:
     parser = add_command(commands, "ingest", "read training logs and results tables, write measured runs", command)
+    parser.description = _ABOUT
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="FILE", help="a training log, or a YAML, JSON or CSV table"
     )
@@ -59,6 +70,7 @@ def command(args: argparse.Namespace) -> int:
 
 def _view(log: LogRun) -> StepView | None:
     """The steps behind a run, for table and plot."""
+    from harness.ingest.logs.build import timers_of
     from harness.ingest.steady import REASONS
 
     state, record, scale = log.state, log.record, log.scale
@@ -75,9 +87,6 @@ def _view(log: LogRun) -> StepView | None:
         )
         for cut in state.cuts
     )
-    often = max((count for _, count in record.timers.values()), default=0) / 2
-    means = ((name, total / count) for name, (total, count) in record.timers.items() if count >= often)
-    timers = sorted(means, key=lambda timer: -timer[1])
     kernels = record.kernels
     shares = (
         (("busy", kernels.busy_s), ("communication", kernels.communication_s), ("exposed", kernels.exposed_s))
@@ -88,6 +97,7 @@ def _view(log: LogRun) -> StepView | None:
         id=log.run.id,
         dialect=log.dialect,
         iteration=record.iteration,
+        segment=record.segment,
         seconds=record.value * scale,
         reasons=state.reasons,
         names=REASONS,
@@ -97,7 +107,7 @@ def _view(log: LogRun) -> StepView | None:
         high=None if state.high is None else state.high * scale,
         kept=state.kept,
         cuts=tuple(cuts),
-        timers=tuple(timers),
+        timers=timers_of(record),
         kernels=kernels.top if kernels is not None else (),
         shares=tuple((what, seconds / kernels.span_s) for what, seconds in shares) if kernels is not None else (),
     )
@@ -121,12 +131,12 @@ def _row(row: RowReport) -> Iterator[str]:
         ("mapped", row.mapped),
         ("assumed", row.assumed),
         ("refused", row.refused),
-        ("doubtful", row.doubts),
         ("unused", row.unused),
     ):
         if items:
             more = f"; and {len(items) - _MOST} more" if len(items) > _MOST else ""
             yield f"  {word}: {'; '.join(items[:_MOST])}{more}"
+    yield from (f"  doubtful: {doubt}" for doubt in row.doubts[:_MOST])
 
 
 def _totals(made: IngestReport) -> Iterator[str]:

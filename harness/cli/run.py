@@ -6,12 +6,12 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from harness import drift, evaluate, gate, predictors, suite
-from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any
+from harness.cli.common import Subparsers, add_command, fraction, positive, progress_bar, read_any
 from harness.predictors import Predictor
 from harness.report import files, github, junit, provenance, publish, terminal, view_drift
 from harness.report.table import Report
@@ -26,6 +26,7 @@ __all__ = ["command", "register"]
 T = TypeVar("T")
 
 DEFAULT_OUT = Path("out")
+_PROBES = 2  # of the device and of what joins processes: items of the progress bar beside trainings
 
 
 def register(commands: Subparsers) -> None:
@@ -46,6 +47,13 @@ def register(commands: Subparsers) -> None:
     )
     add("--junit", type=Path, metavar="FILE", help="also write the gate as JUnit XML")
     add("--against", type=Path, metavar="RESULTS", help="earlier results: exit with 1 where a row was lost or broke")
+    add(
+        "--drift-tolerance",
+        type=fraction,
+        metavar="X",
+        help="with --against: growth of a row's |error| that fails, 0.05 = five points (default: 0.05)",
+    )
+    add("--allow-removed", action="store_true", help="with --against: rows may leave a suite")
     add("--jobs", type=positive, default=1, metavar="N", help="processes")
     add_kernels(parser)
 
@@ -68,17 +76,40 @@ class _Inputs:
 
 def command(args: argparse.Namespace) -> int:
     began = time.perf_counter()
-    inputs = _inputs(args)
+    inputs, trained = _trained(_inputs(args), args)
     selected = inputs.selected
+    jobs = 1 if trained else args.jobs  # layers that are timed at the same time disturb each other
     with progress_bar(len(selected) * len(inputs.tools), "projecting") as progress:
-        evaluation = evaluate.evaluate(selected, inputs.tools, jobs=args.jobs, progress=progress)
-    read = [path for s in inputs.suites for path in s.inputs] + list(args.runs)
+        evaluation = evaluate.evaluate(selected, inputs.tools, jobs=jobs, progress=progress)
+    read = [path for s in inputs.suites for path in s.inputs] + list(args.runs) + trained
     saved = files.Saved(
         evaluation=evaluation,
         gates={s.name: s.gate for s in inputs.suites},
         provenance=provenance.collect(read, ("harness", *args.argv), time.perf_counter() - began),
     )
     return _publish(args, inputs, saved)
+
+
+def _trained(inputs: _Inputs, args: argparse.Namespace) -> tuple[_Inputs, list[Path]]:
+    """The inputs with the runs that their suites train here, and the files that these trainings left."""
+    live = args.mode != "simulate"
+    total = sum(len(s.plan.jobs) * (s.plan.repeat + live) for s in inputs.suites)
+    if not total:
+        return inputs, []
+    from harness.cli import measure
+    from harness.measure import loop
+
+    with measure.watching(total + _PROBES) as told:
+        closed = loop.close(inputs.suites, _folder(args, inputs) / "measured", told, live=live)
+    measure.show(closed.done)
+    suites = tuple(replace(s, runs=(*s.runs, *closed.runs.get(s.name, ()))) for s in inputs.suites)
+    return replace(inputs, suites=suites, tools=closed.predictors(inputs.tools)), list(closed.files)
+
+
+def _folder(args: argparse.Namespace, inputs: _Inputs) -> Path:
+    """Where the results go."""
+    folder: Path = args.out or DEFAULT_OUT / ("-".join(s.name for s in inputs.suites) or args.runs[0].stem)
+    return folder
 
 
 def _inputs(args: argparse.Namespace) -> _Inputs:
@@ -100,6 +131,9 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
     earlier = checked(lambda: files.read(args.against)) if args.against else None
     if not args.suites and not args.runs:
         problems.append(Problem("command line", "SUITE", "nothing", "a suite file, or --runs FILE"))
+    if args.against is None:
+        given = (("--drift-tolerance", args.drift_tolerance is not None), ("--allow-removed", args.allow_removed))
+        problems += [Problem("command line", name, "no --against", "earlier results") for name, said in given if said]
     if args.out is not None and args.out.exists() and not args.out.is_dir():
         problems.append(Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist"))
     problems += _two_of_one_id(suites, runs)
@@ -124,20 +158,30 @@ def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> i
     checks = [c for s in inputs.suites for c in gate.check(s.name, evaluation.rows, evaluation.facts, s.gate)]
     title = ", ".join(s.title for s in inputs.suites) or _title(args.runs)
     report = publish.report_of(saved, checks, title)
-    moved = drift.compare(inputs.earlier.evaluation.unique_rows, evaluation.unique_rows) if inputs.earlier else None
-    if moved is not None:
-        report = view_drift.added(report, moved)
-    folder = args.out or DEFAULT_OUT / ("-".join(s.name for s in inputs.suites) or args.runs[0].stem)
+    moved = _drift(args, inputs, saved)
+    if moved is not None and inputs.earlier is not None:
+        plain = drift.compare(inputs.earlier.evaluation.rows, evaluation.rows, fit="uncalibrated")
+        report = view_drift.added(report, moved, plain)
+    folder = _folder(args, inputs)
     plots = args.out is not None if args.plots is None else args.plots
     publish.write_rows(folder, saved)
-    publish.write_reports(folder, report, evaluation.unique_rows, plots=plots)
+    publish.write_reports(folder, report, saved, publish.usual(plots=plots))
     if args.junit:
-        files.write_atomic(args.junit, junit.render(checks))
+        files.write_atomic(args.junit, junit.render(checks, evaluation.rows))
     terminal.show(report)
     print(f"\nwritten to {folder}")
     _tell_github(report, checks, moved, level="error" if args.gate else "warning")
     held = all(c.passed for c in checks) and (moved is None or moved.passed)
     return 0 if held or not args.gate else 1
+
+
+def _drift(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> drift.Drift | None:
+    """The held-out rows against those of ``--against``."""
+    if inputs.earlier is None:
+        return None
+    tolerance = drift.BROKEN if args.drift_tolerance is None else args.drift_tolerance
+    old, new = inputs.earlier.evaluation.rows, saved.evaluation.rows
+    return drift.compare(old, new, broken=tolerance, may_remove=args.allow_removed)
 
 
 def _tell_github(report: Report, checks: Sequence[gate.Check], moved: drift.Drift | None, *, level: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from harness.predictors.protocol import gpu_levels
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from projector.hardware.types import Cluster
     from projector.memory.plan import MemoryPlan
     from projector.projection import Projection
+    from projector.workload.workload import Workload
 
-__all__ = ["Ours", "cluster_of"]
+__all__ = ["Ours", "cluster_of", "prediction_of"]
 
 GIB = 2.0**30
 
@@ -37,25 +38,38 @@ class Ours:
         return guarded(run, lambda: self._project(run))
 
     def _project(self, run: MeasuredRun) -> Prediction:
-        from projector.projection import project
-
         cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
-        made = project(run.workload, cluster, mode=self.name, settings=self.settings)
+        made = _projected(run.workload, run.cluster, run.gpu, run.gpus_per_node, self.name, self.settings)
         if self.name == "benchmark" and made.measured_share <= 0.0:
             raise NoMeasurement(f"no measurement for {cluster.gpu.name} of any kernel of this run")
-        fits = made.memory.fits
-        return Prediction(
-            status="ok" if fits else "out-of-memory",
-            reason="" if fits else _overflow(made.memory, cluster),
-            step_seconds=made.step_seconds,
-            memory_gib=_memory_gib(made, cluster, run.measured),
-            measured_share=made.measured_share,
-            breakdown=dict(made.breakdown),
-            assumed=(*made.assumed, *made.settings),
-        )
+        return prediction_of(made, run, cluster)
 
     def levels(self, run: MeasuredRun, facts: RunFacts) -> tuple[str, ...]:
         return gpu_levels(run, facts)
+
+
+@lru_cache(maxsize=128)
+def _projected(
+    workload: Workload, name: str | None, gpu: str, gpus_per_node: int | None, mode: str, settings: Settings
+) -> Projection:
+    """Runs of one table often differ in what no projection sees (environment, repetition): they share one."""
+    from projector.projection import project
+
+    return project(workload, cluster_of(name, gpu, gpus_per_node), mode=mode, settings=settings)
+
+
+def prediction_of(made: Projection, run: MeasuredRun, cluster: Cluster) -> Prediction:
+    """What a projection of ``run`` on ``cluster`` says, in the terms of the harness."""
+    fits = made.memory.fits
+    return Prediction(
+        status="ok" if fits else "out-of-memory",
+        reason="" if fits else _overflow(made.memory, cluster),
+        step_seconds=made.step_seconds,
+        memory_gib=_memory_gib(made, cluster, run.measured),
+        measured_share=made.measured_share,
+        breakdown=dict(made.breakdown),
+        assumed=(*made.assumed, *made.settings),
+    )
 
 
 @cache

@@ -61,6 +61,7 @@ def json_text(saved: Saved) -> str:
         "provenance": dict(saved.provenance),
         "gates": {name: dict(gate) for name, gate in saved.gates.items()},
         "factors": [{"predictor": name, **asdict(f)} for (name, _), f in e.factors.items()],
+        "laws": [{"predictor": n, "law": f.law, "scores": dict(f.scores)} for n, f in e.laws.items()],
         "fallbacks": [{"predictor": n, "run_id": i, "key": key} for (n, i), key in e.fallbacks.items()],
         "facts": [f.to_mapping() for f in e.facts.values()],
         "rows": [row.to_mapping() for row in e.rows],

@@ -70,10 +70,15 @@ def _drifted(drift: Drift) -> list[Told]:
     lost = [
         ("projection lost", f"{run}: {predictor} projected it before and does not now") for predictor, run in drift.lost
     ]
+    if not drift.may_remove:
+        lost += [
+            ("projection removed", f"{run}: {predictor} projected it before; it is no longer in the suite")
+            for predictor, run in drift.removed
+        ]
     broken = [
         (
             "projection broken",
-            f"{m.run_id}: error of {m.predictor} was {signed(m.before)}, is {signed(m.after)}"
+            f"{m.run_id}: {m.metric} error of {m.predictor} was {signed(m.before)}, is {signed(m.after)}"
             f" ({100 * m.growth:.1f} points more)",
         )
         for m in drift.broken

@@ -1,100 +1,162 @@
-"""A report as one self-contained HTML page: the tables sort on a click, the plots are embedded, nothing is fetched."""
+"""A report as one self-contained HTML page that fetches nothing: sortable tables, and the rows with charts and filters.
+
+Style and script are the files of ``page/``; they are written into the page, which forbids itself every request.
+"""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
+from functools import cache
 from html import escape
+from pathlib import Path
+from typing import Any
 
-from harness.report.table import Report, Table
+from harness.report import payload
+from harness.report.table import Column, Report, Table
 
 __all__ = ["render"]
 
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; --good: #1a7f37; --bad: #c9302c; }
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 104rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .4rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .87rem; }
-th, td { padding: .2rem .42rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
-td.long { white-space: normal; min-width: 7rem; overflow-wrap: anywhere; }
-th { position: sticky; top: 0; background: Canvas; } th button { all: unset; cursor: pointer; font-weight: 600; }
-th button:focus-visible { outline: 2px solid; }
-.n { text-align: right; } tbody tr:hover { background: var(--soft); }
-th[aria-sort=ascending] button::after { content: " ▲"; } th[aria-sort=descending] button::after { content: " ▼"; }
-.note { color: GrayText; max-width: 60rem; } .PASS b { color: var(--good); } .FAIL b { color: var(--bad); }
-figure { margin: 1.5rem 0; } img { max-width: 100%; background: #fff; }
-details > summary { cursor: pointer; margin: 2rem 0 .4rem; font-weight: 600; }
-"""
+PAGE = Path(__file__).parent / "page"
+SCRIPTS = ("data.js", "charts.js", "rows.js", "main.js")
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
-SCRIPT = """
-document.querySelectorAll('th button').forEach(b => b.addEventListener('click', () => {
-  const th = b.closest('th'), table = th.closest('table'), body = table.tBodies[0];
-  const i = [...th.parentNode.children].indexOf(th), up = th.getAttribute('aria-sort') !== 'ascending';
-  const key = r => { const t = r.cells[i].textContent.trim(), v = parseFloat(t.replace('−', '-'));
-                     return th.classList.contains('n') ? (isNaN(v) ? -Infinity : v) : t.toLowerCase(); };
-  [...body.rows].map(r => [key(r), r]).sort((a, c) => (a[0] > c[0] ? 1 : a[0] < c[0] ? -1 : 0) * (up ? 1 : -1))
-    .forEach(p => body.append(p[1]));
-  table.querySelectorAll('th').forEach(h => h.removeAttribute('aria-sort'));
-  th.setAttribute('aria-sort', up ? 'ascending' : 'descending');
-}));
-"""
+# A page that broke says so, to a reader's tools and to the tests.
+CATCH = "addEventListener('error', e => { document.documentElement.dataset.error = e.message; });\n"
 
-LONG_TEXT = 36
-HEADLINES = 2  # tables above the plots
+LONG_TEXT = 24
+HEADLINES = 2  # tables above the rows and the plots
 
 
-def render(report: Report, plots: Mapping[str, bytes] | None = None) -> str:
-    """The page; ``plots`` maps a caption to PNG bytes."""
-    return "\n".join(_lines(report, plots or {})) + "\n"
+def render(report: Report, plots: Mapping[str, bytes] | None = None, data: Mapping[str, Any] | None = None) -> str:
+    """The page. ``plots`` maps a caption to PNG bytes; ``data``: what :func:`harness.report.payload.build` makes."""
+    return "\n".join(_lines(report, plots or {}, data)) + "\n"
 
 
-def _lines(report: Report, plots: Mapping[str, bytes]) -> Iterator[str]:
-    title = escape(report.title)
-    yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>"
-    yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in report.lines) + "</ul>"
-    if report.gate:
-        yield "<h2>Gate (held out)</h2><ul>" + "".join(_gate(line) for line in report.gate) + "</ul>"
+def _lines(report: Report, plots: Mapping[str, bytes], data: Mapping[str, Any] | None) -> Iterator[str]:
+    yield from _head(report.title)
+    yield from _navigation(report, data)
+    yield '<section id="short"><ul>' + "".join(f"<li>{escape(line)}</li>" for line in report.lines) + "</ul>"
+    yield from _gate(report.gate)
     for table in report.tables[:HEADLINES]:
         yield _section(table)
-    for caption, data in plots.items():
-        encoded = base64.b64encode(data).decode()
+    yield "</section>"
+    for caption, image in plots.items():
+        encoded = base64.b64encode(image).decode()
         yield f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{encoded}"></figure>'
-    for table in report.tables[HEADLINES:]:
-        yield _section(table)
+    if data is not None:
+        yield _file("explorer.html")
+    yield from _tables(report.tables[HEADLINES:], folded=data is not None)
     if report.provenance:
         items = "".join(f"<li>{escape(name)}: <code>{escape(value)}</code></li>" for name, value in report.provenance)
-        yield f"<details><summary>Inputs (SHA-256)</summary><ul>{items}</ul></details>"
-    yield f"<script>{SCRIPT}</script></body></html>"
+        yield '<section id="provenance"><h2>Provenance</h2><p class="note">Inputs with their SHA-256.</p>'
+        yield f"<ul>{items}</ul></section>"
+    yield '<div id="tip" hidden></div>'
+    yield from _script(data)
+    yield "</body></html>"
 
 
-def _gate(line: str) -> str:
+def _head(title: str) -> Iterator[str]:
+    text = escape(title)
+    yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{text}</title><style>\n{_file('page.css')}</style></head>"
+    yield f'<body><header><h1>{text}</h1><button type="button" class="plain" id="theme">light / dark</button></header>'
+
+
+def _navigation(report: Report, data: Mapping[str, Any] | None) -> Iterator[str]:
+    if data is None:
+        return
+    places = [
+        ("short", "In short"),
+        ("explore", "Error"),
+        ("ranking", "Ranking"),
+        ("parts-of", "Step"),
+        ("memory", "Memory"),
+    ]
+    places += [("refused", "Refusals"), ("every", "Every row"), ("tables", "Tables")]
+    places += [("provenance", "Provenance")] if report.provenance else []
+    yield "<nav>" + "".join(f'<a href="#{i}" data-to="{i}">{words}</a>' for i, words in places) + "</nav>"
+
+
+def _gate(lines: tuple[str, ...]) -> Iterator[str]:
+    """Failures in sight; a gate that holds in full is one line that unfolds."""
+    if not lines:
+        return
+    failed = [line for line in lines if not line.startswith("PASS")]
+    ordered = [*failed, *(line for line in lines if line.startswith("PASS"))]
+    items = "".join(_check(line) for line in ordered)
+    said = f"{len(lines) - len(failed)} of {len(lines)} checks hold"
+    word = "FAIL" if failed else "PASS"
+    opened = " open" if failed else ""
+    yield f'<details{opened} class="{word}"><summary>Gate, held out: <b>{said}</b></summary><ul>{items}</ul></details>'
+
+
+def _check(line: str) -> str:
     word, _, rest = line.partition(" ")
     return f'<li class="{word}"><b>{word}</b> {escape(rest)}</li>'
 
 
+def _tables(tables: tuple[Table, ...], *, folded: bool) -> Iterator[str]:
+    if not tables:
+        return
+    if not folded:
+        yield from (_section(table) for table in tables)
+        return
+    yield '<section id="tables"><h2>Tables</h2><p class="note">Of all rows, whatever the filters above.</p>'
+    for table in tables:
+        yield _folded(table)
+    yield "</section>"
+
+
+def _folded(table: Table) -> str:
+    return f"<details><summary>{escape(table.title)} ({len(table.rows)})</summary>{_body(table)}</details>"
+
+
 def _section(table: Table) -> str:
-    title = escape(table.title)
+    return _folded(table) if table.detail else f"<h2>{escape(table.title)}</h2>{_body(table)}"
+
+
+def _body(table: Table) -> str:
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    body = f'<div class="wide">{_table(table)}</div>{note}'
-    if table.detail:
-        return f"<details><summary>{title} ({len(table.rows)})</summary>{body}</details>"
-    return f"<h2>{title}</h2>{body}"
+    return f'<div class="wide">{_table(table)}</div>{note}'
 
 
 def _table(table: Table) -> str:
+    kinds = [_kind(c.numeric and "n", c.minor and "minor") for c in table.columns]
     head = "".join(
-        f'<th{" class=n" if c.numeric else ""} title="{escape(c.help)}"><button>{escape(c.title)}</button></th>'
-        for c in table.columns
+        f'<th{kind} title="{escape(c.help)}"><button type="button">{escape(c.title)}</button></th>'
+        for c, kind in zip(table.columns, kinds, strict=True)
     )
-    body = "".join(f"<tr>{''.join(_cell(v, table, i) for i, v in enumerate(row))}</tr>" for row in table.rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    body = "".join(f"<tr>{''.join(_cell(v, table.columns[i]) for i, v in enumerate(row))}</tr>" for row in table.rows)
+    return f'<table class="written"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
-def _cell(value: str, table: Table, index: int) -> str:
-    if table.columns[index].numeric:
-        return f"<td class=n>{escape(value)}</td>"
-    long = " class=long" if len(value) > LONG_TEXT else ""
-    return f"<td{long}>{escape(value)}</td>"
+def _cell(value: str, column: Column) -> str:
+    if column.numeric:
+        # A minus as wide as the plus above it.
+        figure = "−" + value[1:] if value.startswith("-") else value
+        return f"<td{_kind('n', column.minor and 'minor')}>{escape(figure)}</td>"
+    long = len(value) > LONG_TEXT
+    text = escape(value).replace("_", "_<wbr>") if long else escape(value)
+    return f"<td{_kind(long and 'long', column.minor and 'minor')}>{text}</td>"
+
+
+def _kind(*names: str | bool) -> str:
+    """The class attribute of the names that hold."""
+    held = " ".join(name for name in names if isinstance(name, str))
+    return f' class="{held}"' if held else ""
+
+
+def _script(data: Mapping[str, Any] | None) -> Iterator[str]:
+    """The script in a scope of its own; without rows, only what sorts the written tables."""
+    if data is not None:
+        yield f'<script type="application/json" id="data">{payload.dumps(data)}</script>'
+    names = ("common.js", *SCRIPTS) if data is not None else ("common.js",)
+    yield "<script>\n(() => {\n'use strict';\n" + CATCH + "\n".join(map(_file, names)) + "})();\n</script>"
+
+
+@cache
+def _file(name: str) -> str:
+    return (PAGE / name).read_text(encoding="utf-8")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 
 import numpy as np
+import numpy.typing as npt
 
 from harness.report.ingest_view import StepView
 
 __all__ = ["png"]
 
 _MOST_POINTS = 6000  # of one series; a longer one is drawn in even strides
+_SPARSE = 3  # times the usual distance, on average: beyond it, an axis of iterations would be mostly gaps
 _KEPT = "#0072b2"
 #: Okabe-Ito colours (distinguishable without red-green vision) and a marker of their own for every reason.
 _STYLES = (
@@ -25,7 +27,8 @@ _STYLES = (
 
 
 def png(view: StepView) -> bytes:
-    """The picture's bytes. Steps far above the rest are drawn at the upper edge, so that the steady state is seen."""
+    """The picture's bytes. Steps far above the rest are drawn at the upper edge, so that the steady state is seen; where
+    iterations repeat (restarts) or leave gaps, steps stand in the order of the log."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -33,6 +36,9 @@ def png(view: StepView) -> bytes:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     ceiling = _ceiling(view)
+    places, label = _places(view)
+    for start in np.flatnonzero(np.diff(view.segment)) + 1 if len(view.segment) else ():
+        axes.axvline(places[start] - 0.5, color="#777777", linewidth=0.8, linestyle=":")
     for code, name in enumerate(view.names):
         where = np.flatnonzero(view.reasons == code)
         if not len(where):
@@ -40,16 +46,16 @@ def png(view: StepView) -> bytes:
         where = where[:: -(-len(where) // _MOST_POINTS)]
         colour, marker = _STYLES[(code - 1) % len(_STYLES)] if code else (_KEPT, ".")
         count = int((view.reasons == code).sum())
-        label = f"{name} ({count})" if code else f"kept ({count})"
+        words = f"{name} ({count})" if code else f"kept ({count})"
         shown = np.minimum(view.seconds[where], ceiling)
-        axes.plot(view.iteration[where], shown, marker, color=colour, label=label, markersize=4, linestyle="none")
+        axes.plot(places[where], shown, marker, color=colour, label=words, markersize=4, linestyle="none")
     axes.axhline(view.median, color=_KEPT, linewidth=1, label=f"median {view.median:.5g} s")
     if view.low is not None and view.high is not None:
         axes.axhspan(view.low, view.high, color=_KEPT, alpha=0.15, linewidth=0, label="90 % interval")
     above = int((view.seconds > ceiling).sum())
     edge = f"; {above} of {len(view.seconds)} steps are slower and drawn at the upper edge" if above else ""
     axes.set_title(f"{view.id} ({view.dialect}){edge}", fontsize=10, loc="left")
-    axes.set(xlabel="iteration", ylabel="seconds per step")
+    axes.set(xlabel=label, ylabel="seconds per step")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(visible=True, color="#E2E2E2", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -57,6 +63,18 @@ def png(view: StepView) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130, metadata={"Software": None})
     return buffer.getvalue()
+
+
+def _places(view: StepView) -> tuple[npt.NDArray[np.int64], str]:
+    """Where the steps stand, and what the axis is called."""
+    starts = int(view.segment[-1] - view.segment[0]) + 1 if len(view.segment) else 1
+    gaps = np.diff(view.iteration)
+    usual = max(float(np.median(gaps)), 1.0) if len(gaps) else 1.0
+    if starts == 1 and not (len(gaps) and view.iteration[-1] - view.iteration[0] > _SPARSE * usual * len(gaps)):
+        return view.iteration, "iteration"
+    first, last = int(view.iteration.min()), int(view.iteration.max())
+    told = f"; dotted: {starts} starts" if starts > 1 else ""
+    return np.arange(1, len(view.iteration) + 1), f"logged step (iterations {first} to {last}{told})"
 
 
 def _ceiling(view: StepView) -> float:

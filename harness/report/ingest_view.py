@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,8 @@ class StepView:
     """One run. ``reasons``: per step an index of ``names``, 0 for kept. ``timers``: (name, mean seconds a step).
 
     ``low``, ``high``: 90 % interval of the median; None for fewer than three steps. ``kernels``: (name, seconds, calls)
-    of a trace, and ``shares``: (what, share of the traced time).
+    of a trace, and ``shares``: (what, share of the traced time). ``segment`` counts the starts of the job, a step each;
+    empty: one start.
     """
 
     id: str
@@ -46,3 +47,4 @@ class StepView:
     timers: tuple[tuple[str, float], ...] = ()
     kernels: tuple[tuple[str, float, int], ...] = ()
     shares: tuple[tuple[str, float], ...] = ()
+    segment: npt.NDArray[np.int16] = field(default_factory=lambda: np.empty(0, np.int16))

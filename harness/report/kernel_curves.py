@@ -17,7 +17,7 @@ from harness.kernels.schema import Row
 from harness.report.kernel_lines import DIMENSIONS, Line, attention_lines, gemm_lines, grouped_lines
 from harness.report.kernel_plot import MARKS
 from harness.report.kernel_png import png
-from harness.report.plot import _figure, _plain
+from harness.report.plot import blank, plain
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import load
 from projector.kernels.tables import Measured
@@ -122,7 +122,7 @@ def _with(row: Row, **sizes: int) -> Any:
 def _draw(gpu: str, kind: str, panels: Sequence[Panel]) -> Figure:
     across = 2 if len(panels) == 4 else len(panels)
     down = -(-len(panels) // across)
-    figure = _figure(4.6 * across + 0.6, 0.4 + 4.4 * down)
+    figure = blank(4.6 * across + 0.6, 0.4 + 4.4 * down)
     for axes, panel in zip(figure.subplots(down, across, squeeze=False).flatten(), panels, strict=True):
         for mark, (label, rows) in zip(MARKS, panel.lines, strict=False):
             _line(axes, gpu, panel, rows, label, mark)
@@ -153,7 +153,7 @@ def _finish(axes: Any, words: str) -> None:
     axes.set_xlabel(words, fontsize=9)
     axes.set_ylabel("TFLOP/s", fontsize=9)
     axes.set_ylim(bottom=0)
-    _plain(axes)
+    plain(axes)
     axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=7, frameon=False)
 

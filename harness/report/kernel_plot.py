@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.kernels.score import Score
-from harness.report.plot import GREY, PALE, _figure, _log_ticks, _plain
+from harness.report.plot import GREY, PALE, _log_ticks, blank, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +38,7 @@ def scatter(score: Score, kind: str, fit: str) -> Figure | None:
         return None
     across = min(ACROSS, len(members))
     down = -(-len(members) // across)
-    figure = _figure(max(4.6, 3.0 * across), 0.7 + 2.7 * down)
+    figure = blank(max(4.6, 3.0 * across), 0.7 + 2.7 * down)
     panels = figure.subplots(down, across, squeeze=False).flatten()
     for axes, (gpu, where) in zip(panels, members.items(), strict=False):
         _panel(axes, score.measured[where] * 1e6, score.seconds[fit][where] * 1e6)
@@ -65,7 +65,7 @@ def _panel(axes: Any, measured: Any, modelled: Any) -> None:
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     _log_ticks(axes, *ends)
     axes.set_aspect("equal")
-    _plain(axes)
+    plain(axes)
 
 
 def histogram(score: Score, fit: str) -> Figure | None:
@@ -74,7 +74,7 @@ def histogram(score: Score, fit: str) -> Figure | None:
     kinds = [k for k in TITLES if any(r.kind == k and np.isfinite(e) for r, e in zip(score.rows, error, strict=True))]
     if not kinds:
         return None
-    figure = _figure(max(4.4, 3.4 * len(kinds)), 3.4)
+    figure = blank(max(4.4, 3.4 * len(kinds)), 3.4)
     bins = np.linspace(-50, 50, 51)
     for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
         mine = np.array([row.kind == kind for row in score.rows]) & np.isfinite(error)
@@ -84,7 +84,7 @@ def histogram(score: Score, fit: str) -> Figure | None:
         axes.set_title(f"{TITLES[kind]}: {mine.sum()} rows, {(mine & score.large).sum()} large", fontsize=9)
         axes.set_xlabel("(modelled − measured) / measured, %", fontsize=8)
         axes.yaxis.get_major_locator().set_params(integer=True)
-        _plain(axes)
+        plain(axes)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     figure.supylabel("rows", fontsize=9)
     figure.suptitle(f"Errors, {_words(fit)} (beyond ±50 % in the last bars)", fontsize=11)

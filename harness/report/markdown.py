@@ -34,7 +34,7 @@ def _lines(report: Report, plots: Mapping[str, str]) -> Iterator[str]:
         yield from _table(table)
     if report.provenance:
         yield ""
-        yield "## Inputs (SHA-256)"
+        yield "## Provenance (inputs with their SHA-256)"
         yield ""
         yield from (f"- {name}: `{value}`" for name, value in report.provenance)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.accuracy import by
@@ -17,16 +17,21 @@ from harness.results import Row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["errors_by_model", "measured_projected", "png"]
+__all__ = ["blank", "errors_by_model", "measured_projected", "plain", "png", "ratio_lines", "svg"]
 
 BLUE, VERMILION, GREY, PALE = "#0072B2", "#D55E00", "#555555", "#E2E2E2"
 MOST_MODELS = 40
 COLOURS = 64
 PANELS_ACROSS = 4
 TICKS = (0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 5.0, 10.0)
+FEW_TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+# Inches of a panel, and the ratio of its ends, from which the labels of all ticks have room.
+WIDE, WIDE_SPAN = 5.0, 20.0
+CROWD = 100
 
 
-def _figure(width: float, height: float) -> Figure:
+def blank(width: float, height: float) -> Figure:
+    """An empty figure, in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -35,7 +40,8 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _plain(axes: Any) -> None:
+def plain(axes: Any) -> None:
+    """The style of all axes: no box, a pale grid behind the marks."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, color=PALE, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -50,7 +56,7 @@ def measured_projected(rows: Sequence[Row], title: str) -> Figure | None:
     groups = sorted(by(rows, lambda r: r.gpu).items(), key=lambda item: (-len(item[1]), item[0]))
     across = min(PANELS_ACROSS, len(groups))
     down = -(-len(groups) // across)
-    figure = _figure(max(4.6, 3.0 * across), 0.5 + 2.9 * down)
+    figure = blank(max(4.6, 3.0 * across), 0.5 + 2.9 * down)
     panels = figure.subplots(down, across, squeeze=False).flatten()
     for axes, (gpu, members) in zip(panels, groups, strict=False):
         _panel(axes, gpu, members)
@@ -89,7 +95,7 @@ def _panel(axes: Any, gpu: str, rows: Sequence[Row]) -> None:
     _log_ticks(axes, *ends)
     axes.set_title(f"{gpu}: {sum(within)} of {len(rows)} within", fontsize=9)
     axes.set_aspect("equal")
-    _plain(axes)
+    plain(axes)
 
 
 def _log_ticks(axes: Any, low: float, high: float) -> None:
@@ -114,23 +120,43 @@ def errors_by_model(rows: Sequence[Row], title: str) -> Figure | None:
     """One line a model: every row's projected / measured TGS, a box of the quartiles, most wrong median first."""
     import numpy as np
 
-    rows = [r for r in rows if r.error is not None]
-    if not rows:
-        return None
     ratios = {
-        m: np.array([1.0 + r.error for r in g if r.error is not None]) for m, g in by(rows, lambda r: r.model).items()
+        m: _ratios(members) for m, members in by((r for r in rows if r.error is not None), lambda r: r.model).items()
     }
+    if not ratios:
+        return None
     names = sorted(ratios, key=lambda m: -abs(float(np.log(np.median(ratios[m])))))[:MOST_MODELS][::-1]
-    figure = _figure(7.4, 1.3 + 0.26 * len(names))
+    figure = blank(7.4, 1.3 + 0.26 * len(names))
     axes = figure.add_subplot()
-    _plain(axes)
+    _lines(axes, {name: ratios[name] for name in names})
+    axes.set_xlabel("projected / measured tokens/s/GPU (band: ±10 %; orange: median)", fontsize=9)
+    left_out = f" ({len(names)} of {len(ratios)} models)" if len(ratios) > len(names) else ""
+    axes.set_title(title + left_out, fontsize=11)
+    return figure
+
+
+def ratio_lines(axes: Any, groups: Mapping[str, Sequence[Row]]) -> None:
+    """One line a group from below: every compared row's projected / measured TGS with median and quartiles."""
+    _lines(axes, {name: _ratios(rows) for name, rows in groups.items()})
+
+
+def _ratios(rows: Iterable[Row]) -> Any:
+    import numpy as np
+
+    return np.array([1.0 + r.error for r in rows if r.error is not None])
+
+
+def _lines(axes: Any, ratios: Mapping[str, Any]) -> None:
+    import numpy as np
+
+    plain(axes)
     axes.axvspan(0.9, 1.1, color=PALE, zorder=0)
     axes.axvline(1.0, color=GREY, linewidth=0.8, zorder=1)
-    grey = {"color": "#999999"}
+    grey = {"color": "#777777", "linewidth": 0.9}
     axes.boxplot(
-        [ratios[m] for m in names],
+        list(ratios.values()),
         orientation="horizontal",
-        positions=range(len(names)),
+        positions=range(len(ratios)),
         widths=0.6,
         showfliers=False,
         medianprops={"color": VERMILION, "linewidth": 1.6},
@@ -138,22 +164,26 @@ def errors_by_model(rows: Sequence[Row], title: str) -> Figure | None:
         whiskerprops=grey,
         capprops=grey,
         manage_ticks=False,
+        zorder=4,
     )
-    for i, name in enumerate(names):
-        offsets = i + 0.22 * np.sin(2.4 * np.arange(len(ratios[name])))
-        axes.scatter(ratios[name], offsets, s=8, color=BLUE, alpha=0.5, linewidths=0, zorder=3)
-    axes.set_xscale("log")
+    for i, found in enumerate(ratios.values()):
+        offsets = i + 0.22 * np.sin(2.4 * np.arange(len(found)))
+        axes.scatter(found, offsets, s=7, color=BLUE, alpha=_opacity(len(found)), linewidths=0, zorder=3)
     low, high = min(r.min() for r in ratios.values()), max(r.max() for r in ratios.values())
-    axes.set_xlim(min(0.8, low) / 1.08, max(1.25, high) * 1.08)
-    axes.set_xticks(TICKS, [f"{t:g}×" for t in TICKS])
+    ends = min(0.8, low) / 1.08, max(1.25, high) * 1.08
+    narrow = axes.get_figure().get_figwidth() / axes.get_gridspec().ncols < WIDE
+    ticks = FEW_TICKS if narrow or ends[1] / ends[0] > WIDE_SPAN else TICKS
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{t:g}×" for t in ticks])
     axes.set_xticks([], minor=True)
-    axes.set_xlim(min(0.8, low) / 1.08, max(1.25, high) * 1.08)
-    axes.set_yticks(range(len(names)), [f"{m} ({len(ratios[m])})" for m in names])
-    axes.set_ylim(-0.7, len(names) - 0.3)
-    axes.set_xlabel("projected / measured tokens/s/GPU (band: ±10 %; orange: median)", fontsize=9)
-    left_out = f" ({len(names)} of {len(ratios)} models)" if len(ratios) > len(names) else ""
-    axes.set_title(title + left_out, fontsize=11)
-    return figure
+    axes.set_xlim(*ends)
+    axes.set_yticks(range(len(ratios)), [f"{m} ({len(found)})" for m, found in ratios.items()])
+    axes.set_ylim(-0.7, len(ratios) - 0.3)
+
+
+def _opacity(marks: int) -> float:
+    """Of one mark: crowds stay readable, single marks stay visible."""
+    return 0.55 if marks < CROWD else 0.3
 
 
 def png(figure: Figure, dots_per_inch: int = 120) -> bytes:
@@ -163,4 +193,14 @@ def png(figure: Figure, dots_per_inch: int = 120) -> bytes:
     drawn, out = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=dots_per_inch)
     Image.open(drawn).convert("RGB").quantize(COLOURS).save(out, format="png", optimize=True)
+    return out.getvalue()
+
+
+def svg(figure: Figure) -> bytes:
+    """The figure as SVG with its letters as shapes (a press needs no font), without a time stamp or random ids."""
+    import matplotlib
+
+    out = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "harness", "svg.fonttype": "path"}):
+        figure.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["collect", "flat", "revision"]
+__all__ = ["collect", "flat", "revision", "whole"]
 
 DISTRIBUTIONS = ("projector-harness", "numpy", "PyYAML")
 
@@ -35,6 +35,18 @@ def flat(provenance: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     """
     inputs = provenance.get("inputs")
     return tuple((str(path), str(digest)) for path, digest in inputs.items()) if isinstance(inputs, dict) else ()
+
+
+def whole(provenance: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """All of it, for a report that is not checked in: how it was made, with what, from which inputs."""
+    made: list[tuple[str, str]] = []
+    for name in ("command", "revision", "python", "platform", "versions", "seconds"):
+        value = provenance.get(name)
+        if isinstance(value, Mapping):
+            made += [(str(part), str(version)) for part, version in value.items()]
+        elif value not in (None, ""):
+            made.append((name, " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)))
+    return (*made, *flat(provenance))
 
 
 def revision(root: Path) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness import accuracy, ranking
 from harness.accuracy import Summary
 from harness.gate import Check
-from harness.report import view_detail, view_intervals, view_modes, view_peers
+from harness.report import view_causes, view_detail, view_intervals, view_modes, view_peers, view_ranking
 from harness.report.table import NONE, Column, Report, Table, number, percent, signed
 from harness.results import BASELINE, Evaluation, Row
 
-__all__ = ["build", "by_gpu", "by_model", "headline", "orders"]
+__all__ = ["build", "by_gpu", "by_model", "fits_of", "headline", "orders", "sentences"]
 
 NOT_STATED = "not stated"
 
@@ -21,9 +22,9 @@ HEADLINE = (
     Column("incomplete", help="the source does not state a whole configuration", minor=True),
     Column("compared", help="rows with a projected and a measured throughput"),
     Column("coverage", help="compared / measured and complete"),
-    Column("uncalibrated", help="macro MAPE of TGS with no fitted factor"),
-    Column("calibrated", help="macro MAPE with one factor per GPU fitted on all rows", minor=True),
-    Column("held out", help="macro MAPE, each row by a factor that saw no row of its model family on that GPU"),
+    Column("uncalibrated", help="macro MAPE of TGS with nothing fitted"),
+    Column("calibrated", help="macro MAPE with the law of calibration fitted on all rows", minor=True),
+    Column("held out", help="macro MAPE, each row by a law and parameters that saw no row of its model family"),
     Column("plain", help="held-out MAPE, every row weighing the same"),
     Column("bias", help="held-out macro mean of the signed error", minor=True),
     Column("median", minor=True),
@@ -45,18 +46,27 @@ def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Pr
             by_gpu(evaluation, rows, name),
             by_model(evaluation, rows, name),
             *_ranking(evaluation, rows, name),
+            view_ranking.by_suite(evaluation, rows, name),
+            view_ranking.groups(evaluation, rows, name),
             view_intervals.of_predictor(rows, name),
         ]
         repeats = name == view_modes.MEASURED and view_modes.SIMULATED in ours
         tables += view_detail.of_predictor(evaluation, rows, name, repeats=repeats)
+        tables += _causes(evaluation, rows, name)
     tables += view_modes.side_by_side(rows)
     tables += view_detail.of_rows(rows, ours)
     return Report(
         title=title,
-        lines=tuple(_sentence(evaluation, rows, name) for name in names),
+        lines=sentences(evaluation),
         tables=tuple(t for t in tables if t.rows),
         gate=tuple(str(c) for c in checks),
     )
+
+
+def _causes(evaluation: Evaluation, rows: Sequence[Row], name: str) -> list[Table]:
+    """For the files; the terminal has enough to show."""
+    found = view_causes.of_predictor(evaluation, rows, name)
+    return [replace(t, title=f"{name}: {t.title[0].lower()}{t.title[1:]}", detail=True) for t in found]
 
 
 def fits_of(evaluation: Evaluation, rows: Sequence[Row], predictor: str) -> tuple[Summary, Summary, Summary]:
@@ -66,6 +76,12 @@ def fits_of(evaluation: Evaluation, rows: Sequence[Row], predictor: str) -> tupl
         for fit in ("uncalibrated", "calibrated", "heldout")
     )
     return uncalibrated, calibrated, heldout
+
+
+def sentences(evaluation: Evaluation) -> tuple[str, ...]:
+    """The headline of every predictor in one sentence each."""
+    rows = evaluation.unique_rows
+    return tuple(_sentence(evaluation, rows, name) for name in dict.fromkeys(r.predictor for r in rows))
 
 
 def _sentence(evaluation: Evaluation, rows: Sequence[Row], name: str) -> str:
@@ -96,8 +112,8 @@ def headline(evaluation: Evaluation, rows: Sequence[Row], names: Sequence[str]) 
         note=(
             "Mean |projected / measured − 1| of tokens/s/GPU; macro: every (model family × GPU × framework) cell weighs"
             " the same, plain: every row does. Coverage: compared rows over those with a measured throughput and a whole"
-            " configuration. Calibrated: one step-time factor per GPU. Held out: each row by a factor that saw no row of"
-            " its model family on that GPU; plain to worst are held out."
+            " configuration. Calibrated: a few parameters per GPU and framework. Held out: each row by a law and parameters"
+            " that saw no row of its model family; plain to worst are held out."
         ),
     )
 

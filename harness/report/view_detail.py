@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from harness import accuracy
 from harness.report import view_intervals
+from harness.report.parallelism import DEGREES, degrees, order
 from harness.report.table import NONE, Column, Table, number, percent, signed
 from harness.results import Evaluation, Row
 
@@ -28,6 +29,7 @@ def of_predictor(evaluation: Evaluation, rows: Sequence[Row], name: str, *, repe
         _by(evaluation, rows, name, "framework", lambda r: r.framework),
         _by(evaluation, rows, name, "family", lambda r: r.family),
         _by(evaluation, rows, name, "precision", lambda r: r.precision),
+        _by_parallelism(evaluation, rows, name),
         _by(evaluation, rows, name, "source", lambda r: facts[r.run_id].source),
         _factors(evaluation, name),
         _fallbacks(evaluation, name),
@@ -67,6 +69,24 @@ def _by(
         made.append((value or NONE, str(h.rows), str(h.compared), percent(h.coverage), *errors, *tail))
     heading = {"assumptions": "error with and without assumptions of the importer"}.get(title, f"by {title}")
     return Table(title=f"{name}: {heading}", columns=columns, rows=tuple(sorted(made)), detail=detail)
+
+
+def _by_parallelism(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
+    """A line a value of every degree; a row counts once in each degree."""
+
+    def value_of(key: str) -> Callable[[Row], str]:
+        return lambda row: degrees(evaluation.facts[row.run_id])[key]
+
+    made: list[tuple[str, ...]] = []
+    for key, (words, _) in DEGREES.items():
+        table = _by(evaluation, rows, name, "parallelism", value_of(key))
+        columns = table.columns
+        known = [line for line in table.rows if line[0] != NONE]
+        made += [(f"{words} {line[0]}", *line[1:]) for line in sorted(known, key=lambda line: order(line[0]))]
+    return Table(title=f"{name}: by parallelism", columns=columns, rows=tuple(made), note=_DEGREES, detail=True)
+
+
+_DEGREES = "Rows whose source states the whole configuration. A row counts once in each degree."
 
 
 def _memory(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
@@ -130,7 +150,7 @@ def _factors(evaluation: Evaluation, name: str) -> Table:
     columns = (
         Column("key", numeric=False),
         Column("step-time factor"),
-        Column("spread", help="weighted median absolute deviation of ln(measured / projected)"),
+        Column("spread", help="weighted median of |ln(measured / calibrated)|"),
         Column("rows"),
         Column("cells"),
     )
@@ -139,7 +159,7 @@ def _factors(evaluation: Evaluation, name: str) -> Table:
         for (predictor, key), f in sorted(evaluation.factors.items())
         if predictor == name
     )
-    note = "exp of the median of ln(measured / projected) step time, (family × framework) cells weighing the same."
+    note = "What the law in use makes of the rows of a key: the mean over its (family × framework) cells."
     return Table(title=f"{name}: calibration factors", columns=columns, rows=made, note=note, detail=True)
 
 
@@ -154,7 +174,7 @@ def _fallbacks(evaluation: Evaluation, name: str) -> Table:
         title=f"{name}: rows whose family is alone on its GPU",
         columns=columns,
         rows=made,
-        note="Their held-out factor comes from other families on related GPUs.",
+        note="Their held-out estimate leans on other families on related GPUs.",
         detail=True,
     )
 

@@ -5,10 +5,10 @@ Goals are the project's own. A figure is of ``simulate`` unless it says otherwis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from harness import accuracy, intervals, ranking
-from harness.report import view, view_intervals
+from harness.report import view, view_causes, view_intervals, view_ranking, view_transfer
 from harness.report.table import NONE, Column, Report, Table, number, percent, signed, without
 from harness.results import BASELINE, Evaluation, Row
 from harness.speed import Speed
@@ -24,17 +24,24 @@ MEMORY_SOURCE = "SimuMax"
 Rows = Sequence[Row]
 
 
-def build(evaluation: Evaluation, speed: Speed | None = None) -> Report:
-    """``evaluation``: all measured runs under :data:`MAIN`, the baseline and any other predictor."""
+def build(
+    evaluation: Evaluation, speed: Speed | None = None, suites: Mapping[str, Collection[str]] | None = None
+) -> Report:
+    """``evaluation``: all measured runs under :data:`MAIN`, the baseline and any other predictor. ``suites``: run ids by
+    suite, for the order inside groups.
+    """
     rows = evaluation.unique_rows
     names = list(dict.fromkeys(r.predictor for r in rows))
     tables = [
         _summary(evaluation, rows),
         _brief(view.headline(evaluation, rows, names)),
         _brief(view.orders(evaluation, rows, names)),
+        view_ranking.by_suite(evaluation, rows, MAIN, suites),
         _by(evaluation, rows, "GPU", lambda r: r.gpu, baseline=True),
         _by(evaluation, rows, "model", lambda r: r.model),
+        *view_transfer.of_evaluation(evaluation, MAIN),
         view_intervals.of_predictor(rows, MAIN),
+        *view_causes.of_predictor(evaluation, rows, MAIN),
         _memory(evaluation, rows),
         *([_speed(speed)] if speed else []),
     ]
@@ -48,7 +55,7 @@ def _brief(table: Table) -> Table:
 def _summary(evaluation: Evaluation, rows: Rows) -> Table:
     plain, _, held = view.fits_of(evaluation, rows, MAIN)
     groups = ranking.group_rankings(accuracy.select(rows, MAIN, "heldout"), evaluation.facts)
-    tau = ranking.summary(groups).tau
+    order = ranking.summary(groups)
     beaten = [_beats(evaluation, members) for members in accuracy.by(rows, lambda r: r.gpu).values()]
     judged = [b for b in beaten if b is not None]
     memory, others = _memory_errors(evaluation, rows)
@@ -63,7 +70,12 @@ def _summary(evaluation: Evaluation, rows: Rows) -> Table:
             "all",
             _met(bool(judged) and all(judged)),
         ),
-        ("Kendall's tau-b, mean over groups, held out", f"{number(tau)} ({len(groups)} groups)", "", ""),
+        (
+            "Kendall's tau-b, mean over groups, held out",
+            _ranged(number(order.tau), order.tau_range, len(groups)),
+            "",
+            "",
+        ),
         _covered(rows),
         (
             f"MAPE of peak memory, {MEMORY_SOURCE} runs (in-sample)",
@@ -80,7 +92,7 @@ def _summary(evaluation: Evaluation, rows: Rows) -> Table:
     )
     note = (
         "Of simulate. MAPE: macro, and plain in brackets; memory: plain. In-sample: the memory model was written with"
-        " these runs at hand. Held out is the factor per GPU alone: several constants of the models were chosen on these"
+        " these runs at hand. Held out is the calibration alone: several constants of the models were chosen on these"
         f" same runs, so expect more error on runs not among them.{_heaviest(evaluation, rows)}"
     )
     return Table(title="In short", columns=columns, rows=made, note=note)
@@ -110,6 +122,11 @@ def _covered(rows: Rows) -> tuple[str, str, str, str]:
     if found is None:
         return (title, NONE, goal, _met(False))
     return (title, _two(found.macro, found.inside), goal, _met(low <= found.macro <= high))
+
+
+def _ranged(value: str, span: ranking.Range, groups: int) -> str:
+    between = "" if span is None else f", {number(span[0])} to {number(span[1])}"
+    return f"{value} ({groups} groups{between})"
 
 
 def _two(macro: float | None, plain: float | None) -> str:

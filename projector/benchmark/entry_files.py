@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from projector.benchmark.atomic import write_whole
 from projector.benchmark.entry import Entry
-from projector.errors import InputError, Problem
+from projector.benchmark.fabric import Joined
 from projector.hardware.types import Gpu, Parameter
 
 __all__ = ["Written", "write"]
@@ -20,13 +20,16 @@ _NETWORK_GBS, _NETWORK_US = 1.25, 30.0
 Written = tuple[Path, ...]
 
 
-def write(made: Entry, folder: Path, software: str) -> Written:
-    """Writes ``<name>.yaml``, ``<name>.efficiency.yaml`` and ``<name>.cluster.yaml``. Raises :class:`InputError`."""
+def write(made: Entry, folder: Path, software: str, joined: Joined | None = None) -> Written:
+    """Writes ``<name>.yaml``, ``<name>.efficiency.yaml`` and ``<name>.cluster.yaml``. Raises :class:`InputError`.
+
+    ``joined``: what joins the devices of this host, where it was measured.
+    """
     name = made.gpu.name
     files = {
         f"{name}.yaml": _device(made, software),
         f"{name}.efficiency.yaml": {"parameters": {key: _cell(each) for key, each in made.parameters.items()}},
-        f"{name}.cluster.yaml": _cluster(made.gpu),
+        f"{name}.cluster.yaml": _cluster(made.gpu, joined),
     }
     return tuple(_save(folder / file, content, software) for file, content in files.items())
 
@@ -59,13 +62,13 @@ def _device(made: Entry, software: str) -> dict[str, Any]:
     }
 
 
-def _cluster(gpu: Gpu) -> dict[str, Any]:
+def _cluster(gpu: Gpu, joined: Joined | None) -> dict[str, Any]:
     intra: Mapping[str, Any] = {
         "name": "inside the host",
         "topology": "switch",
-        "size": 1,
-        "bandwidth_gbs": _FABRIC_GBS,
-        "latency_us": _FABRIC_US,
+        "size": joined.ranks if joined else 1,
+        "bandwidth_gbs": _short(joined.bandwidth / 1e9) if joined else _FABRIC_GBS,
+        "latency_us": _short(joined.latency * 1e6) if joined else _FABRIC_US,
     }
     inter = {
         "name": "network",
@@ -74,17 +77,26 @@ def _cluster(gpu: Gpu) -> dict[str, Any]:
         "latency_us": _NETWORK_US,
         "nics_per_node": 1,
     }
-    values = ["intra.bandwidth_gbs", "intra.latency_us", "inter.bandwidth_gbs", "inter.latency_us"]
+    ranks = joined.ranks if joined else 1
     return {
         "name": gpu.name,
-        "title": f"One {gpu.title}",
+        "title": f"One {gpu.title}" if ranks == 1 else f"{ranks} x {gpu.title}",
         "gpu": f"{gpu.name}.yaml",
-        "gpus_per_node": 1,
-        "gpus_per_host": 1,
+        "gpus_per_node": ranks,
+        "gpus_per_host": ranks,
         "intra": dict(intra),
         "inter": inter,
-        "sources": [{"title": "one device measures no network: to be replaced", "kind": "assumed", "values": values}],
+        "sources": _fabric_sources(joined),
     }
+
+
+def _fabric_sources(joined: Joined | None) -> list[dict[str, Any]]:
+    inner, outer = (["intra.bandwidth_gbs", "intra.latency_us"], ["inter.bandwidth_gbs", "inter.latency_us"])
+    nothing = {"kind": "assumed", "title": "one host measures no network: to be replaced"}
+    if joined is None:
+        return [{**nothing, "values": [*inner, *outer]}]
+    how = f"{joined.times} collectives of {joined.ranks} ranks here; the models with these figures: {joined.error:.0%} off"
+    return [{"title": how, "kind": "measured", "values": inner}, {**nothing, "values": outer}]
 
 
 def _cell(parameter: Parameter) -> dict[str, Any]:
@@ -105,12 +117,5 @@ def _save(path: Path, content: Mapping[str, Any], software: str) -> Path:
 
     text = f"# Made by `python -m projector probe`; {software}\n"
     text += yaml.safe_dump(dict(content), sort_keys=False, width=120, allow_unicode=True, default_flow_style=None)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InputError([Problem("--out", "", str(path.parent), f"a folder to write to ({error.strerror})")]) from None
+    write_whole(path, text, "--out", "a folder to write to")
     return path

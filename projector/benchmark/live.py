@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from projector.benchmark import layers
 from projector.benchmark.device import Device
 from projector.benchmark.job import Skip, unheard
-from projector.benchmark.layers import Built
 from projector.benchmark.stopwatch import Stopwatch, Timing
 from projector.errors import Unsupported
 from projector.frameworks import resolve
@@ -24,6 +22,9 @@ from projector.operators import lower
 from projector.operators.types import Block, Collective, HostWork, Operator
 from projector.timing import Clock
 from projector.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from projector.benchmark.layers import Built
 
 __all__ = ["Compared", "compare"]
 
@@ -85,6 +86,8 @@ def compare(
 
 
 def _pieces(resolved: Resolved, device: Device) -> list[_Piece]:
+    from projector.benchmark import layers
+
     work = resolved.workload
     pieces = [_Piece("embedding", lower.embedding(resolved), 1, lambda: layers.embedding(work, device))]
     for kind, count in Counter(work.model.layer_kinds).items():
@@ -98,6 +101,8 @@ def _pieces(resolved: Resolved, device: Device) -> list[_Piece]:
 
 
 def _layer_builder(kind: Any, work: Workload, device: Device) -> Callable[[], Built]:
+    from projector.benchmark import layers
+
     return lambda: layers.layer(kind, work, device)
 
 

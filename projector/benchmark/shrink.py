@@ -1,85 +1,127 @@
-"""A workload shrunk to one device: what one rank of it computes, as a workload of its own.
+"""A workload shrunk to the devices at hand: what one rank of it computes, as a workload of its own.
 
-Pipeline stages are left out (layers are timed by themselves), then expert parallelism goes (a rank's experts and the
-tokens that reach them stay), then tensor parallelism (a rank's heads and widths stay), then the context split (a
-rank's tokens stay). Communication is what goes: it is priced, not timed.
+Pipeline stages are left out first (layers are timed by themselves), then expert parallelism goes (a rank's experts and
+the tokens that reach them stay), then tensor parallelism (a rank's heads and widths stay), then the context split (a
+rank's tokens stay). What goes is communication over more ranks than are here: it is priced, not timed.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from projector.workload.model import Model, MoE
+from projector.workload.model import MoE
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["shrink"]
+__all__ = ["Shrunk", "shrink", "shrink_to"]
+
+_WIDE = ("bf16", "fp16", "fp32")
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """``workload``: what ``ranks`` processes time together, in groups of ``tp`` and ``ep``; ``notes``: what differs."""
+
+    workload: Workload
+    ranks: int
+    tp: int
+    ep: int
+    notes: tuple[str, ...]
 
 
 def shrink(workload: Workload) -> tuple[Workload, tuple[str, ...]]:
     """(the workload of one rank on one device, notes on what differs from the rank's part of the whole)."""
+    alone = shrink_to(workload, 1)
+    return alone.workload, alone.notes
+
+
+def shrink_to(workload: Workload, devices: int) -> Shrunk:
+    """What ``devices`` devices can time together: as many ranks as the workload has, TP kept before EP."""
+    recipe = workload.recipe
+    tp = _largest(recipe.tp, min(devices, workload.gpus))
+    ranks = min(devices, workload.gpus) // tp * tp
+    etp = tp if recipe.etp > 1 else 1
+    ep = _largest(recipe.ep, ranks // etp)
+    ranks = ranks // (etp * ep) * etp * ep
+    made, notes = _shrunk(workload, tp, ep, ranks)
+    return Shrunk(made, ranks, tp, ep, tuple(notes))
+
+
+def _largest(size: int, most: int) -> int:
+    """The largest divisor of ``size`` that is at most ``most``."""
+    return next(part for part in range(min(size, max(most, 1)), 0, -1) if size % part == 0)
+
+
+def _shrunk(workload: Workload, tp: int, ep: int, ranks: int) -> tuple[Workload, list[str]]:
     model, recipe = workload.model, workload.recipe
     notes: list[str] = []
-    moe = None if model.moe is None else _experts(model.moe, model, recipe, notes)
+    moe = None if model.moe is None else _experts(model.moe, recipe, tp, ep, notes)
     made = replace(
         model,
-        num_layers=model.num_layers,
-        num_attention_heads=_part(model.num_attention_heads, recipe.tp),
-        num_query_groups=_part(model.num_query_groups, recipe.tp),
-        ffn_hidden_size=_part(model.ffn_hidden_size, recipe.tp),
-        vocab_size=_part(workload.padded_vocab_size, recipe.tp),
+        num_attention_heads=_part(model.num_attention_heads, recipe.tp, tp),
+        num_query_groups=_part(model.num_query_groups, recipe.tp, tp),
+        ffn_hidden_size=_part(model.ffn_hidden_size, recipe.tp, tp),
+        vocab_size=_part(workload.padded_vocab_size, recipe.tp, tp),
         moe=moe,
     )
-    if recipe.tp > 1 and recipe.sequence_parallel:
+    if tp < recipe.tp and recipe.sequence_parallel:
         notes.append("norms and residuals run on all tokens, not on the sequence-parallel shard")
     if recipe.cp > 1:
         notes.append("attention runs on the rank's own tokens, not on the blocks it exchanges")
-    if recipe.precision not in ("bf16", "fp16", "fp32"):
+    if recipe.precision not in _WIDE:
         notes.append(f"linears run in bf16, not in {recipe.precision}")
+    balanced = True if ep < recipe.ep else None  # what a router says of experts that are elsewhere means nothing
     return Workload(
         model=made,
-        recipe=_alone(recipe),
-        gpus=1,
+        recipe=_alone(recipe, tp, ep, ranks, balanced),
+        gpus=ranks,
         framework=workload.framework,
         framework_date=workload.framework_date,
-    ), tuple(notes)
+    ), notes
 
 
-def _part(size: int, ranks: int) -> int:
-    return max(1, -(-size // ranks))
+def _part(size: int, ranks: int, kept: int = 1) -> int:
+    """What ``kept`` of ``ranks`` ranks hold of ``size``."""
+    return max(1, -(-size // ranks)) * kept if kept < ranks else size
 
 
-def _experts(moe: MoE, model: Model, recipe: Recipe, notes: list[str]) -> MoE:
-    experts = _part(moe.num_experts, recipe.ep)
-    topk = min(moe.moe_router_topk, experts)
-    if topk < moe.moe_router_topk:
-        notes.append(f"a token reaches {topk} experts, not {moe.moe_router_topk}: a rank of {model.name} holds no more")
+def _experts(moe: MoE, recipe: Recipe, tp: int, ep: int, notes: list[str]) -> MoE:
+    experts = _part(moe.num_experts, recipe.ep, ep)
+    if experts < moe.moe_router_topk:
+        notes.append(f"{experts} experts take turns for the {moe.moe_router_topk} that a token reaches: as many rows")
     return replace(
         moe,
         num_experts=experts,
-        moe_router_topk=topk,
-        moe_ffn_hidden_size=_part(moe.moe_ffn_hidden_size, recipe.etp),
-        moe_shared_expert_intermediate_size=-(-moe.moe_shared_expert_intermediate_size // recipe.tp),
+        moe_ffn_hidden_size=_part(moe.moe_ffn_hidden_size, recipe.etp, tp if recipe.etp > 1 else 1),
+        moe_shared_expert_intermediate_size=_shared(moe.moe_shared_expert_intermediate_size, recipe.tp, tp),
         moe_router_num_groups=None,
         moe_router_group_topk=None,
     )
 
 
-def _alone(recipe: Recipe) -> Recipe:
-    """The recipe without parallel groups: batch of one micro-batch, a rank's tokens."""
-    narrow = recipe.precision not in ("bf16", "fp16", "fp32")
+def _shared(size: int, ranks: int, kept: int) -> int:
+    return _part(size, ranks, kept) if size else 0
+
+
+def _alone(recipe: Recipe, tp: int, ep: int, ranks: int, balanced: bool | None) -> Recipe:
+    """The recipe with the groups that are kept: one micro-batch a rank, a rank's tokens."""
     return Recipe(
         micro_batch_size=recipe.micro_batch_size,
-        global_batch_size=recipe.micro_batch_size,
+        global_batch_size=recipe.micro_batch_size * (ranks // tp),
         seq_length=_part(recipe.seq_length, recipe.cp),
-        precision="bf16" if narrow else recipe.precision,
+        tp=tp,
+        ep=ep,
+        etp=tp if recipe.etp > 1 else 1,
+        sequence_parallel=recipe.sequence_parallel if tp > 1 else None,
+        precision=recipe.precision if recipe.precision in _WIDE else "bf16",
         recompute_granularity="none",
         data_parallel_sharding="no_shard",
         gradient_accumulation_fusion=recipe.gradient_accumulation_fusion,
-        moe_router_force_load_balancing=True,
+        moe_router_force_load_balancing=recipe.moe_router_force_load_balancing if balanced is None else balanced,
         moe_grouped_gemm=recipe.moe_grouped_gemm,
         apply_rope_fusion=recipe.apply_rope_fusion,
         bias_activation_fusion=recipe.bias_activation_fusion,
         cross_entropy_fusion=recipe.cross_entropy_fusion,
         torch_compile=recipe.torch_compile,
+        make_vocab_size_divisible_by=1,
     )

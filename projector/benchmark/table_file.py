@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from projector.benchmark.atomic import write_whole
 from projector.errors import InputError, Problem
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Attention, Gemm, GroupedGemm
@@ -137,11 +137,4 @@ def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, str]]
     table = csv.DictWriter(text, fieldnames=list(columns), restval="", lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text.getvalue(), encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InputError([Problem(str(path), "", error.strerror or "not writable", "a place to write to")]) from None
+    write_whole(path, text.getvalue())

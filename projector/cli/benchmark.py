@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from projector.cli.live import add_live
 from projector.cli.options import Subparsers, add_command, add_json
 from projector.cli.record import add_timing, stopwatch, warn
 from projector.errors import InputError, Problem
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from projector.benchmark.device import Device
     from projector.benchmark.live import Compared
+    from projector.benchmark.measured import Measurement
     from projector.hardware.types import Cluster
     from projector.projection import Projection
     from projector.workload.workload import Workload
@@ -30,58 +32,114 @@ def register(commands: Subparsers) -> None:
         "--cluster", metavar="NAME|FILE", help="what describes this device; default: the catalogue's entry for it"
     )
     add_timing(parser)
+    add_live(parser)
     add_json(parser)
 
 
 def _run(options: argparse.Namespace) -> None:
-    from rich.console import Console
-
     from projector.benchmark.device import open_device
-    from projector.benchmark.live import compare
-    from projector.benchmark.shrink import shrink
+    from projector.cli import live
     from projector.cli.configuration import workload
+    from projector.projection import project
     from projector.workload.validate import problems
 
     whole = workload(options.config)
     wrong = problems(whole)
     if wrong:
         raise InputError(wrong)
-    device = open_device(options.device, options.threads)
-    cluster = _described(options.cluster, device)
-    gpu = cluster.gpu
-    alone, notes = shrink(whole)
-    watch = stopwatch(device, options)
-    with Console(stderr=True).status("timing layers") as status:
-        rows = compare(alone, device, gpu, watch, lambda part: status.update(f"timing {part}"))
-    simulated, restored = _restored(whole, cluster, rows)
+    device: Device | None = None
+    rows: Sequence[Compared] = ()
+    notes: Sequence[str] = ()
+    if options.load_benchmark:
+        cluster = _loaded_cluster(options)
+    else:
+        device = open_device(options.device, options.threads)
+        cluster = _described(options.cluster, device)
+        rows, notes = _kernels(whole, cluster, device, options)
+    found = live.measurement(options, whole, cluster, lambda: _opened(device))
+    simulated, restored = project(whole, cluster), _step(found, whole, cluster)
     if options.json:
         steps = {"simulated": simulated.step_seconds, "live": restored.step_seconds, "share": restored.measured_share}
         print(
             json.dumps(
                 {
-                    "device": device.software(),
-                    "gpu": gpu.name,
+                    "device": device.software() if device else f"as {options.load_benchmark} says",
+                    "gpu": cluster.gpu.name,
+                    "layers": found.timings.source,
                     "step_seconds": steps,
                     "parts": [_document(row) for row in rows],
+                    "step": live.document(found, simulated, restored, cluster),
                 },
                 indent=2,
             )
         )
         return
-    _tell(rows, device, gpu.name, notes)
-    warn(device)
-    print(
-        f"The whole run on {whole.gpus} x {gpu.name}: simulated {simulated.step_seconds:.4g} s a step; with these layers "
-        f"{restored.step_seconds:.4g} s ({restored.tgs:.1f} tokens/s/GPU), {restored.measured_share:.0%} of it timed here"
+    if device:
+        _tell(rows, device, cluster.gpu.name, notes)
+        warn(device)
+    _tell_step(whole, cluster, found, simulated, restored)
+
+
+def _kernels(
+    whole: Workload, cluster: Cluster, device: Device, options: argparse.Namespace
+) -> tuple[Sequence[Compared], Sequence[str]]:
+    """Parts timed one by one beside what kernel models and tables say of them."""
+    from rich.console import Console
+
+    from projector.benchmark.live import compare
+    from projector.benchmark.shrink import shrink
+
+    alone, notes = shrink(whole)
+    watch = stopwatch(device, options)
+    with Console(stderr=True).status("timing layers") as status:
+        return compare(alone, device, cluster.gpu, watch, lambda part: status.update(f"timing {part}")), notes
+
+
+def _opened(device: Device | None) -> Device:
+    from projector.benchmark.device import open_device
+
+    return device or open_device()
+
+
+def _step(found: Measurement, whole: Workload, cluster: Cluster) -> Projection:
+    """The whole step from what was measured."""
+    from projector.benchmark.measured import restore
+
+    return restore(found, whole, cluster)
+
+
+def _loaded_cluster(options: argparse.Namespace) -> Cluster:
+    """The cluster of a file of times: as stated, else of the device that they were taken on."""
+    from pathlib import Path
+
+    from projector.benchmark import artifact
+    from projector.hardware import catalogue
+
+    name = options.cluster or str(artifact.read(Path(options.load_benchmark))["device"].get("gpu", ""))
+    return catalogue.cluster(name)
+
+
+def _tell_step(
+    whole: Workload, cluster: Cluster, found: Measurement, simulated: Projection, restored: Projection
+) -> None:
+    from projector.cli import live
+    from projector.cli.page import Line, show
+
+    ranks = found.asked.ranks
+    show(
+        (
+            live.table(found, simulated, restored, cluster),
+            *(Line(f"Note: {note}") for note in found.notes),
+        )
     )
-
-
-def _restored(whole: Workload, cluster: Cluster, rows: Sequence[Compared]) -> tuple[Projection, Projection]:
-    """(the step as simulated, the step with the layers' measured times)."""
-    from projector.benchmark.restore import Timed
-    from projector.projection import project
-
-    return project(whole, cluster), project(whole, cluster, corrected=lambda base: Timed(rows, base))
+    print(
+        f"Timed in the steps of a shortened model, {ranks} rank{'s' if ranks > 1 else ''} at once, layers of "
+        f"{found.timings.source}; artifacts keep every time with its spread (--save-benchmark)"
+    )
+    print(
+        f"The whole run on {whole.gpus} x {cluster.gpu.name}: simulated {simulated.step_seconds:.4g} s a step; with these "
+        f"layers {restored.step_seconds:.4g} s ({restored.tgs:.1f} tokens/s/GPU), {restored.measured_share:.0%} of it timed"
+    )
 
 
 def _document(row: Compared) -> dict[str, object]:

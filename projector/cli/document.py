@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from projector.cli.inputs import Case
-from projector.experience import expected
+from projector.experience import Expected, expected
 from projector.memory.verdict import verdict
 from projector.pipeline.types import Schedule
 from projector.projection import Projection
@@ -20,7 +20,7 @@ from projector.workload.schema import recipe_to_mapping
 if TYPE_CHECKING:
     from projector.cli.made import Projections
 
-__all__ = ["SCHEMA_VERSION", "head", "memory", "performance", "rank_totals", "stages", "write"]
+__all__ = ["SCHEMA_VERSION", "expectation", "head", "memory", "performance", "rank_totals", "stages", "write"]
 
 SCHEMA_VERSION = 1
 
@@ -120,8 +120,21 @@ def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
     }
 
 
+def expectation(case: Case, made: Projection) -> Expected | None:
+    """What measured runs let expect of a projection."""
+    workload = made.resolved.workload
+    return expected(
+        made.step_seconds,
+        made.breakdown,
+        (*case.assumed, *made.assumed),
+        case.cluster.gpu,
+        framework=workload.framework,
+        precision=workload.recipe.precision,
+    )
+
+
 def _projection(case: Case, made: Projection) -> dict[str, Any]:
-    found = expected(made.step_seconds, made.breakdown, (*case.assumed, *made.assumed), case.cluster.gpu)
+    found = expectation(case, made)
     return {
         "status": "ok" if made.memory.fits else "out-of-memory",
         "step_seconds": made.step_seconds,
@@ -129,7 +142,7 @@ def _projection(case: Case, made: Projection) -> dict[str, Any]:
         "mfu": made.mfu,
         "bubble": made.bubble,
         "measured_share": made.measured_share,
-        "expected": None if found is None else {f.name: getattr(found, f.name) for f in fields(found)},
+        "expected": None if found is None else asdict(found),
         "breakdown": dict(made.breakdown),
         "stages": [
             {

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from projector.cli.live import add_live, asked
 from projector.cli.made import Comparison, Projections
 from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
-from projector.errors import InputError, NoMeasurement, Unsupported
+from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
@@ -32,6 +33,7 @@ def register(commands: Subparsers) -> None:
         help="kernels from analytical models, from measured tables of this GPU (without any: an error), or the two "
         "side by side; default: simulate",
     )
+    add_live(group)
     add_json(group)
     group.add_argument(
         "--explore",
@@ -102,6 +104,9 @@ def _further(case: Case, options: argparse.Namespace) -> _Further:
 def _projections(case: Case, options: argparse.Namespace) -> Projections:
     from projector.cli.changes import ALL
 
+    if asked(options) and options.profiling_mode == SIMULATE:
+        name = "--save-benchmark" if options.save_benchmark else "--load-benchmark"
+        raise InputError([Problem(name, "--profiling-mode", SIMULATE, f"{BENCHMARK} or {BOTH}: it times nothing else")])
     modes = (SIMULATE, BENCHMARK) if options.profiling_mode == BOTH else (options.profiling_mode,)
     compared: tuple[Comparison, ...] = ()
     if options.pipeline_schedule_algorithm == ALL:
@@ -111,7 +116,7 @@ def _projections(case: Case, options: argparse.Namespace) -> Projections:
     refused: dict[str, str] = {}
     for mode in modes:
         try:
-            made[mode] = _project(case, mode)
+            made[mode] = _live(case, options) if mode == BENCHMARK and asked(options) else _project(case, mode)
         except NoMeasurement as error:
             if mode != options.profiling_mode:
                 refused[mode] = str(error)
@@ -128,6 +133,16 @@ def _project(case: Case, mode: str) -> Projection:
     if mode == BENCHMARK and made.measured_share <= 0:
         raise NoMeasurement(f"no measurement for {case.cluster.gpu.name} of any kernel of this run")
     return made
+
+
+def _live(case: Case, options: argparse.Namespace) -> Projection:
+    """From layers timed on the device at hand, or kept from one."""
+    from projector.benchmark.device import open_device
+    from projector.benchmark.measured import restore
+    from projector.cli.live import measurement
+
+    found = measurement(options, case.workload, case.cluster, open_device)
+    return restore(found, case.workload, case.cluster)
 
 
 def _compare(case: Case, mode: str) -> tuple[Comparison, ...]:

@@ -13,10 +13,14 @@ from projector.errors import InputError, Problem
 if TYPE_CHECKING:
     from projector.benchmark.device import Device
     from projector.benchmark.entry import Entry
+    from projector.benchmark.fabric import Joined
     from projector.benchmark.probe import Probed
     from projector.benchmark.stopwatch import Stopwatch
 
 __all__ = ["register"]
+
+_LARGEST = {"cuda": 2**28, "cpu": 2**24}  # bytes of the largest collective
+_BUDGET = 1.0  # seconds for each size
 
 
 def register(commands: Subparsers) -> None:
@@ -26,6 +30,11 @@ def register(commands: Subparsers) -> None:
         "--largest", type=whole(64, 65536), metavar="N", help="edge of the largest product; default: 8192, CPU 2048"
     )
     parser.add_argument("--name", metavar="NAME", help="name of the entry; default: the catalogue's, else the driver's")
+    parser.add_argument(
+        "--collectives",
+        action=argparse.BooleanOptionalAction,
+        help="time collectives between devices (processes on a CPU), too; default: where there are two GPUs or more",
+    )
     parser.add_argument("--out", default="hardware", metavar="DIR", help="where the files go; default: hardware")
 
 
@@ -42,11 +51,26 @@ def _run(options: argparse.Namespace) -> None:
         made = entry(probed, slug(options.name) if options.name else device.gpu)
     except ValueError as error:
         raise InputError([Problem("--device", "", device.title, f"a device that torch can time ({error})")]) from None
-    files = write(made, Path(options.out), device.software())
+    joined = _joined(device, made, options.collectives)
+    files = write(made, Path(options.out), device.software(), joined)
     _tell(probed, made)
+    if joined:
+        print(
+            f"  fabric     {joined.bandwidth / 1e9:.4g} GB/s, {joined.latency * 1e6:.3g} us between {joined.ranks} ranks; "
+            f"models with these figures {joined.error:.0%} off over {joined.times} collectives"
+        )
     warn(device)
     print(f"written: {', '.join(str(path) for path in files)}")
     print(f"project on it: python -m projector performance --config FILE --cluster {files[-1]}")
+
+
+def _joined(device: Device, made: Entry, asked: bool | None) -> Joined | None:
+    """What joins the devices here; None where there is one, or nobody asks for that of CPUs."""
+    from projector.benchmark import collectives, fabric
+
+    if not (device.type == "cuda" and collectives.here(device) > 1 if asked is None else asked):
+        return None
+    return fabric.fitted(collectives.timed(device, _LARGEST[device.type], _BUDGET), made.gpu)
 
 
 def _probed(device: Device, watch: Stopwatch, largest: int | None) -> Probed:
@@ -79,6 +103,6 @@ def _tell(probed: Probed, made: Entry) -> None:
     errors = ", ".join(f"{kind} {error:.1%}" for kind, error in made.errors.items())
     print(f"median error of the kernel models with this entry, same shapes: {errors}")
     assumed = [f"{key} ({each.how})" for key, each in made.origins.items() if each.kind == "assumed"]
-    print(f"assumed: {'; '.join(assumed)}; best product at 0.9 of the peak; the fabric of the cluster file")
+    print(f"assumed: {'; '.join(assumed)}; best product at 0.9 of the peak; the network of the cluster file")
     for reason in probed.skipped:
         print(f"skipped: {reason}")

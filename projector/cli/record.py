@@ -21,13 +21,29 @@ if TYPE_CHECKING:
     from projector.benchmark.stopwatch import Stopwatch
     from projector.kernels.protocol import ComputeOp
 
+COLLECTIVES = "collectives"
+_BUDGET = 0.5  # seconds for each size of a collective
+
 __all__ = ["add_timing", "register", "stopwatch", "warn"]
 
 
 def register(commands: Subparsers) -> None:
     parser = add_command(commands, "record", "time kernels on the device at hand into measured/kernels", _run)
     what = parser.add_argument_group("which kernels")
-    what.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="default: all")
+    what.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=(*KINDS, COLLECTIVES),
+        default=list(KINDS),
+        help="default: all kernels; collectives join the devices here, or as many processes as there are cores",
+    )
+    what.add_argument(
+        "--largest-message",
+        type=whole(1024, 2**34),
+        default=2**26,
+        metavar="BYTES",
+        help="of the collectives; default: 67108864",
+    )
     source = what.add_mutually_exclusive_group()
     source.add_argument("--config", metavar="FILE", help="the kernels of one configuration, as for performance")
     source.add_argument("--suite", nargs="+", metavar="FILE", help="the kernels of every run of these suites")
@@ -74,7 +90,12 @@ def _run(options: argparse.Namespace) -> None:
     from projector.benchmark.device import open_device
 
     device = open_device(options.device, options.threads)
-    planned = record.plan(_operators(options, device), device, options.kinds, options.limit)
+    if COLLECTIVES in options.kinds:
+        _collectives(device, options)
+    kinds = [kind for kind in options.kinds if kind != COLLECTIVES]
+    if not kinds:
+        return
+    planned = record.plan(_operators(options, device), device, kinds, options.limit)
     folder = Path(options.out) if options.out else _folder(device)
     if options.dry_run:
         _tell_plan(planned.jobs, planned.skipped, device)
@@ -85,6 +106,25 @@ def _run(options: argparse.Namespace) -> None:
     _tell(done, device)
     if done.interrupted:
         raise KeyboardInterrupt
+
+
+def _collectives(device: Device, options: argparse.Namespace) -> None:
+    """Collectives go to a table beside those of kernels, since they say of a cluster what those say of a GPU."""
+    from projector.benchmark import collectives
+
+    folder = Path(options.out) if options.out else _folder(device).parent.parent / "collectives"
+    path = folder / f"{device.gpu}.csv"
+    there = collectives.known(path)
+    if options.dry_run:
+        sizes = collectives.sizes(options.largest_message)
+        print(f"  {COLLECTIVES:<10} {len(collectives.KINDS) * len(sizes)} sizes among {collectives.here(device)} ranks")
+        return
+    swept = collectives.timed(device, options.largest_message, _BUDGET, skip=there)
+    if swept and collectives.first():
+        collectives.add_rows(path, swept, device.software())
+    spreads = [each.time.spread for each in swept]
+    spread = f", median spread {statistics.median(spreads):.0%}" if spreads else ""
+    print(f"  {COLLECTIVES:<10} {len(swept)} timed, {len(there)} were there{spread}: {path}")
 
 
 def _operators(options: argparse.Namespace, device: Device) -> Sequence[ComputeOp]:

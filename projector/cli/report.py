@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from projector.cli.document import rank_totals, stages
+from projector.cli.document import expectation, rank_totals, stages
 from projector.cli.inputs import Case
 from projector.cli.page import NONE, Column, Line, Table, gib, percent
-from projector.experience import expected
 from projector.projection import Projection
 from projector.workload.layout import Chunk
 
@@ -93,7 +92,7 @@ def _summary(made: Projections) -> Table:
 
 def _expected(case: Case, made: Projection) -> Iterator[Line]:
     """What measured runs let expect of it; nothing is shown where no run was measured."""
-    found = expected(made.step_seconds, made.breakdown, (*case.assumed, *made.assumed), case.cluster.gpu)
+    found = expectation(case, made)
     if found is None:
         return
     tokens = made.tgs * made.step_seconds
@@ -102,9 +101,13 @@ def _expected(case: Case, made: Projection) -> Iterator[Line]:
         f"{100 * found.level:.0f} % interval {found.low:.3f} to {found.high:.3f} s "
         f"({tokens / found.high:.1f} to {tokens / found.low:.1f})"
     )
-    ground = f"{found.cells} kinds of measured runs on {found.rests_on.replace('arch:', '').replace('vendor:', '')}"
+    parts = ", ".join(f"{name.replace('_', ' ')} × {factor:.3f}" for name, factor in found.parts.items())
+    place = found.rests_on.replace("arch:", "").replace("vendor:", "")
+    framework = made.resolved.workload.framework
     yield Line(
-        f"(the projection times {found.factor:.3f}, the median of {ground}; interval from held-out errors)", "dim"
+        f"(× {found.factor:.3f} on the projection: {parts or 'nothing to correct'}; learnt from {found.cells} kinds of runs"
+        f" on {place} and {found.stack_cells} of {framework}; interval from held-out errors)",
+        "dim",
     )
 
 

@@ -1,4 +1,4 @@
-"""Factors: weighted medians, invariances, and that a held-out factor has not seen the family it serves."""
+"""Factors: weighted medians and their invariances."""
 
 from __future__ import annotations
 
@@ -44,37 +44,9 @@ def test_every_cell_weighs_the_same() -> None:
     assert calibration.factor_of(crowd, "k").cells == 3
 
 
-def test_held_out_has_not_seen_the_family() -> None:
-    rows = [seen(0.0, "a"), seen(0.0, "a"), seen(1.0, "b")]
-    levels = rows[0].levels
-    held = calibration.held_out(rows, [(levels, "a"), (levels, "b")])
-    assert held[levels, "a"].value == pytest.approx(math.e)
-    assert held[levels, "b"].value == 1.0
-    assert not held[levels, "a"].fallback
-
-
-@given(st.lists(RATIO, min_size=1, max_size=8), st.lists(RATIO, min_size=1, max_size=8))
-def test_held_out_does_not_depend_on_the_rows_it_serves(mine: list[float], others: list[float]) -> None:
-    levels = seen(0.0).levels
-    rest = [seen(r, "b") for r in others]
-    with_mine = calibration.held_out([seen(r, "a") for r in mine] + rest, [(levels, "a")])
-    without = calibration.held_out(rest, [(levels, "a")])
-    assert with_mine[levels, "a"].value == without[levels, "a"].value
-
-
-def test_a_lonely_family_falls_back_and_says_so() -> None:
-    rows = [seen(0.0, "a"), seen(0.5, "b", key="h200")]
-    factor = calibration.held_out(rows, [(rows[0].levels, "a")])[rows[0].levels, "a"]
-    assert (factor.key, factor.level, factor.fallback) == ("arch:hopper", 1, True)
-    assert factor.value == pytest.approx(math.exp(0.5))
-
-
-def test_nothing_to_fit_on_leaves_the_projection_alone() -> None:
-    only = seen(0.7, "a")
-    factor = calibration.held_out([only], [(only.levels, "a")])[only.levels, "a"]
-    assert (factor.value, factor.rows, factor.fallback) == (1.0, 0, True)
-
-
-def test_one_factor_per_finest_key() -> None:
-    made = calibration.fit_all([seen(0.0), seen(1.0, key="b200")])
-    assert {key: f.value for key, f in made.items()} == {"h100": 1.0, "b200": pytest.approx(math.e)}
+def test_the_mean_factor_is_over_cells_and_its_spread_is_what_is_left() -> None:
+    rows = [seen(0.0, "a")] * 9 + [seen(0.4, "b")]
+    found = calibration.mean_factor(rows, [0.0] * 9 + [0.2])
+    assert found.value == pytest.approx(math.exp(0.1))
+    assert (found.key, found.rows, found.cells) == ("h100", 10, 2)
+    assert found.spread == pytest.approx(0.1)

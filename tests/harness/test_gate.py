@@ -84,3 +84,21 @@ def test_measurements_outside_their_intervals_fail(rows, facts_for) -> None:
     narrow = [replace(wide[0], interval_high=90.0), *wide[1:]]
     assert failed(narrow, facts_for, limits) == {"interval_coverage"}
     assert failed(rows, facts_for, limits) == {"interval_coverage"}
+
+
+def test_memory_of_rows_that_are_projected_not_to_fit_counts(rows, facts_for) -> None:
+    out = replace(rows[1], status="out-of-memory", memory_error=3.0)
+    assert failed([rows[0], out, *rows[2:]], facts_for, {"memory_mape": 1.0}) == {"memory_mape"}
+
+
+def test_too_few_rows_fail_whatever_their_error(rows, facts_for) -> None:
+    assert not failed(rows, facts_for, {"min_rows": 3})
+    assert failed(rows[1:], facts_for, {"min_rows": 3, "mape": 0.03}) == {"min_rows"}
+
+
+def test_a_constant_that_a_fit_hides_is_seen_before_the_fit(rows, facts_for) -> None:
+    before = [replace(r, fit="uncalibrated") for r in rows[:3]]
+    limits = {"uncalibrated_mape": 0.03, "mape": 0.03}
+    assert not failed([*rows[:3], *before], facts_for, limits)
+    halved = [replace(r, error=-0.5) for r in before]
+    assert failed([*rows[:3], *halved], facts_for, limits) == {"uncalibrated_mape"}

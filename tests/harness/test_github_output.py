@@ -64,7 +64,7 @@ def test_a_waived_gate_warns() -> None:
 def test_lost_and_broken_rows_are_named() -> None:
     lost, broken = github.annotate([], drift(lost=1, broken=1))
     assert lost.message == "l0: simulate projected it before and does not now"
-    assert broken.message == "m0: error of simulate was +1.0 %, is -20.0 % (19.0 points more)"
+    assert broken.message == "m0: TGS error of simulate was +1.0 %, is -20.0 % (19.0 points more)"
 
 
 def test_no_more_annotations_than_are_shown() -> None:

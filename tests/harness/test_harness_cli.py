@@ -43,7 +43,7 @@ def test_the_main_job(project_folder: Path) -> None:
     assert "PASS tiny simulate coverage: 1, required >= 1 (3 of 3 rows)" in done.stdout
     assert "\x1b" not in done.stdout
     out = project_folder / "out" / "tiny"
-    assert {p.name for p in out.iterdir()} == {"results.csv", "results.json", "report.md", "report.html"}
+    assert {p.name for p in out.iterdir()} == {"results.csv", "results.json", "report.md", "report.html", "post.md"}
     document = json.loads((out / "results.json").read_text())
     assert [(r["run_id"], r["predictor"]) for r in document["rows"][::3]] == [
         (run, predictor)

@@ -101,7 +101,7 @@ class _Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
         self.seen.add(tag)
-        if tag not in ("meta", "img", "br"):
+        if tag not in ("meta", "img", "br", "wbr"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -114,7 +114,7 @@ def test_html_is_balanced_escaped_and_fetches_nothing(evaluation: Evaluation) ->
     tags.feed(page)
     assert not tags.open
     assert "b" not in tags.seen
-    assert "http" not in page
+    assert "://" not in page
     assert "&lt;b&gt;" in page
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 
 from harness.results import Row, RunFacts
-from harness.switches import pairs, sign_share, switches
+from harness.switches import ladders, pairs, sign_share, switches
 
 
 def row(run_id: str, measured: float, projected: float | None, **other: str) -> Row:
@@ -73,3 +74,21 @@ def test_a_switch_that_no_field_holds_is_told_apart() -> None:
     found = pairs([row("a", 100.0, 100.0), row("b", 120.0, 100.0)], known)
     assert [p.stated for p in found] == [False]
     assert sign_share(switches(found)) == (None, None)
+
+
+def test_a_ladder_compares_each_run_with_the_one_before_it() -> None:
+    known = facts(a={"x": "0"}, b={"x": "1"}, c={"x": "1", "y": "2", "version": "9"}, d={"x": "1"})
+    rows = [
+        dataclasses.replace(row(name, measured, projected), group=group)
+        for name, measured, projected, group in (
+            ("a", 100.0, 80.0, "job-steps"),
+            ("b", 110.0, 84.0, "job-steps"),
+            ("d", 1.0, 1.0, "other"),
+            ("c", 132.0, 80.0, "job-steps"),
+        )
+    ]
+    first, second = ladders(rows, known)
+    assert (first.run, first.changed, first.right) == ("b", ("x 1",), True)
+    assert first.measured == pytest.approx(1.1)
+    assert first.projected == pytest.approx(1.05)
+    assert (second.run, second.changed, second.real, second.right) == ("c", ("y 2",), True, False)

@@ -71,7 +71,7 @@ def test_a_log_is_read_at_a_bounded_multiple_of_its_lines(tmp_path: Path) -> Non
 
 
 def test_memory_grows_with_the_steps_only(tmp_path: Path) -> None:
-    """31 bytes a step: a gigabyte of iteration lines has some two million."""
+    """35 bytes a step: a gigabyte of iteration lines has some two million."""
     small, large = tmp_path / "small.log", tmp_path / "large.log"
     write_log(small, 1)
     steps = write_log(large, 40)

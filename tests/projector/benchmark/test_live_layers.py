@@ -76,11 +76,13 @@ def test_an_unsplit_workload_shrinks_to_itself() -> None:
     assert notes == ()
 
 
-def test_fewer_experts_than_a_token_reaches_are_told() -> None:
+def test_fewer_experts_than_a_token_reaches_take_as_many_rows() -> None:
     alone, notes = shrink(_whole(ep=8))
     assert alone.model.moe is not None
-    assert alone.model.moe.moe_router_topk == 1
-    assert any("reaches 1 experts, not 2" in note for note in notes)
+    assert alone.model.moe.num_experts == 1
+    assert alone.model.moe.moe_router_topk == 2
+    assert alone.recipe.moe_router_force_load_balancing
+    assert any("take turns" in note for note in notes)
 
 
 @pytest.mark.parametrize("moe", [False, True])

@@ -1,0 +1,140 @@
+"""``harness measure``: real trainings on the devices at hand, their logs, and what ingesting these says."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli.common import Subparsers, add_command, positive
+
+if TYPE_CHECKING:
+    from harness.measure.closed import Trained
+    from harness.measure.spec import Plan
+
+__all__ = ["command", "register", "show", "watching"]
+
+DEFAULT_OUT = Path("out") / "measure"
+_WIDTH = 160  # characters of a table in a file or a pipe
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(commands, "measure", "train on the devices at hand and read the log back as a run", command)
+    add = parser.add_argument
+    add("spec", type=Path, metavar="SPEC", help="a file with the key measure (a suite is one), or one training")
+    add(
+        "--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"folder of logs and runs (default: {DEFAULT_OUT})"
+    )
+    add("--device", choices=("cpu", "cuda"), help="in place of the file's own choice")
+    add("--threads", type=positive, metavar="N", help="of each process on a CPU (default: cores over processes)")
+    add("--repeat", type=positive, metavar="N", help="how often every training runs, in turn")
+    add("--steps", type=positive, metavar="N", help="steps of every training")
+    add("--only", action="append", default=[], metavar="ID", help="a training of the file; may be given again")
+
+
+def command(args: argparse.Namespace) -> int:
+    from harness.measure import closed
+
+    plan = _plan(args)
+    with watching(len(plan.jobs) * plan.repeat) as told:
+        done = closed.train(plan, args.out, str(args.spec), told)
+    show(done)
+    print(f"written to {args.out}: {len(done)} logs, runs.yaml")
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    from harness.measure import spec
+    from projector.errors import InputError, Problem, nearest
+
+    plan = spec.read(args.spec)
+    known = [job.id for job in plan.jobs]
+    problems = [
+        Problem("command line", "--only", name, nearest(name, known)) for name in args.only if name not in known
+    ]
+    if args.steps is not None and args.steps < spec.LEAST_STEPS:
+        problems.append(Problem("command line", "--steps", args.steps, f"at least {spec.LEAST_STEPS}"))
+    if args.out.exists() and not args.out.is_dir():
+        problems.append(Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist"))
+    if problems:
+        raise InputError(problems)
+    jobs = tuple(
+        replace(job, steps=args.steps or job.steps) for job in plan.jobs if not args.only or job.id in args.only
+    )
+    return replace(
+        plan,
+        jobs=jobs,
+        repeat=args.repeat or plan.repeat,
+        device=args.device or plan.device,
+        threads=args.threads or plan.threads,
+    )
+
+
+@contextmanager
+def watching(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr where that is a terminal, else a line for every training."""
+    if not sys.stderr.isatty():
+        yield lambda text: print(text, file=sys.stderr, flush=True)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training", total=total)
+        yield lambda text: bar.update(task, advance=1, description=text)
+
+
+def show(done: Sequence[Trained]) -> None:
+    """What was trained, a line each."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Trained here", title_justify="left", box=None, pad_edge=False)
+    for name in ("run", "model", "split"):
+        table.add_column(name, overflow="fold")
+    for name in ("processes", "batch", "steps", "step ms", "interval", "spread", "tokens/s", "loss"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in done:
+        table.add_row(*_cells(each))
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH)
+    console.print(table)
+    console.print(
+        "steps: kept of those run; interval: 90 % of the median; spread: slowest repetition over the fastest",
+        style="dim",
+    )
+
+
+def _cells(each: Trained) -> tuple[str, ...]:
+    run, work = each.run, each.job.workload
+    step, recipe = run.measured.step_seconds or 0.0, work.recipe
+    ran = each.job.steps * len(each.rounds)
+    interval = "–" if each.low is None or each.high is None else f"±{(each.high - each.low) / 2 / step:.1%}"
+    return (
+        run.id,
+        work.model.name,
+        _split(each),
+        str(work.gpus),
+        f"{recipe.global_batch_size} x {recipe.seq_length}",
+        f"{run.measured.samples}/{ran}",
+        f"{step * 1e3:.1f}",
+        interval,
+        f"{each.spread:.1%}" if len(each.rounds) > 1 else "–",
+        f"{(run.measured.tgs or 0.0) * work.gpus:.0f}",
+        f"{each.losses[0]:.3f} → {each.losses[-1]:.3f}",
+    )
+
+
+def _split(each: Trained) -> str:
+    recipe, work = each.job.workload.recipe, each.job.workload
+    sizes = {"tp": recipe.tp, "pp": recipe.pp, "vpp": recipe.vpp, "ep": recipe.ep, "dp": work.dp}
+    words = [f"{name}{size}" for name, size in sizes.items() if size > 1]
+    if recipe.pp > 1:
+        words.append(str(recipe.pipeline_schedule))
+    if recipe.data_parallel_sharding != "no_shard" and work.dp > 1:
+        words.append("fsdp")
+    return " ".join(words) or "–"

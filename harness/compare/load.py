@@ -1,0 +1,179 @@
+"""What the command line names, as sides: ids of measured runs, tables of runs, logs and benchmark files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from harness.compare.side import Series, Side
+from harness.facts import facts_of
+from harness.ingest import command
+from harness.ingest.context import Context
+from harness.ingest.dialects import read_records_of_log
+from harness.ingest.logs.build import LogRun, build, state_of, step_doubts, timers_of
+from harness.ingest.logs.record import Record
+from harness.ingest.logs.settings import Incomplete, stated_by
+from harness.ingest.steady import REASONS, SteadyState
+from harness.predictors.ours import Ours
+from harness.runs import MeasuredRun
+from projector.errors import InputError, Problem, nearest
+from projector.hardware import catalogue
+
+__all__ = ["MOST", "sides"]
+
+MOST = 8  # colours that readers still tell apart
+_NO_PROPERTY = frozenset(("other configuration", "other batch size", "warm-up"))  # of the steady run
+
+Known = Callable[[], Sequence[MeasuredRun]]
+
+
+def sides(named: Sequence[str], known: Known, context: Context) -> list[Side]:
+    """The sides in the order of ``named``: of a file all its runs. ``known``: the measured runs that ids are sought in,
+    asked for only when one is named; ``context``: what the user says of logs without a configuration.
+
+    Raises :class:`InputError` for files that cannot be read or contradict themselves, unknown ids, fewer than two
+    sides or more than :data:`MOST`.
+    """
+    found: list[Side] = []
+    problems: list[Problem] = []
+    wanted = [text for text in dict.fromkeys(named) if not _is_file(text)]
+    runs = {run.id: run for run in known()} if wanted else {}
+    for text in dict.fromkeys(named):
+        try:
+            found += _of_file(Path(text), context) if _is_file(text) else [_of_id(text, runs)]
+        except InputError as error:
+            problems += error.problems
+    if not problems and not 2 <= len(found) <= MOST:
+        told = ", ".join(side.name for side in found[:MOST])
+        problems.append(Problem("command line", "RUN", f"{len(found)} runs ({told})", f"2 to {MOST} runs to compare"))
+    if problems:
+        raise InputError(problems)
+    return _told_apart(found)
+
+
+def _is_file(text: str) -> bool:
+    return text == "-" or Path(text).exists()
+
+
+def _of_id(text: str, runs: dict[str, MeasuredRun]) -> Side:
+    if text not in runs:
+        raise InputError([Problem("command line", "RUN", text, f"an existing file, or {nearest(text, tuple(runs))}")])
+    return _of_run(runs[text], "measured run")
+
+
+def _of_file(path: Path, context: Context) -> list[Side]:
+    if command.is_table(path):
+        return [_of_run(run, f"{path.name}: {run.source.kind}") for run in command.load(path).runs]
+    dialect, records = read_records_of_log(path)
+    made: list[Side] = []
+    problems: list[Problem] = []
+    for record in records:
+        try:
+            made.append(_of_log(build(record, dialect, str(path), context)))
+        except Incomplete as error:
+            made.append(_of_record(record, dialect, path, context, error))
+        except InputError as error:
+            problems += [problem for problem in error.problems if problem not in problems]
+    if problems:
+        raise InputError(problems)
+    return made
+
+
+def _of_run(run: MeasuredRun, origin: str) -> Side:
+    """A stated run: one figure, and its spread where the source says it."""
+    m = run.measured
+    prediction = Ours("simulate").predict(run)
+    return Side(
+        name=run.id,
+        origin=origin,
+        gpu=run.gpu,
+        gpus=run.gpus or None,
+        tokens_per_step=run.recipe.global_batch_size * run.recipe.seq_length if run.recipe else None,
+        step_seconds=m.step_seconds,
+        tgs=m.tgs,
+        rel_std=m.rel_std,
+        memory={m.memory_kind or "not stated": m.peak_memory_gib} if m.peak_memory_gib else {},
+        capacity_gib=_capacity(run.gpu),
+        projected=dict(prediction.breakdown),
+        unprojected="" if prediction.breakdown else prediction.reason,
+        differs=facts_of(run).differs,
+        status=m.status,
+        notes=(run.problem,) if run.problem else (),
+    )
+
+
+def _of_log(log: LogRun) -> Side:
+    """A log with its whole configuration."""
+    side = _of_run(log.run, f"log ({log.dialect})")
+    return replace(
+        side,
+        rel_std=None,
+        series=_series(log.record, log.state, log.scale),
+        memory=dict(log.record.memory) or side.memory,
+        timers=timers_of(log.record),
+        notes=(*side.notes, *log.row.doubts),
+    )
+
+
+def _of_record(record: Record, dialect: str, path: Path, context: Context, why: InputError) -> Side:
+    """A log that does not say its whole configuration: its steps, and what it says of their work."""
+    stated = stated_by(record, dialect, context)
+    state = state_of(record)
+    batch, length, gpus = stated.global_batch_size, stated.seq_length, stated.gpus
+    tokens = batch * length if batch and length else None
+    scales = {"seconds": 1.0, "samples": batch, "tokens": tokens / gpus if tokens and gpus else None}
+    scale = scales[record.basis]
+    seconds = state.value * scale if state is not None and scale else None
+    rate = 1 / state.value if state is not None and record.basis == "tokens" else None
+    missing = ", ".join(problem.key for problem in why.problems)
+    return Side(
+        name=path.name if not record.name else f"{path.name} {record.name}",
+        origin=f"log ({dialect})",
+        gpu=stated.gpu,
+        gpus=gpus,
+        tokens_per_step=tokens,
+        step_seconds=seconds,
+        tgs=rate or (tokens / seconds / gpus if tokens and seconds and gpus else None),
+        series=_series(record, state, scale or float("nan")),
+        memory=dict(record.memory),
+        capacity_gib=_capacity(stated.gpu),
+        timers=timers_of(record),
+        unprojected=f"the log does not say {missing}",
+        differs=_said(gpu=stated.gpu, gpus=gpus, model=stated.model_name, global_batch_size=batch, seq_length=length),
+        status=record.failure.kind if record.failure is not None and state is None else "ok",
+        notes=tuple(step_doubts(record, state)),
+    )
+
+
+def _said(**values: object) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items() if value}
+
+
+def _series(record: Record, state: SteadyState | None, scale: float) -> Series | None:
+    if state is None or not scale > 0:
+        return None
+    return Series(
+        iteration=record.iteration,
+        seconds=record.value * scale,
+        reasons=state.reasons,
+        names=REASONS,
+        loss=record.loss.astype(np.float64),
+        first=_NO_PROPERTY,
+    )
+
+
+def _capacity(gpu: str) -> float | None:
+    return catalogue.gpu(gpu).memory_bytes / 2**30 if gpu in catalogue.gpu_names() else None
+
+
+def _told_apart(found: Iterable[Side]) -> list[Side]:
+    """Sides of one name get a number."""
+    counts: dict[str, int] = {}
+    made = []
+    for side in found:
+        counts[side.name] = counts.get(side.name, 0) + 1
+        made.append(side if counts[side.name] == 1 else replace(side, name=f"{side.name} ({counts[side.name]})"))
+    return made

@@ -1,0 +1,109 @@
+"""One side of a comparison as plain data: what a log, a benchmark file or a measured run says. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["SPIKE", "Series", "Side", "Stability", "stability"]
+
+# A step that takes this many times the median is a spike, whatever caused it. A convention of this harness.
+SPIKE = 1.5
+_SIGMA_PER_MAD = 1.4826  # of a normal distribution
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """The steps of a log, one entry a step. ``seconds``: of a step. ``reasons``: index of ``names``, 0 for kept.
+
+    ``loss`` is NaN where the log prints none.
+    ``first``: the reasons that are no property of the steady run (another configuration or batch, warm-up).
+    """
+
+    iteration: npt.NDArray[np.int64]
+    seconds: Floats
+    reasons: npt.NDArray[np.uint8]
+    names: tuple[str, ...]
+    loss: Floats
+    first: frozenset[str] = frozenset()
+
+    @property
+    def kept(self) -> Floats:
+        """Seconds of the steady steps."""
+        kept: Floats = self.seconds[self.reasons == 0]
+        return kept
+
+    @property
+    def settled(self) -> npt.NDArray[np.bool_]:
+        """The steps of the last configuration after its warm-up, exceptional ones among them."""
+        early = [code for code, name in enumerate(self.names) if name in self.first]
+        return ~np.isin(self.reasons, early)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """``origin``: what was read. ``step_seconds``: median of the steady steps, or the stated figure; ``rel_std``: its
+    relative uncertainty where no steps are there.
+
+    ``tokens_per_step`` and ``gpus`` are None where neither the source nor the user says them. ``memory``: peak GiB by
+    kind. ``capacity_gib``: of the GPU. ``timers``: (name, mean seconds a step). ``projected``: parts of the projected
+    step in seconds, empty with the reason in ``unprojected``. ``differs``: configuration as text by key.
+    """
+
+    name: str
+    origin: str
+    gpu: str = ""
+    gpus: int | None = None
+    tokens_per_step: int | None = None
+    step_seconds: float | None = None
+    tgs: float | None = None
+    rel_std: float | None = None
+    series: Series | None = None
+    memory: Mapping[str, float] = field(default_factory=dict)
+    capacity_gib: float | None = None
+    timers: tuple[tuple[str, float], ...] = ()
+    projected: Mapping[str, float] = field(default_factory=dict)
+    unprojected: str = ""
+    differs: Mapping[str, str] = field(default_factory=dict)
+    status: str = "ok"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def work(self) -> float | None:
+        """Tokens of one step on one GPU: what makes step times of different runs comparable."""
+        return self.tokens_per_step / self.gpus if self.tokens_per_step and self.gpus else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stability:
+    """``spread``: standard deviation of the steady steps from their median absolute deviation, relative.
+
+    ``outliers``: steps cut as such; ``spikes``: settled steps of :data:`SPIKE` medians or more, for any reason;
+    ``excess``: time of all settled steps beyond the median, as a share of their whole time.
+    """
+
+    steps: int
+    spread: float
+    outliers: int
+    spikes: int
+    excess: float
+
+
+def stability(series: Series) -> Stability:
+    """How steady a run is, of the steps after its warm-up."""
+    kept = series.kept
+    middle = float(np.median(kept))
+    settled = series.seconds[series.settled]
+    outlier = series.names.index("outlier") if "outlier" in series.names else -1
+    return Stability(
+        steps=len(settled),
+        spread=_SIGMA_PER_MAD * float(np.median(np.abs(kept - middle))) / middle,
+        outliers=int((series.reasons == outlier).sum()),
+        spikes=int((settled >= SPIKE * middle).sum()),
+        excess=float(np.maximum(settled - middle, 0).sum() / settled.sum()),
+    )

@@ -1,0 +1,125 @@
+"""Gradients of one rank between backward and update: what parameters it holds, reduced over their groups, clipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from harness.measure.experts import Experts
+from harness.measure.model import Stage
+from harness.measure.parallel import Ranks
+from projector.workload.workload import Workload
+
+__all__ = ["Gradients", "Weight"]
+
+_CLIP = 1.0  # Megatron-LM --clip-grad
+_BUCKET = 25 * 2**20  # bytes of one gradient reduction (torch.nn.parallel.DistributedDataParallel, bucket_cap_mb)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter as its rank holds it: ``own`` shares the storage of the local part of ``whole``.
+
+    ``copies``: ranks of the job that hold the same elements; ``group``: those among which gradients are averaged.
+    """
+
+    whole: nn.Parameter
+    own: nn.Parameter
+    copies: int
+    group: Any
+
+    def take(self, scale: float) -> None:
+        """Hands the gradient of ``whole`` to ``own``, times ``scale``."""
+        found = self.whole.grad
+        if isinstance(found, DTensor) and isinstance(self.whole, DTensor):
+            found = found.redistribute(placements=self.whole.placements).to_local()
+        local = found
+        self.own.grad = None if local is None else local if scale == 1.0 else local.mul_(scale)
+
+
+class Gradients:
+    """Those of the ``stages`` of one rank. ``partial``: parameters whose gradients tensor-parallel ranks hold parts of;
+    ``sharded``: FSDP2 reduces them itself."""
+
+    def __init__(
+        self, workload: Workload, stages: Sequence[Stage], ranks: Ranks, partial: Sequence[nn.Parameter], sharded: bool
+    ) -> None:
+        self.workload, self.ranks, self.partial, self.sharded = workload, ranks, partial, sharded
+        modules = [module for stage in stages for module in (stage.embedding, stage.output)]
+        apart = not workload.model.untie_embeddings_and_output_weights and ranks.ends is not None
+        self._tied = {id(module.weight) for module in modules if module is not None} if apart else set()
+        self.weights = self._weights(stages)
+
+    def reduce(self) -> None:
+        """Gradients: summed over tensor-parallel ranks where each saw its heads alone, and over the two copies of a tied
+        embedding; averaged over data-parallel ranks (of an expert, over the batch of all)."""
+        for parameter in self.partial:
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad, group=self.ranks.tp)
+        for weight in self.weights:
+            weight.take(1.0 if self.sharded or self.ranks.dp_size == 1 else 1.0 / self.ranks.dp_size)
+        for weight in self.weights:
+            if id(weight.whole) in self._tied:
+                dist.all_reduce(weight.own.grad, group=self.ranks.ends)
+        if not self.sharded:
+            for group in dict.fromkeys(weight.group for weight in self.weights):
+                if group is not None:
+                    _reduced([w.own.grad for w in self.weights if w.group is group and w.own.grad is not None], group)
+
+    def clip(self) -> Tensor:
+        """Scales the gradient to a norm of at most :data:`_CLIP`; its norm before."""
+        square = torch.zeros((), device=self.weights[0].own.device)
+        for weight in self.weights:
+            if weight.own.grad is not None:
+                square += weight.own.grad.square().sum() / weight.copies
+        if self.workload.gpus > 1:
+            dist.all_reduce(square)
+        norm = square.sqrt()
+        scale = (_CLIP / (norm + 1e-6)).clamp(max=1.0)
+        for weight in self.weights:
+            if weight.own.grad is not None:
+                weight.own.grad.mul_(scale)
+        return norm
+
+    def clear(self) -> None:
+        """Gives the gradients' memory back."""
+        for weight in self.weights:
+            weight.whole.grad = weight.own.grad = None
+
+    def _weights(self, stages: Iterable[Stage]) -> list[Weight]:
+        """Every parameter of this rank once."""
+        found: dict[int, Weight] = {}
+        dp, tp, edp = self.ranks.dp_size, self.workload.recipe.tp, self.workload.edp
+        for stage in stages:
+            experts = {id(p) for m in stage.modules() if isinstance(m, Experts) for p in m.parameters()}
+            for parameter in stage.parameters():
+                if id(parameter) in found:
+                    continue
+                expert = id(parameter) in experts
+                cut = isinstance(parameter, DTensor) and any(place.is_shard() for place in parameter.placements)
+                copies = 1 if self.sharded else edp if expert else dp if cut or tp == 1 else dp * tp
+                copies *= 2 if id(parameter) in self._tied else 1
+                local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+                own = nn.Parameter(local.detach())
+                group = self.ranks.edp if expert else self.ranks.dp
+                found[id(parameter)] = Weight(parameter, own, copies, group)
+        return list(found.values())
+
+
+def _reduced(gradients: Sequence[Tensor], group: Any) -> None:
+    """Sums over ``group`` in place, so many at once as a bucket holds."""
+    bucket: list[Tensor] = []
+    for i, gradient in enumerate(gradients):
+        bucket.append(gradient)
+        if i == len(gradients) - 1 or sum(g.numel() * g.element_size() for g in bucket) >= _BUCKET:
+            flat = torch.cat([g.flatten() for g in bucket])
+            dist.all_reduce(flat, group=group)
+            for g, part in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):
+                g.copy_(part.view_as(g))
+            bucket = []

@@ -1,0 +1,155 @@
+"""What the trainer can do of what a recipe can say, and what it does where the recipe says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+
+from projector import pipeline, scheduling
+from projector.errors import Problem
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+__all__ = ["SCHEDULES", "problems", "settle"]
+
+#: Schedules by the name that projector.pipeline gives them → class of torch.distributed.pipelining.
+SCHEDULES: Mapping[str, str] = {
+    "1f1b": "Schedule1F1B",
+    "gpipe": "ScheduleGPipe",
+    "interleaved": "ScheduleInterleaved1F1B",
+    "looped_bfs": "ScheduleLoopedBFS",
+}
+#: Fields with a choice: the first is what an unstated field gets.
+_CHOICES: Mapping[str, tuple[object, ...]] = {
+    "precision": ("fp32", "bf16"),
+    "data_parallel_sharding": ("no_shard", "optim_grads_params"),
+    "moe_router_force_load_balancing": (False, True),
+}
+#: Fields with one answer: what this trainer is.
+_FIXED: Mapping[str, object] = {
+    "cp": 1,
+    "etp": 1,
+    "sequence_parallel": False,
+    "grad_reduce_in_bf16": False,
+    "gradient_accumulation_fusion": False,
+    "optimizer": "adam",
+    "recompute_granularity": "none",
+    "moe_token_dispatcher_type": "alltoall",
+    "moe_permute_fusion": False,
+    "moe_router_fusion": False,
+    "moe_router_dtype": "fp32",
+    "moe_shared_expert_overlap": False,
+    "apply_rope_fusion": False,
+    "bias_activation_fusion": False,
+    "cross_entropy_fusion": "none",
+    "manual_gc": True,
+    "make_vocab_size_divisible_by": 1,
+    "check_for_nan_in_loss_and_grad": False,
+    "create_attention_mask_in_dataloader": False,
+}
+_LAID_OUT = (
+    *("micro_batch_size", "global_batch_size", "seq_length", "tp", "pp", "vpp", "ep", "pipeline_schedule"),
+    *("pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"),
+    *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "allow_uneven_pipeline_split"),
+)
+_DERIVED = ("overlap_grad_reduce", "overlap_param_gather", "moe_grouped_gemm")
+
+
+def settle(workload: Workload) -> Workload:
+    """The workload with every switch stated that the trainer sets. ``problems`` must have found none."""
+    recipe = workload.recipe
+    stated = {name: getattr(recipe, name) for name in (*_CHOICES, *_FIXED)}
+    values = {name: choices[0] for name, choices in _CHOICES.items()} | dict(_FIXED)
+    values |= {name: value for name, value in stated.items() if value is not None}
+    sharded = values["data_parallel_sharding"] != "no_shard"
+    values |= {"overlap_grad_reduce": sharded, "overlap_param_gather": sharded}
+    if workload.model.moe is None:
+        values = {name: value for name, value in values.items() if not name.startswith("moe_")}
+    else:
+        values["moe_grouped_gemm"] = _grouped(str(values["precision"]))
+    if recipe.pp > 1:
+        values["pipeline_schedule"] = _schedule(workload)
+    return replace(workload, recipe=replace(recipe, **values))  # type: ignore[arg-type]
+
+
+def problems(workload: Workload, where: str = "") -> list[Problem]:
+    """Everything of a valid ``workload`` that the trainer cannot do, with what it can."""
+    recipe = workload.recipe
+    found = [*_recipe(recipe, where), *_model(workload.model, where), *_parallel(workload, where)]
+    return found + [replace(problem, where=where) for problem in scheduling.problems(workload)]
+
+
+def _grouped(precision: str) -> str:
+    """torch has one kernel for all experts in bf16 alone."""
+    return "fused" if precision == "bf16" else "loop"
+
+
+def _schedule(workload: Workload) -> str:
+    return pipeline.choose(workload.recipe.pipeline_schedule, workload.recipe.pp, workload.recipe.vpp)
+
+
+def _recipe(recipe: Recipe, where: str) -> Iterable[Problem]:
+    for field in fields(Recipe):
+        name, value = field.name, getattr(recipe, field.name)
+        if value is None or name in _LAID_OUT:
+            continue
+        if name in _CHOICES:
+            possible = _CHOICES[name]
+        elif name in _FIXED:
+            possible = (_FIXED[name],)
+        elif name in _DERIVED:
+            sharded = recipe.data_parallel_sharding == "optim_grads_params"
+            possible = (_grouped(recipe.precision),) if name == "moe_grouped_gemm" else (sharded,)
+        else:
+            possible = (field.default, False) if field.default is None else (field.default,)
+        if value not in possible:
+            words = " or ".join("nothing" if item is None else str(item) for item in possible)
+            yield Problem(where, f"recipe.{name}", value, f"{words}: the trainer does nothing else")
+
+
+def _model(model: Model, where: str) -> Iterable[Problem]:
+    plain = Model.__dataclass_fields__
+    for name in (
+        *("window_size", "attention_sinks", "activation_func_clamp_value", "sandwich_norm", "embedding_layernorm"),
+        *("rotary_magnitude_scaled", "mtp_num_layers", "unsupported"),
+    ):
+        value = getattr(model, name)
+        if value != plain[name].default:
+            yield Problem(where, f"model.{name}", value, f"{plain[name].default}: the trainer has no such part")
+    if model.normalization not in ("RMSNorm", "LayerNorm"):
+        yield Problem(where, "model.normalization", model.normalization, "RMSNorm or LayerNorm")
+    if model.position_embedding_type == "alibi":
+        yield Problem(where, "model.position_embedding_type", "alibi", "rope, learned_absolute or none")
+    moe = model.moe
+    if moe is not None:
+        if moe.moe_router_num_groups is not None:
+            yield Problem(
+                where, "model.moe.moe_router_num_groups", moe.moe_router_num_groups, "nothing: no groups of experts"
+            )
+        if moe.moe_router_enable_expert_bias:
+            yield Problem(where, "model.moe.moe_router_enable_expert_bias", True, "false: no bias of experts")
+        if moe.moe_router_score_function not in ("softmax", "sigmoid"):
+            expected = "softmax or sigmoid"
+            yield Problem(where, "model.moe.moe_router_score_function", moe.moe_router_score_function, expected)
+
+
+def _parallel(workload: Workload, where: str) -> Iterable[Problem]:
+    model, recipe = workload.model, workload.recipe
+    if recipe.tp > 1 and model.num_query_groups % recipe.tp:
+        yield Problem(where, "recipe.tp", recipe.tp, f"a divisor of num_query_groups = {model.num_query_groups}")
+    if recipe.tp > 1 and model.moe is not None:
+        yield Problem(where, "recipe.tp", recipe.tp, "1 for a model with experts: these are split by ep")
+    if recipe.tp > 1 and model.hidden_size % recipe.tp:
+        yield Problem(where, "recipe.tp", recipe.tp, f"a divisor of hidden_size = {model.hidden_size}")
+    if recipe.ep > 1 and workload.dp % recipe.ep:
+        yield Problem(where, "recipe.ep", recipe.ep, f"a divisor of the {workload.dp} data-parallel ranks")
+    if recipe.data_parallel_sharding == "optim_grads_params":
+        for name in ("tp", "pp", "ep"):
+            if getattr(recipe, name) > 1:
+                yield Problem(where, f"recipe.{name}", getattr(recipe, name), "1 where parameters are sharded (FSDP2)")
+    if recipe.pp > 1:
+        name = _schedule(workload)
+        if name not in SCHEDULES:
+            expected = f"one that torch.distributed.pipelining has: {', '.join(SCHEDULES)}"
+            yield Problem(where, "recipe.pipeline_schedule", recipe.pipeline_schedule or name, expected)

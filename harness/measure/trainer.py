@@ -1,0 +1,156 @@
+"""A training of one job on this process's rank: forward and backward by its schedule, gradients, clip, Adam."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import pipelining
+
+from harness.measure import data, support
+from harness.measure.gradients import Gradients
+from harness.measure.loss import cross_entropy
+from harness.measure.model import Stage, initialise
+from harness.measure.parallel import Ranks, place, split
+from harness.measure.spec import Job
+from projector.workload.layout import chunks
+from projector.workload.workload import Workload
+
+__all__ = ["Result", "Trainer"]
+
+_BETAS, _EPSILON = (0.9, 0.999), 1e-8  # Megatron-LM --adam-beta1, --adam-beta2, --adam-eps
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Mean loss of the global batch before the update, norm of its gradient."""
+
+    loss: float
+    grad_norm: float
+
+
+class Trainer:
+    """``device``: torch's name of the place of this process. All ranks make theirs together."""
+
+    def __init__(self, job: Job, device: str) -> None:
+        self.job, self.workload, self.device = job, job.workload, device
+        recipe, model = self.workload.recipe, self.workload.model
+        self.ranks: Ranks = place(self.workload, device.partition(":")[0])
+        self.micro = self.workload.num_microbatches
+        mine = [chunk for chunk in chunks(model, recipe) if chunk.rank == self.ranks.pp_rank]
+        self.numbers = [chunk.index * recipe.pp + chunk.rank for chunk in mine]
+        self.stages = [Stage(self.workload, chunk, self.ranks.ep) for chunk in mine]
+        self.tied = not model.untie_embeddings_and_output_weights
+        partial: list[torch.nn.Parameter] = []
+        for stage in self.stages:
+            initialise(stage, self.tied, job.seed)
+            stage.to(device)
+            partial += split(stage, self.ranks)
+            if self.tied and stage.embedding is not None and stage.output is not None:
+                stage.output.weight = stage.embedding.weight
+        self.sharded = recipe.data_parallel_sharding != "no_shard" and self.workload.dp > 1
+        if self.sharded:
+            _shard(self.stages, self.ranks)
+        self.gradients = Gradients(self.workload, self.stages, self.ranks, partial, self.sharded)
+        own = [weight.own for weight in self.gradients.weights]
+        self.optimizer = torch.optim.Adam(own, lr=job.learning_rate, betas=_BETAS, eps=_EPSILON, fused=True)
+        self.schedule = _schedule(self) if recipe.pp > 1 else None
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """This rank's samples of a step, on its device."""
+        recipe = self.workload.recipe
+        tokens, labels = data.batch(
+            torch, self.workload.model.vocab_size, recipe.global_batch_size, recipe.seq_length, self.job.seed, step
+        )
+        share = recipe.global_batch_size // self.ranks.dp_size
+        own = slice(self.ranks.dp_rank * share, (self.ranks.dp_rank + 1) * share)
+        return tokens[own].to(self.device), labels[own].to(self.device)
+
+    def step(self, tokens: Tensor, labels: Tensor) -> Result:
+        """One step on a batch: micro-batches, reduction, clip, update."""
+        loss = self._piped(tokens, labels) if self.schedule is not None else self._plain(tokens, labels)
+        self.gradients.reduce()
+        norm = self.gradients.clip()
+        self.optimizer.step()
+        self.gradients.clear()
+        return Result(float(self._mean(loss)), float(norm))
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean loss of one micro-batch."""
+        return cross_entropy(logits, labels, self.ranks.tp)
+
+    def _plain(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        total = torch.zeros((), device=self.device)
+        size = self.workload.recipe.micro_batch_size
+        stage: Any = self.stages[0]
+        for i, (some, wanted) in enumerate(zip(torch.split(tokens, size), torch.split(labels, size), strict=True)):
+            if self.sharded:
+                stage.set_requires_gradient_sync(i == self.micro - 1)
+            loss = self.loss(stage(some), wanted) / self.micro
+            torch.autograd.backward(loss)
+            total += loss.detach()
+        return total
+
+    def _piped(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        losses: list[Tensor] = []
+        last = self.workload.recipe.pp - 1
+        schedule: Any = self.schedule
+        if self.ranks.pp_rank == 0:
+            schedule.step(tokens)
+        elif self.ranks.pp_rank == last:
+            schedule.step(target=labels, losses=losses)
+        else:
+            schedule.step()
+        return torch.stack(losses).mean().detach() if losses else torch.zeros((), device=self.device)
+
+    def _mean(self, loss: Tensor) -> Tensor:
+        """The loss of the last stage, averaged over data-parallel ranks, on every rank."""
+        if self.workload.gpus == 1:
+            return loss
+        own = loss / (self.ranks.dp_size * self.workload.recipe.tp)
+        dist.all_reduce(own)
+        return own
+
+
+def _shard(stages: Sequence[Stage], ranks: Ranks) -> None:
+    """FSDP2: every layer a unit, the rest another."""
+    from torch.distributed.fsdp import fully_shard
+
+    for stage in stages:
+        for layer in stage.layers.values():
+            fully_shard(layer, mesh=ranks.mesh["dp"])
+        fully_shard(stage, mesh=ranks.mesh["dp"])
+
+
+def _schedule(trainer: Trainer) -> Any:
+    """The schedule of torch.distributed.pipelining over this rank's stages."""
+    workload, recipe = trainer.workload, trainer.workload.recipe
+    total = recipe.pp * len(trainer.stages)
+    stages = [
+        pipelining.PipelineStage(
+            stage, number, total, torch.device(trainer.device), *_example(workload, stage), group=trainer.ranks.pp
+        )
+        for stage, number in zip(trainer.stages, trainer.numbers, strict=True)
+    ]
+    kind = getattr(pipelining, support.SCHEDULES[recipe.pipeline_schedule or ""])
+    multi = issubclass(kind, pipelining.schedules.PipelineScheduleMulti)
+    return kind(stages if multi else stages[0], trainer.micro, loss_fn=trainer.loss)
+
+
+def _example(workload: Workload, stage: Stage) -> tuple[Tensor, Tensor]:
+    """What goes into a stage for one micro-batch and what comes out, as tensors without data."""
+    recipe = workload.recipe
+    tokens = (recipe.micro_batch_size, recipe.seq_length)
+    hidden = torch.empty(*tokens, workload.model.hidden_size, dtype=stage.dtype, device="meta", requires_grad=True)
+    entry = torch.empty(tokens, dtype=torch.int64, device="meta") if stage.embedding is not None else hidden
+    width = workload.padded_vocab_size // recipe.tp
+    leave = (
+        torch.empty(*tokens, width, dtype=stage.dtype, device="meta", requires_grad=True)
+        if stage.output is not None
+        else hidden
+    )
+    return entry, leave

@@ -1,0 +1,122 @@
+"""One process of a training: ``RANK``, ``WORLD_SIZE`` and the rest come from the environment, as torchrun sets them.
+
+``torchrun --nproc-per-node 2 -m harness.measure.worker SPEC --out FOLDER`` trains every job of SPEC that asks for as
+many processes as there are, one after the other; rank 0 writes ``FOLDER/<id>.log`` for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.measure import log, spec
+from harness.measure.disturbance import waited
+from harness.measure.log import Step
+
+if TYPE_CHECKING:
+    from harness.measure.spec import Job
+
+__all__ = ["main"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0, or that of an exception on the way."""
+    parser = argparse.ArgumentParser(prog="python -m harness.measure.worker", description=__doc__)
+    parser.add_argument("spec", type=Path, help="trainings: a file with the key measure")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where rank 0 writes the logs")
+    parser.add_argument("--threads", type=int, default=0, help="threads of each process; default: cores over processes")
+    options = parser.parse_args(argv)
+    plan = spec.read(options.spec)
+    rank, world, local = (int(os.environ.get(name, default)) for name, default in _VARIABLES)
+    import torch
+    import torch.distributed as dist
+
+    on_gpu = plan.device == "cuda" or (not plan.device and torch.cuda.is_available())
+    threads = options.threads or max(1, (os.cpu_count() or 1) // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", world))))
+    torch.set_num_threads(threads)
+    device = f"cuda:{local}" if on_gpu else "cpu"
+    if on_gpu:
+        torch.cuda.set_device(local)
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", "29500")
+    dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=world)
+    try:
+        for job in plan.jobs:
+            if job.workload.gpus == world:
+                _train(job, device, threads, options.out / f"{job.id}.log" if rank == 0 else None)
+                if rank == 0:
+                    print(job.id, flush=True)
+    finally:
+        dist.destroy_process_group()
+    return 0
+
+
+_VARIABLES = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
+
+
+def _train(job: Job, device: str, threads: int, path: Path | None) -> None:
+    """The whole training; ``path``: where its log goes, None on ranks that write none."""
+    steps = [*_steps(job, device)]
+    if path is not None:
+        used = None if device == "cpu" else _memory()
+        log.save(path, [*log.head(job, _facts(device, threads)), *log.body(job, steps, used)])
+
+
+def _steps(job: Job, device: str) -> Iterator[Step]:
+    """Trains; on a CPU with the longest time that a rank waited for a core while a step lasted."""
+    import torch
+    import torch.distributed as dist
+
+    from harness.measure.trainer import Trainer
+
+    def most(seconds: float) -> float:
+        word = torch.tensor(seconds)
+        if job.workload.gpus > 1 and device == "cpu":
+            dist.all_reduce(word, dist.ReduceOp.MAX)
+        return float(word)
+
+    trainer = Trainer(job, device)
+    gc.collect()
+    gc.disable()  # Megatron-LM --manual-gc: no collection in the middle of a step
+    try:
+        for step in range(1, job.steps + 1):
+            tokens, labels = trainer.batch(step)
+            if job.workload.gpus > 1:
+                dist.barrier()
+            before = waited() if device == "cpu" else 0.0
+            began = time.perf_counter()
+            result = trainer.step(tokens, labels)  # its last act reads a number back: the device is done by then
+            seconds = time.perf_counter() - began
+            lost = most(waited() - before) if device == "cpu" else 0.0
+            yield Step(step, time.time(), seconds, lost, result.loss, result.grad_norm)
+    finally:
+        gc.enable()
+
+
+def _facts(device: str, threads: int) -> dict[str, object]:
+    import torch
+
+    title = "cpu" if device == "cpu" else torch.cuda.get_device_name(device)
+    return {"trainer_device": title, "trainer_version": f"torch {torch.__version__}", "threads_per_process": threads}
+
+
+def _memory() -> dict[str, float]:
+    import torch
+
+    cuda: Any = torch.cuda
+    return {
+        "allocated": cuda.memory_allocated(),
+        "max allocated": cuda.max_memory_allocated(),
+        "reserved": cuda.memory_reserved(),
+        "max reserved": cuda.max_memory_reserved(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

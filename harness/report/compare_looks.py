@@ -1,0 +1,67 @@
+"""How runs look in the panels of a comparison: a run keeps its letter, colour and marker in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.compare.side import Side
+
+__all__ = ["GREY", "MOST_POINTS", "Look", "empty", "looks", "plain", "without"]
+
+#: Okabe and Ito's colours (told apart without red-green vision), dark ones first, each with a marker of its own.
+_STYLES = (
+    ("#0072b2", "o"),
+    ("#d55e00", "^"),
+    ("#009e73", "s"),
+    ("#cc79a7", "D"),
+    ("#000000", "v"),
+    ("#e69f00", "P"),
+    ("#56b4e9", "X"),
+    ("#7f7f7f", "*"),
+)
+GREY, _PALE = "#555555", "#e2e2e2"
+MOST_POINTS = 3000  # of one series; a longer one is drawn in even strides
+_LONGEST = 64  # characters of a name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    side: Side
+    letter: str
+    label: str
+    colour: str
+    marker: str
+
+
+def looks(sides: Sequence[Side]) -> list[Look]:
+    def short(name: str) -> str:
+        return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2 - 1]}…{name[-_LONGEST // 2 :]}"
+
+    return [
+        Look(side=side, letter=chr(ord("A") + i), label=short(side.name), colour=colour, marker=marker)
+        for i, (side, (colour, marker)) in enumerate(zip(sides, _STYLES, strict=False))
+    ]
+
+
+def plain(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=True, color=_PALE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=8)
+    axes.title.set_fontsize(10)
+    axes.title.set_horizontalalignment("left")
+    axes.title.set_x(0.0)
+    axes.xaxis.label.set_fontsize(9)
+    axes.yaxis.label.set_fontsize(9)
+
+
+def empty(axes: Any, text: str) -> None:
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, fontsize=9)
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def without(found: Sequence[Look], what: str) -> str:
+    return f" (no {what}: {', '.join(look.letter for look in found)})" if found else ""

@@ -1,0 +1,101 @@
+"""The panels of a comparison that draw figures: TGS, memory, loss, breakdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.compare.significance import interval
+from harness.report.compare_looks import GREY, MOST_POINTS, Look, empty, without
+
+__all__ = ["breakdown", "loss", "memory", "rate"]
+
+_MOST_PARTS = 8
+_LEAST_PART = 0.002  # of the largest: a shorter bar is not seen
+
+
+def _bars(axes: Any, found: Sequence[Look], values: Sequence[float], texts: Sequence[str]) -> None:
+    places = range(len(found))
+    axes.bar(places, values, color=[look.colour for look in found], width=0.6, alpha=0.85)
+    for place, value, text in zip(places, values, texts, strict=True):
+        axes.annotate(
+            text, (place, value), xytext=(0, 4), textcoords="offset points", ha="center", va="bottom", fontsize=8
+        )
+    axes.set_xticks(list(places), [look.letter for look in found])
+    axes.margins(y=0.16)
+
+
+def rate(axes: Any, shown: Sequence[Look]) -> None:
+    known = [look for look in shown if look.side.tgs]
+    axes.set_title(f"tokens/s/GPU, 90 % interval{without([k for k in shown if not k.side.tgs], 'TGS')}")
+    if not known:
+        empty(axes, "no run says its batch, sequence and GPUs")
+        return
+    values = [look.side.tgs or 0.0 for look in known]
+    _bars(axes, known, values, [f"{value:,.0f}" for value in values])
+    for place, look in enumerate(known):
+        value = look.side.tgs or 0.0
+        if (found := interval(look.side)) is not None:
+            axes.vlines(place, value / found[1], value / found[0], color="black", linewidth=1.6)
+    axes.set_ylabel("tokens/s/GPU")
+
+
+def memory(axes: Any, found: Sequence[Look]) -> None:
+    """A bar a kind that the run states; the GPU's memory as a line above."""
+    known = [look for look in found if look.side.memory]
+    axes.set_title(f"peak memory, line = the GPU's{without([k for k in found if not k.side.memory], 'memory')}")
+    if not known:
+        empty(axes, "no run states its memory")
+        return
+    bars = [(look, kind, gib) for look in known for kind, gib in sorted(look.side.memory.items(), key=lambda i: -i[1])]
+    _bars(axes, [look for look, _, _ in bars], [gib for _, _, gib in bars], [f"{gib:.1f}" for _, _, gib in bars])
+    axes.set_xticks(range(len(bars)), [f"{look.letter}\n{kind}" for look, kind, _ in bars])
+    for place, (look, _, _) in enumerate(bars):
+        if look.side.capacity_gib:
+            axes.hlines(look.side.capacity_gib, place - 0.4, place + 0.4, color=GREY, linewidth=1.4, linestyle=":")
+    axes.set_ylabel("GiB")
+
+
+def loss(axes: Any, found: Sequence[Look]) -> None:
+    known = [look for look in found if (s := look.side.series) is not None and np.isfinite(s.loss).any()]
+    axes.set_title(f"loss{without([look for look in found if look not in known], 'loss')}")
+    if not known:
+        empty(axes, "no run prints its loss")
+        return
+    for look in known:
+        series = look.side.series
+        assert series is not None
+        there = np.flatnonzero(np.isfinite(series.loss))
+        there = there[:: max(1, -(-len(there) // MOST_POINTS))]
+        often = max(1, len(there) // 12)
+        style = {"marker": look.marker, "markevery": often, "markersize": 4, "linewidth": 1.1}
+        axes.plot(series.iteration[there], series.loss[there], color=look.colour, **style)
+    axes.set(xlabel="iteration", ylabel="loss")
+
+
+def breakdown(axes: Any, found: Sequence[Look]) -> None:
+    """Bars by part: the runs' own timers, unless more of the runs can be projected than have any."""
+    timed = sum(bool(look.side.timers) for look in found) >= max(sum(bool(look.side.projected) for look in found), 1)
+    parts = [(look, dict(look.side.timers) if timed else dict(look.side.projected)) for look in found]
+    known = [(look, own) for look, own in parts if own]
+    missing = [look for look, own in parts if not own]
+    if timed:
+        axes.set_title(f"breakdown: timers, one inside another{without(missing, 'timers')}")
+    else:
+        axes.set_title(f"breakdown: projected, exposed seconds{without(missing, 'whole configuration')}")
+    if not known:
+        empty(axes, "no timers, and no run says its whole configuration")
+        return
+    names = dict.fromkeys(name for _, own in known for name in own)
+    largest = sorted(names, key=lambda name: -max(own.get(name, 0.0) for _, own in known))
+    least = _LEAST_PART * max(max(own.values()) for _, own in known)
+    largest = [n for n in largest if any(own.get(n, 0.0) > least for _, own in known)][:_MOST_PARTS]
+    height = 0.8 / len(known)
+    for i, (look, own) in enumerate(known):
+        places = [row + (i + 0.5) * height - 0.4 for row in range(len(largest))]
+        axes.barh(places, [own.get(name, 0.0) for name in largest], height=0.92 * height, color=look.colour, alpha=0.85)
+    axes.set_yticks(range(len(largest)), [name.removesuffix("_s") for name in largest])
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds per step")

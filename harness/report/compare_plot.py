@@ -1,0 +1,57 @@
+"""Six panels of runs side by side as PNG and SVG; matplotlib is imported when drawn."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from harness.compare.side import Side
+from harness.report import compare_panels as panels
+from harness.report import compare_steps as steps
+from harness.report.compare_looks import looks, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw", "image"]
+
+_WRAP = 150  # characters of the verdict in one line
+
+
+def draw(sides: Sequence[Side], sentence: str) -> Figure:
+    """Step time, TGS, memory, loss, stability and breakdown; the verdict above, the names of the sides below."""
+    import textwrap
+
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    shown = looks(sides)
+    figure = Figure(figsize=(12, 11), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(3, 2).flatten()
+    drawn = (steps.step_time, panels.rate, panels.memory, panels.loss, steps.stable, panels.breakdown)
+    for place, panel in zip(axes, drawn, strict=True):
+        panel(place, shown)
+        plain(place)
+    figure.suptitle(textwrap.fill(sentence, _WRAP), fontsize=10.5, x=0.01, ha="left")
+    handles = [
+        Line2D([], [], color=look.colour, marker=look.marker, linestyle="none", label=f"{look.letter}: {look.label}")
+        for look in shown
+    ]
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=1 if len(shown) > 4 else 2, fontsize=9, frameon=False
+    )
+    return figure
+
+
+def image(figure: Figure, kind: str) -> bytes:
+    """The figure as ``png`` or ``svg`` (its text stays text), without a time stamp: the same runs, the same bytes."""
+    import matplotlib
+
+    out = io.BytesIO()
+    metadata = {"Software": None} if kind == "png" else {"Date": None}
+    with matplotlib.rc_context({"svg.hashsalt": "runs", "svg.fonttype": "none"}):
+        figure.savefig(out, format=kind, dpi=120, metadata=metadata)
+    return out.getvalue()

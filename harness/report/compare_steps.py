@@ -1,0 +1,139 @@
+"""The panels of a comparison that draw steps: step time over iterations, and stability."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.compare.side import SPIKE, Series, Side, stability
+from harness.report.compare_looks import GREY, MOST_POINTS, Look, empty
+
+__all__ = ["stable", "step_time"]
+
+
+def step_time(axes: Any, found: Sequence[Look]) -> None:
+    """Kept steps filled, cut ones as small crosses, the steady window as a line at the median; a stated figure dashed."""
+    timed = [look for look in found if look.side.step_seconds]
+    if not timed:
+        empty(axes, "no step times")
+        axes.set_title("step time")
+        return
+    drawn = [look for look in timed if look.side.series is not None]
+    ceiling = max(_ceiling(look.side) for look in timed)
+    above = 0
+    for look in drawn:
+        series = look.side.series
+        assert series is not None
+        above += _steps(axes, look, series, ceiling)
+    span = axes.get_xlim() if drawn else (0.0, 1.0)
+    for look in timed:
+        value = look.side.step_seconds or 0.0
+        if look.side.series is None:
+            axes.hlines(value, *span, color=look.colour, linestyle="--", linewidth=1.2)
+            shift = (4 + 9 * (ord(look.letter) - ord("A")), 0)
+            axes.annotate(look.letter, (span[1], value), xytext=shift, textcoords="offset points", **_letter(look))
+    axes.set_ylim(bottom=_floor(timed), top=ceiling * 1.05)
+    axes.set(xlabel="iteration" if drawn else "", ylabel="seconds per step")
+    if not drawn:
+        axes.set_xticks([])
+    axes.set_title("step time; line: median, over the steady window")
+    told = ["× cut"] if drawn else []
+    told += [f"{above} slower drawn at the edge"] if above else []
+    told += ["dashed: a stated figure"] if len(drawn) < len(timed) else []
+    axes.text(0.99, 0.99, ", ".join(told), transform=axes.transAxes, ha="right", va="top", fontsize=8, color=GREY)
+
+
+def _steps(axes: Any, look: Look, series: Series, ceiling: float) -> int:
+    for kept, marker, size, alpha in ((False, "x", 3.0, 0.55), (True, look.marker, 3.0, 0.55)):
+        where = np.flatnonzero((series.reasons == 0) == kept)
+        where = where[:: max(1, -(-len(where) // MOST_POINTS))]
+        shown = np.minimum(series.seconds[where], ceiling)
+        style = {"markeredgewidth": 0.8 if not kept else 0.0, "linestyle": "none", "alpha": alpha}
+        axes.plot(series.iteration[where], shown, marker, color=look.colour, markersize=size, **style)
+    window = series.iteration[series.reasons == 0]
+    middle = look.side.step_seconds or 0.0
+    axes.hlines(middle, window.min(), window.max(), color=look.colour, linewidth=1.6)
+    axes.annotate(
+        look.letter,
+        (window.max(), middle),
+        xytext=(4 + 9 * (ord(look.letter) - ord("A")), 0),
+        textcoords="offset points",
+        **_letter(look),
+    )
+    return int((series.seconds > ceiling).sum())
+
+
+def _letter(look: Look) -> dict[str, Any]:
+    return {"color": look.colour, "va": "center", "fontsize": 9, "fontweight": "bold"}
+
+
+def _ceiling(side: Side) -> float:
+    """What shows the steady state whole and a little above it."""
+    middle = side.step_seconds or 0.0
+    top = middle if side.series is None else float(side.series.kept.max())
+    return middle + max(2 * (top - middle), 0.15 * middle)
+
+
+def _floor(timed: Sequence[Look]) -> float:
+    """Zero, unless all runs lie within a narrow band: then their differences are what is looked for."""
+    lowest = min(
+        float(s.kept.min()) if (s := look.side.series) is not None else look.side.step_seconds or 0.0 for look in timed
+    )
+    highest = max(look.side.step_seconds or 0.0 for look in timed)
+    return lowest - 0.15 * (highest - lowest) - 0.02 * lowest if lowest > 0.6 * highest else 0.0
+
+
+def stable(axes: Any, found: Sequence[Look]) -> None:
+    """Settled steps over their median: box of the quartiles, whiskers at 5 and 95 %, what is beyond as points."""
+    axes.set_title("stability: step over its median after warm-up (box 25-75 %, whisker 5-95 %)")
+    known = [look for look in found if look.side.series is not None or look.side.rel_std]
+    if not known:
+        empty(axes, "no run has its steps or a spread")
+        return
+    worst = 1.0
+    for place, look in enumerate(known):
+        series = look.side.series
+        if series is None:
+            spread = look.side.rel_std or 0.0
+            axes.errorbar([place], [1.0], yerr=[spread], color=look.colour, marker=look.marker, capsize=8)
+            worst = max(worst, 1 + spread)
+            continue
+        relative = series.seconds[series.settled] / float(np.median(series.kept))
+        low, high = np.quantile(relative, [0.05, 0.95])
+        beyond = relative[(relative < low) | (relative > high)][:MOST_POINTS]
+        axes.boxplot(
+            [relative],
+            positions=[place],
+            widths=0.5,
+            whis=(5, 95),
+            showfliers=False,
+            manage_ticks=False,
+            medianprops={"color": look.colour},
+            boxprops={"color": look.colour},
+            whiskerprops={"color": look.colour},
+            capprops={"color": look.colour},
+        )
+        shift = 0.12 * np.sin(2.4 * np.arange(len(beyond)))
+        shown = np.minimum(beyond, 2.0)
+        axes.scatter(place + shift, shown, s=9, marker=look.marker, color=look.colour, alpha=0.6, linewidths=0)
+        worst = max(worst, float(relative.max()))
+    top = min(max(1.002, 1 + 1.25 * (worst - 1)), 2.1)
+    if worst >= SPIKE:
+        axes.axhline(SPIKE, color=GREY, linewidth=0.8, linestyle=":")
+    for place, look in enumerate(known):
+        axes.text(
+            place, 1.0, _words(look.side), transform=axes.get_xaxis_transform(), ha="center", va="top", fontsize=8
+        )
+    axes.set_ylim(top=1 + 1.45 * (top - 1))
+    axes.set_xticks(range(len(known)), [look.letter for look in known])
+    axes.set_xlim(-0.6, len(known) - 0.4)
+    axes.set_ylabel("step / median" + ("; above 2 at 2" if worst > 2 else ""))
+
+
+def _words(side: Side) -> str:
+    if side.series is None:
+        return f"stated spread\n± {100 * (side.rel_std or 0.0):.2g} %"
+    s = stability(side.series)
+    return f"spread {100 * s.spread:.2g} %\n{s.outliers} outliers, {s.spikes} spikes\n+{100 * s.excess:.1f} % time"

@@ -1,0 +1,86 @@
+"""The headline tables as LaTeX, for a paper: booktabs rules, everything escaped, ``\\input`` as it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from harness.report.table import NONE, Table
+
+__all__ = ["escape", "render"]
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "%": r"\%",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "{''}",
+    "−": "$-$",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+    "µ": r"$\mu$",
+    "\u00a0": "~",
+    "\u2009": r"\,",
+}
+_MARKS = re.compile("|".join(map(re.escape, _SPECIAL)))
+# A figure with its sign and unit: the minus is one of mathematics, the space before per cent a thin one.
+_FIGURE = re.compile(r"^([+-])?(\d[\d.]*)( %)?$")
+
+
+def render(tables: Sequence[Table], label: str = "accuracy") -> str:
+    """One ``table`` each, labelled ``tab:<label>-1`` and on; notes become captions' second sentences."""
+    head = [r"% Needs \usepackage{booktabs}.", ""]
+    return "\n".join([*head, *(line for i, t in enumerate(tables, 1) for line in _table(t, f"{label}-{i}"))])
+
+
+def _table(table: Table, label: str) -> Iterator[str]:
+    caption = escape(table.title) + "." + (f" {escape(table.note)}" if table.note else "")
+    yield r"\begin{table}[t]"
+    yield r"\centering\small"
+    yield rf"\caption{{{caption}}}"
+    yield rf"\label{{tab:{label}}}"
+    yield rf"\begin{{tabular}}{{@{{}}{''.join('r' if c.numeric else 'l' for c in table.columns)}@{{}}}}"
+    yield r"\toprule"
+    yield _row([escape(c.title) for c in table.columns])
+    yield r"\midrule"
+    for row in table.rows:
+        yield _row([_cell(v, c.numeric) for v, c in zip(row, table.columns, strict=True)])
+    yield r"\bottomrule"
+    yield r"\end{tabular}"
+    yield r"\end{table}"
+    yield ""
+
+
+def _row(cells: Sequence[str]) -> str:
+    # A row that begins with a bracket or a star would be read as an argument of the line break before it.
+    text = " & ".join(cells)
+    return (r"\relax " if text.startswith(("[", "*")) else "") + text + r" \\"
+
+
+def _cell(text: str, numeric: bool) -> str:
+    found = _FIGURE.match(text) if numeric else None
+    if found is None:
+        return "--" if text == NONE else escape(text)
+    sign, digits, unit = found.groups(default="")
+    return (f"${sign}$" if sign else "") + digits + (r"\,\%" if unit else "")
+
+
+def escape(text: str) -> str:
+    """``text`` as LaTeX prints it literally; line breaks become spaces, other control characters vanish."""
+    flat = "".join(c if c.isprintable() or c == "\u00a0" else " " if c in "\n\r\t" else "" for c in text)
+    return _MARKS.sub(lambda found: _SPECIAL[found[0]], flat)

@@ -1,0 +1,150 @@
+"""The rows as the page's script reads them: columns of few digits, repeated words written once.
+
+The script is :mod:`harness.report.page`'s ``data.js``; the two change together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from harness import accuracy, ranking
+from harness.report.parallelism import DEGREES, degrees
+from harness.results import FITS, Evaluation, Row, RunFacts
+from harness.runs import BREAKDOWN
+
+__all__ = ["build", "dumps"]
+
+#: Significant digits: a hundredth of a point of error is still seen, and the page stays small.
+DIGITS = 5
+
+# Configuration keys of a label inside a group, and letters of one value: more does not fit beside a chart.
+MOST_KEYS, MOST_LETTERS = 3, 36
+
+
+def build(evaluation: Evaluation) -> dict[str, Any]:
+    """JSON-ready columns of an evaluation: ``runs``, one entry a run; ``predictors``, their figures by fit; ``groups``."""
+    rows = evaluation.unique_rows
+    facts = evaluation.facts
+    first: dict[str, Row] = {}
+    for row in rows:
+        first.setdefault(row.run_id, row)
+    names = list(dict.fromkeys(r.predictor for r in rows))
+    fits = [f for f in FITS if any(r.fit == f for r in rows)]
+    return {
+        "parts": [name.removesuffix("_s") for name in BREAKDOWN],
+        "fits": fits,
+        "runs": _runs(list(first.values()), facts),
+        "predictors": {name: _predictor(rows, name, fits, list(first)) for name in names},
+        "groups": {name: _groups(rows, facts, name) for name in names},
+    }
+
+
+def dumps(data: Mapping[str, Any]) -> str:
+    """JSON that can stand inside a ``script`` element whatever its texts hold."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _runs(rows: Sequence[Row], facts: Mapping[str, RunFacts]) -> dict[str, Any]:
+    labels = {i: " · ".join(v) for _, members in _told_apart(rows, facts).values() for i, v in members.items()}
+    texts: dict[str, Callable[[Row], str]] = {
+        "model": lambda r: r.model,
+        "family": lambda r: r.family,
+        "gpu": lambda r: r.gpu,
+        "framework": lambda r: r.framework,
+        "precision": lambda r: r.precision,
+        "suite": lambda r: r.suite,
+        "group": lambda r: r.group,
+        "source": lambda r: facts[r.run_id].source,
+        "memory_kind": lambda r: facts[r.run_id].memory_kind or "",
+        "outcome": lambda r: facts[r.run_id].measured_status,
+        "label": lambda r: labels.get(r.run_id, ""),
+    }
+    split = {r.run_id: degrees(facts[r.run_id]) for r in rows}
+    return {
+        "id": [r.run_id for r in rows],
+        "gpus": [r.gpus for r in rows],
+        "measured": [_short(r.measured_tgs) for r in rows],
+        "measured_gib": [_short(r.measured_memory_gib) for r in rows],
+        "noise": [_short(facts[r.run_id].rel_std) for r in rows],
+        **{name: _coded(map(key, rows)) for name, key in texts.items()},
+        **{k.removeprefix("data_parallel_"): _coded(split[r.run_id][k] for r in rows) for k in DEGREES},
+    }
+
+
+def _predictor(rows: Iterable[Row], name: str, fits: Sequence[str], ids: Sequence[str]) -> dict[str, Any]:
+    mine = {(r.fit, r.run_id): r for r in rows if r.predictor == name}
+    any_fit = [next((mine[f, i] for f in fits if (f, i) in mine), None) for i in ids]
+    held = [mine.get(("heldout", i)) for i in ids]
+    made: dict[str, Any] = {
+        "status": _coded(r.status if r else "" for r in any_fit),
+        "reason": _coded(r.reason if r else "" for r in any_fit),
+        "assumed": _coded(r.assumed if r else "" for r in any_fit),
+        "gib": [_short(r.projected_memory_gib) if r else None for r in any_fit],
+        "low": [_short(r.interval_low) if r else None for r in held],
+        "high": [_short(r.interval_high) if r else None for r in held],
+        "shares": [_shares(r) if r else None for r in any_fit],
+    }
+    for fit in fits:
+        these = [mine.get((fit, i)) for i in ids]
+        made[fit] = [_short(r.projected_tgs) if r else None for r in these]
+        made["step " + fit] = [_short(r.projected_step_seconds) if r else None for r in these]
+    return made
+
+
+def _shares(row: Row) -> list[int] | None:
+    """Thousandths of the step by part; None where a predictor gives no parts."""
+    parts, step = row.breakdown, row.projected_step_seconds
+    if not parts or not step:
+        return None
+    return [round(1000 * parts.get(name, 0.0) / step) for name in BREAKDOWN]
+
+
+def _groups(rows: Sequence[Row], facts: Mapping[str, RunFacts], name: str) -> list[dict[str, Any]]:
+    mine = accuracy.select(rows, name, "heldout")
+    found = ranking.group_rankings(mine, facts)
+    apart = _told_apart(mine, facts)
+    return [
+        {
+            "name": g.group,
+            "rows": g.rows,
+            "tau": _short(g.tau),
+            "regret": _short(g.regret),
+            "keys": list(apart[g.group][0]),
+        }
+        for g in found
+    ]
+
+
+Apart = tuple[tuple[str, ...], dict[str, tuple[str, ...]]]
+
+
+def _told_apart(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> dict[str, Apart]:
+    """By group: the keys that tell its runs apart (few; a version last), and their values by run."""
+    made: dict[str, Apart] = {}
+    for group, members in accuracy.by(rows, lambda r: r.group).items():
+        if not group or len(members) < 2:
+            continue
+        configurations = {r.run_id: facts[r.run_id].differs for r in members}
+        keys = dict.fromkeys(key for c in configurations.values() for key in c)
+        differ = [k for k in keys if len({c.get(k, "") for c in configurations.values()}) > 1]
+        shown = tuple(sorted(differ, key=lambda k: k == "version")[:MOST_KEYS])
+        made[group] = shown, {i: tuple(_cut(c.get(k, "unset")) for k in shown) for i, c in configurations.items()}
+    return made
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{DIGITS}g}")
+
+
+def _coded(values: Iterable[str]) -> dict[str, Any]:
+    """``words`` once each, and for every value its place among them."""
+    places: dict[str, int] = {}
+    at = [places.setdefault(value, len(places)) for value in values]
+    return {"words": list(places), "at": at}

@@ -1,0 +1,151 @@
+"""Timings in a file: what was measured, on what, with which versions; what does not fit the question is refused."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from projector.benchmark.atomic import write_whole
+from projector.benchmark.device import Device
+from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timings
+from projector.errors import InputError, Problem
+from projector.workload import schema
+from projector.workload.workload import Workload
+
+__all__ = ["SCHEMA", "read", "refuse", "save", "timings_of"]
+
+SCHEMA = 1
+_PARTS = ("schema", "tool", "torch", "device", "environment", "workload", "timings")
+
+
+def save(path: Path, timings: Timings, asked: Asked, notes: Iterable[str], workload: Workload, device: Device) -> None:
+    """Writes beside the place, then renames into it. Raises :class:`InputError` where that cannot be written."""
+    document = {
+        "schema": SCHEMA,
+        "tool": _version(),
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "torch": str(device.torch.__version__),
+        "device": _device(device),
+        "environment": _environment(asked, device),
+        "workload": _workload(workload),
+        "notes": list(notes),
+        "timings": _timings(timings),
+    }
+    write_whole(path, json.dumps(document, indent=1) + "\n")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The document of ``path``. Raises :class:`InputError` for one that is no benchmark of this schema."""
+    where = str(path)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError([Problem(where, "", error.strerror or "unreadable", "a file of --save-benchmark")]) from None
+    except ValueError as error:
+        raise InputError([Problem(where, "", f"no JSON ({error})", "a file of --save-benchmark")]) from None
+    if not isinstance(document, dict) or "schema" not in document:
+        raise InputError([Problem(where, "schema", None, f"{SCHEMA}: a file of --save-benchmark has it")])
+    if document["schema"] != SCHEMA:
+        raise InputError([Problem(where, "schema", document["schema"], f"{SCHEMA}: measure again with this version")])
+    missing = [
+        Problem(where, key, None, "a value: the file is cut or changed") for key in _PARTS if key not in document
+    ]
+    if missing:
+        raise InputError(missing)
+    return document
+
+
+def refuse(path: Path, document: Mapping[str, Any], workload: Workload, gpu: str, device: Device | None = None) -> None:
+    """Raises :class:`InputError` with everything in which the file is of something else: the workload, the device
+    (``gpu``: of the cluster; ``device``: at hand, where there is one), the major version of torch there.
+    """
+    where = str(path)
+    found = list(_differences(document["workload"], _workload(workload), where, "workload"))
+    held = document["device"]
+    if device is None:
+        if held.get("gpu") != gpu:
+            found.append(Problem(where, "device.gpu", held.get("gpu"), f"{gpu}, the device of the cluster"))
+    else:
+        found += _differences(held, _device(device), where, "device")
+        theirs, ours = str(document["torch"]).split(".")[0], str(device.torch.__version__).split(".")[0]
+        if theirs != ours:
+            found.append(Problem(where, "torch", document["torch"], f"{ours}.x, the major version here"))
+    if found:
+        raise InputError(found)
+
+
+def timings_of(path: Path, document: Mapping[str, Any]) -> Timings:
+    """The timings of a document. Raises :class:`InputError` where the file was changed."""
+    try:
+        held = document["timings"]
+        return Timings(
+            source=str(held["source"]),
+            laps={name: Seconds(**value) for name, value in held["laps"].items()},
+            step=Seconds(**held["step"]),
+            update_short=Seconds(**held["update_short"]),
+            updates={name: Seconds(**value) for name, value in held["updates"].items()},
+            collectives=tuple((CollectiveWanted(**one), Seconds(**value)) for one, value in held["collectives"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise InputError([Problem(str(path), "timings", found, "timings as --save-benchmark writes them")]) from None
+
+
+def _timings(timings: Timings) -> dict[str, Any]:
+    held = asdict(timings)
+    held["laps"] = dict(held["laps"])
+    return held
+
+
+def _differences(theirs: Any, ours: Any, where: str, key: str) -> Iterable[Problem]:
+    if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+        for name in dict.fromkeys([*theirs, *ours]):
+            yield from _differences(theirs.get(name), ours.get(name), where, f"{key}.{name}")
+    elif theirs != ours:
+        yield Problem(where, key, theirs, "nothing" if ours is None else str(ours))
+
+
+def _device(device: Device) -> dict[str, str]:
+    return {"type": device.type, "title": device.title, "gpu": device.gpu, "arch": device.arch}
+
+
+def _environment(asked: Asked, device: Device) -> dict[str, Any]:
+    from projector.benchmark.processes import threads_of
+
+    cuda = device.type == "cuda"
+    version = device.torch.version
+    return {
+        "ranks": asked.ranks,
+        "threads": threads_of(device, asked.ranks),
+        "dtype": asked.workload.recipe.precision,
+        "layers": asked.layers,
+        "budget_seconds": asked.budget,
+        "driver": (f"ROCm {version.hip}" if version.hip else f"CUDA {version.cuda}") if cuda else "none: a CPU",
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
+
+
+def _workload(workload: Workload) -> dict[str, Any]:
+    held = {
+        "model": schema.model_to_mapping(workload.model),
+        "recipe": schema.recipe_to_mapping(workload.recipe),
+        "gpus": workload.gpus,
+        "framework": workload.framework,
+        "framework_date": workload.framework_date,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(held))  # tuples become the lists that a file gives back
+    return plain
+
+
+def _version() -> str:
+    try:
+        return f"projector-harness {metadata.version('projector-harness')}"
+    except metadata.PackageNotFoundError:
+        return "projector-harness, a checkout"

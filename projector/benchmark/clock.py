@@ -1,0 +1,36 @@
+"""A clock that knows phases which were measured whole: what the projection asks of blocks, answered by live times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from projector.operators.types import Operator
+from projector.timing import Clock, Phase, Segment
+
+__all__ = ["Live", "measured_phase"]
+
+
+@dataclass(frozen=True)
+class Live(Clock):
+    """``phases``: measured, by the operators that a model would price in their place."""
+
+    phases: Mapping[tuple[Operator, ...], Phase] = field(default_factory=dict)
+
+    def phase(
+        self,
+        operators: Sequence[Operator],
+        *,
+        layer: bool = False,
+        graphed: frozenset[str] = frozenset(),
+        covered: Mapping[str, tuple[float, float]] | None = None,
+    ) -> Phase:
+        """The measured phase of ``operators``, else the priced one."""
+        found = self.phases.get(tuple(operators))
+        return super().phase(operators, layer=layer, graphed=graphed, covered=covered) if found is None else found
+
+
+def measured_phase(seconds: float, beyond: Mapping[str, float] | None = None) -> Phase:
+    """``seconds`` that were measured, and after them communication ``beyond`` them that was only priced, by group."""
+    shown = dict(beyond or {})
+    return Phase((Segment(seconds + sum(shown.values()), 0.0),), seconds, shown, seconds)

@@ -1,0 +1,142 @@
+"""Collectives swept over sizes by processes that are started here or by torchrun, into ``measured/collectives``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from projector.benchmark import processes
+from projector.benchmark.atomic import write_whole
+from projector.benchmark.device import Device
+from projector.benchmark.timings import CollectiveWanted, Seconds, seconds
+from projector.errors import InputError, Problem
+
+__all__ = ["COLUMNS", "KINDS", "Swept", "add_rows", "first", "here", "known", "sizes", "sweep", "timed"]
+
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+#: Columns of a table (``measured/collectives/README.md``).
+COLUMNS = ("kind", "gpus", "nodes", "bytes", "nodes_bytes", "time_us", "algorithm", "sms", "condition", "source")
+_CONDITION = "torch.distributed"
+_LIVE = "live: "
+_LEAST, _STEP = 1024, 4  # bytes, and from one size to the next
+_TASK = "projector.benchmark.collectives:sweep"
+_START, _EACH = 120.0, 4.0  # seconds to start processes, and for one size at most (times the budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """One collective and its time."""
+
+    asked: CollectiveWanted
+    time: Seconds
+
+
+def sizes(largest: int) -> tuple[int, ...]:
+    """Bytes from a kibibyte to ``largest``, each four times the one before."""
+    found = [_LEAST]
+    while found[-1] * _STEP <= largest:
+        found.append(found[-1] * _STEP)
+    return tuple(found)
+
+
+def here(device: Device) -> int:
+    """Ranks that collectives can be timed with: those of torchrun, else one a device."""
+    joined = processes.world()
+    return joined[1] if joined else processes.available(device)
+
+
+def timed(
+    device: Device,
+    largest: int,
+    budget: float,
+    kinds: Sequence[str] = KINDS,
+    skip: frozenset[tuple[str, int, int]] = frozenset(),
+) -> tuple[Swept, ...]:
+    """Times ``kinds`` among all ranks here (messages: between two). ``skip``: (kind, ranks, bytes) that are known.
+
+    Raises :class:`InputError` where fewer than two ranks are here, or they cannot talk to each other.
+    """
+    ranks = here(device)
+    if ranks < 2:
+        expected = "two devices, or cores, at least: collectives join ranks"
+        raise InputError([Problem("--kinds", "collectives", f"{ranks} at hand", expected)])
+    wanted = [_wanted(kind, size, ranks) for kind in kinds for size in sizes(largest)]
+    wanted = [each for each in wanted if (each.kind, each.size, each.bytes) not in skip]
+    if not wanted:
+        return ()
+    payload = (tuple(wanted), budget)
+    if processes.world() is not None:
+        processes.joined(device)
+        found = sweep(payload, device)
+    else:
+        limit = _START + _EACH * max(budget, 1.0) * len(wanted)
+        threads = processes.threads_of(device, ranks)
+        found = processes.launch(processes.JobFile(_TASK, payload, device.place, threads, ranks, limit))
+    return tuple(Swept(each, seconds(time)) for each, time in zip(wanted, found, strict=True))
+
+
+def sweep(payload: tuple[tuple[CollectiveWanted, ...], float], device: Device) -> list[list[float]]:
+    """What every rank runs: each collective in turn."""
+    from projector.benchmark.exchange import run_collective
+    from projector.benchmark.layers_parallel import Ranks
+
+    wanted, budget = payload
+    return [run_collective(each, Ranks(), device, budget) for each in wanted]
+
+
+def first() -> bool:
+    """Whether this process writes files: of torchrun's the one of rank 0."""
+    joined = processes.world()
+    return joined is None or joined[0] == 0
+
+
+def _wanted(kind: str, nbytes: int, ranks: int) -> CollectiveWanted:
+    size = 2 if kind == "send_recv" else ranks
+    unit = 4 * size
+    return CollectiveWanted(kind, "world", size, max(unit, nbytes // unit * unit), 4)
+
+
+def known(path: Path) -> frozenset[tuple[str, int, int]]:
+    """(kind, ranks, bytes) that an earlier sweep has put into the table."""
+    rows = _read(path)
+    return frozenset(
+        (row["kind"], int(row["gpus"]), round(float(row["bytes"])))
+        for row in rows
+        if row.get("source", "").startswith(_LIVE)
+    )
+
+
+def add_rows(path: Path, swept: Sequence[Swept], software: str) -> int:
+    """Adds rows to a table, never half of them; how many it has. Raises :class:`InputError` for one that is none."""
+    rows = [*_read(path), *(_row(each, software) for each in swept)]
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, fieldnames=list(COLUMNS), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_whole(path, text.getvalue())
+    return len(rows)
+
+
+def _row(each: Swept, software: str) -> Mapping[str, Any]:
+    source = f"{_LIVE}{software}; median of {each.time.samples}, spread {each.time.spread:.0%}"
+    found = {"kind": each.asked.kind, "gpus": each.asked.size, "nodes": 1, "bytes": each.asked.bytes}
+    shown = {"time_us": f"{each.time.median * 1e6:.6g}", "condition": _CONDITION, "source": source}
+    return {**dict.fromkeys(COLUMNS, ""), **found, **shown}
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            reader = csv.DictReader(lines)
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError([Problem(str(path), "", type(error).__name__, "a table that can be added to")]) from None
+    if tuple(reader.fieldnames or ()) != COLUMNS:
+        raise InputError([Problem(str(path), "columns", ", ".join(reader.fieldnames or ()), ", ".join(COLUMNS))])
+    return rows

@@ -1,0 +1,113 @@
+"""Process groups of the ranks that time together, and collectives timed in place, at the sizes of the step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from projector.benchmark.device import Device
+from projector.benchmark.layers_parallel import Group, Ranks, all_gather, reduce_scatter
+from projector.benchmark.timings import Asked, CollectiveWanted, summary
+
+__all__ = ["groups_of", "run_collective"]
+
+_TYPES = {1: torch.int8, 2: torch.bfloat16, 4: torch.float32}
+_WARM, _FEWEST, _MOST = 3, 7, 200
+_BUCKET = 25 * 2**20  # bytes of one gradient reduction (torch.nn.parallel.DistributedDataParallel, bucket_cap_mb)
+
+
+def groups_of(asked: Asked) -> Ranks:
+    """The groups of this rank: ``tp`` innermost, ``ep`` over neighbouring ranks (Megatron's order with EP folding)."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return Ranks()
+    recipe, ranks = asked.workload.recipe, asked.ranks
+    return Ranks(
+        tp=_lines(ranks, recipe.tp, 1),
+        ep=_lines(ranks, recipe.ep, recipe.etp),
+        dp=_lines(ranks, ranks // recipe.tp, recipe.tp),
+        sequence_parallel=bool(recipe.sequence_parallel) and recipe.tp > 1,
+    )
+
+
+def _lines(ranks: int, size: int, stride: int) -> Group:
+    """This rank's group of ``size`` ranks that lie ``stride`` apart; every rank makes all groups."""
+    if size == 1:
+        return Group()
+    me, found = dist.get_rank(), Group()
+    for block in range(0, ranks, size * stride):
+        for offset in range(stride):
+            members = [block + offset + i * stride for i in range(size)]
+            handle = dist.new_group(members)
+            if me in members:
+                found = Group(size, members.index(me), handle)
+    return found
+
+
+def run_collective(asked: CollectiveWanted, ranks: Ranks, device: Device, budget: float) -> list[float]:
+    """(see :func:`summary`) of a collective with all groups of its size at work at once."""
+    group = _group(asked, ranks)
+    call = _call(asked, group, device)
+    times: list[float] = []
+    began = time.perf_counter()
+    for number in range(_WARM + _MOST):
+        device.synchronize()
+        dist.barrier()
+        start = time.perf_counter()
+        call()
+        device.synchronize()
+        if number < _WARM:
+            continue
+        times.append(time.perf_counter() - start)
+        if len(times) >= _FEWEST and _over(time.perf_counter() - began > budget / 4, device):
+            break
+    return summary(times)
+
+
+def _over(mine: bool, device: Device) -> bool:
+    word = torch.tensor([float(mine)], device=device.place)
+    dist.broadcast(word, 0)
+    return bool(word.item())
+
+
+def _group(asked: CollectiveWanted, ranks: Ranks) -> Group:
+    known = {"tp": ranks.tp, "ep": ranks.ep, "dp": ranks.dp}.get(asked.group)
+    if known is not None and known.size == asked.size:
+        return known
+    world = dist.get_world_size()
+    return Group(world, dist.get_rank(), None) if asked.size == world else _lines(world, asked.size, 1)
+
+
+def _call(asked: CollectiveWanted, group: Group, device: Device) -> Callable[[], Any]:
+    """One collective on buffers of its own. Sizes: see :class:`projector.operators.types.Collective`."""
+    dtype = _TYPES.get(asked.width, torch.float32)
+    count = max(group.size, asked.bytes // dtype.itemsize // group.size * group.size)
+
+    def buffer(elements: int) -> torch.Tensor:
+        return torch.zeros(elements, dtype=dtype, device=device.place)
+
+    if asked.kind == "all_reduce":
+        pieces = torch.split(buffer(count), _BUCKET // dtype.itemsize)
+        return lambda: [dist.all_reduce(piece, group=group.handle) for piece in pieces]
+    if asked.kind == "all_gather":
+        whole, part = buffer(count), buffer(count // group.size)
+        return lambda: all_gather(whole, part, group=group.handle)
+    if asked.kind == "reduce_scatter":
+        whole, part = buffer(count), buffer(count // group.size)
+        return lambda: reduce_scatter(part, whole, group=group.handle)
+    if asked.kind == "all_to_all":
+        sent, got = buffer(count), buffer(count)
+        return lambda: dist.all_to_all_single(got, sent, group=group.handle)
+    return _message(buffer(count))
+
+
+def _message(data: torch.Tensor) -> Callable[[], Any]:
+    """From even ranks to odd ones, as a pipeline's stage to the next; what the receiver waits for."""
+    me, world = dist.get_rank(), dist.get_world_size()
+    peer = me + 1 if me % 2 == 0 else me - 1
+    if peer >= world:
+        return lambda: None
+    return lambda: dist.send(data, peer) if me % 2 == 0 else dist.recv(data, peer)

@@ -1,0 +1,154 @@
+"""Layers timed where they really run: inside a training step of a shortened model, at the seams between its parts.
+
+A real step is run (forward, backward, gradients accumulated over micro-batches, clip, optimizer) and a stamp is taken at
+every seam in both directions, so that caches, autograd, the allocator and the host cost what they cost in training.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+__all__ = ["Laps", "Stamps", "Strip", "laps"]
+
+Tensor = torch.Tensor
+Finish = Callable[[], None]
+
+
+class Stamps:
+    """Moments of one step on one device: events of its stream, or the clock of the host. ``seconds`` when it is over."""
+
+    def __init__(self, cuda: bool) -> None:
+        self._cuda = cuda
+        self._taken: list[tuple[str, Any]] = []
+
+    def take(self, name: str) -> None:
+        if not self._cuda:
+            self._taken.append((name, time.perf_counter()))
+            return
+        event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        self._taken.append((name, event))
+
+    def seconds(self) -> list[tuple[str, float]]:
+        """(name, seconds since the stamp before it), in order; the first stamp starts the clock."""
+        if self._cuda:
+            torch.cuda.synchronize()
+            pairs = zip(self._taken, self._taken[1:], strict=False)
+            return [(name, before.elapsed_time(event) * 1e-3) for (_, before), (name, event) in pairs]
+        pairs = zip(self._taken, self._taken[1:], strict=False)
+        return [(name, moment - before) for (_, before), (name, moment) in pairs]
+
+
+class _Seam(torch.autograd.Function):
+    """Identity that takes a stamp in both directions."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, stamps: Stamps, behind: str, ahead: str) -> Tensor:
+        ctx.stamp = stamps, ahead
+        stamps.take(behind)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        stamps, ahead = ctx.stamp
+        stamps.take(ahead)
+        return grads[0], None, None, None
+
+
+class Strip(nn.Module):
+    """A model shortened to a few layers. ``names``: of the layers; ``replayed``: which of them recompute their forward."""
+
+    def __init__(self, embedding: nn.Module, layers: Sequence[tuple[str, bool, nn.Module]], head: nn.Module) -> None:
+        super().__init__()
+        self.embedding, self.head = embedding, head
+        self.layers = nn.ModuleList(layer for _, _, layer in layers)
+        self.names = [name for name, _, _ in layers]
+        self.replayed = [replayed for _, replayed, _ in layers]
+
+    def forward(self, ids: Tensor, labels: Tensor, stamps: Stamps) -> Tensor:
+        """The loss. Stamps: ``forward <part>`` and ``backward <part>`` when that is done."""
+        stamps.take("data")
+        x, before = self.embedding(ids), "embedding"
+        for name, replayed, layer in zip(self.names, self.replayed, self.layers, strict=True):
+            x = _seam(x, stamps, f"forward {before}", f"backward {name}")
+            x = checkpoint(layer, x, use_reentrant=False) if replayed else layer(x)
+            before = name
+        x = _seam(x, stamps, f"forward {before}", "backward head")
+        loss: Tensor = self.head(x, labels)
+        stamps.take("forward head")
+        return loss
+
+
+def _seam(x: Tensor, stamps: Stamps, behind: str, ahead: str) -> Tensor:
+    return _Seam.apply(x, stamps, behind, ahead)  # type: ignore[no-any-return, no-untyped-call]
+
+
+@dataclass
+class Laps:
+    """Seconds by name over all steps; backwards of the first micro-batch of a step apart (``first backward …``), since
+    they give gradients a place while the others add to them. ``steps``: seconds of whole steps."""
+
+    found: dict[str, list[float]] = field(default_factory=dict)
+    steps: list[float] = field(default_factory=list)
+
+    def add(self, name: str, seconds: float) -> None:
+        self.found.setdefault(name, []).append(seconds)
+
+
+def laps(
+    strip: Strip,
+    draw: Callable[[], tuple[Tensor, Tensor]],
+    finish: Finish,
+    start: Callable[[], None],
+    *,
+    cuda: bool,
+    microbatches: int,
+    warm: int,
+    samples: int,
+    enough: Callable[[int, float], bool],
+    last: Callable[[bool], None] | None = None,
+) -> Laps:
+    """Runs ``warm`` steps, then up to ``samples`` more until ``enough(steps, seconds)``.
+
+    ``draw``: ids and labels of a micro-batch; ``finish``: clip, optimizer and the cleared gradients; ``start``: what
+    keeps ranks together before a step; ``last``: hears before each micro-batch whether it is the last.
+    """
+    made = Laps()
+    began = 0.0
+    for number in range(warm + samples):
+        if number == warm:
+            began = time.perf_counter()
+        start()
+        stamps = Stamps(cuda)
+        stamps.take("begin")
+        for micro in range(microbatches):
+            if last is not None:
+                last(micro == microbatches - 1)
+            loss = strip(*draw(), stamps) / microbatches
+            stamps.take("loss")
+            loss.backward()
+            stamps.take("backward embedding")
+            loss.item()
+            stamps.take("read loss")
+        finish()
+        stamps.take("optimizer")
+        if number >= warm:
+            _sort(made, stamps.seconds())
+            if enough(number - warm + 1, time.perf_counter() - began):
+                break
+    return made
+
+
+def _sort(made: Laps, taken: Sequence[tuple[str, float]]) -> None:
+    first = True
+    for name, seconds in taken:
+        made.add(f"first {name}" if first and name.startswith("backward") else name, seconds)
+        first = first and name != "read loss"
+    made.steps.append(sum(seconds for _, seconds in taken))

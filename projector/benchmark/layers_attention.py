@@ -1,0 +1,123 @@
+"""Attention of a decoder in plain torch: grouped queries and multi-head latent attention, heads split over ``tp``."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from projector.benchmark.layers_parallel import Ranks, copy_to, gather_from, reduce_from, scatter_to
+from projector.benchmark.layers_parts import Made, Norm, linear, share
+from projector.workload.model import MLA
+
+__all__ = ["Attention", "Enter", "LatentAttention", "Leave", "Rotary"]
+
+Tensor = torch.Tensor
+
+
+class Enter(nn.Module):
+    """What precedes a column-parallel product: every rank gets all tokens."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        super().__init__()
+        self.ranks = ranks
+
+    def forward(self, x: Tensor) -> Tensor:
+        return gather_from(x, self.ranks.tp) if self.ranks.sequence_parallel else copy_to(x, self.ranks.tp)
+
+
+class Leave(nn.Module):
+    """What follows a row-parallel product: the sum over the ranks, on all tokens or on this rank's."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        super().__init__()
+        self.ranks = ranks
+
+    def forward(self, x: Tensor) -> Tensor:
+        return scatter_to(x, self.ranks.tp) if self.ranks.sequence_parallel else reduce_from(x, self.ranks.tp)
+
+
+class Rotary(nn.Module):
+    """Rotation of [batch, length, heads, width] in halves (RoFormer, arXiv:2104.09864)."""
+
+    def __init__(self, made: Made, width: int) -> None:
+        super().__init__()
+        rates = 10000.0 ** (-torch.arange(0, width, 2, device=made.place).float() / width)
+        angles = torch.arange(made.length, device=made.place).float()[:, None] * rates
+        both = torch.cat([angles, angles], dim=-1)[:, None, :]
+        self.register_buffer("cos", both.cos().to(made.dtype), persistent=False)
+        self.register_buffer("sin", both.sin().to(made.dtype), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        low, high = x.chunk(2, dim=-1)
+        return x * self.cos + torch.cat([-high, low], dim=-1) * self.sin  # type: ignore[operator]
+
+
+def _core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention of [batch, length, heads, width] tensors; [tokens, heads·width]."""
+    tokens = q.shape[0] * q.shape[1]
+    out = nn.functional.scaled_dot_product_attention(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=k.shape[2] < q.shape[2]
+    )
+    return out.transpose(1, 2).reshape(tokens, -1)
+
+
+class Attention(nn.Module):
+    """Self-attention with grouped queries on [tokens, hidden]; a rank holds its share of heads and groups."""
+
+    def __init__(self, made: Made) -> None:
+        super().__init__()
+        model, ranks = made.model, made.ranks
+        self.made = made
+        self.heads = share(model.num_attention_heads, ranks.tp.size)
+        self.groups = share(model.num_query_groups, ranks.tp.size)
+        self.width = model.kv_channels
+        biased = model.add_bias_linear or model.add_qkv_bias
+        self.enter, self.leave = Enter(ranks), Leave(ranks)
+        parts = [self.heads + 2 * self.groups] if made.execution.qkv_fused else [self.heads, self.groups, self.groups]
+        self.qkv = nn.ModuleList(linear(made, model.hidden_size, part * self.width, biased) for part in parts)
+        self.proj = linear(made, self.heads * self.width, model.hidden_size, model.add_bias_linear)
+        self.rotate: nn.Module = Rotary(made, self.width) if model.position_embedding_type == "rope" else nn.Identity()
+        self.q_norm: nn.Module = Norm(made, self.width) if model.qk_layernorm else nn.Identity()
+        self.k_norm: nn.Module = Norm(made, self.width) if model.qk_layernorm else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, length = self.enter(x), self.made.length
+        mixed = [part(x).unflatten(0, (-1, length)).unflatten(-1, (-1, self.width)) for part in self.qkv]
+        q, k, v = mixed if len(mixed) > 1 else mixed[0].split([self.heads, self.groups, self.groups], dim=2)
+        out: Tensor = self.leave(self.proj(_core(self.rotate(self.q_norm(q)), self.rotate(self.k_norm(k)), v)))
+        return out
+
+
+class LatentAttention(nn.Module):
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434) on [tokens, hidden]; down-projections are whole."""
+
+    def __init__(self, made: Made, mla: MLA) -> None:
+        super().__init__()
+        model, ranks = made.model, made.ranks
+        self.made, self.mla = made, mla
+        self.heads = share(model.num_attention_heads, ranks.tp.size)
+        turned, rank = mla.qk_pos_emb_head_dim, mla.q_lora_rank
+        self.enter, self.leave = Enter(ranks), Leave(ranks)
+        self.q_down = linear(made, model.hidden_size, rank) if rank else None
+        self.q_norm = Norm(made, rank) if rank else None
+        self.q_up = linear(made, rank or model.hidden_size, self.heads * (mla.qk_head_dim + turned))
+        self.kv_down = linear(made, model.hidden_size, mla.kv_lora_rank + turned)
+        self.kv_norm = Norm(made, mla.kv_lora_rank)
+        self.kv_up = linear(made, mla.kv_lora_rank, self.heads * (mla.qk_head_dim + mla.v_head_dim))
+        self.proj = linear(made, self.heads * mla.v_head_dim, model.hidden_size)
+        self.rotate = Rotary(made, turned)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mla, length = self.mla, self.made.length
+        plain, turned = mla.qk_head_dim, mla.qk_pos_emb_head_dim
+        x = self.enter(x)
+        narrow = x if self.q_down is None or self.q_norm is None else self.q_norm(self.q_down(x))
+        queries = self.q_up(narrow).unflatten(0, (-1, length)).unflatten(-1, (-1, plain + turned))
+        q_plain, q_turned = queries.split([plain, turned], dim=-1)
+        latent, key = self.kv_down(x).split([mla.kv_lora_rank, turned], dim=-1)
+        up = self.kv_up(self.kv_norm(latent)).unflatten(0, (-1, length)).unflatten(-1, (-1, plain + mla.v_head_dim))
+        k, v = up.split([plain, mla.v_head_dim], dim=-1)
+        key = self.rotate(key.reshape(-1, length, 1, turned)).expand(-1, -1, queries.shape[2], -1)
+        q = torch.cat([q_plain, self.rotate(q_turned)], dim=-1)
+        out: Tensor = self.leave(self.proj(_core(q, torch.cat([k, key], dim=-1), v)))
+        return out

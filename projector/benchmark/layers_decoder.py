@@ -1,0 +1,152 @@
+"""A decoder in plain torch, as parts that can be trained and timed alone: embedding, layers, output with loss.
+
+``DecoderLayer``, ``Embedding`` and ``Head`` are modules on one rank of tensor and expert parallelism
+(:class:`projector.benchmark.layers_parallel.Ranks`); :func:`stage` strings them together as one pipeline stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from projector.benchmark.layers_attention import Attention, LatentAttention
+from projector.benchmark.layers_moe import Routed
+from projector.benchmark.layers_parallel import Group, copy_to, gather_from, reduce_from, scatter_to
+from projector.benchmark.layers_parts import FeedForward, Made, Norm, linear, share
+from projector.errors import Unsupported
+from projector.workload.model import LayerKind
+
+__all__ = ["DecoderLayer", "Embedding", "Head", "stage"]
+
+Tensor = torch.Tensor
+
+
+class DecoderLayer(nn.Module):
+    """One decoder layer on [own tokens, hidden]. Raises :class:`Unsupported` for what these plain parts lack."""
+
+    def __init__(self, made: Made, kind: LayerKind) -> None:
+        super().__init__()
+        model = made.model
+        if kind.window is not None:
+            raise Unsupported("live layers with sliding-window attention")
+        routed = model.moe if kind.moe else None
+        self.input_norm, self.mlp_norm = Norm(made, model.hidden_size), Norm(made, model.hidden_size)
+        self.attention: nn.Module = LatentAttention(made, model.mla) if model.mla else Attention(made)
+        self.mlp: nn.Module = Routed(made, routed) if routed else _Dense(made)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.input_norm(x))
+        out: Tensor = x + self.mlp(self.mlp_norm(x))
+        return out
+
+
+class _Dense(nn.Module):
+    def __init__(self, made: Made) -> None:
+        super().__init__()
+        self.ranks = made.ranks
+        self.network = FeedForward(made, made.model.ffn_hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tp, sequence = self.ranks.tp, self.ranks.sequence_parallel
+        out = self.network(gather_from(x, tp) if sequence else copy_to(x, tp))
+        return scatter_to(out, tp) if sequence else reduce_from(out, tp)
+
+
+class Embedding(nn.Module):
+    """Token embedding [batch, length] → [own tokens, hidden], its vocabulary split over ``tp``; learned positions too."""
+
+    def __init__(self, made: Made) -> None:
+        super().__init__()
+        model, ranks = made.model, made.ranks
+        self.ranks = ranks
+        self.size = share(made.workload.padded_vocab_size, ranks.tp.size)
+        self.first = self.size * ranks.tp.rank
+        options: dict[str, Any] = {"device": made.place, "dtype": made.weight_dtype}
+        self.dtype = made.dtype
+        self.table = nn.Embedding(self.size, model.hidden_size, **options)
+        nn.init.normal_(self.table.weight, std=0.02)
+        learned = model.position_embedding_type == "learned_absolute"
+        self.positions = nn.Parameter(torch.zeros(made.length, model.hidden_size, **options)) if learned else None
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if self.ranks.tp.size == 1:
+            x = self.table(ids)
+        else:
+            local = ids - self.first
+            outside = (local < 0) | (local >= self.size)
+            x = nn.functional.embedding(local.masked_fill(outside, 0), self.table.weight)
+            x = x.masked_fill(outside[..., None], 0.0)
+        x = x if self.positions is None else x + self.positions / self.ranks.tp.size  # summed over the ranks below
+        x = x.reshape(-1, x.shape[-1]).to(self.dtype)
+        return scatter_to(x, self.ranks.tp) if self.ranks.sequence_parallel else reduce_from(x, self.ranks.tp)
+
+
+class Head(nn.Module):
+    """Final norm, output layer (vocabulary split over ``tp``) and mean cross-entropy in fp32."""
+
+    def __init__(self, made: Made, weight: nn.Parameter | None = None) -> None:
+        """``weight``: of the embedding, where the two are one."""
+        super().__init__()
+        model, self.ranks = made.model, made.ranks
+        self.group = made.ranks.tp  # that shares the vocabulary
+        self.norm = Norm(made, model.hidden_size)
+        self.size = share(made.workload.padded_vocab_size, made.ranks.tp.size)
+        self.output = linear(made, model.hidden_size, self.size)
+        if weight is not None:
+            self.output.weight = weight
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        """``x``: [own tokens, hidden]; ``labels``: [batch, length]."""
+        ranks = self.ranks
+        x = self.norm(x)
+        x = gather_from(x, ranks.tp) if ranks.sequence_parallel else copy_to(x, ranks.tp)
+        logits, flat = self.output(x), labels.reshape(-1)
+        if self.group.size == 1:
+            return nn.functional.cross_entropy(logits.float(), flat)
+        loss: Tensor = _SplitLoss.apply(logits, flat, self.group)  # type: ignore[no-untyped-call]
+        return loss
+
+
+class _SplitLoss(torch.autograd.Function):
+    """Mean cross-entropy of logits [tokens, vocabulary/size] without gathering them (Megatron-LM, arXiv:1909.08053 §3)."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, group: Group) -> Tensor:
+        ctx.dtype, logits = logits.dtype, logits.float()
+        most = logits.amax(dim=-1)
+        dist.all_reduce(most, dist.ReduceOp.MAX, group=group.handle)
+        logits = logits - most[:, None]
+        local = labels - group.rank * logits.shape[1]
+        outside = (local < 0) | (local >= logits.shape[1])
+        local = local.masked_fill(outside, 0)
+        own = logits.gather(1, local[:, None])[:, 0].masked_fill(outside, 0.0)
+        dist.all_reduce(own, group=group.handle)
+        exponentials = logits.exp_()
+        total = exponentials.sum(dim=-1)
+        dist.all_reduce(total, group=group.handle)
+        ctx.save_for_backward(exponentials.div_(total[:, None]), local, outside)
+        return (total.log() - own).mean()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        shares, local, outside = ctx.saved_tensors
+        out = shares.clone()
+        out.scatter_add_(1, local[:, None], (outside.to(out.dtype) - 1.0)[:, None])
+        return out.mul_(grads[0] / out.shape[0]).to(ctx.dtype), None, None
+
+
+def stage(made: Made, kinds: Sequence[LayerKind], *, embedding: bool, head: bool) -> nn.ModuleDict:
+    """The modules of one pipeline stage: ``embedding`` and ``head`` where it has them, ``layers`` in order."""
+    parts = nn.ModuleDict({"layers": nn.ModuleList(DecoderLayer(made, kind) for kind in kinds)})
+    table: nn.Parameter | None = None
+    if embedding:
+        parts["embedding"] = made_embedding = Embedding(made)
+        tied = not made.model.untie_embeddings_and_output_weights
+        table = made_embedding.table.weight if tied else None  # type: ignore[assignment]
+    if head:
+        parts["head"] = Head(made, table)
+    return parts

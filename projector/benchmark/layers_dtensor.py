@@ -1,0 +1,67 @@
+"""Tensor parallelism as ``torch.distributed.tensor`` does it: whole modules whose weights become shards by a plan.
+
+Its sums are those of the manual layers; what differs is the host, which dispatches every operator on such a weight
+(torch/distributed/tensor/_dispatch.py). Residuals are replicated: without sequence parallelism.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, parallelize_module
+
+from projector.benchmark.layers_attention import Attention, LatentAttention
+from projector.benchmark.layers_decoder import Embedding, Head
+from projector.benchmark.layers_parallel import Group
+from projector.benchmark.layers_parts import FeedForward, Made
+
+__all__ = ["split", "used", "whole"]
+
+
+def used(made: Made) -> bool:
+    """Whether this run's framework splits modules so."""
+    ranks = made.ranks
+    return made.execution.tensor_parallel == "dtensor" and ranks.tp.size > 1 and not ranks.sequence_parallel
+
+
+def whole(made: Made) -> Made:
+    """How the modules are made before they are split."""
+    return replace(made, ranks=replace(made.ranks, tp=Group()))
+
+
+def split(module: nn.Module, made: Made) -> nn.Module:
+    """``module`` with its heads, widths and vocabulary over the ranks of ``tp``."""
+    plan: dict[str, Any] = {}
+    for name, part in module.named_modules():
+        inside = f"{name}." if name else ""
+        if isinstance(part, Attention | LatentAttention | FeedForward):
+            columns = [f"{inside}{key}" for key in _columns(part)]
+            plan |= {key: ColwiseParallel() for key in columns}
+            plan[f"{inside}{'fc2' if isinstance(part, FeedForward) else 'proj'}"] = RowwiseParallel()
+            if name:
+                plan[name] = PrepareModuleInput(input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),))
+        elif isinstance(part, Embedding):
+            plan[f"{inside}table"] = RowwiseParallel(input_layouts=Replicate())
+        elif isinstance(part, Head):
+            plan[f"{inside}output"] = ColwiseParallel(output_layouts=Shard(-1))
+            part.group = made.ranks.tp
+    parallelize_module(module, _mesh(made.place.partition(":")[0], made.ranks.tp.handle), plan)
+    return module
+
+
+def _columns(part: nn.Module) -> list[str]:
+    if isinstance(part, Attention):
+        return [f"qkv.{i}" for i in range(len(part.qkv))]
+    if isinstance(part, LatentAttention):
+        return ["q_up", "kv_up"]
+    return ["fc1", *(["gate"] if getattr(part, "gate", None) is not None else [])]
+
+
+@cache
+def _mesh(kind: str, group: Any) -> DeviceMesh:
+    return DeviceMesh.from_group(group, kind)

@@ -1,0 +1,192 @@
+"""Layers of Megatron-Core, with Transformer Engine's parts where that is installed. Imported only when asked for.
+
+Names are those of NVIDIA/Megatron-LM core 0.12 and later: ``transformer_config.TransformerConfig`` and
+``MLATransformerConfig``, ``models.gpt.gpt_layer_specs``, ``spec_utils.build_module``, ``parallel_state``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import fields
+from importlib import util
+from typing import Any
+
+import torch
+from torch import nn
+
+from projector.benchmark.layers_decoder import Embedding, Head
+from projector.benchmark.layers_parts import Made
+from projector.errors import InputError, Problem, Unsupported
+from projector.workload.model import LayerKind
+
+__all__ = ["MegatronSource", "installed", "settings", "source"]
+
+Tensor = torch.Tensor
+_CORE = "megatron.core"
+
+
+def installed() -> bool:
+    """Whether Megatron-Core can be imported here."""
+    try:
+        return util.find_spec(_CORE) is not None
+    except (ModuleNotFoundError, ValueError):
+        return False
+
+
+def source(made: Made) -> MegatronSource:
+    """The parts of ``made`` out of Megatron-Core. Raises :class:`InputError` where it is not installed."""
+    if not installed():
+        expected = "Megatron-Core: pip install 'projector-harness[megatron]', or --layers torch"
+        raise InputError([Problem("--layers", "", "megatron: megatron.core is not installed", expected)])
+    return MegatronSource(made)
+
+
+class MegatronSource:
+    """Megatron-Core's transformer layers between this package's embedding and head (both vocabulary-parallel)."""
+
+    def __init__(self, made: Made) -> None:
+        """Sets up Megatron's process groups, once in a process. Raises :class:`Unsupported` for windows of attention."""
+        self._made = made
+        self.fused = util.find_spec("transformer_engine") is not None and made.place.startswith("cuda")
+        self.name = "megatron-core with transformer engine" if self.fused else "megatron-core"
+        state = _core("parallel_state")
+        if not state.model_parallel_is_initialized():
+            _joined()
+            recipe = made.workload.recipe
+            state.initialize_model_parallel(
+                tensor_model_parallel_size=recipe.tp,
+                pipeline_model_parallel_size=1,
+                expert_model_parallel_size=recipe.ep,
+                expert_tensor_parallel_size=recipe.etp,
+            )
+            _core("tensor_parallel.random").model_parallel_cuda_manual_seed(1234)
+        self._config = _config(made)
+        self._next = 0
+
+    def embedding(self) -> nn.Module:
+        return Embedding(self._made)
+
+    def head(self) -> nn.Module:
+        return Head(self._made)
+
+    def layer(self, kind: LayerKind) -> nn.Module:
+        if kind.window is not None:
+            raise Unsupported("Megatron-Core layers with sliding-window attention in benchmark mode")
+        specs, model = _core("models.gpt.gpt_layer_specs"), self._made.model
+        name = "get_gpt_layer_with_transformer_engine_spec" if self.fused else "get_gpt_layer_local_spec"
+        make = getattr(specs, name)
+        routed = model.moe if kind.moe else None
+        options = {
+            "num_experts": routed.num_experts if routed else None,
+            "moe_grouped_gemm": bool(routed) and self._made.workload.recipe.moe_grouped_gemm != "loop",
+            "qk_layernorm": model.qk_layernorm,
+            "multi_latent_attention": model.mla is not None,
+        }
+        spec = make(**_known(make, options))
+        self._next += 1
+        layer = _core("transformer.spec_utils").build_module(spec, config=self._config, layer_number=self._next)
+        return _Layer(layer, self._made).to(self._made.place)
+
+
+class _Layer(nn.Module):
+    """A layer of Megatron on [own tokens, hidden]: it wants [sequence, batch, hidden], and returns the context, too."""
+
+    def __init__(self, layer: nn.Module, made: Made) -> None:
+        super().__init__()
+        self.layer, self.batch = layer, made.workload.recipe.micro_batch_size
+        self.rotary = None
+        if made.model.position_embedding_type == "rope" and made.model.mla is None:
+            module = _core("models.common.embeddings.rotary_pos_embedding").RotaryEmbedding
+            options = {"kv_channels": made.model.kv_channels, "rotary_percent": 1.0}
+            self.rotary = module(**options)(made.length).to(made.place)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = x.view(
+            -1, self.batch, x.shape[-1]
+        )  # tokens of a batch lie side by side: as good as any order for its time
+        out = self.layer(hidden, attention_mask=None, rotary_pos_emb=self.rotary)
+        made: Tensor = out[0] if isinstance(out, tuple) else out
+        return made.view(-1, made.shape[-1])
+
+
+def settings(made: Made) -> dict[str, Any]:
+    """Arguments of ``TransformerConfig`` (``MLATransformerConfig``) for the shrunk workload."""
+    model, recipe, mla, moe = made.model, made.workload.recipe, made.model.mla, made.model.moe
+    found: dict[str, Any] = {
+        "num_layers": max(1, model.num_layers),
+        "hidden_size": model.hidden_size,
+        "ffn_hidden_size": model.ffn_hidden_size,
+        "num_attention_heads": model.num_attention_heads,
+        "num_query_groups": model.num_query_groups,
+        "kv_channels": model.kv_channels,
+        "normalization": model.normalization,
+        "gated_linear_unit": model.gated_linear_unit,
+        "activation_func": nn.functional.silu if model.gated_linear_unit else nn.functional.gelu,
+        "add_bias_linear": model.add_bias_linear,
+        "add_qkv_bias": model.add_qkv_bias,
+        "qk_layernorm": model.qk_layernorm,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+        "bf16": made.dtype == torch.bfloat16,
+        "params_dtype": made.dtype,
+        "pipeline_dtype": made.dtype,
+        "tensor_model_parallel_size": recipe.tp,
+        "expert_model_parallel_size": recipe.ep,
+        "expert_tensor_parallel_size": recipe.etp,
+        "sequence_parallel": made.ranks.sequence_parallel,
+        "bias_activation_fusion": bool(recipe.bias_activation_fusion),
+        "apply_rope_fusion": bool(recipe.apply_rope_fusion),
+        "gradient_accumulation_fusion": False,  # needs Megatron's own gradient buffers
+    }
+    if mla is not None:
+        found |= {
+            "multi_latent_attention": True,
+            "q_lora_rank": mla.q_lora_rank,
+            "kv_lora_rank": mla.kv_lora_rank,
+            "qk_head_dim": mla.qk_head_dim,
+            "qk_pos_emb_head_dim": mla.qk_pos_emb_head_dim,
+            "v_head_dim": mla.v_head_dim,
+        }
+    if moe is not None:
+        found |= {
+            "num_moe_experts": moe.num_experts,
+            "moe_router_topk": min(moe.moe_router_topk, moe.num_experts),
+            "moe_ffn_hidden_size": moe.moe_ffn_hidden_size,
+            "moe_shared_expert_intermediate_size": moe.moe_shared_expert_intermediate_size or None,
+            "moe_router_score_function": moe.moe_router_score_function,
+            "moe_token_dispatcher_type": "alltoall",
+            "moe_grouped_gemm": recipe.moe_grouped_gemm != "loop",
+            "moe_router_load_balancing_type": "none",
+            "moe_router_force_load_balancing": bool(recipe.moe_router_force_load_balancing),
+        }
+    return found
+
+
+def _config(made: Made) -> Any:
+    module = _core("transformer.transformer_config")
+    kind = module.MLATransformerConfig if made.model.mla is not None else module.TransformerConfig
+    known = {field.name for field in fields(kind)}
+    return kind(**{name: value for name, value in settings(made).items() if name in known})
+
+
+def _known(function: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Those of ``options`` that this release's function takes."""
+    names = inspect.signature(function).parameters
+    return {name: value for name, value in options.items() if name in names}
+
+
+def _core(name: str) -> Any:
+    try:
+        return importlib.import_module(f"{_CORE}.{name}")
+    except ImportError as error:
+        expected = "a complete Megatron-Core: pip install 'projector-harness[megatron]', or --layers torch"
+        raise InputError([Problem("--layers", "", f"megatron: {error}", expected)]) from None
+
+
+def _joined() -> None:
+    """Megatron's groups need a process group, also of one rank."""
+    dist = torch.distributed
+    if not dist.is_initialized():
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]

@@ -1,0 +1,175 @@
+"""Communication of tensor- and expert-parallel layers as differentiable functions, and the groups that a rank is in.
+
+The pairs are those of Megatron-LM (arXiv:1909.08053, figure 3; sequence parallelism arXiv:2205.05198, figure 6): what
+is an identity forward is a sum backward and the other way round, and gathering tokens is the inverse of scattering sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+__all__ = [
+    "ALONE",
+    "Group",
+    "Ranks",
+    "all_gather",
+    "copy_to",
+    "exchange",
+    "gather_from",
+    "grouped_counts",
+    "reduce_from",
+    "reduce_scatter",
+    "scatter_to",
+]
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Group:
+    """One process group as a rank sees it; ``handle`` None: the rank is alone in it."""
+
+    size: int = 1
+    rank: int = 0
+    handle: Any = None
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The groups of one rank. ``sequence_parallel``: tokens are split over ``tp`` outside attention and MLP."""
+
+    tp: Group = Group()
+    ep: Group = Group()
+    dp: Group = Group()
+    edp: Group = Group()
+    sequence_parallel: bool = False
+
+
+ALONE = Ranks()
+
+
+def copy_to(x: Tensor, group: Group) -> Tensor:
+    """``x`` as it is; its gradient is the sum over ``group``."""
+    return x if group.size == 1 else _Copy.apply(x, group)  # type: ignore[no-untyped-call]
+
+
+def reduce_from(x: Tensor, group: Group) -> Tensor:
+    """The sum of ``x`` over ``group``; its gradient passes as it is."""
+    return x if group.size == 1 else _Reduce.apply(x, group)  # type: ignore[no-untyped-call]
+
+
+def gather_from(x: Tensor, group: Group) -> Tensor:
+    """Tokens [n, …] of every rank one after the other [n·size, …]; gradients are summed and scattered."""
+    return x if group.size == 1 else _Gather.apply(x, group)  # type: ignore[no-untyped-call]
+
+
+def scatter_to(x: Tensor, group: Group) -> Tensor:
+    """This rank's tokens [n/size, …] of the sum over ``group``; gradients are gathered."""
+    return x if group.size == 1 else _Scatter.apply(x, group)  # type: ignore[no-untyped-call]
+
+
+def exchange(x: Tensor, out: Sequence[int], into: Sequence[int], group: Group) -> Tensor:
+    """All-to-all of rows: ``into[i]`` rows of ``x`` go to rank i, ``out[i]`` rows come from it."""
+    if group.size == 1:
+        return x
+    return _Exchange.apply(x, list(out), list(into), group)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def grouped_counts(counts: Tensor, group: Group) -> Tensor:
+    """[size, n] rows that every rank sends to each of this rank's n experts, from [size·n] rows this rank sends."""
+    if group.size == 1:
+        return counts.view(1, -1)
+    got = torch.empty_like(counts)
+    dist.all_to_all_single(got, counts, group=group.handle)
+    return got.view(group.size, -1)
+
+
+def _summed(x: Tensor, group: Group) -> Tensor:
+    out = x.contiguous().clone()
+    dist.all_reduce(out, group=group.handle)
+    return out
+
+
+def _gathered(x: Tensor, group: Group) -> Tensor:
+    x = x.contiguous()
+    out = x.new_empty((x.shape[0] * group.size, *x.shape[1:]))
+    all_gather(out, x, group=group.handle)
+    return out
+
+
+def _scattered(x: Tensor, group: Group) -> Tensor:
+    x = x.contiguous()
+    out = x.new_empty((x.shape[0] // group.size, *x.shape[1:]))
+    reduce_scatter(out, x, group=group.handle)
+    return out
+
+
+# renamed in torch 2.13; the names before it still work there, with a warning on every call
+all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+class _Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return _summed(grads[0], ctx.group), None
+
+
+class _Reduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:  # noqa: ARG004
+        return _summed(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # noqa: ARG004
+        return grads[0], None
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        return _gathered(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return _scattered(grads[0], ctx.group), None
+
+
+class _Scatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        return _scattered(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return _gathered(grads[0], ctx.group), None
+
+
+class _Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, out: list[int], into: list[int], group: Group) -> Tensor:
+        ctx.splits = out, into, group
+        return _all_to_all(x, out, into, group)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        out, into, group = ctx.splits
+        return _all_to_all(grads[0], into, out, group), None, None, None
+
+
+def _all_to_all(x: Tensor, out: list[int], into: list[int], group: Group) -> Tensor:
+    made = x.new_empty((sum(out), *x.shape[1:]))
+    dist.all_to_all_single(made, x.contiguous(), out, into, group=group.handle)
+    return made

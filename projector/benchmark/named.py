@@ -1,0 +1,69 @@
+"""The blocks of a run under the names that their times have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from projector.benchmark.timings import PartWanted, StageWanted, key_of
+from projector.frameworks.types import Resolved
+from projector.operators.step import shards
+from projector.pipeline.types import Compiled
+from projector.stages import Part, parts
+from projector.step import compiled_schedule
+from projector.workload.layout import chunks
+
+__all__ = ["Named", "layer_kinds", "stages_of", "updates"]
+
+
+@dataclass(frozen=True)
+class Named:
+    """One virtual stage: its blocks and their names (``embedding``, ``layer …``, ``head``)."""
+
+    keys: tuple[str, ...]
+    parts: tuple[Part, ...]
+    wanted: tuple[PartWanted, ...]
+
+
+def stages_of(resolved: Resolved) -> tuple[Named, ...]:
+    """The virtual stages in pipeline order."""
+    recipe, kinds = resolved.workload.recipe, resolved.workload.model.layer_kinds
+    whole = recipe.recompute_granularity == "full"
+    found = []
+    for chunk in chunks(resolved.workload.model, recipe):
+        blocks = parts(resolved, chunk)
+        keys, wanted = ["embedding"] * chunk.embedding, []
+        for layer, part in zip(chunk.layers, blocks[len(keys) :], strict=False):
+            replayed = whole and part.recomputed
+            wanted.append(PartWanted(key_of(kinds[layer], replayed), kinds[layer], replayed, 1))
+        keys += [part.key for part in wanted] + ["head"] * chunk.head
+        found.append(Named(tuple(keys), blocks, tuple(wanted)))
+    return tuple(found)
+
+
+def layer_kinds(resolved: Resolved, stages: Sequence[Named]) -> tuple[PartWanted, ...]:
+    """Every kind of layer, with how many of it the pipeline rank with most of it holds."""
+    kinds = {part.key: part for stage in stages for part in stage.wanted}
+    held = [Counter(key for v in own for key in stages[v].keys) for own in _placement(resolved)]
+    return tuple(
+        PartWanted(key, part.kind, part.replayed, max(counts[key] for counts in held)) for key, part in kinds.items()
+    )
+
+
+def updates(resolved: Resolved, stages: Sequence[Named], sharded: bool) -> tuple[StageWanted, ...]:
+    """What every pipeline rank updates. ``sharded``: layers are shards already when they are timed."""
+    dense, _ = shards(resolved)
+    found = []
+    for own in _placement(resolved):
+        counts = Counter(key for v in own for key in stages[v].keys)
+        embedding, head = bool(counts.pop("embedding", 0)), bool(counts.pop("head", 0))
+        words = [f"{count} x {key}" for key, count in sorted(counts.items())]
+        name = ", ".join([*["embedding"] * embedding, *words, *["head"] * head])
+        found.append(StageWanted(name, tuple(sorted(counts.items())), embedding, head, 1.0 if sharded else 1.0 / dense))
+    return tuple(found)
+
+
+def _placement(resolved: Resolved) -> Sequence[Sequence[int]]:
+    compiled: Compiled = compiled_schedule(resolved)
+    return compiled.schedule.placement

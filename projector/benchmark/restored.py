@@ -1,0 +1,201 @@
+"""Timings put back into the whole run: measured phases in the schedule, measured collectives around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from projector.benchmark.clock import Live, measured_phase
+from projector.benchmark.named import Named, stages_of, updates
+from projector.benchmark.prices import Beyond, Price, is_message, possible, priced
+from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timings
+from projector.collectives.placement import groups
+from projector.frameworks.types import Execution, Resolved
+from projector.hardware.types import Cluster
+from projector.operators.step import Trainable, optimizer
+from projector.operators.types import Collective, Operator
+from projector.projection import Projection
+from projector.stages import owned, stage_time
+from projector.step import Step, compiled_schedule, run_step
+from projector.timing import Clock, Phase
+
+__all__ = ["collectives_needed", "compared", "restored"]
+
+_MOST_INTERRUPTED = 1.5  # a step beyond so many sums of its parts was disturbed, not interrupted as every step is
+
+
+def collectives_needed(
+    resolved: Resolved, stages: Sequence[Named], cluster: Cluster, ranks: int, sharded: bool
+) -> tuple[CollectiveWanted, ...]:
+    """What a step sends outside its layers, as ``ranks`` ranks can time it; alike ones once."""
+    resolved = _at_the_end(resolved)
+    shapes = groups(resolved.workload.recipe, resolved.workload.gpus, cluster)
+    found: dict[CollectiveWanted, None] = {}
+
+    def noted(op: Collective) -> float:
+        each = possible(op, shapes, ranks, resolved)
+        if each is not None and (is_message(op) or not sharded):
+            found[each] = None
+        return 0.0
+
+    _stepped(resolved, stages, _Alike({}, frozenset(), noted, resolved.execution))
+    return tuple(found)
+
+
+def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster) -> Projection:
+    """``simulated`` with the step that ``timings`` make."""
+    resolved = _at_the_end(_together(simulated.resolved))
+    stages = stages_of(resolved)
+    execution = _quiet(resolved.execution, asked.sharded)
+    price = Price(resolved, cluster, timings, asked)
+    clock = Live(
+        {}, frozenset(), price, execution, phases=_phases(resolved, stages, asked, timings, simulated, cluster)
+    )
+    step = _stepped(replace(resolved, execution=execution), stages, clock)
+    ratio = step.seconds / simulated.step_seconds
+    times = _stage_seconds(resolved, stages, clock)
+    return replace(
+        simulated,
+        step_seconds=step.seconds,
+        tgs=simulated.tgs / ratio,
+        mfu=simulated.mfu / ratio,
+        breakdown=step.breakdown,
+        timeline=step.timeline,
+        spans=step.spans,
+        measured_share=min(1.0, step.measured_share + _share(step, price)),
+        bubble=step.breakdown["bubble_s"] / step.seconds,
+        stage_seconds=times,
+    )
+
+
+def _together(resolved: Resolved) -> Resolved:
+    """Weight gradients where they were timed: in the backward of their layer."""
+    recipe = replace(resolved.workload.recipe, defer_embedding_wgrad_compute=False)
+    return replace(resolved, workload=replace(resolved.workload, recipe=recipe))
+
+
+def compared(timings: Timings, simulated: Projection, cluster: Cluster) -> Iterator[tuple[str, float, float, float]]:
+    """(part and direction, simulated seconds, measured seconds, spread) of one micro-batch, alike parts once."""
+    resolved = simulated.resolved
+    times, phase = _PartTimes(timings, resolved.workload.num_microbatches), priced(resolved, cluster)
+    seen: set[str] = set()
+    for stage in stages_of(resolved):
+        for key, part in zip(stage.keys, stage.parts, strict=True):
+            if key not in seen:
+                seen.add(key)
+                forward, backward = times.of(key)
+                yield (
+                    f"{key}, forward",
+                    phase(part.block.forward).seconds,
+                    forward,
+                    timings.laps[f"forward {key}"].spread,
+                )
+                spread = timings.laps[f"first backward {key}"].spread
+                yield f"{key}, backward", phase(part.backward).seconds, backward, spread
+
+
+def _share(step: Step, price: Price) -> float:
+    """Share of the step that is measured outside its layers: the update, and collectives that all were timed."""
+    outside = step.breakdown["optimizer_s"] + (step.breakdown["dp_s"] if price.exact else 0.0)
+    return outside / step.seconds
+
+
+def _stepped(resolved: Resolved, stages: Sequence[Named], clock: Clock) -> Step:
+    times = [stage_time(resolved, stage.parts, clock, {}) for stage in stages]
+    return run_step(resolved, times, [owned(resolved, stage.parts) for stage in stages], clock)
+
+
+def _stage_seconds(resolved: Resolved, stages: Sequence[Named], clock: Clock) -> tuple[tuple[float, float], ...]:
+    times = [stage_time(resolved, stage.parts, clock, {}) for stage in stages]
+    return tuple((t.forward.seconds, t.backward.seconds) for t in times)
+
+
+def _quiet(execution: Execution, sharded: bool) -> Execution:
+    """The framework without host costs of its own: measured times have them. ``sharded``: traffic of weights, too."""
+    quiet = replace(execution, launch_us=0.0, collective_us=0.0, sync_us=0.0, layer_us=0.0, gc_steps=0.0, step_ms=0.0)
+    return replace(quiet, reduce_every_microbatch=True) if sharded else quiet
+
+
+def _at_the_end(resolved: Resolved) -> Resolved:
+    """Whole copies that do not reduce beside the backward do it once, after the last micro-batch."""
+    recipe = resolved.workload.recipe
+    if recipe.data_parallel_sharding != "no_shard" or recipe.overlap_grad_reduce:
+        return resolved
+    return replace(resolved, execution=replace(resolved.execution, reduce_every_microbatch=False))
+
+
+class _Alike(Clock):
+    """A clock to which all phases are alike: what is asked of it is which collectives there are."""
+
+    def phase(self, *_: object, **__: object) -> Phase:
+        return measured_phase(1e-3)
+
+
+def _phases(
+    resolved: Resolved,
+    stages: Sequence[Named],
+    asked: Asked,
+    timings: Timings,
+    simulated: Projection,
+    cluster: Cluster,
+) -> dict[tuple[Operator, ...], Phase]:
+    """Measured phases by the operators that stand for them."""
+    found: dict[tuple[Operator, ...], Phase] = {}
+    beyond = Beyond(resolved, asked, cluster)
+    times = _PartTimes(timings, resolved.workload.num_microbatches)
+    weight = _weight_share(simulated)
+    for stage in stages:
+        for key, part in zip(stage.keys, stage.parts, strict=True):
+            forward, backward = times.of(key)
+            more_forward, more_backward = beyond.seconds(part)
+            found[part.block.forward] = measured_phase(forward, more_forward)
+            found[part.backward] = measured_phase(backward, more_backward)
+            if part.block.backward_weight:
+                found[part.block.backward_weight] = measured_phase(backward * weight)
+    for held, update in zip(_held(resolved, stages), updates(resolved, stages, asked.sharded), strict=True):
+        found[optimizer(resolved, held)] = measured_phase(times.update(update.key))
+    return found
+
+
+def _held(resolved: Resolved, stages: Sequence[Named]) -> list[Trainable]:
+    each = [owned(resolved, stage.parts) for stage in stages]
+    placement = compiled_schedule(resolved).schedule.placement
+    return [Trainable(sum(each[v].dense for v in own), sum(each[v].expert for v in own)) for own in placement]
+
+
+def _weight_share(simulated: Projection) -> float:
+    """Share of a backward that a split schedule may postpone; of no effect on others."""
+    compiled = simulated.timeline.compiled
+    if not compiled.schedule.split:
+        return 0.0
+    n = compiled.stages
+    _, inner, weight = (simulated.timeline.durations[i * n : (i + 1) * n].sum() for i in range(3))
+    return float(weight / max(inner + weight, 1e-12))
+
+
+class _PartTimes:
+    """Seconds of parts in a step of ``m`` micro-batches, out of the laps of the shortened one.
+
+    Interruptions strike anywhere: a part's median misses them, the step as a whole has them. All parts are stretched
+    by what the shortened step takes beyond the sum of its medians.
+    """
+
+    def __init__(self, timings: Timings, m: int) -> None:
+        self._laps, self._timings, self._m = timings.laps, timings, m
+        steps = max(timings.step.samples, 1)
+        whole = sum(lap.median * lap.samples / steps for lap in timings.laps.values())
+        self.stretch = min(max(timings.step.median / max(whole, 1e-12), 1.0), _MOST_INTERRUPTED)
+
+    def of(self, key: str) -> tuple[float, float]:
+        """(forward, backward) of one micro-batch, the mean over all of a step."""
+        forward = self._laps[f"forward {key}"].median
+        if key == "head":  # between the two the loss is scaled, and read
+            forward += self._laps["loss"].median + self._laps["read loss"].median
+        first = self._laps[f"first backward {key}"].median
+        later = self._laps.get(f"backward {key}", Seconds(first)).median
+        return forward * self.stretch, (first + (self._m - 1) * later) / self._m * self.stretch
+
+    def update(self, key: str) -> float:
+        """Of the weights ``key``: as in the step, times what all of them take over what those of the step take."""
+        alone = self._timings.updates[key].median / max(self._timings.update_short.median, 1e-12)
+        return self._laps["optimizer"].median * alone * self.stretch

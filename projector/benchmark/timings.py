@@ -1,0 +1,132 @@
+"""What is asked of the ranks that time, and what they found: values that go into a file and come out the same."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from projector.frameworks.types import Execution
+from projector.operators.types import Collective
+from projector.workload.model import LayerKind
+from projector.workload.workload import Workload
+
+__all__ = ["Asked", "CollectiveWanted", "PartWanted", "Seconds", "StageWanted", "Timings", "key_of", "summary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Median seconds, their interquartile range over it, how many were taken, and the least decile: what it takes when
+    nobody else wants the machine."""
+
+    median: float
+    spread: float = 0.0
+    samples: int = 0
+    quiet: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartWanted:
+    """A kind of layer: ``count`` of them in the model; ``replayed``: its forward runs again before its backward."""
+
+    key: str
+    kind: LayerKind
+    replayed: bool
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageWanted:
+    """What one pipeline rank updates: (key, count) of its layers; ``share``: of it that is this data-parallel rank's."""
+
+    key: str
+    counts: tuple[tuple[str, int], ...]
+    embedding: bool
+    head: bool
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveWanted:
+    """A collective of ``size`` ranks; ``bytes`` as :class:`projector.operators.types.Collective` counts them."""
+
+    kind: str
+    group: str
+    size: int
+    bytes: int
+    width: int  # bytes of an element
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A whole measurement. ``workload``: shrunk to the ranks; ``budget``: seconds for each thing that is timed."""
+
+    workload: Workload
+    execution: Execution
+    parts: tuple[PartWanted, ...]
+    stages: tuple[StageWanted, ...]
+    collectives: tuple[CollectiveWanted, ...]
+    microbatches: int
+    sharded: bool
+    ranks: int
+    layers: str = "torch"
+    budget: float = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timings:
+    """Everything that was timed. ``laps``: seams of a step by name; ``step``: the shortened step as a whole; ``updates``:
+    by pipeline rank's key, ``update_short``: of the shortened model; ``collectives``: in the order asked."""
+
+    source: str
+    laps: Mapping[str, Seconds]
+    step: Seconds
+    update_short: Seconds
+    updates: Mapping[str, Seconds]
+    collectives: tuple[tuple[CollectiveWanted, Seconds], ...]
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any], asked: Asked) -> Timings:
+        """From what :func:`projector.benchmark.task.run` returned."""
+        return cls(
+            source=str(found["source"]),
+            laps={name: seconds(value) for name, value in found["laps"].items()},
+            step=seconds(found["step"]),
+            update_short=seconds(found["update short"]),
+            updates={key: seconds(value) for key, value in found["updates"].items()},
+            collectives=tuple(
+                (each, seconds(value)) for each, value in zip(asked.collectives, found["collectives"], strict=True)
+            ),
+        )
+
+
+def seconds(value: Sequence[float]) -> Seconds:
+    median, spread, samples, quiet = value
+    return Seconds(float(median), float(spread), int(samples), float(quiet))
+
+
+def summary(times: Sequence[float]) -> list[float]:
+    """[median, interquartile range over it, samples, least decile] of at least one time."""
+    if len(times) < 2:
+        return [times[0], 0.0, 1, times[0]]
+    low, median, high = statistics.quantiles(times, n=4)
+    return [
+        median,
+        (high - low) / max(median, 1e-9),
+        len(times),
+        statistics.quantiles(times, n=10, method="inclusive")[0],
+    ]
+
+
+def key_of(kind: LayerKind, replayed: bool) -> str:
+    """Name of a kind of layer in laps and files."""
+    words = ["moe" if kind.moe else "dense"]
+    words += [f"window {kind.window}"] if kind.window is not None else []
+    return "layer " + " ".join([*words, "recomputed"] if replayed else words)
+
+
+def wanted(op: Collective, size: int, width: int, scale: float) -> CollectiveWanted:
+    """``op`` among ``size`` ranks, its bytes times ``scale`` rounded to whole elements of every rank."""
+    unit = width * size
+    return CollectiveWanted(op.kind, op.group, size, max(unit, round(op.bytes * scale / unit) * unit), width)

@@ -1,0 +1,78 @@
+"""What a rank does with its gradients once a step: their norm and clipping, Adam, fp32 copies of narrow weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+__all__ = ["Update", "local"]
+
+_CLIP = 1.0  # Megatron-LM --clip-grad
+_RATE = 1e-5  # small: weights must stay what they are, however often a step is timed
+_ADAM: dict[str, Any] = {"betas": (0.9, 0.999), "eps": 1e-8}  # Megatron-LM --adam-beta1, --adam-beta2, --adam-eps
+
+Tensor = torch.Tensor
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor that ranks share."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+class Update:
+    """Clip and fused Adam on this rank's parts of ``parameters``; ``masters``: those of 16 bits have fp32 copies that
+    Adam updates. ``apart``: the norm is that of this rank alone, not of all (nobody else updates at the same time).
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], masters: bool = True, apart: bool = False) -> None:
+        self.parameters = list(parameters)
+        self.own = [nn.Parameter(local(p.detach())) for p in self.parameters]
+        self.masters = [_master(p) if masters else p for p in self.own]
+        self._sums = not apart and dist.is_initialized() and dist.get_world_size() > 1
+        self.optimizer = torch.optim.Adam(self.masters, lr=_RATE, fused=True, **_ADAM)
+
+    def __call__(self) -> None:
+        """One update; gradients are gone after it."""
+        self.step()
+        for parameter, own in zip(self.parameters, self.own, strict=True):
+            parameter.grad = own.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One update; gradients stay."""
+        for parameter, own in zip(self.parameters, self.own, strict=True):
+            own.grad = _gradient(parameter)
+        gradients = [own.grad for own in self.own if own.grad is not None]
+        self._clip(gradients)
+        copies = [(m, p) for m, p in zip(self.masters, self.own, strict=True) if m is not p]
+        for master, own in copies:
+            master.grad = None if own.grad is None else own.grad.float()
+        self.optimizer.step()
+        for master, own in copies:
+            own.copy_(master)
+            master.grad = None
+
+    def _clip(self, gradients: list[Tensor]) -> None:
+        norms = torch._foreach_norm(gradients)
+        square = torch.stack([norm.float() for norm in norms]).square().sum()
+        if self._sums:
+            dist.all_reduce(square)
+        torch._foreach_mul_(gradients, (_CLIP / (square.sqrt() + 1e-6)).clamp(max=1.0))
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor | None:
+    """Of this rank's part: a gradient may come out whole where its weight is a shard (embeddings by rows)."""
+    found = parameter.grad
+    if isinstance(found, DTensor) and isinstance(parameter, DTensor):
+        return found.redistribute(placements=parameter.placements).to_local()
+    return found
+
+
+def _master(parameter: nn.Parameter) -> nn.Parameter:
+    narrow = parameter.dtype in (torch.bfloat16, torch.float16)
+    return nn.Parameter(parameter.detach().float()) if narrow else parameter

@@ -1,0 +1,43 @@
+"""One rank that :func:`projector.benchmark.processes.launch` started: joins the others, does its task, rank 0 answers."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from projector.benchmark.device import open_device
+from projector.benchmark.processes import BACKENDS, JobFile
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Reads the job of ``PROJECTOR_JOB``, runs its task between joining and leaving the group."""
+    folder, rank = Path(os.environ["PROJECTOR_JOB"]), int(os.environ["RANK"])
+    job: JobFile = pickle.loads((folder / "job").read_bytes())  # written by the process that started this one
+    torch.set_num_threads(job.threads)
+    kind = job.device.partition(":")[0]
+    device = open_device(f"cuda:{rank}" if kind == "cuda" else kind)
+    store = dist.FileStore(str(folder / "store"), job.ranks)  # type: ignore[attr-defined]
+    dist.init_process_group(BACKENDS[kind], store=store, rank=rank, world_size=job.ranks)
+    result = _task(job.task)(job.payload, device)
+    if rank == 0:
+        (folder / "result").write_text(json.dumps(result), encoding="utf-8")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _task(text: str) -> Any:
+    module, _, name = text.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""``harness compare`` as a user runs it: logs, benchmark files, tables and ids; what it writes, says and refuses."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from harness.cli import main
+
+sys.path.insert(0, str(Path(__file__).parent))
+from logs_made import LOGS, write_log
+
+RUN = """\
+- id: {id}
+  source: {{title: made up, kind: table}}
+  gpu: h100_sxm
+  gpus: 8
+  stack: {{framework: megatron-lm}}
+  model: llama3_8b
+  recipe: {{tp: 2, micro_batch_size: 1, global_batch_size: 64, seq_length: 4096}}
+  measured: {{step_seconds: {step}, tgs: {tgs}{more}}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    rng = np.random.default_rng(5)
+    slow = np.concatenate([[20.0, 9.0, 7.0, 6.5, 6.2], 6.0 + 0.02 * rng.standard_normal(60), [15.0]])
+    fast = np.concatenate([[18.0, 9.0, 7.0, 6.0, 5.9], 5.7 + 0.02 * rng.standard_normal(60)])
+    return write_log(tmp_path / "slow.log", slow, timers=True), write_log(tmp_path / "fast.log", fast, timers=True)
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main(["compare", *map(str, arguments)])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_two_logs_side_by_side(pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "side"
+    code, text, _ = said(capsys, *pair, "--gpu", "mi300x", "--out", out)
+    assert code == 0
+    sentence = text.splitlines()[1]
+    assert sentence.startswith("fast is 5.3 % faster than slow (by step time: 5.")
+    assert sentence.endswith(": significant).")
+    (timer,) = [r for r in rows(text) if r[:2] == ["timer", "optimizer"]]
+    assert float(timer[2]) > float(timer[3]) > 0.5
+    (stable,) = [r for r in rows(text) if r[:1] == ["slow"] and len(r) == 9]
+    assert stable[1:3] == ["61", "60"]
+    assert "150.1 device" in text
+    assert "11.000 to 2.136" in text
+    assert {p.name for p in out.iterdir()} == {"compare.png", "compare.svg", "compare.md"}
+    assert sentence.partition(" (")[0] in (out / "compare.md").read_text()
+
+
+def test_the_pictures_hold_six_panels_and_the_same_runs_give_the_same_bytes(
+    pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        assert said(capsys, *pair, "--gpu", "mi300x", "--out", tmp_path / name)[0] == 0
+    pictures = [(tmp_path / name / "compare.svg").read_bytes() for name in ("one", "two")]
+    assert pictures[0] == pictures[1]
+    assert (tmp_path / "one" / "compare.png").read_bytes() == (tmp_path / "two" / "compare.png").read_bytes()
+    words = " ".join(t.strip() for t in ElementTree.fromstring(pictures[0]).itertext())
+    for title in ("step time", "tokens/s/GPU", "peak memory", "loss", "stability", "breakdown: timers"):
+        assert title in words
+    assert "A: slow" in words
+    assert "B: fast" in words
+
+
+def test_benchmark_files_without_a_model_still_compare(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text((LOGS / "tprimat.json").read_text().replace("6.0,", "6.6,"))
+    code, text, _ = said(capsys, LOGS / "tprimat.json", other, "--out", tmp_path / "side")
+    assert code == 0
+    assert "log (tprimat)" in text
+    assert "no projected breakdown: the log does not say model" in text
+    assert (tmp_path / "side" / "compare.png").exists()
+
+
+def test_ids_tables_and_logs_together(
+    tmp_path: Path, pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "runs.yaml"
+    table.write_text(
+        RUN.format(id="quiet", step=5.0, tgs=64 * 4096 / 5.0 / 8, more=", rel_std: 0.004")
+        + RUN.format(id="bare", step=6.0, tgs=64 * 4096 / 6.0 / 8, more="")
+    )
+    code, text, _ = said(capsys, "quiet", "bare", pair[0], "--runs", table, "--gpu", "mi300x")
+    assert code == 0
+    assert "cannot be stated" in text
+    assert "in seconds per step" not in text, "other work is compared by throughput"
+    assert "projected compute_s" in text
+    both = said(capsys, table)
+    assert both[0] == 0
+    assert "quiet is 20.0 % faster than bare (by step time: 5 s against 6 s; significance cannot be stated" in both[1]
+
+
+def test_two_files_of_one_name_are_told_apart(
+    tmp_path: Path, pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "again").mkdir()
+    again = tmp_path / "again" / "slow.log"
+    again.write_text(pair[1].read_text())
+    code, text, _ = said(capsys, pair[0], again, "--gpu", "mi300x")
+    assert code == 0
+    assert "slow (2) is 5.3 % faster than slow" in text
+
+
+def refused(capsys: pytest.CaptureFixture[str], out: Path, *arguments: object) -> list[str]:
+    code, text, errors = said(capsys, *arguments, "--out", out)
+    assert code == 2
+    assert text == ""
+    assert not out.exists()
+    return errors.splitlines()
+
+
+def test_every_mistake_at_once_and_nothing_written(
+    pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = write_log(tmp_path / "wrong.log", np.full(20, 6.0), batch=256)
+    (tmp_path / "binary.log").write_bytes(bytes(range(256)) * 40)
+    table = tmp_path / "runs.yaml"
+    table.write_text(RUN.format(id="quiet", step=5.0, tgs=1.0, more=""))
+    lines = refused(
+        capsys, tmp_path / "side", pair[0], wrong, tmp_path / "binary.log", "quite", "--runs", table, "--gpu", "mi300x"
+    )
+    assert len(lines) == 3
+    assert "wrong.log: line 50: global batch size: found 256, expected 128, as the arguments of line 3 say" in lines[0]
+    assert "binary.log: found 'binary data'" in lines[1]
+    assert lines[2] == "command line: RUN: found 'quite', expected an existing file, or a known name; nearest: quiet"
+
+
+def test_one_run_or_too_many(pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "side"
+    assert "2 to 8 runs to compare" in refused(capsys, out, pair[0], "--gpu", "mi300x")[0]
+    table = tmp_path / "many.yaml"
+    table.write_text("".join(RUN.format(id=f"r{i}", step=5.0, tgs=1.0, more="") for i in range(9)))
+    assert "found '9 runs (r0, r1, " in refused(capsys, out, table)[0]
+    file = tmp_path / "file"
+    file.write_text("")
+    code, _, errors = said(capsys, *pair, "--out", file)
+    assert code == 2
+    assert "--out: found" in errors

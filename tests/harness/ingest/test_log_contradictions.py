@@ -1,0 +1,189 @@
+"""Arguments, lines and user against each other: what is refused, what is doubted, and what is neither."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.__main__ import main
+from harness.ingest.command import load
+
+LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
+TEXT = (LOGS / "megatron_c.log").read_text()
+
+
+def changed(pattern: str, replacement: str) -> str:
+    made = re.sub(pattern, replacement, TEXT)
+    assert made != TEXT
+    return made
+
+
+def argument(name: str, value: object) -> str:
+    return changed(rf"({name} \.+) \S+", rf"\g<1> {value}")
+
+
+def honest() -> str:
+    """The log with the TFLOP/s that its step time, model and batch give."""
+    return changed(r"(TFLOP/s/GPU\): )[0-9.]+/[0-9.]+", r"\g<1>1150.0/1150.0")
+
+
+PRODUCT, TWO = "tp x pp x cp", "2 x 1 x 1 = 2"
+REFUSED = (
+    ("global_batch_size", 256, "line 46: global batch size: found 128, expected 256, as the arguments of line 3 say"),
+    (
+        "data_parallel_size",
+        2,
+        f"line 3: data_parallel_size: found 2, expected 4: world_size 8 over {PRODUCT} = 2 x 1 x 1 = 2",
+    ),
+    ("tensor_model_parallel_size", 3, f"line 3: world_size: found 8, expected a multiple of {PRODUCT} = 3 x 1 x 1 = 3"),
+    (
+        "pipeline_model_parallel_size",
+        3,
+        f"line 3: world_size: found 8, expected a multiple of {PRODUCT} = 2 x 3 x 1 = 6",
+    ),
+    (
+        "micro_batch_size",
+        3,
+        "line 3: global_batch_size: found 128, expected a multiple of micro_batch_size x data-parallel ranks = 3 x 4",
+    ),
+)
+
+
+@pytest.mark.parametrize(("name", "value", "line"), REFUSED)
+def test_what_is_refused(name: str, value: int, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.log"
+    path.write_text(argument(name, value))
+    out = tmp_path / "out"
+    assert main(["ingest", str(path), "--gpu", "mi300x", "--out", str(out)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [f"{path}: {line}"]
+    assert not out.exists()
+
+
+def test_several_mistakes_are_several_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.log"
+    path.write_text(argument("world_size", 12).replace("batch size:   128", "batch size:   120"))
+    assert main(["ingest", str(path), "--gpu", "mi300x"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[2] for line in lines] == ["global batch size", "data_parallel_size", "world_size"]
+
+
+def doubts(text: str, folder: Path) -> list[str]:
+    path = folder / "x.log"
+    path.write_text(text)
+    (row,) = load(path).rows
+    return [doubt.removeprefix(f"{path}: ") for doubt in row.doubts]
+
+
+def test_rates_that_the_step_time_does_not_give_are_doubts(tmp_path: Path) -> None:
+    assert doubts(honest(), tmp_path) == []
+    (rate,) = doubts(TEXT, tmp_path)
+    assert rate == (
+        "TFLOP/s/GPU: found 480.0, expected 1053 to 1570, by step time, model and batch, as frameworks count FLOP"
+    )
+    tokens = re.sub(r"(tokens/s/GPU\): )[0-9.]+/[0-9.]+", r"\g<1>12000.0/12000.0", honest())
+    (said,) = doubts(tokens, tmp_path)
+    assert said.startswith("tokens/s/GPU: found 12000.0, expected 21845.3, by global_batch_size x seq_length over")
+
+
+def test_another_sequence_than_the_log_ran_shows_in_both_rates(tmp_path: Path) -> None:
+    text = re.sub(r"(seq_length \.+) 8192", r"\g<1> 2048", honest())
+    assert [doubt.split(":")[0] for doubt in doubts(text, tmp_path)] == ["tokens/s/GPU", "TFLOP/s/GPU"]
+
+
+def test_doubts_are_lines_of_their_own_and_the_run_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.log"
+    path.write_text(re.sub(r"(tokens/s/GPU\): )[0-9.]+/[0-9.]+", r"\g<1>12000.0/12000.0", TEXT))
+    out = tmp_path / "out.yaml"
+    assert main(["ingest", str(path), "--gpu", "mi300x", "--out", str(out), "--no-plot"]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  doubtful: ")]
+    assert [line.split(": ")[2] for line in said] == ["tokens/s/GPU", "TFLOP/s/GPU"]
+    assert out.exists()
+
+
+def steps() -> tuple[list[str], list[str]]:
+    """(head, forty iteration lines with 6.0 s and a few hundredths)."""
+    lines = re.sub(r"tokens per GPU[^|]*\| ", "", honest()).splitlines()
+    first = next(i for i, line in enumerate(lines) if "elapsed time per iteration" in line)
+    body = [
+        re.sub(
+            r"\(ms\): [\d.]+/[\d.]+",
+            f"(ms): {6000 + 10 * (i % 5)}.0/6000.0",
+            re.sub(r"iteration\s+\d+/\s+\d+", f"iteration {i:8d}/ 40", lines[first]),
+        )
+        for i in range(1, 41)
+    ]
+    return lines[:first], body
+
+
+def test_ranks_that_print_out_of_turn_count_once(tmp_path: Path) -> None:
+    head, body = steps()
+    mixed = [line.replace("rank-7/8", f"rank-{r}/8") for line in body for r in range(3)]
+    for i in range(0, len(mixed) - 6, 6):
+        mixed[i], mixed[i + 4] = mixed[i + 4], mixed[i]
+    path = tmp_path / "x.log"
+    path.write_text("\n".join([*head, *mixed]) + "\n")
+    (log,) = load(path).logs
+    assert log.record.steps == 40
+    assert log.record.repeated == 80
+    assert list(log.record.iteration) == list(range(1, 41))
+    assert log.row.doubts == ()
+    assert log.run.measured.step_seconds == pytest.approx(6.02)
+
+
+def test_a_restart_has_its_own_warm_up_and_its_failure_is_over(tmp_path: Path) -> None:
+    head, body = steps()
+    slow = [line.replace("(ms): 60", "(ms): 90") for line in body[20:25]]
+    died = "[rank0]: RuntimeError: NCCL error: remote process exited"
+    path = tmp_path / "x.log"
+    path.write_text("\n".join([*head, *body[:30], died, *head, *slow, *body[25:]]) + "\n")
+    (log,) = load(path).logs
+    assert log.state is not None
+    assert int(log.record.segment[-1]) == 1
+    assert log.row.doubts == ()
+    assert [(cut.reason, cut.steps) for cut in log.state.cuts] == [("warm-up", 10)]
+    path.write_text("\n".join([*head, *body[:30], died]) + "\n")
+    (doubt,) = load(path).rows[0].doubts
+    assert "the job failed: [rank0]: RuntimeError: NCCL error" in doubt
+
+
+def test_a_packed_log_that_was_cut_says_so_or_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head, body = steps()
+    packed = gzip.compress("\n".join([*head, *body]).encode(), mtime=0)
+    path = tmp_path / "x.log.gz"
+    path.write_bytes(packed[:-60])
+    (row,) = load(path).rows
+    assert "the compressed data ends early; what came before it is read" in row.doubts
+    path.write_bytes(packed[:14])
+    assert main(["ingest", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == (
+        f"{path}: found 'compressed data that ends before any text', expected a training log\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_says_what_is_refused_and_what_is_doubted(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["ingest", "--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    assert "Refused, exit code 2, nothing written" in text
+    assert "Doubtful, a line beside the row, the run is kept" in text
+
+
+def test_a_restart_is_drawn_in_the_order_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.report import ingest_plot
+
+    head, body = steps()
+    path = tmp_path / "x.log"
+    path.write_text("\n".join([*head, *body[:30], *head, *body[10:]]) + "\n")
+    seen: list[str] = []
+    places = ingest_plot._places
+    monkeypatch.setattr(ingest_plot, "_places", lambda view: seen.append(places(view)[1]) or places(view))
+    assert main(["ingest", str(path), "--gpu", "mi300x", "--out", str(tmp_path / "out")]) == 0
+    assert seen == ["logged step (iterations 1 to 40; dotted: 2 starts)"]
+    assert (tmp_path / "out" / "x.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,96 @@
+"""``harness measure`` as a user runs it: a training of three steps, its log, its run; and what goes wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from measure_jobs import LLAMA, job
+
+from harness import dataset
+from harness.cli import main
+from harness.ingest.command import load
+
+pytest.importorskip("torch")
+
+
+def spec_file(folder: Path, *jobs: dict, **words: object) -> Path:
+    path = folder / "spec.yaml"
+    path.write_text(yaml.safe_dump({"measure": {"device": "cpu", "threads": 1, **words, "runs": list(jobs)}}))
+    return path
+
+
+def test_measure_log_ingest(tmp_path: Path) -> None:
+    path = spec_file(tmp_path, {**job("tiny", steps=3), "group": "g"})
+    command = [sys.executable, "-m", "harness", "measure", str(path), "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "tiny" in done.stdout
+    assert "written to" in done.stdout
+    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["runs.yaml", "tiny.log"]
+    (run,) = dataset.read(tmp_path / "out" / "runs.yaml")
+    (read,) = load(tmp_path / "out" / "tiny.log").logs
+    assert run.workload == read.run.workload
+    assert run.measured == read.run.measured
+    assert run.group == "g"
+    assert run.gpu == "cpu"
+    assert 1 <= read.record.steps <= 3  # the rest were disturbed
+    assert read.record.loss[-1] <= read.record.loss[0]
+    assert 0 < (run.measured.step_seconds or 0) < 60
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        (("--only", "tinny"), "nearest: tiny"),
+        (("--steps", "2"), "at least 3"),
+        (("--device", "cuda"), "torch sees no GPU"),
+    ],
+)
+def test_wrong_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], found: str) -> None:
+    import torch
+
+    if "cuda" in flags and torch.cuda.is_available():
+        pytest.skip("a GPU is there")
+    code = main(["measure", str(spec_file(tmp_path, job("tiny"))), "--out", str(tmp_path / "out"), *flags])
+    assert code == 2
+    assert found in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_more_processes_than_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many = {
+        **job("many", {**LLAMA, "num_layers": 4}, 4096),
+        "recipe": {**job("x")["recipe"], "global_batch_size": 4096},
+    }
+    assert main(["measure", str(spec_file(tmp_path, many)), "--out", str(tmp_path / "out")]) == 2
+    assert "many: gpus" in capsys.readouterr().err
+
+
+def test_without_torch_it_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    suite = tmp_path / "s.yaml"
+    suite.write_text(yaml.safe_dump({"suite": "s", "measure": [job("tiny")]}))
+    for command in (["measure", str(suite)], ["run", str(suite)]):
+        assert main([*command, "--out", str(tmp_path / "out")]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "projector-harness[benchmark]" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_training_that_fails_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    huge = job("huge", {**LLAMA, "vocab_size": 90_000_000, "hidden_size": 8192, "kv_channels": 64})
+    assert main(["measure", str(spec_file(tmp_path, huge)), "--out", str(tmp_path / "out")]) == 2
+    assert "process 0" in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("*.log"))
+
+
+def test_torch_is_imported_only_when_called() -> None:
+    code = "import sys, harness.cli, harness.suite, harness.measure.loop; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "False", done.stderr

@@ -1,0 +1,140 @@
+"""The log that a training writes: ingested, it gives back the whole configuration and the times that were taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from measure_jobs import DEEPSEEK, GPT, LATENT, LLAMA, QWEN, job
+
+from harness.ingest.command import load
+from harness.measure import log, spec
+from harness.measure.arguments import arguments
+from harness.measure.disturbance import kept, waited
+from harness.measure.log import Step
+from harness.measure.spec import Job
+from projector.workload.loaders import megatron_args
+
+FACTS = {"trainer_device": "cpu", "trainer_version": "torch 2.9.0", "threads_per_process": 1}
+SPLITS = [
+    (LLAMA, {}, 1),
+    (LLAMA, {"tp": 2}, 2),
+    (LLAMA, {"pp": 2, "pipeline_schedule": "gpipe"}, 2),
+    (LLAMA, {"pp": 2, "vpp": 2}, 2),
+    (GPT, {"data_parallel_sharding": "optim_grads_params"}, 2),
+    (GPT, {"pp": 2, "decoder_first_pipeline_num_layers": 1}, 2),
+    (QWEN, {"ep": 2, "moe_router_force_load_balancing": True}, 2),
+    (QWEN, {"precision": "bf16"}, 1),
+    (DEEPSEEK, {"pp": 2, "vpp": 2, "pipeline_schedule": "looped-bfs"}, 2),
+    (LATENT, {"tp": 2, "pp": 2}, 4),
+]
+
+
+def made(model: dict, recipe: dict, gpus: int, steps: int = 20) -> Job:
+    plan, problems = spec.parse([job("x", model, gpus, steps, **recipe)], "f")
+    assert not problems
+    return plan.jobs[0]
+
+
+def written(path: Path, one: Job, seconds: list[float], starts: int = 1) -> Path:
+    text = [*log.head(one, FACTS), *log.body(one, steps(seconds))]
+    log.save(path, text * starts)
+    return path
+
+
+def steps(seconds: list[float], waited: float = 0.0) -> list[Step]:
+    return [Step(i, 1.7e9 + i, each, waited, 6.0 / i, 1.0) for i, each in enumerate(seconds, 1)]
+
+
+@pytest.mark.parametrize(("model", "recipe", "gpus"), SPLITS)
+def test_a_log_alone_is_a_whole_measured_run(tmp_path: Path, model: dict, recipe: dict, gpus: int) -> None:
+    one = made(model, recipe, gpus)
+    (run,) = load(written(tmp_path / "x.log", one, [0.1] * 20)).runs
+    assert run.model == one.workload.model
+    assert run.recipe == one.workload.recipe
+    assert run.workload == one.workload
+    assert (run.gpu, run.problem, run.assumed) == ("cpu", "", ())
+    assert (run.stack.framework, run.stack.version) == ("pytorch", "torch 2.9.0")
+    assert run.measured.step_seconds == pytest.approx(0.1)
+    assert run.measured.tgs == pytest.approx(4 * 32 / 0.1 / gpus)
+
+
+@pytest.mark.parametrize(("model", "recipe", "gpus"), SPLITS)
+def test_arguments_are_those_of_megatron(model: dict, recipe: dict, gpus: int) -> None:
+    work = made(model, recipe, gpus).workload
+    loaded = megatron_args.from_mapping(
+        {k: v for k, v in arguments(work).items() if v is not None}, "f", name=work.model.name
+    )
+    assert loaded.recipe == work.recipe
+    assert loaded.gpus == gpus
+
+
+@settings(max_examples=30, deadline=None)
+@given(seconds=st.lists(st.floats(1e-3, 100.0), min_size=3, max_size=30))
+def test_times_survive_the_log(tmp_path_factory: pytest.TempPathFactory, seconds: list[float]) -> None:
+    path = written(tmp_path_factory.mktemp("log") / "x.log", made(LLAMA, {}, 1, len(seconds)), seconds)
+    (read,) = load(path).logs
+    assert read.record.value == pytest.approx(seconds, abs=6e-7)
+    assert read.record.loss == pytest.approx([6.0 / i for i in range(1, len(seconds) + 1)], rel=1e-5)
+
+
+def test_repetitions_are_starts_of_one_run(tmp_path: Path) -> None:
+    seconds = [9.0, 9.0, 9.0, 9.0, 9.0, *([0.2] * 10)]
+    (read,) = load(written(tmp_path / "x.log", made(LLAMA, {}, 1, 15), seconds, starts=3)).logs
+    assert sorted(set(read.record.segment.tolist())) == [0, 1, 2]
+    assert read.run.measured.samples == 30
+    assert read.run.measured.step_seconds == pytest.approx(0.2)
+
+
+def test_memory_of_a_device(tmp_path: Path) -> None:
+    one = made(LLAMA, {}, 1)
+    path = written(tmp_path / "x.log", one, [0.1] * 5)
+    used = {"allocated": 2.0**30, "max allocated": 2.0**31, "reserved": 2.0**31, "max reserved": 3 * 2.0**30}
+    path.write_text(path.read_text() + log.memory(used) + "\n")
+    (run,) = load(path).runs
+    assert (run.measured.peak_memory_gib, run.measured.memory_kind) == (pytest.approx(3.0), "reserved")
+
+
+def test_a_gpu_is_found_by_its_title(tmp_path: Path) -> None:
+    one = made(LLAMA, {}, 1)
+    facts = {**FACTS, "trainer_device": "NVIDIA H100 80GB HBM3"}
+    log.save(tmp_path / "x.log", [*log.head(one, facts), *log.body(one, steps([0.1] * 3))])
+    (run,) = load(tmp_path / "x.log").runs
+    assert run.gpu == "h100_sxm"
+
+
+def test_nothing_of_the_machine_is_in_a_log(tmp_path: Path) -> None:
+    import getpass
+    import socket
+
+    text = written(tmp_path / "x.log", made(QWEN, {"ep": 2}, 2), [0.1] * 3).read_text()
+    for word in (socket.gethostname(), str(tmp_path), f" {getpass.getuser()} ", str(Path(__file__).parents[3])):
+        assert word not in text
+
+
+def test_steps_that_others_disturbed_do_not_count(tmp_path: Path) -> None:
+    one = made(LLAMA, {}, 1)
+    quiet, crowded = steps([0.1] * 12), steps([0.3] * 20, waited=0.2)[12:]
+    log.save(tmp_path / "x.log", [*log.head(one, FACTS), *log.body(one, [*quiet, *crowded])])
+    (read,) = load(tmp_path / "x.log").logs
+    assert read.record.steps == 12
+    assert read.run.measured.step_seconds == pytest.approx(0.1)
+    assert (tmp_path / "x.log").read_text().count("200.000 of 300.000 ms without a core") == 8
+
+
+@given(st.lists(st.floats(0.0, 1.0), max_size=60))
+def test_the_least_disturbed_third_is_kept(shares: list[float]) -> None:
+    good = kept(shares)
+    assert len(good) == len(shares)
+    assert sum(good) >= len(shares) / 3
+    assert all(counts for share, counts in zip(shares, good, strict=True) if share <= 0.05)
+    inside = [share for share, counts in zip(shares, good, strict=True) if counts]
+    outside = [share for share, counts in zip(shares, good, strict=True) if not counts]
+    assert not inside or not outside or max(inside) < min(outside)
+
+
+def test_waiting_only_grows() -> None:
+    before = waited()
+    assert 0.0 <= before <= waited()

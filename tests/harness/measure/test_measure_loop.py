@@ -1,0 +1,73 @@
+"""The closed loop of a suite: trained, ingested, layers timed between the rounds, projected. Slow: real processes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from measure_jobs import GPT, LLAMA, job
+
+from harness import suite
+from harness.measure import loop
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+
+
+def suite_file(folder: Path, **words: object) -> Path:
+    runs = [{**job("a", LLAMA, 1, 6), "group": "g"}, {**job("b", LLAMA, 2, 6, pp=2), "group": "g"}, job("c", GPT, 1, 6)]
+    path = folder / "loop.yaml"
+    path.write_text(
+        yaml.safe_dump({"suite": "loop", "measure": {"device": "cpu", "threads": 1, **words, "runs": runs}})
+    )
+    return path
+
+
+def test_a_suite_measures_and_scores_both_modes(tmp_path: Path) -> None:
+    path = suite_file(tmp_path, repeat=2)
+    document = yaml.safe_load(path.read_text())
+    document["gate"] = {"benchmark": {"coverage": 1.0}, "simulate": {"coverage": 1.0}}
+    path.write_text(yaml.safe_dump(document))
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "harness", "run", str(path), "--mode", "both", "--out", str(out), "--no-plots"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [row for row in json.loads((out / "results.json").read_text())["rows"] if row["fit"] == "uncalibrated"]
+    assert {(row["run_id"], row["predictor"]) for row in rows} >= {
+        (i, m) for i in "abc" for m in ("simulate", "benchmark")
+    }
+    for row in rows:
+        assert row["status"] == "ok", row["reason"]
+        assert row["measured_step_seconds"] > 0
+        if row["predictor"] == "benchmark":
+            assert row["measured_share"] > 0.5
+    told = done.stderr.splitlines()
+    assert told.index("trained a (1 of 2)") < told.index("timed layers of a") < told.index("trained a (2 of 2)")
+    own = out / "measured" / "loop"
+    assert {each.name for each in own.glob("*.log")} == {"a.log", "b.log", "c.log"}
+    assert len(re.findall("using world size: 2", (own / "b.log").read_text())) == 2
+
+
+def test_rounds_are_interleaved_and_described_once(tmp_path: Path) -> None:
+    (made,) = suite.load_all([suite_file(tmp_path, repeat=2)])
+    told: list[str] = []
+    done = loop.close([made], tmp_path / "out", told.append, live=False)
+    trained = [text for text in told if text.startswith("trained")]
+    assert trained == [
+        f"trained {name} ({number} of 2)" for names in ("ac", "b") for number in (1, 2) for name in names
+    ]
+    assert sum(text.startswith("probed") for text in told) == 1
+    (runs,) = done.runs.values()
+    assert [run.group for run in runs] == ["g", "g", ""]
+    assert len({run.cluster for run in runs}) == 1
+    from projector.hardware import catalogue
+
+    cluster = catalogue.cluster(runs[0].cluster or "")
+    assert cluster.gpus_per_node >= 2
+    assert 1e-7 < cluster.intra.latency < 1e-1
+    assert 1e7 < cluster.intra.bandwidth < 1e12

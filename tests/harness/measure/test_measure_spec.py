@@ -1,0 +1,180 @@
+"""What a file of trainings may say: every mistake at once, and every switch of the trainer stated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from measure_jobs import DEEPSEEK, GPT, LLAMA, QWEN, job
+
+from harness.measure import spec, support
+from harness.suite import load
+from harness.suite_workloads import workloads
+from projector.errors import InputError
+from projector.frameworks import resolve
+from projector.workload.recipe import Recipe
+
+
+def keys(value: object) -> list[str]:
+    return [problem.key for problem in spec.parse(value, "f")[1]]
+
+
+def test_a_list_and_a_mapping_of_trainings() -> None:
+    plan, problems = spec.parse([job("a"), job("b", GPT)], "f")
+    assert not problems
+    assert [each.id for each in plan.jobs] == ["a", "b"]
+    assert (plan.repeat, plan.threads, plan.device) == (1, 0, "")
+    plan, problems = spec.parse({"device": "cpu", "repeat": 3, "threads": 1, "runs": [job("a")]}, "f")
+    assert not problems
+    assert (plan.repeat, plan.threads, plan.device) == (3, 1, "cpu")
+    assert spec.parse(None, "f") == (spec.Plan(), [])
+
+
+def test_the_plan_written_is_the_plan_read() -> None:
+    jobs = [
+        job("a", QWEN, 2, ep=2),
+        job("b", DEEPSEEK, 2, pp=2, vpp=2),
+        job("c", GPT, 2, data_parallel_sharding="optim_grads_params"),
+    ]
+    plan, problems = spec.parse({"device": "cpu", "repeat": 2, "runs": jobs}, "f")
+    assert not problems
+    again, problems = spec.parse(spec.to_mapping(plan)["measure"], "f")
+    assert not problems
+    assert again == plan
+
+
+def test_every_switch_that_the_projector_would_assume_is_stated() -> None:
+    plan, _ = spec.parse([job("a", QWEN, 2, ep=2), job("b", LLAMA, 2, pp=2)], "f")
+    for each in plan.jobs:
+        resolved = resolve(each.workload, "cpu", "x86_64")
+        assert resolved.assumed == ()
+        for name in ("data_parallel_sharding", "recompute_granularity", "overlap_grad_reduce", "sequence_parallel"):
+            assert getattr(each.workload.recipe, name) is not None
+    assert plan.jobs[1].workload.recipe.pipeline_schedule == "1f1b"
+
+
+def test_every_mistake_at_once() -> None:
+    value = {
+        "device": "tpu",
+        "repeat": 0,
+        "treads": 2,
+        "runs": [
+            {**job("a b"), "steps": 2, "stepps": 4},
+            {"model": LLAMA},
+            job("c", tp=3, gpus=3),
+            job("c", precision="fp8"),
+            7,
+            {**job("d"), "learning_rate": "fast", "seed": -1, "gpus": 0, "group": 3},
+        ],
+    }
+    assert keys(value) == [
+        "measure.treads",
+        "measure.repeat",
+        "measure.device",
+        "measure.runs[0].stepps",
+        "measure.runs[0].id",
+        "measure.runs[0].steps",
+        "measure.runs[1].id",
+        "measure.runs[1].recipe",
+        "measure.runs[2].recipe.tp",
+        "measure.runs[2].recipe.tp",
+        "measure.runs[2].recipe.tp",
+        "measure.runs[3].recipe.precision",
+        "measure.runs[4]",
+        "measure.runs[5].group",
+        "measure.runs[5].learning_rate",
+        "measure.runs[5].gpus",
+        "measure.runs[5].seed",
+        "measure.runs[3].id",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "recipe", "gpus", "found"),
+    [
+        (LLAMA, {"sequence_parallel": True, "tp": 2}, 2, "recipe.sequence_parallel"),
+        (LLAMA, {"cp": 2, "seq_length": 32}, 2, "recipe.cp"),
+        (LLAMA, {"recompute_granularity": "full"}, 1, "recipe.recompute_granularity"),
+        (LLAMA, {"pp": 2, "pipeline_schedule": "zb-h1"}, 2, "recipe.pipeline_schedule"),
+        (LLAMA, {"tp": 2, "data_parallel_sharding": "optim_grads_params"}, 2, "recipe.tp"),
+        (LLAMA, {"data_parallel_sharding": "optim"}, 1, "recipe.data_parallel_sharding"),
+        (LLAMA, {"optimizer": "sgd"}, 1, "recipe.optimizer"),
+        (LLAMA, {"cuda_graph_scope": ["full"]}, 1, "recipe.cuda_graph_scope"),
+        (QWEN, {"tp": 2}, 2, "recipe.tp"),
+        ({**LLAMA, "window_size": 16}, {}, 1, "model.window_size"),
+        ({**LLAMA, "mtp_num_layers": 1}, {}, 1, "model.mtp_num_layers"),
+        ({**LLAMA, "position_embedding_type": "alibi"}, {}, 1, "model.position_embedding_type"),
+        ({**LLAMA, "num_query_groups": 1}, {"tp": 2}, 2, "recipe.tp"),
+    ],
+)
+def test_what_the_trainer_cannot_do_is_refused(model: dict, recipe: dict, gpus: int, found: str) -> None:
+    assert keys([job("a", model, gpus, **recipe)]) == [f"measure[0].{found}"]
+
+
+def test_every_field_of_a_recipe_is_settled_free_or_refused() -> None:
+    """A field that the trainer never looks at must not be taken in silence."""
+    plan, _ = spec.parse([job("a")], "f")
+    work = plan.jobs[0].workload
+    for name, value in (("numa_binding", True), ("moe_expert_capacity_factor", 1.5), ("main_grads_dtype", "bf16")):
+        stated = replace(work, recipe=replace(work.recipe, **{name: value}))
+        assert [problem.key for problem in support.problems(stated)] == [f"recipe.{name}"]
+    assert (
+        support.problems(
+            replace(work, recipe=Recipe(micro_batch_size=1, global_batch_size=4, seq_length=32, precision="fp32"))
+        )
+        == []
+    )
+
+
+def test_files_that_are_no_plan(tmp_path: Path) -> None:
+    for text, found in (("a: 1", "['a']"), ("[]", "list"), ("measure: []", "measure"), ("measure: 3", "measure")):
+        path = tmp_path / "plan.yaml"
+        path.write_text(text)
+        with pytest.raises(InputError) as error:
+            spec.read(path)
+        assert found in str(error.value)
+    with pytest.raises(InputError, match="no such file"):
+        spec.read(tmp_path / "none.yaml")
+
+
+def test_one_training_may_stand_alone_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "alone.yaml"
+    path.write_text(yaml.safe_dump({key: value for key, value in job("x").items() if key != "id"}))
+    assert [each.id for each in spec.read(path).jobs] == ["alone"]
+
+
+def test_a_suite_of_trainings(tmp_path: Path) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text(yaml.safe_dump({"suite": "s", "measure": {"repeat": 2, "runs": [job("a"), job("b", GPT)]}}))
+    made = load(path)
+    assert made.runs == ()
+    assert [each.id for each in made.plan.jobs] == ["a", "b"]
+    assert [each.model.name for each in workloads([path])] == ["small_llama", "small_gpt"]
+    case = {
+        "id": "a",
+        "model": "llama3.1_8b",
+        "gpu": "h100_sxm",
+        "gpus": 8,
+        "recipe": {"micro_batch_size": 1, "global_batch_size": 8, "seq_length": 8192},
+    }
+    path.write_text(
+        yaml.safe_dump({"suite": "s", "measure": [job("a"), {**job("b"), "steps": 0}], "cases": [case], "gates": {}})
+    )
+    with pytest.raises(InputError) as error:
+        load(path)
+    assert [problem.key for problem in error.value.problems] == ["gates", "measure[1].steps", "measure: a"]
+
+
+def test_the_suite_of_this_repository(root: Path) -> None:
+    plan = spec.read(root / "suites" / "local.yaml")
+    recipes = [each.workload.recipe for each in plan.jobs]
+    assert {each.workload.model.family for each in plan.jobs} == {"llama", "gpt", "qwen", "deepseek"}
+    assert {each.workload.gpus for each in plan.jobs} == {1, 2}
+    assert {recipe.pipeline_schedule for recipe in recipes if recipe.pp > 1} >= {"1f1b", "gpipe", "interleaved"}
+    assert any(recipe.tp == 2 for recipe in recipes)
+    assert any(recipe.ep == 2 for recipe in recipes)
+    assert any(each.workload.dp == 2 for each in plan.jobs)
+    assert all(each.group for each in plan.jobs)
+    assert plan.repeat >= 2

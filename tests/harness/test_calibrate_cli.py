@@ -1,0 +1,72 @@
+"""``harness calibrate``: tables of the law in use, the file it writes, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from projector.experience_file import parse
+
+MODELS = ("llama3_8b", "mixtral_8x7b", "llama2_7b", "qwen3_8b", "gpt3_5b", "nemotron4_15b")
+
+RUN = """\
+- id: {model}-{gpu}-{i}
+  source: {{title: made up, kind: table}}
+  gpu: {gpu}
+  gpus: 8
+  stack: {{framework: megatron-lm}}
+  model: {model}
+  recipe: {{tp: 2, micro_batch_size: 1, global_batch_size: {batch}, seq_length: 4096}}
+  measured: {{step_seconds: {step}, tgs: {tgs}}}
+"""
+
+
+def run(model: str, gpu: str, i: int, slower: float) -> str:
+    batch, step = 64 * (i + 1), 5.0 * (i + 1) * slower
+    return RUN.format(model=model, gpu=gpu, i=i, batch=batch, step=step, tgs=batch * 4096 / step / 8)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Six families on three GPUs, two batches each: eighteen cells, enough for an interval."""
+    text = [
+        run(model, gpu, i, 1.0 + 0.05 * j)
+        for j, model in enumerate(MODELS)
+        for gpu in ("h100_sxm", "b200", "mi300x")
+        for i in range(2)
+    ]
+    path = tmp_path / "runs.yaml"
+    path.write_text("".join(text))
+    return path
+
+
+def test_it_shows_the_law_and_writes_a_file_that_reads_back(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    out = tmp_path / "experience.yaml"
+    assert main(["calibrate", "--runs", str(runs), "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    for title in ("Step-time factors", "Parameters", "What is left out", "Laws of calibration"):
+        assert title in said
+    assert "Law: " in said
+    written = out.read_text()
+    found = parse(written, str(out))
+    assert {"h100_sxm", "b200", "mi300x", "vendor:amd", "all"} <= set(found.grounds)
+    assert found.evidence["rows"] == "36"
+    assert main(["calibrate", "--runs", str(runs), "--out", str(out)]) == 0
+    assert out.read_text() == written
+
+
+def test_too_few_families_write_nothing(
+    project_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny = project_folder / "measured" / "runs" / "tiny.yaml"
+    out = tmp_path / "experience.yaml"
+    assert main(["calibrate", "--runs", str(tiny), "--out", str(out)]) == 2
+    assert "too few model families" in capsys.readouterr().err
+    assert not out.exists()
+    assert main(["calibrate", "--runs", str(tiny)]) == 0
+    assert main(["calibrate", "h200", "--runs", str(tiny)]) == 2

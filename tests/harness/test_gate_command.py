@@ -1,0 +1,259 @@
+"""The gate is shown to fail, through the command line: a broken constant, a dropped row, a swapped order, a wide step."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+GATE = {
+    "mape": 0.03,
+    "worst": 0.05,
+    "bias": 0.03,
+    "kendall_tau": 1.0,
+    "top1_regret": 0.0,
+    "coverage": 1.0,
+    "memory_mape": 0.03,
+    "uncalibrated_mape": 0.03,
+    "min_rows": 5,
+}
+LOOSE = {"coverage": 0.1}
+RECIPES: dict[str, tuple[str, str, dict[str, int]]] = {
+    "dense-a": ("llama3_8b", "dense", {"tp": 1, "pp": 2}),
+    "dense-b": ("llama3_8b", "dense", {"tp": 2}),
+    "dense-c": ("llama3_8b", "dense", {"tp": 8}),
+    "moe-a": ("mixtral_8x7b", "moe", {"ep": 8, "pp": 2}),
+    "moe-b": ("mixtral_8x7b", "moe", {"ep": 8, "tp": 2, "pp": 2}),
+}
+
+NUMBERS = itertools.count()
+
+Runs = dict[str, dict[str, Any]]
+Call = Callable[..., tuple[int, str]]
+
+
+def run_of(name: str, step: float, memory: float) -> dict[str, Any]:
+    model, group, recipe = RECIPES[name]
+    return {
+        "id": name,
+        "source": {"title": "made up", "kind": "table"},
+        "gpu": "h100_sxm",
+        "gpus": 16,
+        "stack": {"framework": "megatron-lm"},
+        "model": model,
+        "recipe": {**recipe, "micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096},
+        "measured": {
+            "step_seconds": step,
+            "tgs": 64 * 4096 / step / 16,
+            "peak_memory_gib": memory,
+            "memory_kind": "allocated",
+        },
+        "group": group,
+    }
+
+
+def write(folder: Path, runs: Mapping[str, Mapping[str, Any]], gate: Mapping[str, float] = GATE) -> None:
+    for name in ("suites", "measured/runs"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    name = f"tight{next(NUMBERS)}"  # a process reads a file of runs once
+    (folder / "measured" / "runs" / f"{name}.yaml").write_text(yaml.safe_dump(list(runs.values())))
+    suite = {"suite": "tight", "select": [{"runs": name}], "gate": {"simulate": dict(gate)}}
+    (folder / "suites" / "tight.yaml").write_text(yaml.safe_dump(suite))
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Runs that measure what is projected, to 1 %."""
+    folder = tmp_path_factory.mktemp("truth")
+    write(folder, {name: run_of(name, 5.0, 50.0) for name in RECIPES})
+    suite = str(folder / "suites" / "tight.yaml")
+    assert main(["run", suite, "--no-gate", "--no-plots", "--out", str(folder / "out")]) == 0
+    rows = json.loads((folder / "out" / "results.json").read_text())["rows"]
+    mine = [r for r in rows if r["predictor"] == "simulate" and r["fit"] == "uncalibrated"]
+    assert [r["status"] for r in mine] == ["ok"] * len(RECIPES)
+    found = {r["run_id"]: (r["projected_step_seconds"], r["projected_memory_gib"]) for r in mine}
+    return {
+        name: run_of(name, step * (1.01 if i % 2 else 0.99), memory * 1.01)
+        for i, (name, (step, memory)) in enumerate(found.items())
+    }
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(runs: Runs, *flags: str, gate: Mapping[str, float] = GATE, out: str = "out") -> tuple[int, str]:
+        write(tmp_path, runs, gate)
+        capsys.readouterr()
+        code = main(["run", "suites/tight.yaml", "--no-plots", "--out", out, *flags])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+def failures(text: str) -> set[str]:
+    """The thresholds that do not hold."""
+    lines = [line.split() for line in text.splitlines() if line.startswith("FAIL tight")]
+    return {words[3].removesuffix(":") for words in lines}
+
+
+def changed(runs: Runs, name: str, **measured: float) -> Runs:
+    made = {key: json.loads(json.dumps(run)) for key, run in runs.items()}
+    made[name]["measured"].update(measured)
+    step = made[name]["measured"]["step_seconds"]
+    made[name]["measured"]["tgs"] = 64 * 4096 / step / 16
+    return made
+
+
+def test_what_is_right_passes(truth: Runs, call: Call) -> None:
+    code, text = call(truth)
+    assert code == 0, text
+    assert text.count("PASS tight simulate") == len(GATE)
+
+
+def test_a_broken_kernel_constant_fails(truth: Runs, tmp_path: Path) -> None:
+    """Half the clock of matrix products: the factor of the GPU hides most of it, the uncalibrated figure none."""
+    write(tmp_path, truth)
+    shutil.copytree(ROOT / "projector", tmp_path / "broken" / "projector", ignore=shutil.ignore_patterns("__pycache__"))
+    path = tmp_path / "broken" / "projector" / "hardware" / "efficiency" / "hopper.yaml"
+    efficiency = yaml.safe_load(path.read_text())
+    efficiency["parameters"]["clock.matrix"] |= {"value": 0.4, "low": 0.3}
+    path.write_text(yaml.safe_dump(efficiency))
+
+    def harness(*paths: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "harness", "run", "suites/tight.yaml", "--no-plots", "--out", "out"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT)))},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    assert harness().returncode == 0
+    done = harness(tmp_path / "broken")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "uncalibrated_mape" in failures(done.stdout)
+
+
+def test_a_dropped_row_fails(truth: Runs, call: Call) -> None:
+    rest = {name: run for name, run in truth.items() if name != "dense-b"}
+    code, text = call(rest)
+    assert code == 1
+    assert failures(text) == {"min_rows"}
+    assert "FAIL tight simulate min_rows: 4, required >= 5 (of 4 rows)" in text
+
+
+def test_a_row_that_can_no_longer_be_projected_fails(truth: Runs, call: Call) -> None:
+    assert call(truth, out="before")[0] == 0
+    broken = changed(truth, "dense-b")
+    broken["dense-b"]["recipe"]["tp"] = 3
+    code, text = call(broken, "--against", "before")
+    assert code == 1
+    assert failures(text) == {"coverage", "min_rows"}
+    assert "FAIL dense-b, simulate: projected before, not now (invalid: " in text
+    assert call(broken, gate=LOOSE)[0] == 0
+    assert call(broken, "--against", "before", gate=LOOSE)[0] == 1
+
+
+def test_a_swapped_order_fails(truth: Runs, call: Call) -> None:
+    step = {name: run["measured"]["step_seconds"] for name, run in truth.items() if run["group"] == "dense"}
+    first, last = min(step, key=lambda name: step[name]), max(step, key=lambda name: step[name])
+    swapped = changed(changed(truth, first, step_seconds=step[last]), last, step_seconds=step[first])
+    code, text = call(swapped, gate={"kendall_tau": 1.0, "top1_regret": 0.0, "coverage": 1.0})
+    assert code == 1
+    assert failures(text) == {"kendall_tau", "top1_regret"}
+
+
+def test_a_wide_step_fails(truth: Runs, call: Call) -> None:
+    wide = changed(truth, "moe-b", step_seconds=truth["moe-b"]["measured"]["step_seconds"] * 1.5)
+    code, text = call(wide)
+    assert code == 1
+    assert {"mape", "worst", "uncalibrated_mape"} <= failures(text)
+    (line,) = [line for line in text.splitlines() if line.startswith("FAIL tight simulate worst")]
+    assert line.endswith("(moe-b)")
+
+
+def test_wrong_memory_fails(truth: Runs, call: Call) -> None:
+    small = changed(truth, "moe-a", peak_memory_gib=truth["moe-a"]["measured"]["peak_memory_gib"] / 2)
+    code, text = call(small)
+    assert (code, failures(text)) == (1, {"memory_mape"})
+
+
+def test_a_mean_that_improves_over_a_broken_row_does_not_pass(truth: Runs, call: Call) -> None:
+    step = {name: run["measured"]["step_seconds"] for name, run in truth.items()}
+    assert call(changed(truth, "dense-c", step_seconds=step["dense-c"] * 1.4), gate=LOOSE, out="before")[0] == 0
+    later = changed(truth, "dense-b", step_seconds=step["dense-b"] * 1.12)
+    code, text = call(later, "--against", "before", gate=LOOSE)
+    assert code == 1, text
+    (verdict,) = [line for line in text.splitlines() if "against earlier results" in line and "lost" in line]
+    before, now = (float(part.split(" %")[0].split()[-1]) for part in verdict.split("shared rows ")[1].split(" before"))
+    assert now < before
+    (cause,) = [line for line in text.splitlines() if line.startswith("FAIL dense-b, simulate: TGS error")]
+    assert "points worse, at most 5 points allowed (the measured figure changed, too)" in cause
+    assert call(later, "--against", "before", "--drift-tolerance", "0.3", gate=LOOSE)[0] == 0
+    assert call(later, "--against", "before", "--no-gate", gate=LOOSE)[0] == 0
+
+
+def test_a_row_that_leaves_the_suite_blocks_unless_it_may(truth: Runs, call: Call) -> None:
+    assert call(truth, gate=LOOSE, out="before")[0] == 0
+    rest = {name: run for name, run in truth.items() if name != "moe-b"}
+    code, text = call(rest, "--against", "before", gate=LOOSE)
+    assert code == 1
+    assert "FAIL moe-b, simulate: projected before, no longer in the suite (--allow-removed accepts it)" in text
+    assert ["removed", "simulate", "moe-b"] in [line.split() for line in text.splitlines()]
+    assert call(rest, "--against", "before", "--allow-removed", gate=LOOSE)[0] == 0
+    code, text = call(truth, "--against", "out", gate=LOOSE)
+    assert code == 0
+    assert ["new", "simulate", "moe-b"] in [line.split() for line in text.splitlines()]
+
+
+def test_drift_is_told_before_any_fit_too(truth: Runs, call: Call) -> None:
+    assert call(truth, out="before")[0] == 0
+    text = call(truth, "--against", "before")[1]
+    assert "NOTE uncalibrated: mean error of shared rows 1.0 % before, 1.0 % now; 0 rows worse" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "piece"),
+    [
+        (("--drift-tolerance", "0.1"), "--drift-tolerance: found 'no --against'"),
+        (("--allow-removed",), "--allow-removed: found 'no --against'"),
+        (("--against", "nowhere"), "nowhere: found 'no such file'"),
+    ],
+)
+def test_flags_that_make_no_sense(truth: Runs, call: Call, tmp_path: Path, flags: tuple[str, ...], piece: str) -> None:
+    code, text = call(truth, *flags)
+    assert code == 2
+    assert piece in text
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tolerance_that_is_no_fraction(truth: Runs, call: Call) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        call(truth, "--against", "before", "--drift-tolerance", "5%")
+    assert exit_.value.code == 2
+
+
+def test_limits_outside_their_bounds_are_refused(truth: Runs, call: Call) -> None:
+    code, text = call(truth, gate={"min_rows": 0, "uncalibrated_mape": -1})
+    assert code == 2
+    assert "gate.simulate.min_rows: found 0, expected a number from 1 to 1e+06: rows with an error" in text
+    assert "gate.simulate.uncalibrated_mape: found -1, expected a number from 0 to 10" in text

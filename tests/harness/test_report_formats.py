@@ -1,0 +1,319 @@
+"""What a report is pasted into: LaTeX, Markdown for a post, SVG, JUnit; and the command that writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import gate
+from harness.cli import main
+from harness.evaluate import Evaluation
+from harness.report import (
+    files,
+    junit,
+    latex,
+    parallelism,
+    plot,
+    plot_details,
+    post,
+    provenance,
+    publish,
+    view,
+    view_detail,
+)
+from harness.report.table import NONE, Column, Table
+from harness.results import BASELINE, FITS, Row, RunFacts
+
+NASTY = r"a_b & 50% #1 {x} $y ~^\ |"
+
+
+@pytest.fixture
+def evaluation(make_row: Callable[..., Row]) -> Evaluation:
+    """Two models on two GPUs, one run refused; both predictors, every fit; a group with an inversion."""
+    parts = {"compute_s": 0.006, "tp_s": 0.004}
+    known = (("a", 100.0, 104.0, "h100_sxm"), ("b", 200.0, 90.0, "h100_sxm"), ("c", 100.0, None, "mi355x"))
+    rows = [
+        make_row(
+            name,
+            measured,
+            projected,
+            fit=fit,
+            predictor=predictor,
+            gpu=gpu,
+            model=NASTY if name == "a" else "dense",
+            reason="" if projected else "not modelled: <thing>",
+            **(
+                parts | {"projected_memory_gib": 40.0, "measured_memory_gib": 44.0, "memory_error": -1 / 11}
+                if projected
+                else {}
+            ),
+        )
+        for name, measured, projected, gpu in known
+        for predictor in ("simulate", BASELINE)
+        for fit in FITS
+    ]
+    facts = {
+        name: RunFacts(run_id=name, memory_kind="device", differs={"tp": tp}, complete=name != "c")
+        for name, tp in (("a", "2"), ("b", "10"), ("c", "1"))
+    }
+    return Evaluation(rows=tuple(rows), facts=facts)
+
+
+@pytest.fixture
+def saved(evaluation: Evaluation) -> files.Saved:
+    made = {
+        "command": ["harness", "run"],
+        "revision": "0123456789abcdef+changes",
+        "versions": {"numpy": "2"},
+        "inputs": {"in.yaml": "ab12"},
+    }
+    return files.Saved(evaluation=evaluation, gates={"s": {"simulate": {"worst": 0.5, "mape": 0.9}}}, provenance=made)
+
+
+# LaTeX
+
+
+def unescaped(text: str) -> str:
+    """``text`` without the commands that :mod:`harness.report.latex` writes."""
+    return re.sub(r"\\[a-z]+\{\}|\{''\}|\\[{}$&%#_,]|\$\\[a-z]+\$|\$[+-]\$", "", text)
+
+
+@given(st.text())
+def test_escaped_text_has_no_markup_of_its_own(text: str) -> None:
+    made = latex.escape(text)
+    assert not set(unescaped(made)) & set("\\{}$&%#_^<>|\n\r\x00")
+
+
+@given(st.text(alphabet=st.characters(codec="ascii", categories=("L", "N", "Zs"))))
+def test_plain_text_is_left_alone(text: str) -> None:
+    assert latex.escape(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("h100_sxm", r"h100\_sxm"),
+        ("100 %", r"100 \%"),
+        ("\\", r"\textbackslash{}"),
+        ("± 10 × 2 − 1 ≤ …", r"$\pm$ 10 $\times$ 2 $-$ 1 $\le$ \ldots{}"),
+        ("a\nb\x00c", "a bc"),
+        ('"x"', "{''}x{''}"),
+    ],
+)
+def test_marks(text: str, expected: str) -> None:
+    assert latex.escape(text) == expected
+
+
+def test_a_latex_table_has_the_columns_of_its_head() -> None:
+    columns = (Column("a_b", numeric=False), Column("n"), Column("%"))
+    rows = ((NASTY, "+12.3 %", NONE), ("[x", "-4.0 %", "7"), ("*", "1", "2"))
+    text = latex.render([Table(title="T & U", columns=columns, rows=rows, note="50 %")], "x")
+    assert r"\begin{tabular}{@{}lrr@{}}" in text
+    assert r"\caption{T \& U. 50 \%}" in text
+    assert r"\label{tab:x-1}" in text
+    body = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert len(body) == 4
+    assert body[3].startswith(r"\relax *")
+    for line in body:
+        assert len(re.findall(r"(?<!\\)&", line)) == 2
+    assert r"$+$12.3\,\% & -- \\" in body[1]
+    assert body[2] == r"\relax [x & $-$4.0\,\% & 7 \\"
+    assert [text.count(rf"\{rule}") for rule in ("toprule", "midrule", "bottomrule")] == [1, 1, 1]
+    assert text.count(r"\begin{") == text.count(r"\end{") == 2
+
+
+def test_braces_of_the_whole_file_balance(evaluation: Evaluation) -> None:
+    text = re.sub(r"\\[{}]", "", latex.render(post.tables(evaluation)))
+    depth = 0
+    for mark in re.findall(r"[{}]", text):
+        depth += 1 if mark == "{" else -1
+        assert depth >= 0
+    assert depth == 0
+
+
+# Markdown for a post
+
+
+def test_a_post_is_short_and_stands_alone(evaluation: Evaluation, saved: files.Saved) -> None:
+    text = post.render(evaluation, "Title", ["PASS one", "FAIL two"], saved.provenance)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    assert headings[0] == "Title"
+    assert headings[1:] == [
+        "Throughput error",
+        "Ranking inside groups, mean over groups",
+        "simulate: by GPU",
+        "simulate: by model",
+    ]
+    assert "gate: 1 of 2 checks hold" in text
+    assert "- FAIL two" in text
+    assert "revision 0123456789ab+changes, 1 input files" in text
+    assert "](" not in text
+    minor = {c.title for c in view.HEADLINE if c.minor}
+    assert not minor & {c.strip() for c in text.splitlines()[8].split("|")}
+    assert max(len(t.columns) for t in post.tables(evaluation)) <= 8
+
+
+# Plots
+
+
+def test_every_plot_is_drawn_the_same_twice(evaluation: Evaluation) -> None:
+    held = [r for r in evaluation.rows if r.predictor == "simulate" and r.fit == "heldout"]
+    draw: tuple[Callable[[], object], ...] = (
+        lambda: plot_details.errors_by_kind(held, "t"),
+        lambda: plot_details.errors_by_parallelism(held, evaluation.facts, "t"),
+        lambda: plot_details.memory(held, evaluation.facts, "t"),
+        lambda: plot_details.steps(held, "t"),
+        lambda: plot_details.orders(held, evaluation.facts, "t"),
+    )
+    for make in draw:
+        first, second = (plot.svg(make()) for _ in range(2))  # type: ignore[arg-type]
+        assert first == second
+        assert ElementTree.fromstring(first).tag.endswith("svg")
+
+
+def test_nothing_to_draw_is_no_plot(make_row: Callable[..., Row]) -> None:
+    rows = [make_row("x", 1.0, None)]
+    facts = {"x": RunFacts(run_id="x")}
+    assert plot_details.errors_by_kind(rows, "t") is None
+    assert plot_details.errors_by_parallelism(rows, facts, "t") is None
+    assert plot_details.memory(rows, facts, "t") is None
+    assert plot_details.steps(rows, "t") is None
+    assert plot_details.orders(rows, facts, "t") is None
+
+
+# Error by parallelism
+
+
+def test_parallelism_of_a_run() -> None:
+    stated = RunFacts(run_id="x", differs={"tp": "8", "data_parallel_sharding": "optim"})
+    assert parallelism.degrees(stated) == {
+        "tp": "8",
+        "pp": "1",
+        "ep": "1",
+        "cp": "1",
+        "data_parallel_sharding": "optim",
+    }
+    assert set(parallelism.degrees(RunFacts(run_id="x", complete=False)).values()) == {""}
+    assert sorted(["optim", "16", "2", "none"], key=parallelism.order) == ["2", "16", "none", "optim"]
+
+
+def test_the_table_by_parallelism_orders_degrees_by_size(evaluation: Evaluation) -> None:
+    (table,) = [
+        t for t in view_detail.of_predictor(evaluation, evaluation.unique_rows, "simulate") if "parallelism" in t.title
+    ]
+    assert [row[0] for row in table.rows] == [
+        "TP 2",
+        "TP 10",
+        "PP 1",
+        "EP 1",
+        "CP 1",
+        "data-parallel sharding framework's own",
+    ]
+    assert table.rows[0][2] == "1"
+
+
+# JUnit
+
+
+def test_junit_rows_pass_fail_and_skip(saved: files.Saved) -> None:
+    e = saved.evaluation
+    checks = gate.check("s", e.rows, e.facts, saved.gates["s"])
+    root = ElementTree.fromstring(junit.render(checks, e.rows).encode())
+    gates, rows = list(root)
+    assert (gates.get("name"), rows.get("name")) == ("s", "s rows, simulate")
+    assert [(c.get("name"), [child.tag for child in c]) for c in rows] == [
+        ("a", ["system-out"]),
+        ("b", ["failure", "system-out"]),
+        ("c", ["skipped", "system-out"]),
+    ]
+    assert (rows.get("tests"), rows.get("failures"), rows.get("skipped")) == ("3", "1", "1")
+    assert (
+        rows[1][0].get("message")
+        == "ok: measured 200.0, projected 90.0 tokens/s/GPU, error -55.0 %; required |error| <= 0.5"
+    )
+    assert rows[2][0].get("message") == "unsupported: not modelled: <thing>"
+    assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("5", "2", "1")
+
+
+def test_rows_without_a_worst_threshold_do_not_fail(saved: files.Saved) -> None:
+    e = saved.evaluation
+    checks = gate.check("s", e.rows, e.facts, {"simulate": {"mape": 0.001}})
+    _, rows = ElementTree.fromstring(junit.render(checks, e.rows).encode())
+    assert rows.get("failures") == "0"
+
+
+@given(st.text())
+def test_junit_is_xml_whatever_a_reason_holds(reason: str) -> None:
+    row = Row(
+        suite="",
+        group="",
+        gpu="",
+        model="",
+        family="",
+        precision="",
+        framework="",
+        run_id=reason,
+        gpus=1,
+        predictor="p",
+        fit="heldout",
+        status="invalid",
+        reason=reason,
+    )
+    ElementTree.fromstring(junit.render([], [row]).encode())
+
+
+# Provenance and the command
+
+
+def test_the_whole_provenance_is_shown_where_nothing_is_checked_in(saved: files.Saved) -> None:
+    assert provenance.whole(saved.provenance) == (
+        ("command", "harness run"),
+        ("revision", "0123456789abcdef+changes"),
+        ("numpy", "2"),
+        ("in.yaml", "ab12"),
+    )
+
+
+def test_the_command_writes_the_formats_asked_for(
+    saved: files.Saved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish.write_rows(tmp_path, saved)
+    for name in ("benchmark-steps.svg", "benchmark-steps.png"):
+        (tmp_path / name).write_text("drawn of these rows")
+    out = tmp_path / "out"
+    assert (
+        main(
+            ["report", str(tmp_path), "--out", str(out), "--format", "tex", "md", "csv", "--junit", str(out / "j.xml")]
+        )
+        == 0
+    )
+    assert {p.name for p in out.iterdir()} == {"accuracy.tex", "report.md", "post.md", "results.csv", "j.xml"}
+    assert (out / "results.csv").read_text() == (tmp_path / "results.csv").read_text()
+    assert "## simulate: every row" not in (out / "report.md").read_text()
+    assert main(["report", str(tmp_path), "--format", "html", "svg"]) == 0
+    assert (tmp_path / "simulate-steps.svg").read_bytes().startswith(b"<?xml")
+    assert 'id="data"' in (tmp_path / "report.html").read_text()
+    assert not (tmp_path / "benchmark-steps.svg").exists()
+    assert (tmp_path / "benchmark-steps.png").exists()
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "results.json")]) == 2
+    capsys.readouterr()
+
+
+def test_new_rows_remove_old_plots(saved: files.Saved, tmp_path: Path) -> None:
+    for name in ("benchmark-steps.svg", "simulate-measured.png", "mine.png"):
+        (tmp_path / name).write_text("of earlier rows")
+    publish.write_rows(tmp_path, saved)
+    assert {p.name for p in tmp_path.iterdir()} == {"results.csv", "results.json", "mine.png"}
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["report", str(tmp_path), "--format", "docx"])
+    assert stopped.value.code == 2
+    assert "docx" in capsys.readouterr().err

@@ -1,0 +1,76 @@
+"""Transfer tests: the group that is left out is unseen, what is left out is said, and the tables are whole."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness import transfer
+from harness.evaluate import Evaluation
+from harness.report import view_transfer
+from harness.results import Row
+
+
+@pytest.fixture
+def rows(make_row) -> list[Row]:
+    generator = np.random.default_rng(2)
+    made = []
+    for f in range(5):
+        for gpu, off in (("h100_sxm", 1.1), ("b200", 1.1), ("mi300x", 1.4), ("mi355x", 1.1)):
+            for i in range(3):
+                projected = 100.0 * off * math.exp(0.03 * float(generator.normal()))
+                made.append(
+                    make_row(
+                        f"{gpu}-{f}-{i}",
+                        100.0,
+                        projected,
+                        fit="uncalibrated",
+                        family=f"m{f}",
+                        gpu=gpu,
+                        framework=f"fw{i}",
+                        compute_s=1.0 / projected,
+                    )
+                )
+    return made
+
+
+def test_an_unseen_gpu_is_off_by_what_only_it_could_teach(rows: list[Row], facts_for) -> None:
+    found = {o.name: o for o in transfer.transfers(transfer.of_rows(rows, facts_for(*rows), "simulate"))}
+    assert [(o.name, o.groups) for o in found.values()] == [("family", 5), ("framework", 3), ("GPU", 4)]
+    error = {name: float(np.mean([abs(r.error) for r in o.rows if r.gpu == "mi300x"])) for name, o in found.items()}
+    assert error["family"] < 0.12 < 0.2 < error["GPU"]
+    for outcome in found.values():
+        assert {r.fit for r in outcome.rows} == {"heldout"}
+        assert sum(outcome.chosen.values()) == len(rows)
+        for r in outcome.rows:
+            assert r.error == pytest.approx(r.projected_tgs / r.measured_tgs - 1.0)
+
+
+def test_poisoned_rows_of_a_gpu_move_other_rows_only(rows: list[Row], facts_for, make_row) -> None:
+    bad = [replace(r, error=3.0, measured_tgs=r.projected_tgs / 4.0) if r.gpu == "b200" else r for r in rows]
+    one, two = (
+        {r.run_id: r.projected_tgs for r in transfer.of_rows(some, facts_for(*some), "simulate").outcome("GPU").rows}
+        for some in (rows, bad)
+    )
+    assert {i: v for i, v in one.items() if i.startswith("b200")} == {
+        i: v for i, v in two.items() if i.startswith("b200")
+    }
+    assert one != two
+
+
+def test_the_tables(rows: list[Row], facts_for) -> None:
+    made = view_transfer.of_evaluation(Evaluation(rows=tuple(rows), facts=facts_for(*rows)), "simulate")
+    assert [t.title for t in made] == [
+        "What is left out",
+        "Laws of calibration",
+        "Every framework as if it had never been seen",
+        "Every GPU as if it had never been seen",
+    ]
+    assert [line[0] for line in made[0].rows] == ["one family", "one framework", "one GPU"]
+    assert [line[0] for line in made[1].rows] == ["factor", "pooled"]
+    for table in made:
+        assert all(len(line) == len(table.columns) for line in table.rows)
+    assert view_transfer.of_evaluation(Evaluation(rows=(), facts={}), "simulate") == []

@@ -1,0 +1,182 @@
+"""Files of times: the same out as in, never half of one, refused where they are of something else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from projector.benchmark import artifact, measured
+from projector.benchmark.device import Device
+from projector.benchmark.measured import Measurement
+from projector.cli import run as projector
+from projector.cli.configuration import workload
+from projector.errors import InputError
+from projector.hardware import catalogue
+from projector.workload.workload import Workload
+
+Document = dict[str, Any]
+
+
+@pytest.fixture
+def taken(cpu: Device, small: Path) -> tuple[Workload, Measurement]:
+    work = workload(str(small))
+    return work, measured.measure(work, catalogue.cluster("cpu"), cpu, layers="torch", budget=0.02)
+
+
+@pytest.fixture
+def file(taken: tuple[Workload, Measurement], cpu: Device, tmp_path: Path) -> Path:
+    work, found = taken
+    path = tmp_path / "kept" / "times.json"
+    artifact.save(path, found.timings, found.asked, found.notes, work, cpu)
+    return path
+
+
+def test_what_is_read_is_what_was_written(taken: tuple[Workload, Measurement], file: Path, cpu: Device) -> None:
+    work, found = taken
+    assert artifact.timings_of(file, artifact.read(file)) == found.timings
+    again = measured.load(file, work, catalogue.cluster("cpu"), cpu)
+    assert again == found
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_file_says_what_was_measured_where_with_which_versions(file: Path, cpu: Device) -> None:
+    document = artifact.read(file)
+    assert document["schema"] == artifact.SCHEMA
+    assert document["torch"] == cpu.torch.__version__
+    assert document["device"] == {"type": "cpu", "title": cpu.title, "gpu": "cpu", "arch": cpu.arch}
+    assert set(document["environment"]) >= {"threads", "ranks", "dtype", "layers", "driver", "python"}
+    for lap in document["timings"]["laps"].values():
+        assert set(lap) == {"median", "spread", "samples", "quiet"}
+
+
+def _schema(held: Document) -> None:
+    held["schema"] = 99
+
+
+def _title(held: Document) -> None:
+    held["device"]["title"] = "another"
+
+
+def _length(held: Document) -> None:
+    held["workload"]["recipe"]["seq_length"] = 4096
+
+
+def _version(held: Document) -> None:
+    held["torch"] = "1.13.1"
+
+
+def _cut(held: Document) -> None:
+    del held["timings"]
+
+
+def _changed(held: Document) -> None:
+    held["timings"]["laps"] = {"forward embedding": {"median": 1.0, "wrong": 2.0}}
+
+
+def _environment(held: Document) -> None:
+    held["environment"]["ranks"] = "many"
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "found", "expected"),
+    [
+        (_schema, "schema", "99", "1: measure again"),
+        (_title, "device.title", "'another'", ""),
+        (_length, "workload.recipe.seq_length", "4096", "64"),
+        (_version, "torch", "1.13.1", "the major version here"),
+        (_cut, "timings", "None", "cut or changed"),
+        (_changed, "timings", "wrong", "--save-benchmark"),
+        (_environment, "environment", "many", "ranks"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    file: Path,
+    taken: tuple[Workload, Measurement],
+    cpu: Device,
+    change: Callable[[Document], None],
+    key: str,
+    found: str,
+    expected: str,
+) -> None:
+    held = json.loads(file.read_text())
+    change(held)
+    file.write_text(json.dumps(held))
+    with pytest.raises(InputError) as caught:
+        measured.load(file, taken[0], catalogue.cluster("cpu"), cpu)
+    (line,) = str(caught.value).splitlines()
+    assert str(file) in line
+    assert key in line
+    assert found in line
+    assert expected in line
+
+
+def test_all_mismatches_are_told_at_once(file: Path, taken: tuple[Workload, Measurement], cpu: Device) -> None:
+    held = json.loads(file.read_text())
+    for change in (_title, _length, _version):
+        change(held)
+    file.write_text(json.dumps(held))
+    with pytest.raises(InputError) as caught:
+        measured.load(file, taken[0], catalogue.cluster("cpu"), cpu)
+    assert len(caught.value.problems) == 3
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1, 2]", "\x00\x01"])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match="save-benchmark"):
+        artifact.read(path)
+
+
+def test_without_a_device_the_clusters_gpu_must_be_that_of_the_file(
+    file: Path, taken: tuple[Workload, Measurement]
+) -> None:
+    measured.load(file, taken[0], catalogue.cluster("cpu"))
+    with pytest.raises(InputError, match="h100_sxm"):
+        measured.load(file, taken[0], catalogue.cluster("h100"))
+
+
+def test_a_place_that_cannot_be_written_is_told(
+    taken: tuple[Workload, Measurement], cpu: Device, tmp_path: Path
+) -> None:
+    work, found = taken
+    (tmp_path / "a file").write_text("")
+    with pytest.raises(InputError, match="a place to write to"):
+        artifact.save(tmp_path / "a file" / "times.json", found.timings, found.asked, (), work, cpu)
+
+
+def test_both_commands_use_a_file(file: Path, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--config", str(small), "--load-benchmark", str(file)]
+    assert projector(["benchmark", *flags]) == 0
+    shown = capsys.readouterr().out
+    assert "Simulated against measured" in shown
+    assert "layer dense, backward" in shown
+    assert projector(["performance", *flags, "--profiling-mode", "both", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert "benchmark" in json.dumps(document)
+
+
+def test_a_file_without_a_mode_that_uses_it_is_refused(
+    file: Path, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert projector(["performance", "--config", str(small), "--load-benchmark", str(file)]) == 2
+    assert "--profiling-mode" in capsys.readouterr().err
+
+
+def test_another_workload_exits_with_2(file: Path, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small.write_text(small.read_text().replace("seq_length: 64", "seq_length: 128"), encoding="utf-8")
+    assert projector(["benchmark", "--config", str(small), "--load-benchmark", str(file)]) == 2
+    assert "workload.recipe.seq_length: found 64, expected 128" in capsys.readouterr().err
+
+
+def test_the_same_workload_with_one_switch_stated_is_another(
+    file: Path, taken: tuple[Workload, Measurement], cpu: Device
+) -> None:
+    work = replace(taken[0], recipe=replace(taken[0].recipe, recompute_granularity="full", recompute_method="uniform"))
+    with pytest.raises(InputError, match="recompute_granularity"):
+        measured.load(file, work, catalogue.cluster("cpu"), cpu)

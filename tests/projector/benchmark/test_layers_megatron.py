@@ -1,0 +1,189 @@
+"""Layers of Megatron-Core: asked for by name, refused with the extra where they are missing, and driven by its public
+names, which a stand-in has here.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from projector.benchmark import layers_megatron, measured, source  # noqa: E402
+from projector.benchmark.device import Device  # noqa: E402
+from projector.benchmark.layers_parts import Made  # noqa: E402
+from projector.errors import InputError, Unsupported  # noqa: E402
+from projector.hardware import catalogue  # noqa: E402
+from projector.workload import zoo  # noqa: E402
+from projector.workload.model import LayerKind  # noqa: E402
+from projector.workload.recipe import Recipe  # noqa: E402
+from projector.workload.workload import Workload  # noqa: E402
+
+SMALL = {"num_layers": 2, "hidden_size": 32, "ffn_hidden_size": 64, "num_attention_heads": 4, "vocab_size": 256}
+
+
+def _made(name: str = "llama3_8b", **recipe: object) -> Made:
+    groups = {} if zoo.load(name).mla else {"num_query_groups": 2, "kv_channels": 8}
+    stated: dict[str, Any] = {"micro_batch_size": 2, "global_batch_size": 2, "seq_length": 16, "precision": "bf16"}
+    model = zoo.load(name, **SMALL, **groups)
+    return Made(Workload(model=model, recipe=Recipe(**(stated | recipe)), gpus=1))
+
+
+@dataclass
+class _Config:
+    num_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    ffn_hidden_size: int
+    num_query_groups: int | None = None
+    kv_channels: int | None = None
+    gated_linear_unit: bool = False
+    bf16: bool = False
+    params_dtype: Any = None
+    num_moe_experts: int | None = None
+    moe_router_topk: int = 2
+    moe_grouped_gemm: bool = False
+    tensor_model_parallel_size: int = 1
+    expert_model_parallel_size: int = 1
+    calls: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class _LatentConfig(_Config):
+    multi_latent_attention: bool = True
+    q_lora_rank: int | None = None
+    kv_lora_rank: int = 512
+
+
+class _Layer(torch.nn.Module):
+    def __init__(self, config: _Config, layer_number: int, spec: dict[str, Any]) -> None:
+        super().__init__()
+        self.config, self.layer_number, self.spec = config, layer_number, spec
+        self.linear = torch.nn.Linear(config.hidden_size, config.hidden_size, dtype=config.params_dtype)
+
+    def forward(self, hidden_states: Any, attention_mask: Any = None, rotary_pos_emb: Any = None) -> tuple[Any, None]:
+        assert hidden_states.shape[1:] == (2, self.config.hidden_size)
+        return hidden_states + self.linear(hidden_states), None
+
+
+class _Rotary(torch.nn.Module):
+    def __init__(self, kv_channels: int, rotary_percent: float) -> None:
+        super().__init__()
+        self.width = kv_channels
+
+    def forward(self, length: int) -> Any:
+        return torch.zeros(length, 1, 1, self.width)
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """Megatron-Core's public names."""
+    seen: dict[str, Any] = {}
+    ready = []
+
+    def initialise(**sizes: int) -> None:
+        ready.append(sizes)
+        seen["groups"] = sizes
+
+    def local(
+        num_experts: int | None = None,
+        moe_grouped_gemm: bool | None = False,
+        qk_layernorm: bool | None = False,
+        multi_latent_attention: bool | None = False,
+    ) -> dict[str, Any]:
+        return {"num_experts": num_experts, "mla": multi_latent_attention, "grouped": moe_grouped_gemm}
+
+    def build(spec: dict[str, Any], config: _Config, layer_number: int) -> _Layer:
+        return _Layer(config, layer_number, spec)
+
+    contents = {
+        "megatron": {},
+        "megatron.core": {},
+        "megatron.core.parallel_state": {
+            "model_parallel_is_initialized": lambda: bool(ready),
+            "initialize_model_parallel": initialise,
+        },
+        "megatron.core.tensor_parallel": {},
+        "megatron.core.tensor_parallel.random": {
+            "model_parallel_cuda_manual_seed": lambda seed: seen.update(seed=seed)
+        },
+        "megatron.core.transformer": {},
+        "megatron.core.transformer.transformer_config": {
+            "TransformerConfig": _Config,
+            "MLATransformerConfig": _LatentConfig,
+        },
+        "megatron.core.transformer.spec_utils": {"build_module": build},
+        "megatron.core.models": {},
+        "megatron.core.models.gpt": {},
+        "megatron.core.models.gpt.gpt_layer_specs": {"get_gpt_layer_local_spec": local},
+        "megatron.core.models.common": {},
+        "megatron.core.models.common.embeddings": {},
+        "megatron.core.models.common.embeddings.rotary_pos_embedding": {"RotaryEmbedding": _Rotary},
+    }
+    for name, held in contents.items():
+        module = types.ModuleType(name)
+        module.__dict__.update(held)
+        module.__path__ = []
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(layers_megatron, "installed", lambda: True)
+    monkeypatch.setattr(layers_megatron, "_joined", lambda: None)
+    return seen
+
+
+def test_without_megatron_the_extra_is_named(cpu: Device) -> None:
+    if layers_megatron.installed():
+        pytest.skip("Megatron-Core is installed here")
+    with pytest.raises(InputError, match=r"projector-harness\[megatron\].*--layers torch"):
+        source.find("megatron", _made())
+    assert source.find("auto", _made()).name == "torch"
+
+
+@pytest.mark.parametrize("name", ["nonsense", "no.such.module:layers", "json:nothing"])
+def test_an_unknown_source_is_told_with_those_there_are(name: str) -> None:
+    with pytest.raises(InputError, match=r"auto, torch, megatron or package\.module:function"):
+        source.find(name, _made())
+
+
+def test_layers_are_built_from_its_specs(core: dict[str, Any]) -> None:
+    made = _made()
+    found = source.find("megatron", made)
+    assert found.name == "megatron-core"
+    layer: Any = found.layer(LayerKind(False))
+    assert core["groups"]["tensor_model_parallel_size"] == 1
+    inner = layer.layer
+    assert inner.spec == {"num_experts": None, "mla": False, "grouped": False}
+    assert (inner.config.hidden_size, inner.config.num_query_groups, inner.config.kv_channels) == (32, 2, 8)
+    assert inner.config.params_dtype == torch.bfloat16
+    x = torch.zeros(made.tokens, 32, dtype=torch.bfloat16, requires_grad=True)
+    out = layer(x)
+    assert out.shape == x.shape
+    out.sum().backward()
+    assert inner.linear.weight.grad is not None
+
+
+def test_routed_latent_layers_get_their_config(core: dict[str, Any]) -> None:
+    made = _made("deepseek_v2_lite")
+    layer: Any = source.find("megatron", made).layer(LayerKind(True))
+    moe = made.model.moe
+    assert moe is not None
+    assert layer.layer.spec["num_experts"] == moe.num_experts
+    assert layer.layer.spec["mla"]
+    assert isinstance(layer.layer.config, _LatentConfig)
+    assert layer.layer.config.moe_router_topk == moe.moe_router_topk
+
+
+def test_windows_are_not_covered(core: dict[str, Any]) -> None:
+    with pytest.raises(Unsupported, match="sliding-window"):
+        source.find("megatron", _made()).layer(LayerKind(False, 128))
+
+
+def test_a_step_is_timed_with_its_layers(core: dict[str, Any], cpu: Device) -> None:
+    work = replace(_made().workload, framework="megatron-lm")
+    found = measured.measure(work, catalogue.cluster("cpu"), cpu, layers="megatron", budget=0.02)
+    assert found.timings.source == "megatron-core"
+    assert measured.restore(found, work, catalogue.cluster("cpu")).step_seconds > 0
