@@ -7,7 +7,7 @@ timing holds (:data:`HOSTS`), since the model's seconds are those of the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -19,7 +19,7 @@ from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.hardware.types import GroupShape
 
-__all__ = ["HOSTS", "Figure", "Host", "Level", "held_out", "levels", "projected", "score", "table"]
+__all__ = ["HOSTS", "Figure", "Host", "Level", "held_out", "levels", "projected", "score"]
 
 LARGE = 2**20
 
@@ -129,15 +129,6 @@ def held_out(found: Iterable[Figure]) -> dict[tuple[str, bool, str], float]:
                 bias = median(others)
                 result[fabric, large, source] = median(abs(math.expm1(error - bias)) for error in own)
     return result
-
-
-def table(found: Sequence[Figure]) -> str:
-    """The levels as text."""
-    lines = [f"{'fabric':34} {'size':>8} {'rows':>4} {'median':>7} {'worst':>7}"]
-    for level in levels(found):
-        size = ">= 1 MiB" if level.large else "< 1 MiB"
-        lines.append(f"{level.fabric:34} {size:>8} {level.count:4d} {level.median:7.1%} {level.worst:7.1%}")
-    return "\n".join(lines)
 
 
 def _measured(found: Iterable[Figure]) -> Iterable[Figure]:

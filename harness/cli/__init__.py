@@ -7,14 +7,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from harness.cli import calibrate, compare, figures, ingest, kernels, measure, report, run
+from harness.cli import calibrate, collectives, compare, figures, ingest, kernels, measure, report, run
 from projector.errors import InputError, Problem
 
 __all__ = ["main"]
 
 _WRITABLE = "a path that can be read or written"
 
-COMMANDS = (run, ingest, measure, calibrate, kernels, report, compare, figures)
+COMMANDS = (run, ingest, measure, calibrate, kernels, collectives, report, compare, figures)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

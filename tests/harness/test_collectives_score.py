@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness import collectives_table
-from harness.collectives_score import Figure, Host, held_out, levels, score, table
+from harness.cli import main
+from harness.collectives_score import Figure, Host, held_out, levels, score
+from harness.report.view_collectives import by_fabric
 from projector.errors import InputError
 
 MEASURED = Path(__file__).resolve().parents[2] / "measured" / "collectives"
@@ -22,7 +24,6 @@ def found() -> tuple[Figure, ...]:
 
 
 def test_levels_by_fabric(found: tuple[Figure, ...]) -> None:
-    print("\n" + table(found))
     assert len(found) >= 170
     for level in levels(found):
         goal = LARGE if level.large else SMALL
@@ -82,7 +83,7 @@ def test_rows_are_read_as_they_were_taken(tmp_path: Path) -> None:
     assert abs(tokens.error) < 0.10
     assert abs(low.error) < 0.05
     assert {level.count for level in levels([ring, nvls, threshold])} == {2}
-    assert "h200" in table([ring])
+    assert [row[0] for row in by_fabric([ring, threshold]).rows] == ["h200, one node"]
 
 
 def test_every_mistake_of_a_table_is_named(tmp_path: Path) -> None:
@@ -94,3 +95,27 @@ def test_every_mistake_of_a_table_is_named(tmp_path: Path) -> None:
     found = [problem.found for problem in caught.value.problems]
     assert len(found) == 3
     assert {"kind barrier", "condition guess"} <= set(map(str, found))
+
+
+def test_the_command_scores_one_cluster_and_writes_every_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "collectives.md"
+    assert main(["collectives", str(MEASURED), "--cluster", "h200", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "h200, one node" in said
+    assert "mi300x" not in said
+    rows = [line for line in out.read_text("utf-8").splitlines() if line.startswith("| h200 |")]
+    assert len(rows) == sum(not f.limit for f in score(collectives_table.read(MEASURED)) if f.record.cluster == "h200")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "no such folder"),
+        ([str(MEASURED), "--cluster", "h2oo"], "--cluster: found 'h2oo'"),
+    ],
+)
+def test_bad_input_of_the_command(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["collectives", *arguments]) == 2
+    assert said in capsys.readouterr().err

@@ -143,21 +143,12 @@ def _percent(value: float, sign: str = "") -> str:
 
 def collectives() -> str:
     """Median and worst absolute error of the collective model by fabric and size class."""
-    from harness.collectives_score import levels, score
+    from harness.collectives_score import score
     from harness.collectives_table import read
+    from harness.report.view_collectives import by_fabric
 
-    found = score(read(ROOT / "measured" / "collectives"))
-    rows = [
-        [
-            each.fabric,
-            "≥ 1 MiB" if each.large else "< 1 MiB",
-            str(each.count),
-            _percent(each.median),
-            _percent(each.worst),
-        ]
-        for each in levels(found)
-    ]
-    return table(["fabric", "size", "rows", "median", "worst"], rows)
+    made = by_fabric(score(read(ROOT / "measured" / "collectives")))
+    return table([column.title for column in made.columns], [list(row) for row in made.rows])
 
 
 #: Every figure by the name of its markers. ``python tools/docs.py show NAME`` prints one.

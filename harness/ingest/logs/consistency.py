@@ -16,6 +16,7 @@ from harness.ingest.logs.record import Record
 from harness.runs import MeasuredRun
 from projector.errors import Problem, Unsupported
 from projector.frameworks import flops
+from projector.workload.validate import problems
 
 __all__ = ["last_batch", "place", "rates", "refusals"]
 
@@ -113,7 +114,10 @@ def rates(run: MeasuredRun, tokens: float | None, where: str) -> Iterator[Proble
 
 
 def _counted(run: MeasuredRun, seconds: float) -> tuple[float, float]:
-    """The least and the most TFLOP/s that any framework's formula gives; zeros where none covers the model."""
+    """The least and the most TFLOP/s that any framework's formula gives; zeros where none covers the model, or where the
+    model is none (zero heads in a damaged log), which is refused elsewhere."""
+    if problems(run.workload):
+        return 0.0, 0.0
     found = []
     for formula in flops.formulas():
         try:

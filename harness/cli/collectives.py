@@ -1,0 +1,52 @@
+"""``harness collectives``: the collective model scored on measured collectives."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from harness.cli.common import Subparsers, add_command
+from projector.errors import InputError, Problem
+
+__all__ = ["command", "register"]
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands, "collectives", "score the collective model on measured collectives, by fabric and size", command
+    )
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default=Path("measured/collectives"),
+        metavar="FOLDER",
+        help="tables of measured collectives, <cluster>.csv (default: measured/collectives)",
+    )
+    parser.add_argument("--cluster", nargs="+", default=[], metavar="NAME", help="only these clusters")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write every figure as Markdown")
+
+
+def command(args: argparse.Namespace) -> int:
+    from harness.collectives_score import score
+    from harness.collectives_table import read
+    from harness.report import markdown, terminal, view_collectives
+    from harness.report.files import write_atomic
+
+    if not args.folder.is_dir():
+        raise InputError([Problem(str(args.folder), "", "no such folder", "a folder of <cluster>.csv tables")])
+    records = read(args.folder)
+    known = {record.cluster for record in records}
+    unknown = [name for name in args.cluster if name not in known]
+    if unknown:
+        expected = ", ".join(sorted(known)) or "tables in the folder"
+        raise InputError([Problem("command line", "--cluster", name, expected) for name in unknown])
+    chosen = [record for record in records if not args.cluster or record.cluster in args.cluster]
+    if not chosen:
+        raise InputError([Problem(str(args.folder), "", "no measured collective", "tables of <cluster>.csv")])
+    made = view_collectives.build(score(chosen))
+    terminal.show(made)
+    if args.out:
+        write_atomic(args.out, markdown.render(made))
+        print(f"\nwritten to {args.out}")
+    return 0
