@@ -54,7 +54,8 @@ def register(commands: Subparsers) -> None:
         help="with --against: growth of a row's |error| that fails, 0.05 = five points (default: 0.05)",
     )
     add("--allow-removed", action="store_true", help="with --against: rows may leave a suite")
-    add("--jobs", type=positive, default=1, metavar="N", help="processes")
+    cores = min(2, os.cpu_count() or 1)
+    add("--jobs", type=positive, default=cores, metavar="N", help="processes (default: 2 where there are cores for them)")
     add_kernels(parser)
 
 
