@@ -55,7 +55,13 @@ def register(commands: Subparsers) -> None:
     )
     add("--allow-removed", action="store_true", help="with --against: rows may leave a suite")
     cores = min(2, os.cpu_count() or 1)
-    add("--jobs", type=positive, default=cores, metavar="N", help="processes (default: 2 where there are cores for them)")
+    add(
+        "--jobs",
+        type=positive,
+        default=cores,
+        metavar="N",
+        help="processes (default: 2 where there are cores for them)",
+    )
     add_kernels(parser)
 
 
