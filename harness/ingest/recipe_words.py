@@ -27,10 +27,30 @@ def recompute(text: str, per_op: str = "") -> Words:
     if words.startswith(("selective", "mlp modules")):
         return _selective(words, per_op)
     if words.startswith("remat_policy") and "full" not in words:
-        return {}, "", f"recompute policy {text!r} has no equivalent here"
+        return _policy(text)
     if words.startswith(("full", "true", "on", "remat_policy full")):
         return _full(words), "", ""
     return {}, "", f"recompute text not understood: {text!r}"
+
+
+# AI-Hypercomputer/maxtext MaxText/layers/decoders.py, get_remat_policy: the named outputs that a policy keeps.
+_DOTS = ("qkv_proj", "out_proj")
+_POLICIES: dict[str, tuple[str, ...]] = {
+    "minimal": (*_DOTS, "mlpwi", "mlpwo"),
+    "minimal_with_context": (*_DOTS, "mlpwi", "mlpwo", "context"),
+    "save_dot_except_mlp": _DOTS,
+    "save_dot_except_mlpwi": (*_DOTS, "mlpwo"),
+    "save_dot_with_context_except_mlp": (*_DOTS, "context"),
+    "save_qkv_proj": ("qkv_proj",),
+    "save_out_proj": ("out_proj",),
+}
+
+
+def _policy(text: str) -> Words:
+    names = _POLICIES.get(text.lower().split()[-1])
+    if names is None:
+        return {}, "", f"recompute policy {text!r} has no equivalent here"
+    return {"recompute_granularity": "full", "recompute_saved": names}, "", ""
 
 
 def _full(words: str) -> dict[str, object]:

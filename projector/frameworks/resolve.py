@@ -106,6 +106,7 @@ _NEUTRAL: dict[str, object] = {
     "recompute_method": "uniform",
     "recompute_num_layers": 1,
     "recompute_modules": (),
+    "recompute_saved": (),
     "moe_flex_dispatcher_backend": "deepep",
     "fp8_recipe": "tensorwise",
     "pipeline_schedule": "1f1b",

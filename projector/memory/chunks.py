@@ -9,7 +9,7 @@ from projector.frameworks.types import Resolved
 from projector.memory.activations import kept_until_weight_gradient, saved
 from projector.memory.head import HeadMemory, embedding_backward, head_memory
 from projector.memory.moe import forward_buffers
-from projector.memory.recompute import Kept, checkpoint_groups, selective
+from projector.memory.recompute import Kept, checkpoint_groups, named, selective
 from projector.memory.sizes import sizes
 from projector.memory.transients import Unsharded, backward_moment, boundary_tensors, forward_moment, stale
 from projector.workload.layout import Chunk
@@ -145,7 +145,8 @@ def _segments(resolved: Resolved, kinds: tuple[LayerKind, ...], groups: tuple[tu
             own = tuple(kinds[i] for i in grouped[position])
             # everything the group saves but its input, which stayed; and its output
             everything = sum(sum(saved(resolved, k).values()) for k in own)
-            out.append(_Segment(own, x, everything, True))
+            kept = sum(named(resolved, k) for k in own)
+            out.append(_Segment(own, x + kept, max(0.0, everything - kept), True))
         elif position not in inside:
             out.append(_Segment((kind,), plain[kind].saved, plain[kind].returned, plain[kind].reruns_experts))
     return out

@@ -15,7 +15,7 @@ from projector.memory.sizes import sizes
 from projector.workload.model import LayerKind
 from projector.workload.recipe import Recipe
 
-__all__ = ["Kept", "checkpoint_groups", "selective"]
+__all__ = ["Kept", "checkpoint_groups", "named", "selective"]
 
 _ATTENTION_CORE = ("attention_lse", "attention_scores")
 _EXPERTS = (
@@ -57,6 +57,20 @@ def selective(resolved: Resolved, kind: LayerKind) -> Kept:
         gone.update(_dropped(module, resolved, kind))
     lost = sum(tensors.get(name, 0.0) for name in gone)
     return Kept(everything - lost + _checkpointed(resolved, modules), lost, kind.moe and "moe" in modules)
+
+
+def named(resolved: Resolved, kind: LayerKind) -> float:
+    """Bytes of the outputs that ``recompute_saved`` keeps of a layer under full recompute."""
+    size, tensors = sizes(resolved), saved(resolved, kind)
+    experts = size.element * size.received * size.hidden if kind.moe else 0.0
+    found = {
+        "qkv_proj": sum(tensors.get(name, 0.0) for name in ("q", "k", "v")),
+        "out_proj": size.hidden_bytes,
+        "mlpwi": sum(tensors.get(name, 0.0) for name in ("fc1_out", "expert_fc1_out", "shared_fc1_out")),
+        "mlpwo": experts + (0.0 if kind.moe and "shared_fc1_out" not in tensors else size.hidden_bytes),
+        "context": sum(tensors.get(name, 0.0) for name in ("attention_out", "attention_lse")),
+    }
+    return sum(found[name] for name in resolved.workload.recipe.recompute_saved or ())
 
 
 def _every_other_product(resolved: Resolved, tensors: Mapping[str, float]) -> float:

@@ -19,16 +19,29 @@ _OUTPUT_ONLY = frozenset({"fc2", "shared.fc2", "shared.add", "moe.mask_out", "mo
 # a full checkpoint saves and restores the random state of host and device (estimate from torch's calls)
 _RANDOM_STATE = HostWork(name="recompute.random_state", microseconds=30.0)
 
+# Compute of a layer that ends in an output of each name (JAX checkpoint_name in AI-Hypercomputer/maxtext
+# MaxText/layers/{attentions,linears,moe}.py; queries and keys are named after their rotation).
+_NAMED = {
+    "qkv_proj": ("qkv", "q_up", "kv_up", "rope"),
+    "out_proj": ("proj",),
+    "mlpwi": ("fc1", "experts.fc1", "shared.fc1"),
+    "mlpwo": ("fc2", "experts.fc2", "shared.fc2"),
+    "context": ("core_attn",),
+}
+
 
 def replay(parts: tuple[Part, ...], recipe: Recipe, pruned: bool = False) -> tuple[Operator, ...]:
     """Operators replayed for a recomputed layer: all of it (``full``) or the parts named by ``recompute_modules``.
 
-    ``pruned``: a whole-layer replay leaves out what only the layer's own output needs.
+    ``pruned``: a whole-layer replay leaves out what only the layer's own output needs. ``recompute_saved`` names outputs
+    that were kept in a layer that is otherwise replayed whole: what ends in them is not computed again, what leads to
+    their inputs is, since weight gradients need those.
     """
     if recipe.recompute_granularity == "full":
+        kept = tuple(op for op in forward_of(parts) if not _saved(op, recipe.recompute_saved or ()))
         if pruned:
-            return tuple(op for op in forward_of(parts) if op.name not in _OUTPUT_ONLY)
-        return (_RANDOM_STATE, *forward_of(parts))
+            return tuple(op for op in kept if op.name not in _OUTPUT_ONLY)
+        return (_RANDOM_STATE, *kept)
     if recipe.recompute_granularity != "selective":
         return ()
     modules = frozenset(recipe.recompute_modules or ("core_attn",))
@@ -52,3 +65,9 @@ def _all_but_every_other_product(forward: tuple[Operator, ...]) -> tuple[Operato
         elif not isinstance(op, Attention | Collective | HostWork):
             replayed.append(op)
     return tuple(replayed)
+
+
+def _saved(op: Operator, names: tuple[str, ...]) -> bool:
+    if isinstance(op, Collective | HostWork):
+        return False
+    return any(op.name == stem or op.name.startswith(f"{stem}.") for name in names for stem in _NAMED[name])

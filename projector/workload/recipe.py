@@ -86,6 +86,7 @@ class Recipe:
     recompute_method: str | None = None
     recompute_num_layers: int | None = None
     recompute_modules: tuple[str, ...] | None = None
+    recompute_saved: tuple[str, ...] | None = None
     recompute_layer_ids: tuple[int, ...] | None = None
     cpu_offloading_num_layers: int | None = None
     # mixture of experts

@@ -130,6 +130,9 @@ def _combinations(workload: Workload, where: str) -> Iterable[Problem]:
     if recipe.recompute_granularity == "full" and layers is not None and layers > model.num_layers:
         expected = f"at most num_layers = {model.num_layers}"
         yield Problem(where, "recipe.recompute_num_layers", layers, expected)
+    if recipe.recompute_saved and recipe.recompute_granularity not in ("full", None):
+        expected = "recompute_granularity: full, whose replay these outputs are spared"
+        yield Problem(where, "recipe.recompute_saved", list(recipe.recompute_saved), expected)
     offloaded = recipe.cpu_offloading_num_layers
     if offloaded is not None and offloaded >= model.num_layers:
         expected = f"less than num_layers = {model.num_layers}"

@@ -63,6 +63,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "mhc",
             "op_sac",
         ),
+        "recompute_saved": ("qkv_proj", "out_proj", "mlpwi", "mlpwo", "context"),
         "moe_token_dispatcher_type": ("allgather", "alltoall", "flex"),
         "moe_flex_dispatcher_backend": ("deepep", "hybridep"),
         "moe_all_to_all_kernel": ("collective", "one_shot"),

@@ -68,4 +68,4 @@ def test_uneven_operators_per_second(benchmark: BenchmarkFixture) -> None:
     c = grouped.constants(gpu(DEVICE), load(DEVICE), "", ops[0])
     together, alone = rates(ops, 100)
     assert len(benchmark(grouped.seconds, ops, [c] * len(ops))) == len(ops)
-    assert together / alone > 5
+    assert together / alone > 3

@@ -77,6 +77,7 @@ CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "recompute_method": ("uniform", "block", {"recompute_granularity": "full", "recompute_num_layers": 2}),
     "recompute_num_layers": (1, 4, {"recompute_granularity": "full", "recompute_method": "block"}),
     "recompute_modules": (("core_attn",), ("mlp",), {"recompute_granularity": "selective"}),
+    "recompute_saved": (None, ("out_proj", "context"), {"recompute_granularity": "full"}),
     "recompute_layer_ids": (None, (0, 1), {"recompute_granularity": "full"}),
     "cpu_offloading_num_layers": (None, 4, {}),
     "moe_token_dispatcher_type": ("alltoall", "allgather", EXPERTS),

@@ -39,7 +39,9 @@ def test_recompute(text: str, expected: dict[str, object]) -> None:
 
 
 def test_recompute_that_no_field_holds_is_refused() -> None:
-    assert "no equivalent" in recompute("remat_policy save_out_proj")[2]
+    assert "no equivalent" in recompute("remat_policy minimal_offloaded")[2]
+    kept = {"recompute_granularity": "full", "recompute_saved": ("qkv_proj", "out_proj", "mlpwo")}
+    assert recompute("remat_policy save_dot_except_mlpwi") == (kept, "", "")
     assert "not understood" in recompute("outer layer groups")[2]
     assert "not modelled" in recompute("selective (per-op SAC)")[2]
     stands_for = recompute("selective (op SAC)", per_op="mlp")

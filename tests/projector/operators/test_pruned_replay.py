@@ -6,7 +6,7 @@ import pytest
 
 from projector.frameworks import resolve
 from projector.operators.lower import layer
-from projector.operators.types import Gemm
+from projector.operators.types import Attention, Gemm, GroupedGemm
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -47,3 +47,23 @@ def test_checkpoints_of_torch_repeat_everything(framework: str) -> None:
     block = replayed(framework, "llama3_70b", recompute_modules=())
     assert {op.name for op in block.forward if isinstance(op, Gemm)} <= {op.name for op in block.recompute}
     assert "mlp_residual" in {op.name for op in block.recompute}
+
+
+def test_kept_outputs_are_not_computed_again() -> None:
+    """Queries, keys and values kept: their products and rotation go; what the products are fed with stays."""
+    kept = replayed("maxtext", "deepseek_v3", ep=8, recompute_saved=("qkv_proj", "context"))
+    names = {op.name for op in kept.recompute}
+    assert not names & {"q_up", "kv_up", "rope", "core_attn"}
+    assert {"q_down", "q_norm", "kv_down", "proj", "experts.fc1.0", "moe.dispatch"} <= names
+
+
+@pytest.mark.parametrize("framework", ["maxtext", "megatron-lm"])
+def test_each_kept_output_spares_work(framework: str) -> None:
+    def flops(*saved: str) -> float:
+        block = replayed(framework, "deepseek_v3", ep=8, recompute_saved=saved or None)
+        return sum(op.flops for op in block.recompute if isinstance(op, Gemm | GroupedGemm | Attention))
+
+    whole = flops()
+    for name in ("qkv_proj", "out_proj", "mlpwi", "context"):
+        assert flops(name) < whole
+    assert flops("qkv_proj", "out_proj", "mlpwi", "mlpwo", "context") < 0.2 * whole
