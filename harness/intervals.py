@@ -3,8 +3,8 @@
 The score of a row is |ln(measured / estimated)| over its difficulty: a non-negative linear function of what the
 projection knows of its own uncertainty (:func:`projector.experience.features`), fitted to the absolute residuals, with
 the standard error of the estimate added in quadrature. A row's interval takes the quantile of the scores of all *other*
-families, each (family × GPU × framework) cell weighing less than its rows (:data:`SHARED`) and the row itself standing
-for one more cell of unknown score (weighted split-conformal prediction: Tibshirani, Barber, Candès, Ramdas, *Conformal
+families, each (family × GPU × framework) cell weighing the same, as in the headlines, and the row itself standing for one
+more cell of unknown score (weighted split-conformal prediction: Tibshirani, Barber, Candès, Ramdas, *Conformal
 prediction under covariate shift*, arXiv 1904.06019). Families differ from one another more than exchangeable draws do,
 so the coverage is reported as it came out, never assumed. Pure functions.
 """
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["LEVEL", "Coverage", "Learnt", "attach", "coverage", "half_widths", "inside", "learn"]
 
 LEVEL = 0.9
-# A cell of n rows weighs n^(1 − SHARED): rows of one cell repeat each other's error, though not all of it. 1 would let a
-# source of one row weigh what a source of 200 does, 0 would let the largest source decide alone. Between them by choice:
-# what is inside comes out near 90 % on the mean of both counts, over rows and over cells.
-SHARED = 2.0 / 3.0
 
 Array = NDArray[np.float64]
 
@@ -106,7 +102,7 @@ def attach(rows: Sequence[Row], estimates: Mapping[tuple[str, str], Estimate]) -
 
 def _cell_weights(cells: Sequence[Hashable]) -> Array:
     count = Counter(cells)
-    return np.array([count[cell] ** -SHARED for cell in cells])
+    return np.array([1.0 / count[cell] for cell in cells])
 
 
 def _scale(x: Array, error: Array, learnt: Learnt) -> Array:
