@@ -8,9 +8,19 @@ import os
 # to be said before NumPy is loaded; who set it already keeps it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from harness.cli import main
+from collections.abc import Sequence
+
+from harness import cli
+from harness.report import runner
 
 __all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See :func:`harness.cli.main`; where GitHub Actions reads along, nothing of the input becomes one of its commands."""
+    with runner.commandless(os.environ):
+        return cli.main(argv)
+
 
 if __name__ == "__main__":
     raise SystemExit(main())

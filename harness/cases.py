@@ -60,19 +60,27 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
     run = MeasuredRun(
         id=str(item.get("id")),
         source=Source(title="not measured", kind="case"),
-        gpu=cluster.gpu.name,
+        gpu=_file(item, where) or cluster.gpu.name,
         gpus=gpus,
         stack=Stack(framework=framework, date=str(item.get("framework_date", ""))),
         model=model,
         recipe=recipe,
         measured=Measured(),
         model_name=model.name,
-        cluster=cluster.name if "cluster" in item else None,
+        cluster=(_file(item, where) or cluster.name) if "cluster" in item else None,
         group=str(item.get("group", "")),
         notes=str(item.get("notes", "")),
     )
     problems += [replace(p, key=key + p.key) for p in validate.problems(run.workload, where)]
     return run, problems
+
+
+def _file(item: Mapping[str, object], where: str) -> str:
+    """The hardware file that a case names; empty where it names something of the catalogue."""
+    from projector.hardware import catalogue, own
+
+    name = str(item.get("cluster", item.get("gpu")))
+    return own.beside(name, where) if catalogue.is_path(name) else ""
 
 
 def _ranges(item: Mapping[str, object], where: str, key: str, known: Collection[str]) -> list[Problem]:
@@ -90,11 +98,16 @@ def _texts(item: Mapping[str, object], where: str, key: str) -> list[Problem]:
         Problem(where, f"{key}{name}", item[name], "text")
         for name in names
         if name in item and not (isinstance(item[name], str) and item[name])
-    ]
+    ] + _one_line(item.get("id"), where, key)
+
+
+def _one_line(name: object, where: str, key: str) -> list[Problem]:
+    odd = isinstance(name, str) and not name.isprintable()
+    return [Problem(where, f"{key}id", name, "printable text in one line")] if odd else []
 
 
 def _cluster(item: Mapping[str, object], where: str, key: str) -> tuple[Cluster | None, list[Problem]]:
-    from projector.hardware import catalogue
+    from projector.hardware import catalogue, own
 
     stated = [name for name in ("cluster", "gpu") if name in item]
     if len(stated) != 1:
@@ -102,7 +115,9 @@ def _cluster(item: Mapping[str, object], where: str, key: str) -> tuple[Cluster 
     kind = stated[0]
     known = tuple(catalogue.cluster_names() if kind == "cluster" else catalogue.gpu_names())
     name = str(item[kind])
-    if name not in known:
+    if catalogue.is_path(name):
+        name = own.beside(name, where)
+    elif name not in known:
         return None, [Problem(where, f"{key}{kind}", item[kind], nearest(name, known))]
     try:
         return (catalogue.cluster(name) if kind == "cluster" else catalogue.default_cluster(name)), []

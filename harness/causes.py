@@ -277,7 +277,10 @@ def _ridge(x: Array, r: Array, weight: Array) -> tuple[Array, Array]:
     theta = error = np.zeros(x.shape[1])
     for _ in range(10):
         precision = (x * robust[:, None]).T @ x / scale**2 + np.eye(x.shape[1]) / _PART_SD**2
-        covariance = np.linalg.inv(precision)
+        try:
+            covariance = np.linalg.inv(precision)
+        except np.linalg.LinAlgError:  # rows of a damaged file, whose parts are anything but shares
+            return theta, error
         theta, error = covariance @ (x.T @ (robust * r)) / scale**2, np.sqrt(np.diag(covariance))
         left = np.abs(r - x @ theta)
         robust = weight * np.minimum(1.0, 1.5 * scale / np.maximum(left, 1e-12))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from projector.collectives.model import KINDS
 from projector.errors import InputError, Problem
+from projector.files import read_text
 from projector.hardware import catalogue
 
 __all__ = ["CONDITIONS", "LOW_LATENCY", "TOKENS", "Record", "convert", "read", "text"]
@@ -52,16 +53,15 @@ def read(folder: Path) -> tuple[Record, ...]:
     problems: list[Problem] = []
     found: list[Record] = []
     for path in sorted(folder.glob("*.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = csv.DictReader(file)
-            if tuple(rows.fieldnames or ()) != COLUMNS:
-                problems.append(Problem(str(path), "columns", rows.fieldnames, ", ".join(COLUMNS)))
-                continue
-            for number, row in enumerate(rows, 2):
-                try:
-                    found.append(_record(path.stem, row))
-                except (ValueError, TypeError) as error:
-                    problems.append(Problem(f"{path}:{number}", "row", str(error), "a record (README.md)"))
+        rows = csv.DictReader(io.StringIO(read_text(path)))
+        if tuple(rows.fieldnames or ()) != COLUMNS:
+            problems.append(Problem(str(path), "columns", rows.fieldnames, ", ".join(COLUMNS)))
+            continue
+        for number, row in enumerate(rows, 2):
+            try:
+                found.append(_record(path.stem, row))
+            except (ValueError, TypeError) as error:
+                problems.append(Problem(f"{path}:{number}", "row", str(error), "a record (README.md)"))
     if problems:
         raise InputError(problems)
     return tuple(found)
@@ -115,9 +115,8 @@ _ROW = {"bf16": 2.0 * _HIDDEN, "fp8": _HIDDEN * (1.0 + 4.0 / 128.0)}  # an fp8 r
 def convert(path: Path) -> tuple[Record, ...]:
     """The usable rows of a third-party table with columns ``source, gpu, dtype, op, num_gpus, num_nodes, interconnect,
     algorithm, message_bytes, metric, value, time_us, notes``: a modelled library, and a time or what it follows from."""
-    with path.open(encoding="utf-8", newline="") as file:
-        found = (_converted(row) for row in csv.DictReader(file))
-        return tuple(record for record in found if record is not None)
+    found = (_converted(row) for row in csv.DictReader(io.StringIO(read_text(path))))
+    return tuple(record for record in found if record is not None)
 
 
 def _converted(row: Mapping[str, str]) -> Record | None:

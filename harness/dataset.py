@@ -6,18 +6,21 @@ changes (``{base: …, field: …}``) or a full mapping, ``recipe`` holds only w
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness import physics
+from harness.run_text import to_yaml
 from harness.runs import Measured, MeasuredRun, Source, Stack
 from projector.errors import InputError, Problem, nearest
-from projector.hardware import catalogue
-from projector.workload import zoo
+from projector.files import read_yaml, write_whole
+from projector.hardware import catalogue, own
 from projector.workload.model import Model
-from projector.workload.schema import model_to_mapping, parse_model, parse_recipe, recipe_to_mapping
-from projector.workload.structure import parse_dataclass, to_mapping
+from projector.workload.schema import parse_model, parse_recipe
+from projector.workload.structure import parse_dataclass
 
 __all__ = ["is_strict", "parse", "read", "read_all", "to_yaml", "write"]
 
@@ -55,7 +58,7 @@ def read_all(paths: Iterable[str | Path]) -> list[MeasuredRun]:
     problems: list[Problem] = []
     for path in _files(paths, problems):
         try:
-            found, wrong = parse(_load(path), str(path))
+            found, wrong = parse(read_yaml(path), str(path))
         except InputError as error:
             problems += error.problems
             continue
@@ -83,17 +86,6 @@ def _files(paths: Iterable[str | Path], problems: list[Problem]) -> list[Path]:
     return files
 
 
-def _load(path: Path) -> object:
-    import yaml
-
-    try:
-        return yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InputError([Problem(str(path), place, getattr(error, "problem", error), "valid YAML")]) from None
-
-
 def is_strict(data: object) -> bool:
     """A list whose first record has the strict schema's ``measured`` and ``stack`` (loose tables have neither)."""
     first = data[0] if isinstance(data, list) and data else None
@@ -101,7 +93,10 @@ def is_strict(data: object) -> bool:
 
 
 def parse(data: object, where: str) -> tuple[list[MeasuredRun], list[Problem]]:
-    """Runs of parsed YAML, and what is wrong with it; ``where`` names the file in the problems."""
+    """Runs of parsed YAML, and what is wrong with it; ``where`` names the file in the problems.
+
+    A run whose figures no machine can have is read, with the reason as its ``problem`` (:mod:`harness.physics`).
+    """
     if not isinstance(data, list):
         return [], [Problem(where, "", type(data).__name__, "a list of measured runs")]
     if not data:
@@ -127,6 +122,7 @@ def _run(item: object, where: str, key: str) -> tuple[MeasuredRun | None, list[P
     if not isinstance(item, Mapping):
         return None, [Problem(where, key, item, "a mapping")]
     label = f"{key}."
+    item = {**item, **{k: own.beside(item[k], where) for k in ("gpu", "cluster") if isinstance(item.get(k), str)}}
     problems = [Problem(where, f"{label}{k}", v, nearest(str(k), _KEYS)) for k, v in item.items() if k not in _KEYS]
     problems += [Problem(where, f"{label}{k}", "nothing", "a value") for k in _REQUIRED if item.get(k) is None]
     parts = _parts(item, where, label, problems)
@@ -135,23 +131,21 @@ def _run(item: object, where: str, key: str) -> tuple[MeasuredRun | None, list[P
         return None, problems
     model: Model | None = parts["model"]
     name = str(item.get("model_name") or (model.name if model else ""))
-    return (
-        MeasuredRun(
-            id=item["id"],
-            gpu=item["gpu"],
-            gpus=item["gpus"],
-            gpus_per_node=item.get("gpus_per_node"),
-            cluster=item.get("cluster"),
-            model_name=name,
-            group=item.get("group", ""),
-            switches=item.get("switches", {}),
-            assumed=tuple(item.get("assumed", ())),
-            problem=item.get("problem", ""),
-            notes=item.get("notes", ""),
-            **parts,
-        ),
-        [],
+    run = MeasuredRun(
+        id=item["id"],
+        gpu=item["gpu"],
+        gpus=item["gpus"],
+        gpus_per_node=item.get("gpus_per_node"),
+        cluster=item.get("cluster"),
+        model_name=name,
+        group=item.get("group") or "",
+        switches=item.get("switches") or {},
+        assumed=tuple(item.get("assumed") or ()),
+        problem=item.get("problem") or "",
+        notes=item.get("notes") or "",
+        **parts,
     )
+    return physics.marked(run)[0], []
 
 
 def _parts(item: Mapping[str, Any], where: str, label: str, problems: list[Problem]) -> dict[str, Any]:
@@ -186,12 +180,15 @@ def _scalars(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
     excused = bool(item.get("problem"))
     for name in ("id", "gpu", "cluster", "model_name", "group", "problem", "notes"):
         check(name, isinstance(item.get(name), str), "text")
+    run_id = item.get("id")
+    check("id", not isinstance(run_id, str) or (run_id.isprintable() and run_id != ""), "printable text in one line")
     gpu = item.get("gpu")
-    if isinstance(gpu, str) and gpu not in catalogue.gpu_names() and not excused:
-        check("gpu", False, nearest(gpu, catalogue.gpu_names()))
+    if isinstance(gpu, str) and not catalogue.knows_gpu(gpu) and not excused:
+        check("gpu", False, f"{nearest(gpu, catalogue.gpu_names())}; or the path of a YAML file")
     cluster = item.get("cluster")
-    if isinstance(cluster, str) and cluster not in catalogue.cluster_names():
-        check("cluster", False, nearest(cluster, catalogue.cluster_names()))
+    if isinstance(cluster, str) and not catalogue.knows_cluster(cluster):
+        check("cluster", False, f"{nearest(cluster, catalogue.cluster_names())}; or the path of a YAML file")
+    found += [problem for name in (gpu, cluster) for problem in _described(name)]
     check("gpus", type(item.get("gpus")) is int and item["gpus"] >= (0 if excused else 1), "a whole number of GPUs")
     check(
         "gpus_per_node", type(item.get("gpus_per_node")) is int and item["gpus_per_node"] > 0, "a positive whole number"
@@ -202,13 +199,24 @@ def _scalars(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
     return found + _figures(item.get("measured"), where, f"{label}measured.")
 
 
+def _described(name: object) -> tuple[Problem, ...]:
+    """What is wrong with a hardware file that a run names."""
+    if not isinstance(name, str) or not (catalogue.is_path(name) and catalogue.knows_cluster(name)):
+        return ()
+    try:
+        catalogue.cluster(name)
+    except InputError as error:
+        return error.problems
+    return ()
+
+
 def _figures(measured: object, where: str, label: str) -> list[Problem]:
     if not isinstance(measured, Mapping):
         return []
     found = [
         Problem(where, f"{label}{name}", measured[name], "a positive number")
         for name in ("step_seconds", "tgs", "tflops_per_gpu", "peak_memory_gib")
-        if isinstance(measured.get(name), (int, float)) and measured[name] <= 0
+        if isinstance(measured.get(name), (int, float)) and not 0 < measured[name] < math.inf
     ]
     for name, known in (("status", _STATUS), ("memory_kind", _MEMORY)):
         if isinstance(measured.get(name), str) and measured[name] not in known:
@@ -219,83 +227,4 @@ def _figures(measured: object, where: str, label: str) -> list[Problem]:
 def write(runs: Iterable[MeasuredRun], path: str | Path, header: str = "") -> None:
     """Write runs so that :func:`read` gives them back. ``header``: a comment for the file's top, in lines."""
     comment = "".join(f"# {line}\n" for line in header.splitlines())
-    Path(path).write_text(comment + to_yaml(runs), encoding="utf-8")
-
-
-def to_yaml(runs: Iterable[MeasuredRun]) -> str:
-    """The text that :func:`write` writes: one block per run, nested parts in one line each."""
-    return "\n".join(_block(run) for run in runs)
-
-
-def _block(run: MeasuredRun) -> str:
-    lines = []
-    for name, value in _mapping(run).items():
-        lines.append(f"{name}: {_flow(value)}")
-    return "- " + "\n  ".join(lines) + "\n"
-
-
-def _flow(value: object) -> str:
-    import yaml
-
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    layout: dict[str, Any] = {"width": 1_000_000, "allow_unicode": True, "sort_keys": False}
-    text = yaml.dump(value, Dumper=dumper, default_flow_style=True, **layout)
-    return str(text).removesuffix("...\n").strip()
-
-
-def _mapping(run: MeasuredRun) -> dict[str, object]:
-    """A run as plain YAML types, without what is empty or default."""
-    model = _model(run.model)
-    shown: dict[str, object] = {
-        "id": run.id,
-        "source": to_mapping(run.source),
-        "gpu": run.gpu,
-        "gpus": run.gpus,
-        "gpus_per_node": run.gpus_per_node,
-        "cluster": run.cluster,
-        "stack": to_mapping(run.stack),
-        "model": model,
-        "model_name": "" if run.model is not None and run.model_name == run.model.name else run.model_name,
-        "recipe": recipe_to_mapping(run.recipe) if run.recipe else None,
-        "measured": to_mapping(run.measured),
-        "group": run.group,
-        "switches": dict(run.switches),
-        "assumed": list(run.assumed),
-        "problem": run.problem,
-        "notes": run.notes,
-    }
-    return {name: value for name, value in shown.items() if name in _REQUIRED or value not in (None, "", [], {})}
-
-
-def _model(model: Model | None) -> object:
-    """A zoo name, what differs from one, or the whole mapping."""
-    if model is None:
-        return None
-    if model.name not in zoo.names():
-        return model_to_mapping(model)
-    base = zoo.load(model.name)
-    if base == model:
-        return model.name
-    return {"base": model.name, **_changes(model_to_mapping(base), model_to_mapping(model), model)}
-
-
-def _changes(old: Mapping[str, object], new: Mapping[str, object], model: object) -> dict[str, object]:
-    changed: dict[str, object] = {}
-    for key in {**old, **new}:
-        before, after = old.get(key), new.get(key, getattr(model, key))
-        if before == after:
-            continue
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            changed[key] = _changes(before, after, getattr(model, key))
-        else:
-            changed[key] = _pattern(after) if key == "moe_layer_freq" else after
-    return changed
-
-
-def _pattern(freq: object) -> object:
-    """``([0]*3+[1]*58)`` for a dense head followed by MoE layers (Megatron's spelling), else the list."""
-    if not isinstance(freq, (list, tuple)) or 1 not in freq:
-        return freq
-    dense = list(freq).index(1)
-    sparse = len(freq) - dense
-    return f"([0]*{dense}+[1]*{sparse})" if list(freq) == [0] * dense + [1] * sparse else list(freq)
+    write_whole(path, comment + to_yaml(runs))

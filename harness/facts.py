@@ -41,7 +41,7 @@ def _flops(run: MeasuredRun) -> float | None:
 def _silicon(gpu: str) -> tuple[str, str]:
     from projector.hardware import catalogue
 
-    if gpu not in catalogue.gpu_names():
+    if not catalogue.knows_gpu(gpu):
         return "", ""
     found = catalogue.gpu(gpu)
     return found.arch, found.vendor

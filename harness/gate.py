@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from harness import accuracy, intervals, ranking
 from harness.results import Row, RunFacts
+from projector.errors import Problem, nearest
 
-__all__ = ["THRESHOLDS", "Check", "Threshold", "check"]
+__all__ = ["THRESHOLDS", "Check", "Threshold", "check", "parse_limits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,30 @@ class Check:
         tail = f" ({self.detail})" if self.detail else ""
         word = "PASS" if self.passed else "FAIL"
         return f"{word} {self.suite} {self.predictor} {self.name}: {found}, required {relation} {self.limit:g}{tail}"
+
+
+def parse_limits(limits: object, where: str, key: str) -> tuple[dict[str, float], list[Problem]]:
+    """The limits of one mode by threshold, and what is wrong with them; ``key``: where they stand in the file."""
+    if not isinstance(limits, Mapping):
+        return {}, [Problem(where, key, limits, "a mapping of thresholds: " + ", ".join(THRESHOLDS))]
+    read: dict[str, float] = {}
+    problems: list[Problem] = []
+    for name, limit in limits.items():
+        expected = _expected_limit(name, limit)
+        if expected:
+            problems.append(Problem(where, f"{key}.{name}", limit, expected))
+        else:
+            read[str(name)] = float(limit)
+    return read, problems
+
+
+def _expected_limit(name: object, limit: object) -> str:
+    known = THRESHOLDS.get(str(name))
+    if known is None:
+        return nearest(str(name), tuple(THRESHOLDS))
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not known.low <= limit <= known.high:
+        return f"a number from {known.low:g} to {known.high:g}: {known.meaning}, {known.unit}"
+    return ""
 
 
 def check(

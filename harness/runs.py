@@ -62,6 +62,12 @@ class Measured:
     derived: tuple[str, ...] = ()
     status: str = "ok"
 
+    @property
+    def exists(self) -> bool:
+        """Whether somebody ran it: any figure of it, or that it failed for lack of memory. A case has neither."""
+        figures = (self.step_seconds, self.tgs, self.tflops_per_gpu, self.peak_memory_gib)
+        return self.status != "ok" or any(figure is not None for figure in figures)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRun:

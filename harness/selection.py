@@ -98,18 +98,20 @@ def _entry(entry: Mapping[str, object], where: str, key: str, base: Path, folder
 def _log(entry: Mapping[str, str], where: str, key: str, base: Path, _: Path) -> Selection:
     """The run of a training log beside the suite. ``cluster``: where it ran; ``recipe``: what the log does not say."""
     from harness.ingest import command
-    from projector.hardware import catalogue
+    from projector.hardware import catalogue, own
 
     path = base / entry["log"]
-    name = entry.get("cluster")
-    if name is not None and name not in catalogue.cluster_names():
+    name = own.beside(entry["cluster"], where) if "cluster" in entry else None
+    if name is not None and not catalogue.knows_cluster(name):
         return [], [], [Problem(where, f"{key}.cluster", name, nearest(name, tuple(catalogue.cluster_names())))]
     try:
-        runs = command.load(path, None, base / entry["recipe"] if "recipe" in entry else None).runs
+        gpu = catalogue.cluster(name).gpu.name if name is not None else None
+        runs = command.load(path, None, base / entry["recipe"] if "recipe" in entry else None, gpu).runs
     except InputError as error:
         return [], [], list(error.problems)
     if name is not None:
-        runs = tuple(replace(run, gpu=catalogue.cluster(name).gpu.name, cluster=name) for run in runs)
+        gpu = name if catalogue.is_path(name) else gpu
+        runs = tuple(replace(run, gpu=gpu or run.gpu, cluster=name) for run in runs)
     return list(runs), [path], []
 
 
@@ -151,7 +153,11 @@ def _files(value: object, where: str, key: str, base: Path, folder: Path) -> tup
     if value is None:
         if stored:
             return list(stored.values()), []
-        return [], [Problem(where, key, f"no *.yaml in {folder}", "a folder of measured runs")]
+        return [], [
+            Problem(
+                where, key, f"no *.yaml in {folder}", "a folder of measured runs, as --measured FOLDER may name one"
+            )
+        ]
     files: list[Path] = []
     problems: list[Problem] = []
     for pattern in _patterns(value):

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import cases, selection
-from harness.gate import THRESHOLDS
+from harness.gate import parse_limits
 from harness.measure import spec
 from harness.measure.spec import Plan
 from harness.predictors import MODES
 from harness.runs import MeasuredRun
-from harness.yamlio import read_yaml
 from projector.errors import InputError, Problem, nearest
+from projector.files import read_yaml
 
 __all__ = ["Suite", "load", "load_all"]
 
@@ -106,26 +106,11 @@ def parse_gate(value: object, where: str) -> tuple[dict[str, dict[str, float]], 
     for mode, limits in value.items():
         if mode not in MODES:
             problems.append(Problem(where, f"gate.{mode}", mode, nearest(str(mode), MODES)))
-        if not isinstance(limits, Mapping):
-            problems.append(Problem(where, f"gate.{mode}", limits, "a mapping of thresholds: " + ", ".join(THRESHOLDS)))
-            continue
-        gate[str(mode)] = {}
-        for name, limit in limits.items():
-            expected = _expected_limit(name, limit)
-            if expected:
-                problems.append(Problem(where, f"gate.{mode}.{name}", limit, expected))
-            else:
-                gate[str(mode)][str(name)] = float(limit)
+        read, wrong = parse_limits(limits, where, f"gate.{mode}")
+        problems += wrong
+        if isinstance(limits, Mapping):
+            gate[str(mode)] = read
     return gate, problems
-
-
-def _expected_limit(name: object, limit: object) -> str:
-    known = THRESHOLDS.get(str(name))
-    if known is None:
-        return nearest(str(name), tuple(THRESHOLDS))
-    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not known.low <= limit <= known.high:
-        return f"a number from {known.low:g} to {known.high:g}: {known.meaning}, {known.unit}"
-    return ""
 
 
 def _text(document: Mapping[object, object], where: str) -> list[Problem]:

@@ -3,10 +3,44 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["InputError", "NoMeasurement", "Problem", "Unsupported", "nearest"]
+__all__ = ["InputError", "NoMeasurement", "Problem", "Unsupported", "nearest", "plain"]
+
+
+_MOST_TEXT = 300
+_MOST_EXPECTED = 3_000
+_MOST_PROBLEMS = 100
+
+
+def plain(text: object, most: int = _MOST_TEXT) -> str:
+    """``text`` for one line of a terminal or a log: control characters escaped, cut behind ``most`` characters."""
+    line = str(text)
+    cut = line if len(line) <= most else f"{line[: most - 1]}…"
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+
+
+class _Short(reprlib.Repr):
+    """``repr`` that neither grows nor fails, whatever the object."""
+
+    def repr1(self, x: object, level: int) -> str:
+        try:
+            return str(super().repr1(x, level))
+        except Exception:  # an integer of 5,000 digits, a __repr__ that raises
+            return f"<{type(x).__name__}>"
+
+
+def _short() -> _Short:
+    """What a user wrote, shown whole where people wrote it and cut where a machine or an attacker did."""
+    short = _Short()
+    short.maxlevel, short.maxdict, short.maxlist, short.maxtuple, short.maxset = 3, 12, 24, 24, 12
+    short.maxstring, short.maxother, short.maxlong = 300, 300, 60
+    return short
+
+
+_SHORT = _short()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +53,8 @@ class Problem:
     expected: str
 
     def __str__(self) -> str:
-        place = f"{self.where}: {self.key}" if self.key else self.where
-        return f"{place}: found {self.found!r}, expected {self.expected}"
+        place = ": ".join(plain(part) for part in (self.where, self.key) if part)
+        return f"{place}: found {_SHORT.repr(self.found)}, expected {plain(self.expected, _MOST_EXPECTED)}"
 
 
 class InputError(ValueError):
@@ -28,11 +62,23 @@ class InputError(ValueError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
-        super().__init__("\n".join(str(p) for p in self.problems))
+        super().__init__("\n".join(self.lines()))
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Problem, ...]]]:
+        return InputError, (self.problems,)  # as it comes back from another process
+
+    def lines(self) -> list[str]:
+        """What to print, one mistake a line; of thousands the first, and how many more."""
+        shown = [str(problem) for problem in self.problems[:_MOST_PROBLEMS]]
+        more = len(self.problems) - len(shown)
+        return [*shown, f"and {more} more mistakes"] if more else shown
 
 
 class Unsupported(ValueError):
     """A valid workload that no model here can project; the text is the reason shown in the results table."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(plain(reason, _MOST_EXPECTED))
 
 
 class NoMeasurement(ValueError):

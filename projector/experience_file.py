@@ -8,6 +8,7 @@ from typing import Any
 
 from projector.errors import InputError, Problem
 from projector.experience import FEATURES, TERMS, Basis, Experience
+from projector.files import parse_yaml
 
 __all__ = ["parse", "text"]
 
@@ -23,10 +24,8 @@ _HEAD = """\
 
 def parse(content: str, where: str) -> Experience:
     """The experience of a file's text. Raises :class:`InputError` naming the first thing that is not as expected."""
-    import yaml
-
+    data = parse_yaml(content, where)
     try:
-        data = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         return Experience(
             law=str(data["law"]),
             level=_finite(data["level"]),
@@ -39,9 +38,7 @@ def parse(content: str, where: str) -> Experience:
             unseen=_basis(data["unseen"]),
             evidence={str(key): str(value) for key, value in data["evidence"].items()},
         )
-    except yaml.YAMLError as error:
-        raise InputError([Problem(where, "", str(error), "valid YAML")]) from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         keys = f"law, level, quantile, least, coefficients and seen ({', '.join(FEATURES)}), grounds, stacks, unseen"
         raise InputError([Problem(where, "", f"{type(error).__name__}: {error}", f"{keys}, evidence")]) from error
 
@@ -63,8 +60,8 @@ def _basis(one: Mapping[str, Any]) -> Basis:
         values=tuple(_finite(value) for value, _ in pairs),
         errors=tuple(_finite(error) for _, error in pairs),
         scatter=_finite(one["scatter"]),
-        rows=int(one["rows"]),
-        cells=int(one["cells"]),
+        rows=int(_finite(one["rows"])),
+        cells=int(_finite(one["cells"])),
     )
 
 

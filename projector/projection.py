@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from projector import filling, scheduling
+from projector import arguments, filling, muon, scheduling, settling
+from projector.arguments import MODES
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups as place
 from projector.collectives.placement import ranks_per_node
+from projector.communication import Traffic, traffic
 from projector.crowd import crowded
-from projector.errors import InputError, NoMeasurement, Unsupported
+from projector.errors import NoMeasurement, Unsupported
 from projector.frameworks import Resolved, resolve
-from projector.frameworks import load as load_framework
 from projector.frameworks.flops import flops_per_token
 from projector.hardware import host_link
 from projector.hardware.efficiency import of as efficiency_of
@@ -28,18 +28,16 @@ from projector.memory.plan import MemoryPlan, plan
 from projector.operators.step import optimizer
 from projector.operators.types import Collective, HostWork, Operator
 from projector.pipeline import Timeline
+from projector.pipeline.schedules import zb_ilp
 from projector.pipeline.trace import Span
+from projector.pipeline.types import Costs
 from projector.stages import Part, StageTime, compute_operators, owned, parts, stage_time
 from projector.step import owned_by_rank, run_step
 from projector.timing import Clock
 from projector.workload.layout import chunks
-from projector.workload.recipe import Recipe
-from projector.workload.validate import problems
 from projector.workload.workload import Workload
 
-__all__ = ["MODES", "Projection", "project"]
-
-MODES = ("simulate", "benchmark")
+__all__ = ["MODES", "Projection", "project", "settle"]
 
 _WITHOUT_WEIGHT_GRADIENT = 2 / 3
 """Forward and data gradient of a frozen product: two of its three passes (LoRA, Hu et al. 2021, section 4.1)."""
@@ -54,7 +52,7 @@ class Projection:
     ``spans``: optimizer, parameter gather and gradient reduction of every rank on the clock of ``timeline``;
     ``mfu``: FLOPs of the model (those of forward and data gradient alone where adapters are trained) over the bf16 peak,
     whatever the precision of the products, so that fp8 and fp4 runs can pass 1; ``settings``: what the user set about
-    kernels and clocks, ``key=value``.
+    kernels and clocks, ``key=value``; ``communication``: its collectives, where they were asked for.
     """
 
     step_seconds: float
@@ -70,6 +68,7 @@ class Projection:
     bubble: float = 0.0
     spans: tuple[Span, ...] = ()
     stage_seconds: tuple[tuple[float, float], ...] = ()
+    communication: tuple[Traffic, ...] = ()
     seconds_to_project: float = 0.0
 
 
@@ -81,34 +80,32 @@ def project(
     efficiency: Efficiency | None = None,
     settings: Settings = kernel_settings.DEFAULT,
     corrected: Callable[[KernelModel], KernelModel] | None = None,
+    published: bool = False,
+    communication: bool = False,
 ) -> Projection:
     """Projects one training step of ``workload`` on ``cluster``, with the kernels and clocks of ``settings``.
 
     ``corrected`` puts another kernel model over the one of ``mode``, such as factors of layers that were timed.
+    ``published``: a figure of this run exists, so what its source left out is taken to be what makes it possible
+    (:mod:`projector.settling`); a configuration that somebody plans is projected as it stands. ``communication``: with every
+    collective of the step.
 
     Raises :class:`InputError` for a configuration that cannot run (all reasons at once), :class:`Unsupported` for one
     that no model here covers, :class:`NoMeasurement` in ``benchmark`` mode on a GPU without measured tables.
     """
     began = time.perf_counter()
-    wrong = (*problems(_with_split_rule(workload)), *scheduling.problems(workload))
-    if wrong:
-        raise InputError(wrong)
-    if workload.model.unsupported:
-        raise Unsupported(", ".join(workload.model.unsupported))
+    arguments.check(workload, cluster, mode, settings, efficiency)
+    resolved = _settle(workload, cluster, published=published)
     gpu = cluster.gpu
-    host = "grace" if cluster.gpus_per_host < cluster.gpus_per_node else "x86"
-    resolved = _placed(_settle_recompute(resolve(workload, gpu.vendor, gpu.arch, host), cluster, host), cluster)
-    conflict = scheduling.conflict(resolved.workload.recipe)
-    if conflict:
-        raise Unsupported(conflict)
     layout = chunks(workload.model, resolved.workload.recipe)
     stages = [parts(resolved, chunk) for chunk in layout]
     empty = filling.idle(resolved)
     without_input = [parts(empty, chunk) for chunk in layout] if empty else []
     efficiency = efficiency or efficiency_of(gpu)
     model = _kernels(resolved, cluster, efficiency, mode, settings)
+    price = _pricing(resolved, cluster, efficiency)
     clock = _clock(
-        resolved, cluster, efficiency, corrected(model) if corrected else model, settings, stages, without_input
+        resolved, cluster, efficiency, corrected(model) if corrected else model, settings, stages, without_input, price
     )
     cache_: dict[tuple[int, bool], StageTime] = {}
     times = [stage_time(resolved, stage, clock, cache_) for stage in stages]
@@ -130,55 +127,60 @@ def project(
         spans=step.spans,
         measured_share=step.measured_share,
         assumed=resolved.assumed,
-        settings=settings.stated(gpu, efficiency),
+        settings=(*settings.stated(gpu, efficiency), *_searched(step.timeline)),
         bubble=step.breakdown["bubble_s"] / step.seconds,
         stage_seconds=tuple((t.forward.seconds, t.backward.seconds) for t in times),
+        communication=traffic(resolved, stages, clock, price, step) if communication else (),
         seconds_to_project=time.perf_counter() - began,
     )
 
 
+def settle(workload: Workload, cluster: Cluster, *, published: bool = False) -> Resolved:
+    """``workload`` as ``cluster`` would run it, nothing left open. Raises as :func:`project`, but for kernels."""
+    arguments.check(workload, cluster)
+    return _settle(workload, cluster, published=published)
+
+
+def _settle(workload: Workload, cluster: Cluster, *, published: bool) -> Resolved:
+    if workload.model.unsupported:
+        raise Unsupported(", ".join(workload.model.unsupported))
+    gpu = cluster.gpu
+    host = "grace" if cluster.gpus_per_host < cluster.gpus_per_node else "x86"
+    resolved = _placed(
+        settling.settled(resolve(workload, gpu.vendor, gpu.arch, host, published), gpu, host, published), cluster
+    )
+    conflict = scheduling.conflict(resolved.workload.recipe)
+    if conflict:
+        raise Unsupported(conflict)
+    return resolved
+
+
+def _searched(timeline: Timeline) -> tuple[str, ...]:
+    """How far the order of a schedule that is searched for can be from the best."""
+    schedule = timeline.compiled.schedule
+    if schedule.name != zb_ilp.GENERATOR.name:
+        return ()
+    stages = timeline.compiled.stages
+    forward, inputs, weight = (tuple(part.tolist()) for part in timeline.durations[: 3 * stages].reshape(3, stages))
+    costs = Costs(forward, inputs, weight, (0.0,) * (stages - 1))
+    gap = zb_ilp.gap(schedule, costs, float(timeline.makespan))
+    return (f"pipeline_schedule={zb_ilp.GENERATOR.aliases[0]}: no order is more than {100 * gap:.1f} % shorter",)
+
+
 def _placed(resolved: Resolved, cluster: Cluster) -> Resolved:
     """With what the lowering asks of the cluster: its nodes, its pods, the way from the host's memory."""
+    recipe = resolved.workload.recipe
+    if recipe.optimizer_cpu_offload or recipe.offload_optimizer_states or recipe.cpu_offloading_num_layers:
+        host_link.separate(cluster)
+    ranks = min(resolved.workload.gpus, cluster.gpus_per_host)
     return replace(
         resolved,
         node_ranks=ranks_per_node(resolved.workload.gpus, cluster),
         pod_ranks=None if cluster.outer is None else cluster.inter.size,
         host_bandwidth=host_link.bandwidth(cluster),
+        host_copies=host_link.copies(cluster, ranks),
+        host_optimizer=host_link.optimizer_traffic(cluster, ranks),
     )
-
-
-def _with_split_rule(workload: Workload) -> Workload:
-    """The workload with the framework's rule for layers that do not divide, which decides whether the layout is valid."""
-    recipe = workload.recipe
-    if recipe.allow_uneven_pipeline_split is not None:
-        return workload
-    rule = bool(load_framework(workload.framework).defaults.get("allow_uneven_pipeline_split"))
-    return replace(workload, recipe=replace(recipe, allow_uneven_pipeline_split=rule))
-
-
-def _settle_recompute(resolved: Resolved, cluster: Cluster, host: str) -> Resolved:
-    """Recompute that nobody stated: none where it fits in memory, else enough, because a run that exists did fit."""
-    gpu = cluster.gpu
-    if "recompute_granularity=none" not in resolved.assumed or plan(resolved, gpu).fits:
-        return resolved
-    recipe = replace(resolved.workload.recipe, recompute_granularity="full", recompute_method="uniform")
-    if scheduling.conflict(recipe):
-        return resolved
-
-    def settled(recipe: Recipe, how: str) -> Resolved:
-        made = resolve(replace(resolved.workload, recipe=recipe), gpu.vendor, gpu.arch, host)
-        others = tuple(item for item in resolved.assumed if not item.startswith("recompute_granularity"))
-        return replace(made, assumed=(*others, f"recompute_granularity=full{how} (does not fit without)"))
-
-    full = settled(recipe, "")
-    if not plan(full, gpu).fits:
-        return resolved
-    if not resolved.execution.recompute_fewest:
-        return full
-    layers = -(-resolved.workload.model.num_layers // (recipe.pp * recipe.vpp))
-    blocks = [replace(recipe, recompute_method="block", recompute_num_layers=n) for n in range(1, layers)]
-    first = bisect_left(blocks, True, key=lambda block: plan(settled(block, ""), gpu).fits)
-    return settled(blocks[first], f", {first + 1} of {layers} layers a stage") if first < len(blocks) else full
 
 
 def _clock(
@@ -188,14 +190,14 @@ def _clock(
     model: KernelModel,
     settings: Settings,
     stages: Sequence[Sequence[Part]],
-    without_input: Sequence[Sequence[Part]] = (),
+    without_input: Sequence[Sequence[Part]],
+    price: Pricing,
 ) -> Clock:
     """Prices every operator of the step at once: kernels through one vectorised call, collectives when asked for."""
     ops = [*compute_operators([*stages, *without_input]), *_optimizers(resolved, stages)]
     times = model.times(ops)  # type: ignore[arg-type]
     seconds = dict(zip(ops, times.seconds.tolist(), strict=True))
     measured = frozenset(op for op, is_measured in zip(ops, times.measured.tolist(), strict=True) if is_measured)
-    price = _pricing(resolved, cluster, efficiency)
     return Clock(
         kernels=seconds,
         measured=measured,
@@ -211,6 +213,7 @@ def _optimizers(resolved: Resolved, stages: Sequence[Sequence[Part]]) -> list[Op
     ops: list[Operator] = []
     for held in owned_by_rank(resolved, stages):
         ops += [op for op in optimizer(resolved, held) if not isinstance(op, Collective | HostWork)]
+        ops += [op for op, _ in muon.products(resolved, held)]
     return ops
 
 

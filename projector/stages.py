@@ -3,15 +3,18 @@ weights laid over them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from projector.frameworks.types import Resolved
 from projector.neighbours import Cover, cover, pairs_up
 from projector.operators import lower
-from projector.operators.step import Trainable, gather, reduction, trainable
+from projector.operators.step import gather, reduction
 from projector.operators.types import Block, Collective, HostWork, Operator
-from projector.timing import SLOWED, Clock, Phase, Segment, chain
+from projector.operators.weights import Held, held
+from projector.timing import SLOWED, Clock, Message, Phase, Segment, chain
+from projector.waits import waits_for_host, with_mask
 from projector.workload.layout import Chunk
 from projector.workload.recipe import Recipe
 
@@ -20,6 +23,7 @@ __all__ = [
     "StageTime",
     "compute_operators",
     "gathers_every_microbatch",
+    "messages",
     "owned",
     "parts",
     "reduces_every_microbatch",
@@ -90,14 +94,16 @@ def compute_operators(stages: Sequence[Sequence[Part]]) -> Iterator[Operator]:
                         yield op
 
 
-def owned(resolved: Resolved, stage: Sequence[Part]) -> Trainable:
-    """Elements of a virtual stage that receive gradients on one rank."""
-    found = [_trained(resolved, part) for part in stage]
-    return Trainable(sum(t.dense for t in found), sum(t.expert for t in found))
+def owned(resolved: Resolved, stage: Sequence[Part]) -> Held:
+    """The weights of a virtual stage that receive gradients on one rank."""
+    number = Counter(id(part.block) for part in stage)
+    blocks = {id(part.block): part.block for part in stage}
+    return _trained(resolved, held((block.weights, number[key]) for key, block in blocks.items()))
 
 
-def _trained(resolved: Resolved, part: Part) -> Trainable:
-    return trainable(resolved, part.block.parameters, part.block.expert_parameters, part.layers)
+def _trained(resolved: Resolved, weights: Held) -> Held:
+    """All of them, or the adapters alone."""
+    return weights if resolved.workload.recipe.lora is None else weights.only("adapter")
 
 
 def stage_time(
@@ -105,29 +111,14 @@ def stage_time(
 ) -> StageTime:
     """One virtual stage from its blocks; ``cache`` holds blocks already priced in this projection."""
     times = [_part_time(resolved, part, clock, cache) for part in stage]
-    forward = chain(t.forward for t in times)
+    forward, backward = chain(t.forward for t in times), chain(t.backward for t in reversed(times))
+    waits = waits_for_host(resolved, stage, [(t.forward.seconds, t.backward.seconds) for t in times])
     return StageTime(
-        forward=replace(forward, wait=forward.wait + _mask_seconds(resolved, stage, clock)),
-        backward=chain(t.backward for t in reversed(times)),
+        forward=with_mask(replace(forward, wait=forward.wait + waits[0]), resolved, stage, clock),
+        backward=replace(backward, wait=backward.wait + waits[1]),
         weight=sum(t.weight for t in times),
         deferred=sum(t.deferred for t in times),
     )
-
-
-def _mask_seconds(resolved: Resolved, stage: Sequence[Part], clock: Clock) -> float:
-    """Seconds in which the attention mask of a micro-batch reaches the ranks of its first and last stage.
-
-    ``create_attention_mask_in_dataloader``: a boolean [b, 1, s, s], copied to the device by the first tensor-parallel
-    rank and broadcast to the others on the stream of the compute (Megatron-LM megatron/training/utils.py,
-    ``get_batch_on_this_tp_rank``), whatever the attention kernel makes of it.
-    """
-    recipe = resolved.workload.recipe
-    ends = any(part.block.name in ("embedding", "head") for part in stage)
-    if not recipe.create_attention_mask_in_dataloader or not ends:
-        return 0.0
-    nbytes = float(recipe.micro_batch_size) * recipe.seq_length**2
-    spread = Collective(name="attention_mask", kind="broadcast", group="tp", bytes=nbytes)
-    return nbytes / resolved.host_bandwidth + clock.collective(spread)
 
 
 def _part_time(resolved: Resolved, part: Part, clock: Clock, cache: dict[tuple[int, bool], StageTime]) -> StageTime:
@@ -137,24 +128,31 @@ def _part_time(resolved: Resolved, part: Part, clock: Clock, cache: dict[tuple[i
     return cache[key]
 
 
-def _price(resolved: Resolved, part: Part, clock: Clock) -> StageTime:
+def messages(resolved: Resolved, part: Part, clock: Clock) -> tuple[Message, ...]:
+    """Every collective of one block in one micro-batch, in order."""
+    ledger: list[Message] = []
+    _price(resolved, part, clock, ledger)
+    return tuple(ledger)
+
+
+def _price(resolved: Resolved, part: Part, clock: Clock, ledger: list[Message] | None = None) -> StageTime:
     graphed = part.block.graphed
     later = _deferred(resolved, part)
     now = tuple(op for op in part.backward if op not in later)
     recipe, layer = resolved.workload.recipe, part.layers > 0
     beside = cover(part.block, clock, bool(recipe.delay_wgrad_compute)) if pairs_up(recipe) else Cover()
-    forward = clock.phase(part.block.forward, layer=layer, graphed=graphed, covered=beside.forward)
-    backward = clock.phase(now, layer=layer, graphed=graphed, covered=beside.backward)
+    forward = clock.phase(part.block.forward, layer=layer, graphed=graphed, covered=beside.forward, ledger=ledger)
+    backward = clock.phase(now, layer=layer, graphed=graphed, covered=beside.backward, ledger=ledger)
     weight = clock.phase(tuple(op for op in part.block.backward_weight if op not in later)).compute
-    weights = Trainable(part.block.parameters, part.block.expert_parameters)
-    fetch, reduce = _unit_collectives(resolved, weights, _trained(resolved, part))
+    weights = part.block.owned
+    fetch, reduce = _unit_collectives(resolved, weights, _trained(resolved, weights))
     again = () if recipe.fsdp_reshard_after_forward is False else fetch
     if resolved.execution.data_parallel == "ddp" and not recipe.overlap_grad_reduce:
-        backward, reduce = _after(backward, reduce, clock), ()
+        backward, reduce = _after(backward, reduce, clock, ledger), ()
     share = _shard_overlap(resolved, part)
     return StageTime(
-        forward=_beside(forward, fetch, clock, share),
-        backward=_beside(backward, (*again, *reduce), clock, share),
+        forward=_beside(forward, fetch, clock, share, ledger),
+        backward=_beside(backward, (*again, *reduce), clock, share, ledger),
         weight=weight,
         deferred=clock.phase(later).seconds if later else 0.0,
     )
@@ -170,7 +168,7 @@ def _deferred(resolved: Resolved, part: Part) -> tuple[Operator, ...]:
 
 
 def _unit_collectives(
-    resolved: Resolved, weights: Trainable, trained: Trainable
+    resolved: Resolved, weights: Held, trained: Held
 ) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
     """Weight gathers and gradient reductions that one unit of a sharded framework issues in each micro-batch."""
     fetch = gather(resolved, weights) if gathers_every_microbatch(resolved) else ()
@@ -198,8 +196,10 @@ def reduces_every_microbatch(resolved: Resolved) -> bool:
     return execution.reduce_every_microbatch and not piped
 
 
-def _after(phase: Phase, collectives: Sequence[Collective], clock: Clock) -> Phase:
+def _after(phase: Phase, collectives: Sequence[Collective], clock: Clock, ledger: list[Message] | None = None) -> Phase:
     """Communication that nothing hides, after the compute of a unit."""
+    if ledger is not None:
+        ledger += [Message(op, clock.collective(op), 0.0) for op in collectives]
     comm = sum(clock.collective(op) for op in collectives)
     exposed = dict(phase.exposed)
     exposed["dp"] = exposed.get("dp", 0.0) + comm
@@ -212,11 +212,17 @@ def _shard_overlap(resolved: Resolved, part: Part) -> float:
     """Share of a unit's weight traffic that runs beside its compute: less where a compiler cannot move it past the custom
     calls of dropless experts (those of a capacity factor are products that it knows)."""
     execution = resolved.execution
-    opaque = resolved.workload.recipe.moe_expert_capacity_factor is None and part.block.expert_parameters > 0
+    opaque = resolved.workload.recipe.moe_expert_capacity_factor is None and part.block.owned.expert > 0
     return execution.shard_overlap * (execution.opaque_overlap if opaque else 1.0)
 
 
-def _beside(phase: Phase, collectives: Sequence[Collective], clock: Clock, share: float) -> Phase:
+def _beside(
+    phase: Phase,
+    collectives: Sequence[Collective],
+    clock: Clock,
+    share: float,
+    ledger: list[Message] | None = None,
+) -> Phase:
     """Lays prefetched communication beside a unit's compute: what is longer decides, both slow each other down."""
     if not collectives:
         return phase
@@ -224,6 +230,9 @@ def _beside(phase: Phase, collectives: Sequence[Collective], clock: Clock, share
     # The time in which the device waits for the host is no cover of its own: the larger of the two counts anyway.
     window = min(comm * (1.0 + SLOWED), phase.device * (1.0 + phase.crowding)) * share
     hidden, lost = window / (1.0 + SLOWED), window * phase.crowding / (1.0 + phase.crowding)
+    if ledger is not None and comm > 0:
+        each = [(op, clock.collective(op)) for op in collectives]
+        ledger += [Message(op, seconds, seconds / comm * hidden) for op, seconds in each]
     extra = comm - hidden + lost
     first = phase.segments[0]
     host = first.host + clock.execution.collective_us * 1e-6 * len(collectives)

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from projector import pipeline
-from projector.collectives.placement import hop
+from projector import muon, offload, pipeline
+from projector.boundary import activations
 from projector.frameworks.types import Resolved
 from projector.kernels.host import collection_seconds
 from projector.neighbours import pairs_up, pipelined
-from projector.operators.step import Trainable, gather, optimizer, reduction
+from projector.operators.step import gather, optimizer, reduction
 from projector.operators.types import Collective
+from projector.operators.weights import Held
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import Exchange, arrival, finish
 from projector.pipeline.trace import Span
@@ -24,9 +25,9 @@ from projector.timing import CONTENTION, Clock, chain
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Step", "compiled_schedule", "owned_by_rank", "run_step"]
+__all__ = ["GROUP_KEY", "Step", "compiled_schedule", "owned_by_rank", "run_step"]
 
-_GROUP_KEY = {"tp": "tp_s", "etp": "tp_s", "ep": "ep_s", "cp": "cp_s", "pp": "pp_s"}
+GROUP_KEY = {"tp": "tp_s", "etp": "tp_s", "ep": "ep_s", "cp": "cp_s", "pp": "pp_s"}
 _BUCKET_SHARE = 0.1
 """Share of a reduction (or parameter gather) that is never hidden: its last (first) bucket. derived from Megatron's
 bucket of max(40e6, 1e6·dp) elements against the 0.2–2e9 parameters of a rank."""
@@ -37,7 +38,8 @@ class Step:
     """Seconds of one step, its parts (they sum to it) and the share that rests on measured kernels.
 
     ``timeline`` starts when the first rank has its parameters; ``spans``: optimizer, parameter gather and gradient
-    reduction on the same clock.
+    reduction on the same clock. ``rank``: the pipeline rank that works longest, of which the parts are; ``gather``: seconds
+    of its parameter gather that nothing hides.
     """
 
     seconds: float
@@ -45,6 +47,8 @@ class Step:
     measured_share: float
     timeline: Timeline
     spans: tuple[Span, ...] = ()
+    rank: int = 0
+    gather: float = 0.0
 
     def waiting(self, seconds: float) -> Step:
         """This step with ``seconds`` more in which its ranks wait for one another."""
@@ -82,18 +86,17 @@ def _unpaired(resolved: Resolved, times: Sequence[StageTime]) -> float:
     return sum(part.hidden.get("ep", 0.0) for t in times for part in (t.forward, t.backward))
 
 
-def owned_by_rank(resolved: Resolved, stages: Sequence[Sequence[Part]]) -> tuple[Trainable, ...]:
+def owned_by_rank(resolved: Resolved, stages: Sequence[Sequence[Part]]) -> tuple[Held, ...]:
     """Elements with gradients on every pipeline rank: its virtual stages together."""
     each = [owned(resolved, stage) for stage in stages]
     return tuple(_sum(each[v] for v in own) for own in compiled_schedule(resolved).schedule.placement)
 
 
-def _sum(parts: Iterable[Trainable]) -> Trainable:
-    found = list(parts)
-    return Trainable(sum(t.dense for t in found), sum(t.expert for t in found))
+def _sum(parts: Iterable[Held]) -> Held:
+    return sum(parts, Held({}))
 
 
-def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[Trainable], clock: Clock) -> Step:
+def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[Held], clock: Clock) -> Step:
     """Evaluates the schedule over the stages between gradient reduction and optimizer of one step and the next.
 
     ``times``, ``trained``: one per virtual stage.
@@ -146,6 +149,8 @@ def run_step(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[T
         breakdown=breakdown,
         measured_share=measured / seconds,
         timeline=timeline,
+        rank=rank,
+        gather=mine[1],
         spans=(*start.spans, *end.spans),
     )
 
@@ -176,7 +181,7 @@ def _exchange(
     resolved: Resolved,
     clock: Clock,
     placement: Sequence[Sequence[int]],
-    trained: Sequence[Trainable],
+    trained: Sequence[Held],
     crowding: float = CONTENTION,
 ) -> Exchange:
     """Seconds of what surrounds the pipeline. A rank's buffers are reduced chunk by chunk: each by its elements."""
@@ -190,7 +195,8 @@ def _exchange(
         to_fetch = 0.0 if gathers_every_microbatch(resolved) else _seconds(clock, gather(resolved, whole))
         for v, share in shares.items():
             reduce[v], fetch[v] = share * to_reduce, share * to_fetch
-        steps.append(clock.phase(optimizer(resolved, whole)).seconds)
+        on_device = clock.phase(optimizer(resolved, whole)).seconds + muon.seconds(resolved, whole, clock)
+        steps.append(on_device + offload.optimizer_seconds(resolved, whole))
     return Exchange(
         reduce=reduce,
         gather=fetch,
@@ -208,26 +214,10 @@ def _seconds(clock: Clock, ops: Sequence[Collective]) -> float:
 
 
 def _messages(resolved: Resolved, clock: Clock) -> Floats:
-    """Seconds of one activation sent from each virtual stage to the next ``[stages − 1]``
-    (NVIDIA/Megatron-LM pipeline_parallel/schedules.py shapes): over the node's links, the network or between pods, as the
-    ranks of the two stages lie."""
-    workload, recipe, model = resolved.workload, resolved.workload.recipe, resolved.workload.model
-    if recipe.pp == 1:
-        return np.zeros(max(0, compiled_schedule(resolved).stages - 1))
-    tokens = recipe.seq_length * recipe.micro_batch_size / recipe.cp / (recipe.tp if recipe.sequence_parallel else 1)
+    """Seconds of one activation sent from each virtual stage to the next ``[stages − 1]``."""
     host = resolved.execution.collective_us * 1e-6 if resolved.execution.p2p_synchronous else 0.0
-    placement = compiled_schedule(resolved).schedule.placement
-    rank_of = {stage: rank for rank, own in enumerate(placement) for stage in own}
-
-    def seconds(stage: int) -> float:
-        here, there = rank_of[stage], rank_of[stage + 1]
-        if here == there:
-            return 0.0
-        group = hop(here, there, workload.gpus // recipe.pp, resolved.node_ranks, resolved.pod_ranks)
-        op = Collective(name="p2p", kind="send_recv", group=group, bytes=tokens * model.hidden_size * 2.0)
-        return clock.collective(op) + host
-
-    return np.array([seconds(stage) for stage in range(len(rank_of) - 1)])
+    sent = activations(resolved, compiled_schedule(resolved).schedule.placement)
+    return np.array([clock.collective(op) + host if op else 0.0 for op in sent])
 
 
 def _worked(times: Sequence[StageTime], stages: Sequence[int], m: int) -> float:
@@ -240,8 +230,10 @@ def _breakdown(times: Sequence[StageTime], stages: Sequence[int], m: int) -> dic
     out = dict.fromkeys(("compute_s", "host_s", "tp_s", "ep_s", "cp_s", "pp_s", "dp_s"), 0.0)
     for phase in (chain([times[v].forward]) for v in stages), (chain([times[v].backward]) for v in stages):
         for part in phase:
-            out["host_s"] += m * part.host_excess
+            out["host_s"] += m * (part.host_excess - sum(part.waited.values()))
+            for group, seconds in part.waited.items():
+                out[GROUP_KEY.get(group, "dp_s")] += m * seconds
             for group, seconds in part.exposed.items():
-                out[_GROUP_KEY.get(group, "dp_s")] += m * seconds
+                out[GROUP_KEY.get(group, "dp_s")] += m * seconds
             out["compute_s"] += m * (part.device - sum(part.exposed.values()))
     return out

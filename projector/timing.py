@@ -10,7 +10,7 @@ from projector.frameworks.types import Execution
 from projector.kernels.host import host_seconds
 from projector.operators.types import Collective, HostWork, Operator
 
-__all__ = ["CONTENTION", "SLOWED", "Clock", "Phase", "Segment", "chain"]
+__all__ = ["CONTENTION", "SLOWED", "Clock", "Message", "Phase", "Segment", "chain"]
 
 CONTENTION = 0.10
 """Share of the time of a communication that the compute beside it loses, where no :mod:`projector.contention` says what
@@ -22,6 +22,15 @@ SLOWED = 0.10
 GRAPH_REST = 0.1
 """Host time left of an operator that a graph replays: the graph's own launch, events and copies of static inputs,
 10–15 µs for a layer of 100 launches or more (NVIDIA/Megatron-LM docs/user-guide/features/cuda_graph.md; estimate)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One collective as it runs: its own seconds, and those of them that run beside compute."""
+
+    op: Collective
+    seconds: float
+    hidden: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,8 @@ class Segment:
 class Phase:
     """Forward or backward of a block or chunk. ``exposed``: communication seconds inside ``device``, by group.
 
-    ``measured``: device seconds that rest on measured kernels. ``wait``: seconds lost at synchronisation points.
+    ``measured``: device seconds that rest on measured kernels. ``wait``: seconds lost at synchronisation points, ``waited``:
+    those of them that are communication, by group.
     ``hidden``: communication seconds that run beside compute, less what they slow it down, by group. ``crowding``:
     seconds that its compute loses for each second of its own beside collectives.
     """
@@ -52,6 +62,7 @@ class Phase:
     wait: float = 0.0
     hidden: Mapping[str, float] = field(default_factory=dict)
     crowding: float = CONTENTION
+    waited: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -84,11 +95,13 @@ class Clock:
         layer: bool = False,
         graphed: frozenset[str] = frozenset(),
         covered: Mapping[str, tuple[float, float]] | None = None,
+        ledger: list[Message] | None = None,
     ) -> Phase:
         """Seconds of ``operators`` run one after the other, those with ``hides_behind`` beside the ones they name.
 
         ``layer``: add the module overhead of one layer; ``graphed``: names of operators that a graph replays.
         ``covered``: by name of a collective, its seconds hidden behind compute of another phase, and what that loses.
+        ``ledger`` takes down every collective.
         """
         x = self.execution
         windows = {kind: self._windows(operators, kind) for kind in {_kind(op) for op in operators if _hides(op)}}
@@ -111,6 +124,8 @@ class Clock:
                 hidden, lost = elsewhere.get(op.name, (0.0, 0.0))
                 if op.hides_behind:
                     hidden, lost = _take(beside, windows[_kind(op)], op.hides_behind, seconds)
+                if ledger is not None:
+                    ledger.append(Message(op, seconds, min(hidden, seconds)))
                 device += seconds - hidden + lost
                 compute += lost
                 if hidden > 0:
@@ -200,6 +215,7 @@ def chain(phases: Iterable[Phase]) -> Phase:
     compute = measured = wait = crowded = 0.0
     exposed: dict[str, float] = {}
     covered: dict[str, float] = {}
+    waited: dict[str, float] = {}
     for phase in phases:
         crowded += phase.crowding * phase.compute
         first, *rest = phase.segments
@@ -213,5 +229,7 @@ def chain(phases: Iterable[Phase]) -> Phase:
             exposed[group] = exposed.get(group, 0.0) + seconds
         for group, seconds in phase.hidden.items():
             covered[group] = covered.get(group, 0.0) + seconds
+        for group, seconds in phase.waited.items():
+            waited[group] = waited.get(group, 0.0) + seconds
     crowding = crowded / compute if compute > 0 else CONTENTION
-    return Phase(tuple(segments), compute, exposed, measured, wait, covered, crowding)
+    return Phase(tuple(segments), compute, exposed, measured, wait, covered, crowding, waited)

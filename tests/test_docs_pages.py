@@ -103,10 +103,10 @@ def test_unknown_names_are_found() -> None:
     ("line", "wrong"),
     [
         ("python -m harness run suites/moe.yaml --mode both", ""),
-        ("python -m harness run suites/moe.yaml --mode bot", "invalid choice"),
+        ("python -m harness run suites/moe.yaml --mode bot", "found 'bot'"),
         ("python -m harness run suites/moe.yaml --modes both", "no such option"),
         ("python -m harness rum suites/moe.yaml", "no such command"),
-        ("python -m projector performance", "required"),
+        ("python -m projector benchmark", "expected --config"),
         ("python -m projector performance --config a.yaml --clutser b", "no such option"),
         ("BASELINE=out sh examples/ci/gate.sh suites/moe.yaml", ""),
         ("./run main", ""),

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import accuracy, evaluate, experience
-from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any
-from harness.report import terminal, view_transfer
-from harness.report.files import write_atomic
+from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any, say
+from harness.report import view_transfer
 from harness.report.table import Column, Report, Table, number, percent
 from harness.results import Evaluation
 from projector import experience_file
 from projector.errors import InputError, Problem, nearest
+from projector.files import write_whole
 
 __all__ = ["command", "register"]
 
@@ -27,7 +27,11 @@ KINDS = ("gemm", "attention", "grouped", "stream")
 
 def register(commands: Subparsers) -> None:
     parser = add_command(
-        commands, "calibrate", "fit few parameters per GPU and framework and report their held-out error", command
+        commands,
+        "calibrate",
+        "fit few parameters per GPU and framework and report their held-out error",
+        command,
+        examples=("mi355x --runs measured/runs/primus_mi355x.yaml", "--kernels h100_sxm --only gemm --dry-run"),
     )
     parser.add_argument("gpus", nargs="*", metavar="GPU", help="GPUs to show (default: all that were measured)")
     parser.add_argument("--runs", nargs="+", type=Path, metavar="FILE", help="files of measured runs")
@@ -56,7 +60,7 @@ def command(args: argparse.Namespace) -> int:
     if args.kernels:
         from harness.cli import calibrate_kernels
 
-        return calibrate_kernels.run(args.gpus, args.only, not args.dry_run, args.jobs)
+        return calibrate_kernels.run(args)
     if args.only or args.dry_run:
         raise InputError([Problem("command line", "--only, --dry-run", "no --kernels", "--kernels beside them")])
     paths = args.runs or sorted(args.measured.glob("*.yaml"))
@@ -78,9 +82,10 @@ def command(args: argparse.Namespace) -> int:
     tables = [_table(made, args.gpus or present), *([] if learnt is None else [view_transfer.parameters(learnt)])]
     if not args.gpus:
         tables += view_transfer.of_evaluation(made, NAME)
-    terminal.show(Report(title=f"Calibration of {NAME}", lines=(_sentence(made),), tables=tuple(tables)), most=None)
     if args.out and learnt is not None:
-        write_atomic(args.out, experience_file.text(learnt))
+        write_whole(args.out, experience_file.text(learnt))
+    report = Report(title=f"Calibration of {NAME}", lines=(_sentence(made),), tables=tuple(tables))
+    say(args, report, most=None, written=str(args.out or ""))
     return 0
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.report import terminal
+from harness.cli.common import say
 from harness.report.table import NONE, Column, Report, Table, percent
 from projector.errors import InputError, Problem, nearest
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 
-def run(gpus: Sequence[str], kinds: Sequence[str], write: bool, jobs: int | None) -> int:
+def run(args: argparse.Namespace) -> int:
     """Fit, write ``projector/hardware/efficiency/*.yaml`` unless told not to, and show the held-out errors."""
     from harness.kernels import calibrate
 
+    gpus, kinds, write, jobs = args.gpus, args.only, not args.dry_run, args.jobs
     known = calibrate.measured_gpus()
     unknown = [gpu for gpu in gpus if gpu not in known]
     if unknown:
@@ -31,7 +32,7 @@ def run(gpus: Sequence[str], kinds: Sequence[str], write: bool, jobs: int | None
     words = "written to" if write else "nothing is written; they would go to"
     files = sorted({calibrate.REFERENCE.get(name, name) for name, _ in made} | {name for name, _ in made})
     lines = (f"{len(rows)} classes fitted in {time.perf_counter() - began:.0f} s, {words} {', '.join(files)}.yaml",)
-    terminal.show(Report(title="Constants of kernel classes", lines=lines, tables=(_table(rows),)), most=None)
+    say(args, Report(title="Constants of kernel classes", lines=lines, tables=(_table(rows),)), most=None)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command
+from harness.cli.common import Subparsers, add_command, say
 from projector.errors import InputError, Problem
 
 __all__ = ["command", "register"]
@@ -13,7 +13,11 @@ __all__ = ["command", "register"]
 
 def register(commands: Subparsers) -> None:
     parser = add_command(
-        commands, "collectives", "score the collective model on measured collectives, by fabric and size", command
+        commands,
+        "collectives",
+        "score the collective model on measured collectives, by fabric and size",
+        command,
+        examples=("--cluster h100_sxm", "measured/collectives --json"),
     )
     parser.add_argument(
         "folder",
@@ -30,8 +34,8 @@ def register(commands: Subparsers) -> None:
 def command(args: argparse.Namespace) -> int:
     from harness.collectives_score import score
     from harness.collectives_table import read
-    from harness.report import markdown, terminal, view_collectives
-    from harness.report.files import write_atomic
+    from harness.report import markdown, view_collectives
+    from projector.files import write_whole
 
     if not args.folder.is_dir():
         raise InputError([Problem(str(args.folder), "", "no such folder", "a folder of <cluster>.csv tables")])
@@ -45,8 +49,7 @@ def command(args: argparse.Namespace) -> int:
     if not chosen:
         raise InputError([Problem(str(args.folder), "", "no measured collective", "tables of <cluster>.csv")])
     made = view_collectives.build(score(chosen))
-    terminal.show(made)
     if args.out:
-        write_atomic(args.out, markdown.render(made))
-        print(f"\nwritten to {args.out}")
+        write_whole(args.out, markdown.render(made))
+    say(args, made, written=str(args.out or ""))
     return 0

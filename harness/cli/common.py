@@ -4,29 +4,59 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from harness.runs import MeasuredRun
+from projector.cli import as_json, options
+from projector.cli.options import Subparsers
 from projector.errors import InputError, Problem
 
-Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+if TYPE_CHECKING:
+    from harness.report.table import Report
 
-__all__ = ["Subparsers", "add_command", "fraction", "positive", "progress_bar", "read_any"]
+__all__ = ["Subparsers", "add_command", "fraction", "positive", "progress_bar", "read_any", "say"]
 
+#: Rows of a table on a terminal; the rest is in the files and in the JSON document.
+MOST_ROWS = 40
 # Fewer projections than this are over before a bar is drawn.
 MIN_BAR = 50
 
 
 def add_command(
-    commands: Subparsers, name: str, help: str, command: Callable[[argparse.Namespace], int]
+    commands: Subparsers,
+    name: str,
+    help: str,
+    command: Callable[[argparse.Namespace], int],
+    *,
+    examples: Sequence[str],
 ) -> argparse.ArgumentParser:
-    """A subparser whose namespace carries the function to call."""
-    parser = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
-    parser.set_defaults(command=command)
+    """A subparser whose namespace carries the function to call; every command speaks JSON."""
+    parser = options.add_command(commands, name, help, command, examples=examples)
+    options.add_json(parser)
     return parser
+
+
+def say(
+    args: argparse.Namespace,
+    report: Report,
+    *,
+    written: str = "",
+    most: int | None = MOST_ROWS,
+    further: Mapping[str, object] | None = None,
+) -> None:
+    """``report`` on stdout: its tables (the first ``most`` rows of each), or with ``--json`` one document with all rows,
+    ``further`` values and where files were ``written``."""
+    from harness.report import document, terminal
+
+    if args.json:
+        as_json.write({**document.of(report, str(args.argv[0])), **(further or {}), "written": written or None})
+        return
+    terminal.show(report, most=most)
+    if written:
+        print(f"\nwritten to {written}")
 
 
 def positive(text: str) -> int:

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Subparsers, add_command, positive, read_any
-from harness.report import terminal
+from harness.cli.common import Subparsers, add_command, positive, read_any, say
 from projector.errors import InputError, Problem
+from projector.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,12 +24,23 @@ _ABOUT = """\
 Each RUN is a training log, a benchmark file of TPrimat, a trace, a table of runs (all of its runs), or the id of a
 measured run. The first is what the others are compared to. Significant means that the 90 % bootstrap interval of the
 ratio of median step times (of tokens/s/GPU, where the work of a step differs) excludes 1: of the steady steps of a log,
-of the stated spread where there are no steps. Without either it cannot be stated. Exit code 2: a file that cannot be
-read or contradicts itself, an unknown id; then nothing is written."""
+of the stated spread where there are no steps. Without either it cannot be stated. No run is called the faster where
+model, batch, sequence or GPUs differ, or where a run does not say its model, batch or number of GPUs: then the figures
+stand alone, with the reasons. Exit code 2: a file that cannot be read or contradicts itself, an unknown id; then nothing
+is written."""
 
 
 def register(commands: Subparsers) -> None:
-    parser = add_command(commands, "compare", "runs, logs and benchmark files side by side, with a verdict", command)
+    parser = add_command(
+        commands,
+        "compare",
+        "runs, logs and benchmark files side by side, with a verdict",
+        command,
+        examples=(
+            "measured/logs/cpu_gpt.log.gz measured/logs/cpu_llama_tp2.log.gz",
+            "measured/logs/cpu_gpt.log.gz measured/logs/cpu_llama_tp2.log.gz --out out/compare --json",
+        ),
+    )
     parser.description = _ABOUT
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
@@ -61,9 +72,7 @@ def command(args: argparse.Namespace) -> int:
     sentence = verdict(sides)
     report = compare_tables.report(sides, _ratios(sides), sentence)
     written = _write(args.out, sides, report, sentence) if args.out is not None else []
-    terminal.show(report)
-    if written:
-        print(f"\nwritten to {args.out}: {', '.join(written)}")
+    say(args, report, written=f"{args.out}: {', '.join(written)}" if written else "")
     return 0
 
 
@@ -88,11 +97,11 @@ def _ratios(sides: Sequence[Side]) -> dict[str, Ratio]:
 
 def _write(folder: Path, sides: Sequence[Side], report: Report, sentence: str) -> list[str]:
     """Everything is drawn before anything is written."""
-    from harness.report import compare_plot, files, markdown
+    from harness.report import compare_plot, markdown
 
     figure = compare_plot.draw(sides, sentence)
     made: dict[str, str | bytes] = {f"compare.{kind}": compare_plot.image(figure, kind) for kind in ("png", "svg")}
     made["compare.md"] = markdown.render(report, {"Six panels": "compare.png"})
     for name, content in made.items():
-        files.write_atomic(folder / name, content)
+        write_whole(folder / name, content)
     return list(made)

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from harness import evaluate, speed, suite
-from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any
-from harness.report import files, markdown, provenance, publish, terminal, view_figures, view_switches
+from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any, say
+from harness.report import files, markdown, provenance, publish, view_figures, view_switches
 from harness.report.plot import png
 from harness.report.table import Report
 from harness.results import Row
 from projector.errors import InputError, Problem
+from projector.files import write_whole
 
 __all__ = ["command", "register"]
 
@@ -25,7 +26,11 @@ DIGITS = 6
 
 def register(commands: Subparsers) -> None:
     parser = add_command(
-        commands, "figures", "coverage, error, ranking, memory and speed over all measured runs", command
+        commands,
+        "figures",
+        "coverage, error, ranking, memory and speed over all measured runs",
+        command,
+        examples=("--no-speed --json", "--out out/figures --jobs 2"),
     )
     add = parser.add_argument
     add(
@@ -60,9 +65,7 @@ def command(args: argparse.Namespace) -> int:
     if args.out is not None:
         read = provenance.collect(paths, ("harness", *args.argv), 0.0)
         _write(args.out, report, files.Saved(evaluation=made, gates={}, provenance=read))
-    terminal.show(report, most=None)
-    if args.out is not None:
-        print(f"\nwritten to {args.out}")
+    say(args, report, most=None, written=str(args.out or ""))
     return 0
 
 
@@ -83,19 +86,19 @@ def _write(folder: Path, report: Report, saved: files.Saved) -> None:
     brief = publish.brief(whole)
     images = publish.drawn(rows)
     for name, (_, data) in images.items():
-        files.write_atomic(folder / name, data)
+        write_whole(folder / name, data)
     linked = {caption: name for name, (caption, _) in images.items()}
-    files.write_atomic(folder / "figures.md", markdown.render(report))
-    files.write_atomic(folder / "accuracy.md", markdown.render(brief, linked))
-    files.write_atomic(folder / "accuracy.html", publish.page(brief, saved.evaluation))
+    write_whole(folder / "figures.md", markdown.render(report))
+    write_whole(folder / "accuracy.md", markdown.render(brief, linked))
+    write_whole(folder / "accuracy.html", publish.page(brief, saved.evaluation))
     switched, found = view_switches.build(saved.evaluation, view_figures.MAIN)
     drawn = view_switches.plot(found)
     if drawn is not None:
-        files.write_atomic(folder / "switches.png", png(drawn))
+        write_whole(folder / "switches.png", png(drawn))
     shown = {"Gains of single switches: projected over measured": "switches.png"} if drawn is not None else {}
-    files.write_atomic(folder / "switches.md", markdown.render(switched, shown))
+    write_whole(folder / "switches.md", markdown.render(switched, shown))
     mine = (r for r in rows if r.predictor == view_figures.MAIN and r.fit != "calibrated")
-    files.write_atomic(folder / "results.csv", files.csv_text(_rounded(mine)))
+    write_whole(folder / "results.csv", files.csv_text(_rounded(mine)))
 
 
 def _rounded(rows: Iterable[Row]) -> Iterable[Row]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.common import Subparsers, add_command, positive
 from harness.report import ingest_table
 from harness.report.ingest_view import CutView, StepView
+from projector.cli import as_json
 
 if TYPE_CHECKING:
     from harness.ingest.logs.build import LogRun
@@ -21,17 +24,35 @@ __all__ = ["command", "register"]
 _ABOUT = """\
 Training logs of any dialect (plain, gzip, bzip2 or xz; - is standard input) and results tables become measured runs.
 
-Refused, exit code 2, nothing written, a line for each mistake (file, line, key, found, expected): a file that cannot be
-read, binary data, an empty file, a log of no known dialect, a document cut short; a global batch, a sequence or a number
-of ranks in the arguments that the log's lines or the user deny; parallel sizes that do not make up the ranks; a batch
-that its micro-batches do not divide.
-Doubtful, a line beside the row, the run is kept: printed tokens/s or TFLOP/s that the step time does not give; two
-levels of step time; lines that repeat a step with another time; a job that failed; compressed data that ends early."""
+Incomplete, exit code 0: a log that has steps and lacks part of its configuration. Step time, rate, memory and loss are
+shown with what is missing and the flag that says it; its run is written with that as its problem.
+A row is refused, and kept with the reason, where no machine can have done it: a throughput above the peak of the
+precision, more memory than the device has, a precision that it has no rate for, figures that contradict each other.
+An input is refused, exit code 2, a line for each mistake (file, line, key, found, expected), and the others are read and
+written all the same: a file that cannot be read, binary data, an empty file, a log of no known dialect, a document cut
+short; a global batch, a sequence or a number of ranks in the arguments that the log's lines or the user deny; parallel
+sizes that do not make up the ranks; a batch that its micro-batches do not divide (of these logs the step time is shown
+and no run is written); a table of no column of a run, with a
+column or an id given twice, or with a row of more cells than columns; a CSV of more than 16 MiB beside other inputs
+(alone it is read row by row).
+Doubtful, a line beside the row, the run is kept: less than 0.5 % of the peak; printed tokens/s or TFLOP/s that the step
+time does not give; two levels of step time; lines that repeat a step with another time; a job that failed; compressed
+data that ends early."""
+_MOST_REASONS = 60  # reasons counted below the rows
 _MOST = 40  # items of one kind printed for a row
 
 
 def register(commands: Subparsers) -> None:
-    parser = add_command(commands, "ingest", "read training logs and results tables, write measured runs", command)
+    parser = add_command(
+        commands,
+        "ingest",
+        "read training logs and results tables, write measured runs",
+        command,
+        examples=(
+            "measured/logs/cpu_gpt.log.gz",
+            "measured/logs/cpu_gpt.log.gz --out out/my_runs.yaml --no-plot --json",
+        ),
+    )
     parser.description = _ABOUT
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
@@ -55,17 +76,56 @@ def register(commands: Subparsers) -> None:
 
 def command(args: argparse.Namespace) -> int:
     from harness.ingest.command import ingest
+    from harness.ingest.stream import is_long
 
+    if len(args.paths) == 1 and is_long(args.paths[0]):
+        return _long(args)
     made = ingest(args.paths, out=args.out, header_map=args.map, recipe=args.recipe, gpu=args.gpu, gpus=args.gpus)
     views = {log.run.id: view for log in made.logs if (view := _view(log)) is not None}
+    drawn = {
+        name: view for name, view in views.items() if name not in {log.run.id for log in made.logs if log.problems}
+    }
+    if args.json:
+        plots = _plot(drawn, args.out) if args.out is not None and not args.no_plot else []
+        as_json.write(_document(made, plots))
+        return _ended(made)
     if not args.summary:
         for row in made.rows:
             print("\n".join(_row(row)))
             if row.id in views:
                 print("\n".join(ingest_table.lines(views[row.id])))
-    plots = _plot(views, args.out) if args.out is not None and not args.no_plot else []
+    plots = _plot(drawn, args.out) if args.out is not None and not args.no_plot else []
     print("\n".join((*_totals(made), *(f"written: {path}" for path in plots))))
+    return _ended(made)
+
+
+def _ended(made: IngestReport) -> int:
+    """Mistakes of some inputs cost the others nothing; they are told, and the exit code knows them."""
+    for problem in made.problems:
+        print(problem, file=sys.stderr)
+    return 2 if made.problems else 0
+
+
+def _long(args: argparse.Namespace) -> int:
+    """One table that is too long to hold."""
+    from harness.ingest.command import stream_table
+
+    def told(row: RowReport) -> None:
+        if not (args.summary or args.json):
+            sys.stdout.write("\n".join(_row(row)) + "\n")
+
+    made = stream_table(args.paths[0], args.out, args.map, told)
+    if args.json:  # too many rows for one document: their totals
+        totals = {"statuses": made.statuses, "refusals": made.refusals, "written": made.written}
+        as_json.write({"command": "ingest", **{name: dict(counts) for name, counts in totals.items()}})
+        return 0
+    print("\n".join(_counted(made.statuses, made.refusals, made.written)))
     return 0
+
+
+def _document(made: IngestReport, plots: Sequence[Path]) -> dict[str, object]:
+    counted = {"usable": made.usable, "refusals": dict(made.refusals), "plots": [str(path) for path in plots]}
+    return {"command": "ingest", **made.to_mapping(), **counted}
 
 
 def _view(log: LogRun) -> StepView | None:
@@ -115,31 +175,62 @@ def _view(log: LogRun) -> StepView | None:
 
 def _plot(views: Mapping[str, StepView], out: Path) -> list[Path]:
     """One PNG a run, beside the runs' file or in their folder."""
-    from harness.ingest.command import replace_file
     from harness.report import ingest_plot
+    from projector.files import write_whole
 
     folder = out.parent if out.suffix in (".yaml", ".yml") else out
     paths = [folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.png" for name in views]
     for path, view in zip(paths, views.values(), strict=True):
-        replace_file(path, ingest_plot.png(view))
+        write_whole(path, ingest_plot.png(view))
     return paths
 
 
 def _row(row: RowReport) -> Iterator[str]:
-    yield f"{row.id} ({row.where}): {'usable' if row.usable else 'refused'}"
+    yield f"{row.id} ({row.where}): {row.status}"
     for word, items in (
+        ("read", row.read),
+        ("missing", _missing(row)),
         ("mapped", row.mapped),
         ("assumed", row.assumed),
-        ("refused", row.refused),
+        ("refused", row.refused if row.status == "refused" else ()),
         ("unused", row.unused),
     ):
         if items:
             more = f"; and {len(items) - _MOST} more" if len(items) > _MOST else ""
             yield f"  {word}: {'; '.join(items[:_MOST])}{more}"
+            if word == "missing" and (example := _example(row)):
+                yield f"  FILE: {example}"
     yield from (f"  doubtful: {doubt}" for doubt in row.doubts[:_MOST])
 
 
+def _missing(row: RowReport) -> tuple[str, ...]:
+    """What is missing by the flag that says it."""
+    by_flag: dict[str, list[str]] = {}
+    for name, flag in row.missing:
+        by_flag.setdefault(flag, []).append(name)
+    return tuple(f"{', '.join(names)} ({flag})" for flag, names in by_flag.items())
+
+
+def _example(row: RowReport) -> str:
+    """What a recipe file must hold, where it is missing."""
+    wanted = [name for name, flag in row.missing if flag == "--recipe FILE"]
+    if not wanted:
+        return ""
+    fields = ", ".join(f"{name}: …" for name in wanted if name != "model")
+    parts = ["model: llama3.1_8b"] if "model" in wanted else []
+    example = ", ".join([*parts, *([f"recipe: {{{fields}}}"] if fields else [])])
+    return f"YAML such as {{{example}}}, or the configuration that the run was started with"
+
+
 def _totals(made: IngestReport) -> Iterator[str]:
-    yield f"{len(made.rows)} rows: {made.usable} usable, {len(made.rows) - made.usable} refused"
-    yield from (f"  {count:5d}  {reason}" for reason, count in made.refusals.most_common())
-    yield from (f"written: {path} ({count} runs)" for path, count in made.written.items())
+    return _counted(Counter(row.status for row in made.rows), made.refusals, made.written)
+
+
+def _counted(counts: Counter[str], refusals: Counter[str], written: Mapping[str, int]) -> Iterator[str]:
+    part = f", {counts['incomplete']} incomplete" if counts["incomplete"] else ""
+    total = counts.total()
+    yield f"{total} row{'' if total == 1 else 's'}: {counts['usable']} usable{part}, {counts['refused']} refused"
+    yield from (f"  {count:5d}  {reason}" for reason, count in refusals.most_common(_MOST_REASONS))
+    if len(refusals) > _MOST_REASONS:
+        yield f"         and {len(refusals) - _MOST_REASONS} more reasons"
+    yield from (f"written: {path} ({count} run{'' if count == 1 else 's'})" for path, count in written.items())

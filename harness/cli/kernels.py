@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, positive
+from harness.cli.common import Subparsers, add_command, positive, say
 from harness.report.table import Report
 from projector.errors import InputError, Problem
 
@@ -17,7 +17,13 @@ FORMATS = ("md", "csv", "json", "png")
 
 
 def register(commands: Subparsers) -> None:
-    parser = add_command(commands, "kernels", "score the kernel models on tables of measured kernels", command)
+    parser = add_command(
+        commands,
+        "kernels",
+        "score the kernel models on tables of measured kernels",
+        command,
+        examples=("--gpu h100_sxm --no-cross-validate", "--gpu mi300x --family hipblaslt --no-cross-validate --json"),
+    )
     add = parser.add_argument
     add("tables", nargs="*", type=Path, metavar="TABLE.csv", help="kernel tables (default: all of measured/kernels)")
     add("--family", nargs="+", default=[], metavar="FAMILY", help="only these kernel families, such as hipblaslt")
@@ -39,14 +45,14 @@ def register(commands: Subparsers) -> None:
 def command(args: argparse.Namespace) -> int:
     from harness import suite
     from harness.kernels import score, suite_shares, table
-    from harness.report import kernel_view, terminal
+    from harness.report import kernel_view
 
     _check(args)
     suites = suite.load_all(args.suite, None) if args.suite else []
     stated = args.gpu[0] if len(args.gpu) == 1 else None
     loaded = table.choose(table.load(args.tables or table.default_tables(), stated), args.gpu, args.dtype, args.family)
     if not loaded.rows:
-        terminal.show(kernel_view.nothing(loaded))
+        say(args, kernel_view.nothing(loaded))
         return 0
     made = score.score(loaded.rows, args.cross_validate, args.jobs)
     report = kernel_view.build(made, loaded)
@@ -55,9 +61,7 @@ def command(args: argparse.Namespace) -> int:
         report = replace(report, tables=(*report.tables, shown))
     if args.out is not None:
         _write(args, report, made, loaded)
-    terminal.show(report)
-    if args.out is not None:
-        print(f"\nwritten to {args.out}")
+    say(args, report, written=str(args.out or ""))
     return 0
 
 

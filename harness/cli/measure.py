@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.common import Subparsers, add_command, positive
+from projector.cli import as_json
 
 if TYPE_CHECKING:
     from harness.measure.closed import Trained
@@ -23,7 +24,13 @@ _WIDTH = 160  # characters of a table in a file or a pipe
 
 
 def register(commands: Subparsers) -> None:
-    parser = add_command(commands, "measure", "train on the devices at hand and read the log back as a run", command)
+    parser = add_command(
+        commands,
+        "measure",
+        "train on the devices at hand and read the log back as a run",
+        command,
+        examples=("examples/measure/logs.yaml --out out/logs", "suites/local.yaml --device cpu --steps 20 --json"),
+    )
     add = parser.add_argument
     add("spec", type=Path, metavar="SPEC", help="a file with the key measure (a suite is one), or one training")
     add(
@@ -42,9 +49,29 @@ def command(args: argparse.Namespace) -> int:
     plan = _plan(args)
     with watching(len(plan.jobs) * plan.repeat) as told:
         done = closed.train(plan, args.out, str(args.spec), told)
+    if args.json:
+        as_json.write({"command": "measure", "runs": [_document(each) for each in done], "written": str(args.out)})
+        return 0
     show(done)
     print(f"written to {args.out}: {len(done)} logs, runs.yaml")
     return 0
+
+
+def _document(each: Trained) -> dict[str, object]:
+    names = (
+        "run",
+        "model",
+        "split",
+        "processes",
+        "batch",
+        "steps",
+        "step_ms",
+        "interval",
+        "spread",
+        "tokens_s",
+        "loss",
+    )
+    return dict(zip(names, _cells(each), strict=True))
 
 
 def _plan(args: argparse.Namespace) -> Plan:
@@ -89,8 +116,8 @@ def watching(total: int) -> Iterator[Callable[[str], None]]:
         yield lambda text: bar.update(task, advance=1, description=text)
 
 
-def show(done: Sequence[Trained]) -> None:
-    """What was trained, a line each."""
+def show(done: Sequence[Trained], *, aside: bool = False) -> None:
+    """What was trained, a line each; ``aside``: on stderr, where stdout is a document."""
     from rich.console import Console
     from rich.table import Table
 
@@ -101,7 +128,8 @@ def show(done: Sequence[Trained]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for each in done:
         table.add_row(*_cells(each))
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH)
+    out = sys.stderr if aside else sys.stdout
+    console = Console(file=out, width=None if out.isatty() else _WIDTH)
     console.print(table)
     console.print(
         "steps: kept of those run; interval: 90 % of the median; spread: slowest repetition over the fastest",

@@ -6,15 +6,22 @@ import argparse
 from pathlib import Path
 
 from harness import gate
-from harness.cli.common import Subparsers, add_command
-from harness.report import files, junit, publish, terminal
+from harness.cli.common import Subparsers, add_command, say
+from harness.report import files, junit, publish
 from projector.errors import InputError, Problem
+from projector.files import write_whole
 
 __all__ = ["command", "register"]
 
 
 def register(commands: Subparsers) -> None:
-    parser = add_command(commands, "report", "make tables, plots and the page again from saved results", command)
+    parser = add_command(
+        commands,
+        "report",
+        "make tables, plots and the page again from saved results",
+        command,
+        examples=("out/scaling --format html md", "out/scaling --out out/again --format csv --json"),
+    )
     add = parser.add_argument
     add("results", type=Path, metavar="RESULTS", help="a results.json or its folder")
     add("--out", type=Path, metavar="DIR", help="where to write (default: beside the results)")
@@ -39,7 +46,6 @@ def command(args: argparse.Namespace) -> int:
     folder = args.out or (args.results if args.results.is_dir() else args.results.parent)
     publish.write_reports(folder, made, saved, args.format or publish.usual(plots=args.plots))
     if args.junit:
-        files.write_atomic(args.junit, junit.render(checks, e.rows))
-    terminal.show(made)
-    print(f"\nwritten to {folder}")
+        write_whole(args.junit, junit.render(checks, e.rows))
+    say(args, made, written=str(folder))
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,14 +12,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness import drift, evaluate, gate, predictors, suite
-from harness.cli.common import Subparsers, add_command, fraction, positive, progress_bar, read_any
+from harness.cli.common import Subparsers, add_command, fraction, positive, progress_bar, read_any, say
+from harness.physics import judge
 from harness.predictors import Predictor
-from harness.report import files, github, junit, provenance, publish, terminal, view_drift
+from harness.report import files, github, junit, provenance, publish, runner, view_drift
 from harness.report.table import Report
 from harness.runs import MeasuredRun
 from projector.cli.kernel_settings import read_settings
 from projector.cli.options import add_kernels
 from projector.errors import InputError, Problem
+from projector.files import write_whole
 from projector.kernels.settings import DEFAULT
 
 __all__ = ["command", "register"]
@@ -30,7 +33,16 @@ _PROBES = 2  # of the device and of what joins processes: items of the progress 
 
 
 def register(commands: Subparsers) -> None:
-    parser = add_command(commands, "run", "project every run of the suites and report the error", command)
+    parser = add_command(
+        commands,
+        "run",
+        "project every run of the suites and report the error",
+        command,
+        examples=(
+            "suites/scaling.yaml --out out/scaling",
+            "--runs measured/runs/simumax_a100.yaml --mode both --no-gate --json",
+        ),
+    )
     add = parser.add_argument
     add("suites", nargs="*", type=Path, metavar="SUITE", help="a suite file, such as suites/moe.yaml")
     add("--runs", nargs="+", action="extend", default=[], type=Path, metavar="FILE", help=_RUNS)
@@ -108,7 +120,7 @@ def _trained(inputs: _Inputs, args: argparse.Namespace) -> tuple[_Inputs, list[P
 
     with measure.watching(total + _PROBES) as told:
         closed = loop.close(inputs.suites, _folder(args, inputs) / "measured", told, live=live)
-    measure.show(closed.done)
+    measure.show(closed.done, aside=args.json)
     suites = tuple(replace(s, runs=(*s.runs, *closed.runs.get(s.name, ()))) for s in inputs.suites)
     return replace(inputs, suites=suites, tools=closed.predictors(inputs.tools)), list(closed.files)
 
@@ -138,6 +150,9 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
     earlier = checked(lambda: files.read(args.against)) if args.against else None
     if not args.suites and not args.runs:
         problems.append(Problem("command line", "SUITE", "nothing", "a suite file, or --runs FILE"))
+    for run in runs:
+        for doubt in judge(run).doubts:
+            print(f"doubtful: {run.id}: {doubt}", file=sys.stderr)
     if args.against is None:
         given = (("--drift-tolerance", args.drift_tolerance is not None), ("--allow-removed", args.allow_removed))
         problems += [Problem("command line", name, "no --against", "earlier results") for name, said in given if said]
@@ -174,11 +189,10 @@ def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> i
     publish.write_rows(folder, saved)
     publish.write_reports(folder, report, saved, publish.usual(plots=plots))
     if args.junit:
-        files.write_atomic(args.junit, junit.render(checks, evaluation.rows))
-    terminal.show(report)
-    print(f"\nwritten to {folder}")
-    _tell_github(report, checks, moved, level="error" if args.gate else "warning")
+        write_whole(args.junit, junit.render(checks, evaluation.rows))
     held = all(c.passed for c in checks) and (moved is None or moved.passed)
+    say(args, report, written=str(folder), further={"passed": held})
+    _tell_github(report, checks, moved, level="error" if args.gate else "warning", aside=args.json)
     return 0 if held or not args.gate else 1
 
 
@@ -191,14 +205,17 @@ def _drift(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> dri
     return drift.compare(old, new, broken=tolerance, may_remove=args.allow_removed)
 
 
-def _tell_github(report: Report, checks: Sequence[gate.Check], moved: drift.Drift | None, *, level: str) -> None:
-    """Step summary and annotations, where the environment says that a runner of GitHub Actions is listening."""
+def _tell_github(
+    report: Report, checks: Sequence[gate.Check], moved: drift.Drift | None, *, level: str, aside: bool
+) -> None:
+    """Step summary and annotations, where the environment says that a runner of GitHub Actions is listening; ``aside``: on
+    stderr, where stdout is a document."""
     page = github.summary_file(os.environ)
     if page is not None:
         github.write_summary(page, report)
     if github.wanted(os.environ):
         for annotation in github.annotate(checks, moved, report.lines, level=level):
-            print(annotation)
+            print(annotation, file=runner.unguarded(sys.stderr if aside else sys.stdout))
 
 
 def _title(paths: Sequence[Path]) -> str:

@@ -14,13 +14,16 @@ from harness.ingest import command
 from harness.ingest.context import Context
 from harness.ingest.dialects import read_records_of_log
 from harness.ingest.logs.build import LogRun, build, state_of, step_doubts, timers_of
+from harness.ingest.logs.partial import read_without
 from harness.ingest.logs.record import Record
-from harness.ingest.logs.settings import Incomplete, stated_by
+from harness.ingest.logs.settings import Incomplete
 from harness.ingest.steady import REASONS, SteadyState
+from harness.physics import judge
 from harness.predictors.ours import Ours
 from harness.runs import MeasuredRun
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue
+from projector.workload import zoo
 
 __all__ = ["MOST", "sides"]
 
@@ -86,6 +89,7 @@ def _of_run(run: MeasuredRun, origin: str) -> Side:
     """A stated run: one figure, and its spread where the source says it."""
     m = run.measured
     prediction = Ours("simulate").predict(run)
+    judged = judge(run)
     return Side(
         name=run.id,
         origin=origin,
@@ -101,8 +105,20 @@ def _of_run(run: MeasuredRun, origin: str) -> Side:
         unprojected="" if prediction.breakdown else prediction.reason,
         differs=facts_of(run).differs,
         status=m.status,
-        notes=(run.problem,) if run.problem else (),
+        notes=(*((run.problem,) if run.problem else ()), *judged.doubts),
+        impossible="; ".join(judged.refused),
+        architecture=_architecture(run),
     )
+
+
+def _architecture(run: MeasuredRun) -> str:
+    """A model of the zoo by its name; any other by its sizes, since a log's is called by its file."""
+    model = run.model
+    if model is None or model.name in zoo.names():
+        return model.name if model is not None else ""
+    words = f"{model.num_layers} layers of {model.hidden_size}, {model.num_attention_heads} heads"
+    experts = f", {model.moe.num_experts} experts of {model.moe.moe_ffn_hidden_size}" if model.moe else ""
+    return f"{words}, MLP {model.ffn_hidden_size}{experts}, vocabulary {model.vocab_size}"
 
 
 def _of_log(log: LogRun) -> Side:
@@ -114,35 +130,35 @@ def _of_log(log: LogRun) -> Side:
         series=_series(log.record, log.state, log.scale),
         memory=dict(log.record.memory) or side.memory,
         timers=timers_of(log.record),
-        notes=(*side.notes, *log.row.doubts),
+        notes=tuple(dict.fromkeys((*side.notes, *log.row.doubts))),
     )
 
 
 def _of_record(record: Record, dialect: str, path: Path, context: Context, why: InputError) -> Side:
     """A log that does not say its whole configuration: its steps, and what it says of their work."""
-    stated = stated_by(record, dialect, context)
     state = state_of(record)
-    batch, length, gpus = stated.global_batch_size, stated.seq_length, stated.gpus
-    tokens = batch * length if batch and length else None
-    scales = {"seconds": 1.0, "samples": batch, "tokens": tokens / gpus if tokens and gpus else None}
-    scale = scales[record.basis]
-    seconds = state.value * scale if state is not None and scale else None
-    rate = 1 / state.value if state is not None and record.basis == "tokens" else None
-    missing = ", ".join(problem.key for problem in why.problems)
+    read = read_without(record, state, dialect, context)
+    stated, missing = read.stated, ", ".join(problem.key for problem in why.problems)
     return Side(
         name=path.name if not record.name else f"{path.name} {record.name}",
         origin=f"log ({dialect})",
         gpu=stated.gpu,
-        gpus=gpus,
-        tokens_per_step=tokens,
-        step_seconds=seconds,
-        tgs=rate or (tokens / seconds / gpus if tokens and seconds and gpus else None),
-        series=_series(record, state, scale or float("nan")),
+        gpus=stated.gpus,
+        tokens_per_step=read.tokens_per_step,
+        step_seconds=read.step_seconds,
+        tgs=read.tgs,
+        series=_series(record, state, read.scale or float("nan")),
         memory=dict(record.memory),
         capacity_gib=_capacity(stated.gpu),
         timers=timers_of(record),
         unprojected=f"the log does not say {missing}",
-        differs=_said(gpu=stated.gpu, gpus=gpus, model=stated.model_name, global_batch_size=batch, seq_length=length),
+        differs=_said(
+            gpu=stated.gpu,
+            gpus=stated.gpus,
+            model=stated.model_name,
+            global_batch_size=stated.global_batch_size,
+            seq_length=stated.seq_length,
+        ),
         status=record.failure.kind if record.failure is not None and state is None else "ok",
         notes=tuple(step_doubts(record, state)),
     )
@@ -166,7 +182,7 @@ def _series(record: Record, state: SteadyState | None, scale: float) -> Series |
 
 
 def _capacity(gpu: str) -> float | None:
-    return catalogue.gpu(gpu).memory_bytes / 2**30 if gpu in catalogue.gpu_names() else None
+    return catalogue.gpu(gpu).memory_bytes / 2**30 if catalogue.knows_gpu(gpu) else None
 
 
 def _told_apart(found: Iterable[Side]) -> list[Side]:

@@ -52,7 +52,9 @@ class Side:
 
     ``tokens_per_step`` and ``gpus`` are None where neither the source nor the user says them. ``memory``: peak GiB by
     kind. ``capacity_gib``: of the GPU. ``timers``: (name, mean seconds a step). ``projected``: parts of the projected
-    step in seconds, empty with the reason in ``unprojected``. ``differs``: configuration as text by key.
+    step in seconds, empty with the reason in ``unprojected``. ``differs``: configuration as text by key. ``impossible``: why
+    the figures are none that a machine can have (:mod:`harness.physics`). ``architecture``: the model in words that tell it
+    from others, whatever it is called.
     """
 
     name: str
@@ -72,6 +74,8 @@ class Side:
     differs: Mapping[str, str] = field(default_factory=dict)
     status: str = "ok"
     notes: tuple[str, ...] = ()
+    impossible: str = ""
+    architecture: str = ""
 
     @property
     def work(self) -> float | None:

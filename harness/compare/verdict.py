@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.compare.alike import obstacles
 from harness.compare.side import Side
 from harness.compare.significance import LEVEL, RATE, TIME, Ratio, ratio
 from harness.ranking import NOISE
@@ -24,7 +25,11 @@ def common(sides: Sequence[Side]) -> str | None:
 
 def verdict(sides: Sequence[Side]) -> str:
     """The sentence. With more than two sides: the best against the next and the last (their intervals widened so that
-    both hold together, Bonferroni)."""
+    both hold together, Bonferroni).
+
+    No winner is named where the runs did not do the same work on as many GPUs, or do not say so: then the sentence gives
+    the reasons and the figures alone.
+    """
     judged = [side for side in sides if side.step_seconds or side.tgs]
     left = [side.name for side in sides if side not in judged]
     tail = f"; nothing can be said of {', '.join(left)}, without a step time" if left else ""
@@ -33,6 +38,10 @@ def verdict(sides: Sequence[Side]) -> str:
     what = common(judged)
     if what is None:
         return f"The step times cannot be compared: not every run says its batch, sequence and GPUs{tail}."
+    if reasons := obstacles(judged):
+        return (
+            f"No run can be called the faster: {'; '.join(reasons)}. The figures alone: {_alone(judged, what)}{tail}."
+        )
     ranked = sorted(judged, key=lambda side: (side.step_seconds or 0.0) if what == TIME else -(side.tgs or 0.0))
     best, following, last = ranked[0], ranked[1], ranked[-1]
     level = LEVEL if len(ranked) == 2 else 1 - (1 - LEVEL) / 2
@@ -40,14 +49,20 @@ def verdict(sides: Sequence[Side]) -> str:
     if len(ranked) > 2:
         again = _pair(best, last, what, level, full=False)
         parts.append(again.removeprefix("is ") if parts[0].startswith("is ") else again)
-    same = ", in seconds per step of unequal or unstated work" if what == TIME and not _same_work(judged) else ""
-    models = {name for side in judged if (name := side.differs.get("model"))}
-    kinds = f", of {len(models)} different models" if len(models) > 1 else ""
-    return f"{best.name} {' and '.join(parts)}{same}{kinds}{tail}."
+    return f"{best.name} {' and '.join(parts)}{tail}."
 
 
-def _same_work(sides: Sequence[Side]) -> bool:
-    return all(side.work is not None for side in sides) and len({round(side.work or 0, 6) for side in sides}) == 1
+def _alone(sides: Sequence[Side], what: str) -> str:
+    """``a 5 s, b 6 s a step (b over a 1.2, 90 % interval 1.19 to 1.21)``."""
+    unit = "a step" if what == TIME else "tokens/s/GPU"
+    told = f"{', '.join(f'{side.name} {_figure(side, what)}' for side in sides)} {unit}"
+    if len(sides) != 2:
+        return told
+    found = ratio(sides[0], sides[1], what=what)
+    if found.low is None or found.high is None:
+        return f"{told} ({sides[1].name} over {sides[0].name} {found.value:.4g}; {_sure(found, LEVEL)})"
+    around = f"{100 * LEVEL:.0f} % interval {found.low:.4g} to {found.high:.4g}"
+    return f"{told} ({sides[1].name} over {sides[0].name} {found.value:.4g}, {around})"
 
 
 def _pair(best: Side, other: Side, what: str, level: float, *, full: bool) -> str:

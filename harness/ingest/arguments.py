@@ -54,7 +54,6 @@ _RENAMED: tuple[tuple[str, str, str], ...] = (
     ("async_tp", "tp_comm_overlap", "same"),
     ("enable_async_tensor_parallel", "tp_comm_overlap", "same"),
     ("rope_fusion", "apply_rope_fusion", "same"),
-    ("offload_optimizer_states", "optimizer_cpu_offload", "same"),
     ("config_exports.SEQ_PARALLEL", "sequence_parallel", "same"),
     ("config_exports.TP_COMM_OVERLAP", "tp_comm_overlap", "same"),
     ("config_exports.MC_TP_OVERLAP_AG", "tp_comm_overlap", "same"),

@@ -14,7 +14,7 @@ from harness.ingest.fields import framework_slug
 from harness.ingest.tables import read_yaml
 from projector import frameworks
 from projector.errors import InputError, Problem, nearest
-from projector.hardware import catalogue
+from projector.hardware import catalogue, own
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_model, parse_recipe, recipe_to_mapping
@@ -125,12 +125,12 @@ def _known(values: dict[str, object], where: str) -> list[Problem]:
     """Resolve GPU, cluster and framework names; unknown ones are problems with the nearest names."""
     problems = []
     if gpu := values.get("gpu"):
-        found = catalogue.find_gpu(str(gpu))
+        found = catalogue.find_gpu(own.beside(str(gpu), where))
         if found is None:
             problems.append(Problem(where, "gpu", gpu, nearest(str(gpu), catalogue.gpu_names())))
         values["gpu"] = found or ""
-    cluster = values.get("cluster")
-    if cluster and cluster not in catalogue.cluster_names():
+    cluster = values["cluster"] = own.beside(str(values.get("cluster") or ""), where)
+    if cluster and not catalogue.knows_cluster(cluster):
         problems.append(Problem(where, "cluster", cluster, nearest(str(cluster), catalogue.cluster_names())))
     if text := values.get("framework"):
         name = frameworks.find(str(text)) or framework_slug(str(text))

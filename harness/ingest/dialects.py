@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.ingest.context import Context, read_context
-from harness.ingest.logs import registry
+from harness.ingest.logs import foreign, registry
 from harness.ingest.logs.build import LogRun, build
-from harness.ingest.logs.record import Record, fold
-from harness.ingest.logs.source import Source, open_source
+from harness.ingest.logs.fold import fold
+from harness.ingest.logs.incomplete import build_contradicted, build_incomplete
+from harness.ingest.logs.record import Record
+from harness.ingest.logs.settings import Incomplete, OtherTask
+from harness.ingest.logs.source import open_source
 from harness.ingest.report import Converted
 from projector.errors import InputError, Problem
 
@@ -33,23 +36,51 @@ def is_log_document(path: Path) -> bool:
         return False
 
 
-def read_log(path: str | Path, recipe: str | Path | None = None, context: Context | None = None) -> Converted:
+def read_log(
+    path: str | Path, recipe: str | Path | None = None, context: Context | None = None, *, incomplete: bool = False
+) -> Converted:
     """The runs of one training log (``-``: standard input; gzip, bzip2 and xz accepted).
 
-    Raises :class:`InputError` for a log that no dialect recognises, or without the arguments and ``recipe`` it needs.
+    Raises :class:`InputError` for a log that no dialect recognises, or without the arguments and ``recipe`` it needs; with
+    ``incomplete`` a log that only lacks them gives what it has (:func:`build_incomplete`), one that contradicts itself what
+    its steps alone say (:func:`build_contradicted`).
     """
     beside = context if context is not None else read_context(recipe)
     dialect, records = read_records_of_log(path)
     made: list[LogRun] = []
     problems: list[Problem] = []
+    kinds: set[type[InputError]] = set()
     for record in records:
         try:
-            made.append(build(record, dialect, str(path), beside))
+            made.append(_built(record, dialect, str(path), beside, incomplete))
         except InputError as error:
+            kinds.add(type(error))
             problems += [problem for problem in error.problems if problem not in problems]
     if problems:
-        raise InputError(problems)
+        raise (Incomplete if kinds == {Incomplete} else InputError)(problems)
     return Converted(runs=tuple(log.run for log in made), rows=tuple(log.row for log in made), logs=tuple(made))
+
+
+def _built(record: Record, dialect: str, where: str, context: Context, incomplete: bool) -> LogRun:
+    try:
+        return build(record, dialect, where, context)
+    except Incomplete as why:
+        if not incomplete:
+            raise
+        return build_incomplete(record, dialect, where, context, why)
+    except OtherTask:
+        raise
+    except InputError as why:
+        if _without_steps(record):
+            raise InputError([Problem(where, "steps", record.why_none, _STEPS)]) from None
+        if not incomplete:
+            raise
+        return build_contradicted(record, dialect, where, context, why)
+
+
+def _without_steps(record: Record) -> bool:
+    """Nothing was measured: whatever else is wrong does not matter."""
+    return not record.steps and record.failure is None and record.kernels is None
 
 
 def read_records_of_log(path: str | Path) -> tuple[str, list[Record]]:
@@ -61,7 +92,8 @@ def read_records_of_log(path: str | Path) -> tuple[str, list[Record]]:
     except (OSError, EOFError) as error:
         raise InputError([Problem(str(path), "", str(error), "a readable file")]) from None
     if dialect is None:
-        raise InputError([Problem(str(path), "line 1", _first(source), _EXPECTED)])
+        found = foreign.unread(source.lines()) or "no line of a known trainer"
+        raise InputError([Problem(str(path), "", found, _EXPECTED)])
     _unreadable(records, path)
     if source.truncated:
         for record in records:
@@ -69,11 +101,8 @@ def read_records_of_log(path: str | Path) -> tuple[str, list[Record]]:
     return dialect, records
 
 
+_STEPS = "a training log: lines with the time of a step, or a rate"
 _EXPECTED = f"iteration lines of a known log dialect ({', '.join(registry.NAMES)})"
-
-
-def _first(source: Source) -> str:
-    return next((line.strip() for line in source.head().splitlines() if line.strip()), "")[:60]
 
 
 def _unreadable(records: Iterable[Record], path: str | Path) -> None:

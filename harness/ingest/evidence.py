@@ -23,6 +23,8 @@ def settle(record: Record, workload: Workload, measured: Measured, mtp_stated: b
 
     A framework trains multi-token prediction only when asked: without a statement or proof it is 0.
     """
+    if not measured.tflops_per_gpu:
+        return _without_mtp(record, workload, mtp_stated)
     options = _options(workload, mtp_stated)
     if len(options) == 1:
         return workload

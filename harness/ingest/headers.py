@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ALIASES", "ARCH_KEYS", "METRIC_KEYS", "TOP_KEYS"]
+__all__ = ["ALIASES", "ARCH_KEYS", "COLUMNS_OF_A_RUN", "METRIC_KEYS", "TOP_KEYS", "known_key"]
 
 TOP_KEYS = frozenset(
     [
@@ -136,3 +136,11 @@ _SPELLINGS: dict[str, str] = {
     "arch.qk_rope_head_dim": "qk_pos_emb_head_dim",
 }
 ALIASES: dict[str, str] = {alias: key for key, text in _SPELLINGS.items() for alias in text.split()}
+
+#: What a table without a column of a run is told.
+COLUMNS_OF_A_RUN = "columns of a run, such as model, gpu, gpus, tp, step_seconds"
+
+
+def known_key(key: str) -> bool:
+    """Whether a canonical key is one that some part of a run is read from."""
+    return not key.startswith("other.")

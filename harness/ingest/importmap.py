@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,17 +79,34 @@ def read_import_map(path: Path) -> ImportMap:
         for name, value in assign.items()
         if not isinstance(value, Mapping)
     ]
+    strip = data.get("strip") or ()
+    if isinstance(strip, (list, tuple)) and all(isinstance(item, str) for item in strip):
+        problems += [
+            Problem(str(path), f"strip[{i}]", item, "a regular expression")
+            for i, item in enumerate(strip)
+            if not _compiles(item)
+        ]
+    else:
+        problems.append(Problem(str(path), "strip", strip, "a list of regular expressions"))
     if problems:
         raise InputError(problems)
     return ImportMap(
         columns={str(k): str(v) for k, v in columns.items()},
-        strip=tuple(str(item) for item in data.get("strip") or ()),
+        strip=tuple(strip),
         assign={
             str(k): {str(key): item for key, item in v.items()} for k, v in assign.items() if isinstance(v, Mapping)
         },
         doubtful={str(k): str(v) for k, v in doubtful.items()},
         files={str(k): tuple(map(str, v)) if isinstance(v, list) else (str(v),) for k, v in files.items()},
     )
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True
 
 
 def _mapping(data: Mapping[str, object], key: str, path: Path, problems: list[Problem]) -> Mapping[str, object]:

@@ -190,7 +190,9 @@ def _vpp(record: Record, pp: int | None, num_layers: int | None, hint: int | Non
 
 def _etp(record: Record, tp: int | None, moe: bool, framework: str) -> int:
     stated = record.integer("etp", "other.args.expert_tensor_parallel_size", "other.expert_tensor_parallel_size")
-    if stated is not None or not moe or tp in (1, None):
+    if not moe:
+        return 1  # Megatron-LM sets and prints it for dense models, too
+    if stated is not None or tp in (1, None):
         return stated or 1
     etp = tp if framework in _MEGATRON_ETP_IS_TP and tp is not None else 1
     record.assume(f"etp={etp} (not stated)")

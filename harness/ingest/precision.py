@@ -48,7 +48,7 @@ def _assumed_precision(record: Record, gpu: str) -> str | None:
     if isinstance(candidates, list) and candidates:
         record.refuse("precision not stated (" + " or ".join(str(item) for item in candidates) + ")")
         return None
-    peaks = catalogue.gpu(gpu).peak if gpu in catalogue.gpu_names() else {}
+    peaks = catalogue.gpu(gpu).peak if catalogue.knows_gpu(gpu) else {}
     if peaks and not any("fp8" in name for name in peaks):
         usual = _UNSAID.get(frameworks.find(record.text("framework")) or "")
         kind = usual or ("bf16" if "bf16" in peaks else "fp16")

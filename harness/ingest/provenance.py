@@ -49,8 +49,8 @@ def stack_of(record: Record) -> Stack:
     else:
         record.map("framework", name, text)
     version = record.text("framework_version")
-    stated = record.text("date")
-    date = stated or software_date(
+    stated = record.text("date").replace("/", "-")
+    date = _stated_day(stated) or software_date(
         version,
         record.text("other.container"),
         record.text("other.container_family"),
@@ -58,6 +58,12 @@ def stack_of(record: Record) -> Stack:
         record.text("source"),
     )
     return Stack(framework=name or slug, version=version, date=date)
+
+
+def _stated_day(text: str) -> str:
+    """A stated date as it is where it starts with a year, else the month that its words name; words of neither stay, to
+    be refused."""
+    return text if re.match(r"\d{4}-", text) else software_date(text) or text
 
 
 def _from_source(record: Record) -> str:

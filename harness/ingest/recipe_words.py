@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from projector.workload.loaders.primus_maxtext import POLICIES
 from projector.workload.vocabulary import CHOICES
 
 __all__ = ["Words", "recompute", "schedule", "sharding"]
@@ -33,21 +34,8 @@ def recompute(text: str, per_op: str = "") -> Words:
     return {}, "", f"recompute text not understood: {text!r}"
 
 
-# AI-Hypercomputer/maxtext MaxText/layers/decoders.py, get_remat_policy: the named outputs that a policy keeps.
-_DOTS = ("qkv_proj", "out_proj")
-_POLICIES: dict[str, tuple[str, ...]] = {
-    "minimal": (*_DOTS, "mlpwi", "mlpwo"),
-    "minimal_with_context": (*_DOTS, "mlpwi", "mlpwo", "context"),
-    "save_dot_except_mlp": _DOTS,
-    "save_dot_except_mlpwi": (*_DOTS, "mlpwo"),
-    "save_dot_with_context_except_mlp": (*_DOTS, "context"),
-    "save_qkv_proj": ("qkv_proj",),
-    "save_out_proj": ("out_proj",),
-}
-
-
 def _policy(text: str) -> Words:
-    names = _POLICIES.get(text.lower().split()[-1])
+    names = POLICIES.get(text.lower().split()[-1])
     if names is None:
         return {}, "", f"recompute policy {text!r} has no equivalent here"
     return {"recompute_granularity": "full", "recompute_saved": names}, "", ""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from harness.csvcell import plain
 from harness.ingest.headers import ALIASES, ARCH_KEYS, METRIC_KEYS, TOP_KEYS
 
 __all__ = ["Record", "boolean", "integer", "normal", "number", "shown"]
@@ -27,8 +28,11 @@ _UNITS: dict[str, dict[str, float]] = {
     "metrics.tflops_per_gpu": {"tflops": 1.0, "tflop/s": 1.0, "tflop/s/gpu": 1.0},
 }
 _WITH_UNIT = re.compile(r"\s*([\d.,]+)\s*([a-zA-Z][a-zA-Z/]*)\s*")
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _LISTED = reprlib.Repr()
 _LISTED.maxstring = _LISTED.maxother = 80
+_PLAIN_FIRST = frozenset("0123456789")
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -39,13 +43,13 @@ def normal(header: str) -> str:
 
 def number(value: object) -> float | None:
     """A finite number, or a text that is one (``"1,234.5"``); anything else is None. Booleans are not numbers."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
     if isinstance(value, str):
         text = value.strip().replace(",", "")
-        if not re.fullmatch(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?", text):
+        if not _NUMBER.fullmatch(text):
             return None
         value = float(text)
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
     return float(value) if abs(value) < _LARGEST else None
 
 
@@ -71,10 +75,19 @@ def shown(value: object) -> str:
 
 def _without_unit(value: object, key: str) -> object:
     """``"1.5s"`` → 1.5 where the key has that unit; any other value as it is."""
-    found = _WITH_UNIT.fullmatch(value) if isinstance(value, str) else None
+    if not isinstance(value, str) or not value.rstrip()[-1:].isalpha():
+        return value
+    found = _WITH_UNIT.fullmatch(value)
     factor = _UNITS.get(key, {}).get(found[2].lower()) if found else None
     plain = number(found[1]) if found else None
     return value if factor is None or plain is None else plain * factor
+
+
+def _why_not(value: object, key: str, what: str) -> str:
+    if isinstance(value, str) and _NUMBER.fullmatch(text := value.strip().replace(",", "")):
+        value = float(text)
+    large = isinstance(value, (int, float)) and abs(value) >= _LARGEST
+    return f"{key} = {shown(value)} is beyond any training" if large else f"{key} is not {what}: {shown(value)}"
 
 
 class Record:
@@ -85,6 +98,12 @@ class Record:
     """
 
     def __init__(self, data: Mapping[str, object], where: str, columns: Mapping[str, str] | None = None) -> None:
+        self._empty(where)
+        names = {normal(old): new for old, new in (columns or {}).items()}
+        for key, value in data.items():
+            self._add(names.get(normal(str(key)), str(key)), value)
+
+    def _empty(self, where: str) -> None:
         self.where = where
         self.values: dict[str, object] = {}
         self.used: set[str] = set()
@@ -92,9 +111,21 @@ class Record:
         self.assumed: list[str] = []
         self.refused: list[str] = []
         self.doubts: list[str] = []
-        names = {normal(old): new for old, new in (columns or {}).items()}
-        for key, value in data.items():
-            self._add(names.get(normal(str(key)), str(key)), value)
+
+    @classmethod
+    def of_cells(cls, keys: Sequence[str], cells: Sequence[str], where: str) -> Record:
+        """A record of the cells of one row under canonical ``keys``, texts that :mod:`csvcell` shielded as they were."""
+        made = cls.__new__(cls)
+        made._empty(where)
+        values = made.values
+        for key, cell in zip(keys, cells, strict=False):
+            if not cell:
+                continue
+            if cell[0] in _PLAIN_FIRST and key not in values:
+                values[key] = cell  # no word for nothing begins so
+            else:
+                made._set(key, plain(cell) if cell[0] == "'" else cell)
+        return made
 
     def _add(self, key: str, value: object) -> None:
         head, _, rest = key.partition(".")
@@ -130,21 +161,28 @@ class Record:
 
     def text(self, *keys: str) -> str:
         value = self.get(*keys)
-        return "" if value is None else str(value).strip()
+        if value is None:
+            return ""
+        text = str(value)
+        return (text if text.isprintable() else _CONTROLS.sub(" ", text)).strip()
 
     def integer(self, *keys: str) -> int | None:
         """A whole number; a stated value that is none is refused by name."""
         value = self.get(*keys)
+        if value is None:
+            return None
         found = integer(_without_unit(value, keys[0]))
-        if value is not None and found is None:
-            self._misfit(f"{keys[0]} is not a whole number: {shown(value)}", keys[0])
+        if found is None:
+            self._misfit(_why_not(value, keys[0], "a whole number"), keys[0])
         return found
 
     def number(self, *keys: str) -> float | None:
         value = self.get(*keys)
+        if value is None:
+            return None
         found = number(_without_unit(value, keys[0]))
-        if value is not None and found is None:
-            self._misfit(f"{keys[0]} is not a number: {shown(value)}", keys[0])
+        if found is None:
+            self._misfit(_why_not(value, keys[0], "a number"), keys[0])
         return found
 
     def positive(self, *keys: str) -> float | None:

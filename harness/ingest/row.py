@@ -1,32 +1,30 @@
-"""One record → one measured run: the order in which its fields are read."""
+"""One record → one measured run: its configuration, then its figures, then what they prove."""
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 
-from harness.ingest.architecture import architecture
+from harness.ingest.configured import Configured, Memory, configure
 from harness.ingest.evidence import settle
 from harness.ingest.importmap import ImportMap
 from harness.ingest.parallel import Sizes
-from harness.ingest.provenance import gpu_of, gpus_per_node, source_of, stack_of
-from harness.ingest.recipe import group_sizes, partial_recipe, recipe_of, recipe_words
+from harness.ingest.recipe import partial_recipe
 from harness.ingest.record import Record
 from harness.ingest.throughput import measured
-from harness.runs import Measured, MeasuredRun, Stack
+from harness.physics import judge
+from harness.runs import Measured, MeasuredRun, Source, Stack
 from projector.errors import Unsupported
 from projector.frameworks import flops
-from projector.hardware import catalogue
-from projector.workload import validate
 from projector.workload.workload import Workload
 
 __all__ = ["convert_row"]
 
-# Share of the matrix products left where weights are frozen: forward and data gradient, no weight gradient.
-_FROZEN = 2.0 / 3.0
 
+def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | None = None) -> MeasuredRun:
+    """Read every field; what stops a projection is refused on the record and becomes the run's ``problem``.
 
-def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
-    """Read every field; what stops a projection is refused on the record and becomes the run's ``problem``."""
+    ``memory``: configurations that were read before, for tables that repeat them.
+    """
     run_id = record.text("id") or f"row-{index}"
     assigned = known.assigned(run_id)
     if assumption := assigned.pop("assumed", None):
@@ -35,88 +33,56 @@ def convert_row(record: Record, index: int, known: ImportMap) -> MeasuredRun:
     doubtful = known.doubt(run_id)
     if doubtful:
         record.refuse(f"figure not usable: {doubtful}")
-    gpu, stack, source = gpu_of(record), stack_of(record), source_of(record, known.strip)
-    model, name = architecture(record)
-    words = recipe_words(record, stack)
-    size = group_sizes(record, model, stack, words)
-    recipe = recipe_of(record, gpu, model, size, words)
-    workload = None
-    if model is not None and recipe is not None and size.gpus:
-        workload = Workload(
-            model=model, recipe=recipe, gpus=size.gpus, framework=stack.framework, framework_date=stack.date
-        )
-    figures = _figures(record, stack, workload, size)
+    special = bool(assigned or assumption or doubtful)
+    read = configure(record, known) if memory is None or special else memory.configured(record, known)
+    model, recipe, workload = read.model, read.recipe, read.workload
+    figures = _figures(record, read.stack, workload, read.size)
     if workload is not None:
-        workload = settle(record, workload, figures, _mtp_stated(record))
+        workload = settle(record, workload, figures, read.mtp_stated)
         model, recipe = workload.model, workload.recipe
-        _possible(record, workload, gpu, figures)
-    partial = {} if recipe else partial_recipe(size, words)
-    if path := record.text("other.moe_path"):
-        partial["moe_path"] = path
-    if (phase := record.text("other.phase").lower()) in ("sft", "lora"):
-        partial["phase"] = phase
+    partial = dict(read.switches) if recipe else {**partial_recipe(read.size, read.words), **read.switches}
     if doubtful:
         figures, partial = _set_aside(figures, partial)
-    note = _note(record, known)
-    return MeasuredRun(
+    run = MeasuredRun(
         id=run_id,
-        source=source,
-        gpu=gpu,
-        gpus=size.gpus or 0,
-        stack=stack,
+        source=read.source if read.place == record.where else _moved(read, record.where),
+        gpu=read.gpu,
+        gpus=read.size.gpus or 0,
+        stack=read.stack,
         model=model,
         recipe=recipe,
         measured=figures,
-        model_name=name,
-        gpus_per_node=gpus_per_node(record, size.gpus) if gpu and not _rack(gpu) else None,
-        cluster=record.text("cluster") or None,
-        group=record.text("group"),
+        model_name=read.name,
+        gpus_per_node=read.gpus_per_node,
+        cluster=read.cluster,
+        group=read.group,
         switches=partial,
         assumed=tuple(record.assumed),
-        problem="; ".join(record.refused),
-        notes=note,
+        notes=read.note,
     )
+    return _judged(record, run)
 
 
-def _possible(record: Record, workload: Workload, gpu: str, figures: Measured) -> None:
-    """Refuses a throughput above the device's peak: a figure, a size or a unit of the row is not what it says."""
-    counted = not workload.model.unsupported and not validate.problems(workload)
-    if not figures.tgs or gpu not in catalogue.gpu_names() or not counted:
-        return
-    try:
-        peak = catalogue.gpu(gpu).peak_of(workload.recipe.precision)
-    except Unsupported:
-        return
-    done = flops.flops_per_token(workload, "megatron-2025-04") * (_FROZEN if workload.recipe.lora else 1.0)
-    share = done * figures.tgs / peak
-    if share > 1.0:
-        record.refuse(f"measured throughput is {share:.3g} times the {workload.recipe.precision} peak of {gpu}")
+def _moved(read: Configured, place: str) -> Source:
+    source = read.source
+    if source.title != read.place:
+        return source
+    return Source(title=place, revision=source.revision, licence=source.licence, kind=source.kind)
+
+
+def _judged(record: Record, run: MeasuredRun) -> MeasuredRun:
+    """The run after its physical check: what is impossible is refused on the record, what is unlikely is a doubt."""
+    found = judge(run)
+    for reason in found.refused:
+        record.refuse(reason)
+    record.doubts += found.doubts
+    return replace(run, problem="; ".join(record.refused)) if record.refused else run
 
 
 def _set_aside(figures: Measured, switches: dict[str, object]) -> tuple[Measured, dict[str, object]]:
     """Figures that must not be compared with: kept as they were printed, out of the measured fields."""
     printed = {f"printed_{name}": getattr(figures, name) for name in ("step_seconds", "tgs", "tflops_per_gpu")}
     return Measured(), switches | {name: value for name, value in printed.items() if value is not None}
-
-
-def _rack(gpu: str) -> bool:
-    """A fast domain wider than a host (NVL72): nodes of a table are hosts, not domains."""
-    if gpu not in catalogue.gpu_names():
-        return False
-    cluster = catalogue.default_cluster(gpu)
-    return cluster.gpus_per_node > cluster.gpus_per_host
-
-
-def _note(record: Record, known: ImportMap) -> str:
-    note = record.text("note")
-    for pattern in known.strip:
-        note = re.sub(pattern, "", note)
-    return re.sub(r"\s+", " ", note).strip()
-
-
-def _mtp_stated(record: Record) -> bool:
-    keys = ("other.mtp_num_layers", "other.args.mtp_num_layers", "arch.mtp_layers", "other.mtp_layers")
-    return any(key in record.values for key in keys) or "mtp" in record.text("model").lower()
 
 
 def _figures(record: Record, stack: Stack, workload: Workload | None, size: Sizes) -> Measured:

@@ -4,7 +4,8 @@ The rule, in this order (a step is cut for the first reason that holds):
 
 1. ``other configuration``: logged under other arguments than the last;
 2. ``other batch size``: with another global batch than the last one (batch-size ramp-up);
-3. ``warm-up``: the first 5 steps after each start, of a start with fewer than 15 its first third (at least one);
+3. ``warm-up``: the first 5 steps after each start, of a start with fewer than 15 its first third (at least one, but of
+   two steps within a tenth of each other neither: nobody can tell which is the steady one);
 4. ``skipped``: the optimizer skipped it (loss scaling);
 5. ``after a checkpoint`` and 6. ``after an evaluation``: the step that follows one (not where half of all steps do);
 7. ``outlier``: further than 5 sigma from the median (sigma from the median absolute deviation; never within 1 %),
@@ -28,6 +29,7 @@ from harness.medians import LEAST, resampled
 __all__ = ["REASONS", "Cut", "SteadyState", "Steady", "steady", "steady_state"]  # noqa: RUF022 - the types first
 
 _WARM_UP = 5  # steps; Primus' own metrics drop as many
+_PAIR, _ALIKE = 2, 0.1  # two steps that differ by no more are both steady
 _SPREADS = 5.0  # sigmas (from the median absolute deviation) beyond which a step is an outlier
 _SIGMA_PER_MAD = 1.4826  # of a normal distribution
 _MOST_FAR = 0.2  # share of the steps that may be outliers
@@ -139,7 +141,7 @@ def steady_state(
     if batch is not None and batch.any():
         last = batch[np.flatnonzero(batch)[-1]]
         _mark(reasons, (batch != last) & (batch != 0), _BATCH)
-    _mark(reasons, _warm_up(len(values), segment), _WARM)
+    _mark(reasons, _warm_up(values, segment), _WARM)
     for flags, reason in ((skipped, _SKIP), (saved, _SAVE), (evaluated, _EVAL)):
         if flags is not None and (reason == _SKIP or flags.mean() <= _MOST_AFTER):
             _mark(reasons, flags, reason)
@@ -157,12 +159,15 @@ def _mark(reasons: npt.NDArray[np.uint8], where: Flags, reason: int) -> None:
     reasons[where & (reasons == 0)] = reason
 
 
-def _warm_up(steps: int, segment: npt.NDArray[Any] | None) -> Flags:
+def _warm_up(values: Floats, segment: npt.NDArray[Any] | None) -> Flags:
     """The first steps of each start."""
+    steps = len(values)
     flags = np.zeros(steps, dtype=bool)
     bounds = [0, steps] if segment is None else [0, *(np.flatnonzero(np.diff(segment)) + 1), steps]
     for start, end in pairwise(bounds):
         count = end - start
+        if count == _PAIR and abs(values[start] / values[start + 1] - 1) <= _ALIKE:
+            continue
         flags[start : start + min(_WARM_UP, max(count // 3, int(count > 1)))] = True
     return flags
 

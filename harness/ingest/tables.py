@@ -1,29 +1,38 @@
-"""Reading results tables: YAML, JSON or CSV lists of records, gzip accepted."""
+"""Reading results tables: YAML and JSON lists of records, gzip accepted (a CSV: :mod:`csvtable`)."""
 
 from __future__ import annotations
 
 import codecs
-import csv
 import gzip
 import io
-import json
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
-from harness.yamlio import parse_yaml
 from projector.errors import InputError, Problem
+from projector.files import MOST_BYTES, parse_json, parse_yaml, read_bytes
 
 __all__ = ["read_records", "read_text", "read_yaml"]
 
 
 def read_text(path: Path) -> str:
     """The text of a file, decompressed where its name ends in ``.gz``. Raises :class:`InputError` when unreadable."""
+    data = read_bytes(path, "an existing file")
     try:
-        data = path.read_bytes()
-        return _decoded(gzip.decompress(data) if path.suffix == ".gz" else data)
-    except FileNotFoundError:
-        raise InputError([Problem(str(path), "", "nothing", "an existing file")]) from None
-    except (OSError, EOFError) as error:
+        return _decoded(_unpacked(data, path) if path.suffix == ".gz" else data)
+    except InputError:
+        raise
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError([Problem(str(path), "", str(error), "a readable file")]) from None
+
+
+def _unpacked(data: bytes, path: Path) -> bytes:
+    """As much as a file may have that is not packed: a thousandth of it can pack a gigabyte."""
+    with gzip.open(io.BytesIO(data)) as stream:
+        found = stream.read(MOST_BYTES + 1)
+    if len(found) > MOST_BYTES:
+        raise InputError([Problem(str(path), "", "a larger table", f"at most {MOST_BYTES >> 20} MiB when unpacked")])
+    return found
 
 
 def _decoded(data: bytes) -> str:
@@ -45,10 +54,8 @@ def read_records(path: Path) -> list[object]:
     """
     text = read_text(path)
     suffix = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-    if suffix in (".csv", ".tsv"):
-        data: object = _parse_csv(text, path)
-    elif suffix in (".json", ".jsonl"):
-        data = _parse_json(text, path)
+    if suffix in (".json", ".jsonl"):
+        data: object = _parse_json(text, path)
     else:
         data = parse_yaml(text, str(path))
     if isinstance(data, dict):
@@ -59,36 +66,24 @@ def read_records(path: Path) -> list[object]:
         raise InputError([Problem(str(path), "", type(data).__name__, expected)])
     if not data:
         raise InputError([Problem(str(path), "", "an empty list", "at least one record")])
+    if not any(isinstance(record, Mapping) for record in data):
+        raise InputError([Problem(str(path), "", data, "a list of records: mappings of column to value")])
     return data
-
-
-def _parse_csv(text: str, path: Path) -> list[dict[str | None, object]]:
-    """Rows by column name. The separator is whichever of tab, semicolon and comma the header line has most of."""
-    header = text.lstrip().partition("\n")[0]
-    separator = max(",;\t", key=header.count)
-    try:
-        return list(csv.DictReader(io.StringIO(text), delimiter=separator))
-    except csv.Error as error:
-        raise InputError([Problem(str(path), "", str(error), "a CSV table")]) from None
 
 
 def _parse_json(text: str, path: Path) -> object:
     try:
-        return json.loads(text)
-    except (RecursionError, ValueError) as error:
-        if isinstance(error, json.JSONDecodeError):
-            return _parse_json_lines(text, path, error)
-        raise InputError([Problem(str(path), "", str(error).partition(";")[0], "valid JSON")]) from None
+        return parse_json(text, str(path))
+    except InputError as error:
+        return _parse_json_lines(text, path, error)
 
 
-def _parse_json_lines(text: str, path: Path, error: json.JSONDecodeError) -> object:
+def _parse_json_lines(text: str, path: Path, error: InputError) -> object:
     """One record a line; ``error`` is what stopped the text from being one document."""
     lines = [line for line in text.splitlines() if line.strip()]
     try:
-        return [json.loads(line) for line in lines] if len(lines) > 1 else _bad_json(path, error)
-    except (RecursionError, ValueError):
-        return _bad_json(path, error)
-
-
-def _bad_json(path: Path, error: json.JSONDecodeError) -> object:
-    raise InputError([Problem(str(path), f"line {error.lineno}, column {error.colno}", error.msg, "valid JSON")])
+        if len(lines) > 1:
+            return [parse_json(line, str(path)) for line in lines]
+    except InputError:
+        pass
+    raise error

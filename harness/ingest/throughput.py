@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable
 from statistics import fmean, stdev
 
+from harness.agreement import contradiction
 from harness.ingest.record import Record, integer, number
 from harness.runs import Measured
 
 __all__ = ["measured", "out_of_memory"]
 
-_TOLERANCE = 0.02  # two printed figures that differ by more describe different runs
+
+_PERCENT_OF = re.compile(r"(?:metrics|other)\.memory_pct_of_(\d+)")
 
 
 def out_of_memory(record: Record) -> bool:
@@ -20,6 +22,8 @@ def out_of_memory(record: Record) -> bool:
         return True
     result = record.text("other.result", "metrics.status")
     note = str(record.values.get("note", ""))
+    if not result and not note:
+        return False
     return bool(re.match(r"oom\b|out[- ]of[- ]memory", result, re.I) or re.match(r"oom\b|out of memory", note, re.I))
 
 
@@ -51,7 +55,7 @@ def measured(
         derived.append("tgs from step_seconds")
     if step is None and tgs is None:
         record.refuse("no throughput stated" if not tflops else "only TFLOP/s, configuration too incomplete to invert")
-    _check(record, step, tgs, per_gpu, derived)
+    _check(record, step, tgs, gpus, tokens)
     return Measured(
         step_seconds=step,
         tgs=tgs,
@@ -85,6 +89,8 @@ def _rates(record: Record, gpus: int | None) -> tuple[float | None, float | None
         if value is not None and value <= 0:
             record.refuse(f"{name} = {value} is not positive")
     note = str(record.values.get("note", "")).lower()
+    if not note:
+        return (step if step and step > 0 else None), (tgs if tgs and tgs > 0 else None), derived
     if re.search(r"iteration_ms derived", note):
         derived.append("step_seconds from tgs (by the source's reader)")
     if re.search(r"tokens(_per_s_per_gpu|/s/gpu)?\b[^.;]*\bderived", note):
@@ -92,19 +98,12 @@ def _rates(record: Record, gpus: int | None) -> tuple[float | None, float | None
     return (step if step and step > 0 else None), (tgs if tgs and tgs > 0 else None), derived
 
 
-def _check(record: Record, step: float | None, tgs: float | None, per_gpu: float | None, derived: list[str]) -> None:
-    if not (step and tgs and per_gpu) or any("TFLOP" in word for word in derived):
+def _check(record: Record, step: float | None, tgs: float | None, gpus: int | None, tokens: int | None) -> None:
+    if not (step and tgs and gpus and tokens):
         return
-    off = tgs * step / per_gpu - 1
-    rounding = 0.5 * 10 ** -_decimals(tgs) / tgs + 0.5 * 10 ** -_decimals(step * 1000) / (step * 1000)
-    if abs(off) > _TOLERANCE + rounding:
-        record.refuse(f"step time × tokens/s differs from global batch × sequence length by {off:+.0%}")
+    if words := contradiction(step, tgs, gpus, tokens):
+        record.refuse(words)
     record.map("step_seconds", f"{step:.6g}")
-
-
-def _decimals(value: float) -> int:
-    text = f"{value:.6g}"
-    return len(text.partition(".")[2]) if "." in text and "e" not in text else 0
 
 
 _KINDS = ("allocated", "reserved", "device")
@@ -140,7 +139,7 @@ def _memory(record: Record, framework: str) -> tuple[float | None, str | None]:
 def _share(record: Record) -> float | None:
     """GiB from a percentage of a stated capacity (``memory_pct_of_288``: of the 288 GiB that the tools report)."""
     for key in record.values:
-        if found := re.fullmatch(r"(?:metrics|other)\.memory_pct_of_(\d+)", key):
+        if "memory_pct_of_" in key and (found := _PERCENT_OF.fullmatch(key)):
             percent = record.positive(key)
             return round(percent / 100 * int(found[1]), 3) if percent else None
     return None

@@ -16,8 +16,8 @@ import yaml
 from harness.kernels import attention_sets, gemm_sets, grouped_sets, stream_sets
 from harness.kernels.fit import Outcome, Set, fit
 from harness.kernels.grouping import group_of_op
-from harness.report.files import write_atomic
 from projector.errors import InputError, Problem
+from projector.files import write_whole
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import load, parse
 from projector.hardware.types import Efficiency, Parameter
@@ -160,7 +160,7 @@ def store(name: str, fitted: Mapping[str, Parameter]) -> None:
         )
         lines.append(f"  {key}: {text.strip()}")
     try:
-        write_atomic(path, "\n".join(lines) + "\n")
+        write_whole(path, "\n".join(lines) + "\n")
     except OSError as error:
         found = error.strerror or os.strerror(error.errno or 0)
         raise InputError([Problem(str(path), "", found, "a file that can be written")]) from None

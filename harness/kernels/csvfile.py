@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from projector.errors import InputError, Problem
+from projector.files import read_text
 
 __all__ = ["CsvFile", "read"]
 
@@ -24,13 +26,10 @@ class CsvFile:
 def read(path: Path) -> CsvFile:
     """Raises ``InputError`` for a file that cannot be read, is no CSV of text, is empty, or has ragged rows (all)."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:
-            reader = csv.reader(lines, strict=True)
-            numbered = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
-    except FileNotFoundError:
-        raise InputError([Problem(str(path), "", "no such file", "a CSV table of kernels")]) from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError([Problem(str(path), "", str(error), "a CSV table of kernels in UTF-8")]) from None
+        reader = csv.reader(io.StringIO(read_text(path, "a CSV table of kernels")), strict=True)
+        numbered = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+    except csv.Error as error:
+        raise InputError([Problem(str(path), "", str(error), "a CSV table of kernels")]) from None
     if len(numbered) < 2:
         found = "an empty file" if not numbered else "a header without rows"
         raise InputError([Problem(str(path), "", found, "a header and at least one row")])

@@ -155,7 +155,10 @@ def _row(cells: Cells) -> Row | str:
         return made
     if len(cells.problems) > before:
         return "wrong cells"
-    measured = _measured(made.kind, made.cells, made.cells["source"] or cells.where)
+    try:
+        measured = _measured(made.kind, made.cells, made.cells["source"] or cells.where)
+    except (ValueError, OverflowError):  # digits without end, signs that only look like digits
+        return "a cell that is no number"
     parts = passes(measured.op, made.quantised) if made.kind == "gemm_step" else ()
     return _checked(Row(device.name, measured, cells.where, made.kind, parts), device)
 
@@ -197,7 +200,10 @@ def _own(file: CsvFile, kind: str, stated: str | None) -> TableFile:
         if normal is None:
             continue
         source = sources.get(cells["source"], cells["source"]) or cells.where
-        row = _checked(Row(device.name, _measured(kind, normal, source), cells.where, kind), device)
+        try:
+            row = _checked(Row(device.name, _measured(kind, normal, source), cells.where, kind), device)
+        except (ValueError, OverflowError):  # as above
+            row = "a cell that is no number"
         if isinstance(row, Row):
             rows.append(row)
         else:

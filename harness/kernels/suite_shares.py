@@ -32,7 +32,7 @@ def shares(suites: Sequence[Suite]) -> list[SuiteShare]:
 def _of_run(run: MeasuredRun) -> Share | None:
     try:
         cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
-        return share(project(run.workload, cluster), cluster)
+        return share(project(run.workload, cluster, published=run.measured.exists), cluster)
     except ValueError:  # an incomplete configuration, one that cannot run, or one that no model covers
         return None
 

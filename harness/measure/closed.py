@@ -16,6 +16,7 @@ from harness.ingest.logs.build import LogRun
 from harness.measure import launch, log
 from harness.measure.spec import Job, Plan
 from harness.runs import MeasuredRun
+from projector.files import write_whole
 
 __all__ = ["Trained", "train"]
 
@@ -122,6 +123,6 @@ def _write(runs: Iterable[MeasuredRun], path: Path) -> None:
     from harness import dataset
 
     text = dataset.to_yaml(list(runs))
-    command.replace_file(
+    write_whole(
         path, f"# Written by `harness measure`: what `harness ingest` reads in the logs beside it.\n{text}".encode()
     )

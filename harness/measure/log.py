@@ -3,7 +3,6 @@ dump, iteration lines, memory."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from harness.measure.arguments import arguments
 from harness.measure.disturbance import kept
+from projector.files import write_whole
 from projector.frameworks.flops import tflops_per_gpu
 
 if TYPE_CHECKING:
@@ -102,7 +102,4 @@ def memory(used: Mapping[str, float]) -> str:
 
 def save(path: Path, lines: Sequence[str]) -> None:
     """Writes the file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    write_whole(path, "\n".join(lines) + "\n")

@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.measure.fabric import Fabric, timed
 from harness.measure.launch import Host
+from projector.files import read_yaml, write_whole
 
 __all__ = ["described"]
 
@@ -52,7 +53,7 @@ def _join(path: Path, fabric: Fabric, places: int) -> None:
     """Puts what was timed between processes into the cluster file: one node of ``places`` devices."""
     import yaml
 
-    content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content: dict[str, Any] = read_yaml(path)
     words = {
         "bandwidth_gbs": float(f"{fabric.bandwidth / 1e9:.4g}"),
         "latency_us": float(f"{fabric.latency * 1e6:.4g}"),
@@ -68,4 +69,4 @@ def _join(path: Path, fabric: Fabric, places: int) -> None:
         },
     ]
     text = yaml.safe_dump(content, sort_keys=False, width=120, default_flow_style=None)
-    path.write_text(f"# Made by a probe of the machine that trainings run on\n{text}", encoding="utf-8")
+    write_whole(path, f"# Made by a probe of the machine that trainings run on\n{text}")

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.measure import support
-from harness.yamlio import read_yaml
 from projector.errors import InputError, Problem, nearest
+from projector.files import read_yaml
 from projector.workload import schema, validate
 from projector.workload.workload import Workload
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,9 @@ class Ours:
 
     def _project(self, run: MeasuredRun) -> Prediction:
         cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
-        made = _projected(run.workload, run.cluster, run.gpu, run.gpus_per_node, self.name, self.settings)
+        made = _projected(
+            _as_run(run), run.cluster, run.gpu, run.gpus_per_node, self.name, self.settings, run.measured.exists
+        )
         if self.name == "benchmark" and made.measured_share <= 0.0:
             raise NoMeasurement(f"no measurement for {cluster.gpu.name} of any kernel of this run")
         return prediction_of(made, run, cluster)
@@ -48,14 +50,29 @@ class Ours:
         return gpu_levels(run, facts)
 
 
+def _as_run(run: MeasuredRun) -> Workload:
+    """The workload; of a run that did not fit nobody can conclude that it recomputed something its source leaves out."""
+    workload = run.workload
+    if run.measured.status == "ok" or workload.recipe.recompute_granularity is not None:
+        return workload
+    return replace(workload, recipe=replace(workload.recipe, recompute_granularity="none"))
+
+
 @lru_cache(maxsize=128)
 def _projected(
-    workload: Workload, name: str | None, gpu: str, gpus_per_node: int | None, mode: str, settings: Settings
+    workload: Workload,
+    name: str | None,
+    gpu: str,
+    gpus_per_node: int | None,
+    mode: str,
+    settings: Settings,
+    published: bool,
 ) -> Projection:
     """Runs of one table often differ in what no projection sees (environment, repetition): they share one."""
     from projector.projection import project
 
-    return project(workload, cluster_of(name, gpu, gpus_per_node), mode=mode, settings=settings)
+    cluster = cluster_of(name, gpu, gpus_per_node)
+    return project(workload, cluster, mode=mode, settings=settings, published=published)
 
 
 def prediction_of(made: Projection, run: MeasuredRun, cluster: Cluster) -> Prediction:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import csvcell
 from harness.calibration import Factor
-from harness.results import COLUMNS, SCHEMA_VERSION, Evaluation, Row, RunFacts, row_from_mapping
+from harness.gate import parse_limits
+from harness.results import COLUMNS, FITS, SCHEMA_VERSION, STATUSES, Evaluation, Row, RunFacts, row_from_mapping
 from projector.errors import InputError, Problem
+from projector.files import as_mapping, parse_json, read_text
+from projector.typed import type_problems
 
-__all__ = ["Saved", "csv_text", "json_text", "read", "write_atomic"]
+__all__ = ["Saved", "csv_text", "json_text", "read"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,28 +30,13 @@ class Saved:
     provenance: Mapping[str, Any]
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write to a temporary name in the same folder, then rename: a reader sees the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode() if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 def csv_text(rows: Iterable[Row]) -> str:
-    """The rows as CSV with exactly ``COLUMNS``; a missing figure is an empty cell."""
+    """The rows as CSV with exactly ``COLUMNS``; a missing figure is an empty cell, a text no formula (:mod:`csvcell`)."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:
-        writer.writerow("" if value is None else value for value in row.to_mapping().values())
+        writer.writerow("" if value is None else csvcell.shielded(value) for value in row.to_mapping().values())
     return out.getvalue()
 
 
@@ -75,7 +62,10 @@ def _block(value: object) -> str:
 
 
 def _dumps(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise InputError([Problem("results", "", "a figure without end", "finite figures")]) from None
 
 
 def read(path: Path) -> Saved:
@@ -83,19 +73,48 @@ def read(path: Path) -> Saved:
     source = path / "results.json" if path.is_dir() else path
     document = _document(source)
     try:
-        return _saved(document)
-    except (KeyError, TypeError, ValueError) as error:
+        saved = _saved(document)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         expected = f"a results.json that `harness run` wrote ({type(error).__name__}: {error})"
         raise InputError([Problem(str(source), "", "other content", expected)]) from None
+    problems = _problems(saved, str(source))
+    if problems:
+        raise InputError(problems)
+    return saved
+
+
+def _problems(saved: Saved, where: str) -> list[Problem]:
+    """What a file that somebody changed holds in the place of figures, words and facts."""
+    e = saved.evaluation
+    found: list[Problem] = []
+    for i, row in enumerate(e.rows):
+        found += type_problems(row, where, f"rows[{i}].")
+        for name, known in (("fit", FITS), ("status", STATUSES)):
+            if getattr(row, name) not in known:
+                found.append(Problem(where, f"rows[{i}].{name}", getattr(row, name), f"one of {', '.join(known)}"))
+        if isinstance(row.run_id, str) and row.run_id not in e.facts:
+            found.append(Problem(where, f"rows[{i}].run_id", row.run_id, "a run among the facts"))
+        if isinstance(row.error, (int, float)) and not -1.0 < row.error < float("inf"):
+            found.append(Problem(where, f"rows[{i}].error", row.error, "projected over measured throughput, less one"))
+    for i, facts in enumerate(e.facts.values()):
+        found += type_problems(facts, where, f"facts[{i}].")
+    for i, factor in enumerate(e.factors.values()):
+        found += type_problems(factor, where, f"factors[{i}].")
+    if not all(isinstance(text, str) for pair in e.fallbacks for text in (*pair, e.fallbacks[pair])):
+        found.append(Problem(where, "fallbacks", "other content", "predictor, run_id and key as text"))
+    gates: Mapping[str, object] = saved.gates
+    for name, limits in gates.items():
+        if not isinstance(limits, Mapping):
+            found.append(Problem(where, f"gates.{name}", limits, "a mapping of modes"))
+            continue
+        found += [p for mode, each in limits.items() for p in parse_limits(each, where, f"gates.{name}.{mode}")[1]]
+    return found
 
 
 def _document(source: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(source.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError([Problem(str(source), "", "no such file", "a results.json")]) from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError([Problem(str(source), "", str(error), "a results.json")]) from None
+    document = parse_json(read_text(source, "a results.json"), str(source), "a results.json")
     version = document.get("schema_version") if isinstance(document, dict) else None
     if version != SCHEMA_VERSION:
         raise InputError([Problem(str(source), "schema_version", version, str(SCHEMA_VERSION))])
@@ -113,7 +132,11 @@ def _saved(document: Mapping[str, Any]) -> Saved:
         factors=factors,
         fallbacks={(f["predictor"], f["run_id"]): f["key"] for f in document["fallbacks"]},
     )
-    return Saved(evaluation=evaluation, gates=document["gates"], provenance=document["provenance"])
+    return Saved(
+        evaluation=evaluation,
+        gates=as_mapping(document["gates"], "gates"),
+        provenance=as_mapping(document["provenance"], "provenance"),
+    )
 
 
 def _factor(mapping: Mapping[str, Any]) -> Factor:

@@ -11,8 +11,8 @@ from harness.kernels.save import csv_text, json_text
 from harness.kernels.score import Score
 from harness.kernels.table import Loaded
 from harness.report import markdown
-from harness.report.files import write_atomic
 from harness.report.table import Report
+from projector.files import write_whole
 
 __all__ = ["write"]
 
@@ -31,16 +31,16 @@ def write(
         if "png" in formats and name not in images:
             (folder / PLOTS / name).unlink(missing_ok=True)  # of earlier rows: beside these it would mislead
     for name, (_, data) in images.items():
-        write_atomic(folder / PLOTS / name, data)
+        write_whole(folder / PLOTS / name, data)
     if "md" in formats:
         # the tables first: a score is what the reader came for
         plots = [f"![{caption}]({PLOTS}/{name})" for name, (caption, _) in images.items()]
         text = markdown.render(report) + ("\n## Plots\n\n" + "\n\n".join(plots) + "\n" if plots else "")
-        write_atomic(folder / "kernels.md", text)
+        write_whole(folder / "kernels.md", text)
     if "csv" in formats:
-        write_atomic(folder / "kernels.csv", csv_text(score))
+        write_whole(folder / "kernels.csv", csv_text(score))
     if "json" in formats:
-        write_atomic(folder / "kernels.json", json_text(score, loaded))
+        write_whole(folder / "kernels.json", json_text(score, loaded))
 
 
 def _drawn(score: Score, curves: bool) -> Mapping[str, tuple[str, bytes]]:

@@ -12,6 +12,7 @@ from harness.gate import Check
 from harness.report import files, html, latex, markdown, payload, post, provenance, view
 from harness.report.table import Report
 from harness.results import BASELINE, Evaluation, Row
+from projector.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,8 +59,8 @@ def page(report: Report, evaluation: Evaluation) -> str:
 def write_rows(folder: Path, saved: files.Saved) -> None:
     """``results.csv`` and ``results.json``. Plots of the rows that stood there before are removed."""
     _remove_plots(folder, ("png", "svg"))
-    files.write_atomic(folder / "results.csv", files.csv_text(saved.evaluation.rows))
-    files.write_atomic(folder / "results.json", files.json_text(saved))
+    write_whole(folder / "results.csv", files.csv_text(saved.evaluation.rows))
+    write_whole(folder / "results.json", files.json_text(saved))
 
 
 def _remove_plots(folder: Path, kinds: Sequence[str]) -> None:
@@ -77,14 +78,14 @@ def write_reports(folder: Path, report: Report, saved: files.Saved, formats: Col
     pictures = _pictures(folder, evaluation, [kind for kind in ("png", "svg") if kind in formats])
     if "md" in formats:
         shown = pictures.get("png") or pictures.get("svg") or {}
-        files.write_atomic(folder / "report.md", markdown.render(brief(whole), shown))
-        files.write_atomic(folder / "post.md", post.render(evaluation, report.title, report.gate, saved.provenance))
+        write_whole(folder / "report.md", markdown.render(brief(whole), shown))
+        write_whole(folder / "post.md", post.render(evaluation, report.title, report.gate, saved.provenance))
     if "html" in formats:
-        files.write_atomic(folder / "report.html", page(whole, evaluation))
+        write_whole(folder / "report.html", page(whole, evaluation))
     if "csv" in formats:
-        files.write_atomic(folder / "results.csv", files.csv_text(evaluation.rows))
+        write_whole(folder / "results.csv", files.csv_text(evaluation.rows))
     if "tex" in formats:
-        files.write_atomic(folder / "accuracy.tex", latex.render(post.tables(evaluation)))
+        write_whole(folder / "accuracy.tex", latex.render(post.tables(evaluation)))
 
 
 def _pictures(folder: Path, evaluation: Evaluation, kinds: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -98,7 +99,7 @@ def _pictures(folder: Path, evaluation: Evaluation, kinds: Sequence[str]) -> dic
     writers: dict[str, Callable[[Figure], bytes]] = {"png": lambda f: plot.png(f, PNG_DOTS_PER_INCH), "svg": plot.svg}
     for stem, caption, figure in _figures(evaluation):
         for kind in kinds:
-            files.write_atomic(folder / f"{stem}.{kind}", writers[kind](figure))
+            write_whole(folder / f"{stem}.{kind}", writers[kind](figure))
             made[kind][caption] = f"{stem}.{kind}"
     return made
 

@@ -17,6 +17,7 @@ from harness.report.table import Report, Table, without
 __all__ = ["fitted", "plain_table", "show"]
 
 MOST_ROWS = 40
+_SHORT = 10  # rows of a table whose sentences are shown whole
 GAP = 2
 NARROWEST = 12
 NARROWEST_NAME = 22
@@ -89,16 +90,35 @@ def plain_table(table: Table, most: int | None = None) -> Iterator[str]:
 
 
 def fitted(table: Table, width: int, most: int | None = MOST_ROWS) -> Table:
-    """``table`` with as few minor columns left out, and then as little text cut, as makes it ``width`` wide."""
+    """``table`` with as few minor columns left out, and then as little text cut, as makes it ``width`` wide.
+
+    Sentences in the last column of a short table go on below instead.
+    """
     while _total(table, most) > width and (minor := [i for i, c in enumerate(table.columns) if c.minor]):
         table = without(table, minor[-1])
     widest_first = sorted(range(1, len(table.columns)), key=lambda i: -_widths(table, most)[i])
     for i in (*widest_first, 0):
         excess = _total(table, most) - width
         if excess > 0 and not table.columns[i].numeric:
-            narrowest = NARROWEST if i else NARROWEST_NAME
-            table = _cut(table, i, max(narrowest, _widths(table, most)[i] - excess))
+            room = _widths(table, most)[i] - excess
+            if i == len(table.columns) - 1 and len(table.rows) <= _SHORT and room >= 2 * NARROWEST and _worded(table):
+                table = _continued(table, room)
+            else:
+                table = _cut(table, i, max(NARROWEST if i else NARROWEST_NAME, room))
     return table
+
+
+def _worded(table: Table) -> bool:
+    return any(" " in row[-1] for row in table.rows)
+
+
+def _continued(table: Table, width: int) -> Table:
+    """The last column at most ``width`` wide, the rest of a cell in rows of its own."""
+    rows: list[tuple[str, ...]] = []
+    for *cells, last in table.rows:
+        first, *rest = textwrap.wrap(last, width, break_on_hyphens=False) or [""]
+        rows += [(*cells, first), *(("",) * len(cells) + (part,) for part in rest)]
+    return replace(table, rows=tuple(rows))
 
 
 def _widths(table: Table, most: int | None) -> list[int]:

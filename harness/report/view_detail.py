@@ -202,12 +202,12 @@ def _every_row(rows: Sequence[Row], name: str) -> Table:
         Column("memory"),
         Column("status", numeric=False),
     )
-    plain = {r.run_id: r for r in accuracy.select(rows, name, "uncalibrated")}
+    plain = {r.run_id: r.error for r in accuracy.select(rows, name, "uncalibrated")}
     made = tuple(
         (
             *(r.run_id, r.model, r.gpu, str(r.gpus), r.precision),
             *(number(r.measured_tgs, 0), number(r.projected_tgs, 0), view_intervals.span(r)),
-            *(signed(plain[r.run_id].error), signed(r.error), signed(r.memory_error), r.status),
+            *(signed(plain.get(r.run_id)), signed(r.error), signed(r.memory_error), r.status),
         )
         for r in accuracy.select(rows, name, "heldout")
     )

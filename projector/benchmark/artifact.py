@@ -15,6 +15,7 @@ from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
 from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timings
 from projector.errors import InputError, Problem
+from projector.files import parse_json, read_text
 from projector.workload import schema
 from projector.workload.workload import Workload
 
@@ -43,12 +44,7 @@ def save(path: Path, timings: Timings, asked: Asked, notes: Iterable[str], workl
 def read(path: Path) -> dict[str, Any]:
     """The document of ``path``. Raises :class:`InputError` for one that is no benchmark of this schema."""
     where = str(path)
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError([Problem(where, "", error.strerror or "unreadable", "a file of --save-benchmark")]) from None
-    except ValueError as error:
-        raise InputError([Problem(where, "", f"no JSON ({error})", "a file of --save-benchmark")]) from None
+    document = parse_json(read_text(path, "a file of --save-benchmark"), where, "a file of --save-benchmark")
     if not isinstance(document, dict) or "schema" not in document:
         raise InputError([Problem(where, "schema", None, f"{SCHEMA}: a file of --save-benchmark has it")])
     if document["schema"] != SCHEMA:

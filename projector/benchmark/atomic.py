@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import Path
 
+from projector import files
 from projector.errors import InputError, Problem
 
 __all__ = ["write_whole"]
@@ -13,13 +12,8 @@ __all__ = ["write_whole"]
 
 def write_whole(path: Path, text: str, where: str = "", expected: str = "a place to write to") -> None:
     """Writes ``path`` and the folders above it. Raises :class:`InputError` (``where``: the flag that named the place)."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        files.write_whole(path, text)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         reason = error.strerror or "not writable"
         raise InputError([Problem(where or str(path), "", str(path) if where else reason, expected)]) from None

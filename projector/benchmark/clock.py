@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from projector.operators.types import Operator
-from projector.timing import Clock, Phase, Segment
+from projector.timing import Clock, Message, Phase, Segment
 
 __all__ = ["Live", "measured_phase"]
 
@@ -24,10 +24,13 @@ class Live(Clock):
         layer: bool = False,
         graphed: frozenset[str] = frozenset(),
         covered: Mapping[str, tuple[float, float]] | None = None,
+        ledger: list[Message] | None = None,
     ) -> Phase:
         """The measured phase of ``operators``, else the priced one."""
         found = self.phases.get(tuple(operators))
-        return super().phase(operators, layer=layer, graphed=graphed, covered=covered) if found is None else found
+        if found is not None:
+            return found
+        return super().phase(operators, layer=layer, graphed=graphed, covered=covered, ledger=ledger)
 
 
 def measured_phase(seconds: float, beyond: Mapping[str, float] | None = None) -> Phase:

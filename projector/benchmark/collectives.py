@@ -14,6 +14,7 @@ from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
 from projector.benchmark.timings import CollectiveWanted, Seconds, seconds
 from projector.errors import InputError, Problem
+from projector.files import read_text
 
 __all__ = ["COLUMNS", "KINDS", "Swept", "add_rows", "first", "here", "known", "sizes", "sweep", "timed"]
 
@@ -132,11 +133,10 @@ def _read(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
     try:
-        with path.open(newline="", encoding="utf-8") as lines:
-            reader = csv.DictReader(lines)
-            rows = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError([Problem(str(path), "", type(error).__name__, "a table that can be added to")]) from None
+        reader = csv.DictReader(io.StringIO(read_text(path, "a table that can be added to")))
+        rows = list(reader)
+    except csv.Error as error:
+        raise InputError([Problem(str(path), "", str(error), "a table that can be added to")]) from None
     if tuple(reader.fieldnames or ()) != COLUMNS:
         raise InputError([Problem(str(path), "columns", ", ".join(reader.fieldnames or ()), ", ".join(COLUMNS))])
     return rows

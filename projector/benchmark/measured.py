@@ -68,9 +68,15 @@ def project(
 
 
 def measure(
-    workload: Workload, cluster: Cluster, device: Device, *, layers: str = "auto", budget: float = 2.0
+    workload: Workload,
+    cluster: Cluster,
+    device: Device,
+    *,
+    layers: str = "auto",
+    budget: float = 2.0,
+    most: int | None = None,
 ) -> Measurement:
-    """Times everything that one step of ``workload`` needs; see :func:`project`."""
+    """Times everything that one step of ``workload`` needs, on ``most`` devices; see :func:`project`."""
     if cluster.gpu.vendor != device.vendor:
         expected = f"a cluster of {device.title}: times taken there say nothing of {cluster.gpu.title}"
         raise InputError([Problem("--cluster", "gpu", cluster.gpu.name, expected)])
@@ -78,13 +84,20 @@ def measure(
     if resolved.workload.model.mtp_num_layers:
         raise Unsupported("live layers of multi-token prediction")
     joined = processes.world()
-    shrunk = shrink_to(resolved.workload, joined[1] if joined else processes.available(device))
+    shrunk = shrink_to(resolved.workload, joined[1] if joined else _devices(device, most))
     if joined and shrunk.ranks != joined[1]:
         expected = f"{shrunk.ranks}: what tp, ep and the {workload.gpus} ranks of the run divide"
         raise InputError([Problem("torchrun", "--nproc-per-node", joined[1], expected)])
     asked = _asked(resolved, shrunk, cluster, layers, budget)
     room.check(asked, device)
     return Measurement(asked, Timings.of(_run(asked, device), asked), shrunk.notes)
+
+
+def _devices(device: Device, most: int | None) -> int:
+    here = processes.available(device)
+    if most is not None and most > here:
+        raise InputError([Problem("--benchmark-gpus", "", most, f"at most {here}: as many devices are at hand")])
+    return most or here
 
 
 def load(path: Path, workload: Workload, cluster: Cluster, device: Device | None = None) -> Measurement:

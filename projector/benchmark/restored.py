@@ -12,8 +12,9 @@ from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timing
 from projector.collectives.placement import groups
 from projector.frameworks.types import Execution, Resolved
 from projector.hardware.types import Cluster
-from projector.operators.step import Trainable, optimizer
+from projector.operators.step import optimizer
 from projector.operators.types import Collective, Operator
+from projector.operators.weights import Held
 from projector.projection import Projection
 from projector.stages import owned, stage_time
 from projector.step import Step, compiled_schedule, run_step
@@ -157,10 +158,10 @@ def _phases(
     return found
 
 
-def _held(resolved: Resolved, stages: Sequence[Named]) -> list[Trainable]:
+def _held(resolved: Resolved, stages: Sequence[Named]) -> list[Held]:
     each = [owned(resolved, stage.parts) for stage in stages]
     placement = compiled_schedule(resolved).schedule.placement
-    return [Trainable(sum(each[v].dense for v in own), sum(each[v].expert for v in own)) for own in placement]
+    return [sum((each[v] for v in own), Held({})) for own in placement]
 
 
 def _weight_share(simulated: Projection) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from projector.errors import InputError, Problem
+from projector.files import read_text
 from projector.frameworks import resolve
 from projector.kernels.protocol import ComputeOp
 from projector.kernels.tables import KINDS, operator
@@ -77,16 +79,14 @@ def of_file(path: Path) -> tuple[ComputeOp, ...]:
     Raises :class:`InputError` with every row that cannot be read.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as lines:
-            rows = list(csv.DictReader(lines))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise InputError([Problem(str(path), "", reason, "a readable CSV file of shapes")]) from None
+        rows = list(csv.DictReader(io.StringIO(read_text(path, "a readable CSV file of shapes"))))
+    except csv.Error as error:
+        raise InputError([Problem(str(path), "", str(error), "a readable CSV file of shapes")]) from None
     columns: Sequence[str] = list(rows[0]) if rows else []
     kind = next((kind for mark, kind in _MARKS.items() if mark in columns), None)
     if kind is None:
         expected = f"a header with the columns of one kind of table ({', '.join(KINDS)}) and at least one row"
-        raise InputError([Problem(str(path), "", ", ".join(columns) or "nothing", expected)])
+        raise InputError([Problem(str(path), "", ", ".join(map(str, columns)) or "nothing", expected)])
     ops: dict[ComputeOp, None] = {}
     wrong = []
     for number, cells in enumerate(rows, start=2):

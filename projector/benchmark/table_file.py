@@ -9,6 +9,7 @@ from pathlib import Path
 
 from projector.benchmark.atomic import write_whole
 from projector.errors import InputError, Problem
+from projector.files import read_text
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Attention, Gemm, GroupedGemm
 
@@ -119,13 +120,11 @@ def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     if not path.exists():
         return []
     try:
-        with path.open(newline="", encoding="utf-8") as lines:
-            reader = csv.DictReader(lines)
-            rows = [{key: value or "" for key, value in row.items() if key is not None} for row in reader]
-            found = reader.fieldnames or []
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise InputError([Problem(str(path), "", reason, "a table that can be read and added to")]) from None
+        reader = csv.DictReader(io.StringIO(read_text(path, "a table that can be read and added to")))
+        rows = [{key: value or "" for key, value in row.items() if key is not None} for row in reader]
+        found = reader.fieldnames or []
+    except csv.Error as error:
+        raise InputError([Problem(str(path), "", str(error), "a table that can be read and added to")]) from None
     missing = [name for name in columns if name not in found and name not in ("spread", "tile", "split_k")]
     if missing:
         raise InputError([Problem(str(path), "", f"no column {', '.join(missing)}", f"columns {', '.join(columns)}")])

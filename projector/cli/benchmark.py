@@ -26,7 +26,16 @@ __all__ = ["register"]
 
 
 def register(commands: Subparsers) -> None:
-    parser = add_command(commands, "benchmark", "time real layers on the device at hand, beside their projection", _run)
+    parser = add_command(
+        commands,
+        "benchmark",
+        "time real layers on the device at hand, beside their projection",
+        _run,
+        examples=(
+            "--config examples/mixtral_8x22b_mi355x.yaml --cluster mi355x",
+            "--config examples/mixtral_8x22b_mi355x.yaml --cluster mi355x --save-benchmark times.json --json",
+        ),
+    )
     parser.add_argument("--config", "--exp", required=True, metavar="FILE", help="as for performance")
     parser.add_argument(
         "--cluster", metavar="NAME|FILE", help="what describes this device; default: the catalogue's entry for it"

@@ -1,24 +1,48 @@
-"""``projector models | gpus | frameworks``: what the catalogue holds, one line each."""
+"""``projector models | gpus | clusters | frameworks``: what the catalogue holds, one line each."""
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from projector.cli.options import Subparsers, add_command
+from projector.cli import as_json
+from projector.cli.options import Subparsers, add_command, add_json
 from projector.cli.page import NONE, Column, Table, show
 from projector.errors import InputError, Problem, nearest
 
+if TYPE_CHECKING:
+    from projector.hardware.types import Fabric
+
 __all__ = ["register"]
+
+_PEAKS = ("bf16", "fp8", "fp4")
 
 
 def register(commands: Subparsers) -> None:
-    models = add_command(commands, "models", "the architectures that are known, with their parameters", _models)
-    models.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="only these: deepseek, qwen3*")
-    add_command(commands, "gpus", "the GPUs that are known: peaks, memory, bandwidth, fabric", _gpus)
-    add_command(
-        commands, "frameworks", "the frameworks that are known, and where their behaviour is taken from", _frameworks
-    )
+    about = "the architectures that are known, with their parameters"
+    _add(commands, "models", about, _models, ("deepseek", "'qwen3*' --json"))
+    _add(commands, "gpus", "the GPUs that are known: peaks, memory, bandwidth, fabric", _gpus, ("", "mi3 --json"))
+    _add(commands, "clusters", "the clusters that are known: hosts and fabrics", _clusters, ("", "h100 --json"))
+    about = "the frameworks that are known, and where their behaviour is taken from"
+    _add(commands, "frameworks", about, _frameworks, ("", "megatron --json"))
+
+
+def _add(commands: Subparsers, name: str, about: str, command: Any, examples: Sequence[str]) -> None:
+    parser = add_command(commands, name, about, command, examples=examples)
+    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="only these: deepseek, qwen3*")
+    add_json(parser)
+
+
+def _chosen(options: argparse.Namespace, what: str, names: Sequence[str]) -> list[str]:
+    """The names that hold or match the pattern. Raises :class:`InputError` where none does."""
+    pattern = options.pattern.lower()
+    wild = pattern if any(mark in pattern for mark in "*?[") else f"*{pattern}*"
+    chosen = fnmatch.filter(names, wild)
+    if not chosen:
+        raise InputError([Problem(what, "", options.pattern, nearest(options.pattern, names))])
+    return chosen
 
 
 def _models(options: argparse.Namespace) -> None:
@@ -26,17 +50,17 @@ def _models(options: argparse.Namespace) -> None:
     from projector.workload.parameters import count
 
     names = [name for name in zoo.names() if not zoo.is_template(name)]
-    pattern = options.pattern.lower()
-    wild = pattern if any(mark in pattern for mark in "*?[") else f"*{pattern}*"
-    chosen = fnmatch.filter(names, wild)
-    if not chosen:
-        raise InputError([Problem("models", "", options.pattern, nearest(options.pattern, names))])
-    rows = []
-    for name in chosen:
+    rows, listed = [], []
+    for name in _chosen(options, "models", names):
         model = zoo.load(name)
         counted = count(model)
         limits = ", ".join(model.unsupported)
         rows.append((name, _billions(counted.main), _billions(counted.active), str(model.num_layers), limits))
+        sizes = {"parameters": counted.main, "active_parameters": counted.active, "num_layers": model.num_layers}
+        listed.append({"name": name, **sizes, "unsupported": model.unsupported})
+    if options.json:
+        as_json.write({"command": "models", "models": listed})
+        return
     columns = (Column("model", text=True), *map(Column, ("parameters", "active", "layers")))
     if any(row[-1] for row in rows):
         columns = (*columns, Column("not projected, because of", text=True))
@@ -48,15 +72,20 @@ def _billions(parameters: int) -> str:
     return f"{parameters / 1e9:.2f}"
 
 
-def _gpus(_: argparse.Namespace) -> None:
+def _gpus(options: argparse.Namespace) -> None:
     from projector.hardware import catalogue
 
-    rows = []
-    for name in catalogue.gpu_names():
+    rows, listed = [], []
+    for name in _chosen(options, "gpus", catalogue.gpu_names()):
         gpu = catalogue.gpu(name)
-        peaks = [f"{gpu.peak[t] / 1e12:.0f}" if t in gpu.peak else NONE for t in ("bf16", "fp8", "fp4")]
+        peaks = [f"{gpu.peak[t] / 1e12:.0f}" if t in gpu.peak else NONE for t in _PEAKS]
         memory = (f"{gpu.memory_bytes / 2**30:.0f}", f"{gpu.memory_bandwidth / 1e9:.0f}")
         rows.append((name, gpu.title, gpu.arch, *peaks, *memory, *_fabric(name)))
+        said = {"name": name, "title": gpu.title, "vendor": gpu.vendor, "arch": gpu.arch, "peak": gpu.peak}
+        listed.append({**said, "memory_bytes": gpu.memory_bytes, "memory_bandwidth": gpu.memory_bandwidth})
+    if options.json:
+        as_json.write({"command": "gpus", "gpus": listed})
+        return
     columns = (
         *(Column(title, text=True) for title in ("gpu", "title", "architecture")),
         *map(Column, ("bf16", "fp8", "fp4", "GiB", "GB/s", "node")),
@@ -74,23 +103,53 @@ def _fabric(name: str) -> tuple[str, str, str]:
     if name not in catalogue.cluster_names():
         return NONE, NONE, NONE
     cluster = catalogue.cluster(name)
-    inside, between = (
-        f"{fabric.name}, {fabric.bandwidth / 1e9:.0f}"
-        if fabric.bandwidth >= 1e10
-        else f"{fabric.name}, {fabric.bandwidth / 1e9:.1f}"
-        for fabric in (cluster.intra, cluster.inter)
+    return str(cluster.gpus_per_node), _shown(cluster.intra), _shown(cluster.inter)
+
+
+def _shown(fabric: Fabric) -> str:
+    digits = 0 if fabric.bandwidth >= 1e10 else 1
+    return f"{fabric.name}, {fabric.bandwidth / 1e9:.{digits}f}"
+
+
+def _clusters(options: argparse.Namespace) -> None:
+    from projector.hardware import catalogue
+
+    rows, listed = [], []
+    for name in _chosen(options, "clusters", catalogue.cluster_names()):
+        cluster = catalogue.cluster(name)
+        sizes = (cluster.gpus_per_host, cluster.gpus_per_node)
+        rows.append((name, cluster.gpu.name, *map(str, sizes), _shown(cluster.intra), _shown(cluster.inter)))
+        fabrics = {
+            level: {"name": fabric.name, "topology": fabric.topology, "bandwidth": fabric.bandwidth}
+            for level, fabric in (("intra", cluster.intra), ("inter", cluster.inter))
+        }
+        said = {"name": name, "gpu": cluster.gpu.name, "gpus_per_host": sizes[0], "gpus_per_node": sizes[1]}
+        listed.append({**said, **fabrics})
+    if options.json:
+        as_json.write({"command": "clusters", "clusters": listed})
+        return
+    columns = (
+        *(Column(title, text=True) for title in ("cluster", "gpu")),
+        *map(Column, ("host", "node")),
+        *(Column(title, text=True) for title in ("fabric in the node, GB/s", "between nodes, GB/s")),
     )
-    return str(cluster.gpus_per_node), inside, between
+    note = "GPUs of a host and of a node (an NVLink domain may span hosts); bandwidth per GPU and direction."
+    show([Table(title=f"{len(rows)} clusters", columns=columns, rows=tuple(rows), note=note)])
 
 
-def _frameworks(_: argparse.Namespace) -> None:
+def _frameworks(options: argparse.Namespace) -> None:
     from projector import frameworks
 
-    rows = []
-    for name in frameworks.names():
+    rows, listed = [], []
+    chosen = _chosen(options, "frameworks", frameworks.names())
+    for name in chosen:
         framework = frameworks.load(name)
         sources = framework.sources or (NONE,)
         rows.append((name, framework.title, sources[0]))
         rows += [("", "", source) for source in sources[1:]]
+        listed.append({"name": name, "title": framework.title, "sources": list(framework.sources)})
+    if options.json:
+        as_json.write({"command": "frameworks", "frameworks": listed})
+        return
     columns = tuple(Column(title, text=True) for title in ("framework", "title", "sources"))
-    show([Table(title=f"{len(frameworks.names())} frameworks", columns=columns, rows=tuple(rows))])
+    show([Table(title=f"{len(chosen)} frameworks", columns=columns, rows=tuple(rows))])

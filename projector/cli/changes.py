@@ -9,10 +9,14 @@ from functools import cache
 from typing import Any
 
 from projector import pipeline
-from projector.errors import InputError, Problem, Unsupported, nearest
+from projector.cli.said import Said, flag_of
+from projector.errors import InputError, Problem, nearest
+from projector.workload.fields import fields
 from projector.workload.layout import virtual_stages
 from projector.workload.loaders.loaded import Loaded
+from projector.workload.model_schema import merge
 from projector.workload.recipe import Recipe
+from projector.workload.schema import parse_recipe, recipe_to_mapping
 
 __all__ = ["ALL", "AUTO", "candidates", "changed", "with_schedule"]
 
@@ -20,19 +24,18 @@ AUTO, ALL = "auto", "all"
 #: Names of Primus' projection that are no schedule of their own here (AMD-AGI/Primus@fd1eeabb, projection CLI).
 _PRIMUS_NAMES = {"zerobubble": "zb_h1", "zerobubble-heuristic": "zb_2p"}
 _SOLVED = "seaailab-ilp"
+_NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
 
 
-def changed(loaded: Loaded, options: argparse.Namespace) -> Recipe:
-    """The recipe of the file with the flags applied. Raises :class:`InputError` with everything that does not fit."""
-    recipe = loaded.recipe
-    if recipe is None:
-        raise InputError([Problem(options.config, "recipe", "nothing", "a training configuration")])
+def changed(loaded: Loaded, options: argparse.Namespace, told: Said) -> Recipe:
+    """The recipe of the file, or of nothing, with the flags applied. Raises :class:`InputError` with everything that does
+    not fit."""
     problems: list[Problem] = []
-    change: dict[str, Any] = {"vpp": max(recipe.vpp, _stages(recipe))}
-    sizes = {"micro_batch_size": options.micro_batch_size, "global_batch_size": options.global_batch_size}
-    sizes |= {"ep": options.target_ep_size}
-    change |= {field: value for field, value in sizes.items() if value is not None}
-    change |= _virtual(recipe, options.num_virtual_stages_per_pipeline_rank, problems)
+    recipe = _stated(loaded, told, options.config or "command line", problems)
+    if recipe is None:
+        raise InputError(problems)
+    change: dict[str, Any] = {"vpp": max(recipe.vpp, _stages(recipe))} if "vpp" not in told.flags else {}
+    _check_stages(recipe, told, problems)
     change |= _dispatch(loaded, options, problems)
     name = options.pipeline_schedule_algorithm
     if name is not None and name not in (AUTO, ALL):
@@ -42,7 +45,7 @@ def changed(loaded: Loaded, options: argparse.Namespace) -> Recipe:
             problems.append(Problem("--pipeline-schedule-algorithm", "", name, expected))
         change["pipeline_schedule"] = found
     if options.enable_zero_bubble and name in (None, AUTO):
-        change["pipeline_schedule"] = "zbv" if change["vpp"] == 2 else _PRIMUS_NAMES["zerobubble"]
+        change["pipeline_schedule"] = "zbv" if change.get("vpp", recipe.vpp) == 2 else _PRIMUS_NAMES["zerobubble"]
     if problems:
         raise InputError(problems)
     return replace(recipe, **change)
@@ -70,13 +73,24 @@ def _stages(recipe: Recipe) -> int:
         return recipe.vpp
 
 
-def _virtual(recipe: Recipe, asked: int | None, problems: list[Problem]) -> dict[str, Any]:
-    if asked is None:
-        return {}
-    if recipe.pipeline_model_parallel_layout is not None and (stated := _stages(recipe)) != asked:
-        expected = f"{stated}: pipeline_model_parallel_layout of the file says where each layer is"
-        problems.append(Problem("--num-virtual-stages-per-pipeline-rank", "", asked, expected))
-    return {"vpp": asked}
+def _stated(loaded: Loaded, told: Said, where: str, problems: list[Problem]) -> Recipe | None:
+    """The recipe of the file with what flags say of single fields; of these alone where the file has none."""
+    base = recipe_to_mapping(loaded.recipe) if loaded.recipe else {}
+    missing = [known for known in fields() if known.key in _NEEDED and known.key not in {**base, **told.recipe}]
+    unsaid = [known for known in missing if known.key not in told.flags]  # the others were said wrongly, as was told
+    problems += [Problem(where, flag_of(known), "nothing", f"a value: {known.help}") for known in unsaid]
+    if missing:
+        return None
+    recipe, wrong = parse_recipe(merge(base, told.recipe), where)
+    problems += wrong
+    return recipe
+
+
+def _check_stages(recipe: Recipe, told: Said, problems: list[Problem]) -> None:
+    layout = recipe.pipeline_model_parallel_layout
+    if "vpp" in told.flags and layout is not None and (stated := _stages(recipe)) != recipe.vpp:
+        expected = f"{stated}: pipeline_model_parallel_layout says where each layer is"
+        problems.append(Problem(told.flags["vpp"], "", recipe.vpp, expected))
 
 
 def _dispatch(loaded: Loaded, options: argparse.Namespace, problems: list[Problem]) -> dict[str, Any]:
@@ -95,9 +109,7 @@ def _dispatch(loaded: Loaded, options: argparse.Namespace, problems: list[Proble
 
 def _schedule(text: str) -> str | None:
     key = _normal(text)
-    if key == _SOLVED:
-        raise Unsupported(f"{_SOLVED}: the order of a solver; projector schedules --optimal SECONDS looks for one")
-    return _spellings().get(key)
+    return "zb_ilp" if key == _SOLVED else _spellings().get(key)
 
 
 def _normal(text: str) -> str:

@@ -28,7 +28,7 @@ def workload(path: str) -> Workload:
     fewest = math.lcm(recipe.tp * recipe.pp * recipe.cp, experts * recipe.pp)
     return Workload(
         model=loaded.model,
-        recipe=recipe,
+        recipe=loaded.batched(recipe, loaded.gpus or fewest),
         gpus=loaded.gpus or fewest,
         framework=framework,
         framework_date=loaded.framework_date,

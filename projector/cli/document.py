@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from projector.cli.inputs import Case
+from projector.cli.job import dp_scaling, tokens_per_second
 from projector.experience import Expected, expected
 from projector.memory.verdict import verdict
 from projector.pipeline.types import Schedule
@@ -93,6 +94,7 @@ def _places(schedule: Schedule) -> dict[int, tuple[int, int]]:
 def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
     workload, cluster = made.resolved.workload, case.cluster
     counted = count(workload.model)
+    minimum, scaling = dp_scaling(case, made)
     return {
         "schema_version": SCHEMA_VERSION,
         "command": command,
@@ -112,9 +114,12 @@ def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
             "num_microbatches": workload.num_microbatches,
             "tokens_per_step": workload.tokens_per_step,
             "schedule": made.timeline.compiled.schedule.name,
+            "minimum_dp": minimum,
+            "dp_scaling_factor": scaling,
         },
         "assumed": [*case.assumed, *made.assumed],
-        "settings": list(made.settings),
+        "settings": [*case.changes, *made.settings],
+        "unmodelled": list(case.unmodelled),
         "ignored": list(case.ignored),
         "notes": list(case.notes),
     }
@@ -139,6 +144,7 @@ def _projection(case: Case, made: Projection) -> dict[str, Any]:
         "status": "ok" if made.memory.fits else "out-of-memory",
         "step_seconds": made.step_seconds,
         "tgs": made.tgs,
+        "tokens_per_second": tokens_per_second(made),
         "mfu": made.mfu,
         "bubble": made.bubble,
         "measured_share": made.measured_share,

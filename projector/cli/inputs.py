@@ -12,12 +12,13 @@ from typing import TypeVar
 
 from projector.cli.changes import changed
 from projector.cli.kernel_settings import read_settings
+from projector.cli.said import changed_model, said
+from projector.cli.source import read_source
 from projector.errors import InputError, Problem, nearest
-from projector.hardware import catalogue
+from projector.hardware import catalogue, own
 from projector.hardware import primus as primus_hardware
 from projector.hardware.types import Cluster
 from projector.kernels.settings import DEFAULT, Settings
-from projector.workload.loaders import detect
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -29,25 +30,21 @@ _T = TypeVar("_T")
 #: Architectures that stand for several GPUs here, and the one that Primus means by them (AMD-AGI/Primus@fd1eeabb
 #: primus/core/projection, hardware profiles and their aliases).
 _PRIMUS_ARCHITECTURES = {"gfx942": "mi300x", "gfx950": "mi355x"}
-#: Recipe fields that a flag may have set: a mistake in one is the flag's.
-_FLAGS = {
-    "recipe.ep": "--target-ep-size",
-    "recipe.vpp": "--num-virtual-stages-per-pipeline-rank",
-    "vpp": "--num-virtual-stages-per-pipeline-rank",
-    "recipe.micro_batch_size": "--micro-batch-size",
-    "recipe.global_batch_size": "--global-batch-size",
-}
+_HERE = "command line"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is projected. ``assumed``, ``ignored``: as the loader of the file says; ``notes``: on the cluster."""
+    """What is projected. ``assumed``, ``ignored``, ``unmodelled``: as the loader of the file says; ``notes``: on the
+    cluster; ``changes``: what flags say over the file."""
 
     config: str
     workload: Workload
     cluster: Cluster
     assumed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    unmodelled: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     settings: Settings = DEFAULT
 
@@ -55,24 +52,36 @@ class Case:
 def read_case(options: argparse.Namespace) -> Case:
     """Reads the files that ``options`` name and applies its flags. Raises :class:`InputError` with every mistake."""
     problems: list[Problem] = []
-    loaded = _collected(problems, lambda: detect.load(options.config, configs=options.configs, model=options.model))
+    source = _collected(problems, lambda: read_source(options))
+    loaded = source.loaded if source else None
+    told = said(options, source.left if source else {}, problems)
     framework = _collected(problems, lambda: _framework(options, loaded))
     found = _collected(problems, lambda: _cluster(options, loaded))
-    recipe = _collected(problems, lambda: changed(loaded, options)) if loaded else None
+    recipe = _collected(problems, lambda: changed(loaded, options, told)) if loaded else None
+    model = changed_model(loaded.model, told, problems) if loaded else None
     settings = _collected(problems, lambda: read_settings(options))
     if loaded is None or framework is None or found is None or recipe is None or settings is None or problems:
         raise InputError(problems)
     cluster, notes, assumed = found
     gpus, counted = _gpus(options, loaded, recipe, cluster)
+    if "global_batch_size" not in told.flags:
+        recipe = loaded.batched(recipe, gpus)
     workload = Workload(
-        model=loaded.model, recipe=recipe, gpus=gpus, framework=framework, framework_date=loaded.framework_date
+        model=model or loaded.model,
+        recipe=recipe,
+        gpus=gpus,
+        framework=framework,
+        framework_date=loaded.framework_date,
     )
+    options.told = told
     return Case(
-        config=options.config,
+        config=options.config or _HERE,
         workload=workload,
         cluster=cluster,
         assumed=(*_still(loaded.assumed, options), *assumed, *counted),
         ignored=loaded.ignored,
+        unmodelled=loaded.unmodelled,
+        changes=told.texts if options.config else (),
         notes=notes,
         settings=settings,
     )
@@ -80,7 +89,9 @@ def read_case(options: argparse.Namespace) -> Case:
 
 def _still(assumed: tuple[str, ...], options: argparse.Namespace) -> tuple[str, ...]:
     """What is still assumed where a flag has said otherwise."""
-    return tuple(text for text in assumed if not (options.framework and text.startswith("framework=")))
+    where = options.cluster or options.gpu or os.environ.get("PRIMUS_GPU_ARCH")
+    settled = {"framework=": options.framework, "gpu=": where, "cluster=": where}
+    return tuple(text for text in assumed if not any(flag and text.startswith(key) for key, flag in settled.items()))
 
 
 @contextmanager
@@ -93,13 +104,15 @@ def blamed(options: argparse.Namespace) -> Iterator[None]:
 
 
 def _placed(problem: Problem, options: argparse.Namespace) -> Problem:
-    flag = _FLAGS.get(problem.key, "")
-    if flag and getattr(options, flag.lstrip("-").replace("-", "_"), None) is not None:
-        return replace(problem, where=flag, key="")
+    flag = options.told.flags.get(problem.key.removeprefix("recipe."), "")
+    if flag.startswith("--"):
+        return replace(problem, where=flag, key="" if flag != "--set" else problem.key)
     if problem.key == "gpus" and (options.gpus or options.target_nodes):
         return replace(problem, where="--gpus" if options.gpus else "--target-nodes", key="")
     return (
-        problem if problem.where not in ("", "pipeline", "pipeline layout") else replace(problem, where=options.config)
+        problem
+        if problem.where not in ("", "pipeline", "pipeline layout")
+        else replace(problem, where=options.config or _HERE)
     )
 
 
@@ -120,7 +133,7 @@ def _framework(options: argparse.Namespace, loaded: Loaded | None) -> str:
     name = known.get(text.strip().lower())
     if name is not None:
         return name
-    where, key = ("--framework", "") if options.framework else (options.config, "framework")
+    where, key = ("--framework", "") if options.framework else (options.config or _HERE, "framework")
     raise InputError([Problem(where, key, text, nearest(text, frameworks.names()))])
 
 
@@ -133,9 +146,9 @@ def _cluster(options: argparse.Namespace, loaded: Loaded | None) -> _Found:
     environment = os.environ.get("PRIMUS_GPU_ARCH", "")
     if options.cluster:
         cluster = _named(options.cluster, "--cluster", "")
-    elif options.gpu_arch:
-        cluster = _named(_architecture(options.gpu_arch, "--gpu-arch"), "--gpu-arch", "")
-    elif loaded and loaded.cluster:
+    elif options.gpu:
+        return _noted(_of_gpu(options.gpu, options.gpu_flag), options)
+    elif loaded and loaded.cluster and not (environment and _guessed(loaded)):
         cluster = _named(loaded.cluster, options.config, "cluster")
     elif environment:
         cluster = _named(_architecture(environment, "PRIMUS_GPU_ARCH"), "PRIMUS_GPU_ARCH", "")
@@ -143,13 +156,33 @@ def _cluster(options: argparse.Namespace, loaded: Loaded | None) -> _Found:
     elif loaded is None:  # the file may well have named one: its own mistakes come first
         cluster = catalogue.cluster(catalogue.cluster_names()[0])
     else:
-        expected = "--cluster NAME or --gpu-arch NAME (see: projector gpus)"
-        raise InputError([Problem("command line", "cluster", "nothing", expected)])
+        expected = "--cluster NAME|FILE or --gpu NAME|FILE (see: projector gpus)"
+        raise InputError([Problem(_HERE, "cluster", "nothing", expected)])
+    return _noted((cluster, (), assumed), options)
+
+
+def _guessed(loaded: Loaded) -> bool:
+    """Whether the loader assumed the cluster, so that who states one is right."""
+    return any(text.startswith(("cluster=", "gpu=")) for text in loaded.assumed)
+
+
+def _noted(found: _Found, options: argparse.Namespace) -> _Found:
+    """With the network figures of ``--hardware-config`` over those of the cluster."""
+    cluster, notes, assumed = found
     if not options.hardware_config:
-        return cluster, (), assumed
+        return found
     applied = primus_hardware.read(options.hardware_config, cluster)
-    notes = applied.cluster.sources[len(cluster.sources) :]
-    return applied.cluster, notes, assumed
+    return applied.cluster, (*notes, *applied.cluster.sources[len(cluster.sources) :]), assumed
+
+
+def _of_gpu(text: str, flag: str) -> _Found:
+    """The usual cluster of a GPU that ``--gpu`` names, or describes in a file."""
+    if not text.endswith((".yaml", ".yml")):
+        return _named(_architecture(text, flag), flag, ""), (), ()
+    if own.is_cluster(text):
+        return catalogue.cluster(text), (), ()
+    made = own.around(text)
+    return made.cluster, (), (() if made.stated else (f"cluster={made.like} (its fabric and hosts, around {text})",))
 
 
 def _named(name: str, where: str, key: str) -> Cluster:

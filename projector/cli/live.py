@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from projector.cli.options import quantity
+from projector.cli.options import quantity, whole
+from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from projector.benchmark.device import Device
@@ -34,6 +35,12 @@ def add_live(parser: Any) -> None:
         help="use the times of FILE; those of another workload, device, schema or major version of torch are refused",
     )
     parser.add_argument(
+        "--benchmark-gpus",
+        type=whole(1, 4096),
+        metavar="N",
+        help="devices that time layers at once, where they are timed; the run is shrunk to them; default: all at hand",
+    )
+    parser.add_argument(
         "--layers",
         default="auto",
         metavar="NAME",
@@ -51,6 +58,9 @@ def add_live(parser: Any) -> None:
 
 def asked(options: argparse.Namespace) -> bool:
     """Whether live times are wanted in place of tables."""
+    if options.benchmark_gpus and not options.save_benchmark:
+        expected = "--save-benchmark FILE: only that times layers on the devices at hand"
+        raise InputError([Problem("--benchmark-gpus", "", options.benchmark_gpus, expected)])
     return bool(options.save_benchmark or options.load_benchmark)
 
 
@@ -63,7 +73,9 @@ def measurement(
     if options.load_benchmark:
         return measured.load(Path(options.load_benchmark), workload, cluster)
     here = device()
-    found = measured.measure(workload, cluster, here, layers=options.layers, budget=options.budget)
+    found = measured.measure(
+        workload, cluster, here, layers=options.layers, budget=options.budget, most=options.benchmark_gpus
+    )
     if options.save_benchmark:
         artifact.save(Path(options.save_benchmark), found.timings, found.asked, found.notes, workload, here)
     return found

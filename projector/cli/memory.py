@@ -11,7 +11,16 @@ __all__ = ["register"]
 
 
 def register(commands: Subparsers) -> None:
-    parser = add_command(commands, "memory", "peak memory of every pipeline rank, by component, and the verdict", _run)
+    parser = add_command(
+        commands,
+        "memory",
+        "peak memory of every pipeline rank, by component, and the verdict",
+        _run,
+        examples=(
+            "--config examples/deepseek_v3_h100.yaml",
+            "--config examples/mixtral_8x22b_mi355x.yaml --gpu mi300x micro_batch_size=1",
+        ),
+    )
     add_selection(parser)
     group = parser.add_argument_group("what comes out")
     group.add_argument("--draw", metavar="FILE", help="peaks and course of a step: .png, .svg or .pdf by its ending")
@@ -20,7 +29,7 @@ def register(commands: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from projector.cli import document, report
+    from projector.cli import document, remedies, report
     from projector.cli.changes import ALL
     from projector.cli.inputs import blamed, read_case
     from projector.cli.page import Line, show
@@ -40,9 +49,11 @@ def _run(options: argparse.Namespace) -> None:
     if options.draw:
         title = f"{case.workload.model.name} on {case.workload.gpus} × {case.cluster.gpu.title}"
         draw.save(made.memory, lines, options.draw, title)
+    helping = remedies.found(case, made)
     if options.json:
-        document.write(document.memory(case, made))
+        content = document.memory(case, made)
+        document.write(content if helping is None else {**content, "remedies": remedies.as_document(helping, made)})
         return
     width = options.width or shutil.get_terminal_size((120, 24)).columns
     course = [Line(""), *(Line(text) for text in sketch(lines, width).splitlines())]
-    show(report.memory(case, made, course))
+    show((*report.memory(case, made, course), *(remedies.lines(helping, made) if helping else ())))

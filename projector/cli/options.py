@@ -4,30 +4,84 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from projector.errors import Problem
+from projector.cli import mistakes
+from projector.cli.field_flags import add_field_flags, add_set
+from projector.errors import InputError, Problem
 
-__all__ = ["Parser", "Subparsers", "add_command", "add_kernels", "add_selection", "quantity", "unknown"]
+__all__ = [
+    "Parser",
+    "Subparsers",
+    "add_command",
+    "add_json",
+    "add_kernels",
+    "add_selection",
+    "parse",
+    "quantity",
+    "whole",
+]
 
+_CHANGE = re.compile(r"[A-Za-z_][\w.]*=")
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with mistakes in one line: no usage block in front of what is wrong."""
+    """argparse with mistakes in one line: no usage block in front of what is wrong.
+
+    ``examples``: command lines behind the program's name that work from the project's folder; help starts with them.
+    """
+
+    examples: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{mistakes.line(message)}; see {self.prog} --help\n")
+
+    def format_help(self) -> str:
+        """Examples first: a user looks for what to type."""
+        shown = "".join(f"  python -m {self.prog} {line}".rstrip() + "\n" for line in self.examples)
+        return (f"examples:\n{shown}\n" if shown else "") + super().format_help()
 
 
 def add_command(
-    commands: Subparsers, name: str, about: str, command: Callable[[argparse.Namespace], None]
+    commands: Subparsers,
+    name: str,
+    about: str,
+    command: Callable[[argparse.Namespace], object],
+    *,
+    examples: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
     """A subparser whose namespace carries the function to call (``command``) and its own flags (``options``)."""
     parser = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
+    if isinstance(parser, Parser):
+        parser.examples = tuple(examples)
     parser.set_defaults(command=command, options=_Flags(parser))
     return parser
+
+
+class _AsWritten(argparse.Action):
+    """Keeps the value, and the spelling of the flag beside it: a mistake is blamed on what was typed."""
+
+    def __call__(
+        self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        setattr(namespace, self.dest, values)
+        setattr(namespace, f"{self.dest}_flag", option)
+
+
+class _HelpAll(argparse.Action):
+    """``--help-all``: the help with the flags that ``--help`` leaves out."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **settings)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        for action in parser._actions:
+            action.help = getattr(action, "whole_help", action.help)
+        parser.print_help()
+        parser.exit()
 
 
 class _Flags:
@@ -40,7 +94,16 @@ class _Flags:
         return tuple(flag for action in self._parser._actions for flag in action.option_strings)
 
 
-def unknown(rest: Sequence[str], flags: Callable[[], tuple[str, ...]]) -> list[Problem]:
+def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """The flags of ``argv``. Raises :class:`InputError` with every word that no flag takes."""
+    parsed, rest = parser.parse_known_args(list(argv))
+    rest = _take_changes(parsed, rest)
+    if rest:
+        raise InputError(_unknown(rest, parsed.options))
+    return parsed
+
+
+def _unknown(rest: Sequence[str], flags: Callable[[], tuple[str, ...]]) -> list[Problem]:
     """One problem for every argument that no flag of the command took, with the nearest flags."""
     known = flags()
     wrong = [word for word in rest if word.startswith("-")] or list(rest)
@@ -53,6 +116,14 @@ def unknown(rest: Sequence[str], flags: Callable[[], tuple[str, ...]]) -> list[P
         expected = f"a flag; nearest: {', '.join(close)}" if close else f"one of {', '.join(known)}"
         problems.append(Problem("command line", "", word, expected))
     return problems
+
+
+def _take_changes(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:
+    """``rest`` less its ``KEY=VALUE`` words, which go to ``parsed.changes`` where the command takes any."""
+    if not hasattr(parsed, "changes"):
+        return list(rest)
+    parsed.changes = tuple(word for word in rest if _CHANGE.match(word))
+    return [word for word in rest if not _CHANGE.match(word)]
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:
@@ -85,10 +156,14 @@ def quantity(unit: str, low: float, high: float) -> Callable[[str], float]:
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Flags that choose the configuration and the devices, and those that change the configuration."""
+    parser.usage = "%(prog)s [--config FILE | --model NAME|FILE] [--gpu NAME|FILE] [--gpus N] [flags] [KEY=VALUE ...]"
+    parser.add_argument("--help-all", action=_HelpAll, help="also the flags of all recipe fields")
     _add_inputs(parser)
     _add_devices(parser)
-    add_kernels(parser)
+    add_field_flags(parser)
     _add_changes(parser)
+    add_kernels(parser)
+    parser.set_defaults(changes=())
 
 
 def add_kernels(parser: Any) -> None:
@@ -120,14 +195,31 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--config",
         "--exp",
-        required=True,
         metavar="FILE",
         help="a Primus experiment, a case (model, recipe, gpus), or Megatron-LM arguments: a log with their dump, a "
-        "mapping, a launch script; the content decides",
+        "mapping, a launch script; the content decides. Without it --model and flags say everything. KEY=VALUE "
+        "arguments change the file before it is read, as Primus has them",
     )
-    group.add_argument("--configs", metavar="DIR", help="the primus/configs folder of Primus: presets come from there")
     group.add_argument(
-        "--model", metavar="NAME|FILE", help="this architecture instead: a zoo name or a Hugging Face config.json"
+        "--configs",
+        metavar="DIR",
+        help="the primus/configs folder of Primus, for its presets (default: that of the checkout in which the file lies)",
+    )
+    group.add_argument(
+        "--args",
+        nargs="+",
+        default=(),
+        metavar="WORD",
+        help="arguments with which a launch script is started ($1, $2, …); in one pair of quotes where they begin with -",
+    )
+    group.add_argument(
+        "--env", nargs="+", default=(), metavar="NAME=VALUE", help="environment in which a launch script is started"
+    )
+    group.add_argument(
+        "--model",
+        metavar="NAME|FILE",
+        help="this architecture: a zoo name (see: projector models), a Hugging Face config.json or its folder, a YAML "
+        "file of model fields",
     )
     group.add_argument("--framework", metavar="NAME", help="executed by this framework (see: projector frameworks)")
 
@@ -137,9 +229,13 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
     which = group.add_mutually_exclusive_group()
     which.add_argument("--cluster", metavar="NAME|FILE", help="a cluster of the catalogue, or a YAML file of one")
     which.add_argument(
+        "--gpu",
         "--gpu-arch",
-        metavar="NAME",
-        help="the usual cluster of a GPU (mi355x, gfx950, h100); default: what the file names, then PRIMUS_GPU_ARCH",
+        dest="gpu",
+        action=_AsWritten,
+        metavar="NAME|FILE",
+        help="the usual cluster of a GPU (mi355x, gfx950, h100), or a YAML file of one; default: what the file names, then "
+        "PRIMUS_GPU_ARCH",
     )
     group.add_argument("--hardware-config", metavar="FILE", help="network figures over those of the cluster (Primus)")
     count = group.add_mutually_exclusive_group()
@@ -154,13 +250,8 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_changes(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("changed against the file")
-    group.add_argument("--micro-batch-size", type=whole(1), metavar="N")
-    group.add_argument("--global-batch-size", type=whole(1), metavar="N")
-    group.add_argument("--target-ep-size", type=whole(1), metavar="N", help="expert-parallel size")
-    group.add_argument(
-        "--num-virtual-stages-per-pipeline-rank", type=whole(1), metavar="N", help="model chunks on a pipeline rank"
-    )
+    group = parser.add_argument_group("switches of several fields")
+    add_set(group)
     group.add_argument(
         "--enable-zero-bubble",
         action="store_true",
@@ -175,6 +266,7 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--pipeline-schedule-algorithm",
+        "--pipeline-schedule",
         metavar="NAME",
         help="auto (what the file says), zerobubble, zerobubble-heuristic, zbv-formatted, zbv-greedy-half, "
         "zbv-greedy-min, or a schedule by its own name; performance also takes all: every one that applies, compared",

@@ -23,7 +23,16 @@ SIMULATE, BENCHMARK, BOTH = "simulate", "benchmark", "both"
 
 
 def register(commands: Subparsers) -> None:
-    parser = add_command(commands, "performance", "step time, tokens/s/GPU, MFU, breakdown and memory verdict", _run)
+    parser = add_command(
+        commands,
+        "performance",
+        "step time, tokens/s/GPU, MFU, breakdown and memory verdict",
+        _run,
+        examples=(
+            "--model llama3.1_8b --gpu h100 --gpus 64 --tp 2 --micro-batch-size 1 --global-batch-size 512 --seq-length 8192",
+            "--config examples/deepseek_v3_h100.yaml --pp 8 --vpp 4 --json",
+        ),
+    )
     add_selection(parser)
     group = parser.add_argument_group("how, and what comes out")
     group.add_argument(
@@ -40,6 +49,11 @@ def register(commands: Subparsers) -> None:
         action="store_true",
         help="walk through parallelism, schedule, recompute, precision, expert switches, communication and batch: what "
         "each change would gain on the best before it, and which part of the step it moves",
+    )
+    group.add_argument(
+        "--communication",
+        action="store_true",
+        help="every collective of a step: group, algorithm, message size, count, milliseconds, hidden and exposed",
     )
     group.add_argument(
         "--sub-target-nodes",
@@ -59,13 +73,15 @@ def _run(options: argparse.Namespace) -> None:
     from projector.cli.inputs import blamed, read_case
     from projector.cli.page import show
     from projector.cli.trace import write_trace
+    from projector.cli.vocabulary_range import ranged
 
     case = read_case(options)
     with blamed(options):
+        case = ranged(case)
         made = _projections(case, options)
     if options.trace:
         write_trace(made.first, options.trace)
-    further = _further(case, options)
+    further = _further(case, options, made)
     if options.json:
         document.write({**document.performance(case, made), **further.values})
     else:
@@ -80,13 +96,18 @@ class _Further:
     values: Mapping[str, object] = field(default_factory=dict)
 
 
-def _further(case: Case, options: argparse.Namespace) -> _Further:
-    from projector.cli import exploration
+def _further(case: Case, options: argparse.Namespace, made: Projections) -> _Further:
+    from projector.cli import communication, exploration, remedies
     from projector.cli.page import Line
+    from projector.projection import project
 
     mode = SIMULATE if options.profiling_mode == BOTH else options.profiling_mode
     blocks: list[Line | Table] = []
     values: dict[str, object] = {}
+    helping = remedies.found(case, made.first)
+    if helping is not None:
+        blocks += remedies.lines(helping, made.first)
+        values["remedies"] = remedies.as_document(helping, made.first)
     if options.sub_target_nodes:
         small, efficiency = exploration.scaled(case, options.sub_target_nodes, mode)
         nodes = options.sub_target_nodes
@@ -94,6 +115,10 @@ def _further(case: Case, options: argparse.Namespace) -> _Further:
             Line(f"Scaling: {small.tgs:.1f} tokens/s/GPU on {nodes} hosts; efficiency {100 * efficiency:.1f} %")
         )
         values["scaling"] = {"nodes": nodes, "tgs": small.tgs, "efficiency": efficiency}
+    if options.communication:
+        rows = project(case.workload, case.cluster, mode, settings=case.settings, communication=True).communication
+        blocks.append(communication.table(rows))
+        values["communication"] = communication.as_document(rows)
     if options.explore:
         baseline, tried = exploration.explored(case, mode)
         blocks += exploration.table(baseline, tried)

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from projector.cli.options import Subparsers, add_command, whole
+from projector.cli import as_json
+from projector.cli.options import Subparsers, add_command, add_json, whole
 from projector.cli.record import add_timing, stopwatch, warn
 from projector.errors import InputError, Problem
 
@@ -24,7 +25,13 @@ _BUDGET = 1.0  # seconds for each size
 
 
 def register(commands: Subparsers) -> None:
-    parser = add_command(commands, "probe", "measure the device at hand and write a catalogue entry of it", _run)
+    parser = add_command(
+        commands,
+        "probe",
+        "measure the device at hand and write a catalogue entry of it",
+        _run,
+        examples=("", "--device cpu --out hardware --json"),
+    )
     add_timing(parser)
     parser.add_argument(
         "--largest", type=whole(64, 65536), metavar="N", help="edge of the largest product; default: 8192, CPU 2048"
@@ -36,6 +43,7 @@ def register(commands: Subparsers) -> None:
         help="time collectives between devices (processes on a CPU), too; default: where there are two GPUs or more",
     )
     parser.add_argument("--out", default="hardware", metavar="DIR", help="where the files go; default: hardware")
+    add_json(parser)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -53,15 +61,20 @@ def _run(options: argparse.Namespace) -> None:
         raise InputError([Problem("--device", "", device.title, f"a device that torch can time ({error})")]) from None
     joined = _joined(device, made, options.collectives)
     files = write(made, Path(options.out), device.software(), joined)
-    _tell(probed, made)
-    if joined:
-        print(
-            f"  fabric     {joined.bandwidth / 1e9:.4g} GB/s, {joined.latency * 1e6:.3g} us between {joined.ranks} ranks; "
-            f"models with these figures {joined.error:.0%} off over {joined.times} collectives"
-        )
-    warn(device)
-    print(f"written: {', '.join(str(path) for path in files)}")
-    print(f"project on it: python -m projector performance --config FILE --cluster {files[-1]}")
+    with as_json.aside(options.json):
+        _tell(probed, made)
+        if joined:
+            print(
+                f"  fabric     {joined.bandwidth / 1e9:.4g} GB/s, {joined.latency * 1e6:.3g} us between {joined.ranks} "
+                f"ranks; models with these figures {joined.error:.0%} off over {joined.times} collectives"
+            )
+        warn(device)
+        print(f"written: {', '.join(str(path) for path in files)}")
+        print(f"project on it: python -m projector performance --config FILE --cluster {files[-1]}")
+    if options.json:
+        parameters = {key: {"value": each.value, "kind": each.kind} for key, each in made.parameters.items()}
+        content = {"command": "probe", "gpu": made.gpu.name, "title": made.gpu.title, "seconds": probed.seconds}
+        as_json.write({**content, "parameters": parameters, "errors": made.errors, "written": [str(f) for f in files]})
 
 
 def _joined(device: Device, made: Entry, asked: bool | None) -> Joined | None:

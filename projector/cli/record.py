@@ -9,7 +9,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from projector.cli.options import Subparsers, add_command, quantity, whole
+from projector.cli import as_json
+from projector.cli.options import Subparsers, add_command, add_json, quantity, whole
 from projector.kernels.tables import KINDS
 
 if TYPE_CHECKING:
@@ -28,7 +29,16 @@ __all__ = ["add_timing", "register", "stopwatch", "warn"]
 
 
 def register(commands: Subparsers) -> None:
-    parser = add_command(commands, "record", "time kernels on the device at hand into measured/kernels", _run)
+    parser = add_command(
+        commands,
+        "record",
+        "time kernels on the device at hand into measured/kernels",
+        _run,
+        examples=(
+            "--suite suites/scaling.yaml --device cpu --limit 2 --dry-run",
+            "--config examples/deepseek_v3_h100.yaml --device cpu --limit 2 --dry-run --json",
+        ),
+    )
     what = parser.add_argument_group("which kernels")
     what.add_argument(
         "--kinds",
@@ -59,6 +69,7 @@ def register(commands: Subparsers) -> None:
         help="skip kernels that would take longer by the rates seen so far; default: 5",
     )
     parser.add_argument("--out", metavar="DIR", help="folder of the tables; default: measured/kernels/<gpu>")
+    add_json(parser)
 
 
 def add_timing(parser: argparse.ArgumentParser) -> None:
@@ -86,29 +97,38 @@ def stopwatch(device: Device, options: argparse.Namespace) -> Stopwatch:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from projector.benchmark import record
     from projector.benchmark.device import open_device
 
     device = open_device(options.device, options.threads)
-    if COLLECTIVES in options.kinds:
-        _collectives(device, options)
-    kinds = [kind for kind in options.kinds if kind != COLLECTIVES]
-    if not kinds:
-        return
+    content: dict[str, object] = {"command": "record", "device": device.title, "gpu": device.gpu}
+    with as_json.aside(options.json):
+        if COLLECTIVES in options.kinds:
+            content[COLLECTIVES] = _collectives(device, options)
+        kinds = [kind for kind in options.kinds if kind != COLLECTIVES]
+        content["kernels"] = _kernels(device, options, kinds) if kinds else {}
+    if options.json:
+        as_json.write(content)
+
+
+def _kernels(device: Device, options: argparse.Namespace, kinds: Sequence[str]) -> dict[str, object]:
+    from projector.benchmark import record
+
     planned = record.plan(_operators(options, device), device, kinds, options.limit)
     folder = Path(options.out) if options.out else _folder(device)
     if options.dry_run:
         _tell_plan(planned.jobs, planned.skipped, device)
-        return
+        return {"planned": Counter(job.kind for job in planned.jobs), "skipped": planned.skipped}
     watch = stopwatch(device, options)
     done = _with_bar(planned.jobs, watch, folder, options.longest)
     done.skipped += planned.skipped
     _tell(done, device)
     if done.interrupted:
         raise KeyboardInterrupt
+    files = {kind: str(path) for kind, path in done.paths.items()}
+    return {"timed": done.added, "there": done.kept, "files": files, "skipped": done.skipped}
 
 
-def _collectives(device: Device, options: argparse.Namespace) -> None:
+def _collectives(device: Device, options: argparse.Namespace) -> dict[str, object]:
     """Collectives go to a table beside those of kernels, since they say of a cluster what those say of a GPU."""
     from projector.benchmark import collectives
 
@@ -117,14 +137,16 @@ def _collectives(device: Device, options: argparse.Namespace) -> None:
     there = collectives.known(path)
     if options.dry_run:
         sizes = collectives.sizes(options.largest_message)
-        print(f"  {COLLECTIVES:<10} {len(collectives.KINDS) * len(sizes)} sizes among {collectives.here(device)} ranks")
-        return
+        planned = len(collectives.KINDS) * len(sizes)
+        print(f"  {COLLECTIVES:<10} {planned} sizes among {collectives.here(device)} ranks")
+        return {"planned": planned}
     swept = collectives.timed(device, options.largest_message, _BUDGET, skip=there)
     if swept and collectives.first():
         collectives.add_rows(path, swept, device.software())
     spreads = [each.time.spread for each in swept]
     spread = f", median spread {statistics.median(spreads):.0%}" if spreads else ""
     print(f"  {COLLECTIVES:<10} {len(swept)} timed, {len(there)} were there{spread}: {path}")
+    return {"timed": len(swept), "there": len(there), "file": str(path)}
 
 
 def _operators(options: argparse.Namespace, device: Device) -> Sequence[ComputeOp]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from projector.cli.document import expectation, rank_totals, stages
 from projector.cli.inputs import Case
+from projector.cli.job import dp_scaling, tokens_per_second
+from projector.cli.leftover import counted, some
 from projector.cli.page import NONE, Column, Line, Table, gib, percent
 from projector.projection import Projection
 from projector.workload.layout import Chunk
@@ -37,6 +39,7 @@ def performance(case: Case, made: Projections) -> Iterator[Line | Table]:
     """What ``performance`` shows, in order."""
     yield from head(case, made.first)
     yield _summary(made)
+    yield _job(case, made.first)
     yield from _expected(case, made.first)
     if made.compared:
         yield _schedules(made)
@@ -71,7 +74,8 @@ def head(case: Case, made: Projection) -> Iterator[Line]:
     yield Line(
         f"sequence {recipe.seq_length}, micro-batch {recipe.micro_batch_size}, global batch {recipe.global_batch_size} "
         f"({workload.num_microbatches} micro-batches a rank), {recipe.precision}, "
-        f"schedule {made.timeline.compiled.schedule.name}, recompute {recipe.recompute_granularity}"
+        f"schedule {made.timeline.compiled.schedule.name}, recompute {recipe.recompute_granularity}, "
+        f"data-parallel sharding {recipe.data_parallel_sharding}"
     )
 
 
@@ -88,6 +92,15 @@ def _summary(made: Projections) -> Table:
     titles = ("mode", "step s", "tokens/s/GPU", "MFU", "bubble", "measured kernels")
     columns = tuple(Column(title, text=i == 0) for i, title in enumerate(titles))
     return Table(title="Projection", columns=columns, rows=tuple(rows), note=" ".join(notes))
+
+
+def _job(case: Case, made: Projection) -> Line:
+    fewest, factor = dp_scaling(case, made)
+    dp = made.resolved.workload.dp
+    return Line(
+        f"Job: {tokens_per_second(made):,.0f} tokens/s; "
+        f"DP scaling factor {factor:.4g} (dp {dp}, {fewest} on the fewest hosts)"
+    )
 
 
 def _expected(case: Case, made: Projection) -> Iterator[Line]:
@@ -210,11 +223,11 @@ def _ranks(case: Case, made: Projection) -> Table:
 def _verdict(case: Case, made: Projection) -> Line:
     plan = made.memory
     words = {"fits": "fits", "tight": "tight: fits when the allocator gives its cache back"}
-    verdict = words.get(plan.status, "out of memory")
-    margin = f"{abs(plan.margin_bytes) / 2**30:.2f} GiB {'to spare' if plan.fits else 'too much'}"
+    verdict = words.get(plan.status, f"out of memory by {gib(-plan.margin_bytes)} GiB")
+    margin = f"; {gib(plan.margin_bytes)} GiB to spare" if plan.fits else ""
     return Line(
         f"Memory: {verdict}; at least {gib(plan.required)} GiB needed, {gib(plan.device)} GiB expected, of "
-        f"{gib(plan.usable)} GiB usable on {case.cluster.gpu.name}; {margin}",
+        f"{gib(plan.usable)} GiB usable on {case.cluster.gpu.name}{margin}",
         "good" if plan.fits else "bad",
     )
 
@@ -222,9 +235,10 @@ def _verdict(case: Case, made: Projection) -> Line:
 def remarks(case: Case, made: Projection) -> Iterator[Line]:
     for name, items in (
         ("Assumed", (*case.assumed, *made.assumed)),
-        ("Set", made.settings),
+        ("Set", (*case.changes, *made.settings)),
         ("Cluster", case.notes),
-        ("Not used", (", ".join(case.ignored),) if case.ignored else ()),
+        ("Not modelled", some(case.unmodelled)),
+        ("Not used", counted(case.ignored)),
     ):
         for item in items:
             yield Line(f"{name}: {item}", "dim")

@@ -16,7 +16,16 @@ __all__ = ["register"]
 
 def register(commands: Subparsers) -> None:
     about = "every pipeline schedule side by side: step time, both bubbles, memory of each rank; the timeline drawn"
-    parser = add_command(commands, "schedules", about, _run)
+    parser = add_command(
+        commands,
+        "schedules",
+        about,
+        _run,
+        examples=(
+            "--config examples/deepseek_v3_h100.yaml",
+            "--model llama3.1_8b --gpu h100 --gpus 16 --pp 4 --vpp 2 --mbs 1 --gbs 64 --seq-length 4096 --json",
+        ),
+    )
     add_selection(parser)
     group = parser.add_argument_group("what comes out")
     group.add_argument("--draw", metavar="FILE", help="the timeline as a picture: .png, .svg or .pdf by its ending")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from projector.cli.options import Subparsers, add_command, add_selection
+from projector.cli.options import Subparsers, add_command, add_json, add_selection
 
 if TYPE_CHECKING:
     from projector.projection import Projection
@@ -15,10 +15,20 @@ __all__ = ["register", "write_trace"]
 
 def register(commands: Subparsers) -> None:
     about = "write the timeline of a step: compute, messages, gradients and memory of every pipeline rank (Perfetto)"
-    parser = add_command(commands, "trace", about, _run)
+    parser = add_command(
+        commands,
+        "trace",
+        about,
+        _run,
+        examples=(
+            "--config examples/deepseek_v3_h100.yaml --out step.json",
+            "--model qwen3_8b --gpu b200 --gpus 8 --pp 4 --mbs 1 --gbs 16 --seq-length 4096",
+        ),
+    )
     add_selection(parser)
     group = parser.add_argument_group("what comes out")
     group.add_argument("--out", "-o", default="trace.json", metavar="FILE", help="default: trace.json")
+    add_json(group)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -35,6 +45,13 @@ def _run(options: argparse.Namespace) -> None:
         made = project(case.workload, case.cluster, settings=case.settings)
     write_trace(made, options.out)
     schedule = made.timeline.compiled.schedule
+    if options.json:
+        from projector.cli import document
+
+        document.write(
+            {**document.head("trace", case, made), "written": options.out, "step_seconds": made.step_seconds}
+        )
+        return
     print(
         f"{options.out}: {schedule.name}, {schedule.pp} ranks, {schedule.microbatches} micro-batches, "
         f"{made.step_seconds:.3f} s; open it at https://ui.perfetto.dev"

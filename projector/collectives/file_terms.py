@@ -33,7 +33,7 @@ def added(kind: str, net: Network, wire: Callable[[Array], Array]) -> Callable[[
         return wire(sizes) + _phases(kind, net, sizes) + _reduction(kind, net, sizes)
 
     setup = net.constants.get("adapter.setup_us", 0.0) * 1e-6
-    if kind != "all_reduce" or net.nodes == 1 or setup <= 0.0:
+    if net.nodes == 1 or setup <= 0.0:
         return priced
     depth = levels(net)[0]
     hidden = net.constants.get("adapter.warmup_bytes", _WARMUP_BYTES) * depth * net.fewest

@@ -139,6 +139,15 @@ class Pricing:
             self._prices[key] = self._price(op.kind, shape, op.transport)
         return self._prices[key](op.bytes)
 
+    def algorithm(self, op: Collective) -> str:
+        """Name of what runs an operator: a library's algorithm and protocol, or its kernels'; empty for a group of one."""
+        shape = self._shape(op)
+        if shape.size <= 1 or op.bytes <= 0:
+            return ""
+        if op.kind == "all_to_all" and op.transport != "nccl":
+            return op.transport
+        return best(op.kind, op.bytes, shape, self._cluster, self._efficiency)
+
     def footprint(self, op: Collective) -> Footprint:
         """What an operator takes from compute that runs beside it; nothing for a group of one."""
         shape = self._shape(op)

@@ -16,7 +16,18 @@ from projector.workload.recipe import Recipe
 __all__ = ["find", "load", "names"]
 
 _FOLDER = Path(__file__).parent / "profiles"
-_KEYS = ("title", "aliases", "extends", "flop_formula", "sources", "defaults", "execution", "rules", "uncertain")
+_KEYS = (
+    "title",
+    "aliases",
+    "extends",
+    "flop_formula",
+    "sources",
+    "defaults",
+    "execution",
+    "rules",
+    "uncertain",
+    "published",
+)
 _WHEN = ("vendor", "gpu_arch", "gpu_host", "date_before", "date_from", "moe", "mla", "precision")
 _RECIPE = frozenset(f.name for f in dataclasses.fields(Recipe))
 _EXECUTION = frozenset(f.name for f in dataclasses.fields(Execution))
@@ -59,7 +70,7 @@ def _plain(text: str) -> str:
 def _read(path: Path) -> Framework:
     import yaml
 
-    raw: Mapping[str, Any] = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    raw: Mapping[str, Any] = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     problems = [Problem(path.name, k, k, nearest(k, _KEYS)) for k in raw if k not in _KEYS]
     rules = tuple(raw.get("rules", ()))
     for i, rule in enumerate(rules):
@@ -69,6 +80,7 @@ def _read(path: Path) -> Framework:
         problems += _unknown(path.name, f"{place}defaults", part.get("defaults", {}), _RECIPE)
         problems += _unknown(path.name, f"{place}execution", part.get("execution", {}), _EXECUTION)
         problems += _mistyped(path.name, f"{place}execution", part.get("execution", {}))
+    problems += _unknown(path.name, "published", raw.get("published", {}), _RECIPE)
     if problems:
         raise InputError(problems)
     parent = load(raw["extends"]) if "extends" in raw else None
@@ -81,8 +93,14 @@ def _read(path: Path) -> Framework:
         flop_formula=raw.get("flop_formula") or (parent.flop_formula if parent else ""),
         rules=(*(parent.rules if parent else ()), *rules),
         uncertain=tuple(raw.get("uncertain", parent.uncertain if parent else ())),
+        published={**_inherited(parent, raw.get("defaults", {})), **raw.get("published", {})},
         sources=(*(parent.sources if parent else ()), *raw.get("sources", ())),
     )
+
+
+def _inherited(parent: Framework | None, own: Mapping[str, Any]) -> dict[str, object]:
+    """What published runs of the parent did, where this framework has no default of its own."""
+    return {name: value for name, value in (parent.published if parent else {}).items() if name not in own}
 
 
 def _mistyped(where: str, place: str, found: Mapping[str, Any]) -> list[Problem]:

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from projector.errors import InputError
 from projector.frameworks.profiles_io import load
 from projector.frameworks.types import Execution, Framework, Resolved
 from projector.frameworks.unmodelled import unmodelled
+from projector.typed import of_type
 from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
+from projector.workload.vocabulary import range_problems
 from projector.workload.workload import Workload
 
 __all__ = ["resolve"]
@@ -31,24 +34,42 @@ _OPTIONAL = frozenset(
 )
 
 
-@cache
-def resolve(workload: Workload, vendor: str = "nvidia", arch: str = "", host: str = "x86") -> Resolved:
+_SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "global_batch_size", "seq_length")
+
+
+def resolve(
+    workload: Workload, vendor: str = "nvidia", arch: str = "", host: str = "x86", published: bool = False
+) -> Resolved:
     """A workload with every recipe field stated (but for those whose absence has a meaning of its own).
 
     ``vendor``, ``arch`` and ``host`` describe the device (``nvidia``/``amd``, ``hopper``, ``grace``): frameworks choose
     other kernel libraries by them. ``assumed`` lists ``field=value`` for the *uncertain* defaults used here, and the
-    switches that nothing here models.
+    switches that nothing here models. Raises :class:`InputError` for values of another
+    type than their field's, and sizes below 1.
     """
+    wrong = of_type(workload, Workload, "")
+    if not wrong:
+        sizes = {name: getattr(workload.recipe, name) for name in _SIZES}
+        wrong = range_problems({"gpus": workload.gpus, "recipe": sizes}, "", "")
+    if wrong:
+        raise InputError(wrong)
+    return _resolved(workload, vendor, arch, host, published)
+
+
+@cache
+def _resolved(workload: Workload, vendor: str, arch: str, host: str, published: bool) -> Resolved:
     framework = load(workload.framework)
     traits = _traits(workload, vendor, arch, host)
     defaults, behaviour = _choose(framework, traits)
+    if published:
+        defaults |= framework.published
     recipe = _fill(workload, defaults)
     assumed = tuple(
         f"{name}={getattr(recipe, name)}"
-        for name in framework.uncertain
+        for name in (framework.uncertain if published else ())
         if getattr(workload.recipe, name) is None and getattr(recipe, name) is not None
     )
-    execution = _adapt(Execution(**behaviour), recipe)
+    execution = _attention(_adapt(Execution(**behaviour), recipe), workload, recipe, arch)
     notes = (*assumed, *unmodelled(workload.recipe))
     return Resolved(workload=dataclasses.replace(workload, recipe=recipe), execution=execution, assumed=notes)
 
@@ -123,6 +144,8 @@ def _implied(workload: Workload, chosen: Mapping[str, Any]) -> dict[str, Any]:
         implied |= {"sequence_parallel": False, "tp_comm_overlap": False}
     elif not chosen["sequence_parallel"]:
         implied["tp_comm_overlap"] = False
+    if chosen["use_turbo_attention"] and recipe.cp > 1:
+        implied["cp_comm_type"] = "a2a"  # its ring group has one rank (the same file)
     if recipe.precision in ("mxfp8", "mxfp4", "nvfp4"):
         implied["fp8_recipe"] = recipe.precision
     if chosen["pipeline_schedule"] is None:
@@ -140,6 +163,18 @@ def _implied(workload: Workload, chosen: Mapping[str, Any]) -> dict[str, Any]:
     if chosen["recompute_granularity"] != "selective":
         implied["recompute_modules"] = ()
     return implied
+
+
+_ROCM_ATTENTION = frozenset({"ck", "aiter", "aiter_a16", "aotriton", "triton"})
+
+
+def _attention(execution: Execution, workload: Workload, recipe: Recipe, arch: str) -> Execution:
+    """Primus-Turbo's attention on AMD: AITER's kernels, whose dQ atomics its scripts keep in fp32 on gfx942, and Triton's
+    where a head has a learned sink (AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py)."""
+    if not recipe.use_turbo_attention or execution.attention_family not in _ROCM_ATTENTION:
+        return execution
+    family = "triton" if workload.model.attention_sinks else "aiter_a16" if arch == "gfx950" else "aiter"
+    return dataclasses.replace(execution, attention_family=family)
 
 
 def _adapt(execution: Execution, recipe: Recipe) -> Execution:

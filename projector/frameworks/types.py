@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 
 from projector.workload.workload import Workload
 
@@ -73,6 +74,9 @@ class Execution:
     unbound_host_factor: float = 1.0  # host cost of a process that may run far from its GPU, over a bound one
     gc_stall_ms: float = 0.0  # one full collection of Python's oldest generation, and
     gc_steps: float = 0.0  # steps between two of them on one rank, where they are not run on all ranks together
+    # an optimizer on the CPU (projector/offload.py): host-memory traffic of a parameter, and parameters/s of one process
+    host_optimizer_bytes: float = 80.0
+    host_optimizer_rate: float = 0.68e9
     whole_step_compiled: bool = False  # XLA, full-iteration graphs: launches cost (almost) nothing
     # pipeline
     idle_stages_compute: bool = False  # one program for all stages: those without input run on zeros
@@ -109,6 +113,7 @@ class Framework:
 
     ``rules`` change defaults or execution when all words of their ``when`` hold, in order. ``uncertain``: recipe fields
     whose default is a guess for published figures (they are reported as assumed when a source leaves them out).
+    ``published``: what such figures are taken to have been run with where that differs from the framework's default.
     """
 
     name: str
@@ -119,6 +124,7 @@ class Framework:
     flop_formula: str
     rules: tuple[Mapping[str, Mapping[str, object]], ...] = ()
     uncertain: tuple[str, ...] = ()
+    published: Mapping[str, object] = field(default_factory=dict)
     sources: tuple[str, ...] = field(default=())
 
 
@@ -127,7 +133,8 @@ class Resolved:
     """A workload with nothing left open: every recipe field stated, the execution chosen, and what was assumed.
 
     ``node_ranks``, ``pod_ranks``: ranks of the run in one node (NVLink domain) of its cluster, and in one pod where the
-    network has a third level. ``host_bandwidth``: bytes/s from the host's memory to the device.
+    network has a third level. Of each rank: ``host_bandwidth``: bytes/s from the host's memory to the device alone;
+    ``host_copies``: its share of host memory when all copy; ``host_optimizer``: what an optimizer there sustains of it.
     """
 
     workload: Workload
@@ -136,3 +143,17 @@ class Resolved:
     node_ranks: int = 8
     pod_ranks: int | None = None
     host_bandwidth: float = 55e9
+    host_copies: float = 61e9
+    host_optimizer: float = 32e9
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Made once: caches ask for it thousands of times a projection, and some 200 fields lie behind it."""
+        return hash(tuple(getattr(self, each.name) for each in fields(self)))
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without the hash, which another process makes otherwise."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}

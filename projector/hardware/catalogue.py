@@ -9,11 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, nearest
+from projector.hardware import own
 from projector.hardware.cluster_file import read_cluster
 from projector.hardware.gpu_file import GpuFile, read_gpu
 from projector.hardware.types import Cluster, Gpu
 
-__all__ = ["cluster", "cluster_names", "default_cluster", "find_gpu", "gpu", "gpu_names"]
+__all__ = [
+    "cluster",
+    "cluster_names",
+    "default_cluster",
+    "find_gpu",
+    "gpu",
+    "gpu_names",
+    "is_path",
+    "knows_cluster",
+    "knows_gpu",
+]
 
 _HERE = Path(__file__).parent
 _NO_NAME = re.compile(
@@ -34,9 +45,10 @@ def cluster_names() -> tuple[str, ...]:
 
 
 def gpu(name: str) -> Gpu:
-    """The GPU of a catalogue name, an alias or a YAML file. Raises InputError with the nearest names."""
-    if _is_path(name):
-        return read_gpu(Path(name)).gpu
+    """The GPU of a catalogue name, an alias or a YAML file (of it, or of its cluster). Raises InputError with the nearest
+    names."""
+    if is_path(name):
+        return cluster(name).gpu if own.is_cluster(name) else read_gpu(Path(name)).gpu
     found = find_gpu(name)
     if found is None:
         raise InputError([Problem("gpu", "", name, nearest(name, gpu_names()))])
@@ -47,9 +59,9 @@ def find_gpu(text: str) -> str | None:
     """The catalogue name meant by free text such as ``NVIDIA Blackwell GPU (B200-SXM-180GB)``, or None.
 
     Vendor words, memory types, a count in front, case and separators do not matter; words in parentheses are tried
-    alone as well.
+    alone as well. The path of a file that describes a GPU names that one.
     """
-    if text in gpu_names():
+    if text in gpu_names() or (is_path(text) and Path(text).is_file()):
         return text
     known = _aliases()
     for candidate in (text, *re.findall(r"\(([^)]*)\)", text)):
@@ -60,9 +72,10 @@ def find_gpu(text: str) -> str | None:
 
 
 def cluster(name: str) -> Cluster:
-    """The cluster of a catalogue name, a GPU alias (its default cluster) or a YAML file. Raises InputError."""
-    if _is_path(name):
-        return read_cluster(Path(name), gpu)
+    """The cluster of a catalogue name, a GPU alias (its default cluster) or a YAML file (of it, or of a GPU alone).
+    Raises InputError."""
+    if is_path(name):
+        return read_cluster(Path(name), gpu) if own.is_cluster(name) else own.around(name).cluster
     if name in cluster_names():
         return _cluster_file(name)
     found = find_gpu(name)
@@ -77,6 +90,9 @@ def default_cluster(gpu_name: str, gpus_per_node: int | None = None) -> Cluster:
     In an NVLink domain of several hosts (NVL72) the host changes, the domain stays. Elsewhere the node shrinks to the
     GPUs that are used; the fabric keeps its size, since a mesh link stays one of seven. Raises InputError.
     """
+    if is_path(gpu_name):
+        described = cluster(gpu_name)
+        return described if gpus_per_node in (None, described.gpus_per_host) else _resized(described, gpus_per_node)
     chip = gpu(gpu_name)
     if chip.name not in cluster_names():
         raise InputError(
@@ -104,7 +120,18 @@ def _resized(base: Cluster, gpus_per_node: int) -> Cluster:
     return replace(base, gpus_per_node=gpus_per_node, gpus_per_host=gpus_per_node, intra=fabric)
 
 
-def _is_path(name: str) -> bool:
+def knows_gpu(name: str) -> bool:
+    """Whether ``name`` is in the catalogue, or the path of a file."""
+    return name in gpu_names() or (is_path(name) and Path(name).is_file())
+
+
+def knows_cluster(name: str) -> bool:
+    """Whether ``name`` is in the catalogue, or the path of a file."""
+    return name in cluster_names() or (is_path(name) and Path(name).is_file())
+
+
+def is_path(name: str) -> bool:
+    """Whether ``name`` is written as the path of a hardware file."""
     return name.endswith((".yaml", ".yml"))
 
 

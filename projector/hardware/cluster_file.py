@@ -19,6 +19,7 @@ TOPOLOGIES = ("switch", "mesh", "ring", "pcie")
 # An inter-node fabric joins as many GPUs as a job asks for.
 ANY_SIZE = 1 << 20
 _KEYS = ("name", "title", "gpu", "gpus_per_node", "gpus_per_host", "intra", "inter", "outer", "notes", "sources")
+_HOST_KEYS = ("host_link_gbs", "host_memory_gbs")
 _FABRIC_KEYS = ("name", "topology", "size", "bandwidth_gbs", "latency_us", "in_switch_reduction", "nics_per_node")
 _SOURCED = ("intra.bandwidth_gbs", "intra.latency_us", "inter.bandwidth_gbs", "inter.latency_us")
 _SOURCED_OUTER = ("outer.bandwidth_gbs", "outer.latency_us")
@@ -27,7 +28,7 @@ _SOURCED_OUTER = ("outer.bandwidth_gbs", "outer.latency_us")
 def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
     """Reads and checks one cluster file; ``find_gpu`` resolves its ``gpu``. Raises InputError with every mistake."""
     read = Reader(read_mapping(path), str(path))
-    read.known(_KEYS)
+    read.known((*_KEYS, *_HOST_KEYS))
     gpu = _gpu(read, find_gpu, path.parent)
     per_node = read.integer("gpus_per_node", 1, 4096)
     per_host = read.integer("gpus_per_host", 1, 4096, default=per_node)
@@ -36,6 +37,7 @@ def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
     intra = _fabric(read, "intra", per_node)
     inter = _fabric(read, "inter", ANY_SIZE)
     outer = _fabric(read, "outer", ANY_SIZE) if "outer" in read.mapping else None
+    host = [read.number(key, 1e-3, 1e5) * 1e9 if key in read.mapping else None for key in _HOST_KEYS]
     name = read.text("name")
     sources = read.sources(_SOURCED if outer is None else (*_SOURCED, *_SOURCED_OUTER))
     if read.problems or gpu is None:
@@ -48,19 +50,23 @@ def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
         intra=intra,
         inter=inter,
         outer=outer,
+        host_link=host[0],
+        host_memory=host[1],
         sources=sources,
     )
 
 
 def _gpu(read: Reader, find_gpu: Callable[[str], Gpu], folder: Path) -> Gpu | None:
     name = read.text("gpu")
-    if name.endswith((".yaml", ".yml")) and (folder / name).is_file():
-        name = str(folder / name)  # a device described beside its cluster
+    beside = name.endswith((".yaml", ".yml")) and (folder / name).is_file()
     try:
-        return find_gpu(name)
+        return find_gpu(str(folder / name) if beside else name)  # a device described beside its cluster
     except InputError as error:
-        for problem in error.problems:
-            read.fail("gpu", problem.found, problem.expected)
+        if beside:
+            read.problems += error.problems  # they name the file and the key themselves
+        else:
+            for problem in error.problems:
+                read.fail("gpu", problem.found, problem.expected)
         return None
 
 

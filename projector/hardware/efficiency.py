@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from projector.errors import InputError, Problem
+from projector.files import parse_yaml, read_text
 from projector.hardware.types import Efficiency, Gpu, Parameter
 
 __all__ = ["load", "of", "parse"]
@@ -56,22 +57,12 @@ def _file(stem: str) -> Mapping[str, Parameter]:
 
 
 def _named(path: Path) -> Mapping[str, Parameter]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "bytes that are not UTF-8"
-        raise InputError([Problem(str(path), "", reason, "a readable file of efficiency parameters")]) from None
-    return parse(text, str(path))
+    return parse(read_text(path, "a readable file of efficiency parameters"), str(path))
 
 
 def parse(text: str, where: str) -> Mapping[str, Parameter]:
     """Parameters of one file's text. Raises ``InputError`` with every mistake."""
-    import yaml
-
-    try:
-        data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise InputError([Problem(where, "", str(error), "valid YAML")]) from error
+    data = parse_yaml(text, where)
     found = data.get("parameters") if isinstance(data, Mapping) else None
     if not isinstance(found, Mapping):
         raise InputError([Problem(where, "parameters", found, "a mapping of parameters")])

@@ -1,10 +1,15 @@
-"""How fast a device reads the memory of its host: PCIe, or NVLink-C2C where a Grace CPU is the host."""
+"""How fast a device reads the memory of its host, and how fast that memory is for the processes of the host.
+
+A user's cluster file states both where it knows better (``host_link_gbs``, ``host_memory_gbs``); the tables here are of
+the usual host of each architecture.
+"""
 
 from __future__ import annotations
 
+from projector.errors import Unsupported
 from projector.hardware.types import Cluster
 
-__all__ = ["bandwidth"]
+__all__ = ["bandwidth", "copies", "optimizer_traffic", "separate"]
 
 # datasheet: bytes/s per direction of the 16 lanes of each generation (PCIe 3.0, 4.0, 5.0), 15.8, 31.5 and 63 GB/s after
 # encoding; NVIDIA Grace Hopper and Grace Blackwell whitepapers: NVLink-C2C 900 GB/s both ways, shared by two GPUs of a
@@ -14,8 +19,58 @@ _PCIE_5 = 63e9
 _C2C = 225e9
 _SHARE = 0.87  # published: 55 GB/s host to device of pinned memory on H100 PCIe 5.0 (NVIDIA nvbandwidth examples)
 
+# datasheet: bytes/s of all memory channels of the usual host: channels x MT/s x 8 bytes. DGX-1 (2 x 4 DDR4-2400), DGX A100
+# (2 x 8 DDR4-3200), Frontier blade (8 DDR4-3200), DGX H100 and H200 (2 x 8 DDR5-4800), MI300X platforms with EPYC 9004
+# (2 x 12 DDR5-4800), DGX B200 and B300 (2 x 8 DDR5-5600), MI355X platforms with EPYC 9005 (2 x 12 DDR5-6000)
+_MEMORY = {
+    "volta": 153.6e9,
+    "ampere": 409.6e9,
+    "gfx90a": 204.8e9,
+    "hopper": 614.4e9,
+    "gfx942": 921.6e9,
+    "blackwell": 716.8e9,
+    "blackwell_ultra": 716.8e9,
+    "gfx950": 1152e9,
+}
+_USUAL_MEMORY = 614.4e9
+_GRACE = 512e9  # datasheet: LPDDR5X of one Grace CPU; two GPUs share it on GB200 and GB300 boards
+_COPIED = 0.8  # of the channels' rate that copies of all ranks reach together: STREAM on two-socket servers (published)
+# published: CPU Adam of Megatron-Core on DGX H100, eight ranks of 1.9e9 parameters in 2.9 s beside its copies, 80 bytes of
+# traffic each: 0.68 of the channels (NVIDIA-NeMo/Megatron-Bridge pull request 3062)
+_OPTIMIZER = 0.68
+_UNIFIED = ("mi300a",)  # CPU and GPU on one package, one memory
+
 
 def bandwidth(cluster: Cluster) -> float:
     """Bytes/s of a copy from pinned host memory to one device of ``cluster``."""
-    grace = cluster.gpus_per_host < cluster.gpus_per_node
-    return _SHARE * (_C2C if grace else _LINK.get(cluster.gpu.arch, _PCIE_5))
+    if cluster.host_link is not None:
+        return cluster.host_link
+    return _SHARE * (_C2C if _grace(cluster) else _LINK.get(cluster.gpu.arch, _PCIE_5))
+
+
+def copies(cluster: Cluster, ranks: int) -> float:
+    """Bytes/s of host memory that each of the ``ranks`` of a host has when all of them copy at once."""
+    return _COPIED * _memory(cluster) / max(1, ranks)
+
+
+def optimizer_traffic(cluster: Cluster, ranks: int) -> float:
+    """Bytes/s of host-memory traffic that the optimizer of one of the ``ranks`` of a host sustains."""
+    return _OPTIMIZER * _memory(cluster) / max(1, ranks)
+
+
+def separate(cluster: Cluster) -> None:
+    """Raises :class:`Unsupported` where the host has no memory of its own to take anything off the device."""
+    if cluster.gpu.name in _UNIFIED:
+        raise Unsupported(f"offload to the host on {cluster.gpu.name}: CPU and GPU share one memory")
+
+
+def _memory(cluster: Cluster) -> float:
+    if cluster.host_memory is not None:
+        return cluster.host_memory
+    if _grace(cluster):
+        return _GRACE * cluster.gpus_per_host / 2.0
+    return _MEMORY.get(cluster.gpu.arch, _USUAL_MEMORY)
+
+
+def _grace(cluster: Cluster) -> bool:
+    return cluster.gpus_per_host < cluster.gpus_per_node

@@ -81,10 +81,13 @@ def apply(path: str | Path, cluster: Cluster) -> Cluster:
 
 
 def read(path: str | Path, cluster: Cluster) -> Applied:
-    """As :func:`apply`, with the keys that have no effect. A file without ``hardware_config`` changes nothing."""
+    """As :func:`apply`, with the keys that have no effect. An empty ``hardware_config`` changes nothing."""
     where = str(path)
     top = read_mapping(Path(path))
     section = top.get("hardware_config")
+    if top and "hardware_config" not in top:
+        expected = "the key hardware_config with a mapping of hardware parameters"
+        raise InputError([Problem(where, "", ", ".join(list(top)[:6]), expected)])
     if section is None:
         section = {}
     if not isinstance(section, dict):

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from projector.errors import InputError, Problem, nearest
+from projector.errors import Problem, nearest
+from projector.files import as_mapping, read_yaml
 
 __all__ = ["KINDS", "Reader", "read_mapping"]
 
@@ -15,22 +16,7 @@ KINDS = ("datasheet", "derived", "published", "fitted", "measured", "assumed")
 
 def read_mapping(path: Path) -> dict[str, Any]:
     """The mapping at the top of a YAML file. Raises InputError when the file is missing, broken or something else."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        value = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
-    except OSError as error:
-        raise InputError([Problem(str(path), "", error.strerror or "unreadable", "a readable file")]) from None
-    except UnicodeDecodeError:
-        raise InputError([Problem(str(path), "", "bytes that are not UTF-8", "a text file in UTF-8")]) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InputError([Problem(str(path), place, getattr(error, "problem", "broken YAML"), "valid YAML")]) from None
-    if not isinstance(value, dict):
-        raise InputError([Problem(str(path), "", type(value).__name__, "a mapping of keys")])
-    return value
+    return dict(as_mapping(read_yaml(path), str(path)))
 
 
 class Reader:

@@ -171,7 +171,9 @@ def _quantised(tensors: dict[str, float], resolved: Resolved, kind: LayerKind) -
     if recipe.precision not in QUANTISED:
         return tensors
     ratio = quantised_bytes(recipe) / 2.0
-    shrunk = {"attention_norm_out", "activation_out", "expert_input", "expert_activation_out", "shared_activation_out"}
+    shrunk = {"attention_norm_out", "activation_out", "shared_activation_out"}
+    if recipe.moe_grouped_gemm != "legacy":
+        shrunk |= {"expert_input", "expert_activation_out"}
     if not kind.moe:
         shrunk.add("mlp_norm_out")
     if recipe.fp8_dot_product_attention:

@@ -9,6 +9,7 @@ from projector.frameworks.types import Resolved
 from projector.memory.activations import kept_until_weight_gradient, saved
 from projector.memory.head import HeadMemory, embedding_backward, head_memory
 from projector.memory.moe import forward_buffers
+from projector.memory.offload import RESIDENT, module_bytes
 from projector.memory.recompute import Kept, checkpoint_groups, named, selective
 from projector.memory.sizes import sizes
 from projector.memory.transients import Unsharded, backward_moment, boundary_tensors, forward_moment, stale
@@ -153,11 +154,17 @@ def _segments(resolved: Resolved, kinds: tuple[LayerKind, ...], groups: tuple[tu
 
 
 def _offloaded(resolved: Resolved, segments: list[_Segment]) -> list[_Segment]:
-    """CPU offloading moves what the first layers save; two of them stay for the double buffer
-    (TransformerEngine pytorch/cpu_offload.py)."""
-    number = resolved.workload.recipe.cpu_offloading_num_layers or 0
-    moved = range(max(0, min(number, len(segments)) - 2))
-    return [_Segment(s.kinds, 0.0, s.returned, s.reruns) if i in moved else s for i, s in enumerate(segments)]
+    """Without what host memory has of each layer, but for the layers whose tensors are on their way."""
+    number = min(resolved.workload.recipe.cpu_offloading_num_layers or 0, len(segments))
+
+    def left(i: int, segment: _Segment) -> float:
+        if i < number - RESIDENT:
+            return 0.0
+        if i < number or i >= len(segments) - RESIDENT:
+            return segment.saved
+        return segment.saved - sum(module_bytes(resolved, kind) for kind in segment.kinds)
+
+    return [_Segment(s.kinds, left(i, s), s.returned, s.reruns) for i, s in enumerate(segments)]
 
 
 def _mtp_segment(resolved: Resolved, kind: LayerKind) -> _Segment:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from projector.errors import InputError, Problem
+from projector.files import write_figure
 from projector.memory.plan import MemoryPlan
 from projector.memory.timeline import RankTimeline
 
@@ -40,7 +41,7 @@ def save(plan: MemoryPlan, lines: Sequence[RankTimeline], path: Path | str, titl
     _check(target)
     figure = _figure(plan, lines, title)
     try:
-        figure.savefig(target, dpi=150)
+        write_figure(target, figure)
     except OSError as error:
         expected = "a file that can be written"
         raise InputError([Problem(str(target), "", error.strerror or str(error), expected)]) from None

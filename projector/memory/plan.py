@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from projector.errors import InputError
 from projector.frameworks.types import Resolved
+from projector.hardware.check import gpu_problems
 from projector.hardware.types import Gpu
 from projector.memory.chunks import ChunkMemory, Moment, chunk_memory
 from projector.memory.in_flight import Replay, Situations, replay
@@ -17,6 +19,8 @@ from projector.memory.transients import unsharded
 from projector.memory.verdict import Verdict, verdict
 from projector.memory.workspaces import workspace_bytes
 from projector.pipeline import choose
+from projector.typed import of_type
+from projector.workload import validate
 from projector.workload.layout import Chunk, chunks
 
 __all__ = ["MemoryPlan", "RankMemory", "RankParts", "plan", "rank_parts"]
@@ -68,8 +72,10 @@ class MemoryPlan:
 def plan(resolved: Resolved, gpu: Gpu) -> MemoryPlan:
     """Peak memory per pipeline rank by replaying the schedule's order of forwards and backwards.
 
-    Raises :class:`projector.errors.InputError` where the layout or the schedule does not fit the sizes.
+    Raises :class:`projector.errors.InputError` where the layout or the schedule does not fit the sizes, or a value is
+    not of its type.
     """
+    _check(resolved, gpu)
     ranks = _ranks(resolved, gpu.arch)
     fullest = max(ranks, key=lambda rank: rank.allocated)
     result: Verdict = verdict(resolved, fullest.allocated, gpu)
@@ -86,6 +92,13 @@ def plan(resolved: Resolved, gpu: Gpu) -> MemoryPlan:
         event=fullest.event,
         components=fullest.components,
     )
+
+
+def _check(resolved: Resolved, gpu: Gpu) -> None:
+    wrong = list(gpu_problems(gpu))
+    wrong += of_type(resolved, Resolved, "") or validate.value_problems(resolved.workload)
+    if wrong:
+        raise InputError(wrong)
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from projector.frameworks.types import Resolved
+from projector.memory.offload import moved
 from projector.memory.parameters import StageParameters, Weights
 from projector.memory.sizes import DTYPE_BYTES, QUANTISED
+from projector.operators.step import MOMENTS, MUON, fraction_on_host, shards
 from projector.workload.recipe import Recipe
 
-__all__ = ["State", "shard_sizes", "state"]
-
-# Moments an optimizer keeps per parameter (Muon: one momentum; Adafactor's factored rows and columns are negligible).
-_MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1, "lion": 1, "muon": 1, "dist_muon": 1, "adafactor": 0}
+__all__ = ["State", "state"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +48,6 @@ class _PerElement:
     exp_avg_sq: float
 
 
-def shard_sizes(resolved: Resolved) -> tuple[int, int]:
-    """Ranks that share the dense and the expert state. The dense shard group is DP × CP
-    (Megatron-LM core/parallel_state.py); replicas (HSDP, partial optimizer instances) do not divide it."""
-    workload = resolved.workload
-    recipe = workload.recipe
-    dense, expert = max(1, workload.dp * recipe.cp), workload.edp
-    replicas = max(1, recipe.num_distributed_optimizer_instances or 1)
-    # 1 or nothing: not stated, all data-parallel ranks share one copy
-    if recipe.data_parallel_shard_size and recipe.data_parallel_shard_size > 1:
-        replicas = max(replicas, dense // recipe.data_parallel_shard_size)
-    return max(1, dense // replicas), max(1, expert // replicas)
-
-
 def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> State:
     """Persistent bytes of one rank.
 
@@ -72,7 +58,7 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     recipe = resolved.workload.recipe
     each = _per_element(resolved)
     weights = parameters.weights
-    dense_shard, expert_shard = shard_sizes(resolved)
+    dense_shard, expert_shard = shards(resolved)
     sharding = recipe.data_parallel_sharding or "no_shard"
     divided = {
         "weight": sharding == "optim_grads_params",
@@ -84,7 +70,9 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     def spread(of: Weights, is_divided: bool) -> float:
         return of.dense / (dense_shard if is_divided else 1) + of.expert / (expert_shard if is_divided else 1)
 
-    on_gpu = 0.0 if recipe.optimizer_cpu_offload else spread(trained, divided["state"])
+    here = 0.0 if moved(recipe) else 1.0 - fraction_on_host(resolved)
+    on_gpu = here * spread(trained, divided["state"])
+    by_adam = here * spread(_outside_matrices(trained), divided["state"]) if recipe.optimizer in MUON else 0.0
     stored = 2.0 if recipe.lora and recipe.precision != "fp32" else each.weight
     narrowed, cache = _quantised_storage(resolved, weights, gpu_arch, stored)
     copied = resolved.execution.flat_buffers and sharding in ("no_shard", "optim") and not recipe.lora
@@ -93,7 +81,7 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
         weights=copies * stored - narrowed + (parameters.adapters * each.weight if recipe.lora else 0.0),
         gradients=spread(trained, divided["gradient"]) * (each.gradient + resolved.execution.kept_gradient_bytes),
         master_weights=on_gpu * each.master,
-        moments=on_gpu * (each.exp_avg + each.exp_avg_sq),
+        moments=on_gpu * (each.exp_avg + each.exp_avg_sq) + by_adam * each.exp_avg,
         dummy_wgrad=_dummy_wgrad(resolved, weights),
         fp8_weight_cache=cache,
         step=_step_bytes(resolved, each, spread(trained, divided["state"])),
@@ -106,7 +94,7 @@ def _per_element(resolved: Resolved) -> _PerElement:
     gradient = execution.grad_bytes
     if recipe.grad_reduce_in_bf16 or (recipe.use_precision_aware_optimizer and recipe.main_grads_dtype == "bf16"):
         gradient = min(gradient, 2.0)
-    moments = _MOMENTS.get((recipe.optimizer or "adam").lower(), 2)
+    moments = MOMENTS.get((recipe.optimizer or "adam").lower(), 2)
     master = execution.master_bytes
     first = second = 4.0
     if recipe.use_precision_aware_optimizer:
@@ -133,6 +121,12 @@ def _trained(recipe: Recipe, parameters: StageParameters) -> Weights:
     return Weights(dense=parameters.adapters) if recipe.lora else parameters.weights
 
 
+def _outside_matrices(of: Weights) -> Weights:
+    """Embeddings, output layer, norms and biases, which Muon leaves to Adam (Megatron-LM core/optimizer/
+    emerging_optimizers.py)."""
+    return Weights(dense=max(0.0, of.dense - of.linear), expert=max(0.0, of.expert - of.expert_linear))
+
+
 def _quantised_storage(resolved: Resolved, weights: Weights, gpu_arch: str, weight_bytes: float) -> tuple[float, float]:
     """(bytes saved because linear weights are stored in 8 bits, bytes of quantised copies kept across micro-batches).
 
@@ -143,7 +137,7 @@ def _quantised_storage(resolved: Resolved, weights: Weights, gpu_arch: str, weig
     recipe = resolved.workload.recipe
     if recipe.precision not in QUANTISED or recipe.data_parallel_sharding == "optim_grads_params":
         return 0.0, 0.0
-    elements = weights.linear + weights.expert_linear
+    elements = weights.linear + (0.0 if recipe.moe_grouped_gemm == "legacy" else weights.expert_linear)
     row, column = _quantised_weight_bytes(recipe, gpu_arch)
     primary = recipe.fp8_param_gather or (recipe.lora is not None and resolved.execution.frozen_weights_quantised)
     if not primary:

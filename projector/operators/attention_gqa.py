@@ -9,9 +9,10 @@ from projector.operators.attention_core import Heads
 from projector.operators.context_parallel import core_attention
 from projector.operators.linear import Linear, linear
 from projector.operators.local import Local
-from projector.operators.norms import norm, residual
+from projector.operators.norms import norm, residual, sandwich, vectors
 from projector.operators.part import Part
 from projector.operators.types import Operator, Stream
+from projector.operators.weights import Weight
 from projector.workload.model import LayerKind
 
 __all__ = ["attention", "rotary", "uses_rotary"]
@@ -40,6 +41,7 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         parallel="column",
         bias=bias or model.add_qkv_bias,
         after_norm=True,
+        parts=(query, key, key),
         target="linear_qkv",
     )
     proj = Linear(
@@ -53,9 +55,17 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         *_qk_norm(query, key, lo),
         *_rope(query, key, lo),
         core_attention(heads, lo, ATTN | {"core_attn"}),
+        *_sinks(lo),
         linear(proj, lo, ATTN),
+        *sandwich("post_attn_norm", lo, ATTN),
         residual("attn_residual", lo, ATTN),
     )
+
+
+def _sinks(lo: Local) -> tuple[Part, ...]:
+    """A learned logit of every head."""
+    weight = Weight(name="sinks", rows=lo.heads, split="rows")
+    return (Part(name="sinks", weights=(weight,)),) if lo.model.attention_sinks else ()
 
 
 def _split(query: int, key: int, lo: Local) -> Part:
@@ -73,13 +83,12 @@ def _qk_norm(query: int, key: int, lo: Local) -> tuple[Part, ...]:
     if not lo.model.qk_layernorm:
         return ()
     tensor = lo.act * (query + key) * lo.tokens
-    width = 2 * lo.model.kv_channels
     return (
         Part(
             name="qk_norm",
             forward=(Stream(name="qk_norm", kind="norm", read=tensor, write=tensor, launches=2),),
             backward_input=(Stream(name="qk_norm.bwd", kind="norm", read=2 * tensor, write=tensor, launches=4),),
-            parameters=float(width),
+            weights=(*vectors("q_norm", lo.model.kv_channels, lo), *vectors("k_norm", lo.model.kv_channels, lo)),
             tags=ATTN,
         ),
     )

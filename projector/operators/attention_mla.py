@@ -11,7 +11,7 @@ from projector.operators.attention_gqa import ATTN
 from projector.operators.context_parallel import core_attention
 from projector.operators.linear import Linear, linear
 from projector.operators.local import Local
-from projector.operators.norms import norm, residual
+from projector.operators.norms import norm, residual, sandwich
 from projector.operators.part import Part
 from projector.operators.types import Collective, Operator, Stream
 from projector.workload.model import MLA, LayerKind
@@ -48,6 +48,7 @@ def attention(kind: LayerKind, mla: MLA, lo: Local) -> tuple[Part, ...]:
         _rope(mla, lo),
         core_attention(heads, lo, ATTN | {"core_attn"}),
         linear(proj, lo, ATTN),
+        *sandwich("post_attn_norm", lo, ATTN),
         residual("attn_residual", lo, ATTN),
     )
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from projector.operators.local import Local
+from projector.operators.norms import norm
 from projector.operators.part import Part
 from projector.operators.types import Collective, Operator, Stream
+from projector.operators.weights import Weight
 
-__all__ = ["embed"]
+__all__ = ["WORD_EMBEDDINGS", "embed"]
+
+WORD_EMBEDDINGS = "word_embeddings"
+"""The tensor of the vocabulary: one on a rank that holds both ends of a tied model, or a prediction depth beside them."""
 
 _MASK_LAUNCHES = 5  # ids outside this rank's share: compare twice, subtract, masked write; zero the masked rows
 
@@ -34,22 +39,30 @@ def embed(lo: Local) -> tuple[Part, ...]:
         forward.append(Collective(name="embedding.reduce", kind=kind, group="tp", bytes=tensor))
     if lo.sp and lo.trainable:
         backward.append(Collective(name="embedding.grad_ag", kind="all_gather", group="tp", bytes=tensor))
-    positions = 0.0
+    weights = [
+        Weight(
+            name="embedding", rows=lo.vocab, columns=lo.hidden, role="embedding", split="rows", storage=WORD_EMBEDDINGS
+        )
+    ]
     if lo.model.position_embedding_type == "learned_absolute":
-        positions = float((lo.model.max_position_embeddings or lo.recipe.seq_length) * lo.hidden)
+        length = lo.model.max_position_embeddings or lo.recipe.seq_length
+        weights.append(
+            Weight(name="positions", rows=length, columns=lo.hidden, role="embedding", storage="position_embeddings")
+        )
         shard = lo.act * lo.hidden * lo.shard_tokens
         forward.append(Stream(name="embedding.position", kind="elementwise", read=2 * shard, write=shard, launches=2))
     if lo.trainable:
         backward += _gradient(tensor, lo)
-    return (
-        Part(
-            name="embedding",
-            forward=tuple(forward),
-            backward_input=tuple(backward),
-            parameters=float(lo.vocab * lo.hidden) + positions,
-            tags=frozenset({"embedding"}),
-        ),
+    table = Part(
+        name="embedding",
+        forward=tuple(forward),
+        backward_input=tuple(backward),
+        weights=tuple(weights),
+        tags=frozenset({"embedding"}),
     )
+    if not lo.model.embedding_layernorm:
+        return (table,)
+    return table, norm("embedding_norm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=frozenset({"embedding"}))
 
 
 def _gradient(tensor: float, lo: Local) -> tuple[Stream, ...]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from projector.operators.cross_entropy import cross_entropy
+from projector.operators.embedding import WORD_EMBEDDINGS
 from projector.operators.linear import Linear, linear
 from projector.operators.local import Local
 from projector.operators.norms import norm
 from projector.operators.part import Part
 from projector.operators.types import HostWork
+from projector.operators.weights import stored_at
 
 __all__ = ["output"]
 
 HEAD = frozenset({"head"})
 
 
-def output(lo: Local, *, shared: bool = False) -> tuple[Part, ...]:
-    """Final norm, output GEMM (never quantised) and cross-entropy. ``shared``: its weight is counted elsewhere."""
+def output(lo: Local) -> tuple[Part, ...]:
+    """Final norm, output GEMM (never quantised) and cross-entropy."""
     spec = Linear(
         name="output",
         outputs=(lo.vocab,),
@@ -26,21 +30,13 @@ def output(lo: Local, *, shared: bool = False) -> tuple[Part, ...]:
         target="output_layer",
     )
     product = linear(spec, lo, HEAD)
+    tied = not lo.model.untie_embeddings_and_output_weights
+    storage = WORD_EMBEDDINGS if tied else "output_layer"
     return (
         norm("final_norm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=HEAD),
-        _without_weight(product) if shared else product,
+        replace(product, weights=stored_at(product.weights, storage, tied and lo.recipe.pp == 1)),
         cross_entropy(lo),
         *_check(lo),
-    )
-
-
-def _without_weight(part: Part) -> Part:
-    return Part(
-        name=part.name,
-        forward=part.forward,
-        backward_input=part.backward_input,
-        backward_weight=part.backward_weight,
-        tags=part.tags,
     )
 
 

@@ -8,13 +8,14 @@ the wgrad; a row linear scatters its output and gathers the output gradient, bot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from projector.operators.local import Local
 from projector.operators.lora import adapter
 from projector.operators.part import Part
 from projector.operators.quantise import cast, norm_emits_quantised, rescale, weight_cast
 from projector.operators.types import Collective, Gemm, Operator, Stream
+from projector.operators.weights import Weight
 
 __all__ = ["Linear", "accumulation", "linear"]
 
@@ -28,7 +29,8 @@ class Linear:
 
     ``parallel``: ``column``, ``row`` or ``replicated``; ``target``: Megatron's module name, which adapters refer to.
     ``after_norm``: its input comes straight from a norm kernel, which may emit the quantised tensor itself.
-    ``plain``: stays in the activations' type under every precision (output layer).
+    ``plain``: stays in the activations' type under every precision (output layer). ``parts``: rows of the matrices that
+    one weight joins.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Linear:
     bias: bool = False
     after_norm: bool = False
     plain: bool = False
+    parts: tuple[int, ...] = ()
     target: str = ""
 
     @property
@@ -69,9 +72,21 @@ def linear(spec: Linear, lo: Local, tags: frozenset[str] = frozenset()) -> Part:
         forward=(*_forward(spec, lo), *extra.forward, *_leave(spec, lo)),
         backward_input=(*_backward(spec, lo), *extra.backward_input, *_leave_backward(spec, lo)),
         backward_weight=(*weight, *extra.backward_weight),
-        parameters=float(spec.width * (spec.inputs + spec.bias)) + extra.parameters,
+        weights=(*_weights(spec), *extra.weights),
         tags=tags,
     )
+
+
+def _weights(spec: Linear) -> tuple[Weight, ...]:
+    role = "output" if spec.plain else "linear"
+    split = {"column": "rows", "row": "columns"}.get(spec.parallel, "")
+    fused = spec.parts if len(spec.outputs) == 1 else ()
+    matrices = tuple(
+        Weight(name=name, rows=n, columns=spec.inputs, role=role, split=split, parts=fused)
+        for name, n in zip(spec.gemms, spec.outputs, strict=True)
+    )
+    bias = (Weight(name=f"{spec.name}.bias", rows=spec.width, split=split if split == "rows" else ""),)
+    return (*matrices, *bias) if spec.bias else matrices
 
 
 def _dtype(spec: Linear, lo: Local) -> tuple[str, str]:
@@ -182,7 +197,7 @@ def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     dtype, scaling = _dtype(spec, lo)
     ops: list[Operator] = []
     for name, n in zip(spec.wgrads, spec.outputs, strict=True):
-        out_bytes, accumulate, add = accumulation(name, n * spec.inputs, lo)
+        out_bytes, accumulate, add = accumulation(name, n * spec.inputs, _returned(spec, lo))
         ops.append(
             Gemm(
                 name=name,
@@ -201,6 +216,14 @@ def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:
         read = lo.act * spec.rows * spec.width
         ops.append(Stream(name=f"{spec.name}.bias_grad", kind="elementwise", read=read, write=0.0))
     return tuple(ops)
+
+
+def _returned(spec: Linear, lo: Local) -> Local:
+    """Primus-Turbo's linears hand their weight gradient to autograd, which adds it to the buffer in a kernel of its own
+    (AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py, ``PrimusTurboLinear``)."""
+    if not lo.recipe.use_turbo_gemm or spec.plain or lo.execution.wgrad_accumulation != "fused":
+        return lo
+    return replace(lo, execution=replace(lo.execution, wgrad_accumulation="separate"))
 
 
 def accumulation(name: str, elements: float, lo: Local, launches: int = 1) -> tuple[float, bool, tuple[Stream, ...]]:

@@ -6,7 +6,7 @@ splits what lies between the linears: norms, residuals and the router see ``shar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from projector.frameworks.types import Execution, Resolved
@@ -56,6 +56,13 @@ class Local:
     @property
     def quantised(self) -> bool:
         return bool(self.cast_recipe)
+
+    @property
+    def experts(self) -> Local:
+        """The view of routed experts: Megatron-LM's legacy grouped GEMM has no operands below 16 bits."""
+        if self.recipe.moe_grouped_gemm != "legacy" or (self.recipe.sync_free_stage or 0) >= 2:
+            return self
+        return replace(self, linear_dtype=self.dtype, scaling="", cast_recipe="", gathered=self.act)
 
     @property
     def trainable(self) -> bool:

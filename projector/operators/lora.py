@@ -9,6 +9,7 @@ from __future__ import annotations
 from projector.operators.local import Local
 from projector.operators.part import Part
 from projector.operators.types import Collective, Gemm, Operator, Stream
+from projector.operators.weights import Weight
 
 __all__ = ["adapter"]
 
@@ -43,5 +44,16 @@ def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs
             Gemm(name=f"{name}.lora_b.wgrad", m=width, n=rank, k=out_rows, dtype=lo.dtype, layout="NT"),
             Gemm(name=f"{name}.lora_a.wgrad", m=rank, n=inputs, k=rows, dtype=lo.dtype, layout="NT"),
         ),
-        parameters=float(rank * (width + inputs)),
+        weights=_weights(name, rank, width, inputs, parallel, lo.tp),
+    )
+
+
+def _weights(name: str, rank: int, width: int, inputs: int, parallel: str, tp: int) -> tuple[Weight, Weight]:
+    """Both factors are cut as their linear is on the sides that it cuts, else by the adapter's own width
+    (Megatron-Bridge peft/utils.py, ``ParallelLinearAdapter``)."""
+    thin = rank // tp if parallel != "replicated" and rank % tp == 0 else rank
+    down, up = (thin, rank) if parallel == "column" else (rank, thin) if parallel == "row" else (rank, rank)
+    return (
+        Weight(name=f"{name}.lora_a", rows=down, columns=inputs, role="adapter"),
+        Weight(name=f"{name}.lora_b", rows=width, columns=up, role="adapter"),
     )

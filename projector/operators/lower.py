@@ -48,16 +48,15 @@ def embedding(resolved: Resolved) -> Block:
 
 @cache
 def head(resolved: Resolved) -> Block:
-    """Final norm, output layer and loss (last stage). A tied weight counts here only where it is a copy of its own."""
+    """Final norm, output layer and loss (last stage)."""
     lo = local(resolved)
-    tied = not lo.model.untie_embeddings_and_output_weights
-    parts = output(lo, shared=tied and lo.recipe.pp == 1)
+    parts = output(lo)
     return _sharded(block("head", parts, graphed=_graphed(parts, lo, whole=False)), lo)
 
 
 @cache
 def mtp(resolved: Resolved) -> Block:
-    """One depth of multi-token prediction with its output layer and loss; shared weights are not counted."""
+    """One depth of multi-token prediction with its output layer and loss."""
     lo = local(resolved)
     kind = lo.model.layer_kinds[-1]
     inner = _layer_parts(kind, lo)
@@ -70,7 +69,7 @@ def _sharded(made: Block, lo: Local) -> Block:
     (torch distributed/fsdp/_fully_shard/_fsdp_collectives.py, ``split_with_sizes_copy`` and ``chunk_cat``). One-buffer
     implementations (FSDP1, Megatron-FSDP) work on views."""
     x, recipe = lo.execution, lo.recipe
-    weights = made.parameters + made.expert_parameters
+    weights = made.owned.total
     if x.data_parallel != "fsdp2" or (recipe.data_parallel_shard_size or 1) == 1 or not weights or not lo.trainable:
         return made
     gathered, wire = x.gather_bytes * weights, x.reduce_bytes * weights

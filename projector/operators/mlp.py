@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from projector.operators.linear import Linear, linear
 from projector.operators.local import Local
-from projector.operators.norms import norm, residual
+from projector.operators.norms import norm, residual, sandwich
 from projector.operators.part import Part
 from projector.operators.types import Stream
 
@@ -18,6 +18,7 @@ def mlp(lo: Local) -> tuple[Part, ...]:
     return (
         norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, tags=MLP | {"layernorm"}),
         *feed_forward("", lo.model.ffn_hidden_size, lo, MLP),
+        *sandwich("post_mlp_norm", lo, MLP),
         residual("mlp_residual", lo),
     )
 

@@ -11,12 +11,13 @@ from projector.operators.dispatch import dispatch_combine
 from projector.operators.linear import accumulation
 from projector.operators.local import Local
 from projector.operators.mlp import activation, feed_forward
-from projector.operators.norms import norm, residual
+from projector.operators.norms import norm, residual, sandwich
 from projector.operators.part import Part
 from projector.operators.quantise import cast, weight_cast
 from projector.operators.router import router
 from projector.operators.routing import Routed, routed
 from projector.operators.types import Gemm, GroupedGemm, HostWork, Operator, Stream
+from projector.operators.weights import Weight
 from projector.workload.model import MoE
 
 __all__ = ["moe_layer"]
@@ -29,7 +30,8 @@ _GROUPED_BACKENDS = ("fused", "multi_stream", "loop", "masked")
 
 def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
     """The feed-forward half of an MoE layer, from its norm to the residual addition."""
-    r = routed(moe, lo)
+    x = lo.experts
+    r = routed(moe, x)
     dispatch, combine = dispatch_combine(moe, r, lo)
     width = -(-moe.moe_ffn_hidden_size // lo.recipe.etp)
     gated = lo.model.gated_linear_unit
@@ -40,12 +42,13 @@ def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
         *_modules(lo),
         *_shared(moe, lo),
         *dispatch,
-        *_padding("moe.pad", r, lo),
-        _grouped("experts.fc1", fc1_widths, lo.hidden, r, lo),
+        *_padding("moe.pad", r, x),
+        _grouped("experts.fc1", fc1_widths, lo.hidden, r, x),
         _expert_activation(width, r, lo),
-        _grouped("experts.fc2", (lo.hidden,), width, r, lo),
-        *_padding("moe.unpad", r, lo),
+        _grouped("experts.fc2", (lo.hidden,), width, r, x),
+        *_padding("moe.unpad", r, x),
         combine,
+        *sandwich("post_mlp_norm", lo),
         residual("mlp_residual", lo),
     )
 
@@ -75,6 +78,10 @@ def _backend(lo: Local) -> str:
     one kernel that reads its sizes on the device (AMD-AGI/Primus primus/backends/megatron/core/extensions)."""
     if (lo.recipe.sync_free_stage or 0) >= 2:
         return "fused"
+    if (
+        lo.recipe.moe_grouped_gemm == "legacy"
+    ):  # tgale96/grouped_gemm, ROCm's too: an expert after another on a few streams
+        return "multi_stream"
     for word in (lo.recipe.moe_grouped_gemm, lo.execution.grouped_gemm_family):
         if word in _GROUPED_BACKENDS:
             return str(word)
@@ -126,9 +133,18 @@ def _grouped(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Lo
         ),
         backward_input=tuple(backward),
         backward_weight=tuple(weight),
-        expert_parameters=elements + (r.experts * sum(outputs) if lo.model.add_bias_linear else 0),
+        weights=_weights(name, outputs, inputs, r, lo),
         tags=MOE,
     )
+
+
+def _weights(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> tuple[Weight, ...]:
+    split = "columns" if name.endswith("fc2") else "rows"
+    matrix = Weight(
+        name=name, rows=sum(outputs), columns=inputs, count=r.experts, role="linear", expert=True, split=split
+    )
+    bias = Weight(name=f"{name}.bias", rows=sum(outputs), count=r.experts, expert=True)
+    return (matrix, bias) if lo.model.add_bias_linear else (matrix,)
 
 
 def _bias(name: str, elements: float, r: Routed, lo: Local) -> tuple[Stream, ...]:
@@ -176,7 +192,7 @@ def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Loc
         forward=tuple(gemm("", i, r.held, outputs[i], inputs, "TN") for i in rows),
         backward_input=tuple(gemm(".dgrad", i, r.held, inputs, outputs[i], "NN") for i in rows),
         backward_weight=tuple(gemm(".wgrad", i, outputs[i], inputs, r.held, "NT") for i in rows),
-        expert_parameters=float(sum(outputs) * inputs * r.experts),
+        weights=_weights(name, outputs, inputs, r, lo),
         tags=MOE,
     )
 
@@ -242,7 +258,7 @@ def _shared(moe: MoE, lo: Local) -> tuple[Part, ...]:
             # gradients of the routed and the shared path meet at the norm's output
             Stream(name="shared.add.bwd", kind="elementwise", read=2 * add * tensor, write=add * tensor, launches=add),
         ),
-        parameters=float(lo.hidden) if moe.moe_shared_expert_gate else 0.0,
+        weights=(Weight(name="shared.gate", rows=lo.hidden),) if moe.moe_shared_expert_gate else (),
         tags=tags,
     )
     return (*parts, total)

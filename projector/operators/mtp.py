@@ -6,6 +6,8 @@ again with shared weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from projector.operators.embedding import embed
 from projector.operators.head import output
 from projector.operators.linear import Linear, linear
@@ -13,6 +15,7 @@ from projector.operators.local import Local
 from projector.operators.norms import norm
 from projector.operators.part import Part
 from projector.operators.types import Collective, Operator, Stream
+from projector.operators.weights import borrowed
 
 __all__ = ["depth"]
 
@@ -36,7 +39,7 @@ def depth(layer: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
     )
     return (
         Part(name="mtp.roll", forward=(roll,), tags=MTP),
-        *(_uncounted(part) for part in embed(lo)),
+        *(replace(part, weights=borrowed(part.weights)) for part in embed(lo)),
         norm("mtp.enorm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=MTP),
         norm("mtp.hnorm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=MTP),
         Part(
@@ -48,7 +51,7 @@ def depth(layer: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
         linear(project, lo, MTP),
         *_collect(lo),
         *layer,
-        *output(lo, shared=True),
+        *(replace(part, weights=borrowed(part.weights)) for part in output(lo)),
     )
 
 
@@ -62,14 +65,3 @@ def _collect(lo: Local) -> tuple[Part, ...]:
     if lo.sp:
         back = (Collective(name="mtp.gather.bwd", kind="all_gather", group="tp", bytes=nbytes),)
     return (Part(name="mtp.gather", forward=gather, backward_input=back, tags=MTP),)
-
-
-def _uncounted(part: Part) -> Part:
-    """The same work on weights that the first stage owns."""
-    return Part(
-        name=part.name,
-        forward=part.forward,
-        backward_input=part.backward_input,
-        backward_weight=part.backward_weight,
-        tags=part.tags,
-    )

@@ -9,8 +9,9 @@ from __future__ import annotations
 from projector.operators.local import Local
 from projector.operators.part import Part
 from projector.operators.types import Operator, Stream
+from projector.operators.weights import Weight
 
-__all__ = ["norm", "residual"]
+__all__ = ["norm", "residual", "sandwich", "vectors"]
 
 # an eager norm in fp32: cast up, square, mean, rsqrt, scale, cast down, weight; estimate from the operators' bytes
 _VECTORS = {"RMSNorm": 1, "LayerNorm": 2, "NonParametricLayerNorm": 0}  # weight; weight and bias; none
@@ -49,9 +50,20 @@ def norm(
         forward=(forward,),
         backward_input=tuple(backward_ops),
         backward_weight=weight,
-        parameters=float(width * _VECTORS.get(lo.model.normalization, 1)),
+        weights=vectors(name, width, lo),
         tags=tags,
     )
+
+
+def sandwich(name: str, lo: Local, tags: frozenset[str] = frozenset()) -> tuple[Part, ...]:
+    """The second norm of a sub-layer, on its output, where the model has one (Gemma, Grok)."""
+    return (norm(name, lo.hidden, lo.shard_tokens, lo, branch=False, tags=tags),) if lo.model.sandwich_norm else ()
+
+
+def vectors(name: str, width: int, lo: Local) -> tuple[Weight, ...]:
+    """What a normalisation over ``width`` learns."""
+    number = _VECTORS.get(lo.model.normalization, 1)
+    return (Weight(name=f"{name}.weight", rows=number * width),) if number else ()
 
 
 def _branch_add(name: str, tensor: float, compiled: bool) -> Stream:

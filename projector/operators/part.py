@@ -10,20 +10,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from projector.operators.types import Block, Operator
+from projector.operators.weights import Weight
 
 __all__ = ["Part", "block", "forward_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Operators of one module on one rank. ``parameters`` and ``expert_parameters``: its weights here (elements)."""
+    """Operators of one module on one rank and the weights it holds there."""
 
     name: str
     forward: tuple[Operator, ...] = ()
     backward_input: tuple[Operator, ...] = ()
     backward_weight: tuple[Operator, ...] = ()
-    parameters: float = 0.0
-    expert_parameters: float = 0.0
+    weights: tuple[Weight, ...] = ()
     tags: frozenset[str] = frozenset()
 
     def operator_names(self) -> Iterable[str]:
@@ -48,7 +48,6 @@ def block(
         backward_input=tuple(op for part in backward for op in part.backward_input),
         backward_weight=tuple(op for part in backward for op in part.backward_weight),
         recompute=recompute,
-        parameters=sum(part.parameters for part in parts),
-        expert_parameters=sum(part.expert_parameters for part in parts),
+        weights=tuple(weight for part in parts for weight in part.weights),
         graphed=graphed,
     )

@@ -51,7 +51,8 @@ def rescale(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:
 
 def norm_emits_quantised(lo: Local) -> bool:
     """Whether the fused norm writes 8-bit output itself (its scale is known before the tensor: delayed, MXFP8)."""
-    return lo.quantised and lo.execution.fused_norm and lo.cast_recipe in ("delayed", "mxfp8")
+    turbo = lo.recipe.use_turbo_rms_norm or lo.recipe.use_turbo_gemm  # a norm of its own, in 16 bits
+    return lo.quantised and lo.execution.fused_norm and lo.cast_recipe in ("delayed", "mxfp8") and not turbo
 
 
 def weight_cast(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from projector.operators.local import Local
 from projector.operators.part import Part
 from projector.operators.types import Collective, Gemm, Operator, Stream
+from projector.operators.weights import Weight
 from projector.workload.model import MoE
 
 __all__ = ["router"]
@@ -46,7 +47,10 @@ def router(moe: MoE, lo: Local) -> Part:
         ),
         backward_input=tuple(backward),
         backward_weight=weight if lo.trainable else (),
-        parameters=float(experts * h + (experts if moe.moe_router_enable_expert_bias else 0)),
+        weights=(
+            Weight(name="router", rows=experts, columns=h, role="router"),
+            *((Weight(name="router.bias", rows=experts),) if lo.model.add_bias_linear else ()),
+        ),
         tags=ROUTER,
     )
 

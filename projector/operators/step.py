@@ -7,50 +7,33 @@ core/optimizer) and PyTorch FSDP2 (pytorch/torchtitan@b5bcd76c6 torchtitan/distr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from projector.frameworks.types import Resolved
 from projector.operators.types import Collective, Operator, Stream
+from projector.operators.weights import Held
 
-__all__ = ["Trainable", "copies", "gather", "optimizer", "reduction", "shards", "trainable"]
+__all__ = [
+    "MUON",
+    "copies",
+    "fraction_on_host",
+    "gather",
+    "moment_bytes",
+    "optimizer",
+    "reduction",
+    "shards",
+]
+
+MUON = ("muon", "dist_muon")
+MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1, "lion": 1, "muon": 1, "dist_muon": 1, "adafactor": 0}
+"""Moments an optimizer keeps of each parameter (two where none is listed; Muon: of each matrix, two of the rest;
+Adafactor's factored rows and columns are negligible)."""
 
 _STATE_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 _ADAM_CHUNK = 21e6  # elements one multi-tensor launch covers (NVIDIA/TransformerEngine multi_tensor_apply.cuh)
 
 
-@dataclass(frozen=True, slots=True)
-class Trainable:
-    """Elements of one rank that receive gradients: ``dense`` (reduced over dp·cp) and ``expert`` (reduced over edp)."""
-
-    dense: float
-    expert: float
-
-    def __add__(self, other: Trainable) -> Trainable:
-        return Trainable(self.dense + other.dense, self.expert + other.expert)
-
-    @property
-    def total(self) -> float:
-        return self.dense + self.expert
-
-
-def trainable(resolved: Resolved, parameters: float, expert_parameters: float, layers: int) -> Trainable:
-    """Of a rank's weights (``parameters`` dense, ``expert_parameters`` of routed experts) those that are trained.
-
-    Under LoRA only the adapters of ``layers`` layers are: dim·(in + out) elements for each target.
-    """
-    lora = resolved.workload.recipe.lora
-    if lora is None:
-        return Trainable(parameters, expert_parameters)
-    model, tp = resolved.workload.model, resolved.workload.recipe.tp
-    h, q = model.hidden_size, model.num_attention_heads * model.kv_channels
-    kv = model.num_query_groups * model.kv_channels
-    sides = {"linear_qkv": h + q + 2 * kv, "linear_proj": q + h}
-    sides |= {"linear_fc1": h + 2 * model.ffn_hidden_size, "linear_fc2": model.ffn_hidden_size + h}
-    return Trainable(layers * lora.dim * sum(sides.get(t, 2 * h) for t in lora.targets) / tp, 0.0)
-
-
 def shards(resolved: Resolved) -> tuple[int, int]:
-    """Ranks that share one optimizer state: (dense, expert)."""
+    """Ranks that share one optimizer state, dense (of dp · cp) and expert (of expert data parallelism)."""
     recipe = resolved.workload.recipe
     if recipe.data_parallel_sharding == "no_shard":
         return 1, 1
@@ -67,7 +50,7 @@ def copies(resolved: Resolved) -> tuple[int, int]:
     return dense, dense if workload.edp % dense == 0 else 1
 
 
-def reduction(resolved: Resolved, part: Trainable, name: str = "grad") -> tuple[Collective, ...]:
+def reduction(resolved: Resolved, part: Held, name: str = "grad") -> tuple[Collective, ...]:
     """Reduction of the gradients ``part``: reduce-scatter where state is sharded, all-reduce elsewhere.
 
     Where several groups hold a whole state each, the shards are all-reduced between them after that.
@@ -99,7 +82,7 @@ def _ranks(resolved: Resolved, group: str) -> int:
     return workload.edp if group == "edp" else workload.dp * workload.recipe.cp
 
 
-def _sharded(resolved: Resolved, part: Trainable, name: str) -> Iterator[tuple[str, str, float, int]]:
+def _sharded(resolved: Resolved, part: Held, name: str) -> Iterator[tuple[str, str, float, int]]:
     """(name, group, elements, groups with a whole state) of the dense and the expert weights that several ranks have."""
     dense, expert = copies(resolved)
     if part.dense and _ranks(resolved, "dp") > 1:
@@ -108,7 +91,7 @@ def _sharded(resolved: Resolved, part: Trainable, name: str) -> Iterator[tuple[s
         yield f"{name}_expert", "edp", part.expert, expert
 
 
-def gather(resolved: Resolved, part: Trainable, name: str = "param") -> tuple[Collective, ...]:
+def gather(resolved: Resolved, part: Held, name: str = "param") -> tuple[Collective, ...]:
     """All-gather of the weights ``part`` over the ranks that share them; nothing where every rank keeps its own."""
     recipe = resolved.workload.recipe
     if recipe.data_parallel_sharding == "no_shard":
@@ -141,23 +124,39 @@ def _weight_bytes(resolved: Resolved) -> tuple[float, float]:
     return min(execution.master_bytes, stated), 0.0 if in_place else execution.parameter_bytes
 
 
-def optimizer(resolved: Resolved, part: Trainable) -> tuple[Operator, ...]:
-    """Everything between the last gradient and the next forward: norm, clip, Adam, cast, whole-buffer passes."""
+def fraction_on_host(resolved: Resolved) -> float:
+    """Share of the optimizer that the host runs."""
+    recipe = resolved.workload.recipe
+    if not recipe.optimizer_cpu_offload or recipe.optimizer in MUON:
+        return 0.0
+    return 1.0 if recipe.optimizer_offload_fraction is None else recipe.optimizer_offload_fraction
+
+
+def moment_bytes(resolved: Resolved) -> float:
+    """Bytes of the moments of one parameter (of one of a matrix under Muon)."""
+    recipe = resolved.workload.recipe
+    each = (_STATE_BYTES[recipe.exp_avg_dtype or "fp32"], _STATE_BYTES[recipe.exp_avg_sq_dtype or "fp32"])
+    return sum(each[: MOMENTS.get((recipe.optimizer or "adam").lower(), 2)])
+
+
+def optimizer(resolved: Resolved, part: Held) -> tuple[Operator, ...]:
+    """What the device does between the last gradient and the next forward: norm, clip, Adam (or another rule that reads and
+    writes each state once), cast, whole-buffer passes. Muon's products and the host's part come on top."""
     recipe, execution = resolved.workload.recipe, resolved.execution
     dense, expert = shards(resolved)
     own = part.dense / dense + part.expert / expert
     launches = int(own // _ADAM_CHUNK) + 1
     grad = execution.grad_bytes if execution.data_parallel == "ddp" else 4.0
-    moments = _STATE_BYTES[recipe.exp_avg_dtype or "fp32"] + _STATE_BYTES[recipe.exp_avg_sq_dtype or "fp32"]
     main, cast = _weight_bytes(resolved)
-    state = main + moments
+    state = main + moment_bytes(resolved)
+    here = own * (1.0 - fraction_on_host(resolved))
     ops: list[Operator] = [
         _pass("grad_norm", own, grad, 0.0, launches),
         _pass("clip", own, grad, grad, launches),
-        _pass("adam", own, state + grad, state, launches),
+        _pass("adam", here, state + grad, state, launches),
     ]
     if cast:
-        ops.append(_pass("copy_to_model", own, main, cast, launches))
+        ops.append(_pass("copy_to_model", here, main, cast, launches))
     if execution.data_parallel == "ddp" and not execution.whole_step_compiled:
         ops.append(_pass("zero_grad", part.total, 0.0, grad, 1))
         ops.append(_pass("scale_grad", part.total, grad, grad, 1))

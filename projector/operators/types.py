@@ -9,8 +9,10 @@ included; send-recv the message. ``launches`` counts kernels the host must issue
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from projector.errors import InputError, Problem
+from projector.operators.weights import Held, Weight, held
 
 __all__ = ["Attention", "Block", "Collective", "Gemm", "GroupedGemm", "HostWork", "Operator", "Stream"]
 
@@ -176,14 +178,14 @@ class HostWork:
 Operator = Gemm | GroupedGemm | Attention | Stream | Collective | HostWork
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Block:
     """A part of the model on one rank, in the order in which it is executed.
 
     ``backward_input`` holds what must run before the gradient can leave the block (dgrad and everything beside it),
     ``backward_weight`` what a split-backward schedule may postpone (wgrad GEMMs). ``recompute`` is replayed before the
     backward when its activations were not kept. ``launches_scale`` < 1 where graphs replace launches.
-    ``parameters``/``expert_parameters``: weights of this rank (elements).
+    ``weights``: what this rank holds of its modules'.
     """
 
     name: str
@@ -191,6 +193,15 @@ class Block:
     backward_input: tuple[Operator, ...]
     backward_weight: tuple[Operator, ...] = ()
     recompute: tuple[Operator, ...] = ()
-    parameters: float = 0.0
-    expert_parameters: float = 0.0
+    weights: tuple[Weight, ...] = ()
     graphed: frozenset[str] = field(default_factory=frozenset)
+
+    @cached_property
+    def held(self) -> Held:
+        """All of its weights, those borrowed from other parts of the model included."""
+        return held([(self.weights, 1)])
+
+    @cached_property
+    def owned(self) -> Held:
+        """The weights that this part of the model owns."""
+        return held([([weight for weight in self.weights if not weight.borrowed], 1)])

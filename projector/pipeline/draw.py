@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from projector.errors import InputError, Problem
+from projector.files import write_figure
 from projector.pipeline.residency import resident
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.types import KINDS
@@ -48,7 +49,7 @@ def save(
     _check(timelines, target)
     figure = _figure(timelines, bytes_per_stage, static, titles)
     try:
-        figure.savefig(target, dpi=150)
+        write_figure(target, figure)
     except OSError as error:
         raise InputError(
             [Problem(str(target), "", error.strerror or str(error), "a file that can be written")]

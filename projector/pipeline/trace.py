@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from projector.errors import InputError, Problem
+from projector.files import write_whole
 from projector.pipeline.residency import resident
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.types import KINDS
@@ -87,15 +86,7 @@ def write(
             "microbatches": schedule.microbatches,
         },
     }
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(content, stream, separators=(",", ":"), allow_nan=False)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(target, json.dumps(content, separators=(",", ":"), allow_nan=False))
     return target
 
 
@@ -200,9 +191,3 @@ def _count(name: str, rank: int, at: float, value: float) -> dict[str, Any]:
 
 def _name(what: str, rank: int, track: int, text: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": rank, "tid": track, "ts": 0, "args": {"name": text}}
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

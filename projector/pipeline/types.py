@@ -86,6 +86,7 @@ class Generator:
     ``build(pp, vpp, microbatches, group, extra_warmup)`` returns the schedule; ``chunks``: the ``vpp`` it needs
     (``None``: any). ``source``: where the order is published. ``forwards_first``: all micro-batches are alive at once.
     ``tuned(pp, microbatches, costs)``: the schedule made for these durations, where the order depends on them.
+    ``listed``: tried where schedules are compared; else only when it is asked for.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Generator:
     source: str
     forwards_first: bool = False
     tuned: Callable[[int, int, Costs], Schedule] | None = None
+    listed: bool = True
 
 
 @dataclass(frozen=True, eq=False)

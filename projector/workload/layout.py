@@ -41,9 +41,10 @@ def chunks(model: Model, recipe: Recipe) -> tuple[Chunk, ...]:
 
     In order of precedence: ``pipeline_model_parallel_layout``; the layer counts of the first and last stage; an even
     split, in which embedding and loss count as a layer each when ``account_for_…`` says so. Layers that do not divide
-    are an error, unless ``allow_uneven_pipeline_split``: then embedding and loss count as a layer each, and the first
-    stages hold one more (torchtitan distributed/pipeline_parallel.py with its default input and output weight of 1;
-    DeepSpeed's partition by transformer and embedding layers counts alike).
+    are an error, unless ``allow_uneven_pipeline_split``: then the first stages hold one more. Embedding and loss count as
+    a layer each there (torchtitan distributed/pipeline_parallel.py with its default input and output weight of 1;
+    DeepSpeed's partition by transformer and embedding layers counts alike), but for ``pipeline_remainder: first``
+    (AMD-AGI/Primus primus/core/projection/module_profilers/language_model.py, ``_get_balanced_layer_distribution``).
     """
     found, mistakes = _chunks(model, recipe)
     if mistakes:
@@ -101,7 +102,7 @@ def _counts(model: Model, recipe: Recipe) -> tuple[list[int], list[_Mistake]]:
     stages = recipe.pp * recipe.vpp
     left = (model.num_layers + before + after) % stages
     if left and recipe.allow_uneven_pipeline_split:
-        before = after = True
+        before = after = recipe.pipeline_remainder != "first"
     elif left:
         what = "num_layers" + (" + 1 for the embedding" if before else "") + (" + 1 for the loss" if after else "")
         factors = f"pp = {recipe.pp}" if recipe.vpp == 1 else f"pp · vpp = {recipe.pp} · {recipe.vpp}"

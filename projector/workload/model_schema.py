@@ -8,11 +8,9 @@ from projector.errors import Problem
 from projector.workload.model import Model
 from projector.workload.moe_layer_freq import expand
 from projector.workload.structure import parse_dataclass, to_mapping
-from projector.workload.vocabulary import word_problems
+from projector.workload.vocabulary import LIMITS, range_problems, unreported, word_problems
 
 __all__ = ["merge", "model_from_mapping", "model_to_mapping"]
-
-_MOST_LAYERS = 10_000  # a bound on nonsense, ten times the deepest transformer published (DeepNet, arXiv:2203.00555)
 
 
 def model_from_mapping(mapping: Mapping[str, object], where: str, prefix: str) -> tuple[Model | None, list[Problem]]:
@@ -21,6 +19,7 @@ def model_from_mapping(mapping: Mapping[str, object], where: str, prefix: str) -
     model, more = parse_dataclass(Model, given, where, prefix)
     problems += more
     problems += word_problems(given, where, prefix)
+    problems += unreported(range_problems(given, where, prefix), problems)
     return (None if problems else model), problems
 
 
@@ -44,7 +43,7 @@ def merge(base: Mapping[str, object], changes: Mapping[str, object]) -> dict[str
     stated = isinstance(changed_moe, Mapping) and "moe_layer_freq" in changed_moe
     if isinstance(moe, Mapping) and not stated and isinstance(layers, int) and not isinstance(layers, bool):
         freq = moe.get("moe_layer_freq")
-        if isinstance(freq, (list, tuple)) and freq and layers > 0:
+        if isinstance(freq, (list, tuple)) and freq and 0 < layers <= LIMITS["num_layers"]:
             merged["moe"] = {**moe, "moe_layer_freq": _refit(list(freq), layers)}
     return merged
 
@@ -61,8 +60,8 @@ def _with_derived(mapping: Mapping[str, object], where: str, prefix: str) -> tup
     moe, layers = given.get("moe"), given.get("num_layers")
     if not isinstance(moe, Mapping) or type(layers) is not int or layers <= 0:
         return given, []
-    if layers > _MOST_LAYERS:
-        return given, [Problem(where, f"{prefix}num_layers", layers, f"at most {_MOST_LAYERS} layers")]
+    if layers > LIMITS["num_layers"]:  # reported as out of range: nothing is built for each of them
+        return {**given, "moe": {**moe, "moe_layer_freq": []}}, []
     freq, expected = expand(moe.get("moe_layer_freq", 1), layers)
     if expected:
         problem = Problem(where, f"{prefix}moe.moe_layer_freq", moe.get("moe_layer_freq"), expected)

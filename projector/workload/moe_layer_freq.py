@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 
 __all__ = ["expand"]
 
@@ -29,7 +30,9 @@ def expand(value: object, num_layers: int) -> tuple[tuple[int, ...], str]:
 def _literal(text: str, num_layers: int) -> object:
     """Integers, lists of integers, their sums and products by integers; None for everything else."""
     try:
-        return _fold(ast.parse(text.strip(), mode="eval").body, 4 * num_layers + 64)
+        with warnings.catch_warnings():  # Python's own about texts such as 8e
+            warnings.simplefilter("ignore")
+            return _fold(ast.parse(text.strip(), mode="eval").body, 4 * num_layers + 64)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

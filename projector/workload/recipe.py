@@ -30,10 +30,19 @@ class Recipe:
     copy (HSDP; None: all data-parallel ranks). ``fsdp_reshard_after_forward``: weights are given back between forward and
     backward (None: torchtitan's rule, yes without a pipeline). ``moe_deepep_num_sms``: compute units of DeepEP's dispatch
     and combine (None: 20, 64 on AMD). ``allow_uneven_pipeline_split``: stages may differ by one layer when the
-    layers do not divide (torchtitan does so; Megatron-LM refuses). ``moe_all_to_all_kernel``: ``collective`` (NCCL, RCCL)
-    or ``one_shot`` (a compiler's own kernel that copies over peer mappings); ``moe_dispatch_scatter_adds``:
-    scatter-additions over the receive buffer in the backward of a compiled dispatch. ``device_memory_fraction``: share
-    of the device that the framework takes as one pool at start (XLA_PYTHON_CLIENT_MEM_FRACTION).
+    layers do not divide (torchtitan does so; Megatron-LM refuses); ``pipeline_remainder``: how, ``weighted`` (embedding
+    and loss count as a layer each) or ``first`` (one more on each of the first stages). ``moe_all_to_all_kernel``:
+    ``collective`` (NCCL, RCCL) or ``one_shot`` (a compiler's own kernel that copies over peer mappings);
+    ``moe_dispatch_scatter_adds``: scatter-additions over the receive buffer in the backward of a compiled dispatch.
+    ``device_memory_fraction``: share of the device that the framework takes as one pool at start
+    (XLA_PYTHON_CLIENT_MEM_FRACTION).
+    ``use_turbo_attention``, ``use_turbo_gemm``, ``use_turbo_rms_norm``: kernels of Primus-Turbo in place of Transformer
+    Engine's (its grouped products are ``moe_grouped_gemm: fused``).
+    ``optimizer_offload_fraction``: share of the optimizer that ``optimizer_cpu_offload`` moves to the host (None: all of
+    it); ``overlap_cpu_optimizer_d2h_h2d``: its copies run beside its arithmetic; ``offload_optimizer_states``: only its
+    states wait on the host, the device updates. ``offload_modules``: modules whose saved inputs go to the host until the
+    backward (Megatron-LM's ``fine_grained_activation_offloading``). ``muon_num_ns_steps``: Newton-Schulz iterations (None:
+    5); ``muon_tp_mode``: ``blockwise``, ``duplicated`` or ``distributed`` over tensor parallelism.
     """
 
     micro_batch_size: int
@@ -61,6 +70,7 @@ class Recipe:
     account_for_embedding_in_pipeline_split: bool = False
     account_for_loss_in_pipeline_split: bool = False
     allow_uneven_pipeline_split: bool | None = None
+    pipeline_remainder: str | None = None
     microbatch_group_size_per_vp_stage: int | None = None
     overlap_p2p_comm: bool | None = None
     defer_embedding_wgrad_compute: bool | None = None
@@ -80,6 +90,11 @@ class Recipe:
     exp_avg_dtype: str | None = None
     exp_avg_sq_dtype: str | None = None
     optimizer_cpu_offload: bool | None = None
+    optimizer_offload_fraction: float | None = None
+    overlap_cpu_optimizer_d2h_h2d: bool | None = None
+    offload_optimizer_states: bool | None = None
+    muon_num_ns_steps: int | None = None
+    muon_tp_mode: str | None = None
     lora: LoRA | None = None
     # recompute
     recompute_granularity: str | None = None
@@ -89,6 +104,7 @@ class Recipe:
     recompute_saved: tuple[str, ...] | None = None
     recompute_layer_ids: tuple[int, ...] | None = None
     cpu_offloading_num_layers: int | None = None
+    offload_modules: tuple[str, ...] | None = None
     # mixture of experts
     moe_token_dispatcher_type: str | None = None
     moe_flex_dispatcher_backend: str | None = None
@@ -113,6 +129,9 @@ class Recipe:
     activation_func_fp8_input_store: bool | None = None
     cross_entropy_fusion: str | None = None
     attention_backend: str | None = None
+    use_turbo_attention: bool | None = None
+    use_turbo_gemm: bool | None = None
+    use_turbo_rms_norm: bool | None = None
     cuda_graph_scope: tuple[str, ...] | None = None
     torch_compile: bool | None = None
     numa_binding: bool | None = None

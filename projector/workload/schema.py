@@ -14,7 +14,7 @@ from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
 from projector.workload.recipe import Recipe
 from projector.workload.structure import parse_dataclass, to_mapping
-from projector.workload.vocabulary import word_problems
+from projector.workload.vocabulary import range_problems, unreported, word_problems
 
 __all__ = ["model_to_mapping", "parse_model", "parse_recipe", "recipe_to_mapping"]
 
@@ -24,6 +24,7 @@ def parse_recipe(mapping: object, where: str, prefix: str = "recipe.") -> tuple[
     recipe, problems = parse_dataclass(Recipe, mapping, where, prefix)
     if isinstance(mapping, Mapping):
         problems += word_problems(mapping, where, prefix)
+        problems += unreported(range_problems(mapping, where, prefix), problems)
     return (None if problems else recipe), problems
 
 

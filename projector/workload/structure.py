@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from projector.errors import Problem, nearest
+from projector.typed import WORDS, hints, is_a
 
 __all__ = ["parse_dataclass", "to_mapping"]
 
@@ -34,13 +35,13 @@ def parse_dataclass(kind: type[T], mapping: object, where: str, prefix: str) -> 
     """Read the dataclass ``kind`` strictly: unknown keys, missing fields and wrong types are problems."""
     if not isinstance(mapping, Mapping):
         return None, [Problem(where, prefix.rstrip("."), mapping, f"a mapping of {kind.__name__} fields")]
-    hints = _hints(typing.cast(Any, kind))
+    fields = hints(typing.cast(Any, kind))
     problems, values = [], {}
     for key, value in mapping.items():
-        if key not in hints:
-            problems.append(Problem(where, f"{prefix}{key}", value, _unknown(str(key), tuple(hints))))
+        if key not in fields:
+            problems.append(Problem(where, f"{prefix}{key}", value, _unknown(str(key), tuple(fields))))
             continue
-        converted, expected = _convert(hints[key], value, where, f"{prefix}{key}.")
+        converted, expected = _convert(fields[key], value, where, f"{prefix}{key}.")
         if isinstance(expected, list):
             problems += expected
         elif expected:
@@ -64,31 +65,17 @@ def _convert(hint: Any, value: object, where: str, prefix: str) -> tuple[object,
         return parse_dataclass(target, value, where, prefix)
     if typing.get_origin(target) is tuple:
         element = typing.get_args(target)[0]
-        if isinstance(value, (list, tuple)) and all(_is(element, item) for item in value):
+        if isinstance(value, (list, tuple)) and all(is_a(element, item) for item in value):
             return tuple(value), ""
-        return None, f"a list of {_WORDS[element]}"
-    if _is(target, value):
+        return None, f"a list of {WORDS[element]}"
+    if is_a(target, value):
         return (float(value) if target is float else value), ""  # type: ignore[arg-type]
-    return None, _WORDS[target] + (" or null" if type(None) in options else "")
-
-
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-
-
-def _is(kind: type, value: object) -> bool:
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < float("inf")
-    return type(value) is kind
+    return None, WORDS[target] + (" or null" if type(None) in options else "")
 
 
 def _unknown(key: str, known: tuple[str, ...]) -> str:
     short = _LONG_NAMES.get(key)
     return f"the field {short}" if short in known else nearest(key, known)
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
 
 
 @cache
@@ -100,11 +87,17 @@ def _required(kind: Any) -> tuple[str, ...]:
 def to_mapping(item: Any) -> dict[str, object]:
     """The fields of a dataclass that differ from their default, as plain YAML types."""
     out: dict[str, object] = {}
-    for field in dataclasses.fields(item):
-        value = getattr(item, field.name)
-        if value == field.default:
+    kind: Any = type(item)
+    for name, default in _defaults(kind):
+        value = getattr(item, name)
+        if value is default or value == default:
             continue
         if dataclasses.is_dataclass(value):
             value = to_mapping(value)
-        out[field.name] = list(value) if isinstance(value, tuple) else value
+        out[name] = list(value) if isinstance(value, tuple) else value
     return out
+
+
+@cache
+def _defaults(kind: Any) -> tuple[tuple[str, object], ...]:
+    return tuple((field.name, field.default) for field in dataclasses.fields(kind))

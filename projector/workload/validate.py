@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 
 from projector.errors import Problem
+from projector.typed import of_type
 from projector.workload import layout
 from projector.workload.model import Model
-from projector.workload.vocabulary import LIMITS, range_problems, word_problems
+from projector.workload.recipe import Recipe
+from projector.workload.vocabulary import LIMITS, range_problems, unreported, word_problems
 from projector.workload.workload import Workload
 
-__all__ = ["problems"]
+__all__ = ["problems", "value_problems"]
 
 
 def problems(workload: Workload, where: str = "") -> tuple[Problem, ...]:
     """Every mistake of ``workload``. Empty: it can be laid out, though a model may still not support it.
 
-    When numbers are out of range only these are listed: what divides what means nothing then.
+    When types are wrong or numbers out of range only these are listed: what divides what means nothing then.
     """
-    model, recipe = workload.model, workload.recipe
-    found = [*_words(recipe, where, "recipe."), *_words(model, where, "model.")]
-    ranges = [*_gpus(workload.gpus, where), *_ranges(model, where, "model."), *_ranges(recipe, where, "recipe.")]
-    if model.mla:
-        ranges += _ranges(model.mla, where, "model.mla.")
-    if recipe.lora:
-        ranges += _ranges(recipe.lora, where, "recipe.lora.")
-    if model.moe:
-        ranges += _ranges(model.moe, where, "model.moe.")
-    if ranges:
-        return (*found, *ranges)
-    found += _model(model, where)
-    found += _divisions(workload, where)
-    found += layout.problems(model, recipe, where)
-    found += _combinations(workload, where)
+    found, sound = _of_values(workload, where)
+    if sound:
+        model = workload.model
+        found += _model(model, where)
+        found += _divisions(workload, where)
+        found += layout.problems(model, workload.recipe, where)
+        found += _combinations(workload, where)
     return tuple(found)
+
+
+def value_problems(workload: Workload, where: str = "") -> tuple[Problem, ...]:
+    """Mistakes of single values: types, words, ranges. (Not of what goes together: :func:`problems`.)"""
+    return tuple(_of_values(workload, where)[0])
+
+
+def _of_values(workload: Workload, where: str) -> tuple[list[Problem], bool]:
+    """Mistakes of single values, and whether sizes may be set against each other."""
+    types = of_type(workload, Workload, where)
+    if types and not (isinstance(getattr(workload, "model", None), Model) and isinstance(workload.recipe, Recipe)):
+        return types, False
+    model, recipe = workload.model, workload.recipe
+    ranges = [*_gpus(workload.gpus, where), *_ranges(model, where, "model."), *_ranges(recipe, where, "recipe.")]
+    found = [*types, *unreported(ranges, types), *_words(recipe, where, "recipe."), *_words(model, where, "model.")]
+    return found, not (types or ranges)
 
 
 def _words(item: object, where: str, prefix: str) -> list[Problem]:
@@ -42,7 +52,12 @@ def _words(item: object, where: str, prefix: str) -> list[Problem]:
 
 
 def _ranges(item: object, where: str, prefix: str) -> list[Problem]:
-    return range_problems(_values(item), where, prefix)
+    """Of the numbers of ``item`` and of the parts inside it (mla, moe, lora)."""
+    values = _values(item)
+    nested = {
+        name: _values(value) for name, value in values.items() if is_dataclass(value) and not isinstance(value, type)
+    }
+    return range_problems({**values, **nested}, where, prefix)
 
 
 def _values(item: object) -> dict[str, object]:
@@ -64,7 +79,7 @@ def _model(model: Model, where: str) -> Iterable[Problem]:
         return
     if moe.moe_router_topk > moe.num_experts:
         yield Problem(where, "model.moe.moe_router_topk", moe.moe_router_topk, f"at most {moe.num_experts} experts")
-    if len(moe.moe_layer_freq) != model.num_layers:
+    if len(moe.moe_layer_freq) != model.num_layers or any(freq not in (0, 1) for freq in moe.moe_layer_freq):
         expected = f"one 0 or 1 per layer: {model.num_layers}"
         yield Problem(where, "model.moe.moe_layer_freq", f"{len(moe.moe_layer_freq)} entries", expected)
     if any(moe.moe_layer_freq) and not moe.moe_ffn_hidden_size:
@@ -123,11 +138,17 @@ def _combinations(workload: Workload, where: str) -> Iterable[Problem]:
     if recipe.vpp > 1 and recipe.pp == 1:
         yield Problem(where, "recipe.vpp", recipe.vpp, "pp > 1 for virtual stages")
     if model.moe is None:
-        for key in ("ep", "etp"):
-            if getattr(recipe, key) > 1:
+        for key, harmless in (
+            ("ep", (1,)),
+            ("etp", (1, recipe.tp)),
+        ):  # Megatron-LM gives dense models its default of etp
+            if getattr(recipe, key) not in harmless:
                 yield Problem(where, f"recipe.{key}", getattr(recipe, key), "1: the model has no experts")
     layers = recipe.recompute_num_layers
-    if recipe.recompute_granularity == "full" and layers is not None and layers > model.num_layers:
+    too_many = (
+        layers is not None and layers > model.num_layers and recipe.recompute_method != "block"
+    )  # block: all there are
+    if recipe.recompute_granularity == "full" and too_many:
         expected = f"at most num_layers = {model.num_layers}"
         yield Problem(where, "recipe.recompute_num_layers", layers, expected)
     if recipe.recompute_saved and recipe.recompute_granularity not in ("full", None):

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from projector.errors import Problem, nearest
 
-__all__ = ["CHOICES", "LIMITS", "SCHEDULES", "range_problems", "word_problems"]
+__all__ = ["CHOICES", "LIMITS", "SCHEDULES", "range_problems", "unreported", "word_problems"]
 
 _DTYPES = ("fp32", "fp16", "bf16", "fp8")
 
@@ -26,6 +26,8 @@ SCHEDULES = (
     "zb-h2",
     "zb-1p",
     "zb-2p",
+    "zb-ilp",
+    "seaailab-ilp",
     "zbb",
     "zbv",
     "zbv-formatted",
@@ -40,15 +42,17 @@ SCHEDULES = (
 CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "precision": ("bf16", "fp16", "fp32", "fp8", "mxfp8", "mxfp4", "nvfp4"),
-        "fp8_recipe": ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"),
+        "fp8_recipe": ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "mxfp4", "nvfp4"),
         "cp_comm_type": ("p2p", "a2a", "allgather", "a2a+p2p"),
         "pipeline_schedule": SCHEDULES,
+        "pipeline_remainder": ("weighted", "first"),
         "data_parallel_sharding": ("no_shard", "optim", "optim_grads", "optim_grads_params"),
         "optimizer": ("adam", "adamw", "sgd", "muon", "dist_muon", "adafactor", "lion", "schedule_free_adamw"),
         "main_grads_dtype": ("fp32", "bf16", "fp16"),
         "main_params_dtype": _DTYPES,
         "exp_avg_dtype": _DTYPES,
         "exp_avg_sq_dtype": _DTYPES,
+        "muon_tp_mode": ("blockwise", "duplicated", "distributed"),
         "recompute_granularity": ("none", "full", "selective"),
         "recompute_method": ("uniform", "block"),
         "recompute_modules": (
@@ -64,6 +68,16 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "op_sac",
         ),
         "recompute_saved": ("qkv_proj", "out_proj", "mlpwi", "mlpwo", "context"),
+        "offload_modules": (
+            "attn_norm",
+            "qkv_linear",
+            "core_attn",
+            "attn_proj",
+            "mlp_norm",
+            "expert_fc1",
+            "moe_act",
+            "fused_group_mlp",
+        ),
         "moe_token_dispatcher_type": ("allgather", "alltoall", "flex"),
         "moe_flex_dispatcher_backend": ("deepep", "hybridep"),
         "moe_all_to_all_kernel": ("collective", "one_shot"),
@@ -105,6 +119,8 @@ LIMITS: Mapping[str, int] = MappingProxyType(
         "vocab_size": 100_000_000,
         "num_experts": 100_000,
         "device_memory_fraction": 1,
+        "optimizer_offload_fraction": 1,
+        "muon_num_ns_steps": 100,
         "sync_free_stage": 3,  # AMD-AGI/Primus turbo_sync_free_moe_stage: 0 to 3
     }
 )
@@ -114,6 +130,7 @@ _MAY_BE_ZERO = frozenset(
         "sync_free_stage",
         "moe_dispatch_scatter_adds",
         "moe_shared_expert_intermediate_size",
+        "optimizer_offload_fraction",
         "recompute_num_layers",
         "cpu_offloading_num_layers",
         "moe_ffn_hidden_size",
@@ -123,21 +140,32 @@ _MAY_BE_ZERO = frozenset(
 
 def range_problems(values: Mapping[str, object], where: str, prefix: str) -> list[Problem]:
     """One :class:`Problem` per number in ``values`` that is out of range: sizes from 1 (some from
-    0), factors above 0, to :data:`LIMITS` or a million. Values of another type are left to who checks types.
+    0), factors above 0, to :data:`LIMITS` or a million; also inside mappings. Values of another type are left to who
+    checks types.
     """
-    found = []
+    found: list[Problem] = []
     for name, value in values.items():
+        if isinstance(value, Mapping):
+            found += range_problems(value, where, f"{prefix}{name}.")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
         most = LIMITS.get(name, 1_000_000)
         if isinstance(value, float):
-            if not 0.0 < value <= most:
-                found.append(Problem(where, prefix + name, value, f"a number above 0, at most {most}"))
+            zero = name in _MAY_BE_ZERO
+            if not (0.0 < value <= most or (zero and value == 0.0)):
+                expected = f"a number from 0 to {most}" if zero else f"a number above 0, at most {most}"
+                found.append(Problem(where, prefix + name, value, expected))
             continue
         least = 0 if name in _MAY_BE_ZERO else 1
         if not least <= value <= most:
             found.append(Problem(where, prefix + name, value, f"a number from {least} to {most}"))
     return found
+
+
+def unreported(found: list[Problem], before: list[Problem]) -> list[Problem]:
+    """Those of ``found`` whose key no problem of ``before`` names: one value is reported once."""
+    named = {problem.key for problem in before}
+    return [problem for problem in found if problem.key not in named]
 
 
 def word_problems(values: Mapping[str, object], where: str, prefix: str) -> list[Problem]:

@@ -16,6 +16,7 @@ from harness.report import files, html, junit, markdown, plot, provenance, termi
 from harness.report.table import Column, Report, Table
 from harness.results import COLUMNS, Row
 from projector.errors import InputError
+from projector.files import write_whole
 
 NASTY = "<b>|*_`[red]"
 
@@ -41,7 +42,7 @@ def saved(evaluation: Evaluation) -> files.Saved:
 
 
 def test_rows_come_back_from_disk(evaluation: Evaluation, tmp_path: Path) -> None:
-    files.write_atomic(tmp_path / "results.json", files.json_text(saved(evaluation)))
+    write_whole(tmp_path / "results.json", files.json_text(saved(evaluation)))
     assert files.read(tmp_path) == saved(evaluation)
     assert files.read(tmp_path / "results.json") == saved(evaluation)
     assert json.loads((tmp_path / "results.json").read_text())["schema_version"] == 1
@@ -62,20 +63,6 @@ def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
         files.read(tmp_path)
     with pytest.raises(InputError, match="no such file"):
         files.read(tmp_path / "nowhere.json")
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "x"
-    files.write_atomic(target, "old")
-
-    def full(*_: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(files.os, "replace", full)
-    with pytest.raises(OSError, match="disk full"):
-        files.write_atomic(target, "new")
-    assert [p.name for p in tmp_path.iterdir()] == ["x"]
-    assert target.read_text() == "old"
 
 
 def test_the_report_shows_figures_and_refusals(evaluation: Evaluation, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,3 +197,12 @@ def test_a_narrow_terminal_drops_minor_columns_then_cuts_text() -> None:
     assert [c.title for c in narrow.columns] == ["name", "n", "text"]
     assert max(map(len, terminal.plain_table(narrow))) == 40
     assert narrow.rows[0][2].endswith("x…")
+
+
+def test_sentences_at_the_end_of_a_short_table_go_on_below() -> None:
+    columns = (Column("run", numeric=False), Column("doubt", numeric=False))
+    told = "the log does not say its model, its recipe, its GPU and not even their number"
+    shown = terminal.fitted(Table(title="Doubts", columns=columns, rows=(("a", told), ("b", "short"))), 40)
+    assert " ".join(row[1] for row in shown.rows if row[1] != "short") == told
+    assert [row[0] for row in shown.rows if row[0]] == ["a", "b"]
+    assert all(len(line) <= 40 for line in terminal.plain_table(shown))

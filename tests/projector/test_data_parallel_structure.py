@@ -16,8 +16,9 @@ from projector.frameworks.types import Resolved
 from projector.hardware import catalogue, host_link
 from projector.hardware.types import Cluster, Fabric, GroupShape
 from projector.operators import lower
-from projector.operators.step import Trainable, copies, gather, optimizer, reduction, shards
+from projector.operators.step import copies, gather, optimizer, reduction, shards
 from projector.operators.types import Collective, Stream
+from projector.operators.weights import Held, Weight, held
 from projector.projection import Projection, project
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
@@ -25,7 +26,14 @@ from projector.workload.workload import Workload
 
 H100 = catalogue.default_cluster("h100_sxm")
 GB200 = catalogue.default_cluster("gb200")
-PART = Trainable(1e9, 4e8)
+
+
+def held_elements(dense: int, expert: int) -> Held:
+    """So many elements outside and of routed experts."""
+    return held([([Weight(name="dense", rows=dense), Weight(name="experts", rows=expert, expert=True)], 1)])
+
+
+PART = held_elements(10**9, 4 * 10**8)
 
 
 def workload(model: str = "llama3_8b", gpus: int = 64, framework: str = "megatron-lm", **recipe: object) -> Workload:
@@ -80,8 +88,8 @@ def test_instances_scatter_inside_and_add_up_between() -> None:
 
 def test_as_many_instances_as_ranks_only_add_up() -> None:
     case = resolved(data_parallel_sharding="optim_grads_params", data_parallel_shard_size=1)
-    assert {op.kind for op in reduction(case, replace(PART, expert=0.0))} == {"all_reduce"}
-    assert gather(case, replace(PART, expert=0.0)) == ()
+    assert {op.kind for op in reduction(case, held_elements(10**9, 0))} == {"all_reduce"}
+    assert gather(case, held_elements(10**9, 0)) == ()
 
 
 def test_plain_data_parallelism_adds_up_over_all_ranks() -> None:
@@ -176,7 +184,7 @@ def test_tokens_leave_the_nodes_of_the_run(node: int, share: float) -> None:
 
 def optimizer_passes(**recipe: object) -> dict[str, tuple[float, float]]:
     case = resolve(workload(gpus=8, data_parallel_sharding="no_shard", **recipe), "nvidia", "hopper")  # type: ignore[arg-type]
-    ops = [op for op in optimizer(case, Trainable(1.0, 0.0)) if isinstance(op, Stream)]
+    ops = [op for op in optimizer(case, held_elements(1, 0)) if isinstance(op, Stream)]
     return {op.name: (op.read, op.write) for op in ops}
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from projector.errors import InputError, Unsupported
+from projector.frameworks.unmodelled import UNMODELLED
 from projector.hardware import catalogue
 from projector.projection import project
 from projector.workload import zoo
 from projector.workload.recipe import LoRA, Recipe
 from projector.workload.workload import Workload
 
-H100 = catalogue.default_cluster("h100_sxm")
 BASE: dict[str, Any] = {
     "micro_batch_size": 2,
     "global_batch_size": 256,
@@ -54,6 +54,7 @@ CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "account_for_embedding_in_pipeline_split": (False, True, PIPE | {"num_layers": 31}),
     "account_for_loss_in_pipeline_split": (False, True, PIPE | {"num_layers": 31}),
     "allow_uneven_pipeline_split": (False, True, PIPE | {"num_layers": 30}),
+    "pipeline_remainder": ("weighted", "first", PIPE | {"num_layers": 30, "allow_uneven_pipeline_split": True}),
     "microbatch_group_size_per_vp_stage": (4, 8, PIPE | {"vpp": 2}),
     "overlap_p2p_comm": (False, True, PIPE | {"vpp": 2}),
     "defer_embedding_wgrad_compute": (False, True, PIPE),
@@ -72,6 +73,14 @@ CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "exp_avg_dtype": ("fp32", "bf16", {"use_precision_aware_optimizer": True}),
     "exp_avg_sq_dtype": ("fp32", "bf16", {"use_precision_aware_optimizer": True}),
     "optimizer_cpu_offload": (False, True, {}),
+    "optimizer_offload_fraction": (0.5, 1.0, {"optimizer_cpu_offload": True}),
+    "overlap_cpu_optimizer_d2h_h2d": (False, True, {"optimizer_cpu_offload": True}),
+    "offload_optimizer_states": (False, True, {}),
+    "muon_num_ns_steps": (5, 10, {"optimizer": "muon"}),
+    "muon_tp_mode": ("blockwise", "duplicated", {"optimizer": "muon", "tp": 4}),
+    "use_turbo_attention": (False, True, {"framework": "primus", "gpu": "mi355x", "cp": 2}),
+    "use_turbo_gemm": (False, True, {"gradient_accumulation_fusion": True}),
+    "use_turbo_rms_norm": (False, True, FP8 | {"fp8_recipe": "delayed"}),
     "lora": (None, LoRA(dim=16), {}),
     "recompute_granularity": ("none", "full", {}),
     "recompute_method": ("uniform", "block", {"recompute_granularity": "full", "recompute_num_layers": 2}),
@@ -80,6 +89,7 @@ CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "recompute_saved": (None, ("out_proj", "context"), {"recompute_granularity": "full"}),
     "recompute_layer_ids": (None, (0, 1), {"recompute_granularity": "full"}),
     "cpu_offloading_num_layers": (None, 4, {}),
+    "offload_modules": ((), ("core_attn",), {}),
     "moe_token_dispatcher_type": ("alltoall", "allgather", EXPERTS),
     "moe_flex_dispatcher_backend": ("deepep", "hybridep", FLEX),
     "moe_deepep_num_sms": (4, 20, FLEX),
@@ -125,9 +135,10 @@ def outcome(**stated: Any) -> object:
     if "num_layers" in stated:
         model = dataclasses.replace(model, num_layers=stated.pop("num_layers"))
     framework = stated.pop("framework", "megatron-lm")
+    cluster = catalogue.default_cluster(stated.pop("gpu", "h100_sxm"))
     work = Workload(model=model, recipe=Recipe(**(BASE | stated)), gpus=64, framework=framework)
     try:
-        made = project(work, H100)
+        made = project(work, cluster)
     except (InputError, Unsupported) as error:
         return str(error)
     return made.step_seconds, made.memory.reserved, made.memory.usable, made.memory.required
@@ -135,7 +146,7 @@ def outcome(**stated: Any) -> object:
 
 def test_no_field_is_left_out() -> None:
     later = {"mock_data"}  # what fills the sequences is not a switch
-    assert set(CASES) | later >= {f.name for f in dataclasses.fields(Recipe)}
+    assert set(CASES) | later | set(UNMODELLED) >= {f.name for f in dataclasses.fields(Recipe)}
 
 
 @pytest.mark.parametrize("field", CASES)

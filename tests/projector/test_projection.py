@@ -106,17 +106,26 @@ def test_small_micro_batches_of_experts_are_bound_by_the_host() -> None:
     assert graphs.step_seconds < eager.step_seconds
 
 
-def test_recompute_that_nobody_stated_follows_from_memory() -> None:
-    """A 70B model on 8 devices of 80 GB cannot have kept its activations."""
+def test_a_plan_runs_as_it_stands() -> None:
+    """What nobody stated is the framework's default: a configuration that does not fit is said not to."""
     load = workload("llama3_70b", gpus=64, tp=4, pp=2, seq_length=8192, recompute_granularity=None)
     p = project(load, H100)
+    assert p.resolved.workload.recipe.recompute_granularity == "none"
+    assert not p.memory.fits
+    assert not any("recompute" in item for item in p.assumed)
+
+
+def test_recompute_that_a_published_run_left_out_follows_from_memory() -> None:
+    """A 70B model on 8 devices of 80 GB cannot have kept its activations."""
+    load = workload("llama3_70b", gpus=64, tp=4, pp=2, seq_length=8192, recompute_granularity=None)
+    p = project(load, H100, published=True)
     assert any("does not fit without" in item for item in p.assumed)
     assert p.resolved.workload.recipe.recompute_granularity == "full"
 
 
 def test_a_tuned_submission_recomputes_the_fewest_layers_that_fit() -> None:
     load = workload("llama3_70b", gpus=64, tp=4, pp=2, seq_length=8192, recompute_granularity=None, framework="mlperf")
-    p = project(load, H100)
+    p = project(load, H100, published=True)
     recipe = p.resolved.workload.recipe
     assert recipe.recompute_method == "block"
     assert 0 < (recipe.recompute_num_layers or 0) < 40

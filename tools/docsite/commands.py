@@ -43,6 +43,8 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     for action in parser._actions:
         if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
             continue
+        if action.help == argparse.SUPPRESS:  # the flags of further recipe fields: the page of the recipe has them
+            continue
         names = ", ".join(action.option_strings) or _metavar(action)
         value = "" if action.nargs == 0 or not action.option_strings else " " + _metavar(action)
         yield f"`{names}{value}`".replace("|", " or "), plain((action.help or "").replace("%%", "%")) or "–"

@@ -101,6 +101,21 @@ def unmodelled() -> str:
     return ", ".join(f"`{name}`" for name in UNMODELLED) + "." if UNMODELLED else "None at present."
 
 
+def settings() -> str:
+    """Settings of trainers that may change time or memory and are not modelled, and the values at which they change
+    nothing."""
+    from projector.workload.loaders import known_settings
+
+    file = Path(known_settings.__file__).with_suffix(".yaml")
+    releases = yaml.safe_load(file.read_text(encoding="utf-8"))["unmodelled"]
+    stated = {name: values for found in releases.values() for names in found.values() for name, values in names.items()}
+    rows = [
+        [f"`{name}`", " ".join(f"`{str(value).lower()}`" for value in (each if isinstance(each, list) else [each]))]
+        for name, each in sorted(stated.items())
+    ]
+    return table(["setting", "changes nothing at"], rows)
+
+
 def _type(field: dataclasses.Field[Any]) -> str:
     text = str(field.type).removesuffix(_NONE)
     return {"tuple[str, ...]": "words", "tuple[int, ...]": "numbers", "str": "text", "bool": "yes or no"}.get(
@@ -198,6 +213,36 @@ def steady_reasons() -> str:
     return "\n".join(f"{i}. {reason}" for i, reason in enumerate(REASONS) if reason)
 
 
+def physical_bounds() -> str:
+    """Outside what a figure of a run is doubted, and outside what it is refused."""
+    from harness.physics import BOUNDS
+
+    low, high = BOUNDS.mfu
+    rows = [
+        [
+            "share of the dense peak of the precision, by every way of counting FLOP",
+            f"below {low:.1%}",
+            f"above {high:.0%}",
+        ],
+        ["a precision that the GPU has no matrix rate for", "where it is assumed", "where it is stated"],
+        ["peak memory over that of the device", f"above {BOUNDS.memory[0]:.0%}", f"above {BOUNDS.memory[1]:.0%}"],
+        [
+            "step time",
+            f"above {BOUNDS.step_seconds[0]:,.0f} s, where no share of the peak can be had",
+            f"above {BOUNDS.step_seconds[1]:,.0f} s, below {BOUNDS.shortest_seconds * 1e6:.0f} µs",
+        ],
+        ["GPUs", f"above {BOUNDS.gpus[0]:,}", f"above {BOUNDS.gpus[1]:,}"],
+        [
+            "step time × tokens/s/GPU × GPUs over the tokens of a step",
+            "–",
+            f"more than {BOUNDS.agreement:.0%} off, printed digits allowed for",
+        ],
+        ["relative spread", "above 1", "below 0"],
+        ["date", "–", f"on no calendar, or not from {BOUNDS.years[0]} to {BOUNDS.years[1]}"],
+    ]
+    return table(["figure", "doubted", "refused"], rows)
+
+
 def _first(text: str) -> str:
     return plain(text.strip().split("\n\n")[0])
 
@@ -209,6 +254,7 @@ REFERENCE: Mapping[str, Callable[[], str]] = {
     "recipe-fields": recipe_fields,
     "execution-fields": execution_fields,
     "unmodelled": unmodelled,
+    "settings": settings,
     "commands": command_tables,
     "gpus": gpus,
     "frameworks": frameworks,
@@ -218,4 +264,5 @@ REFERENCE: Mapping[str, Callable[[], str]] = {
     "formats": formats,
     "selectors": selectors,
     "steady-reasons": steady_reasons,
+    "physical-bounds": physical_bounds,
 }

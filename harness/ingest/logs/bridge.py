@@ -17,12 +17,14 @@ __all__ = ["NAME", "events", "weigh"]
 
 NAME = "megatron-bridge"
 
-_RATE = re.compile(rf"utilization:\s{{0,9}}{NUMBER}\s?MODEL_TFLOP/s/GPU")
+_TIME = re.compile(rf"Step Time :\s{{0,9}}{NUMBER}s\b")
+_MOST_ALONE = 200_000  # steps kept until an iteration line is seen
+_RATE = re.compile(rf"utilization:\s{{0,9}}{NUMBER}\s?(?:MODEL_)?TFLOP/s/GPU")
 
 
 def weigh(line: str) -> int:
     """The rate's own line counts as a step: without ``seq_length`` the iteration line beside it is Megatron-LM's."""
-    if "MODEL_TFLOP/s/GPU" in line or (is_step(line) and "| seq_length:" in line):
+    if ("Step Time :" in line and "TFLOP/s/GPU" in line) or (is_step(line) and "| seq_length:" in line):
         return STEP
     return int("megatron.bridge" in line or "Megatron-Bridge" in line)
 
@@ -30,16 +32,19 @@ def weigh(line: str) -> int:
 def events(lines: Lines) -> Iterator[Event]:
     """Megatron-LM's events; arguments from the configuration where no dump is printed.
 
-    The rate stands on a line of its own before the iteration line.
+    The rate stands on a line of its own before the iteration line. Where these are all there is, their rounded times count.
     """
     config = KeyedDump(CONFIGURATION, MEGATRON_WORDS, least=6)
     rate: list[float | None] = [None]
+    alone: list[Step] = []
     named = False
 
     def watched() -> Iterator[tuple[int, str]]:
         for number, line in lines:
-            if "MODEL_TFLOP" in line:
+            if "TFLOP/s/GPU" in line and "utilization:" in line:
                 rate[0] = group(_RATE.search(line))
+                if not named and len(alone) < _MOST_ALONE and (seconds := group(_TIME.search(line))):
+                    alone.append(Step(iteration=len(alone) + 1, seconds=seconds, line=number, tflops=rate[0]))
             elif ":" in line and len(line) < 300 and "|" not in line:
                 config.feed(line, number)
             yield number, line
@@ -56,3 +61,6 @@ def events(lines: Lines) -> Iterator[Event]:
         yield event
     if (arguments := config.take()) is not None:
         yield arguments
+    if alone and not named:
+        yield Fact("framework", NAME, alone[0].line)
+        yield from alone

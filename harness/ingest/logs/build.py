@@ -9,26 +9,40 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from harness import physics
 from harness.ingest.context import Context
-from harness.ingest.logs import consistency
+from harness.ingest.logs import consistency, partial
 from harness.ingest.logs.record import AFTER_CHECKPOINT, AFTER_EVALUATION, SKIPPED, Record
 from harness.ingest.logs.settings import Settings, settings
 from harness.ingest.report import RowReport
 from harness.ingest.steady import SteadyState, steady_state, words
 from harness.runs import Measured, MeasuredRun, Source, Stack
+from projector import frameworks
+from projector.errors import Problem
 from projector.hardware import catalogue
 
-__all__ = ["LogRun", "build", "state_of", "step_doubts", "timers_of"]
+__all__ = [
+    "MEMORY_KINDS",
+    "LogRun",
+    "build",
+    "evidence",
+    "name_of",
+    "source_of",
+    "state_of",
+    "step_doubts",
+    "steps_words",
+    "timers_of",
+]
 
 _DRIFT = 0.02  # change of level between the halves of a log worth saying
-_KINDS = ("device", "reserved", "allocated")  # of two figures, the one that holds the other
+MEMORY_KINDS = ("device", "reserved", "allocated")  # of two figures, the one that holds the other
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogRun:
     """One run of a log: the strict run, its report, and the steps behind them (``state`` None without steps).
 
-    ``scale``: seconds of a step for one unit of ``record.value``.
+    ``scale``: seconds of a step for one unit of ``record.value``. ``problems``: contradictions for which it is refused.
     """
 
     run: MeasuredRun
@@ -37,11 +51,12 @@ class LogRun:
     record: Record
     state: SteadyState | None
     scale: float
+    problems: tuple[Problem, ...] = ()
 
 
 def state_of(record: Record) -> SteadyState | None:
-    """The steady state of a record's steps, in units of its basis."""
-    if not record.steps:
+    """The steady state of a record's steps, in units of its basis; None where it has none that are steady."""
+    if not record.steps or not record.steady:
         return None
     return steady_state(
         record.value,
@@ -66,26 +81,33 @@ def build(record: Record, dialect: str, where: str, context: Context) -> LogRun:
     """Raises :class:`projector.errors.InputError` where the log and the context do not make a whole configuration."""
     found = settings(record, dialect, where, context)
     state = state_of(record)
-    refused: list[str] = []
-    if not found.gpus:
-        refused.append("gpus not stated")
-    if not found.gpu:
-        refused.append("gpu not stated")
+    refused = [f"{name} not stated" for name in ("gpus", "gpu") if not getattr(found, name)]
+    if found.framework not in frameworks.names():
+        refused.append(f"framework not modelled: {found.framework}")
     scale = _scale(record, found)
     measured = _measured(record, state, found, scale, refused)
     run = _run(record, where, context, found, measured, refused)
+    run, judged = physics.marked(run)
+    refused += judged.refused
     row = RowReport(
         where=where,
         id=run.id,
         mapped=tuple(_mapped(record, dialect, state, found, scale)),
         assumed=found.assumed,
         refused=tuple(refused),
-        doubts=(*found.doubts, *step_doubts(record, state), *_rates(record, state, run, where)),
+        doubts=(*found.doubts, *judged.doubts, *step_doubts(record, state), *_rates(record, state, run)),
         unused=found.unused,
+        missing=_lacking(refused, found, judged),
     )
     if state is not None:
-        run = replace(run, notes="; ".join(filter(None, (run.notes, _evidence(state, scale)))))
+        run = replace(run, notes="; ".join(filter(None, (run.notes, evidence(state, scale)))))
     return LogRun(run=run, row=row, dialect=dialect, record=record, state=state, scale=scale)
+
+
+def _lacking(refused: list[str], found: Settings, judged: physics.Judgement) -> tuple[tuple[str, str], ...]:
+    """What flags can say, where nothing else stops the run."""
+    missing = partial.missing_of(None, found.gpu, found.gpus)
+    return () if judged.refused or len(refused) > len(missing) else partial.flag_for(missing)
 
 
 def _scale(record: Record, found: Settings) -> float:
@@ -113,7 +135,7 @@ def _measured(record: Record, state: SteadyState | None, found: Settings, scale:
     return Measured(
         step_seconds=float(f"{seconds:.9g}"),
         tgs=float(f"{tgs:.9g}") if tgs else None,
-        tflops_per_gpu=round(printed, 3) if printed else None,
+        tflops_per_gpu=(round(printed, 3) or None) if printed else None,  # a toy prints 0.0
         peak_memory_gib=peak,
         memory_kind=kind,
         samples=state.kept,
@@ -124,7 +146,7 @@ def _measured(record: Record, state: SteadyState | None, found: Settings, scale:
 
 def _memory(record: Record, found: Settings) -> tuple[float | None, str | None]:
     """The largest printed use, of the widest kind; of a ratio alone, that share of the GPU's memory."""
-    for kind in _KINDS:
+    for kind in MEMORY_KINDS:
         if kind in record.memory:
             return round(record.memory[kind], 3), kind
     if record.memory_ratio and found.gpu:
@@ -139,9 +161,9 @@ def _median(values: npt.NDArray[np.float32], state: SteadyState) -> float | None
     return float(np.median(kept)) if len(kept) else None
 
 
-def _rates(record: Record, state: SteadyState | None, run: MeasuredRun, where: str) -> list[str]:
+def _rates(record: Record, state: SteadyState | None, run: MeasuredRun) -> list[str]:
     tokens = None if state is None else _median(record.tokens, state)
-    return [str(problem) for problem in consistency.rates(run, tokens, where)]
+    return [str(problem) for problem in consistency.rates(run, tokens, where="")]
 
 
 def step_doubts(record: Record, state: SteadyState | None) -> list[str]:
@@ -154,11 +176,19 @@ def step_doubts(record: Record, state: SteadyState | None) -> list[str]:
     if state is not None and state.drift is not None and abs(state.drift) > _DRIFT:
         doubts.append(f"the second half of the steps is {state.drift:+.1%} off the first")
     if state is not None and state.kept < 3:
-        doubts.append(f"only {state.kept} steps: no interval")
+        doubts.append(f"only {state.kept} step{'s' if state.kept > 1 else ''}: no interval")
     return doubts
 
 
 def _mapped(record: Record, dialect: str, state: SteadyState | None, found: Settings, scale: float) -> list[str]:
+    texts = steps_words(record, dialect, state, scale)
+    if found.dumped:
+        texts.append(f"{found.dumped} arguments from line {found.line}")
+    return texts
+
+
+def steps_words(record: Record, dialect: str, state: SteadyState | None, scale: float = float("nan")) -> list[str]:
+    """The steps; with ``scale`` their time, too."""
     texts = [f"dialect {dialect}", f"{record.steps} steps"]
     if record.repeated:
         texts.append(f"{record.repeated} lines repeat a step")
@@ -166,13 +196,10 @@ def _mapped(record: Record, dialect: str, state: SteadyState | None, found: Sett
         texts.append(f"{int(record.segment[-1]) + 1} starts")
     if state is not None and scale > 0:
         texts.append(f"step_seconds={state.value * scale:.6g} (median of {state.kept})")
-        texts += [f"cut: {words(cut)}" for cut in state.cuts]
-    if found.dumped:
-        texts.append(f"{found.dumped} arguments from line {found.line}")
-    return texts
+    return texts + ([f"cut: {words(cut)}" for cut in state.cuts] if state is not None else [])
 
 
-def _evidence(state: SteadyState, scale: float) -> str:
+def evidence(state: SteadyState, scale: float) -> str:
     """The interval and the cuts in one line, for the run's notes."""
     parts = [f"median of {state.kept} steps"]
     if state.low is not None and state.high is not None:
@@ -184,11 +211,9 @@ def _evidence(state: SteadyState, scale: float) -> str:
 def _run(
     record: Record, where: str, context: Context, found: Settings, measured: Measured, refused: list[str]
 ) -> MeasuredRun:
-    label = re.sub(r"[^\w.-]+", "-", record.name).strip("-")
-    name = "-".join(filter(None, (context.id or _stem(where), label)))
     return MeasuredRun(
-        id=name,
-        source=Source(title=Path(where).name if where != "-" else "standard input", kind="log"),
+        id=name_of(record, where, context),
+        source=source_of(where),
         gpu=found.gpu,
         gpus=found.gpus or 0,
         gpus_per_node=context.gpus_per_node,
@@ -207,6 +232,15 @@ def _run(
         problem="; ".join(refused),
         notes=context.notes,
     )
+
+
+def name_of(record: Record, where: str, context: Context) -> str:
+    label = re.sub(r"[^\w.-]+", "-", record.name).strip("-")
+    return "-".join(filter(None, (context.id or _stem(where), label)))
+
+
+def source_of(where: str) -> Source:
+    return Source(title=Path(where).name if where != "-" else "standard input", kind="log")
 
 
 def _stem(where: str) -> str:

@@ -23,6 +23,7 @@ _TIMER = re.compile(
 _ENGINE = re.compile(
     rf"steps: ([0-9]{{1,15}}) loss: {NUMBER}?.{{0,40}}? iter time \(s\): {NUMBER} samples/sec: {NUMBER}"
 )
+_THEIRS = ("samples per second:", "TFLOPs:", "elapsed time per iteration (s)", "elapsed_time_per_iteration_ms=")
 _MOST_WAITING = 200_000  # steps of the timer kept until it is clear that Megatron prints none
 _PEAK = re.compile(rf"MaxMemAllocated={NUMBER}GB")
 
@@ -30,9 +31,7 @@ _PEAK = re.compile(rf"MaxMemAllocated={NUMBER}GB")
 def weigh(line: str) -> int:
     if "CurrSamplesPerSec=" in line or ("iter time (s):" in line and "samples/sec:" in line):
         return STEP
-    if ("samples per second:" in line or "TFLOPs:" in line or "elapsed time per iteration (s)" in line) and is_step(
-        line
-    ):
+    if any(mark in line for mark in _THEIRS) and is_step(line):
         return STEP
     return int("[deepspeed]" in line or "DeepSpeed info" in line or " deepspeed_config ...." in line)
 

@@ -12,7 +12,9 @@ from harness.ingest.logs.events import Arguments
 
 __all__ = ["CONFIGURATION", "DottedDump", "KeyedDump"]
 
-_DOTTED = re.compile(r"(?:^|[\]:])\s{0,40}:?\s{0,40}([A-Za-z_][\w.]{0,80}?)\s{1,9}\.{3,200}\s?([^:\s].{0,2000}|)$")
+_DOTTED = re.compile(
+    r"(?:^|[\]:])\s{0,40}:?\s{0,40}([A-Za-z_][\w.]{0,80}?)\s{1,9}\.{3,200}(?!\.)\s?([^:\s].{0,2000}|)$"
+)
 #: A line of a printed YAML configuration, behind the prefix of a rank (``0: ``, ``[rank0]: ``, ``job/0 ``).
 CONFIGURATION = re.compile(
     r"^(?:[^\s{]{0,40}(?::|/[0-9]{1,6})\s)?\s{0,40}([a-z_][a-z0-9_]{1,60}):\s{1,9}([^\s|{\[&*!][^|]{0,200})$"

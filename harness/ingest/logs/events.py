@@ -29,7 +29,7 @@ class Step(NamedTuple):
 
     ``seconds`` is None where the log prints only a rate. ``tokens_per_s``: of one GPU; ``samples_per_s``: of the whole
     job. ``memory_kind``: ``allocated``, ``reserved`` or ``device``; ``memory_ratio``: share of the device. ``loss``: that of
-    the language model, as printed.
+    the language model, as printed. ``mean``: of many steps, and not the first one alone.
     """
 
     iteration: int
@@ -45,6 +45,7 @@ class Step(NamedTuple):
     seq_length: int | None = None
     skipped: bool = False
     loss: float | None = None
+    mean: bool = False
 
 
 class Arguments(NamedTuple):

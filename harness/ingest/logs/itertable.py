@@ -42,7 +42,9 @@ def events(lines: Lines) -> Iterator[Event]:
             for found, cell in zip(steps, _cells(line), strict=False):
                 if (value := _VALUE.search(cell)) and (milliseconds := finite(value[1])):
                     rate = finite(value[2]) if value[2] else None
-                    found.append(Step(iteration=int(row[1]), seconds=milliseconds / 1000, line=number, tflops=rate))
+                    found.append(
+                        Step(iteration=int(row[1]), seconds=milliseconds / 1000, line=number, tflops=rate, mean=True)
+                    )
     yield from _runs(columns, steps)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from harness.ingest.logs.dumps import DottedDump
 from harness.ingest.logs.events import Event, Fact, Restart, Timers
-from harness.ingest.logs.iteration_line import is_step, step
+from harness.ingest.logs.iteration_line import has_time, is_step, step
 from harness.ingest.logs.numbers import finite
 from harness.ingest.logs.protocol import STEP, Lines
 from harness.ingest.logs.shared_lines import shared
@@ -20,7 +20,7 @@ _WORLD = re.compile(r"using world size:\s{0,9}([0-9]{1,9})")
 _VOCABULARY = re.compile(r"padded vocab \(size: ([0-9]{1,9})\)")
 _SYNC_FREE = re.compile(r"Enable Sync-Free MoE Stage ([0-9])")
 _TIMER = re.compile(r"([A-Za-z][\w/-]{1,60}):\s{0,9}([0-9]+\.?[0-9]*)")
-_TIMER_LINE = re.compile(r"^\s{1,9}([a-z][\w-]{1,60}) \.{2,80}: \(([0-9.]{1,20}), ([0-9.]{1,20})\)")
+_TIMER_LINE = re.compile(r"(?:^|[\]:>])\s{1,40}([a-z][\w-]{1,60}) \.{2,80}: \(([0-9.]{1,20}), ([0-9.]{1,20})\)")
 _DUMP_HEADS = ("-- arguments --", " tensor_model_parallel_size ..")
 _PRIMUS = ("hip mem usage", "compute per GPU (TFLOP", "Primus", "primus")
 
@@ -35,7 +35,7 @@ def events(lines: Lines) -> Iterator[Event]:
     dump = DottedDump()
     seen: set[str] = set()
     for number, line in lines:
-        if "elapsed time per iteration" in line:
+        if has_time(line):
             if (found := step(line, number)) is not None:
                 if (arguments := dump.take()) is not None:
                     yield arguments
@@ -45,7 +45,7 @@ def events(lines: Lines) -> Iterator[Event]:
         elif "time (ms)" in line:
             yield from _timers(line, number)
         elif "..." in line:
-            if (timer := _TIMER_LINE.match(line)) and (slowest := finite(timer[3])) is not None:
+            if (timer := _TIMER_LINE.search(line)) and (slowest := finite(timer[3])) is not None:
                 yield Timers({timer[1]: slowest / 1000}, number)
             elif not dump.feed(line, number) and (event := shared(line, number, seen)) is not None:
                 yield event

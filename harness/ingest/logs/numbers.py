@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["NUMBER", "finite", "group", "loss", "whole"]
+__all__ = ["NUMBER", "SCALED", "counted", "finite", "group", "loss", "scaled", "whole"]
 
 #: A positive number in a regular expression, as one group.
 NUMBER = r"([0-9][0-9,]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)"
+#: The same with a unit of thousands behind it, for :func:`scaled`.
+SCALED = r"([0-9][0-9,]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3}|[KMGBT](?![A-Za-z]))?)"
+_SCALES = {"K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 #: Auxiliary losses (``load_balancing_loss``, ``mtp_1 loss``) stand beside the one of the language model.
 _BEFORE = r"(?:(?<=lm loss)|(?<=reduced_train_loss)|(?<=\s\sloss)|(?<=[|,;]\sloss))"
 _LOSS = re.compile(rf"loss{_BEFORE}[:=]\s{{0,9}}{NUMBER}")
@@ -32,6 +35,19 @@ def group(match: re.Match[str] | None, index: int = 1) -> float | None:
 def loss(line: str) -> float | None:
     """The loss of the language model that a step's line prints; None where it prints none, or NaN."""
     return group(_LOSS.search(line)) if "loss" in line else None
+
+
+def counted(text: str) -> int | None:
+    """A count that may be printed as a float (``1.01e+3``); None where it is no whole number."""
+    value = finite(text)
+    return int(value) if value is not None and 0 <= value < 10**_MOST_DIGITS and value == int(value) else None
+
+
+def scaled(text: str) -> float | None:
+    """A number with a unit of thousands (``4.71K``, ``26.2M``, ``1.1B``), as some trainers shorten theirs."""
+    factor = _SCALES.get(text[-1:].upper(), 1.0)
+    value = finite(text if factor == 1.0 else text[:-1])
+    return None if value is None else value * factor
 
 
 def whole(text: str) -> int | None:

@@ -9,15 +9,24 @@ from types import MappingProxyType
 from harness.ingest.logs import (
     bridge,
     deepspeed,
+    foreign,
+    huggingface,
+    internevo,
     itertable,
+    litgpt,
+    llmc,
     maxtext,
     megatron,
     mllog,
+    nanogpt,
+    nanotron,
     nemo,
+    paddlenlp,
     tinygrad,
     torchtitan,
     tprimat,
     trace,
+    xtuner,
 )
 from harness.ingest.logs.events import Event
 from harness.ingest.logs.protocol import STEP, DocumentDialect, LineDialect
@@ -27,15 +36,19 @@ __all__ = ["DOCUMENTS", "LINES", "NAMES", "detect", "events_of", "is_document"]
 
 DOCUMENTS: tuple[DocumentDialect, ...] = (tprimat, trace)
 #: Where a line is of two, the first is the more special one.
-LINES: tuple[LineDialect, ...] = (deepspeed, bridge, torchtitan, mllog, nemo, maxtext, megatron, tinygrad, itertable)
+LINES: tuple[LineDialect, ...] = (
+    *(deepspeed, bridge, torchtitan, mllog, nemo, maxtext, megatron, tinygrad, itertable),
+    *(nanotron, internevo, litgpt, paddlenlp, xtuner, llmc, nanogpt, huggingface),
+)
 NAMES = (*(dialect.NAME for dialect in LINES), *(document.NAME for document in DOCUMENTS))
 _BY_NAME = MappingProxyType({dialect.NAME: dialect for dialect in LINES})
 _WINDOW = 2000  # lines read after the first step to see what other steps there are
 
 
 def is_document(head: str) -> bool:
-    """Whether a JSON text is a benchmark file or a trace, and no table of records."""
-    return any(dialect.recognises(head) for dialect in DOCUMENTS)
+    """Whether a JSON text is a benchmark file, a trace or a trainer's own log, and no table of records."""
+    first = head.lstrip().partition("\n")[0]
+    return any(dialect.recognises(head) for dialect in DOCUMENTS) or huggingface.weigh(first) == STEP
 
 
 def detect(source: Source) -> str | None:
@@ -71,4 +84,10 @@ def events_of(source: Source, name: str) -> Iterator[Event]:
     for document in DOCUMENTS:
         if name == document.NAME:
             return document.read(source)
-    return _BY_NAME[name].events(source.lines())
+    return _with_task(_BY_NAME[name], source)
+
+
+def _with_task(dialect: LineDialect, source: Source) -> Iterator[Event]:
+    tasks: list[Event] = []
+    yield from dialect.events(foreign.watched(source.lines(), tasks))
+    yield from tasks

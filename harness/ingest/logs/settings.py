@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.ingest.context import Context
-from harness.ingest.logs import trainer_words
+from harness.ingest.logs import foreign, trainer_words
 from harness.ingest.logs.consistency import last_batch, place, refusals
 from harness.ingest.logs.record import Record
 from harness.ingest.logs.translate import translate
@@ -20,7 +20,7 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_recipe, recipe_to_mapping
 
-__all__ = ["Incomplete", "Settings", "Stated", "settings", "stated_by"]
+__all__ = ["Incomplete", "OtherTask", "Settings", "Stated", "settings", "stated_by"]
 
 _ARCHITECTURE = ("num_layers", "hidden_size", "num_attention_heads")
 #: What may differ between a zoo model and the same model in a log.
@@ -30,12 +30,18 @@ _DEFAULTS = ("tp", "pp", "cp", "precision")
 _FRAMEWORKLESS = ("mllog", "tprimat", "trace", "tinygrad", "iteration-table")
 #: Dialects that print Megatron-LM's arguments, the number of ranks among them.
 _DUMPED = ("megatron", "megatron-bridge", "megatron-deepspeed")
+_MOST_UNMODELLED = 12  # settings of one row that are named
 _NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
+_LANGUAGE = "the training of a causal language model"
 _EXPECTED = "arguments in the log that say it, or a file that does, with --recipe"
 
 
 class Incomplete(InputError):
     """The log and what stands beside it do not make a whole configuration; nothing that they say is wrong."""
+
+
+class OtherTask(InputError):
+    """The log is of a training, but not of a causal language model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +74,7 @@ class Settings:
 def settings(record: Record, dialect: str, where: str, context: Context) -> Settings:
     """Raises :class:`InputError` with everything that is missing, wrong or contradictory; :class:`Incomplete` where it is
     only missing."""
+    _refuse_other_tasks(record, where)
     printed = record.stated
     line = printed.line if printed else 0
     values, named = translate(printed.values, dialect) if printed else ({}, None)
@@ -86,10 +93,13 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
     problems += refusals(values, stated, context, record, where, line)
     missing = [name for name in _NEEDED if said.get(name) is None]
     if model is None:
-        problems.append(Problem(where, "model", "nothing", _EXPECTED))
+        called = printed.values.get("model_name") if printed else None
+        problems.append(Problem(where, "model", str(called or "nothing")[:80], _EXPECTED))
     if missing:
         problems += [Problem(where, f"recipe.{name}", "nothing", _EXPECTED) for name in missing]
     assumed = (*(loaded.assumed if loaded else ()), *_assumed(said, record, dialect, context, loaded))
+    if loaded and loaded.unmodelled:
+        assumed = (*assumed, f"not modelled: {', '.join(loaded.unmodelled[:_MOST_UNMODELLED])}")
     recipe, wrong = parse_recipe(said, where, "recipe.") if not missing else (None, [])
     gpus, world = _gpus(values, loaded, record, context)
     counted = record.facts.get("gpus")
@@ -102,6 +112,9 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
     problems += wrong
     if problems or model is None or recipe is None:
         incomplete = all(problem.expected == _EXPECTED for problem in problems)
+        if incomplete and not (record.steps and record.steady) and record.failure is None and record.kernels is None:
+            problems = [Problem(where, "steps", record.why_none, "the time of a step, or a rate, after the first")]
+            incomplete = False
         raise (Incomplete if incomplete else InputError)(problems)
     return Settings(
         model=model,
@@ -112,8 +125,16 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
         dumped=printed.stated or len(printed.values) if printed else 0,
         line=line,
         assumed=assumed,
-        unused=loaded.ignored if loaded else (),
+        unused=(*loaded.unmodelled, *loaded.ignored) if loaded else (),
     )
+
+
+def _refuse_other_tasks(record: Record, where: str) -> None:
+    name = str(record.facts.get("model", ""))
+    if what := foreign.benchmark(name):
+        raise OtherTask([Problem(where, "benchmark", f"{name}, {what}", _LANGUAGE)])
+    if task := record.facts.get(foreign.TASK):
+        raise OtherTask([Problem(where, "training", task, _LANGUAGE)])
 
 
 def stated_by(record: Record, dialect: str, context: Context) -> Stated:
@@ -142,7 +163,7 @@ def _loaded(
         return None
     name = context.id or Path(where).name.partition(".")[0]
     try:
-        return megatron_args.from_mapping(values, where, model=None if whole else zoo_name, name=name)
+        return megatron_args.from_mapping(values, where, model=None if whole else zoo_name, name=name, written=False)
     except InputError as error:
         if context.model is not None:
             return None

@@ -14,7 +14,7 @@ _ERROR = re.compile(
     r"^(?:\[[^\]]{0,80}\]:?\s?)?(?:[A-Za-z.]{0,60}Error: |primus launcher exited with code [1-9])|NCCL error"
 )
 _GPU = re.compile(
-    r"(AMD Instinct MI[0-9]{3}[A-Z]?|NVIDIA (?:A100|H100|H200|H800|B200|B300|GB200|GB300)[\w .-]{0,24}|"
+    r"(AMD Instinct MI[0-9]{3}[A-Z]?|NVIDIA (?:A100|H100|H200|H800|B200|B300|GB200|GB300)(?: ?[\w.-]){0,24}|"
     r"Tesla V100-SXM2(?:-(?:16|32)GB)?)"
 )
 _MEMORY = re.compile(

@@ -7,8 +7,11 @@ import codecs
 import gzip
 import io
 import lzma
+import os
 import re
+import select
 import shutil
+import stat
 import sys
 import tempfile
 import zlib
@@ -34,6 +37,8 @@ _FOREIGN = {
 _HEAD = 65_536  # bytes looked at to tell text from binary
 _BINARY_SHARE = 0.02  # of NUL bytes: more is no text (a log cut by a crash may end in a few)
 _IN_MEMORY = 16 * 2**20  # bytes of standard input kept in memory before they go to a temporary file
+_PATIENCE = 2000  # milliseconds that a pipe has to offer its first byte
+_REGULAR = "a regular file, or - for standard input"
 _LONGEST = 2**20  # characters of one line that are read; a longer line is read in pieces
 _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
@@ -132,8 +137,8 @@ class _Kept(io.RawIOBase):
 def open_source(path: str | Path) -> Source:
     """The log at ``path`` (``-``: standard input). Raises :class:`InputError` for what cannot be read as text."""
     name = str(path)
-    source = Source(name, _standard_input()) if name == "-" else Source(name)
     try:
+        source = Source(name, _standard_input()) if name == "-" else Source(name, _piped(name))
         _refuse_binary(source)
     except FileNotFoundError:
         raise InputError([Problem(name, "", "nothing", "an existing file")]) from None
@@ -144,14 +149,39 @@ def open_source(path: str | Path) -> Source:
 
 
 def _standard_input() -> IO[bytes]:
-    """Standard input, kept so that it can be read again: in memory while small, else in a temporary file."""
-    kept = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - lives as long as the source
+    """Standard input, kept so that it can be read again."""
     stream = getattr(sys.stdin, "buffer", None)
-    if stream is not None:
-        shutil.copyfileobj(stream, kept)
-    else:
-        kept.write(sys.stdin.read().encode("utf-8", "replace"))
+    return _kept(stream if stream is not None else io.BytesIO(sys.stdin.read().encode("utf-8", "replace")))
+
+
+def _kept(stream: IO[bytes]) -> IO[bytes]:
+    """All of a stream, in memory while it is small, else in a temporary file."""
+    kept = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - lives as long as the source
+    shutil.copyfileobj(stream, kept)
+    kept.seek(0)
     return cast(IO[bytes], kept)
+
+
+def _piped(name: str) -> IO[bytes] | None:
+    """What a pipe holds that is given as a path (``<(zcat train.log.gz)``), read once; None for a regular file.
+
+    A pipe that nobody writes to would block for ever in ``open``: it is refused after :data:`_PATIENCE`, as are folders and
+    devices.
+    """
+    mode = os.stat(name).st_mode
+    if stat.S_ISREG(mode):
+        return None
+    if not stat.S_ISFIFO(mode):
+        found = "a folder" if stat.S_ISDIR(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise InputError([Problem(name, "", found, _REGULAR)])
+    handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
+    with open(handle, "rb") as pipe:
+        ready = select.poll()
+        ready.register(handle, select.POLLIN)
+        if not any(event & select.POLLIN for _, event in ready.poll(_PATIENCE)):
+            raise InputError([Problem(name, "", "a pipe that nobody writes to", _REGULAR)])
+        os.set_blocking(handle, True)
+        return _kept(pipe)
 
 
 def _refuse_binary(source: Source) -> None:

@@ -11,7 +11,9 @@ from harness.ingest.logs.iteration_line import is_step, step
 from harness.ingest.logs.numbers import NUMBER, group, loss
 from harness.ingest.logs.protocol import STEP, Lines
 from harness.ingest.logs.shared_lines import shared
+from harness.ingest.logs.titan_model import Printed, architecture, built
 from harness.ingest.logs.words import TORCHTITAN_WORDS
+from projector.workload import zoo
 
 __all__ = ["NAME", "events", "weigh"]
 
@@ -26,7 +28,6 @@ _DEGREE = re.compile(r"\b(pp|dp_replicate|dp_shard|cp|tp|ep|etp)=(\d{1,7})")
 _STARTS = re.compile(
     r"local batch size:? ([0-9]{1,9}), global batch size:? ([0-9]{1,9}),.{0,40}?sequence length:? ([0-9]{1,9})"
 )
-_BUILDING = re.compile(r"Building ([\w.-]{2,40}) ([0-9][\w.]{0,12}) with ")
 _RECOMPUTE = re.compile(r"Applied (full|selective) activation checkpointing")
 _PARAMETERS = re.compile(r"Total parameter count: (.{1,80})|size: ([0-9,]{1,20}) total parameters")
 _MESH_WORDS = {
@@ -51,6 +52,7 @@ def events(lines: Lines) -> Iterator[Event]:
     """Of a rate only, the time of a step follows from the batch, the sequence and the GPUs (see ``build``)."""
     stated: dict[str, object] = {}
     dump = DottedDump(least=3)
+    model = Printed()
     seen: set[str] = set()
     for number, line in lines:
         found = _step(line, number)
@@ -59,8 +61,12 @@ def events(lines: Lines) -> Iterator[Event]:
                 yield fact
             yield from _start(stated, dump, seen, number)
             yield found
+        elif model.feed(line):
+            stated.update(model.take())
         elif dump.feed(line, number):
             continue
+        elif "Building " in line and model.begin(line):
+            _setting(line, stated)
         elif _mesh(line, stated):
             yield Restart("a new start", number)
         elif "Saving the checkpoint" in line or "Finished saving the checkpoint" in line:
@@ -100,8 +106,10 @@ def _setting(line: str, stated: dict[str, object]) -> bool:
     if "batch size" in line and (starts := _STARTS.search(line)):
         names = ("micro_batch_size", "global_batch_size", "seq_length")
         stated.update({name: int(value) for name, value in zip(names, starts.groups(), strict=True)})
-    elif "Building " in line and (building := _BUILDING.search(line)):
-        stated["model_name"] = f"{building[1]} {building[2]}"
+    elif "Building " in line and (name := built(line)) is not None:
+        stated["model_name"] = name
+        if zoo.find(name) is None:
+            stated.update(architecture(line))
     elif "activation checkpointing" in line and (recompute := _RECOMPUTE.search(line)):
         stated["activation_checkpoint_mode"] = recompute[1]
     elif "parameter" in line and (count := _PARAMETERS.search(line)):

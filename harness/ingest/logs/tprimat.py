@@ -84,7 +84,7 @@ def _steps(document: Mapping[str, Any]) -> Iterator[Event]:
         seconds = _number(value)
         if seconds:
             loss = _number(known[index - 1]) if index <= len(known) else None
-            yield Step(iteration=index, seconds=seconds, line=1, loss=loss)
+            yield Step(iteration=index, seconds=seconds, line=1, loss=loss, mean=True)
 
 
 def _section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -24,6 +24,9 @@ _COLLECTIVE = re.compile(
     r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv|deep_?ep|intranode|internode",
     re.IGNORECASE,
 )
+_OPTIMIZER = re.compile(
+    r"^Optimizer\.(?:step|zero_grad)|multi_tensor|[Aa]dam|[Ll]amb[A-Z_]|[Mm]uon|fused_?sgd", re.ASCII
+)
 _GPU = re.compile(r'"deviceProperties"\s*:\s*\[\s*\{[^{}]{0,400}?"name"\s*:\s*"([^"]{1,80})"')
 _WORLD = re.compile(r'"world_size"\s*:\s*([0-9]{1,7})')
 _MOST_NAMES = 50_000
@@ -51,8 +54,12 @@ def read(source: Source) -> Iterator[Event]:
                     _take(element, device, steps)
         except (EOFError, OSError):
             source.truncated = True
+    if steps and not device.optimized:
+        yield Fact("note", "no optimizer's kernel in the trace: its profiler steps may be parts of a step", 1)
+        if len(steps) == 1:  # nothing shows that it comes again: chunks of a pipeline, a part of the accumulation
+            steps.clear()
     for iteration in sorted(steps):
-        yield Step(iteration=iteration, seconds=steps[iteration], line=1)
+        yield Step(iteration=iteration, seconds=steps[iteration], line=1, mean=True)
     if (kernels := device.kernels()) is not None:
         yield kernels
 
@@ -62,6 +69,8 @@ def _take(event: Mapping[str, Any], device: _Device, steps: dict[int, float]) ->
     if not isinstance(name, str) or not _time(start) or not _time(duration):
         return
     category = event.get("cat")
+    if _OPTIMIZER.search(name):
+        device.optimized = True
     if category in _DEVICE:
         device.add(name, float(start), float(duration))  # type: ignore[arg-type]
     elif category != "gpu_user_annotation" and duration and (marker := _MARKER.match(name)):
@@ -79,6 +88,7 @@ class _Device:
         self._start, self._end, self._collective = array("d"), array("d"), array("b")
         self._names: dict[str, list[float]] = {}
         self._is_collective: dict[str, bool] = {}
+        self.optimized = False
 
     def add(self, name: str, start: float, duration: float) -> None:
         if name not in self._names:

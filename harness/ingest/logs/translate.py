@@ -82,6 +82,38 @@ def _bridge(values: Values) -> None:
     _shared_embeddings(values)
 
 
+def _deepspeed(values: Values) -> None:
+    """Megatron-DeepSpeed counts experts by layer, and names key-value heads and its norm in its own words."""
+    experts = values.get("num_experts")
+    if isinstance(experts, list) and len(set(map(str, experts))) == 1 and _positive(experts[0]):
+        values["num_experts"] = experts[0]
+    if values.get("num_experts") == 1:
+        for name in [name for name in values if name == "num_experts" or name.startswith("moe_")]:
+            del values[name]
+    heads = values.pop("num_key_value_heads", None)
+    if _positive(heads) and values.get("num_query_groups") is None:
+        values["num_query_groups"] = heads
+    _shared_embeddings(values)
+    _early(values)
+
+
+def _early(values: Values) -> None:
+    """Megatron-LM of 2019 and 2020: ``model_parallel_size``, and ``batch_size`` of one data-parallel rank."""
+    size = values.pop("model_parallel_size", None)
+    if _positive(size):
+        values.setdefault("tensor_model_parallel_size", size)
+    each, ranks = values.get("batch_size"), values.get("world_size")
+    if not _positive(each) or values.get("micro_batch_size") is not None or values.get("global_batch_size") is not None:
+        return
+    del values["batch_size"]
+    values["micro_batch_size"] = each
+    model = [values.get(f"{kind}_model_parallel_size", 1) for kind in ("tensor", "pipeline")]
+    if _positive(ranks) and all(map(_positive, model)) and ranks % (model[0] * model[1]) == 0:  # type: ignore[operator]
+        count = values.pop("num_microbatches_in_minibatch", None)
+        pieces = count if _positive(count) else 1
+        values["global_batch_size"] = each * pieces * ranks // (model[0] * model[1])  # type: ignore[operator]
+
+
 def _shared_embeddings(values: Values) -> None:
     shared = values.pop("share_embeddings_and_output_weights", None)
     if isinstance(shared, bool):
@@ -110,17 +142,47 @@ def _precision(values: Values) -> None:
 
 
 def _mllog(values: Values) -> None:
-    """The accumulation steps give the data-parallel ranks, with these and the parallel sizes the GPUs."""
+    """Of the micro-batch and the GPUs the accumulation steps give the one that is missing: batch = micro-batch x steps x
+    data-parallel ranks."""
     _precision(values)
     steps = values.pop("gradient_accumulation_steps", None)
-    batch, each = values.get("global_batch_size"), values.get("micro_batch_size")
-    if _positive(steps) and _positive(batch) and _positive(each):
-        ranks = batch / each / steps  # type: ignore[operator]
-        for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"):
-            size = values.get(name, 1)
-            ranks = ranks * size if _positive(size) else 0
+    batch, each, world = (values.get(name) for name in ("global_batch_size", "micro_batch_size", "world_size"))
+    sizes = [
+        values.get(f"{name}_size", 1)
+        for name in ("tensor_model_parallel", "pipeline_model_parallel", "context_parallel")
+    ]
+    if not (_positive(steps) and _positive(batch) and all(map(_positive, sizes))):
+        return
+    model = float(sizes[0] * sizes[1] * sizes[2])  # type: ignore[operator]
+    if _positive(each):
+        ranks = batch / each / steps * model  # type: ignore[operator]
         if ranks >= 1 and ranks == int(ranks):
             values.setdefault("world_size", int(ranks))
+    elif _positive(world) and "tensor_model_parallel_size" in values:
+        each = batch / (world / model) / steps  # type: ignore[operator]
+        if each >= 1 and each == int(each):
+            values["micro_batch_size"] = int(each)
+
+
+def _huggingface(values: Values) -> None:
+    """The batch of a step is that of a device times its accumulation times the devices: the Trainer knows no other axes."""
+    values.pop("train_iters", None)
+    steps = values.pop("gradient_accumulation_steps", None)
+    batch, each = values.get("global_batch_size"), values.get("micro_batch_size")
+    if _positive(steps) and _positive(batch) and _positive(each) and batch % (each * steps) == 0:  # type: ignore[operator]
+        values.setdefault("world_size", int(batch / each / steps))  # type: ignore[operator]
+
+
+def _litgpt(values: Values) -> None:
+    nodes, devices = values.pop("num_nodes", 1), values.pop("devices", None)
+    if _positive(nodes) and _positive(devices):
+        values.setdefault("world_size", int(nodes * devices))  # type: ignore[operator]
+
+
+def _accumulated(values: Values) -> None:
+    """What is in the batch already, or has no name here."""
+    values.pop("gradient_accumulation_steps", None)
+    values.pop("sequence_parallel_size", None)
 
 
 def _positive(value: object) -> bool:
@@ -131,6 +193,12 @@ _SPECIAL: Mapping[str, Callable[[Values], None]] = {
     "torchtitan": _torchtitan,
     "maxtext": _maxtext,
     "nemo": _nemo,
+    "megatron": _deepspeed,
     "megatron-bridge": _bridge,
+    "megatron-deepspeed": _deepspeed,
     "mllog": _mllog,
+    "hf-trainer": _huggingface,
+    "litgpt": _litgpt,
+    "nanotron": _accumulated,
+    "xtuner": _accumulated,
 }

@@ -19,6 +19,7 @@ from projector.pipeline.schedules import (
     zb_2p,
     zb_h1,
     zb_h2,
+    zb_ilp,
     zbv,
 )
 from projector.pipeline.types import Costs, Generator, Schedule
@@ -34,6 +35,7 @@ _MODULES = (
     zb_h2,
     zb_1p,
     zb_2p,
+    zb_ilp,
     interleaved_zb,
     zbv,
     v_half,
@@ -46,6 +48,7 @@ _MANY_CHUNKS = {
     "zb_h2": "interleaved_zb",
     "zb_1p": "interleaved_zb",
     "zb_2p": "interleaved_zb",
+    "zb_ilp": "interleaved_zb",
     "gpipe": "looped_bfs",
 }
 _ONE_CHUNK = {"interleaved": "1f1b", "interleaved_zb": "zb_h1"}
@@ -54,8 +57,8 @@ _REGISTRY: dict[str, Generator] = {module.GENERATOR.name: module.GENERATOR for m
 
 
 def names() -> tuple[str, ...]:
-    """The registered schedules."""
-    return tuple(_REGISTRY)
+    """The registered schedules, without those that are only looked for when they are asked for."""
+    return tuple(name for name, entry in _REGISTRY.items() if entry.listed)
 
 
 def find(text: str) -> str | None:

@@ -1,15 +1,13 @@
-"""What schedules with a split backward share: weight gradients that lag, and orders read off a table of slots."""
+"""What schedules with a split backward share: weight gradients that lag, and the V-shaped placement."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, count, repeat
-from operator import itemgetter
+from itertools import chain
 
 from projector.pipeline.types import Action, Schedule, actions, v_placement
 
-__all__ = ["alternate", "by_slot", "keep", "lagging", "v_schedule", "weights"]
+__all__ = ["alternate", "keep", "lagging", "v_schedule", "weights"]
 
 
 def lagging(forward: Sequence[Action], backward: Sequence[Action], warmup: int, lag: int) -> tuple[Action, ...]:
@@ -37,31 +35,6 @@ def weights(backward: Sequence[Action]) -> list[Action]:
     top = 1 + max((action.microbatch for action in backward), default=-1)
     pools = [actions("W", chunk, top) for chunk in range(1 + max((action.chunk for action in backward), default=-1))]
     return [pools[chunk][microbatch] for _, chunk, microbatch in backward]
-
-
-def by_slot(lanes: Iterable[tuple[int, int, Sequence[Action]]]) -> tuple[Action, ...]:
-    """F and B at time slots, each W in the first slot free after its B, first come first served.
-
-    A lane is (slot of the first, slots from one to the next, actions). The order of slots is all that is kept; slots
-    that respect every dependency between ranks cannot deadlock.
-    """
-    queue: list[tuple[int, Action, Action | None]] = []
-    for first, period, lane in lanes:
-        behind: Iterable[Action | None] = weights(lane) if lane and lane[0].kind == "B" else repeat(None)
-        queue += zip(count(first, period), lane, behind, strict=False)
-    queue.sort(key=itemgetter(0))
-    order: list[Action] = []
-    pending: deque[Action] = deque()
-    now = queue[0][0] if queue else 0
-    for slot, action, weight in queue:
-        while now < slot and pending:
-            order.append(pending.popleft())
-            now += 1
-        now = (slot if slot > now else now) + 1
-        order.append(action)
-        if weight is not None:
-            pending.append(weight)
-    return (*order, *pending)
 
 
 def keep(order: Iterable[Action], microbatches: int) -> tuple[Action, ...]:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from projector.pipeline.schedules.split import by_slot, v_schedule
-from projector.pipeline.schedules.v_half import lanes
-from projector.pipeline.types import Generator, Kind, Schedule
+from projector.pipeline.schedules.split import v_schedule
+from projector.pipeline.schedules.squeezed import squeezed
+from projector.pipeline.types import Generator, Schedule
 
 __all__ = ["GENERATOR"]
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
-    """One micro-batch's slots repeated every six; W where there is room."""
+    """One micro-batch's slots repeated every six; W where there is room; both ends squeezed."""
     del vpp, group, extra_warmup
     gap = 2 if pp % 3 == 0 else 0  # keeps the four passes of a rank in different residues of the period
-    orders = []
-    for rank in range(pp):
-        first: dict[tuple[Kind, int], int] = {
-            ("F", 0): rank,
-            ("F", 1): 2 * pp - rank - 1,
-            ("B", 1): 2 * pp + gap + rank,
-            ("B", 0): 4 * pp + gap - rank - 1,
-        }
-        orders.append(by_slot(lanes(first, microbatches)))
-    return v_schedule("v_min", pp, microbatches, orders)
+
+    def block(rank: int) -> tuple[int, int, int, int]:
+        return rank, 2 * pp - rank - 1, 2 * pp + gap + rank, 4 * pp + gap - rank - 1
+
+    return v_schedule("v_min", pp, microbatches, squeezed(pp, microbatches, block))
 
 
 GENERATOR = Generator(

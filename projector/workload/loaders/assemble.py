@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, Unsupported
+from projector.workload import tokenizers
+from projector.workload.loaders import known_settings
+from projector.workload.loaders.asked import names_read
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.megatron_model import model_fields
 from projector.workload.loaders.megatron_recipe import recipe_fields
@@ -30,13 +33,17 @@ _ZERO_STAGES = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_par
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where arguments come from: ``where`` for messages, the model's ``name``, and what is known of it (``base``)."""
+    """Where arguments come from: ``where`` for messages, the model's ``name``, and what is known of it (``base``).
+
+    ``written``: by a person, so that names may be misspelt; a trainer's own dump of its arguments is not.
+    """
 
     where: str
     name: str
     base: Model | None = None
     framework: str = "megatron-lm"
     assumed: tuple[str, ...] = ()
+    written: bool = True
 
 
 def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
@@ -44,27 +51,49 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
 
     With a ``base`` model only what ``args`` says otherwise changes; without one Megatron-LM's own defaults fill in.
     """
+    named = None if origin.base else tokenizers.completed(args, (origin.name,))
+    if named is not None:
+        args = {**args, "vocab_size": named.size}
     reader = Reader(args if origin.base else {**MEGATRON_DEFAULTS, **args})
     fields = model_fields(reader)
     layers = fields.get("num_layers")
     depth = layers if isinstance(layers, int) else origin.base.num_layers if origin.base else None
     stated = recipe_fields(reader, depth)
-    stage = reader.integer("zero_stage")
-    if stage in _ZERO_STAGES and reader.flag("deepspeed"):
-        stated["data_parallel_sharding"] = _ZERO_STAGES[stage]
+    stated |= _deepspeed(reader)
     gpus = _gpus(reader, stated)
-    assumed = origin.assumed
+    assumed = (*origin.assumed, *((str(named),) if named else ()))
     if _layout_without_mtp(stated) and (fields.get("mtp_num_layers") or (origin.base and origin.base.mtp_num_layers)):
         fields["mtp_num_layers"] = 0
         assumed = (*assumed, "mtp_num_layers=0 (the pipeline layout places none)")
     problems = [Problem(origin.where, key, value, expected) for key, value, expected in reader.problems]
     model, more = _model(fields, origin)
+    if model is not None and model.moe is None:
+        stated.pop("etp", None)  # of experts alone: Megatron-LM sets and prints it for dense models, too
     recipe, rest = parse_recipe(stated, origin.where, "")
+    unread = {name: value for name, value in args.items() if name not in reader.used}
+    left = known_settings.sort(unread, names_read(_READERS), origin.where, written=origin.written)
+    problems += left.problems
     if model is None or recipe is None or problems:
         raise InputError([*problems, *more, *rest])
-    ignored = tuple(sorted(set(args) - reader.used))
+    if left.cutting and origin.written:
+        raise Unsupported(f"{', '.join(left.cutting)}: cuts the run over GPUs in a way that is not known here")
     framework = "megatron-deepspeed" if reader.flag("deepspeed") else origin.framework
-    return Loaded(model=model, recipe=recipe, gpus=gpus, framework=framework, assumed=assumed, ignored=ignored)
+    return Loaded(
+        model=model,
+        recipe=recipe,
+        gpus=gpus,
+        framework=framework,
+        assumed=assumed,
+        ignored=left.neutral,
+        unmodelled=left.unmodelled,
+    )
+
+
+def _deepspeed(reader: Reader) -> dict[str, object]:
+    stage = reader.integer("zero_stage")
+    if stage in _ZERO_STAGES and reader.flag("deepspeed"):
+        return {"data_parallel_sharding": _ZERO_STAGES[stage]}
+    return {}
 
 
 def _layout_without_mtp(stated: Mapping[str, object]) -> bool:
@@ -84,6 +113,19 @@ def _gpus(reader: Reader, stated: Mapping[str, object]) -> int | None:
     for size in sizes:
         ranks *= size  # type: ignore[operator]
     return ranks
+
+
+def _recipe_of_deep_model(reader: Reader) -> object:
+    return recipe_fields(reader, _DEPTH)
+
+
+def _gpus_alone(reader: Reader) -> object:
+    return _gpus(reader, {})
+
+
+_DEPTH = 32  # of any model: layers on a virtual stage are read where the depth is known
+#: Everything here that reads arguments: what they ask for are the names that count.
+_READERS = (model_fields, _recipe_of_deep_model, _deepspeed, _gpus_alone)
 
 
 def _model(fields: Mapping[str, object], origin: Origin) -> tuple[Model | None, list[Problem]]:

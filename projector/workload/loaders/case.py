@@ -12,7 +12,6 @@ from pathlib import Path
 from projector.errors import InputError, Problem, nearest
 from projector.workload.loaders import huggingface
 from projector.workload.loaders.loaded import Loaded
-from projector.workload.model import Model
 from projector.workload.schema import parse_model, parse_recipe
 
 __all__ = ["KEYS", "from_mapping"]
@@ -22,7 +21,7 @@ _TEXTS = ("id", "cluster", "gpu", "framework", "group", "notes")
 _MOST_GPUS = 1_000_000  # as in projector.workload.validate: well above anything built
 
 
-def from_mapping(case: Mapping[str, object], path: Path, *, model: Model | None = None) -> Loaded:
+def from_mapping(case: Mapping[str, object], path: Path, *, model: Loaded | None = None) -> Loaded:
     """The workload of a case file. ``model`` stands in for the one that the file names.
 
     ``model:`` is a zoo name, ``{base: …, <field>: …}``, a full mapping, or the path of a Hugging Face ``config.json``
@@ -34,7 +33,7 @@ def from_mapping(case: Mapping[str, object], path: Path, *, model: Model | None 
     problems += [Problem(where, key, case[key], "text") for key in _TEXTS if key in case and not _is_text(case[key])]
     problems += _date(case, where)
     counts = {key: _count(case, key, where, problems) for key in ("gpus", "nodes")}
-    architecture = model or _model(case, path, problems)
+    architecture = model or _architecture(case, path, problems)
     recipe = None
     if "recipe" in case:
         recipe, wrong = parse_recipe(case["recipe"], where)
@@ -45,15 +44,23 @@ def from_mapping(case: Mapping[str, object], path: Path, *, model: Model | None 
         raise InputError(problems)
     name = case.get("cluster", case.get("gpu"))
     return Loaded(
-        model=architecture,
+        model=architecture.model,
         recipe=recipe,
         gpus=counts["gpus"],
         nodes=counts["nodes"],
         framework=str(case.get("framework", "megatron-lm")),
         framework_date=str(case.get("framework_date", "")),
-        cluster=None if name is None else str(name),
+        cluster=None if name is None else _beside(str(name), path),
         assumed=() if "framework" in case else ("framework=megatron-lm",),
+        ignored=architecture.ignored,
+        unmodelled=architecture.unmodelled,
     )
+
+
+def _beside(name: str, path: Path) -> str:
+    """A hardware file lies beside the case that names it, if not where the command runs."""
+    file = path.parent / name
+    return str(file) if name.endswith((".yaml", ".yml")) and file.is_file() else name
 
 
 def _alternatives(case: Mapping[str, object], where: str) -> list[Problem]:
@@ -86,17 +93,17 @@ def _count(case: Mapping[str, object], key: str, where: str, problems: list[Prob
     return value
 
 
-def _model(case: Mapping[str, object], path: Path, problems: list[Problem]) -> Model | None:
+def _architecture(case: Mapping[str, object], path: Path, problems: list[Problem]) -> Loaded | None:
     value = case.get("model")
     if value is None:
         problems.append(Problem(str(path), "model", "nothing", "a zoo name or a mapping of model fields"))
         return None
     if isinstance(value, str) and value.endswith(".json"):
         try:
-            return huggingface.load(path.parent / value).model
+            return huggingface.load(path.parent / value)
         except InputError as error:
             problems += error.problems
             return None
     model, wrong = parse_model(value, str(path))
     problems += wrong
-    return model
+    return None if model is None else Loaded(model=model)

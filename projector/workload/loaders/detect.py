@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem
+from projector.files import parse_yaml, read_text
 from projector.workload import zoo
-from projector.workload.loaders import case, huggingface, megatron_args, primus
+from projector.workload.loaders import case, huggingface, maxtext, megatron_args, nemo, primus, scripts, torchtitan
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
+from projector.workload.loaders.other_tools import refuse_other_tools
+from projector.workload.loaders.yaml_files import read
 from projector.workload.model import Model
+from projector.workload.schema import parse_model
 
 __all__ = ["KINDS", "kind_of", "load", "load_model"]
 
 #: What :func:`load` understands, in words for messages.
 KINDS = (
-    "a Primus experiment (modules: …), a case (model: …, recipe: …), "
-    "or Megatron-LM arguments (a log, a mapping, a launch script)"
+    "a Primus experiment (modules: …), a case (model: …, recipe: …), a torchtitan job (TOML), "
+    "a MaxText or NeMo 1 configuration, or Megatron-LM arguments (a log, a mapping, a launch script)"
 )
 _PRIMUS = ("modules", "work_group", "exp_name")
 _HUGGINGFACE = ("model_type", "architectures", "text_config")
@@ -29,52 +34,132 @@ _MEGATRON = (
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "MODEL_ARGS", "args"),
 )
 _MAPPING_LINE = re.compile(r"\s*(?:(?:#.*|---.*)?\n\s*)*(?:\{|[\"']?[A-Za-z_][\w-]*[\"']?\s*:(?:\s|$))")
+_TOML = re.compile(r"\s*(?:#.*\n\s*)*\[(?:job|model|training|parallelism|profiling|metrics)\]\s*(?:#.*)?\n")
 _YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def load(path: str | Path, *, configs: str | Path | None = None, model: str | None = None) -> Loaded:
+def load(
+    path: str | Path,
+    *,
+    configs: str | Path | None = None,
+    model: str | None = None,
+    overrides: Mapping[str, object] | None = None,
+    args: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    gpus_given: bool = False,
+    gpus: int | None = None,
+) -> Loaded:
     """The workload of a configuration file of any kind.
 
     ``configs``: the configs folder of Primus, for its presets. ``model``: a zoo name or a Hugging Face ``config.json``
-    that stands in for the architecture of the file. Raises :class:`InputError` with every mistake of the file, also
-    for an architecture alone, which says nothing about how it is trained.
+    that stands in for the architecture of the file. ``overrides``: arguments over those of a file that is made of them
+    (see :func:`takes_overrides`). ``args``, ``env``: arguments and environment with which a launch script is started;
+    ``gpus_given``: its number of GPUs comes from elsewhere; ``gpus``: that number, where
+    it is known. Raises :class:`InputError` with every mistake of the file, also for an architecture alone,
+    which says nothing about how it is trained.
     """
     file = Path(path)
-    chosen = load_model(model) if model else None
+    architecture = load_architecture(model) if model else None
+    chosen = architecture.model if architecture else None
     if file.is_dir() and (file / "config.json").is_file():
         file = file / "config.json"
-    text = _text(file)
+    text = read_text(file)
     mapping = _mapping(text, file)
-    kind = kind_of(mapping)
+    kind = "primus" if mapping is not None and _extends(mapping, file) else kind_of(mapping)
+    if mapping is not None and kind in ("case", "megatron"):
+        refuse_other_tools(mapping, str(file))
+    if mapping is None and _is_script(text, file):
+        kind = "script"
+    if (args or env) and kind != "script":
+        flag = "--args" if args else "--env"
+        raise InputError([Problem(str(file), "", f"{flag}, and no launch script", "a shell script to start with it")])
     if configs is not None and kind != "primus":
         raise InputError([Problem(str(file), "", f"{configs} as the configs folder", "a Primus experiment to use it")])
     if kind == "primus":
-        loaded = primus.load(file, configs=configs)
-        return replace(loaded, model=chosen) if chosen else loaded
+        loaded = primus.load(file, configs=configs, overrides=overrides)
+        if architecture is None:
+            return loaded
+        return replace(loaded, model=architecture.model, unmodelled=(*architecture.unmodelled, *loaded.unmodelled))
     if kind == "case" and mapping is not None:
-        return case.from_mapping(mapping, file, model=chosen)
+        return case.from_mapping(mapping, file, model=architecture)
     if kind == "huggingface":
         raise InputError([Problem(str(file), "recipe", "nothing: an architecture alone", _recipe_missing(file))])
-    return _megatron(text, mapping, file, chosen)
+    if kind == "torchtitan" and mapping is not None:
+        return torchtitan.load(mapping, str(file), gpus=gpus, model=chosen)
+    if kind == "maxtext" and mapping is not None:
+        return maxtext.load({**mapping, **(overrides or {})}, str(file), gpus=gpus, model=chosen)
+    if kind == "nemo" and mapping is not None:
+        return nemo.load(mapping, str(file), model=chosen)
+    if kind == "script":
+        return scripts.load(file, args=args, env=env, model=chosen, gpus_given=gpus_given)
+    return _megatron(text, mapping, file, chosen, overrides or {})
+
+
+def takes_overrides(path: str | Path) -> bool:
+    """Whether the file is made of arguments by name, which further ones may replace (a case has fields of its own, a
+    launch script its variables)."""
+    file = Path(path)
+    if file.is_dir():
+        return False
+    text = read_text(file)
+    mapping = _mapping(text, file)
+    script = mapping is None and _is_script(text, file)
+    return not script and kind_of(mapping) in ("primus", "megatron", "maxtext")
+
+
+def _is_script(text: str, file: Path) -> bool:
+    """A launch script; a log that holds a dump of arguments is none, whatever it is called."""
+    return not megatron_args.parse(text) and scripts.is_script(text, file.name)
 
 
 def load_model(name: str) -> Model:
-    """The architecture of a zoo name or a Hugging Face ``config.json`` (or its folder). Raises :class:`InputError`."""
+    """The architecture of :func:`load_architecture` alone."""
+    return load_architecture(name).model
+
+
+def load_architecture(name: str) -> Loaded:
+    """A zoo name, a Hugging Face ``config.json`` (or its folder), or a YAML file of model fields (alone, or under
+    ``model``). Raises :class:`InputError`."""
     if name in zoo.names():
-        return zoo.load(name)
+        return Loaded(model=zoo.load(name))
     if name.endswith(".json") or Path(name).is_dir():
-        return huggingface.load(name).model
-    raise InputError([Problem("model", "", name, f"{zoo.expected(name)}; or a Hugging Face config.json")])
+        return huggingface.load(name)
+    if name.endswith((".yaml", ".yml")):
+        return Loaded(model=_described(Path(name)))
+    expected = f"{zoo.expected(name)}; or a Hugging Face config.json, or a YAML file"
+    raise InputError([Problem("model", "", name, expected)])
+
+
+def _described(file: Path) -> Model:
+    mapping = _mapping(read_text(file), file)
+    inner = mapping.get("model") if mapping else None
+    model, problems = parse_model(mapping if inner is None else inner, str(file), "" if inner is None else "model.")
+    if model is None:
+        raise InputError(problems)
+    return model
 
 
 def kind_of(mapping: Mapping[str, object] | None) -> str:
-    """``primus``, ``case``, ``huggingface`` or ``megatron``, by the keys at the top of a file (None: no mapping)."""
+    """``primus``, ``case``, ``huggingface``, ``torchtitan``, ``maxtext``, ``nemo`` or ``megatron``, by the keys at the top
+    of a file (None: no mapping)."""
     if mapping is None:
         return "megatron"
+    if "recipe" not in mapping and "modules" not in mapping:
+        if torchtitan.is_job(mapping):
+            return "torchtitan"
+        if maxtext.is_maxtext(mapping):
+            return "maxtext"
+        if nemo.is_nemo(mapping):
+            return "nemo"
     for kind, keys in (("primus", _PRIMUS), ("huggingface", _HUGGINGFACE), ("case", ("recipe",))):
         if any(key in mapping for key in keys):
             return kind
     return "case" if "model" in mapping and not _names(mapping) & set(_MEGATRON) else "megatron"
+
+
+def _extends(mapping: Mapping[str, object], file: Path) -> bool:
+    """Whether a file that extends others is an experiment by what stands in them."""
+    return "extends" in mapping and kind_of(read(file, os.environ, [])) == "primus"
 
 
 def _names(mapping: Mapping[str, object]) -> set[str]:
@@ -86,29 +171,19 @@ def _recipe_missing(file: Path) -> str:
     return f"a training configuration: give one with --config, and this file with --model {file}"
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InputError([Problem(str(file), "", error.strerror or str(error), "a readable file")]) from None
-
-
 def _mapping(text: str, file: Path) -> dict[str, object] | None:
     """The mapping at the top of a YAML or JSON file; None for other text. A broken one is an error by its suffix."""
-    import yaml
-
+    if file.suffix.lower() == ".toml" or _TOML.match(text):
+        return _toml(text, file)
     named = file.suffix.lower() in _YAML_SUFFIXES
     if not named and not _MAPPING_LINE.match(text):
         return None
     try:
-        content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        if not named:
-            return None
-        mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "this text"
-        detail = getattr(error, "problem", None) or "broken"
-        raise InputError([Problem(str(file), place, detail, "valid YAML or JSON")]) from None
+        content = parse_yaml(text, str(file))
+    except InputError:
+        if named:
+            raise
+        return None
     if isinstance(content, Mapping):
         return {str(key): value for key, value in content.items()}
     if named:
@@ -117,13 +192,31 @@ def _mapping(text: str, file: Path) -> dict[str, object] | None:
     return None
 
 
-def _megatron(text: str, mapping: Mapping[str, object] | None, file: Path, model: Model | None) -> Loaded:
+def _toml(text: str, file: Path) -> dict[str, object] | None:
+    """The sections of a TOML file. One that is no job of torchtitan is an error by its suffix, else other text."""
+    named = file.suffix.lower() == ".toml"
+    try:
+        content = torchtitan.parse(text, str(file))
+    except InputError:
+        if named:
+            raise
+        return None
+    if named and not torchtitan.is_job(content):
+        found = ", ".join(list(content)[:6]) or "an empty file"
+        raise InputError([Problem(str(file), "", found, "the sections of a torchtitan job: model.flavor, training, …")])
+    return content
+
+
+def _megatron(
+    text: str, mapping: Mapping[str, object] | None, file: Path, model: Model | None, overrides: Mapping[str, object]
+) -> Loaded:
     if mapping is not None and not _names(mapping) & set(_MEGATRON):
         keys = ", ".join(list(mapping)[:6]) or "no keys"
         raise InputError([Problem(str(file), "", keys, KINDS)])
-    args = megatron_args.parse(text)
+    args = {**megatron_args.parse(text), **overrides}
     if not args:
         raise InputError([Problem(str(file), "", "nothing that states a run", KINDS)])
     if model is None:
-        return megatron_args.from_mapping(args, str(file), name=file.stem)
-    return assemble(args, Origin(where=str(file), name=model.name, base=model))
+        return megatron_args.from_mapping(args, str(file), name=file.stem, written=not megatron_args.is_dump(text))
+    written = not megatron_args.is_dump(text)
+    return assemble(args, Origin(where=str(file), name=model.name, base=model, written=written))

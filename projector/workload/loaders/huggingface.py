@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem, Unsupported, nearest
+from projector.files import as_mapping, parse_json, read_text
+from projector.workload.loaders import known_settings
+from projector.workload.loaders.asked import names_read
+from projector.workload.loaders.huggingface_decoders import DECODERS, REFUSED
 from projector.workload.loaders.huggingface_types import MODEL_TYPES
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.values import Reader
@@ -14,7 +17,14 @@ from projector.workload.model_schema import model_from_mapping
 
 __all__ = ["from_mapping", "load"]
 
-_Fields = Callable[[Reader], dict[str, object]]
+_TYPES: Mapping[str, Callable[[Reader], dict[str, object]]] = {**MODEL_TYPES, **DECODERS}
+#: Towers beside a language model, by the keys that describe them.
+_TOWERS = (
+    *("vision_config", "audio_config", "speech_config", "visual", "vision_tower", "mm_vision_tower", "img_processor"),
+    *("audio_processor", "qformer_config", "encoder_config", "vit_config", "perceiver_config"),
+)
+#: Families that are mostly trained as the language model that they hold.
+_LANGUAGE_FIRST = ("gemma3", "llama4", "mistral3")
 
 
 def load(path: str | Path, *, name: str | None = None) -> Loaded:
@@ -27,33 +37,43 @@ def load(path: str | Path, *, name: str | None = None) -> Loaded:
     if file.is_dir():
         file = file / "config.json"
     where = str(file)
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError([Problem(where, "", error.strerror or str(error), "a readable file")]) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError([Problem(where, "", "not JSON", str(error))]) from None
-    if not isinstance(content, Mapping):
-        raise InputError([Problem(where, "", type(content).__name__, "an object")])
+    content = as_mapping(parse_json(read_text(file), where), where, "an object")
     return from_mapping(content, where, name=name or (file.parent.name if file.name == "config.json" else file.stem))
 
 
 def from_mapping(config: Mapping[str, object], where: str, *, name: str = "") -> Loaded:
-    """The model of a configuration object; of a multimodal one, its language model (``text_config``)."""
+    """The model of a configuration object; of one that sees or hears, too, its language model (``text_config``) where
+    that is what is mostly trained, which ``assumed`` then says. Raises :class:`InputError`, :class:`Unsupported`.
+    """
     inner = config.get("text_config")
     outer_type = str(config.get("model_type", ""))
+    towers = [key for key in _TOWERS if config.get(key)]
+    if towers and not (isinstance(inner, Mapping) and outer_type in _LANGUAGE_FIRST):
+        whole = " (for the language model alone, give its text_config as a config.json)" if inner else ""
+        raise Unsupported(f"{outer_type or 'a model'} with {', '.join(towers)} beside its language model{whole}")
     text = {**inner} if isinstance(inner, Mapping) else dict(config)
     kind = str(text.get("model_type") or outer_type)
-    reader_of = MODEL_TYPES.get(kind) or MODEL_TYPES.get(outer_type)
+    reader_of = _TYPES.get(kind) or _TYPES.get(outer_type)
+    refused = REFUSED.get(outer_type) or REFUSED.get(kind)
+    if refused is None and config.get("is_encoder_decoder") is True:
+        refused = "an encoder and a decoder"
+    if refused is not None:
+        raise Unsupported(f"{where}: model_type {outer_type or kind}: {refused}")
     if reader_of is None:
-        expected = f"an architecture that is known; {nearest(kind, tuple(MODEL_TYPES))}"
+        expected = f"an architecture that is known; {nearest(kind, tuple(_TYPES))}"
         raise InputError([Problem(where, "model_type", kind or "nothing", expected)])
     reader = Reader(text)
     fields = reader_of(reader)
+    counted = fields.pop("unmodelled", ())
     fields |= {"name": name or kind, "family": kind.removesuffix("_text"), "source": f"{where}"}
     stated = {key: value for key, value in fields.items() if value is not None}
     problems = [Problem(where, key, value, expected) for key, value, expected in reader.problems]
+    unread = {key: value for key, value in text.items() if key not in reader.used}
+    left = known_settings.sort(unread, names_read((reader_of,)), where)
+    problems += left.problems
     model, more = model_from_mapping(stated, where, "")
     if model is None or problems:
         raise InputError([*problems, *more])
-    return Loaded(model=model, ignored=tuple(sorted(set(text) - reader.used)))
+    remarks = counted if isinstance(counted, tuple) else ()
+    assumed = (f"the language model alone ({', '.join(towers)} left out)",) if towers else ()
+    return Loaded(model=model, assumed=assumed, ignored=left.neutral, unmodelled=(*remarks, *left.unmodelled))

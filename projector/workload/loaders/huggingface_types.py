@@ -7,12 +7,13 @@ from types import MappingProxyType
 
 from projector.workload.loaders.values import Reader
 
-__all__ = ["MODEL_TYPES"]
+__all__ = ["MODEL_TYPES", "classic", "dense_first", "given", "llama", "qwen2"]
 
 _Fields = dict[str, object]
+_BESIDE = "use_parallel_residual=True: attention and MLP one after the other"
 
 
-def _llama(c: Reader) -> _Fields:
+def llama(c: Reader) -> _Fields:
     """The common part of LLaMA-like decoders: RMSNorm, rotary positions, a gated MLP."""
     heads = c.integer("num_attention_heads")
     found: _Fields = {
@@ -32,16 +33,16 @@ def _llama(c: Reader) -> _Fields:
     return found
 
 
-def _mistral(c: Reader) -> _Fields:
-    return {**_llama(c), "window_size": c.integer("sliding_window")}
+def mistral(c: Reader) -> _Fields:
+    return {**llama(c), "window_size": c.integer("sliding_window")}
 
 
-def _qwen2(c: Reader) -> _Fields:
-    return {**_llama(c), "add_qkv_bias": True, **_window(c)}
+def qwen2(c: Reader) -> _Fields:
+    return {**llama(c), "add_qkv_bias": True, **_window(c)}
 
 
 def _qwen3(c: Reader) -> _Fields:
-    return {**_llama(c), "qk_layernorm": True, **_window(c)}
+    return {**llama(c), "qk_layernorm": True, **_window(c)}
 
 
 def _window(c: Reader) -> _Fields:
@@ -49,10 +50,10 @@ def _window(c: Reader) -> _Fields:
     return {"window_size": c.integer("sliding_window")} if c.flag("use_sliding_window") else {}
 
 
-def _qwen2_moe(c: Reader) -> _Fields:
+def qwen2_moe(c: Reader) -> _Fields:
     shared = {"moe_shared_expert_intermediate_size": c.integer("shared_expert_intermediate_size") or 0}
     gate = {"moe_shared_expert_gate": bool(shared["moe_shared_expert_intermediate_size"])}
-    return {**_qwen2(c), "moe": _sparse_steps(c) | shared | gate}
+    return {**qwen2(c), "moe": _sparse_steps(c) | shared | gate}
 
 
 def _qwen3_moe(c: Reader) -> _Fields:
@@ -65,7 +66,7 @@ def _sparse_steps(c: Reader) -> _Fields:
     step = c.integer("decoder_sparse_step") or 1
     dense = set(c.integers("mlp_only_layers") or ())
     freq = [int((i + 1) % step == 0 and i not in dense) for i in range(layers)]
-    return _given(
+    return given(
         num_experts=c.integer("num_experts", "num_local_experts"),
         moe_router_topk=c.integer("num_experts_per_tok"),
         moe_ffn_hidden_size=c.integer("moe_intermediate_size"),
@@ -74,18 +75,18 @@ def _sparse_steps(c: Reader) -> _Fields:
 
 
 def _mixtral(c: Reader) -> _Fields:
-    moe = _given(
+    moe = given(
         num_experts=c.integer("num_local_experts"),
         moe_router_topk=c.integer("num_experts_per_tok"),
         moe_ffn_hidden_size=c.integer("intermediate_size"),
     )
-    return {**_mistral(c), "moe": moe}
+    return {**mistral(c), "moe": moe}
 
 
 def _deepseek(c: Reader) -> _Fields:
     """DeepSeek V2 and V3: latent attention, dense layers first, shared experts of the routed width."""
-    found = {**_llama(c), "kv_channels": None, "num_query_groups": c.integer("num_attention_heads")}
-    found["mla"] = _given(
+    found = {**llama(c), "kv_channels": None, "num_query_groups": c.integer("num_attention_heads")}
+    found["mla"] = given(
         q_lora_rank=c.integer("q_lora_rank"),
         kv_lora_rank=c.integer("kv_lora_rank"),
         qk_head_dim=c.integer("qk_nope_head_dim"),
@@ -94,7 +95,7 @@ def _deepseek(c: Reader) -> _Fields:
     )
     width = c.integer("moe_intermediate_size")
     score = c.word("scoring_func")
-    found["moe"] = _dense_first(c) | _given(
+    found["moe"] = dense_first(c) | given(
         num_experts=c.integer("n_routed_experts", "num_experts"),
         moe_router_topk=c.integer("num_experts_per_tok"),
         moe_ffn_hidden_size=width,
@@ -108,7 +109,7 @@ def _deepseek(c: Reader) -> _Fields:
     return found
 
 
-def _dense_first(c: Reader) -> _Fields:
+def dense_first(c: Reader) -> _Fields:
     layers = min(c.integer("num_hidden_layers") or 0, 10_000)
     dense, step = c.integer("first_k_dense_replace") or 0, c.integer("moe_layer_freq") or 1
     return {"moe_layer_freq": [int(i >= dense and i % step == 0) for i in range(layers)]}
@@ -119,19 +120,19 @@ def _several(groups: int | None) -> int | None:
 
 
 def _gpt_oss(c: Reader) -> _Fields:
-    moe = _given(
+    moe = given(
         num_experts=c.integer("num_local_experts"),
         moe_router_topk=c.integer("num_experts_per_tok", "experts_per_token"),
         moe_ffn_hidden_size=c.integer("intermediate_size"),
     )
     biased = {"add_bias_linear": True, "add_qkv_bias": False, "attention_sinks": True}
-    return {**_llama(c), **biased, "moe": moe, "window_size": c.integer("sliding_window"), "window_attn_skip_freq": 2}
+    return {**llama(c), **biased, "moe": moe, "window_size": c.integer("sliding_window"), "window_attn_skip_freq": 2}
 
 
 def _gemma3(c: Reader) -> _Fields:
     tied = c.flag("tie_word_embeddings")
     return {
-        **_llama(c),
+        **llama(c),
         "qk_layernorm": True,
         "sandwich_norm": True,
         "kv_channels": c.integer("head_dim") or 256,
@@ -147,12 +148,12 @@ def _gemma2(c: Reader) -> _Fields:
 
 
 def _gemma(c: Reader) -> _Fields:
-    return {**_llama(c), "kv_channels": c.integer("head_dim") or 256, "untie_embeddings_and_output_weights": False}
+    return {**llama(c), "kv_channels": c.integer("head_dim") or 256, "untie_embeddings_and_output_weights": False}
 
 
 def _gpt2(c: Reader) -> _Fields:
     hidden, heads = c.integer("n_embd"), c.integer("n_head")
-    return _classic(c) | {
+    return classic(c) | {
         "num_layers": c.integer("n_layer"),
         "hidden_size": hidden,
         "ffn_hidden_size": c.integer("n_inner") or 4 * (hidden or 0),
@@ -167,7 +168,7 @@ def _mpt(c: Reader) -> _Fields:
     attention = c.raw("attn_config")
     settings: Mapping[str, object] = attention if isinstance(attention, Mapping) else {}
     no_bias = c.flag("no_bias") is not False
-    return _classic(c) | {
+    return classic(c) | {
         "num_layers": c.integer("n_layers"),
         "hidden_size": hidden,
         "ffn_hidden_size": int((c.number("expansion_ratio") or 4) * hidden),
@@ -181,7 +182,7 @@ def _mpt(c: Reader) -> _Fields:
 
 def _bloom(c: Reader) -> _Fields:
     hidden = c.integer("hidden_size", "n_embed")
-    return _classic(c) | {
+    return classic(c) | {
         "num_layers": c.integer("n_layer", "num_hidden_layers"),
         "hidden_size": hidden,
         "ffn_hidden_size": 4 * (hidden or 0),
@@ -193,15 +194,16 @@ def _bloom(c: Reader) -> _Fields:
 
 
 def _gpt_neox(c: Reader) -> _Fields:
-    found = {**_llama(c), **_classic(c), "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings")}
-    return {**found, "add_qkv_bias": False, "position_embedding_type": "rope"}
+    found = {**llama(c), **classic(c), "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings")}
+    beside = () if c.flag("use_parallel_residual") is False else (_BESIDE,)
+    return {**found, "add_qkv_bias": False, "position_embedding_type": "rope", "unmodelled": beside}
 
 
 def _nemotron(c: Reader) -> _Fields:
-    return {**_llama(c), "gated_linear_unit": False, "normalization": "LayerNorm"}
+    return {**llama(c), "gated_linear_unit": False, "normalization": "LayerNorm"}
 
 
-def _classic(c: Reader) -> _Fields:
+def classic(c: Reader) -> _Fields:
     """GPT-2's style: GELU without a gate, LayerNorm, biases, the output layer shares the embedding."""
     return {
         "vocab_size": c.integer("vocab_size"),
@@ -214,26 +216,26 @@ def _classic(c: Reader) -> _Fields:
 
 def _hybrid(c: Reader) -> _Fields:
     """Nemotron-H: attention, Mamba and experts in layers of their own."""
-    moe = _given(
+    moe = given(
         num_experts=c.integer("n_routed_experts"),
         moe_router_topk=c.integer("num_experts_per_tok"),
         moe_ffn_hidden_size=c.integer("moe_intermediate_size"),
     )
-    base = {**_llama(c), "gated_linear_unit": False, "unsupported": ["Mamba layers"]}
+    base = {**llama(c), "gated_linear_unit": False, "unsupported": ["Mamba layers"]}
     return {**base, "moe": moe} if "num_experts" in moe else base
 
 
-def _given(**values: object) -> _Fields:
+def given(**values: object) -> _Fields:
     return {name: value for name, value in values.items() if value is not None}
 
 
 MODEL_TYPES: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
     {
-        "llama": _llama,
-        "mistral": _mistral,
-        "ministral3": _mistral,
-        "qwen2": _qwen2,
-        "qwen2_moe": _qwen2_moe,
+        "llama": llama,
+        "mistral": mistral,
+        "ministral3": mistral,
+        "qwen2": qwen2,
+        "qwen2_moe": qwen2_moe,
         "qwen3": _qwen3,
         "qwen3_moe": _qwen3_moe,
         "mixtral": _mixtral,

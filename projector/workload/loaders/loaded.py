@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from projector.errors import InputError, Problem
 from projector.workload.model import Model
@@ -17,8 +17,11 @@ class Loaded:
     """A workload as far as its file states it.
 
     ``recipe`` is None for files of an architecture alone; ``gpus`` None where the file does not say. ``assumed``:
-    ``key=value`` texts of what was filled in; ``ignored``: keys that say nothing about time or memory here, or that no
-    field holds. ``cluster``: the cluster or GPU it names; ``nodes``: hosts, where it counts these instead of GPUs.
+    ``key=value`` texts of what was filled in; ``ignored``: keys that cannot change time or memory; ``unmodelled``:
+    ``key=value`` texts of settings that may, and that nothing here models. ``cluster``: the cluster or GPU it names;
+    ``nodes``: hosts, where it counts these instead of GPUs.
+    ``samples_per_rank``, ``samples_per_gpu``: the global batch of a framework that states none: as many samples a
+    data-parallel rank (torchtitan) or a device (MaxText) each step, whatever their number.
     """
 
     model: Model
@@ -28,8 +31,11 @@ class Loaded:
     framework_date: str = ""
     cluster: str | None = None
     nodes: int | None = None
+    samples_per_rank: int | None = None
+    samples_per_gpu: float | None = None
     assumed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    unmodelled: tuple[str, ...] = ()
 
     def workload(self, gpus: int | None = None) -> Workload:
         """The workload on ``gpus`` (default: what the file says). Raises :class:`InputError` when either is missing."""
@@ -43,8 +49,17 @@ class Loaded:
             raise InputError(missing)
         return Workload(
             model=self.model,
-            recipe=self.recipe,
+            recipe=self.batched(self.recipe, count),
             gpus=count,
             framework=self.framework,
             framework_date=self.framework_date,
         )
+
+    def batched(self, recipe: Recipe, gpus: int) -> Recipe:
+        """``recipe`` with the global batch that ``gpus`` make, where it follows from their number."""
+        if self.samples_per_rank is not None:
+            ranks = max(1, gpus // (recipe.tp * recipe.pp * recipe.cp))
+            return replace(recipe, global_batch_size=self.samples_per_rank * ranks)
+        if self.samples_per_gpu is not None:
+            return replace(recipe, global_batch_size=max(1, round(self.samples_per_gpu * gpus)))
+        return recipe

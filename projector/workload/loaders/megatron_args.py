@@ -1,4 +1,4 @@
-"""Megatron-LM arguments: the dump at the head of a training log, a YAML or JSON mapping of them, or a command line.
+"""Megatron-LM arguments: the dump at the head of a training log, or a YAML or JSON mapping of them.
 
 Dump lines read ``name .... value`` behind any prefix (rank numbers, timestamps, ``[rank-0/8][INFO] [file.py:12] :``).
 """
@@ -7,62 +7,63 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from projector.errors import InputError, Problem
-from projector.workload import zoo
+from projector.files import parse_yaml, read_text
+from projector.workload import tokenizers, zoo
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.megatron_model import model_fields
 from projector.workload.loaders.megatron_recipe import recipe_fields
 from projector.workload.loaders.values import Reader, literal
 
-__all__ = ["from_mapping", "load", "parse", "partial_model", "partial_recipe"]
+__all__ = ["from_mapping", "is_dump", "load", "parse", "partial_model", "partial_recipe"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _DUMP = re.compile(r"(?:^|[\]:])\s*:?\s*([A-Za-z_][A-Za-z0-9_]*)\s+\.{3,}\s?(.*?)\s*$")
 _WORLD = re.compile(r"using world size:\s*(\d+)")
 _VOCABULARY = re.compile(r"padded vocab \(size: (\d+)\)")
-_ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=[\"']?([^\s;#\"']+)", re.MULTILINE)
 _LEAST_LINES = 8  # of a dump: fewer are a coincidence (Megatron-LM prints some 300)
 
 
 def load(path: str | Path, *, model: str | None = None, gpus: int | None = None) -> Loaded:
-    """Read a log, YAML, JSON or launch script. Raises :class:`InputError` for a file without Megatron-LM arguments.
+    """Read a log, YAML or JSON file. Raises :class:`InputError` for a file without Megatron-LM arguments.
 
     ``model``: a zoo name that stands behind arguments which do not give the whole architecture. ``gpus`` overrides
     the file's world size.
     """
     where = str(path)
-    try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InputError([Problem(where, "", error.strerror or str(error), "a readable file")]) from None
+    text = read_text(path)
     args = parse(text)
     if not args:
-        expected = "an argument dump, a mapping of Megatron-LM arguments, or a command line with --options"
+        expected = "an argument dump or a mapping of Megatron-LM arguments"
         raise InputError([Problem(where, "", "no arguments", expected)])
     if gpus is not None:
         args = {**args, "world_size": gpus}
-    return from_mapping(args, where, model=model, name=model or Path(path).stem)
+    return from_mapping(args, where, model=model, name=model or Path(path).stem, written=not is_dump(text))
 
 
-def from_mapping(args: Mapping[str, object], where: str, *, model: str | None = None, name: str = "") -> Loaded:
+def from_mapping(
+    args: Mapping[str, object], where: str, *, model: str | None = None, name: str = "", written: bool = True
+) -> Loaded:
     """The workload of a plain mapping of Megatron-LM argument names to values.
 
-    Where no vocabulary is given (Megatron-LM takes it from the tokenizer), that of the zoo model which ``name`` means
-    is assumed. Raises :class:`InputError` with everything that does not fit.
+    Where no vocabulary is given and no tokenizer is named, that of the zoo model which ``name`` means is assumed.
+    ``written``: by a person, see :class:`Origin`. Raises :class:`InputError` with everything that does not fit.
     """
     name = name or model or "megatron model"
     if model:
-        return assemble(args, Origin(where=where, name=name, base=zoo.load(model)))
+        return assemble(args, Origin(where=where, name=name, base=zoo.load(model), written=written))
     alike = zoo.find(name)
-    if alike is None or args.get("vocab_size") or args.get("padded_vocab_size"):
-        return assemble(args, Origin(where=where, name=name))
+    named = tokenizers.completed(args)
+    if alike is None or named is None or named.sure:
+        return assemble(args, Origin(where=where, name=name, written=written))
     size = zoo.load(alike).vocab_size
     assumed = (f"vocab_size={size} (of {alike})",)
-    return assemble({**args, "vocab_size": size}, Origin(where=where, name=name, assumed=assumed))
+    return assemble({**args, "vocab_size": size}, Origin(where=where, name=name, assumed=assumed, written=written))
 
 
 def partial_recipe(
@@ -81,7 +82,13 @@ def partial_model(args: Mapping[str, object]) -> tuple[dict[str, object], list[t
 
 def parse(text: str) -> dict[str, object]:
     """Arguments found in ``text``, by name; empty when there are none."""
-    return _dump(text) or _mapping(text) or _command_line(text)
+    return _dump(text) or _mapping(text)
+
+
+def is_dump(text: str) -> bool:
+    """Whether ``text`` holds the arguments as a trainer printed them, rather than as somebody wrote them."""
+    lines = (True for line in text.splitlines() if _DUMP.search(_ANSI.sub("", line)))
+    return sum(1 for _ in islice(lines, _LEAST_LINES)) == _LEAST_LINES
 
 
 def _dump(text: str) -> dict[str, object]:
@@ -102,11 +109,9 @@ def _dump(text: str) -> dict[str, object]:
 
 def _mapping(text: str) -> dict[str, object]:
     """A YAML or JSON mapping; names may be written as options, and stand under ``MODEL_ARGS`` or ``args``."""
-    import yaml
-
     try:
-        content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, ValueError, RecursionError):
+        content = parse_yaml(text, "")
+    except InputError:
         return {}
     if not isinstance(content, Mapping):
         return {}
@@ -115,27 +120,6 @@ def _mapping(text: str) -> dict[str, object]:
         if isinstance(inner, Mapping):
             content = inner
     return {_name(str(key)): _value(value) for key, value in content.items()}
-
-
-def _command_line(text: str) -> dict[str, object]:
-    """``--option value`` pairs of a shell script; an option without a value is a set flag.
-
-    Variables that the script itself sets are filled in; everything else of the shell is left alone.
-    """
-    variables = {name: value for name, value in _ASSIGNMENT.findall(text) if not value.startswith("-")}
-    # a line ends a command unless a backslash continues it: what follows is no value of the last option
-    joined = re.sub(r"[\"'()]", " ", text.replace("\\\n", " ").replace("\n", " -- "))
-    words = re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), joined).split()
-    found: dict[str, object] = {}
-    for position, word in enumerate(words):
-        if not re.fullmatch(r"--[a-z][a-z0-9_-]*(=.*)?", word):
-            continue
-        option, _, value = word[2:].partition("=")
-        follows = words[position + 1] if position + 1 < len(words) else "--"
-        if not value and not follows.startswith("--"):
-            value = follows
-        found[_name(option)] = literal(value) if value else True
-    return found
 
 
 def _name(option: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from projector.workload.loaders.values import Reader
 
 __all__ = ["model_fields"]
@@ -65,7 +67,7 @@ def _attention(args: Reader, heads: object) -> dict[str, object]:
     elif isinstance(window, (list, tuple)) and window:
         window = window[0]
     found["window_size"] = window if type(window) is int and window > 0 else None
-    found["window_attn_skip_freq"] = args.integer("window_attn_skip_freq") if found["window_size"] else None
+    found["window_attn_skip_freq"] = _window_freq(args) if found["window_size"] else None
     if args.word("softmax_type") == "learnable" or args.flag("use_sink_attention"):
         found["attention_sinks"] = True
         width = args.integer("sink_sliding_window")
@@ -73,6 +75,20 @@ def _attention(args: Reader, heads: object) -> dict[str, object]:
             every_other = args.flag("sink_window_even_layers_only")
             found |= {"window_size": width, "window_attn_skip_freq": 2 if every_other else None}
     return found
+
+
+def _window_freq(args: Reader) -> int | None:
+    """Every n-th layer attends to everything. A list, one 1 for each windowed layer, means the n that gives it."""
+    pattern = args.raw("window_attn_skip_freq")
+    if not isinstance(pattern, (list, tuple)):
+        return args.integer("window_attn_skip_freq")
+    marks = [bool(item) for item in pattern]
+    if all(marks):
+        return None
+    every = marks.index(False) + 1
+    if marks != [(layer + 1) % every != 0 for layer in range(len(marks))]:
+        args.problems.append(("window_attn_skip_freq", list(pattern), "a period: every n-th layer 0, the others 1"))
+    return every
 
 
 def _mla(args: Reader) -> dict[str, object]:
@@ -102,16 +118,48 @@ def _moe(args: Reader, ffn: object) -> dict[str, object]:
     return {"moe": stated}
 
 
+#: Parts of an architecture that only these arguments reveal, and the words of it.
+_PARTS = {
+    "hybrid_override_pattern": "Mamba layers",
+    "hybrid_layer_pattern": "Mamba layers",
+    "is_hybrid_model": "Mamba layers",
+    "experimental_attention_variant": "an experimental attention variant",
+    "compress_ratios": "compressed sparse attention",
+    "linear_attention_freq": "linear attention layers",
+    "routed_expert_hidden_size": "experts in a latent space",
+    "moe_latent_size": "experts in a latent space",
+    "enable_hyper_connections": "hyper-connections",
+    "hc_mult": "hyper-connections",
+    "attn_res_block_size": "attention residuals",
+    "heterogeneous_layers_config_path": "layers of different shapes",
+}
+#: Values of ``experimental_attention_variant``, and marks in the name of a layer specification, that have a name.
+_VARIANTS = {
+    "gated_delta_net": "gated delta-net layers (linear attention)",
+    "gdn": "gated delta-net layers (linear attention)",
+    "kda": "Kimi Delta Attention layers (linear attention)",
+    "dsa": "DeepSeek sparse attention",
+    "mamba": "Mamba layers",
+}
+
+
 def _unsupported(args: Reader) -> dict[str, object]:
-    """Parts of an architecture that only these arguments reveal."""
-    parts = {
-        "hybrid_override_pattern": "Mamba layers",
-        "hybrid_layer_pattern": "Mamba layers",
-        "experimental_attention_variant": "an experimental attention variant",
-        "compress_ratios": "compressed sparse attention",
-        "linear_attention_freq": "linear attention layers",
-        "routed_expert_hidden_size": "experts in a latent space",
-        "enable_hyper_connections": "hyper-connections",
-    }
-    reasons = tuple(dict.fromkeys(reason for name, reason in parts.items() if args.raw(name)))
-    return {"unsupported": list(reasons)} if reasons else {}
+    """What nothing here lowers, in words."""
+    reasons = [reason for name, reason in _PARTS.items() if args.raw(name)]
+    kind, variant, spec = (
+        args.raw("model_type"),
+        args.raw("experimental_attention_variant"),
+        str(args.raw("spec") or ""),
+    )
+    if kind in ("mamba", "hybrid"):
+        reasons.insert(0, "Mamba layers")
+    named = [reason for mark, reason in _VARIANTS.items() if mark == variant or re.search(rf"(^|_|\W){mark}", spec)]
+    if any(mark != "Mamba layers" for mark in named):  # the specification says what stands where Mamba layers would
+        general = ("Mamba layers", "an experimental attention variant", "linear attention layers")
+        named = [reason for reason in named if reason != "Mamba layers"]
+        reasons = [reason for reason in reasons if reason not in general]
+    kinds = args.raw("lfm_layer_types")
+    if isinstance(kinds, (list, tuple)) and any("attention" not in str(word) for word in kinds):
+        reasons.append("short convolutions in place of attention")
+    found = tuple(dict.fromkeys((*named, *reasons)))
+    return {"unsupported": list(found)} if found else {}

@@ -6,6 +6,7 @@ primus/configs/modules/megatron/{primus_turbo,zero_bubble,primus_pipeline}.yaml.
 
 from __future__ import annotations
 
+from projector.workload.loaders.megatron_adapters import adapters
 from projector.workload.loaders.values import Reader
 from projector.workload.vocabulary import CHOICES
 
@@ -27,6 +28,7 @@ _INTEGERS = {
     "recompute_num_layers": ("recompute_num_layers", "checkpoint_num_layers"),
     "cpu_offloading_num_layers": ("cpu_offloading_num_layers",),
     "make_vocab_size_divisible_by": ("make_vocab_size_divisible_by",),
+    "muon_num_ns_steps": ("muon_num_ns_steps",),
     "sync_free_stage": ("turbo_sync_free_moe_stage",),
     "moe_deepep_num_sms": ("moe_deepep_num_sms", "moe_flex_dispatcher_num_sms", "turbo_deepep_num_cu"),
 }
@@ -45,6 +47,8 @@ _FLAGS = {
         "gradient_accumulation_fusion",
         "use_precision_aware_optimizer",
         "optimizer_cpu_offload",
+        "overlap_cpu_optimizer_d2h_h2d",
+        "offload_optimizer_states",
         "fp8_dot_product_attention",
         "first_last_layers_bf16",
         "moe_permute_fusion",
@@ -59,6 +63,9 @@ _FLAGS = {
         "check_for_nan_in_loss_and_grad",
         "create_attention_mask_in_dataloader",
         "numa_binding",
+        "use_turbo_attention",
+        "use_turbo_gemm",
+        "use_turbo_rms_norm",
     )
 } | {
     "fp8_param_gather": ("fp8_param_gather", "fp8_param"),
@@ -67,6 +74,7 @@ _FLAGS = {
 _WORDS = {
     "cp_comm_type": ("cp_comm_type",),
     "optimizer": ("optimizer",),
+    "muon_tp_mode": ("muon_tp_mode",),
     "main_grads_dtype": ("main_grads_dtype",),
     "main_params_dtype": ("main_params_dtype",),
     "exp_avg_dtype": ("exp_avg_dtype",),
@@ -88,7 +96,11 @@ _SCHEDULES = {
     "zbv-formatted": "zbv",
     "v-half": "v-half",
     "v-min": "v-min",
+    "seaailab-ilp": "seaailab-ilp",
 }
+#: Memory that a V-shaped schedule of zero bubbles is given (sail-sg/zero-bubble --zero-bubble-v-schedule-mem-setup), and
+#: the schedule that it is then; each has two chunks a rank.
+_V_MEMORY = {"zb": "zbv", "half": "v-half", "min": "v-min"}
 
 
 def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
@@ -97,6 +109,9 @@ def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     found |= {field: args.flag(*names) for field, names in _FLAGS.items()}
     found |= {field: _named(args.word(*names)) for field, names in _WORDS.items()}
     found["moe_expert_capacity_factor"] = args.number("moe_expert_capacity_factor")
+    found["optimizer_offload_fraction"] = args.number("optimizer_offload_fraction")
+    if args.flag("fine_grained_activation_offloading"):
+        found["offload_modules"] = args.words("offload_modules")
     found["recompute_layer_ids"] = args.integers("recompute_layer_ids")
     layout = args.raw("pipeline_model_parallel_layout")
     found["pipeline_model_parallel_layout"] = None if layout is None else str(layout)
@@ -110,7 +125,8 @@ def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     found |= _fusions(args)
     found |= _schedule(args)
     found |= _graphs(args)
-    if found["etp"] is None and args.has("expert_model_parallel_size", "num_experts"):
+    found |= adapters(args)
+    if found["etp"] is None and args.has("num_experts"):
         found["etp"] = found["tp"]  # Megatron-LM validate_args: the expert tensor size defaults to the dense one
     if args.flag("grad_reduce_in_fp32") is not None:
         found["grad_reduce_in_bf16"] = not args.flag("grad_reduce_in_fp32")
@@ -129,6 +145,8 @@ def _precision(args: Reader) -> dict[str, object]:
         return {"precision": "mxfp4" if "mx" in str(recipe4 or on4) else "nvfp4"}
     if on8 not in (None, False):
         return {"precision": "mxfp8" if recipe8 == "mxfp8" else "fp8", "fp8_recipe": recipe8}
+    if args.flag("bf16") and args.flag("fp16"):
+        args.problems.append(("fp16", True, "one precision: bf16 is given, too"))
     for name in ("bf16", "fp16"):
         if args.flag(name):
             return {"precision": name}
@@ -149,7 +167,7 @@ def _sharding(args: Reader, stated: object) -> dict[str, object]:
     strategy = args.word("data_parallel_sharding_strategy")
     distributed = args.flag("use_distributed_optimizer")
     if any(fsdp):
-        megatron = strategy if (fsdp[1] or fsdp[2]) and strategy != "no_shard" else None
+        megatron = strategy if fsdp[1] or fsdp[2] else None  # no_shard, its default where printed, cuts nothing
         return {"data_parallel_sharding": megatron or "optim_grads_params"}
     if stated is None and distributed is not None:
         return {"data_parallel_sharding": "optim" if distributed else "no_shard"}
@@ -164,9 +182,20 @@ def _recompute(args: Reader) -> dict[str, object]:
         granularity = how if old else "none"
     modules = args.words("recompute_modules") if granularity == "selective" else None
     found: dict[str, object] = {"recompute_granularity": granularity, "recompute_modules": modules}
+    if granularity is None and args.stated("recompute_granularity"):
+        found["recompute_granularity"] = granularity = "none"  # Megatron-LM prints its default, which is no word
     if granularity in (None, "none") and args.has("recompute_num_layers", "checkpoint_num_layers"):
         found["recompute_num_layers"] = None  # printed with its default, without effect
+    if granularity == "full" and _no_layer(args):
+        return {"recompute_granularity": "none", "recompute_num_layers": None, "recompute_method": None}
     return found
+
+
+def _no_layer(args: Reader) -> bool:
+    """Whether full recomputation is asked of the first 0 layers of every stage (method block), and of none by name."""
+    if args.has("recompute_layer_ids") or args.word("recompute_method") != "block":
+        return False
+    return args.integer("recompute_num_layers", "checkpoint_num_layers") == 0
 
 
 def _experts(args: Reader) -> dict[str, object]:
@@ -174,12 +203,13 @@ def _experts(args: Reader) -> dict[str, object]:
         "moe_token_dispatcher_type": args.word("moe_token_dispatcher_type"),
         "moe_flex_dispatcher_backend": args.word("moe_flex_dispatcher_backend"),
     }
-    if args.flag("use_turbo_deepep") or args.flag("moe_enable_deepep"):
+    turbo = args.flag("enable_primus_turbo") is not False
+    if (turbo and args.flag("use_turbo_deepep")) or args.flag("moe_enable_deepep"):
         found |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
-    if args.flag("use_turbo_grouped_gemm", "use_turbo_grouped_mlp"):
-        found["moe_grouped_gemm"] = "fused"
+    if turbo and any([args.flag("use_turbo_grouped_gemm"), args.flag("use_turbo_grouped_mlp")]):
+        found["moe_grouped_gemm"] = "fused"  # one persistent kernel, sizes on the device
     elif args.flag("moe_use_legacy_grouped_gemm"):
-        found["moe_grouped_gemm"] = "multi_stream"  # the grouped_gemm package: cuBLAS on a few streams
+        found["moe_grouped_gemm"] = "legacy"  # the grouped_gemm package: a product an expert on a few streams, 16 bits
     elif args.raw("moe_grouped_gemm") in CHOICES["moe_grouped_gemm"]:
         found["moe_grouped_gemm"] = args.word("moe_grouped_gemm")  # a word where Megatron-LM has a flag
     elif args.flag("moe_grouped_gemm") is not None:
@@ -202,9 +232,15 @@ def _schedule(args: Reader) -> dict[str, object]:
         name = args.word("pp_algorithm") or ""
         if name not in _SCHEDULES:
             args.problems.append(("pp_algorithm", name, f"one of {', '.join(_SCHEDULES)}"))
-        return {"pipeline_schedule": _SCHEDULES.get(name)}
+        name = _SCHEDULES.get(name, "")
+        return {"pipeline_schedule": name or None, **({"vpp": 2} if name in _V_MEMORY.values() else {})}
     if args.flag("patch_zero_bubble") and args.flag("enable_zero_bubble"):
-        return {"pipeline_schedule": "zbv" if args.flag("zero_bubble_v_schedule") else "zb-h1"}
+        if not args.flag("zero_bubble_v_schedule"):
+            return {"pipeline_schedule": "zb-h1"}
+        return {
+            "pipeline_schedule": _V_MEMORY.get(args.word("zero_bubble_v_schedule_mem_setup") or "half", "zbv"),
+            "vpp": 2,
+        }
     return {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Mapping
 
 __all__ = ["Reader", "literal"]
@@ -11,6 +12,8 @@ __all__ = ["Reader", "literal"]
 _ENUM = re.compile(r"^[A-Za-z_]\w*\.([A-Za-z_]\w*)$")
 _TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "uint8": "fp8", "float": "fp32", "half": "fp16"}
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+_LARGEST_INTEGER, _LARGEST = 10**15, 1e30  # above every count and rate; what is larger overflows further on
+_LONGEST = 100_000  # characters of a literal: 10,000 layers have theirs in less
 _NONE = ("None", "null", "~", "")  # a lower-case none is a word: "no recomputation", "no graphs"
 
 
@@ -23,8 +26,11 @@ def literal(text: str) -> object:
     if lowered in _TRUE or lowered in _FALSE:
         return lowered in _TRUE
     try:
-        return ast.literal_eval(bare)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        if len(bare) <= _LONGEST:
+            with warnings.catch_warnings():  # Python's own about texts such as 8e, which are no literals
+                warnings.simplefilter("ignore")
+                return ast.literal_eval(bare)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         pass
     try:
         return float(bare)
@@ -47,6 +53,10 @@ class Reader:
         """Whether one of ``names`` is present with a value."""
         return any(self._raw(name) is not None for name in names)
 
+    def stated(self, name: str) -> bool:
+        """Whether ``name`` is present, be it with nothing as its value."""
+        return name in self._settings
+
     def integer(self, *names: str) -> int | None:
         """The first of ``names`` that has a value, as a whole number (``"8"`` and ``8.0`` are)."""
         for name in names:
@@ -55,7 +65,7 @@ class Reader:
                 continue
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
-            if type(value) is int:
+            if type(value) is int and abs(value) < _LARGEST_INTEGER:
                 return value
             self.problems.append((name, value, "a whole number"))
             return None
@@ -66,7 +76,7 @@ class Reader:
             value = self._raw(name)
             if value is None:
                 continue
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST:
                 return float(value)
             self.problems.append((name, value, "a number"))
             return None
@@ -149,4 +159,4 @@ def _looks_literal(text: str) -> bool:
     if bare in _NONE or bare.lower() in (*_TRUE, *_FALSE):
         return True
     bare = bare.lower()
-    return re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", bare) is not None
+    return re.fullmatch(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?", bare) is not None

@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from projector.errors import Problem
+from projector.errors import InputError, Problem
+from projector.files import as_mapping, read_yaml, resolved
 
 __all__ = ["deep_merge", "read", "substitute"]
 
@@ -20,7 +21,7 @@ _DEEPEST = 32  # files that extend one another
 def read(
     path: Path, env: Mapping[str, str], problems: list[Problem], chain: tuple[Path, ...] = ()
 ) -> dict[str, object]:
-    """The mapping in ``path`` with variables filled in and the files it ``extends`` (or ``includes``) merged below it.
+    """The mapping in ``path``, its variables filled in, with the files it ``extends`` (``includes``, ``bases``) below it.
 
     Everything wrong with the file or its parents is added to ``problems``; what could be read is returned.
     """
@@ -34,34 +35,22 @@ def read(
     filled = substitute(content, env, where, "", problems)
     assert isinstance(filled, dict)
     merged: dict[str, object] = {}
-    for key in ("includes", "extends"):
+    for key in ("includes", "bases", "extends"):  # ``bases``: the word of earlier presets, some of which still stand
         parents = filled.pop(key, None) or []
         for parent in [parents] if isinstance(parents, str) else parents if isinstance(parents, list) else [parents]:
             if isinstance(parent, str):
-                merged = deep_merge(merged, read((path.parent / parent).resolve(), env, problems, (*chain, path)))
+                merged = deep_merge(merged, read(resolved(path.parent / parent), env, problems, (*chain, path)))
             else:
                 problems.append(Problem(where, key, parent, "a file name or a list of them"))
     return deep_merge(merged, filled)
 
 
 def _content(path: Path, problems: list[Problem]) -> dict[str, object] | None:
-    import yaml
-
     try:
-        text = path.read_text(encoding="utf-8")
-        content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except OSError as error:
-        problems.append(Problem(str(path), "", error.strerror or str(error), "a readable file"))
+        return dict(as_mapping(read_yaml(path), str(path), "a mapping"))
+    except InputError as error:
+        problems += error.problems
         return None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        place = getattr(error, "problem_mark", None)
-        line = f"line {place.line + 1}" if place else "this text"
-        problems.append(Problem(str(path), "", line, f"YAML ({getattr(error, 'problem', None) or error})"))
-        return None
-    if not isinstance(content, Mapping):
-        problems.append(Problem(str(path), "", type(content).__name__, "a mapping"))
-        return None
-    return {str(key): value for key, value in content.items()}
 
 
 def substitute(value: object, env: Mapping[str, str], where: str, key: str, problems: list[Problem]) -> object:

@@ -92,6 +92,45 @@ def test_benchmark_files_without_a_model_still_compare(capsys: pytest.CaptureFix
     assert (tmp_path / "side" / "compare.png").exists()
 
 
+REAL = (
+    (
+        "bs_meg_n4.log",
+        "bs_meg_n32.log",
+        ("the model differs", "the number of GPUs differs (bs_meg_n4: 16, bs_meg_n32: 128)"),
+    ),
+    (
+        "titan_pp8_naive.log",
+        "titan_pp8vp2_diag.log",
+        ("the batch differs", "8,192 tokens a step", "32,768 tokens a step"),
+    ),
+    ("x_bridge_cloudai.log", "x_leonardo_prefix.log", ("model", "batch", "number of GPUs")),
+)
+
+
+@pytest.mark.parametrize(("first", "other", "reasons"), REAL)
+def test_real_logs_of_other_work_have_no_winner(
+    first: str, other: str, reasons: tuple[str, ...], shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = shared / "logs_wild"
+    if not logs.is_dir():
+        pytest.skip("needs the logs of others beside the checkout")
+    code, text, _ = said(capsys, logs / first, logs / other)
+    assert code == 0
+    sentence = " ".join(text.split()).removeprefix("Runs side by side ")
+    assert sentence.startswith("No run can be called the faster: ")
+    assert all(reason in sentence for reason in reasons)
+    assert "% faster" not in text
+
+
+def test_measured_runs_of_one_job_have_a_winner_and_those_of_two_machines_none(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = ("--measured", root / "measured" / "runs")
+    code, text, _ = said(capsys, "pp-llama2-7b-mi300x-1f1b-interleaved", "pp-llama2-7b-mi300x-zbb", *measured)
+    assert code == 0
+    assert text.splitlines()[1].startswith("pp-llama2-7b-mi300x-zbb is 4.0 % faster than")
+
+
 def test_ids_tables_and_logs_together(
     tmp_path: Path, pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

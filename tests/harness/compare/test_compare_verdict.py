@@ -102,22 +102,53 @@ def test_without_steps_and_spread_significance_cannot_be_stated() -> None:
     assert "no spread of either" in verdict([side("a", step_seconds=5.0), stated])
 
 
-WORK = {"tokens_per_step": 128 * 4096, "gpus": 8}
+WORK: dict[str, object] = {"tokens_per_step": 128 * 4096, "gpus": 8, "differs": {"model": "llama3_8b"}}
 
 
 def test_the_same_work_is_compared_by_step_time_other_work_by_throughput() -> None:
     first = side("a", noisy(1, 5.0), **WORK, tgs=100.0)
     same = side("b", noisy(2, 6.0), **WORK, tgs=83.3)
-    larger = side("c", noisy(3, 8.0), tokens_per_step=256 * 4096, gpus=8, tgs=125.0)
+    larger = side("c", noisy(3, 8.0), **{**WORK, "tokens_per_step": 256 * 4096}, tgs=125.0)
     assert common([first, same]) == TIME
     assert common([first, same, larger]) == RATE
     said = verdict([first, larger])
-    assert said.startswith("c is 25.0 % faster than a (by tokens/s/GPU: 125 against 100; 90 % interval +24.")
-    assert said.endswith(": significant).")
+    assert said.startswith(
+        "No run can be called the faster: the batch differs (a: 524,288 tokens a step, c: 1,048,576 tokens a step)."
+        " The figures alone: a 100, c 125 tokens/s/GPU (c over a 1.25, 90 % interval 1.24"
+    )
     assert ratio(first, larger, what=RATE).significant
-    unknown = verdict([side("a", noisy(1, 5.0)), side("b", noisy(2, 6.0))])
-    assert unknown.endswith("in seconds per step of unequal or unstated work.")
-    assert "unstated" not in verdict([first, same])
+    assert verdict([first, same]).startswith("a is ")
+
+
+UNLIKE = (
+    ({"gpus": None}, "the number of GPUs of b is not stated"),
+    ({"gpus": 16}, "the number of GPUs differs (a: 8, b: 16)"),
+    ({"tokens_per_step": None}, "the batch of b is not stated"),
+    ({"differs": {}}, "the model of b is not stated"),
+    ({"differs": {"model": "llama2_7b"}}, "the model differs (a: llama3_8b, b: llama2_7b)"),
+    ({"differs": {"model": "llama3_8b", "seq_length": "8192"}}, "the sequence length differs (a: 4096, b: 8192)"),
+    ({"gpu": "h100_sxm"}, "the GPU differs (a: mi300x, b: h100_sxm)"),
+    ({"gpu": ""}, "the GPU of b is not stated"),
+    ({"impossible": "0.004 s a step means 2 peaks"}, "b cannot be true (0.004 s a step means 2 peaks)"),
+)
+
+
+@pytest.mark.parametrize(("changes", "words"), UNLIKE)
+def test_no_winner_where_the_work_differs_or_is_not_stated(changes: dict[str, object], words: str) -> None:
+    whole = {**WORK, "gpu": "mi300x", "tgs": 90.0, "differs": {"model": "llama3_8b", "seq_length": "4096"}}
+    first, same = side("a", noisy(1, 5.0), **whole), side("b", noisy(2, 6.0), **whole)
+    assert "a is 20." in verdict([first, same])
+    said = verdict([first, side("b", noisy(2, 6.0), **{**whole, **changes})])
+    assert said.startswith("No run can be called the faster: ")
+    assert words in said
+    assert "faster than" not in said
+    assert "times as fast" not in said
+
+
+def test_two_logs_that_say_nothing_of_their_work_give_figures_only() -> None:
+    said = verdict([side("a", noisy(1, 5.0)), side("b", noisy(2, 6.0))])
+    assert "the model is not stated; the batch is not stated; the number of GPUs is not stated" in said
+    assert "The figures alone: a 5.0001 s, b 5.9984 s a step (b over a 1.2, " in said
 
 
 def test_a_tiny_difference_is_called_tiny() -> None:

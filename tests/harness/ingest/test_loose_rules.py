@@ -27,7 +27,7 @@ def test_megatron_argument_mapping() -> None:
     assert (r.check_for_nan_in_loss_and_grad, r.create_attention_mask_in_dataloader) == (False, False)
     assert r.cuda_graph_scope == ("moe_router", "moe_preprocess")
     assert (r.precision, r.fp8_recipe, r.vpp) == ("fp8", "blockwise", 4)
-    assert (r.make_vocab_size_divisible_by, r.optimizer_cpu_offload) == (3232, True)
+    assert (r.make_vocab_size_divisible_by, r.offload_optimizer_states) == (3232, True)
 
 
 def test_only_tflops_are_inverted_with_the_formula_of_their_release() -> None:

@@ -64,7 +64,9 @@ def test_contradicting_figures_and_sizes_are_refused_with_their_numbers() -> Non
     base = {"gpu": "h100", "gpus": 8, "framework": "megatron", "model": "llama3_8b", "precision": "bf16"}
     sizes = {"seq": 8192, "mbs": 1, "gbs": 128, "tp": 1, "pp": 1, "cp": 1}
     slow = convert([base | sizes | {"iteration_ms": 10000, "tgs": 16000}], "t").rows[0]
-    assert slow.refused == ("step time × tokens/s differs from global batch × sequence length by +22%",)
+    assert slow.refused == (
+        "16000 tokens/s/GPU over 10 s and 8 GPUs are 1.22 times the 1,048,576 tokens of global_batch_size x seq_length",
+    )
     split = convert([base | sizes | {"dp": 4, "iteration_ms": 10000}], "t").rows[0]
     assert split.refused == ("tp 1 × pp 1 × cp 1 × dp 4 is not 8 GPUs",)
     batch = convert([base | sizes | {"gbs": 12, "dp": 8, "iteration_ms": 10000}], "t").rows[0]
@@ -91,12 +93,15 @@ def test_values_that_are_no_numbers_and_negative_ones() -> None:
     assert "unknown model 'nothing known'" in text
 
 
-def test_records_that_are_none_and_repeated_ids_keep_their_rows() -> None:
-    made = convert([7, {"id": "x"}, {"id": "x"}], "t")
-    assert len(made.runs) == 3
-    assert made.rows[0].refused[0] == "not a record: 7"
-    assert "duplicate id x" in made.runs[2].problem
-    assert made.runs[2].id == "x#2"
+def test_records_that_are_none_and_repeated_ids_are_mistakes_of_the_table() -> None:
+    with pytest.raises(InputError) as none:
+        convert([7, {"id": "x"}, [1]], "t")
+    assert [str(p) for p in none.value.problems] == [
+        "t: [0]: found 7, expected a record: columns and their values",
+        "t: [2]: found [1], expected a record: columns and their values",
+    ]
+    with pytest.raises(InputError, match=r"t: \[1\]\.id: found 'x', expected an id that t\[0\] does not have"):
+        convert([{"id": "x"}, {"id": "x"}], "t")
 
 
 @pytest.mark.parametrize(

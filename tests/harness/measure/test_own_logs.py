@@ -49,3 +49,13 @@ def test_they_are_the_trainings_of_the_example(root: Path) -> None:
 def test_they_tell_nothing_of_the_machine(root: Path, word: str) -> None:
     for path in logs(root):
         assert word not in text(path)
+
+
+def test_repetitions_at_another_speed_are_one_run(root: Path, tmp_path: Path) -> None:
+    """A noisy machine makes a repetition slower; its own arguments say that it is the same run."""
+    once = text(logs(root)[0])
+    slower = re.sub(r"(elapsed time per iteration \(ms\): )([\d.]+)", lambda m: f"{m[1]}{1.5 * float(m[2]):.3f}", once)
+    assert slower != once
+    twice = tmp_path / "twice.log"
+    twice.write_text(once.rstrip("\n") + "\n" + slower, encoding="utf-8")
+    assert len(load(twice).runs) == 1

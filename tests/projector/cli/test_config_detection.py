@@ -41,15 +41,23 @@ def test_log_mapping_and_script(tmp_path):
     mapping = tmp_path / "args.json"
     mapping.write_text(json.dumps(args))
     script = tmp_path / "train.sh"
-    script.write_text("torchrun pretrain_gpt.py " + " ".join(f"--{key} {value}" for key, value in args.items()))
+    script.write_text(
+        "torchrun --nproc_per_node 8 pretrain_gpt.py " + " ".join(f"--{key} {value}" for key, value in args.items())
+    )
     first, second = detect.load(mapping), detect.load(script)
     assert (first.model.num_layers, first.gpus) == (4, 8)
-    assert (first.recipe, first.gpus) == (second.recipe, second.gpus)
+    assert second.recipe is not None
+    assert (second.model.hidden_size, second.model.vocab_size, second.gpus) == (512, 32000, 8)
+    # a command line is whole: what it leaves out is Megatron-LM's default, not a profile's
+    assert (second.recipe.sequence_parallel, second.recipe.data_parallel_sharding) == (False, "no_shard")
 
 
 def test_arguments_over_a_known_model(tmp_path):
     script = tmp_path / "train.sh"
-    script.write_text("pretrain --micro-batch-size 1 --global-batch-size 8 --seq-length 1024 --num-layers 12")
+    script.write_text(
+        "torchrun --nproc_per_node 8 pretrain_gpt.py "
+        "--micro-batch-size 1 --global-batch-size 8 --seq-length 1024 --num-layers 12"
+    )
     model = detect.load(script, model="deepseek_v3").model
     assert (model.num_layers, model.hidden_size, model.name) == (12, 7168, "deepseek_v3")
 

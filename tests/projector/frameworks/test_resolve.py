@@ -58,7 +58,20 @@ def test_what_the_recipe_states_is_kept() -> None:
 
 
 def test_an_uncertain_default_is_reported() -> None:
-    assert resolve(workload("megatron-lm")).assumed == ("recompute_granularity=none", "data_parallel_sharding=optim")
+    found = resolve(workload("megatron-lm"), published=True)
+    assert found.assumed == ("recompute_granularity=none", "data_parallel_sharding=optim")
+
+
+def test_a_plan_does_what_its_framework_does_by_default() -> None:
+    """Megatron-LM megatron/training/arguments.py: the distributed optimizer is a switch that is off."""
+    planned = resolve(workload("megatron-lm"))
+    assert planned.assumed == ()
+    assert planned.workload.recipe.data_parallel_sharding == "no_shard"
+    assert resolve(workload("primus"), published=True).workload.recipe.numa_binding is True
+    assert resolve(workload("primus")).workload.recipe.numa_binding is False
+    for published in (True, False):  # a framework's own default is not what publications of its parent did
+        fsdp = resolve(workload("torchtitan"), published=published).workload.recipe.data_parallel_sharding
+        assert fsdp == "optim_grads_params"
 
 
 def test_sequence_parallelism_needs_tensor_parallelism() -> None:

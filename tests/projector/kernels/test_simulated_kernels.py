@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -52,23 +51,6 @@ def test_a_list_seen_before_is_the_same_object() -> None:
     assert simulated.times(MIXED) is simulated.times(list(MIXED))
     with pytest.raises(ValueError):
         simulated.times(MIXED).seconds[0] = 0.0
-
-
-def test_five_hundred_operators_in_three_milliseconds() -> None:
-    ops = [Gemm(name=f"g{i}", m=1024 + i, n=4096, k=4096, layout=("TN", "NN", "NT")[i % 3]) for i in range(300)]
-    flash = [replace(FLASH, seq_q=512 + i, seq_k=512 + i, backward=bool(i % 2)) for i in range(100)]
-    streams = [Stream(name="s", kind="norm", read=1e6 + i, write=1e6) for i in range(100)]
-    every = (*ops, *flash, *streams)
-    cold = []
-    for _ in range(5):
-        simulated = model()
-        start = time.perf_counter()
-        simulated.times(every)
-        cold.append(time.perf_counter() - start)
-    start = time.perf_counter()
-    simulated.times(every)
-    assert time.perf_counter() - start < 0.001  # goal 0.3 ms; the rest is room for a slower machine
-    assert min(cold) < 0.010  # goal 3 ms
 
 
 def test_streams_ramp_to_their_share_of_bandwidth() -> None:

@@ -82,7 +82,7 @@ def test_the_pool_never_passes_what_the_driver_leaves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "moments"), [("adam", 2), ("adamw", 2), ("sgd", 1), ("lion", 1), ("muon", 1), ("adafactor", 0)]
+    ("optimizer", "moments"), [("adam", 2), ("adamw", 2), ("sgd", 1), ("lion", 1), ("adafactor", 0)]
 )
 def test_each_optimizer_keeps_its_moments(optimizer: str, moments: int) -> None:
     how = recipe(optimizer=optimizer, data_parallel_sharding="no_shard")

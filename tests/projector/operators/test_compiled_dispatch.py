@@ -73,7 +73,7 @@ def test_static_shapes_hold_the_worst_case_but_multiply_only_what_arrived() -> N
 def test_masked_products_cost_every_expert_for_every_row() -> None:
     grouped, masked = moe(moe_grouped_gemm="fused"), moe(moe_grouped_gemm="masked")
     assert flops(masked, "experts") == pytest.approx(8 * (E // 8) * flops(grouped, "experts"))
-    assert masked.expert_parameters == grouped.expert_parameters
+    assert masked.owned.expert == grouped.owned.expert
 
 
 def test_scatter_additions_and_the_one_shot_exchange_are_switches() -> None:

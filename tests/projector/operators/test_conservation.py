@@ -140,6 +140,6 @@ def test_six_flop_per_active_weight_and_token():
     case = resolved(LLAMA_70B, seq_length=8192)
     blocks = [layer(kind, case) for kind in LLAMA_70B.layer_kinds] + [head(case)]
     norms = (2 * 80 + 1) * LLAMA_70B.hidden_size
-    weights = sum(b.parameters for b in blocks) - norms
+    weights = sum(b.owned.dense for b in blocks) - norms
     total = sum(flops(ops) for b in blocks for ops in phases(b))
     assert total == pytest.approx(6 * weights * 8192)

@@ -93,7 +93,7 @@ def test_split_projections_have_the_same_flop_and_more_kernels():
     for a, b in zip(phases(fused), phases(split), strict=True):
         assert flops(a) == flops(b)
     assert len([op for op in split.forward if isinstance(op, Gemm)]) == 7
-    assert split.parameters == fused.parameters
+    assert split.owned.dense == fused.owned.dense
     assert sum(c.bytes for c in collectives(split.forward)) == sum(c.bytes for c in collectives(fused.forward))
 
 
@@ -104,15 +104,15 @@ def test_adapters_freeze_everything_else():
     assert flops(block.backward_weight) < 0.01 * flops(base.backward_weight)
     assert {name.split(".")[0] for name in names(block.backward_weight)} == {"qkv", "proj"}
     assert flops(block.backward_input) > flops(base.backward_input)
-    assert block.parameters - base.parameters == 16 * (8192 + 10240 + 8192 + 8192)
+    assert block.owned.dense - base.owned.dense == 16 * (8192 + 10240 + 8192 + 8192)
     assert not head(case).backward_weight
     assert not embedding(case).backward_input
 
 
 def test_tied_weights_are_counted_once_on_one_stage():
     tied = replace(LLAMA_70B, untie_embeddings_and_output_weights=False)
-    assert head(resolved(tied)).parameters == LLAMA_70B.hidden_size
-    assert head(resolved(tied, pp=2)).parameters == head(resolved(LLAMA_70B)).parameters
+    assert head(resolved(tied)).owned.dense == LLAMA_70B.hidden_size
+    assert head(resolved(tied, pp=2)).owned.dense == head(resolved(LLAMA_70B)).owned.dense
 
 
 # precision
@@ -209,7 +209,7 @@ def test_materialised_attention():
 def test_positions_and_query_key_norms():
     learned = replace(LLAMA_70B, position_embedding_type="learned_absolute", max_position_embeddings=2048)
     assert "rope" not in names(layer(DENSE, resolved(learned)).forward)
-    assert embedding(resolved(learned)).parameters - embedding(resolved(LLAMA_70B)).parameters == 2048 * 8192
+    assert embedding(resolved(learned)).owned.dense - embedding(resolved(LLAMA_70B)).owned.dense == 2048 * 8192
     assert "qk_norm" in names(layer(DENSE, resolved(replace(LLAMA_70B, qk_layernorm=True))).forward)
 
 
@@ -335,7 +335,7 @@ def test_sharded_units_of_fsdp2_copy_weights_and_gradients():
     fsdp2 = with_execution(case, data_parallel="fsdp2", gather_bytes=2.0, reduce_bytes=4.0)
     one_buffer = layer(DENSE, with_execution(case, data_parallel="fsdp1"))
     block = layer(DENSE, fsdp2)
-    weights = block.parameters
+    weights = block.owned.dense
     assert block.forward[0].name.endswith("copy_out")
     assert stream_bytes(block.forward) - stream_bytes(one_buffer.forward) == pytest.approx(4 * weights)
     extra = stream_bytes(block.backward_input) - stream_bytes(one_buffer.backward_input)

@@ -35,7 +35,7 @@ def test_dense_layer_flop_forward_and_backward():
     assert round((flops(block.backward_input) + flops(block.backward_weight)) / 1e12, 3) == 7.009
     assert round(attention_flops(block.forward) / 1e12, 3) == 0.275
     assert round(attention_flops(block.backward_input) / 1e12, 3) == 0.687
-    assert round(block.parameters / 1e6, 1) == 213.9
+    assert round(block.owned.dense / 1e6, 1) == 213.9
 
 
 def test_dense_layer_gemm_shapes_split_weights_not_tokens():
@@ -83,7 +83,7 @@ def test_last_and_first_stage():
     logits = 8192 * 32064
     loss = stream_bytes(op for op in (*last.forward, *last.backward_input) if op.name in ("loss", "loss.bwd"))
     assert loss == pytest.approx(52 * logits)
-    assert first.parameters == pytest.approx(262.7e6, rel=1e-3)
+    assert first.owned.dense == pytest.approx(262.7e6, rel=1e-3)
     assert collectives(first.forward)[0].kind == "reduce_scatter"
     assert collectives(first.forward)[0].bytes == 128 * MIB
     assert any(isinstance(op, HostWork) and op.sync for op in last.forward)
@@ -100,8 +100,8 @@ def test_moe_layer_flop_bytes_and_weights():
     assert stream_bytes(attention) == pytest.approx(1.07e9, rel=0.02)
     assert flops(experts) / 1e12 == pytest.approx(3.26, abs=5e-3)
     assert stream_bytes(experts) == pytest.approx(3.96e9, rel=0.03)
-    assert round(block.parameters / 1e6, 1) == 233.0
-    assert round(block.expert_parameters / 1e6, 1) == 176.2
+    assert round(block.owned.dense / 1e6, 1) == 233.0
+    assert round(block.owned.expert / 1e6, 1) == 176.2
 
 
 def test_moe_layer_grouped_shapes_and_exchange():

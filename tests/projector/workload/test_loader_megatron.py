@@ -91,7 +91,7 @@ def test_gated_default_width():
         ({"checkpoint_activations": True}, {"recompute_granularity": "full"}),
         ({"cuda_graph_impl": "none", "cuda_graph_scope": "full"}, {"cuda_graph_scope": ()}),
         ({"cuda_graph_impl": "local", "cuda_graph_scope": ["attn", "mlp"]}, {"cuda_graph_scope": ("attn", "mlp")}),
-        ({"moe_use_legacy_grouped_gemm": True, "moe_grouped_gemm": True}, {"moe_grouped_gemm": "multi_stream"}),
+        ({"moe_use_legacy_grouped_gemm": True, "moe_grouped_gemm": True}, {"moe_grouped_gemm": "legacy"}),
         ({"patch_primus_pipeline": True, "pp_algorithm": "zbv-formatted"}, {"pipeline_schedule": "zbv"}),
         ({"enable_zero_bubble": True, "patch_zero_bubble": False}, {}),
         ({"cp_comm_type": ["p2p"]}, {"cp_comm_type": "p2p"}),
@@ -143,20 +143,6 @@ def test_zoo_model_behind_a_few_arguments():
     loaded = megatron_args.from_mapping(few, "args", model="deepseek_v2_lite")
     assert loaded.model.num_layers == 4
     assert loaded.model.mla == zoo.load("deepseek_v2_lite").mla
-
-
-def test_command_line(tmp_path):
-    script = tmp_path / "run.sh"
-    script.write_text(
-        "NLAYERS=4\nexport HIDDEN=512\n"
-        'ARGS="--num-layers $NLAYERS --hidden-size ${HIDDEN} --num-attention-heads 8 \\\n'
-        '  --vocab-size 1000 --micro-batch-size 1 --global-batch-size=8 --seq-length 128 --bf16 --swiglu"\n'
-        "torchrun pretrain.py $ARGS --tensor-model-parallel-size 2\n"
-    )
-    loaded = megatron_args.load(script, gpus=8)
-    assert (loaded.model.num_layers, loaded.model.hidden_size, loaded.gpus) == (4, 512, 8)
-    assert loaded.recipe is not None
-    assert (loaded.recipe.tp, loaded.recipe.precision) == (2, "bf16")
 
 
 def test_every_mistake_at_once():
@@ -216,3 +202,31 @@ def test_mutated_arguments_raise_nothing_else(changes):
 @given(st.text(max_size=200))
 def test_any_text_parses_or_is_refused(text):
     assert isinstance(megatron_args.parse(text), dict)
+
+
+DENSE = {
+    "num_layers": 8,
+    "hidden_size": 1024,
+    "num_attention_heads": 8,
+    "vocab_size": 32000,
+    "seq_length": 2048,
+    "micro_batch_size": 1,
+    "global_batch_size": 8,
+    "tensor_model_parallel_size": 4,
+}
+
+
+@pytest.mark.parametrize("printed", [None, "None", 4, "4", 1])
+def test_a_dense_dump_may_print_an_expert_tensor_size(printed: object) -> None:
+    """Megatron-LM's validate_args gives every model the tensor size as its expert tensor size, and prints it."""
+    loaded = megatron_args.from_mapping({**DENSE, "expert_tensor_parallel_size": printed, "world_size": 4}, "dump")
+    assert loaded.recipe is not None
+    assert loaded.recipe.etp == 1
+    assert problems(loaded.workload()) == ()
+
+
+@pytest.mark.parametrize(("given", "expected"), [({"recompute_granularity": None}, "none"), ({}, None)])
+def test_a_printed_none_is_stated_and_silence_is_not(given: dict[str, object], expected: str | None) -> None:
+    loaded = megatron_args.from_mapping({**DENSE, **given}, "dump")
+    assert loaded.recipe is not None
+    assert loaded.recipe.recompute_granularity == expected

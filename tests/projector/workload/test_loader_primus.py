@@ -31,7 +31,7 @@ def test_experiment_without_primus():
     assert virtual_stages(recipe) == 2
     assert len(chunks(loaded.model, recipe)) == 32
     assert (recipe.moe_token_dispatcher_type, recipe.moe_flex_dispatcher_backend) == ("flex", "deepep")
-    assert (recipe.moe_grouped_gemm, recipe.sync_free_stage) == ("multi_stream", 1)
+    assert (recipe.moe_grouped_gemm, recipe.sync_free_stage) == ("legacy", 1)
     assert (recipe.main_grads_dtype, recipe.exp_avg_dtype, recipe.main_params_dtype) == ("bf16", "bf16", "fp32")
     assert recipe.recompute_layer_ids == (0, 3, 4)
     assert recipe.cross_entropy_fusion == "te"
@@ -76,7 +76,7 @@ def test_presets_of_a_configs_folder():
     assert (recipe.precision, recipe.fp8_recipe) == ("fp8", "delayed")
     assert recipe.data_parallel_sharding == "optim_grads_params"
     assert (recipe.seq_length, recipe.micro_batch_size, recipe.global_batch_size) == (8192, 2, 128)
-    assert loaded.assumed == ("vocab_size=128256 (of llama3.1_8b)",)
+    assert loaded.assumed == ("vocab_size=128256 (of llama3.1_8B)",)
 
 
 def test_module_preset_wins_over_the_model_preset(tmp_path):

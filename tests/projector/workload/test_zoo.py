@@ -99,7 +99,8 @@ def test_find_resolves_every_row_of_the_results_tables(shared):
     import yaml
 
     texts = set()
-    for path in sorted((shared / "corpus").glob("*.yaml")):
+    for name in ("nvidia.yaml", "amd.yaml"):  # those that measured/runs holds
+        path = shared / "corpus" / name
         rows = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         texts |= {str(row.get("model")) for row in rows}
     assert {text for text in texts if zoo.find(text) is None} <= NOT_PUBLIC

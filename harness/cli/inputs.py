@@ -1,0 +1,70 @@
+"""``harness inputs``: every experiment of a Primus checkout, projected or refused, one line each."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from harness.cli.common import Subparsers, add_command, progress_bar
+from projector.cli import as_json
+from projector.errors import InputError, Problem
+
+__all__ = ["command", "register"]
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands,
+        "inputs",
+        "every experiment of a folder: its projection, or why there is none",
+        command,
+        examples=("examples --gpu mi300x", "examples --gpu mi300x --out inputs.md --json"),
+    )
+    parser.add_argument(
+        "folders", nargs="+", type=Path, metavar="FOLDER", help="of experiments, such as a Primus checkout"
+    )
+    parser.add_argument("--gpu", metavar="NAME", help="GPU of experiments that name none, such as mi300x")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the report here; default: to standard output")
+
+
+def command(args: argparse.Namespace) -> int:
+    from harness import inputs
+    from projector.files import write_whole
+    from projector.hardware import catalogue
+
+    problems: list[Problem] = []
+    if args.gpu is not None:
+        try:
+            catalogue.cluster(args.gpu)
+        except InputError as error:
+            problems += [replace(problem, where="--gpu", key="") for problem in error.problems]
+    found: list[tuple[Path, list[Path]]] = []
+    for folder in args.folders:
+        try:
+            found.append((folder, inputs.experiments(folder)))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    made: list[inputs.Line] = []
+    with progress_bar(sum(len(files) for _, files in found), "projecting") as progress:
+        for folder, files in found:
+            for line in inputs.lines(folder, files, args.gpu):
+                made.append(line)
+                if progress is not None:
+                    progress(len(made), sum(len(files) for _, files in found))
+    text = inputs.markdown(made)
+    if args.out is not None:
+        write_whole(args.out, text)
+    refused = sum(bool(line.reason) for line in made)
+    if args.json:
+        lines = [asdict(line) for line in made]
+        as_json.write({"command": "inputs", "experiments": lines, "refused": refused, "written": args.out})
+    elif args.out is None:
+        print(text, end="")
+    else:
+        print(
+            f"{args.out}: {len(made)} experiments, {len(made) - refused} projected, {refused} refused with the reason"
+        )
+    return 0

@@ -1,0 +1,32 @@
+"""Tables and lines as one JSON document, for commands whose figures have no document of their own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from typing import Any
+
+__all__ = ["aside", "write"]
+
+
+def aside(json_wanted: bool) -> AbstractContextManager[object]:
+    """Where stdout is a document, what is told on the way goes to stderr."""
+    return redirect_stdout(sys.stderr) if json_wanted else nullcontext()
+
+
+def write(content: Mapping[str, Any]) -> None:
+    """One document on stdout; figures that are no number in JSON (infinity, NaN) are null."""
+    json.dump(_plain(content), sys.stdout, indent=2, allow_nan=False, default=str)
+    sys.stdout.write("\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,27 @@
+"""Figures of the whole job that users of other projections look for."""
+
+from __future__ import annotations
+
+import math
+
+from projector.cli.inputs import Case
+from projector.projection import Projection
+
+__all__ = ["dp_scaling", "tokens_per_second"]
+
+
+def tokens_per_second(made: Projection) -> float:
+    """Tokens/s of all GPUs together."""
+    return made.tgs * made.resolved.workload.gpus
+
+
+def dp_scaling(case: Case, made: Projection) -> tuple[int, float]:
+    """(data-parallel ranks on the fewest hosts that hold the parallel groups, how many times as many the job has): the
+    "DP scaling factor" of Primus (AMD-AGI/Primus primus/core/projection/performance_projection: context parallelism
+    counts as part of expert parallelism where there are experts)."""
+    work = made.resolved.workload
+    recipe, host = work.recipe, case.cluster.gpus_per_host
+    groups = recipe.tp * recipe.pp * max(recipe.cp, recipe.etp * recipe.ep if work.model.moe else 1)
+    least = math.ceil(groups / host) * host
+    ranks = max(1, least // (recipe.tp * recipe.pp * recipe.cp))
+    return ranks, work.dp / ranks

@@ -1,0 +1,82 @@
+"""What ``performance`` and ``memory`` say of a configuration that does not fit: by how much, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from projector.cli.inputs import Case
+from projector.cli.page import Column, Line, Table, gib
+from projector.projection import Projection, project
+from projector.remedies import Remedies, Remedy, remedies
+
+__all__ = ["as_document", "found", "lines"]
+
+_COLUMNS = (
+    Column("change", True),
+    Column("step s"),
+    Column("tokens/s/GPU"),
+    Column("needed GiB"),
+    Column("to spare GiB"),
+)
+
+
+def found(case: Case, made: Projection) -> Remedies | None:
+    """The cheapest changes under which the case fits; None where it fits as it is."""
+    if made.memory.fits:
+        return None
+    return remedies(case.workload, case.cluster, lambda w: project(w, case.cluster, settings=case.settings))
+
+
+def lines(result: Remedies, made: Projection) -> Iterator[Line | Table]:
+    over = gib(-made.memory.margin_bytes)
+    if result.found:
+        yield Table(
+            title=f"Out of memory by {over} GiB. Changes that make it fit, cheapest first",
+            columns=_COLUMNS,
+            rows=tuple(_row(remedy) for remedy in result.found),
+            note="cheapest: fewest GPU-seconds for the same tokens.",
+        )
+        return
+    yield Line("")
+    yield Line(f"Out of memory by {over} GiB, and none of {result.tried} changes makes it fit.", "bad")
+    if result.nearest is not None:
+        memory = result.nearest.projection.memory
+        short = gib(-memory.margin_bytes)
+        yield Line(f"Nearest: {result.nearest.change.label}: {gib(memory.required)} GiB needed, {short} GiB too much.")
+
+
+def as_document(result: Remedies, made: Projection) -> dict[str, Any]:
+    """``out_of_memory_bytes``: by how much; ``changes``: recipe fields and GPUs of each, with its step and memory."""
+    return {
+        "out_of_memory_bytes": float(-made.memory.margin_bytes),
+        "changes": [_values(remedy) for remedy in result.found],
+        "nearest": None if result.nearest is None else _values(result.nearest),
+        "tried": result.tried,
+    }
+
+
+def _row(remedy: Remedy) -> tuple[str, ...]:
+    made = remedy.projection
+    return (
+        remedy.change.label,
+        f"{made.step_seconds:.3f}",
+        f"{made.tgs:.1f}",
+        gib(made.memory.required),
+        gib(made.memory.margin_bytes),
+    )
+
+
+def _values(remedy: Remedy) -> dict[str, Any]:
+    made = remedy.projection
+    return {
+        "change": remedy.change.label,
+        "kind": remedy.change.kind,
+        "fields": {name: list(v) if isinstance(v, tuple) else v for name, v in remedy.change.fields},
+        "gpus": remedy.gpus,
+        "step_seconds": made.step_seconds,
+        "tgs": made.tgs,
+        "fits": bool(made.memory.fits),
+        "required": float(made.memory.required),
+        "margin": float(made.memory.margin_bytes),
+    }

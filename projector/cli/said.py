@@ -1,0 +1,128 @@
+"""What flags, ``--set`` and ``KEY=VALUE`` say of recipe and model: texts to typed values, each mistake with its flag."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from projector.errors import Problem, nearest
+from projector.workload.fields import Field, field_of, fields
+from projector.workload.loaders.values import literal
+from projector.workload.model import Model
+from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
+from projector.workload.schema import parse_recipe
+from projector.workload.vocabulary import range_problems
+
+__all__ = ["Said", "changed_model", "flag_of", "pairs", "said"]
+
+_SIZES = {"micro_batch_size": 1, "global_batch_size": 1, "seq_length": 1}  # of any recipe: what a field is read beside
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """``recipe``: typed values by field (nested ones as mappings); ``model``: the same of a model; ``flags``: who said
+    it; ``texts``: all of it for a reader."""
+
+    recipe: Mapping[str, object] = field(default_factory=dict)
+    model: Mapping[str, object] = field(default_factory=dict)
+    flags: Mapping[str, str] = field(default_factory=dict)
+    texts: tuple[str, ...] = ()
+
+
+def said(options: argparse.Namespace, further: Mapping[str, object], problems: list[Problem]) -> Said:
+    """Everything the command line says of fields; ``further``: ``KEY=VALUE`` arguments that no file takes. What is wrong
+    ends in ``problems``."""
+    recipe: dict[str, object] = {}
+    model: dict[str, object] = {}
+    flags: dict[str, str] = {}
+    texts: list[str] = []
+    given = [(flag, key, value) for key, (flag, value) in options.stated.items()]
+    given += [("--set", key, value) for key, value in pairs(options.set, "--set", problems).items()]
+    given += [("command line", key, value) for key, value in further.items()]
+    for where, key, value in given:
+        if key.startswith("model."):
+            model = merge(model, _nested(key.split(".")[1:], _plain(value)))
+        else:
+            known = field_of(key)
+            if known is None:
+                problems.append(Problem(where, key, value, _nearest_field(key)))
+                continue
+            flags[known.key] = where
+            typed = _typed(known, value)
+            wrong = _wrong(known, typed, value, where, "" if where in known_flags(known) else key)
+            problems += wrong
+            recipe = recipe if wrong else merge(recipe, _nested(known.path, typed))
+        texts.append(f"{key}={value} ({where})" if where.startswith("--") else f"{key}={value}")
+    return Said(recipe=recipe, model=model, flags=flags, texts=tuple(texts))
+
+
+def flag_of(known: Field) -> str:
+    """The flag of a field by Megatron-LM's name."""
+    return f"--{known.names[0].replace('_', '-')}"
+
+
+def known_flags(known: Field) -> tuple[str, ...]:
+    names = [f"--{name.replace('_', '-')}" for name in known.names]
+    return (*names, *(f"--no-{name[2:]}" for name in names))
+
+
+def pairs(texts: list[str], where: str, problems: list[Problem]) -> dict[str, object]:
+    """``KEY=VALUE`` texts as a mapping; a text without ``=`` or key is a problem."""
+    found: dict[str, object] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            problems.append(Problem(where, "", text, "KEY=VALUE"))
+            continue
+        found[key.strip().lstrip("-").replace("-", "_")] = value.strip()
+    return found
+
+
+def changed_model(model: Model, said: Said, problems: list[Problem]) -> Model:
+    """``model`` with what the command line says of its fields."""
+    if not said.model:
+        return model
+    made, wrong = model_from_mapping(merge(model_to_mapping(model), said.model), "--set", "model.")
+    problems += wrong
+    return made or model
+
+
+def _typed(known: Field, value: object) -> object:
+    """A text as the type of its field where it can be one; else as it stands, for the checks to refuse."""
+    plain = _plain(value)
+    if known.many and not isinstance(plain, (list, tuple)):
+        if plain in (None, "none", "[]"):
+            return [] if plain else None
+        return [_scalar(known.kind, part.strip()) for part in str(value).split(",") if part.strip()]
+    return _scalar(known.kind, value if known.kind is str and plain is not None else plain)
+
+
+def _scalar(kind: type, value: object) -> object:
+    plain = literal(value) if isinstance(value, str) and kind is not str else value
+    return float(plain) if kind is float and type(plain) is int else plain
+
+
+def _plain(value: object) -> object:
+    return literal(value) if isinstance(value, str) else value
+
+
+def _wrong(known: Field, typed: object, found: object, where: str, key: str) -> list[Problem]:
+    """One problem at most, in the words of a recipe file, at the flag."""
+    name = known.path[0]
+    if len(known.path) > 1:  # its other parts have flags of their own
+        alone = known.many or type(typed) is known.kind
+        return [] if alone else [Problem(where, key, found, known.expected)]
+    _, wrong = parse_recipe({**_SIZES, name: typed}, where, "")
+    wrong = wrong or range_problems({name: typed}, where, "")
+    return [replace(problem, key=key, found=found) for problem in wrong[:1]]
+
+
+def _nested(path: list[str] | tuple[str, ...], value: object) -> dict[str, object]:
+    first, *rest = path
+    return {first: _nested(rest, value) if rest else value}
+
+
+def _nearest_field(key: str) -> str:
+    names = list(dict.fromkeys(name for each in fields() for name in (each.key, *each.names)))
+    return f"a recipe field; {nearest(key, names)}"

@@ -1,0 +1,69 @@
+"""What the figures start from: a configuration file changed by ``KEY=VALUE`` arguments, or an architecture alone."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from projector.cli.said import pairs
+from projector.errors import InputError, Problem
+from projector.workload.loaders import detect
+from projector.workload.loaders.loaded import Loaded
+from projector.workload.loaders.values import literal
+
+__all__ = ["Source", "read_source"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """``left``: ``KEY=VALUE`` arguments that are recipe fields, for a file that is not changed in its own words."""
+
+    loaded: Loaded
+    left: Mapping[str, object] = field(default_factory=dict)
+
+
+def read_source(options: argparse.Namespace) -> Source:
+    """The file of ``--config``, or the architecture of ``--model``. Raises :class:`InputError` with every mistake."""
+    problems: list[Problem] = []
+    given = pairs(list(options.changes), "command line", problems)
+    if options.config is None and options.model is None:
+        expected = "--config FILE, or --model NAME|FILE with the flags of a recipe"
+        problems.append(Problem("command line", "", "no configuration", expected))
+    if options.config is None and options.configs is not None:
+        problems.append(Problem("--configs", "", options.configs, "a Primus experiment to use it: --config FILE"))
+    if problems:
+        raise InputError(problems)
+    if options.config is None:
+        return Source(replace(detect.load_architecture(options.model), assumed=("framework=megatron-lm",)), given)
+    own_words = detect.takes_overrides(options.config)
+    typed = {key: literal(str(value)) for key, value in given.items()}
+    loaded = detect.load(
+        options.config,
+        configs=options.configs,
+        model=options.model,
+        overrides=typed if own_words else None,
+        args=_words(options.args),
+        env=_environment(options.env),
+        gpus_given=bool(options.gpus or options.target_nodes),
+        gpus=options.gpus,
+    )
+    return Source(loaded, {} if own_words else given)
+
+
+def _words(given: Sequence[str]) -> list[str]:
+    """The words of ``--args``; one quoted text of them is taken apart as a shell would (``--args "--tp 8"``)."""
+    try:
+        return shlex.split(given[0]) if len(given) == 1 else list(given)
+    except ValueError as error:
+        raise InputError([Problem("--args", "", given[0], f"words ({error})")]) from None
+
+
+def _environment(words: Sequence[str]) -> dict[str, str]:
+    """``NAME=value`` words as a mapping."""
+    wrong = [word for word in words if not re.fullmatch(r"[A-Za-z_]\w*=.*", word, re.DOTALL)]
+    if wrong:
+        raise InputError(Problem("--env", "", word, "NAME=VALUE") for word in wrong)
+    return dict(word.split("=", 1) for word in words)

@@ -1,0 +1,228 @@
+"""YAML and JSON texts as documents, strictly: what nests or expands without bound is a mistake, as is a key given twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from projector.errors import InputError, Problem
+
+__all__ = ["as_mapping", "parse_json", "parse_yaml"]
+
+DEEPEST = 100
+"""Mappings and lists inside one another; the deepest real configurations have 8."""
+MOST_ALIASED = 100_000
+"""Values that aliases may add when they are written out: nested aliases make gigabytes of 300 bytes."""
+LONGEST_INTEGER = 10**40
+"""No size, rate or seed comes near; longer integers cost quadratic time wherever they are shown."""
+
+#: What PyYAML raises for values that their tags do not allow: 2025-02-31, ``!!bool 8``, ``!!timestamp noon``.
+_UNBUILT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+_READABLE = "a document people can read"
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """The document in ``text``, YAML or JSON; ``where`` names its file. A key given twice is a mistake, with its line.
+
+    Wrong are also what the grammar allows and nobody can hold: nesting deeper than :data:`DEEPEST`, aliases that expand
+    past :data:`MOST_ALIASED`, 31 February, integers of more digits than :data:`LONGEST_INTEGER`.
+    """
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return parse_json(text, where)
+        except InputError:
+            if where.endswith(".json"):
+                raise  # else: a flow mapping of YAML, which JSON is not
+    return _yaml(text, where)
+
+
+def parse_json(text: str, where: str, expected: str = "valid JSON") -> Any:
+    """The document in a JSON ``text``, under the rules of :func:`parse_yaml`; ``expected``: what it should have been."""
+    repeated: list[str] = []
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            seen: set[str] = set()
+            repeated.extend(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        return made
+
+    try:
+        document = json.loads(text, object_pairs_hook=unique, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise InputError([Problem(where, place, error.msg, expected)]) from None
+    except RecursionError:
+        raise InputError([Problem(where, "", f"more than {DEEPEST} levels", _READABLE)]) from None
+    except ValueError as error:
+        raise InputError([Problem(where, "", str(error), "numbers of a sensible length")]) from None
+    if repeated:
+        raise InputError(Problem(where, key, "a key given twice", "each key once") for key in repeated)
+    if text.count("[") + text.count("{") > DEEPEST and _too_deep(document):
+        raise InputError([Problem(where, "", f"more than {DEEPEST} levels", _READABLE)])
+    return document
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 41:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def _too_deep(document: object) -> bool:
+    level = [document] if isinstance(document, (dict, list)) else []
+    for _ in range(DEEPEST):
+        inside = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
+        level = [child for child in inside if isinstance(child, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+def _yaml(text: str, where: str) -> Any:
+    import yaml
+
+    try:
+        loader = _strict()(text)
+        node = loader.get_single_node()
+        if "&" in text and "*" in text:
+            _expanded(node)
+    except _Beyond as error:
+        raise InputError([Problem(where, error.place, error.found, _READABLE)]) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError([Problem(where, _place(error), _what(error), "valid YAML")]) from None
+    try:
+        document = None if node is None else loader.construct_document(node)
+    except _Beyond as error:
+        raise InputError([Problem(where, error.place, error.found, _READABLE)]) from None
+    except (*_UNBUILT, yaml.YAMLError) as error:
+        raise InputError([Problem(where, _place(error) or _scalar(node), _what(error), "valid YAML")]) from None
+    if loader.repeated:
+        raise InputError(Problem(where, f"line {line}", key, "each key once") for key, line in sorted(loader.repeated))
+    return document
+
+
+class _Beyond(ValueError):
+    """A document past one of the bounds above."""
+
+    def __init__(self, node: Any, found: str) -> None:
+        self.place = f"line {node.start_mark.line + 1}" if node is not None else ""
+        self.found = found
+        super().__init__(found)
+
+
+@cache
+def _strict() -> Any:
+    """The loader class; made when first needed, since yaml is imported late."""
+    import yaml
+
+    class Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        """Notes repeated keys, and stops where a document is too deep to be composed."""
+
+        def __init__(self, stream: str) -> None:
+            super().__init__(stream)
+            self.repeated: set[tuple[str, int]] = set()
+            self._flat: dict[int, Any] = {}
+            self._depth = 0
+
+        def descend_resolver(self, current_node: Any, _: Any) -> None:
+            self._depth += 1
+            if self._depth > DEEPEST:
+                raise _Beyond(current_node, f"more than {DEEPEST} levels")
+
+        def ascend_resolver(self) -> None:
+            self._depth -= 1
+
+        def flatten_mapping(self, node: Any) -> None:
+            if id(node) in self._flat:  # a merge puts the merged keys into the node, where its own may override them
+                return
+            self._flat[id(node)] = node
+            seen: set[str] = set()
+            for key, _ in node.value:
+                word = getattr(key, "value", None)
+                if isinstance(word, str) and word != "<<":
+                    if word in seen:
+                        self.repeated.add((word, key.start_mark.line + 1))
+                    seen.add(word)
+            super().flatten_mapping(node)
+
+        def construct_yaml_int(self, node: Any) -> int:
+            value = super().construct_yaml_int(node) if len(node.value) < 200 else LONGEST_INTEGER
+            if abs(value) >= LONGEST_INTEGER:
+                raise _Beyond(node, f"an integer of {len(node.value)} digits")
+            return int(value)
+
+    Strict.add_constructor("tag:yaml.org,2002:int", Strict.construct_yaml_int)
+    return Strict
+
+
+def _scalar(root: Any) -> str:
+    """The line of the first value of ``root`` that cannot be built by itself."""
+    import yaml
+
+    builder = _strict()("")
+    waiting, seen = [root], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node.value, list):
+            if id(node) not in seen:
+                waiting += reversed([n for item in node.value for n in (item if isinstance(item, tuple) else (item,))])
+            seen.add(id(node))
+            continue
+        try:
+            builder.construct_object(node)
+        except (*_UNBUILT, yaml.YAMLError):
+            return f"line {node.start_mark.line + 1}"
+    return ""
+
+
+def _expanded(root: Any) -> None:
+    """Raises :class:`_Beyond` for nodes that contain themselves, or expand past :data:`MOST_ALIASED` through aliases."""
+    sizes: dict[int, tuple[int, int]] = {}
+    open_: set[int] = set()
+    added = 0
+
+    def measure(node: Any) -> tuple[int, int]:
+        """(values, levels) of a node with its aliases written out."""
+        nonlocal added
+        if id(node) in open_:
+            raise _Beyond(node, "an alias inside what it stands for")
+        if id(node) in sizes:
+            added += sizes[id(node)][0]
+            if added > MOST_ALIASED:
+                raise _Beyond(node, f"more than {MOST_ALIASED:,} values once its aliases are written out")
+            return sizes[id(node)]
+        if not isinstance(node.value, list):
+            sizes[id(node)] = (1, 0)
+            return sizes[id(node)]
+        open_.add(id(node))
+        inside = [measure(child) for item in node.value for child in (item if isinstance(item, tuple) else (item,))]
+        open_.remove(id(node))
+        sizes[id(node)] = (1 + sum(n for n, _ in inside), 1 + max((levels for _, levels in inside), default=0))
+        if sizes[id(node)][1] > DEEPEST:
+            raise _Beyond(node, f"more than {DEEPEST} levels")
+        return sizes[id(node)]
+
+    if root is not None:
+        measure(root)
+
+
+def _place(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, (LookupError, TypeError, AttributeError)):  # PyYAML tripping over its own helpers
+        return "a value that its tag does not allow"
+    return str(getattr(error, "problem", None) or error).partition("\n")[0]
+
+
+def as_mapping(document: object, where: str, expected: str = "a mapping of keys") -> Mapping[str, Any]:
+    """``document`` with its keys as text. Raises :class:`InputError` for anything but a mapping."""
+    if not isinstance(document, Mapping):
+        found = "an empty file" if document is None else type(document).__name__
+        raise InputError([Problem(where, "", found, expected)])
+    return {str(key): value for key, value in document.items()}

@@ -1,0 +1,65 @@
+"""Hardware that a user describes in a file: where the file lies, what it describes, and the cluster of a GPU alone."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from projector.errors import InputError, Problem
+from projector.hardware.gpu_file import read_gpu
+from projector.hardware.types import Cluster
+from projector.hardware.yaml_file import read_mapping
+
+__all__ = ["Placed", "around", "beside", "is_cluster"]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """``like``: the cluster whose hosts and fabric these are; ``stated``: a file of the user says so."""
+
+    cluster: Cluster
+    like: str
+    stated: bool
+
+
+def is_cluster(path: str) -> bool:
+    """Whether the file describes a cluster (it names a GPU) rather than a GPU. Raises :class:`InputError`."""
+    return "gpu" in read_mapping(Path(path))
+
+
+def beside(name: str, file: str | Path) -> str:
+    """``name`` as it stands in ``file``: a path is taken from the folder of the file, where something lies there."""
+    if not name.endswith((".yaml", ".yml")):
+        return name
+    placed = Path(os.path.normpath(Path(file).parent / name))
+    return str(placed) if placed.is_file() else name
+
+
+def around(path: str) -> Placed:
+    """The cluster of the GPU in the YAML file ``path``.
+
+    ``clusters/<file>`` beside its folder describes it where there is one (as ``projector probe`` writes them). Else it
+    takes the place of the catalogue's GPU of its name, of its architecture (the one with the nearest bandwidth to its
+    memory) or of its vendor. Raises :class:`InputError` for a file that is wrong, and where there is no such GPU.
+    """
+    from projector.hardware import catalogue
+
+    file = Path(path)
+    gpu = read_gpu(file).gpu
+    beside = file.parent.parent / "clusters" / file.name
+    if beside.is_file():
+        return Placed(catalogue.cluster(str(beside)), beside.name, stated=True)
+    known = [catalogue.gpu(name) for name in catalogue.gpu_names() if name in catalogue.cluster_names()]
+    kin = [
+        [each for each in known if each.name == gpu.name],
+        [each for each in known if each.arch == gpu.arch],
+        [each for each in known if each.vendor == gpu.vendor],
+    ]
+    nearest = next((group for group in kin if group), None)
+    if nearest is None:
+        expected = "a vendor or an architecture of the catalogue, or --cluster FILE that describes its hosts"
+        raise InputError([Problem(path, "arch", gpu.arch, expected)])
+    like = min(nearest, key=lambda each: abs(each.memory_bandwidth / gpu.memory_bandwidth - 1.0))
+    usual = catalogue.default_cluster(like.name)
+    return Placed(replace(usual, gpu=gpu, name=f"{usual.name} with {gpu.name}"), usual.name, stated=False)

@@ -1,0 +1,163 @@
+"""Building blocks repeated at a fixed period, their two ends drawn together: the squeeze of arXiv 2405.15362.
+
+A block gives the slots of one micro-batch's four passes on every rank; repeated, it leaves slots idle before the first
+micro-batch is back and after the last one entered. Every action of these two ends moves to the earliest slot that is
+free on its rank, behind what it needs, and does not hold more micro-batches alive than the block itself does. First
+the weight gradients keep their slots, then, once idle slots are gone, those of the second end make room and follow.
+The orders are those of sail-sg/zero-bubble-pipeline-parallelism zbv_greedy.py (compared for 2 to 12 ranks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from projector.pipeline.types import Action, Kind
+
+__all__ = ["squeezed"]
+
+_PERIOD = 6  # slots a micro-batch takes on a rank: F, B and W of two chunks
+_PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
+_LAST, _W = 3, 4  # the last pass of a micro-batch; weight gradients, in the order of their B
+
+
+def squeezed(pp: int, microbatches: int, block: Callable[[int], Sequence[int]]) -> list[tuple[Action, ...]]:
+    """The order of every rank; ``block(rank)``: the slots of F of chunk 0 and 1, B of chunk 1 and 0 of one micro-batch."""
+    firsts = [block(rank) for rank in range(pp)]
+    lanes = [[list(range(slot, slot + _PERIOD * microbatches, _PERIOD)) for slot in first] for first in firsts]
+    ranks = [_Rank(own) for own in lanes]
+    most = max(max(rank.alive) for rank in ranks)
+    for rank, lane, n, earliest in _ends([[*rank.lanes, rank.weights] for rank in ranks]):
+        ranks[rank].move(lane, n, earliest, most)
+    ranks = [_Rank(own) for own in _without_idle(ranks)]
+    for rank, lane, n, earliest in _ends([rank.lanes for rank in ranks]):
+        ranks[rank].make_room(lane, n, earliest, most)
+    return [_Rank(rank.lanes).order() for rank in ranks]
+
+
+class _Rank:
+    """Slots of one rank. ``lanes[p][n]``: of pass ``p`` of micro-batch ``n``; ``weights[n]``: of the n-th W; after each
+    slot ``alive`` chunks of micro-batches and ``pending`` weight gradients."""
+
+    def __init__(self, lanes: list[list[int]]) -> None:
+        self.lanes = lanes
+        self.events = [0] * (2 + max(slots[-1] for slots in lanes) + 2 * len(lanes[0]))
+        for lane, slots in enumerate(lanes):
+            for slot in slots:
+                self.events[slot] = 1 if lane < 2 else -1
+        self.alive, self.pending, self.weights = [0] * len(self.events), [0] * len(self.events), list[int]()
+        self.taken = [event != 0 for event in self.events]
+        alive = pending = 0
+        for slot, event in enumerate(self.events):
+            if event == 0 and pending:
+                self.weights.append(slot)
+                self.taken[slot] = True
+            alive, pending = _after(event, alive, pending)
+            self.alive[slot], self.pending[slot] = alive, pending
+
+    def move(self, lane: int, n: int, earliest: int, most: int) -> None:
+        """To the first slot from ``earliest`` on that is free and keeps at most ``most`` alive; W as they stand."""
+        own = self.weights if lane == _W else self.lanes[lane]
+        old, step = own[n], 1 if lane < 2 else -1 if lane == _W else 0
+        low = earliest
+        if step > 0:
+            low = old
+            while low > earliest and self.alive[low - 1] < most:
+                low -= 1
+        new = next((slot for slot in range(low, old) if not self.taken[slot]), old)
+        own[n] = new
+        self.taken[old], self.taken[new] = False, True
+        for slot in range(new, old if step else new):
+            self.alive[slot] += step
+
+    def make_room(self, lane: int, n: int, earliest: int, most: int) -> None:
+        """The same where weight gradients give way."""
+        old = self.lanes[lane][n]
+        for new in range(earliest, old):
+            if self.events[new] == 0 and (then := self._then(new, old, most)) is not None:
+                self.lanes[lane][n] = new
+                self.events[new], self.events[old] = self.events[old], 0
+                for slot, (alive, pending) in enumerate(then, new):
+                    self.alive[slot], self.pending[slot] = alive, pending
+                return
+
+    def _then(self, new: int, old: int, most: int) -> list[tuple[int, int]] | None:
+        """What is alive and pending from ``new`` on when the action of ``old`` stands there; None: more than ``most``."""
+        alive, pending = (self.alive[new - 1], self.pending[new - 1]) if new else (0, 0)
+        found: list[tuple[int, int]] = []
+        for slot in range(new, len(self.events)):
+            event = self.events[old] if slot == new else 0 if slot == old else self.events[slot]
+            alive, pending = _after(event, alive, pending)
+            if alive > most:
+                return None
+            if slot > old and (alive, pending) == (self.alive[slot], self.pending[slot]):
+                break
+            found.append((alive, pending))
+        return found
+
+    def order(self) -> tuple[Action, ...]:
+        found = [
+            (slot, Action(kind, chunk, n))
+            for (kind, chunk), slots in zip(_PASSES, self.lanes, strict=True)
+            for n, slot in enumerate(slots)
+        ]
+        backwards = [action for _, action in sorted(found) if action.kind == "B"]
+        weights = [Action("W", action.chunk, action.microbatch) for action in backwards]
+        found += zip(self.weights, weights, strict=True)
+        return tuple(action for _, action in sorted(found))
+
+
+def _after(event: int, alive: int, pending: int) -> tuple[int, int]:
+    """After a slot with a forward (1), a backward (−1), or none, in which a pending W finds its place."""
+    if event > 0:
+        return alive + 1, pending
+    if event < 0:
+        return alive, pending + 1
+    return (alive - 1, pending - 1) if pending else (alive, pending)
+
+
+def _ends(ranks: Sequence[Sequence[list[int]]]) -> Iterator[tuple[int, int, int, int]]:
+    """(rank, lane, number, earliest slot) of what may move, in the order of slots: both ends where W stand in a lane of
+    their own, else the second. ``earliest`` follows from where the actions before it have moved to meanwhile."""
+    begin = ranks[0][_LAST][0], 0  # the first micro-batch is back
+    entered = ((lanes[0][-1], rank) for rank, lanes in enumerate(ranks))
+    end = min((place for place in entered if place > begin), default=None)  # a rank has seen the last one enter
+    weights = len(ranks[0]) > _W
+    queue = sorted(
+        (slot, rank, lane, n)
+        for rank, lanes in enumerate(ranks)
+        for lane, slots in enumerate(lanes)
+        for n, slot in enumerate(slots)
+        if (end is not None and (slot, rank) > end) or (weights and (slot, rank) < begin)
+    )
+    for _, rank, lane, n in queue:
+        yield rank, lane, n, 1 + _needed(ranks, rank, lane, n)
+
+
+def _needed(ranks: Sequence[Sequence[list[int]]], rank: int, lane: int, n: int) -> int:
+    """The last slot of what an action waits for: its lane, its micro-batch here, its micro-batch on the rank before."""
+    lanes = ranks[rank]
+    last = lanes[lane][n - 1] if n else -1
+    if lane == _W:
+        return max(last, sorted([*lanes[2], *lanes[_LAST]])[n])
+    neighbour = rank - 1 if lane in (0, 2) else rank + 1
+    here = lanes[lane - 1][n] if lane else -1
+    there = ranks[neighbour][lane][n] if 0 <= neighbour < len(ranks) else -1
+    return max(last, here, there)
+
+
+def _without_idle(ranks: Sequence[_Rank]) -> list[list[list[int]]]:
+    """The passes of every rank as early as those before them allow, W among them, all taking one slot."""
+    lanes = [[*rank.lanes, rank.weights] for rank in ranks]
+    queue = sorted(
+        (slot, rank, lane, n)
+        for rank, own in enumerate(lanes)
+        for lane, slots in enumerate(own)
+        for n, slot in enumerate(slots)
+    )
+    out = [[[-1] * len(slots) for slots in own] for own in lanes]
+    free = [0] * len(ranks)
+    for _, rank, lane, n in queue:
+        needed = -1 if lane == _W else _needed(out, rank, lane, n)
+        out[rank][lane][n] = max(free[rank], needed + 1)
+        free[rank] = out[rank][lane][n] + 1
+    return [own[:_W] for own in out]

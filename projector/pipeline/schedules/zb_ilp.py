@@ -1,0 +1,61 @@
+"""The zero-bubble order that a mixed-integer programme finds for the stage times at hand, within the memory of ZB-2p.
+
+Primus' scheduler of this name builds the graph of the authors' programme and takes its first heuristic solution
+(AMD-AGI/Primus primus/core/projection, ``seaailab-ilp``). Here the programme is solved where it is small enough to be
+closed in seconds; beyond that the best of the published rules stands for it (:func:`gap` says how far off it can be).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from projector.pipeline.bounds import lower_bound
+from projector.pipeline.schedules import zb_2p
+from projector.pipeline.types import Costs, Generator, Schedule
+
+__all__ = ["GENERATOR", "LARGEST", "gap"]
+
+LARGEST = 108
+"""Actions of the largest pipeline that is solved (pp 4 with 9 micro-batches): what HiGHS closes in a few seconds."""
+_SECONDS = 4.0
+
+
+def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
+    """The order for equal times: that of ZB-2p, which is optimal for them."""
+    made = zb_2p.build(pp, vpp, microbatches, group, extra_warmup)
+    return _named(made)
+
+
+@lru_cache(maxsize=64)
+def tuned(pp: int, microbatches: int, costs: Costs) -> Schedule:
+    """The solved order, or where there are more than :data:`LARGEST` actions the best that rules give."""
+    found = _named(zb_2p.tuned(pp, microbatches, costs))
+    if 3 * pp * microbatches > LARGEST:
+        return found
+    from projector.pipeline.optimal import improve
+
+    return _named(improve(found, costs, [2 * pp] * pp, _SECONDS).schedule)
+
+
+def gap(schedule: Schedule, costs: Costs, makespan: float) -> float:
+    """Share of ``makespan`` by which no order at all could be shorter."""
+    parts = (costs.forward, costs.backward_input, costs.backward_weight, costs.p2p)
+    least = float(lower_bound(schedule.placement, schedule.microbatches, *parts, True))
+    return max(0.0, 1.0 - least / makespan) if makespan > 0 else 0.0
+
+
+def _named(schedule: Schedule) -> Schedule:
+    return replace(schedule, name="zb_ilp")
+
+
+GENERATOR = Generator(
+    name="zb_ilp",
+    build=build,
+    chunks=1,
+    split=True,
+    aliases=("seaailab-ilp", "zb-ilp"),
+    source="Qi et al., arXiv 2401.10241, section 3.1 and appendix G (integer programme)",
+    tuned=tuned,
+    listed=False,
+)

@@ -1,0 +1,126 @@
+"""Whether values are of the types that their dataclass declares: for mappings from files and for objects from Python.
+
+Annotations may be ``int``, ``float`` (whole numbers are numbers; infinities are not), ``bool``, ``str``, a dataclass, a
+tuple of one of them, a mapping from text to one of them, and each of these ``| None``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from projector.errors import Problem
+
+__all__ = ["WORDS", "hints", "is_a", "of_type", "type_problems"]
+
+WORDS: Mapping[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_LARGEST = 1e300  # what is beyond overflows in the first product
+
+_Check = Callable[[Any, str, str], list[Problem]]
+
+
+def is_a(kind: Any, value: object) -> bool:
+    """Whether a plain ``value`` is of ``kind``: ``int``, ``float``, ``bool`` or ``str``. True is no number."""
+    if kind is float:
+        return type(value) in (int, float) and -_LARGEST < value < _LARGEST  # type: ignore[operator]
+    if kind is int:
+        return type(value) is int and -_LARGEST < value < _LARGEST
+    return isinstance(value, str) if kind is str else type(value) is kind
+
+
+@cache
+def hints(kind: Any) -> dict[str, Any]:
+    """Field name to annotation of a dataclass."""
+    found = typing.get_type_hints(kind)
+    return {field.name: found[field.name] for field in dataclasses.fields(kind)}
+
+
+def of_type(item: object, kind: type, where: str, prefix: str = "") -> list[Problem]:
+    """:func:`type_problems` of ``item``, or the one that it is no ``kind`` at all."""
+    if isinstance(item, kind):
+        return type_problems(item, where, prefix)
+    return [Problem(where, prefix.rstrip("."), item, f"a {kind.__name__}")]
+
+
+def type_problems(item: Any, where: str, prefix: str = "") -> list[Problem]:
+    """One :class:`Problem` for each value inside a frozen dataclass instance that is not what its field declares."""
+    if _SOUND in getattr(item, "__dict__", ()):
+        return []
+    found: list[Problem] = []
+    lasting = True
+    for name, plain, check, fixed in _checks(typing.cast(Any, type(item))):
+        value = getattr(item, name)
+        kind = type(value)
+        if kind not in plain or (kind in _NUMBERS and not -_LARGEST < value < _LARGEST):
+            found += check(value, where, prefix + name)
+        lasting = lasting and fixed
+    if not found and lasting and hasattr(item, "__dict__"):
+        item.__dict__[_SOUND] = True  # looked at once: neither the object nor what is in it can change
+    return found
+
+
+_SOUND = "_types_are_sound"
+_NUMBERS = (int, float)
+
+
+@cache
+def _checks(kind: Any) -> tuple[tuple[str, frozenset[type], _Check, bool], ...]:
+    """(field, types that need no closer look, what is wrong with a value, whether the value can never change)."""
+    found = []
+    for name, hint in hints(kind).items():
+        target, optional = _target(hint)
+        plain: set[type] = {type(None)} if optional else set()
+        plain |= {int, float} if target is float else {target} if target in WORDS else set()
+        fixed = not (typing.get_origin(target) and issubclass(typing.get_origin(target), Mapping))
+        found.append((name, frozenset(plain), _check(hint), fixed))
+    return tuple(found)
+
+
+def _target(hint: Any) -> tuple[Any, bool]:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return next(option for option in options if option is not type(None)), type(None) in options
+
+
+def _check(hint: Any) -> _Check:
+    target, optional = _target(hint)
+    tail = " or None" if optional else ""
+    if isinstance(target, type) and dataclasses.is_dataclass(target):
+        kind = target  # of the closure
+
+        def nested(value: Any, where: str, key: str) -> list[Problem]:
+            if isinstance(value, kind):
+                return type_problems(value, where, f"{key}.")
+            return [Problem(where, key, value, f"a {kind.__name__}{tail}")]
+
+        return nested
+    origin, arguments = typing.get_origin(target), typing.get_args(target)
+    if origin is tuple:
+        return lambda value, where, key: _items(value, arguments[0], where, key, tail)
+    if origin is not None and issubclass(origin, Mapping):
+        return lambda value, where, key: _entries(value, arguments[1], where, key, tail)
+    expected = f"{WORDS.get(target, getattr(target, '__name__', str(target)))}{tail}"
+
+    def plain(value: Any, where: str, key: str) -> list[Problem]:
+        return [] if is_a(target, value) else [Problem(where, key, value, f"{expected} ({target.__name__})")]
+
+    return plain
+
+
+def _items(value: Any, kind: Any, where: str, key: str, tail: str) -> list[Problem]:
+    if isinstance(value, tuple) and all(is_a(kind, item) for item in value):
+        return []
+    return [Problem(where, key, value, f"a tuple, each item {WORDS.get(kind, kind)}{tail}")]
+
+
+def _entries(value: Any, kind: Any, where: str, key: str, tail: str) -> list[Problem]:
+    if not isinstance(value, Mapping):
+        return [Problem(where, key, value, f"a mapping from text{tail}")]
+    found = [Problem(where, key, name, "text for a key") for name in value if not isinstance(name, str)]
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return found + [p for name, item in value.items() for p in of_type(item, kind, where, f"{key}.{name}.")]
+    wrong = [Problem(where, f"{key}.{name}", item, WORDS[kind]) for name, item in value.items() if not is_a(kind, item)]
+    return found + wrong

@@ -1,0 +1,48 @@
+"""A DeepSpeed configuration in Megatron-DeepSpeed's arguments: ZeRO stage, batch sizes, precision, offload.
+
+DeepSpeed configuration JSON: https://www.deepspeed.ai/docs/config-json/.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from projector.errors import InputError, Problem
+from projector.workload.loaders.shell.unknown import MARK, Unknown, Unknowns, is_known
+
+__all__ = ["arguments"]
+
+_BATCH = {"train_batch_size": "global_batch_size", "train_micro_batch_size_per_gpu": "micro_batch_size"}
+
+
+def arguments(text: str, where: str, unknowns: Unknowns) -> tuple[dict[str, object], dict[str, tuple[Unknown, ...]]]:
+    """(arguments that the JSON ``text`` states, those whose value only the run knows)."""
+    if not MARK.sub("", text).strip():
+        held = "; ".join(str(item) for item in unknowns.within(text)) or "an empty file"
+        raise InputError([Problem(where, "", held, "a DeepSpeed configuration that the script states")])
+    try:
+        content = json.loads(re.sub(rf"([:\[,]\s*)({MARK.pattern})", r'\1"\2"', text))
+    except (ValueError, RecursionError) as error:
+        raise InputError([Problem(where, "", str(error)[:120], "a DeepSpeed configuration in JSON")]) from None
+    if not isinstance(content, Mapping):
+        raise InputError([Problem(where, "", type(content).__name__, "a DeepSpeed configuration in JSON")])
+    zero = content.get("zero_optimization")
+    zero = zero if isinstance(zero, Mapping) else {}
+    found: dict[str, object] = {name: content.get(key) for key, name in _BATCH.items()}
+    found["zero_stage"] = zero.get("stage", 0)
+    for name in ("bf16", "fp16"):
+        part = content.get(name) or (content.get("bfloat16") if name == "bf16" else None)
+        if isinstance(part, Mapping) and part.get("enabled") in (True, "true", "True"):
+            found[name] = True
+    offload = zero.get("offload_optimizer")
+    if (isinstance(offload, Mapping) and offload.get("device") not in (None, "none")) or zero.get(
+        "cpu_offload"
+    ) is True:
+        found["optimizer_cpu_offload"] = True
+    unknown = {
+        name: unknowns.within(value) for name, value in found.items() if isinstance(value, str) and not is_known(value)
+    }
+    known = {name: value for name, value in found.items() if name not in unknown and value not in (None, "auto")}
+    return known, unknown

@@ -1,0 +1,245 @@
+"""More of :mod:`.huggingface_types`: decoders that differ from LLaMA or GPT-2 by a few words, and those that are refused.
+
+Keys and defaults: transformers ``configuration_*.py`` and the files published with the models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from projector.workload.loaders.huggingface_types import classic, dense_first, given, llama, qwen2
+from projector.workload.loaders.values import Reader
+
+__all__ = ["DECODERS", "REFUSED"]
+
+_Fields = dict[str, object]
+_WIDE_NORM = "the norms of queries and keys, over all heads: counted over one head"
+_AFTER = "norms after attention and MLP: counted before them"
+_PARALLEL = "attention and MLP side by side on one norm"
+_MAMBA = "Mamba layers"
+_IMAGES = "images beside text"
+#: Architectures by ``model_type`` and the part of them that nothing here lowers.
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("phi", "gptj", "codegen", "cohere", "cohere2", "falcon", "persimmon", "gpt-j"), _PARALLEL),
+        **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2"), _MAMBA),
+        **dict.fromkeys(("granitemoehybrid", "falcon_h1", "nemotron_nas"), "layers of several kinds"),
+        **dict.fromkeys(("qwen3_next", "minimax_text_01", "minimax", "recurrent_gemma", "rwkv", "rwkv5", "rwkv6"),
+                        "linear attention or a recurrence"),
+        **dict.fromkeys(("bert", "roberta", "xlm-roberta", "deberta", "deberta-v2", "electra", "modernbert", "albert",
+                         "distilbert"), "an encoder"),
+        **dict.fromkeys(("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "m2m_100", "marian", "switch_transformers"),
+                        "an encoder and a decoder"),
+        **dict.fromkeys(("whisper", "wav2vec2", "hubert", "speecht5", "qwen2_audio", "moshi"), "speech"),
+        **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "mllama", "llava", "llava_next",
+                         "llava_llama", "llava_qwen", "internvl", "internvl_chat", "phi3_v", "minicpmv", "idefics",
+                         "idefics2", "idefics3", "smolvlm", "paligemma", "pixtral", "clip", "siglip", "vit",
+                         "deepseek_vl_v2", "kimi_vl", "glm4v", "aria", "chameleon", "janus"), _IMAGES),
+        **dict.fromkeys(("phi4mm", "phi4_multimodal", "minicpmo", "qwen2_5_omni", "qwen3_omni_moe", "gemma3n"),
+                        "images and speech beside text"),
+    }
+)  # fmt: skip
+
+
+def _granite_moe(c: Reader) -> _Fields:
+    """Granite MoE; ``granitemoeshared`` states the width of a shared expert."""
+    moe = _routed(c, "num_local_experts") | {"moe_ffn_hidden_size": c.integer("intermediate_size")}
+    shared = c.integer("shared_intermediate_size")
+    return {**_tied(c), "moe": moe | given(moe_shared_expert_intermediate_size=shared)}
+
+
+def _internlm2(c: Reader) -> _Fields:
+    return {**llama(c), "unsupported": ["biases of attention alone"] if c.flag("bias") else []}
+
+
+def _tied(c: Reader) -> _Fields:
+    """LLaMA's parts where the output layer shares the embedding unless it is said that it does not."""
+    return {**llama(c), "untie_embeddings_and_output_weights": c.flag("tie_word_embeddings") is False}
+
+
+def _starcoder2(c: Reader) -> _Fields:
+    biases = c.flag("use_bias") is not False
+    return {**_tied(c), "gated_linear_unit": False, "normalization": "LayerNorm", "add_bias_linear": biases}
+
+
+def _stablelm(c: Reader) -> _Fields:
+    missing = [_PARALLEL] if c.flag("use_parallel_residual") else []
+    found = {**llama(c), "normalization": "LayerNorm", "add_qkv_bias": bool(c.flag("use_qkv_bias"))}
+    return {**found, "qk_layernorm": bool(c.flag("qk_layernorm")), "unsupported": missing}
+
+
+def _opt(c: Reader) -> _Fields:
+    hidden = c.integer("hidden_size")
+    projected = c.integer("word_embed_proj_dim") not in (None, hidden)
+    missing = ["embeddings of another width"] if projected else []
+    missing += ["norms after attention and MLP"] if c.flag("do_layer_norm_before") is False else []
+    return classic(c) | {
+        "num_layers": c.integer("num_hidden_layers"),
+        "hidden_size": hidden,
+        "ffn_hidden_size": c.integer("ffn_dim"),
+        "num_attention_heads": c.integer("num_attention_heads"),
+        "position_embedding_type": "learned_absolute",
+        "max_position_embeddings": c.integer("max_position_embeddings"),
+        "add_bias_linear": c.flag("enable_bias") is not False,
+        "unsupported": missing,
+    }
+
+
+def _gpt_bigcode(c: Reader) -> _Fields:
+    hidden, heads = c.integer("n_embd"), c.integer("n_head")
+    return classic(c) | {
+        "num_layers": c.integer("n_layer"),
+        "hidden_size": hidden,
+        "ffn_hidden_size": c.integer("n_inner") or 4 * (hidden or 0),
+        "num_attention_heads": heads,
+        "num_query_groups": heads if c.flag("multi_query") is False else 1,
+        "position_embedding_type": "learned_absolute",
+        "max_position_embeddings": c.integer("n_positions"),
+    }
+
+
+def _olmo(c: Reader) -> _Fields:
+    return {**llama(c), "normalization": "NonParametricLayerNorm"}
+
+
+def _olmo2(c: Reader) -> _Fields:
+    return {**llama(c), "qk_layernorm": True, "unmodelled": (_AFTER, _WIDE_NORM)}
+
+
+def _olmo3(c: Reader) -> _Fields:
+    return {**_olmo2(c), "window_size": c.integer("sliding_window"), "window_attn_skip_freq": 4}
+
+
+def _olmoe(c: Reader) -> _Fields:
+    moe = _routed(c, "num_experts") | {"moe_ffn_hidden_size": c.integer("intermediate_size")}
+    return {**llama(c), "qk_layernorm": True, "moe": moe, "unmodelled": (_WIDE_NORM,)}
+
+
+def _dbrx(c: Reader) -> _Fields:
+    attention, experts = _inside(c, "attn_config"), _inside(c, "ffn_config")
+    width = experts.integer("ffn_hidden_size")
+    moe = _routed(experts, "moe_num_experts", "moe_top_k") | {"moe_ffn_hidden_size": width}
+    return {
+        "num_layers": c.integer("n_layers"),
+        "hidden_size": c.integer("d_model"),
+        "ffn_hidden_size": width,
+        "num_attention_heads": c.integer("n_heads"),
+        "num_query_groups": attention.integer("kv_n_heads"),
+        "vocab_size": c.integer("vocab_size"),
+        "max_position_embeddings": c.integer("max_seq_len"),
+        "normalization": "LayerNorm",
+        "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings"),
+        "moe": moe,
+    }
+
+
+def _glm(c: Reader) -> _Fields:
+    return {**llama(c), "add_qkv_bias": c.flag("attention_bias") is not False}
+
+
+def _glm4(c: Reader) -> _Fields:
+    return {**_glm(c), "sandwich_norm": True}
+
+
+def _chatglm(c: Reader) -> _Fields:
+    missing = ["norms after attention and MLP"] if c.flag("apply_residual_connection_post_layernorm") else []
+    groups = c.integer("multi_query_group_num") if c.flag("multi_query_attention") else None
+    return {
+        "num_layers": c.integer("num_layers"),
+        "hidden_size": c.integer("hidden_size"),
+        "ffn_hidden_size": c.integer("ffn_hidden_size"),
+        "num_attention_heads": c.integer("num_attention_heads"),
+        "num_query_groups": groups or c.integer("num_attention_heads"),
+        "kv_channels": c.integer("kv_channels"),
+        "vocab_size": c.integer("padded_vocab_size", "vocab_size"),
+        "max_position_embeddings": c.integer("seq_length"),
+        "normalization": "RMSNorm" if c.flag("rmsnorm") is not False else "LayerNorm",
+        "add_bias_linear": bool(c.flag("add_bias_linear")),
+        "add_qkv_bias": bool(c.flag("add_qkv_bias")),
+        "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings"),
+        "unsupported": missing,
+    }
+
+
+def _exaone(c: Reader) -> _Fields:
+    return {**llama(c), "num_layers": c.integer("num_layers", "num_hidden_layers")}
+
+
+def _baichuan(c: Reader) -> _Fields:
+    """The 7B has rotary positions and says how many; the 13B has ALiBi and does not."""
+    rotary = c.has("max_position_embeddings")
+    return {**llama(c), "position_embedding_type": "rope" if rotary else "alibi"}
+
+
+def _seed_oss(c: Reader) -> _Fields:
+    missing = ["a bias of attention's output alone"] if c.flag("attention_out_bias") else []
+    return {**llama(c), "unsupported": missing}
+
+
+def _ernie(c: Reader) -> _Fields:
+    return {**_tied(c), "add_bias_linear": bool(c.flag("use_bias"))}
+
+
+def _mimo(c: Reader) -> _Fields:
+    return {**qwen2(c), "mtp_num_layers": c.integer("num_nextn_predict_layers")}
+
+
+def _apertus(c: Reader) -> _Fields:
+    return {**llama(c), "gated_linear_unit": False, "qk_layernorm": True}
+
+
+def _qwen(c: Reader) -> _Fields:
+    """The first Qwen: its width of the MLP is that of gate and up together."""
+    width = c.integer("intermediate_size")
+    return {**llama(c), "add_qkv_bias": True, "ffn_hidden_size": width // 2 if width else None}
+
+
+def _deepseek_moe(c: Reader) -> _Fields:
+    """DeepSeekMoE (arXiv:2401.06066): plain attention, dense layers first, shared experts of the routed width."""
+    width = c.integer("moe_intermediate_size")
+    moe = dense_first(c) | _routed(c, "n_routed_experts") | {"moe_ffn_hidden_size": width}
+    moe["moe_shared_expert_intermediate_size"] = (c.integer("n_shared_experts") or 0) * (width or 0)
+    return {**llama(c), "moe": moe}
+
+
+def _routed(c: Reader, experts: str, topk: str = "num_experts_per_tok") -> _Fields:
+    return given(num_experts=c.integer(experts), moe_router_topk=c.integer(topk))
+
+
+def _inside(c: Reader, key: str) -> Reader:
+    value = c.raw(key)
+    return Reader(value if isinstance(value, Mapping) else {})
+
+
+DECODERS: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
+    {
+        "phi3": lambda c: {**llama(c), "window_size": c.integer("sliding_window")},
+        "internlm2": _internlm2,
+        "granite": _tied,
+        "granitemoe": _granite_moe,
+        "granitemoeshared": _granite_moe,
+        "starcoder2": _starcoder2,
+        "gpt_bigcode": _gpt_bigcode,
+        "stablelm": _stablelm,
+        "opt": _opt,
+        "olmo": _olmo,
+        "olmo2": _olmo2,
+        "olmo3": _olmo3,
+        "olmoe": _olmoe,
+        "dbrx": _dbrx,
+        "glm": _glm,
+        "glm4": _glm4,
+        "chatglm": _chatglm,
+        "exaone": _exaone,
+        "baichuan": _baichuan,
+        "minicpm": _tied,
+        "smollm3": _tied,
+        "seed_oss": _seed_oss,
+        "ernie4_5": _ernie,
+        "mimo": _mimo,
+        "apertus": _apertus,
+        "qwen": _qwen,
+        "deepseek": _deepseek_moe,
+    }
+)

@@ -1,0 +1,107 @@
+"""MaxText's own configuration files: ``base.yml`` and files over it. Words: :mod:`.primus_maxtext`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from projector.errors import InputError, Problem, Unsupported
+from projector.workload.loaders import known_settings, primus_maxtext
+from projector.workload.loaders.loaded import Loaded
+from projector.workload.loaders.primus_experiment import Experiment
+from projector.workload.loaders.spelling import misspelt
+from projector.workload.model import Model
+
+__all__ = ["is_maxtext", "load"]
+
+_AXIS = re.compile(r"(ici|dcn)_\w+_parallelism")
+_MARKS = ("per_device_batch_size", "max_target_length", "base_emb_dim", "remat_policy", "base_num_decoder_layers")
+#: Where base.yml differs from the preset of Primus.
+_DEFAULTS: Mapping[str, object] = {"dataset_type": "tfds", "attention": "autoselected"}
+#: Settings that may change seconds or bytes and that nothing reads.
+_UNMODELLED = (
+    *("enable_dropout", "dropout_rate", "optimizer_memory_offload", "parameter_memory_host_offload"),
+    *("shard_optimizer_over_data", "num_vocab_tiling", "use_ring_of_experts", "use_dpo", "use_sft"),
+)
+_STATED = ("per_device_batch_size", "max_target_length")
+_LONG = 12  # letters: MaxText has hundreds of names, of which short ones resemble each other
+#: Words of MaxDiffusion, which shares the axes and the batch.
+_DIFFUSION = ("weights_dtype", "activations_dtype", "num_inference_steps", "guidance_scale", "unet_checkpoint")
+_EACH = 8
+
+
+def is_maxtext(mapping: Mapping[str, object]) -> bool:
+    """Whether the keys of a mapping are MaxText's: a base file, axes of its mesh, two of its own words."""
+    axes = [key for key in mapping if _AXIS.fullmatch(key)]
+    return bool(axes) or "base_config" in mapping or sum(mark in mapping for mark in _MARKS) > 1
+
+
+def load(content: Mapping[str, object], where: str, *, gpus: int | None, model: Model | None) -> Loaded:
+    """The workload of a file. ``gpus``: None where only the axes say how many.
+
+    Raises :class:`InputError` with everything that does not fit, :class:`Unsupported` for what nothing lowers.
+    """
+    images = next((key for key in _DIFFUSION if key in content), None)
+    if images is not None:
+        raise Unsupported(f"{where}: {images}: a configuration of MaxDiffusion, not of a language model")
+    base = Path(str(content.get("base_config") or "base.yml")).name
+    if base != "base.yml":
+        raise InputError([Problem(where, "base_config", base, "base.yml, or that file's settings in this one")])
+    known = _known()
+    slips = [
+        Problem(where, key, value, f"a known setting; nearest: {', '.join(near)}")
+        for key, value in content.items()
+        if key not in known and (near := misspelt(key, [name for name in known if len(name) >= _LONG]))
+    ]
+    slips += [
+        Problem(where, key, "nothing", "it stated: the file is an architecture alone without a batch and a length")
+        for key in _STATED
+        if not set(_STATED) & set(content)
+    ]
+    if slips:
+        raise InputError(slips)
+    each = _closed(content, "ici") or _EACH
+    hosts = _closed(content, "dcn")
+    counted = gpus if gpus is not None else each * hosts if hosts else None
+    if gpus is not None and hosts and gpus != each * hosts:
+        found = f"{gpus}, and axes whose product is {each * hosts}"
+        raise InputError([Problem(where, "gpus", found, "the product of the axes, or one of them -1")])
+    experiment = Experiment(
+        where=where,
+        framework="maxtext",
+        model_name=model.name if model else Path(where).stem,
+        trainer="",
+        settings={**_DEFAULTS, **content},
+        overrides=content,
+        env={"GPUS_PER_NODE": str(min(each, counted or each))},
+        gpus=counted,
+    )
+    loaded = primus_maxtext.load(experiment, model)
+    assumed: tuple[str, ...] = (
+        () if gpus is not None or counted is None else (f"gpus={counted} (the product of the axes)",)
+    )
+    assumed += tuple(f"{key}={primus_maxtext.DEFAULTS[key]} (base.yml)" for key in _STATED if key not in content)
+    left = {key: value for key, value in content.items() if key in loaded.ignored and key in _UNMODELLED}
+    told = known_settings.sort(left, frozenset(), where, written=False)
+    return replace(
+        loaded,
+        assumed=(*assumed, *loaded.assumed),
+        ignored=tuple(key for key in loaded.ignored if key not in left or key in told.neutral),
+        unmodelled=(*loaded.unmodelled, *told.unmodelled),
+    )
+
+
+def _closed(content: Mapping[str, object], level: str) -> int | None:
+    """The product of the axes of a level, None where one of them takes what is left."""
+    stated = {key: value for key, value in content.items() if key.startswith(f"{level}_") and _AXIS.fullmatch(key)}
+    default = {"ici": "ici_fsdp_parallelism", "dcn": "dcn_data_parallelism"}[level]
+    sizes = [stated.get(default, -1), *(value for key, value in stated.items() if key != default)]
+    whole = [size for size in sizes if type(size) is int and 0 < size < 1_000_000]
+    return math.prod(whole) if len(whole) == len(sizes) else None
+
+
+def _known() -> frozenset[str]:
+    return frozenset(primus_maxtext.WORDS) | frozenset(_UNMODELLED) | {"base_config", "hardware"}

@@ -1,0 +1,130 @@
+"""One launch of a script to a workload: the trainer's arguments, the files they name, the GPUs it starts on."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from projector.errors import InputError, Problem, Unsupported
+from projector.workload.loaders import megatron_cli, megatron_forks, torchtitan_cli
+from projector.workload.loaders.assemble import Origin, assemble
+from projector.workload.loaders.loaded import Loaded
+from projector.workload.loaders.megatron_rules import broken
+from projector.workload.loaders.script_files import from_files, of_deepspeed, text_beside, values_of
+from projector.workload.loaders.script_problems import flag, gathered, hydra, no_architecture, uncounted, unsettled
+from projector.workload.loaders.shell import Launch
+from projector.workload.loaders.shell.evaluate import Way
+from projector.workload.loaders.shell.launch import ALONE, ranks
+from projector.workload.loaders.shell.unknown import is_known
+from projector.workload.model import Model
+
+__all__ = ["loaded_of"]
+
+#: Options of trainers that also look at images.
+_IMAGES = (
+    "img_h",
+    "img_w",
+    "vision_model_type",
+    "language_model_type",
+    "num_classes",
+    "allow_missing_vision_projection_checkpoint",
+)
+
+
+def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
+    """The workload of one launch. Raises :class:`InputError` with what is missing, :class:`Unsupported`."""
+    if any(re.match(r"\+*(trainer|model)\.\w+(\.\w+)*=", word) for word in launch.arguments):
+        raise InputError([hydra(launch, way, where)])
+    line = megatron_cli.parse(launch.arguments, way.unknowns)
+    if torchtitan_cli.is_torchtitan(launch.program, launch.arguments):
+        return _torchtitan(launch, way, where, model, gpus_given)
+    if line.open:
+        sources = "; ".join(dict.fromkeys(str(item) for item in line.open[:3]))
+        raise InputError([Problem(where, "", f"arguments from {sources}", flag(line.open))])
+    args, unknown = dict(line.args), dict(line.unknown)
+    files = {name: args.get(name) for name in ("yaml_cfg", "args_file", "config_file")}
+    if set(_IMAGES) & set(args):
+        raise Unsupported(f"{posixpath.basename(launch.program)} trains on images, not a causal language model alone")
+    if "task" in args or str(args.get("tokenizer_type", "")).startswith("BertWordPiece"):
+        what = f"--task {args['task']}" if "task" in args else str(args["tokenizer_type"])
+        raise Unsupported(f"{posixpath.basename(launch.program)} with {what} is no training of a causal language model")
+    if args.get("skip_train") or args.get("eval_only") is True:
+        raise Unsupported(f"{posixpath.basename(launch.program)} with --skip-train or --eval-only trains nothing")
+    args = from_files(files, args, launch, way, where)
+    deepspeed = of_deepspeed(args, unknown, launch, way, where)
+    other = megatron_forks.another_model(args)
+    if other and model is None:
+        raise Unsupported(f"{posixpath.basename(launch.program)} trains a model with {', '.join(other)}")
+    contradictions = broken({**args, **dict.fromkeys(unknown, "?")})
+    args = megatron_cli.with_defaults(args)
+    count, how = ranks(launch, way.unknowns, way.written)
+    problems = unsettled(args, unknown, model, where)
+    problems += [Problem(where, *item) for item in contradictions if item[0] not in unknown]
+    if how == ALONE and not gpus_given and _one_of_many(args, launch):
+        found = f"{posixpath.basename(launch.program)} started once, for more than one GPU"
+        problems.append(Problem(where, "gpus", found, "--gpus N, or the script that starts this one on every GPU"))
+    if not is_known(count) and not gpus_given:
+        problems.append(uncounted(way.unknowns.within(count), where))
+    if model is None and not args.get("num_layers") and "num_layers" not in unknown:
+        problems.append(no_architecture(line, where))
+    if problems:
+        raise InputError(
+            gathered(problems, [*line.unset, *(item for marks in unknown.values() for item in marks)], way, where)
+        )
+    gpus = int(count) if is_known(count) else None
+    gpus = None if gpus_given else gpus
+    each = _batch(args, gpus, where)
+    if gpus is not None:
+        args["world_size"] = gpus
+    if args.get("moe_expert_model_parallelism") and args.get("num_experts"):
+        raise Unsupported(
+            "megablocks' expert parallelism over all data-parallel ranks (--moe-expert-model-parallelism)"
+        )
+    if args.get("deepspeed") and args.get("num_experts"):
+        args = {"moe_router_topk": 1, "moe_layer_freq": 2, **args}  # Megatron-DeepSpeed's defaults
+    origin = Origin(where=where, name=model.name if model else Path(where).stem, base=model)
+    loaded = assemble(args, origin)
+    counted = (f"gpus={gpus} ({how})",) if gpus is not None else ()
+    return replace(loaded, samples_per_rank=each, assumed=(*counted, *deepspeed, *loaded.assumed))
+
+
+def _torchtitan(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
+    count, how = ranks(launch, way.unknowns, way.written)
+    if not is_known(count) and not gpus_given:
+        raise InputError([uncounted(way.unknowns.within(count), where)])
+    gpus = int(count) if is_known(count) else None
+    name = next(iter(values_of(launch, torchtitan_cli.CONFIG_FILE)), None)
+    text = text_beside(name, launch, way) if name else None
+    loaded = torchtitan_cli.load(launch.arguments, way.unknowns, where, text=text, gpus=gpus, model=model)
+    return replace(loaded, assumed=((f"gpus={gpus} ({how})",) if gpus else ()) + loaded.assumed)
+
+
+def _one_of_many(args: Mapping[str, object], launch: Launch) -> bool:
+    """Whether a program that the script starts once is one rank of a job that something else starts."""
+    parallel = ("tensor_model_parallel", "pipeline_model_parallel", "context_parallel", "expert_model_parallel")
+    sizes = [f"{name}_size" for name in parallel]
+    named = {"world_size", "rank", "local_rank", "dist_url"} & set(args)
+    return any(args.get(name, 1) != 1 for name in sizes) or bool(named) or "MASTER_ADDR" in launch.environment
+
+
+def _batch(args: dict[str, object], gpus: int | None, where: str) -> int | None:
+    """Megatron-LM's default of the global batch: one micro-batch a rank. Samples of a rank where the ranks are not known."""
+    problems = [
+        Problem(where, name, "nothing", "the script to state it")
+        for name in ("micro_batch_size", "seq_length")
+        if not args.get(name)
+    ]
+    if problems:
+        raise InputError(problems)
+    micro = args["micro_batch_size"]
+    if args.get("global_batch_size") or type(micro) is not int:
+        return None
+    parallel = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+    ranks_ = gpus or 0
+    for size in (args.get(name, 1) for name in parallel):
+        ranks_ = ranks_ // size if type(size) is int and size > 0 else 0
+    args["global_batch_size"] = micro * max(1, ranks_)
+    return micro if not gpus else None

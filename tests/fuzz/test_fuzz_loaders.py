@@ -1,0 +1,57 @@
+"""Whatever is done to a file: it is read, or refused with what is wrong. Never another exception."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from projector.errors import InputError, Unsupported
+from tests.fuzz.loaders import LOADERS
+from tests.fuzz.mutations import mutate
+
+MOST_PRINTED = 20_000  # characters that a refusal may print: the files are small
+
+
+def tries(name: str, seeds: range, folder: Path) -> tuple[int, int]:
+    """(files read, files refused). Raises what a loader raises beyond what it may."""
+    loader = LOADERS[name]
+    samples = loader.samples()
+    read = refused = longest = 0
+    for seed in seeds:
+        file, text = samples[seed % len(samples)]
+        path = folder / file
+        path.write_bytes(mutate(text, seed))
+        try:
+            loader.load(path)
+            read += 1
+        except (InputError, Unsupported) as error:
+            longest = max(longest, len(str(error)))
+            refused += 1
+        except Exception as error:
+            shutil.copy(path, path.with_suffix(".culprit"))
+            raise AssertionError(f"{name}, seed {seed}: {type(error).__name__}: {error}") from error
+    assert longest < MOST_PRINTED
+    return read, refused
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_the_samples_are_sound(name: str, tmp_path: Path) -> None:
+    for file, text in LOADERS[name].samples():
+        path = tmp_path / file
+        path.write_text(text, encoding="utf-8")
+        LOADERS[name].load(path)
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_damaged_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    read, refused = tries(name, range(300), tmp_path)
+    assert refused > 30
+    assert read > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOADERS)
+def test_ten_thousand_damaged_files(name: str, tmp_path: Path) -> None:
+    tries(name, range(1_000, 11_000), tmp_path)

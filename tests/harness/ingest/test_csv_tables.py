@@ -1,0 +1,244 @@
+"""CSV tables: what is wrong with one as a whole, and long ones row by row with the same result as short ones."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import dataset, run_text
+from harness.__main__ import main
+from harness.ingest import stream
+from harness.ingest.command import ingest, load, stream_table
+from harness.ingest.configured import Memory
+from harness.ingest.csvtable import CsvTable
+from harness.ingest.importmap import ImportMap
+from harness.ingest.loose import converted, report_of
+from projector.errors import InputError
+
+HEADER = "id,model,gpu,gpus,seq_length,mbs,gbs,tp,pp,cp,precision,step_seconds,framework"
+MODELS, GPUS = ("llama3_8b", "llama2_7b", "qwen2.5_7b", "unknown-1b"), ("H100", "A100 80GB", "MI300X", "")
+
+
+def lines(count: int, seed: int = 1) -> list[str]:
+    """Rows with few configurations and figures of their own, wrong ones and empty cells among them."""
+    drawn = random.Random(seed)
+    return [
+        f"run-{i},{drawn.choice(MODELS)},{drawn.choice(GPUS)},{drawn.choice((8, 64))},{drawn.choice((4096, 8192))},1,128,"
+        f"{drawn.choice((1, 2, 4))},1,1,{drawn.choice(('bf16', 'fp8', ''))},{drawn.choice((0.01, 5, 12.5))},Megatron-LM"
+        for i in range(count)
+    ]
+
+
+def table(path: Path, count: int, seed: int = 1) -> Path:
+    path.write_text("\n".join([HEADER, *lines(count, seed)]) + "\n")
+    return path
+
+
+WRONG = (
+    ("1,2,3\n4,5,6\n", "line 1: found '1, 2, 3', expected columns of a run, such as model, gpu"),
+    ("id,gpu\na,h100\nb,h100\na,h100\n", "row 3: id: found 'a', expected an id that no row before has"),
+    ("id,gpu,gpu\na,h100,b200\n", "line 1: found 'gpu', expected each column once"),
+    ("id,gpu,tgs\na,h100,1,234.5\n", "row 1: found '4 cells', expected 3, as the header has"),
+    ("id,gpu\n", "found 'no rows', expected at least one record"),
+    ("", "line 1: found 'nothing', expected a header"),
+)
+
+
+@pytest.mark.parametrize(("text", "words"), WRONG)
+def test_what_is_wrong_with_a_table(text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    for command in (["ingest"], ["run", "--out", str(tmp_path / "out"), "--runs"]):
+        assert main([*command, str(path)]) == 2
+        said = capsys.readouterr()
+        assert words in said.err
+        assert said.out == ""
+
+
+@pytest.mark.parametrize("name", ["t.yaml", "t.json"])
+def test_a_list_of_numbers_is_no_table(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / name
+    path.write_text("[1, 2, 3]")
+    for command in (["ingest"], ["run", "--runs"], ["run"], ["compare"]):
+        assert main([*command, str(path)]) == 2
+        assert str(path) in capsys.readouterr().err
+    path.write_text('[{"a": 1, "b": 2}]')
+    assert main(["ingest", str(path)]) == 2
+    assert "found 'a, b', expected columns of a run" in capsys.readouterr().err
+
+
+def test_our_own_shielded_cells_are_read_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("id,gpu\n'=a,h100\n'plain,h100\n''-b,h100\n")
+    assert [run.id for run in load(path).runs] == ["=a", "'plain", "'-b"]
+
+
+SLIPS = f"""{HEADER},tgs,memory_gb,date
+ok,llama3_8b,H100,64,8192,1,128,2,1,1,bf16,4,Megatron-LM,,70,2025/02/28
+ms,llama3_8b,H100,64,8192,1,128,2,1,1,bf16,4000,Megatron-LM,,70,May 2025
+total,llama3_8b,H100,64,8192,1,128,2,1,1,bf16,,Megatron-LM,262144,,2025-02
+both,llama3_8b,H100,64,8192,1,128,2,1,1,bf16,4,Megatron-LM,262144,,2025-02
+feb,llama3_8b,H100,64,8192,1,128,2,1,1,bf16,4,Megatron-LM,,,2025-02-30
+mem,llama3_8b,H100,64,8192,1,128,2,1,1,bf16,4,Megatron-LM,,560,
+huge,llama3_8b,H100,1e30,8192,1,128,2,1,1,bf16,1e300,Megatron-LM,,,
+v100,llama3_8b,V100,64,8192,1,128,2,1,1,bf16,40,Megatron-LM,,,
+"""
+SAID = {
+    "total": "262144 tokens/s/GPU means 1,277 % of the bf16 peak of h100_sxm (989.4 TFLOP/s): the rate of all 64 GPUs, taken"
+    " for that of one? 4096 would be 20 %",
+    "both": "262144 tokens/s/GPU over 4 s and 64 GPUs are 64 times the 1,048,576 tokens of global_batch_size x seq_length:"
+    " the rate of all 64 GPUs, taken for that of one?",
+    "feb": "the date 2025-02-30 is on no calendar",
+    "mem": "560 GiB is more than the 80 GiB of h100_sxm: of a node of 8 GPUs together? 70 GiB would fit",
+    "v100": "v100_sxm_32gb has no matrix rate for bf16 (it has fp16, fp32)",
+}
+
+
+def test_every_row_goes_through_the_physical_check(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(SLIPS)
+    report = ingest([path])
+    refused = {row.id: row.refused for row in report.rows}
+    assert {name: refused[name] for name in SAID} == {name: (text,) for name, text in SAID.items()}
+    assert refused["ok"] == refused["ms"] == ()
+    assert "metrics.step_seconds = 1e+300 is beyond any training" in refused["huge"]
+    assert "gpus = 1e+30 is beyond any training" in refused["huge"]
+    doubts = {row.id: row.doubts for row in report.rows}
+    assert "in milliseconds, taken for seconds? 4 s would be 30 %" in doubts["ms"][0]
+    assert {run.id: run.stack.date for run in report.runs}["ms"] == "2025-05"
+    assert {run.id: run.problem for run in report.runs}["mem"] == SAID["mem"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_remembered_configurations_change_nothing(seed: int, tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", 300, seed)
+    records = lambda: CsvTable(path).records()  # noqa: E731
+    plain = [(run, report_of(run, record)) for run, record in converted(records(), ImportMap())]
+    again = [(run, report_of(run, record)) for run, record in converted(records(), ImportMap(), Memory())]
+    small = [(run, report_of(run, record)) for run, record in converted(records(), ImportMap(), Memory(3))]
+    assert plain == again == small
+
+
+CELLS = st.sampled_from(["", "8", "none", "full", "bf16", "llama3_8b", "H100", "yes", "2025-02-30", "1k", "-", "x"])
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(*[CELLS] * 6), min_size=2, max_size=12))
+def test_remembered_configurations_change_nothing_of_any_table(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, ...]]
+) -> None:
+    path = tmp_path_factory.mktemp("t") / "t.csv"
+    body = "\n".join(",".join(("r" + str(i), *row)) for i, row in enumerate(rows))
+    path.write_text(f"id,model,gpu,tp,recompute,precision,date\n{body}\n")
+    plain = [(run, report_of(run, record)) for run, record in converted(CsvTable(path).records(), ImportMap())]
+    again = [(run, report_of(run, rec)) for run, rec in converted(CsvTable(path).records(), ImportMap(), Memory())]
+    assert plain == again
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_long_table_gives_what_a_short_one_gives(
+    packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = table(tmp_path / "t.csv", 200)
+    path.write_text(
+        "\n".join(
+            f"{line},{'g' if i % 2 else ''},{i % 3}" if i else f"{line},group,knob"
+            for i, line in enumerate(path.read_text().splitlines())
+        )
+    )
+    if packed:
+        (tmp_path / "t.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path = tmp_path / "t.csv.gz"
+    short, long = tmp_path / "short.yaml", tmp_path / "long.yaml"
+    said = []
+    for out in (short, long):
+        if out is long:
+            monkeypatch.setattr(stream, "_LONG", 0)
+        assert main(["ingest", str(path), "--out", str(out)]) == 0
+        said.append(capsys.readouterr().out.replace(str(out), "OUT"))
+    assert said[0] == said[1]
+    assert short.read_text() == long.read_text()
+    assert any(run.switches.get("knob") for run in dataset.read(long))
+
+
+def test_a_long_table_with_a_mistake_at_its_end_writes_nothing(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", 50)
+    path.write_text(path.read_text() + "late,a,b,c,d,e,f,g,h,i,j,k,l,m,n\n")
+    out = tmp_path / "out.yaml"
+    out.write_text("what was there\n")
+    with pytest.raises(InputError, match="row 51: found '15 cells'"):
+        stream_table(path, out, None, lambda row: None)
+    assert out.read_text() == "what was there\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.yaml", "t.csv"]
+
+
+def test_rows_of_a_long_table_are_not_held(tmp_path: Path) -> None:
+    """Ten times the rows take the same memory, but for the 8 bytes and the slot of each id."""
+    code = (
+        "import resource, sys; from pathlib import Path; from harness.ingest.command import stream_table;"
+        "stream_table(Path(sys.argv[1]), Path(sys.argv[2]), None, lambda row: None);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    used = []
+    for count in (1_000, 10_000):
+        path = table(tmp_path / f"{count}.csv", count)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(path), str(tmp_path / "out.yaml")],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        used.append(int(done.stdout) * (1024 if sys.platform != "darwin" else 1))
+    assert used[1] - used[0] < 10_000 * 1000
+
+
+def test_ingest_of_several_tables_keeps_the_good_one(tmp_path: Path) -> None:
+    good, bad = table(tmp_path / "good.csv", 3), tmp_path / "bad.csv"
+    bad.write_text("id,gpu\na,h100\na,h100\n")
+    report = ingest([bad, good])
+    assert len(report.runs) == 3
+    assert [problem.where for problem in report.problems] == [str(bad)]
+
+
+def test_a_long_table_beside_others_is_refused_and_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small, big = table(tmp_path / "small.csv", 3), table(tmp_path / "big.csv", 400)
+    packed = tmp_path / "packed.csv.gz"
+    packed.write_bytes(gzip.compress(big.read_bytes()))
+    monkeypatch.setattr(stream, "_LONG", packed.stat().st_size + 1)
+    assert main(["ingest", str(small), str(big), str(packed), "--summary"]) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("3 rows")
+    assert all(f"{path}: found 'a table of more than" in said.err for path in (big, packed))
+
+
+@pytest.mark.parametrize("name", ["t.csv.gz", "t.yaml.gz"])
+def test_a_few_bytes_of_gzip_do_not_become_a_gigabyte(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(b"a" * (65 << 20), 1))
+    with pytest.raises(InputError, match=r"a table of more than 16 MiB|a larger table"):
+        ingest([tmp_path / name])
+    if name == "t.csv.gz":
+        with pytest.raises(InputError, match=r"a line of 1,048,576 characters"):
+            stream_table(tmp_path / name, None, None, lambda row: None)
+
+
+def test_texts_of_a_run_are_what_the_library_would_write() -> None:
+    texts = [
+        "3.7 s a step means 155 % of the peak (989.4 TFLOP/s)",
+        "a, b",
+        "1 2",
+        "+1 a",
+        "a: b",
+        "a #b",
+        "2025-01-02 b",
+    ]
+    texts += ["yes", "no way", "a  b", "(a b)", "% a", "1e5 a", "0x1 f", "a b;", "a b ", "x" * 500 + " y", "- a", "é b"]
+    for text in texts:
+        for value in (text, [text], {"k": text}, {"k": [text, 1.5, True, None]}):
+            assert run_text.flow(value) == run_text.dumped(value), value

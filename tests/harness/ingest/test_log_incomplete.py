@@ -1,0 +1,186 @@
+"""A log without its whole configuration: what it is worth, what is missing, and what completes it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.__main__ import main
+from harness.dataset import read
+from harness.ingest.command import ingest, load
+from harness.ingest.logs.incomplete import _beyond
+from harness.ingest.logs.partial import Reading
+from harness.ingest.logs.settings import Stated
+from harness.runs import Measured, MeasuredRun
+from projector.errors import InputError
+
+LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
+NEMO = LOGS / "nemo2.log"  # step times, memory and the batch of its lines; no arguments
+WHOLE = "{model: llama3.1_8b, recipe: {micro_batch_size: 2, global_batch_size: 128, seq_length: 8192}}"
+
+
+def test_its_figures_come_out_with_what_is_missing_and_the_flag_that_says_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["ingest", str(NEMO)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"nemo2 ({NEMO}): incomplete"
+    assert lines[1].startswith("  read: step 6 s (median of ")
+    assert "peak memory 65.969 GiB (allocated)" in lines[1]
+    assert "loss " in lines[1]
+    assert "micro_batch_size" in lines[2]
+    assert "(--recipe FILE)" in lines[2]
+    assert "gpu, gpus" not in lines[2]
+    assert "gpu (--gpu NAME)" in lines[2]
+    assert "1 row: 0 usable, 1 incomplete, 0 refused" in lines
+
+
+def test_the_flags_complete_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "beside.yaml"
+    recipe.write_text(WHOLE)
+    given = [str(NEMO), "--recipe", str(recipe)]
+    assert main(["ingest", *given]) == 0
+    assert "missing: gpu (--gpu NAME)" in capsys.readouterr().out
+    assert main(["ingest", *given, "--gpu", "mi300x", "--gpus", "8"]) == 0
+    assert "1 row: 1 usable, 0 refused" in capsys.readouterr().out
+
+
+def test_a_half_row_is_written_with_its_problem_and_read_again(tmp_path: Path) -> None:
+    out = tmp_path / "runs.yaml"
+    assert main(["ingest", str(NEMO), "--out", str(out), "--no-plot"]) == 0
+    (run,) = read(out)
+    assert run.problem.startswith("not stated: model, ")
+    assert (run.model, run.recipe, run.measured.step_seconds) == (None, None, 6.0)
+    results = tmp_path / "results"
+    assert main(["run", "--runs", str(out), "--no-gate", "--out", str(results), "--no-plots"]) == 0
+    assert "not stated: model" in (results / "results.csv").read_text()
+
+
+def test_a_run_and_a_suite_still_ask_for_the_whole_configuration() -> None:
+    with pytest.raises(InputError, match=r"first `harness ingest LOG --recipe FILE"):
+        load(NEMO)
+
+
+def test_a_rate_without_a_batch_is_a_rate(tmp_path: Path) -> None:
+    path = tmp_path / "titan.log"
+    lines = [line for line in (LOGS / "torchtitan.log").read_text().splitlines() if "tps" in line]
+    path.write_text("\n".join(lines) + "\n")
+    report = ingest([path])
+    (run,), (row,) = report.runs, report.rows
+    assert run.measured.step_seconds is None
+    assert run.measured.tgs == pytest.approx(5461, rel=1e-3)
+    assert not any(text.startswith("step ") for text in row.read)
+    assert row.status == "incomplete"
+
+
+def test_a_log_without_steps_is_still_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "start.log"
+    path.write_text("[default0]:using world size: 8, data-parallel size: 4\nsetting tensor-model-parallel size to 2\n")
+    assert main(["ingest", str(path)]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_one_bad_log_does_not_discard_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad, out = tmp_path / "bad.log", tmp_path / "runs.yaml"
+    bad.write_bytes(bytes(range(256)) * 40)
+    good = str(LOGS / "megatron_e.log")
+    assert main(["ingest", str(bad), good, str(tmp_path / "no.csv"), "--gpu", "mi300x", "--out", str(out)]) == 2
+    said = capsys.readouterr()
+    assert [line.partition(": ")[0] for line in said.err.splitlines()] == [str(bad), str(tmp_path / "no.csv")]
+    assert "1 row: 1 usable, 0 refused" in said.out
+    assert [run.id for run in read(out)] == ["megatron_e"]
+
+
+def test_logs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    paths = []
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+        paths.append(tmp_path / name / "train.log")
+        paths[-1].write_text((LOGS / "megatron_e.log").read_text())
+    report = ingest([*paths, paths[0]], gpu="mi300x")
+    assert [run.id for run in report.runs] == ["before-train", "after-train"]
+    assert [row.id for row in report.rows] == ["before-train", "after-train"]
+    assert report.problems == ()
+
+
+def test_the_report_is_plain_data() -> None:
+    report = ingest([NEMO, LOGS / "megatron_e.log"], gpu="mi300x")
+    made = json.loads(json.dumps(report.to_mapping(), allow_nan=False))
+    assert [row["status"] for row in made["rows"]] == ["incomplete", "usable"]
+    assert made["rows"][0]["measured"]["step_seconds"] == 6.0
+    assert {"name": "model", "flag": "--recipe FILE"} in made["rows"][0]["missing"]
+
+
+def test_the_reason_that_no_flag_can_heal_is_a_refusal(tmp_path: Path) -> None:
+    recipe = tmp_path / "beside.yaml"
+    recipe.write_text(WHOLE)
+    (row,) = ingest([NEMO], recipe=recipe, gpu="a100", gpus=1).rows
+    assert row.status == "refused"
+    assert any("of the bf16 peak of a100_sxm_80gb" in text for text in row.refused)
+
+
+def test_a_half_row_of_a_known_model_goes_through_the_physical_check() -> None:
+    """An MLPerf log names its benchmark: the micro-batch that it leaves out is not needed to see an impossible step."""
+    (run,) = ingest([NEMO]).runs
+    slow, fast = (_scaled(run, factor) for factor in (1.0, 1e-3))
+    assert _beyond(slow, _reading(slow)) == ()
+    (said,) = _beyond(fast, _reading(fast))
+    assert "of the nvfp4 peak of the fastest GPU known" in said
+    (named,) = _beyond(replace(fast, gpu="a100_sxm_80gb"), _reading(fast))
+    assert "of the bf16 peak of a100_sxm_80gb" in named
+
+
+def _scaled(run: MeasuredRun, factor: float) -> MeasuredRun:
+    figures = Measured(step_seconds=4.0 * factor, tgs=4096.0 / factor)
+    return replace(run, gpu="", gpus=64, model_name="llama3_8b", measured=figures)
+
+
+def _reading(run: MeasuredRun) -> Reading:
+    stated = Stated(model_name="llama3_8b", gpu="", gpus=64, global_batch_size=128, seq_length=8192)
+    figures = run.measured
+    return Reading(
+        stated=stated, scale=1.0, step_seconds=figures.step_seconds, tgs=figures.tgs, samples_per_s=None,
+        tokens_per_step=128 * 8192,
+    )  # fmt: skip
+
+
+def test_a_log_of_a_trainer_without_steps_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.log"
+    path.write_text((LOGS / "megatron_e.log").read_text().partition(" iteration ")[0])
+    code = main(["ingest", str(path)])
+    said = capsys.readouterr()
+    assert (code, "with --recipe" in said.err) in ((0, False), (2, False))
+
+
+def test_a_foreign_file_is_not_echoed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secret = tmp_path / "passwords"
+    secret.write_text("daemon:x:0:0:nobody\n")
+    suite = tmp_path / "s.yaml"
+    suite.write_text(f"suite: s\nselect: [{{log: {secret}}}]\n")
+    for command in (["ingest", str(secret)], ["run", str(suite)], ["compare", str(secret), str(secret)]):
+        assert main(command) == 2
+        said = capsys.readouterr()
+        assert "daemon" not in said.out + said.err
+        assert "no line of a known trainer" in said.err
+
+
+def test_a_pipe_is_read_and_one_that_nobody_writes_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle = tmp_path / "idle"
+    os.mkfifo(idle)
+    monkeypatch.setattr("harness.ingest.logs.source._PATIENCE", 10)
+    with pytest.raises(InputError, match="a pipe that nobody writes to"):
+        load(idle)
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, (LOGS / "megatron_e.log").read_bytes()[:60_000])
+        os.close(writer)
+        (run,) = load(f"/dev/fd/{reader}", gpu="mi300x").runs
+    finally:
+        os.close(reader)
+    assert run.measured.step_seconds == load(LOGS / "megatron_e.log").runs[0].measured.step_seconds

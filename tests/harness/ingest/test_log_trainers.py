@@ -1,0 +1,361 @@
+"""What single trainers print that others do not: other years, other forks, excerpts, and files of several runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.ingest.command import ingest
+from harness.ingest.dialects import read_log, read_records_of_log
+from harness.ingest.logs import megatron, torchtitan
+from harness.ingest.logs.build import state_of
+from harness.ingest.logs.dumps import DottedDump
+from harness.ingest.logs.events import Arguments, Fact, Step, Timers
+from harness.ingest.logs.numbers import counted, scaled
+from harness.ingest.logs.record import Record
+from harness.ingest.logs.titan_model import architecture, built
+from projector.errors import InputError
+
+LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
+
+
+def records(tmp_path: Path, text: str, name: str = "a.log") -> tuple[str, list[Record]]:
+    path = tmp_path / name
+    path.write_text(text)
+    return read_records_of_log(path)
+
+
+def step(record: Record) -> float | None:
+    state = state_of(record)
+    return None if state is None else state.value
+
+
+def dump(**arguments: object) -> str:
+    lines = [f"  {name} {'.' * (48 - len(name))} {value}" for name, value in arguments.items()]
+    return "\n".join(["-------------------- arguments --------------------", *lines, "---- end of arguments ----", ""])
+
+
+def lines(count: int, ms: float = 500.0, batch: str = "") -> str:
+    return "".join(
+        f" iteration {i:8d}/   1000 | elapsed time per iteration (ms): {ms:.1f} | learning rate 1.5E-04 |{batch} "
+        f"lm loss 7.3E+00 | loss scale 16384.0 |\n"
+        for i in range(10, 10 * count + 1, 10)
+    )
+
+
+EARLY = {"num_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "max_position_embeddings": 1024}
+EARLY |= {"seq_length": 1024, "batch_size": 4, "model_parallel_size": 2, "world_size": 8, "fp16": True}
+
+
+def test_megatron_of_2020_states_the_batch_of_one_rank(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(dump(**EARLY, vocab_size=50257) + lines(12))
+    run = read_log(path).runs[0]
+    assert run.recipe is not None
+    assert (run.recipe.tp, run.recipe.micro_batch_size, run.recipe.global_batch_size) == (2, 4, 16)
+    assert (run.gpus, run.measured.step_seconds) == (8, 0.5)
+
+
+DEEPSPEED = {"num_layers": 28, "hidden_size": 3584, "num_attention_heads": 28, "ffn_hidden_size": 18944}
+DEEPSPEED |= {"seq_length": 2048, "micro_batch_size": 1, "global_batch_size": 16, "world_size": 16, "swiglu": True}
+DEEPSPEED |= {"tensor_model_parallel_size": 4, "num_experts": "[1]", "normalization": "rmsnorm", "bf16": True}
+DEEPSPEED |= {"num_key_value_heads": 4, "add_bias_linear": False, "vocab_size": 151936, "zero_stage": 1}
+
+
+def test_megatron_deepspeeds_own_words(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    rows = lines(12).replace("| lm loss", "| samples per second: 32.0 | lm loss")
+    path.write_text(dump(**DEEPSPEED) + rows)
+    run = read_log(path).runs[0]
+    assert run.model is not None
+    assert (run.model.num_query_groups, run.model.normalization, run.model.moe) == (4, "RMSNorm", None)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "0: [default0]:", "[rank3]:", "[2024-06-21 10:50:42][INFO][utils:190] - [Rank 0]:"]
+)
+def test_a_timer_is_no_argument_behind_any_prefix(prefix: str) -> None:
+    text = f"{prefix}    forward-backward ...............................: (5622.81, 5624.28)"
+    (timer,) = megatron.events([(1, text)] * 1)
+    assert isinstance(timer, Timers)
+    assert timer.seconds == {"forward-backward": 5.62428}
+    again = [(n, text.replace("forward-backward", f"optimizer{n}")) for n in range(1, 30)]
+    assert not any(isinstance(event, Arguments) for event in megatron.events(again))
+    assert not DottedDump().feed(f"{prefix} optimizer ...............................: (5622.81, 5624.28)", 1)
+
+
+def test_the_keyed_line_counts_its_own_flops() -> None:
+    text = (LOGS / "megatron_deepspeed_keyed.log").read_text().splitlines()[1]
+    (found,) = (event for event in megatron.events([(1, text)]) if isinstance(event, Step))
+    assert (found.iteration, found.tflops, found.global_batch_size, found.seq_length) == (1, 20.3, 128, 8192)
+    assert found.tokens_per_s == 21845.333
+
+
+def test_bridge_with_its_step_times_alone(tmp_path: Path) -> None:
+    text = "".join(
+        f"node/0 Step Time : {9 + i % 3 / 100:.2f}s GPU utilization: 663.5MODEL_TFLOP/s/GPU\n" for i in range(12)
+    )
+    dialect, (record,) = records(tmp_path, text)
+    assert (dialect, record.steps, step(record)) == ("megatron-bridge", 12, pytest.approx(9.01))
+
+
+@pytest.mark.parametrize("position", [True, False])
+def test_nemo_counts_on_after_step_1000(tmp_path: Path, position: bool) -> None:
+    rows = []
+    for i in range(900, 1200):
+        number = f"{i:.1f}" if i < 1000 else f"{i:.3g}".replace("e+03", "e+3")
+        bar = f"|███| {i}/2000 [1:00:00<1:00:00, " if position else f"iteration {i}/2000 | "
+        end = "]" if position else " | lr: 1e-4"
+        rows.append(f"Epoch 0: {bar}reduced_train_loss=2.1, global_step={number}, train_step_timing in s=6.000{end}")
+    _, (record,) = records(tmp_path, "\n".join(rows) + "\n")
+    assert record.steps == 300
+    assert list(record.iteration[:3]) == [900, 901, 902]
+
+
+def test_shortened_numbers() -> None:
+    assert [scaled(text) for text in ("4.71K", "26.2M", "1e-05", "85.8G", "x")] == [4710.0, 26.2e6, 1e-5, 85.8e9, None]
+    assert [counted(text) for text in ("1.01e+3", "37.0", "1.5", "x", "1e400")] == [1010, 37, None, None, None]
+
+
+LLAMA = "dim=2048, n_layers=18, n_heads=16, n_kv_heads=8, vocab_size=128256, multiple_of=256, ffn_dim_multiplier=1.3"
+
+
+def test_torchtitans_own_llama() -> None:
+    line = f"[rank0]:[titan] - root - INFO - Building llama3 1B with TransformerModelArgs({LLAMA}, max_seq_len=8192)"
+    assert built(line) == "llama3 1B"
+    shape = architecture(line)
+    # 2/3 of 4 x 2048, times 1.3, rounded up to 256
+    assert (shape["ffn_hidden_size"], shape["num_query_groups"], shape["num_layers"]) == (7168, 8, 18)
+    assert not architecture(line.replace("llama3", "deepseek_v3"))
+    assert not architecture(line.replace("max_seq_len", "moe_args=MoEArgs(), max_seq_len"))
+    assert built("Building device mesh with parallelism: pp=1") is None
+
+
+def layer(heads: int = 12, **more: object) -> dict[str, object]:
+    def linear(rows: int, columns: int) -> dict[str, object]:
+        return {"in_features": columns, "out_features": rows, "bias": False}
+
+    attention = {"n_heads": heads, "n_kv_heads": 4, "wq": linear(768, 768), "wo": linear(768, 768), "qk_norm": None}
+    mlp = {"w1": linear(2048, 768), "w2": linear(768, 2048), "w3": linear(2048, 768)}
+    return {"attention": attention, "feed_forward": mlp, "attention_norm": {"eps": 1e-5}, "moe": None, **more}
+
+
+@pytest.mark.parametrize("rank", ["", "[rank7]:"])
+@pytest.mark.parametrize(
+    ("layers", "whole"),
+    [([layer()] * 2, True), ([layer(), layer(6)], False), ([layer(moe={"experts": 8})] * 2, False)],
+)
+def test_torchtitans_model_as_json(rank: str, layers: list[dict[str, object]], whole: bool) -> None:
+    model = {"dim": 768, "vocab_size": 128256, "layers": layers, "enable_weight_tying": False}
+    first, *rest = json.dumps(model, indent=2).splitlines()
+    text = [f"{rank}[titan] - root - INFO - Building llama3 175M with {first}", *(f"{rank}{line}" for line in rest)]
+    text += [f"{rank}[titan] step: {i}  loss: 6.1  memory: 49.66GiB(52.28%)  tps: 5,856  mfu: 34.29%" for i in (1, 2)]
+    found = torchtitan.events(enumerate(text, 1))
+    (arguments,) = (event for event in found if isinstance(event, Arguments))
+    assert arguments.values.get("num_layers") == (2 if whole else None)
+    assert arguments.values["model_name"] == "llama3 175M"
+
+
+def titan(start: int, count: int, rate: int) -> str:
+    return "".join(
+        f"[titan] step: {start + i}  loss: 6.1  memory: {20 + rate / 1000:.2f}GiB(50%)  tps: {rate}  mfu: 3%\n"
+        for i in range(count)
+    )
+
+
+@pytest.mark.parametrize(
+    ("starts", "runs"),
+    [
+        (((1, 20, 1000), (1, 20, 1010)), 1),  # the same once more
+        (((1, 20, 1000), (1, 20, 2000)), 2),  # another run
+        (((1, 30, 1000), (15, 30, 2000)), 1),  # goes on from a checkpoint
+        (((1, 20, 1000), (1, 4, 2000)), 1),  # too short to tell
+    ],
+)
+def test_a_start_that_begins_anew_at_another_speed_is_another_run(
+    tmp_path: Path, starts: tuple[tuple[int, int, int], ...], runs: int
+) -> None:
+    _, found = records(tmp_path, "".join(titan(*start) for start in starts))
+    assert len(found) == runs
+    if runs == 2:
+        assert [round(1 / (step(record) or 1)) for record in found] == [1000, 2000]
+        assert [record.memory["reserved"] for record in found] == [21.0, 22.0]
+        assert [record.name for record in found] == ["start 1", "start 2"]
+
+
+def test_summaries_of_the_trainer(tmp_path: Path) -> None:
+    one = "{'train_runtime': 484.7942, 'train_samples_per_second': 2.063, 'train_steps_per_second': 0.516, 'epoch': 1.0}\n"
+    other = one.replace("484.7942", "969.59").replace("2.063", "1.031").replace("0.516", "0.258")
+    _, (first, second) = records(tmp_path, one * 3 + other)
+    assert step(first) == pytest.approx(484.7942 / 250)
+    assert step(second) == pytest.approx(969.59 / 250)
+    assert int(first.batch[0]) == 4
+    assert "the mean of a whole training" in first.notes[0]
+
+
+def test_a_summary_that_leaves_its_steps_open_is_none(tmp_path: Path) -> None:
+    text = "{'train_runtime': 9000.0, 'train_samples_per_second': 2.0, 'train_steps_per_second': 0.007, 'epoch': 1.0}\n"
+    _, (record,) = records(tmp_path, text)
+    assert record.steps == 0
+    assert "of a number of steps that it does not tell" in record.notes[0]
+
+
+def test_the_bar_of_an_evaluation_is_not_the_trainings(tmp_path: Path) -> None:
+    text = (
+        (LOGS / "hf_trainer.log")
+        .read_text()
+        .replace("{'eval_loss'", " 90%|####| 90/100 [00:25<00:03,  3.6it/s]\n{'eval_loss'")
+    )
+    _, (record,) = records(tmp_path, text)
+    assert (record.steps, step(record)) == (20, 6.0)
+
+
+def test_the_bar_of_a_data_set_is_not_the_trainings(tmp_path: Path) -> None:
+    """Without the head (it is printed at another level of logging) the bar beside the losses is the training's."""
+    lines = [
+        line for line in (LOGS / "hf_trainer.log").read_text().splitlines() if "=" not in line and "***" not in line
+    ]
+    tokens = [f" {i}%|##| {i * 100}/10000 [{i // 60:02d}:{i % 60:02d}<00:10, 100.0it/s]" for i in range(0, 100, 5)]
+    _, (record,) = records(tmp_path, "\n".join([*tokens, *lines]) + "\n")
+    assert (record.steps, step(record)) == (20, 6.0)
+    _, (record,) = records(tmp_path, "\n".join([*tokens, "{'loss'", "***** Running training *****"]) + "\n")
+    assert record.steps == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("completed step: 1, seconds: 11.720, Frames/s/device: 7.255, loss: 1.541\n" * 3, "a diffusion model"),
+        (lines(9).replace("loss scale", "sop loss: 6.9E-01 | loss scale"), "an encoder of text"),
+        (
+            "Some weights of BertForSequenceClassification were not initialized\n{'train_steps_per_second': 1}\n",
+            "BertFor",
+        ),
+        ("mmengine - INFO - Iter(train) [ 50/2000]  lr: 1  time: 0.29  loss: 2.5  decode.loss_ce: 2.5 \n", "of images"),
+    ],
+)
+def test_what_trains_something_else_says_so(tmp_path: Path, text: str, what: str) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_log(path)
+    (problem,) = caught.value.problems
+    assert (what in str(problem), problem.key) == (True, "training")
+
+
+def test_litgpt_where_only_the_last_micro_batch_is_printed(tmp_path: Path) -> None:
+    row = "Epoch 1 | iter {} step {} | loss train: 1.6, val: n/a | iter time: 375.00 ms (step) remaining time: 1 day\n"
+    _, (record,) = records(tmp_path, "".join(row.format(16 * i, i) for i in range(1, 21)))
+    assert step(record) == pytest.approx(6.0)
+    assert record.notes == ["times are of one micro-batch of 16 a step: the others are not printed"]
+
+
+def test_paddles_interval_of_unknown_length_is_no_step(tmp_path: Path) -> None:
+    row = "- loss: 1.0, global_step: {}, interval_runtime: {}, interval_steps_per_second: {}, epoch: 1\n"
+    rows = [row.format(10, 90.0, 0.1111), *(row.format(10 * i, 60.0, 0.1667) for i in range(2, 12))]
+    _, (record,) = records(tmp_path, "".join(rows))
+    assert (record.steps, step(record)) == (11, pytest.approx(6.0))
+
+
+def test_the_first_step_alone_is_not_the_speed(tmp_path: Path) -> None:
+    _, (record,) = records(
+        tmp_path, " iteration 1/ 10 | elapsed time per iteration (ms): 90000.0 | global batch size: 8 |\n"
+    )
+    assert (record.steps, step(record)) == (1, None)
+    assert "warm-up, not its speed" in record.notes[0]
+    _, (record,) = records(
+        tmp_path, " iteration 50/ 99 | elapsed time per iteration (ms): 9000.0 | global batch size: 8 |\n"
+    )
+    assert step(record) == 9.0
+
+
+@pytest.mark.parametrize("optimizer", [True, False])
+def test_a_lone_profiler_step_without_an_optimizer_is_no_step(tmp_path: Path, optimizer: bool) -> None:
+    events = [{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 0, "dur": 112202}]
+    kernels = ["gemm", "multi_tensor_apply_kernel"] if optimizer else ["gemm"]
+    events += [{"ph": "X", "cat": "kernel", "name": name, "ts": 5 + i, "dur": 100} for i, name in enumerate(kernels)]
+    _, (record,) = records(tmp_path, json.dumps({"traceEvents": events}), "a.json")
+    assert (record.steps, bool(record.notes)) == ((1, False) if optimizer else (0, True))
+
+
+def test_the_fact_of_another_task_is_told_once() -> None:
+    from harness.ingest.logs import foreign
+
+    found: list[object] = []
+    kept = list(foreign.watched([(1, "| sop loss: 1"), (2, " Frames/s/device: 1")], found))  # type: ignore[arg-type]
+    assert [number for number, _ in kept] == [1, 2]
+    assert found == [Fact(foreign.TASK, "an encoder of text, trained on masked words", 1)]
+
+
+LOGGED = (
+    '{{"current_steps": {step}, "total_steps": 3235, "loss": 4.4, "eval_loss": {eval}, "elapsed_time": "{time}"}}\n'
+)
+
+
+def test_a_trainer_log_of_llama_factory_is_read_by_its_clock(tmp_path: Path) -> None:
+    clock = ["23:59:00", *(f"1 day, 0:0{minute}:00" for minute in range(8))]
+    text = "".join(LOGGED.format(step=10 * i, eval="null", time=time) for i, time in enumerate(clock, start=1))
+    path = tmp_path / "trainer_log.jsonl"
+    path.write_text(text)
+    dialect, (record,) = read_records_of_log(path)
+    assert (dialect, step(record), record.steps) == ("hf-trainer", 6.0, 8)
+    (row,) = ingest([path]).rows  # by its lines, not by the table that its name promises
+    assert row.read[0].startswith("step 6 s")
+
+
+def test_a_bar_of_nemo_without_timing_is_read_by_its_clock_not_by_its_mean(tmp_path: Path) -> None:
+    bar = "Epoch 0:   1%|1  | {n}/77225 [{clock}<878:01:48, 41.35s/it, reduced_train_loss=3.09, global_step={n}.0]\n"
+    times = [9 * 3600 + 30 * i for i in range(12)]
+    text = "".join(
+        bar.format(n=790 + i, clock=f"{t // 3600}:{t % 3600 // 60:02}:{t % 60:02}") for i, t in enumerate(times)
+    )
+    dialect, (record,) = records(tmp_path, text)
+    assert (dialect, step(record)) == ("nemo", 30.0)
+
+
+def test_llm_c_says_its_batch_in_tokens(tmp_path: Path) -> None:
+    table = {"micro batch size B": 4, "sequence length T": 1024, "total batch size": 16384, "num_processes": 2}
+    head = "".join(f"| {name:<21} | {value:<50} |\n" for name, value in table.items())
+    line = "step {i:4d}/74 | loss 3.2 (+nanz)| norm 1.48 (+nanz)| lr 3e-04 | {ms:.2f} ms | 29% bf16 MFU | 91886 tok/s\n"
+    text = head + "".join(line.format(i=i, ms=900.0 if i == 1 else 44.5) for i in range(1, 20))
+    dialect, (record,) = records(tmp_path, text)
+    assert (dialect, step(record)) == ("llm.c", pytest.approx(0.0445))
+    assert record.stated is not None
+    assert (record.stated.values["global_batch_size"], record.stated.values["world_size"]) == (16, 2)
+
+
+def test_nanogpt_behind_a_clock_says_that_its_loss_broke(tmp_path: Path) -> None:
+    text = "".join(f"2023-03-22 09:30:39 iter {i}: loss {loss}, time 1000.00ms, mfu 15.34%\n" for i, loss in
+                   [*((i, "3.9") for i in range(10)), *((i, "nan") for i in range(10, 20))])  # fmt: skip
+    text += "2023-03-22 09:32:32 step 20: train loss 4.0390, val loss 4.0427\niter 20: loss nan, time 35000.00ms\n"
+    _, (record,) = records(tmp_path, text)
+    assert step(record) == 1.0
+    assert record.evaluations == 1
+    assert "the loss is no number from step 10 on" in record.notes[0]
+
+
+@pytest.mark.parametrize("ranks", [True, False])
+def test_internevo_counts_tokens_and_its_layout_says_the_ranks(ranks: bool, tmp_path: Path) -> None:
+    layout = "data parallel size: 4, pipeline parallel size: 1, tensor parallel size: 4\n" if ranks else ""
+    line = "tflops=41.9 step={i} loss=11.5 tgs (tokens/gpu/second)=1024.0 tgs/tgs_avg=338.62 num_consumed_tokens={n}\n"
+    text = layout + "".join(line.format(i=i, n=65536 * (i + 1)) for i in range(20))
+    _, (record,) = records(tmp_path, text)
+    assert (record.basis, step(record)) == (("seconds", 4.0) if ranks else ("tokens", pytest.approx(1 / 1024)))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            "[09/10 10:40:56 lb.utils.events]:  eta: 21:00:38  iteration: 19/10000  time: 7.5187 s/iter",
+            "mean since the start",
+        ),
+        ("[07:15:39] Epoch: [2]  [1480/1504]  lr: 0.000005  time: 4.3713  data: 0.0001", "accumulation makes several"),
+        ('DLLL {"timestamp": "1", "type": "LOG", "step": 3, "data": {"loss": 2.0}}', "records of DLLogger"),
+    ],
+)
+def test_known_lines_without_a_step_time_are_refused_for_that(line: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=reason):
+        records(tmp_path, line + "\n")

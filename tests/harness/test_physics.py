@@ -1,0 +1,210 @@
+"""The physical check of a run: what is impossible is refused, what is unlikely is doubted, both in words with figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import dataset
+from harness.__main__ import main
+from harness.physics import BOUNDS, judge, marked
+from harness.runs import Measured, MeasuredRun, Source, Stack
+from projector.frameworks.flops import flops_per_token
+from projector.hardware import catalogue
+from projector.workload import zoo
+from projector.workload.recipe import LoRA, Recipe
+
+BATCH, LENGTH, GPUS = 128, 8192, 64
+
+
+def run(seconds: float | None = 4.0, *, precision: str = "bf16", gpu: str = "h100_sxm", **more: object) -> MeasuredRun:
+    """A Llama 3 8B step of 1 Mi tokens on 64 GPUs; 4 s are 20 % of an H100's peak."""
+    figures = {name: more.pop(name) for name in Measured.__dataclass_fields__ if name in more}
+    tgs = BATCH * LENGTH / seconds / GPUS if seconds and "tgs" not in figures else None
+    measured = Measured(**{"step_seconds": seconds, "tgs": tgs, "derived": ("tgs from step_seconds",), **figures})  # type: ignore[arg-type]
+    recipe = Recipe(micro_batch_size=1, global_batch_size=BATCH, seq_length=LENGTH, tp=2, precision=precision)
+    model = zoo.load("llama3_8b")
+    base = MeasuredRun(
+        id="x", source=Source(title="t"), gpu=gpu, gpus=GPUS, stack=Stack(framework="megatron-lm"),
+        model=model, recipe=recipe, measured=measured,
+    )  # fmt: skip
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def said(made: MeasuredRun) -> tuple[str, ...]:
+    found = judge(made)
+    return tuple(f"refused: {text}" for text in found.refused) + tuple(f"doubt: {text}" for text in found.doubts)
+
+
+def test_an_honest_run_is_neither_refused_nor_doubted() -> None:
+    assert said(run()) == ()
+    assert said(run(None)) == ()
+    assert (
+        said(run(4.0, peak_memory_gib=71.2, rel_std=0.01, samples=40, stack=Stack(framework="nemo", date="2025-02")))
+        == ()
+    )
+
+
+def test_every_measured_run_of_the_project_is_physical(root: Path) -> None:
+    """The bounds hold for what was measured: no row of measured/runs is refused, and none is doubted."""
+    runs = dataset.read(root / "measured" / "runs")
+    assert [(made.id, said(made)) for made in runs if said(made)] == []
+
+
+def test_milliseconds_read_as_seconds_and_the_reverse_are_suggested() -> None:
+    (fast,) = said(run(0.004))
+    assert fast == (
+        "refused: 0.004 s a step means 19,947 % of the bf16 peak of h100_sxm (989.4 TFLOP/s): in seconds, taken for"
+        " milliseconds? 4 s would be 20 %"
+    )
+    (slow,) = said(run(3500.0))
+    assert slow.startswith("doubt: 3500 s a step means 0.03")
+    assert "in milliseconds, taken for seconds? 3.5 s would be" in slow
+
+
+def test_the_rate_of_all_gpus_taken_for_that_of_one_is_suggested() -> None:
+    total = BATCH * LENGTH / 4.0
+    seconds = BATCH * LENGTH / total / GPUS
+    (found,) = said(run(seconds, tgs=total, derived=("step_seconds from tgs",)))
+    assert found.startswith(f"refused: {total:.6g} tokens/s/GPU means ")
+    assert f"the rate of all {GPUS} GPUs, taken for that of one? 4096 would be 20 %" in found
+    least = 4096.0 / GPUS
+    (low,) = said(run(BATCH * LENGTH / least / GPUS, tgs=least, derived=("step_seconds from tgs",)))
+    assert low.startswith("doubt: 64 tokens/s/GPU")
+    assert f"divided by {GPUS} again? 4096 would be 30 %" in low
+
+
+@given(st.floats(0.0, 6.0))
+def test_mfu_is_refused_exactly_where_every_count_is_above_the_peak(power: float) -> None:
+    seconds = 10.0 ** (1.0 - power)
+    made = run(seconds)
+    least = min(flops_per_token(made.workload, name) for name in ("megatron-2025-04", "torchtitan", "megatron-2024-03"))
+    mfu = least * BATCH * LENGTH / seconds / GPUS / catalogue.gpu("h100_sxm").peak["bf16"]
+    if mfu < 0.9:
+        assert not judge(made).refused
+    if mfu > 1.5:
+        assert judge(made).refused
+
+
+def test_frozen_weights_do_a_third_less_work() -> None:
+    least = run(0.65)
+    recipe = least.recipe
+    assert recipe is not None
+    assert judge(least).refused
+    assert not judge(replace(least, recipe=replace(recipe, lora=LoRA(dim=16)))).refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seconds": 1e300}, "refused: a step of 1e+300 s is longer than a day"),
+        ({"seconds": 1e-7}, "refused: a step of 1e-07 s is shorter than a kernel launch"),
+        ({"gpus": 10**30}, "refused: 10^30.0 GPUs are more than the 10,000,000"),
+        ({"gpus": 10**400}, "refused: 10^400.0 GPUs are more than the 10,000,000"),
+        ({"gpus": 2_000_000, "tgs": None}, "doubt: 2,000,000 GPUs are more than any training has used"),
+        ({"precision": "bf16", "gpu": "v100_sxm_32gb"}, "v100_sxm_32gb has no matrix rate for bf16 (it has fp16, fp32)"),
+        ({"precision": "fp8", "gpu": "a100_sxm_80gb"}, "refused: a100_sxm_80gb has no matrix rate for fp8"),
+        ({"precision": "mxfp8"}, "refused: h100_sxm has no matrix rate for mxfp8"),
+        ({"stack": Stack(framework="nemo", date="2025-02-30")}, "refused: the date 2025-02-30 is on no calendar"),
+        ({"stack": Stack(framework="nemo", date="2025-13")}, "refused: the date 2025-13 is on no calendar"),
+        ({"stack": Stack(framework="nemo", date="last week")}, "refused: the date 'last week' is none"),
+        ({"stack": Stack(framework="nemo", date="1925-02")}, "refused: the date 1925-02 is not from 2017 to 2100"),
+        ({"peak_memory_gib": 95.0}, "refused: 95 GiB is more than the 80 GiB of h100_sxm"),
+        ({"peak_memory_gib": 82.0}, "doubt: 82 GiB is more than the 80 GiB of h100_sxm: decimal GB, taken for GiB?"),
+        ({"peak_memory_gib": 560.0}, "of a node of 8 GPUs together? 70 GiB would fit"),
+        ({"peak_memory_gib": 71_680.0}, "in MiB? 70 GiB would fit"),
+        ({"rel_std": -0.1}, "refused: a relative spread of -0.1 (rel_std) is outside 0 to 1"),
+        ({"rel_std": 3.0}, "doubt: a relative spread of 3 (rel_std) is outside 0 to 1"),
+        ({"samples": 0}, "refused: 0 samples are no measurement"),
+        ({"seconds": float("nan"), "tgs": None}, "refused: step_seconds = nan is no positive number"),
+        ({"tgs": -3.0}, "refused: tgs = -3.0 is no positive number"),
+        ({"tgs": 8192.0}, "refused: 8192 tokens/s/GPU over 4 s and 64 GPUs are 2 times the 1,048,576 tokens"),
+        ({"tgs": 4096.0 * GPUS}, f"the rate of all {GPUS} GPUs, taken for that of one?"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_what(changes: dict[str, object], words: str) -> None:
+    found = said(run(**changes))  # type: ignore[arg-type]
+    assert any(words in text for text in found), found
+
+
+def test_a_precision_that_nobody_stated_is_doubted_not_refused() -> None:
+    made = run(8.0, gpu="v100_sxm_32gb", assumed=("precision=bf16 (not stated)",))
+    assert [text.partition(":")[0] for text in said(made)] == ["doubt"]
+
+
+NUMBERS = st.none() | st.floats() | st.floats(1e-6, 1e6)
+
+
+@given(
+    seconds=NUMBERS,
+    tgs=NUMBERS,
+    peak=NUMBERS,
+    spread=NUMBERS,
+    gpus=st.integers(0, 10**40),
+    day=st.text(max_size=12) | st.dates().map(str),
+)
+def test_any_figures_are_judged_without_an_error(
+    seconds: float | None, tgs: float | None, peak: float | None, spread: float | None, gpus: int, day: str
+) -> None:
+    figures = Measured(step_seconds=seconds, tgs=tgs, peak_memory_gib=peak, rel_std=spread)
+    judge(replace(run(), measured=figures, gpus=gpus, stack=Stack(framework="nemo", date=day)))
+
+
+def test_a_run_without_its_gpu_is_held_to_the_fastest_known() -> None:
+    assert said(run(4.0, gpu="")) == ()
+    (found,) = said(run(0.004, gpu=""))
+    assert found.startswith("refused: 0.004 s a step means ")
+    assert "of the bf16 peak of the fastest GPU known, " in found
+    assert "4 s would be" in found
+
+
+def test_a_processor_at_hand_is_not_held_to_the_catalogues() -> None:
+    assert said(run(0.01, gpu="cpu", peak_memory_gib=500.0)) == ()
+
+
+def test_doubts_are_said_where_a_file_is_projected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "runs.yaml"
+    dataset.write([run(3500.0), replace(run(0.004), id="y")], path)
+    out = tmp_path / "out"
+    assert main(["run", "--runs", str(path), "--no-gate", "--no-plots", "--out", str(out)]) == 0
+    assert "doubtful: x: 3500 s a step means" in capsys.readouterr().err
+    assert "0.004 s a step means 19,947 % of the bf16 peak" in (out / "results.csv").read_text()
+
+
+def test_a_refused_run_is_kept_with_its_reason_and_marked_once() -> None:
+    made, found = marked(run(0.004, problem="gpu not stated"))
+    assert made.problem.startswith("gpu not stated; 0.004 s a step means")
+    assert found.refused
+    assert marked(made)[0] == made
+    assert made.measured.step_seconds == 0.004
+
+
+def test_a_strict_file_is_judged_as_it_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "runs.yaml"
+    dataset.write([run(0.004), replace(run(3500.0), id="y"), replace(run(), id="z")], path)
+    read = {made.id: made.problem for made in dataset.read(path)}
+    assert read["x"].startswith("0.004 s a step means")
+    assert (read["y"], read["z"]) == ("", "")
+    assert main(["ingest", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "  refused: 0.004 s a step means" in out
+    assert "  doubtful: 3500 s a step means" in out
+
+
+@pytest.mark.parametrize("value", [".nan", ".inf", "-1.0", "0"])
+def test_a_figure_that_is_no_number_is_a_mistake_of_the_file(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "runs.yaml"
+    dataset.write([run()], path)
+    path.write_text(path.read_text().replace("step_seconds: 4.0", f"step_seconds: {value}"))
+    with pytest.raises(ValueError, match=r"measured.step_seconds: found .*expected a positive number"):
+        dataset.read(path)
+
+
+def test_the_bounds_are_ordered() -> None:
+    assert BOUNDS.mfu[0] < BOUNDS.mfu[1] <= 1.0
+    assert BOUNDS.step_seconds[0] < BOUNDS.step_seconds[1]
+    assert BOUNDS.gpus[0] < BOUNDS.gpus[1]

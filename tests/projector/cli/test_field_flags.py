@@ -1,0 +1,220 @@
+"""Every field of a recipe is reached by a flag, by ``--set`` and by a file, and is the same each time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_command import DEEPSEEK, MIXTRAL
+
+from projector.cli import _parser
+from projector.cli.options import parse
+from projector.cli.said import said
+from projector.errors import InputError
+from projector.workload.fields import field_of, fields
+from projector.workload.model_schema import merge
+from projector.workload.recipe import Recipe
+from projector.workload.schema import parse_recipe
+from projector.workload.structure import to_mapping
+
+SIZES = {"micro_batch_size": 1, "global_batch_size": 8, "seq_length": 64}
+
+
+def values(field):
+    """(text on a command line, value in a file) that a field may hold."""
+    if field.choices:
+        words = field.choices[:3]
+        return [(",".join(words), list(words))] if field.many else [(word, word) for word in words]
+    samples = {
+        int: [("2", 2)],
+        float: [("0.5", 0.5), ("1", 1.0)],
+        bool: [("true", True), ("false", False)],
+        str: [("linear_qkv", "linear_qkv")],
+    }[field.kind]
+    return [(text, [value]) for text, value in samples] if field.many else samples
+
+
+def told(*arguments):
+    problems = []
+    found = said(parse(_parser(), ["performance", *arguments]), {}, problems)
+    assert problems == []
+    return found.recipe
+
+
+def nested(field, value):
+    out = value
+    for name in reversed(field.path):
+        out = {name: out}
+    return out
+
+
+def as_recipe(mapping):
+    # an adapter has a rank: its other parts do not stand alone
+    whole = merge({"lora": {"dim": 8}} if "lora" in mapping else {}, mapping)
+    recipe, problems = parse_recipe({**SIZES, **whole}, "file")
+    assert problems == []
+    return recipe
+
+
+CASES = [
+    (field, name, text, value)
+    for field in fields()
+    if field.key not in ("pipeline_schedule", "sync_free_stage")  # their flags say more than the field
+    for name in field.names
+    for text, value in values(field)
+]
+
+
+@pytest.mark.parametrize(("field", "name", "text", "value"), CASES, ids=lambda v: getattr(v, "key", str(v)))
+def test_flag_set_and_file_are_one(field, name, text, value):
+    flag = f"--{name.replace('_', '-')}"
+    if field.kind is bool:
+        by_flag = told(flag if value else f"--no-{flag[2:]}")
+    else:
+        by_flag = told(flag, text)
+    assert by_flag == told("--set", f"{name}={text}") == nested(field, value)
+    assert as_recipe(by_flag) == as_recipe(nested(field, value))
+    assert field_of(flag) == field
+
+
+def test_the_table_has_every_field_of_a_recipe():
+    keys = {field.path[0] for field in fields()}
+    assert keys == set(Recipe.__dataclass_fields__)
+
+
+@pytest.fixture
+def document(capsys, monkeypatch):
+    monkeypatch.delenv("PRIMUS_GPU_ARCH", raising=False)
+    from projector.cli import run
+
+    def make(*flags, command="performance"):
+        code = run([command, *flags, "--json"])
+        captured = capsys.readouterr()
+        assert (code, captured.err) == (0, "")
+        return json.loads(captured.out)
+
+    return make
+
+
+PLAIN = (
+    "--gpu",
+    "h100",
+    "--gpus",
+    "64",
+    "--tp",
+    "8",
+    "--pp",
+    "4",
+    "--mbs",
+    "1",
+    "--gbs",
+    "512",
+    "--seq-length",
+    "8192",
+)
+
+
+def test_no_file_is_the_same_as_its_file(document, tmp_path):
+    file = tmp_path / "case.yaml"
+    file.write_text(
+        "model: llama3.1_8b\ngpu: h100_sxm\ngpus: 64\n"
+        "recipe: {micro_batch_size: 1, global_batch_size: 512, seq_length: 8192, tp: 8, pp: 4}\n"
+    )
+    made, of_file = document("--model", "llama3.1_8b", *PLAIN), document("--config", str(file))
+    same = ("model", "framework", "cluster", "recipe", "derived", "projections", "memory", "assumed")
+    assert {key: made[key] for key in same} == {key: of_file[key] for key in same}
+
+
+@pytest.mark.parametrize("command", ["performance", "memory", "schedules"])
+def test_every_command_takes_a_model_alone(document, command):
+    assert document("--model", "llama3.1_8b", *PLAIN, command=command)["cluster"]["gpus"] == 64
+
+
+def test_model_files(document, tmp_path):
+    config = {
+        "model_type": "llama",
+        "num_hidden_layers": 8,
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "vocab_size": 32000,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    shape = tmp_path / "model.yaml"
+    shape.write_text(
+        "name: mine\nnum_layers: 8\nhidden_size: 1024\nffn_hidden_size: 4096\nnum_attention_heads: 16\n"
+        "num_query_groups: 8\nvocab_size: 32000\n"
+    )
+    sizes = {
+        document("--model", str(path), *PLAIN)["model"]["parameters"]
+        for path in (tmp_path, tmp_path / "config.json", shape)
+    }
+    assert len(sizes) == 1
+
+
+def test_model_fields_change(document):
+    whole = document("--model", "mixtral_8x7b", *PLAIN)["model"]["parameters"]
+    half = document("--model", "mixtral_8x7b", *PLAIN, "--set", "model.num_layers=16")["model"]["parameters"]
+    few = document("--model", "mixtral_8x7b", *PLAIN, "--set", "model.moe.num_experts=4")["model"]["parameters"]
+    assert whole > half > whole / 2
+    assert whole > few > whole / 2
+
+
+def test_flags_on_a_file_are_said_aloud(document):
+    made = document("--config", DEEPSEEK, "--pp", "8", "--set", "vpp=4", "seq_length=2048")
+    assert {"pp=8 (--pp)", "vpp=4 (--set)", "seq_length=2048"} <= set(made["settings"])
+    assert (made["recipe"]["pp"], made["recipe"]["vpp"], made["recipe"]["seq_length"]) == (8, 4, 2048)
+
+
+def test_arguments_change_an_experiment_in_its_own_words(document):
+    made = document(
+        "--config", MIXTRAL, "--gpu", "mi355x", "--gpus", "64", "micro_batch_size=1", "overlap_grad_reduce=false"
+    )
+    assert made["recipe"]["micro_batch_size"] == 1
+    assert not made["recipe"].get("overlap_grad_reduce")
+
+
+WRONG = [
+    (("--tp", "x"), ("--tp: found 'x', expected a whole number",)),
+    (("--pp", "1.5", "--precision", "fp7"), ("--pp: found '1.5'", "--precision: found 'fp7'")),
+    (("--set", "tensor_paralel=8"), ("--set: tensor_paralel", "a recipe field")),
+    (("--set", "tp"), ("--set: found 'tp', expected KEY=VALUE",)),
+    (("--set", "model.num_layers=a"), ("--set: model.num_layers: found 'a'",)),
+    (("--set", "model.layers=3"), ("--set: model.layers",)),
+    (("--moe-expert-capacity-factor", "0"), ("--moe-expert-capacity-factor",)),
+    (("--lora-dim", "big"), ("--lora-dim: found 'big'",)),
+    (("--recompute-modules", "mlp,nothing"), ("--recompute-modules: found 'mlp,nothing'",)),
+    (("--tp", "3"), ("--tp: found 3, expected a divisor",)),
+    (("nonsense",), ("'nonsense'",)),
+    (("tp=many",), ("command line: tp: found 'many'",)),
+    (("--benchmark-gpus", "4"), ("--benchmark-gpus",)),
+    (("--gpu", "missing.yaml"), ("missing.yaml",)),
+]
+
+
+@pytest.mark.parametrize(("flags", "pieces"), WRONG, ids=lambda v: " ".join(v))
+def test_mistakes_name_the_flag(capsys, flags, pieces):
+    from projector.cli import run
+
+    rest = PLAIN if "--gpu" not in flags else PLAIN[2:]
+    assert run(["performance", "--model", "llama3.1_8b", *rest, *flags]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert all(piece in captured.err for piece in pieces), captured.err
+
+
+def test_what_is_missing_is_asked_for(capsys):
+    from projector.cli import run
+
+    assert run(["performance", "--model", "llama3.1_8b", "--gpu", "h100"]) == 2
+    err = capsys.readouterr().err
+    assert [flag in err for flag in ("--micro-batch-size", "--global-batch-size", "--seq-length")] == [True] * 3
+    assert run(["performance"]) == 2
+    assert "--config FILE, or --model" in capsys.readouterr().err
+
+
+def test_a_wrong_switch_is_no_text():
+    with pytest.raises(InputError):
+        parse(_parser(), ["performance", "--sequence-paralel"])
+    assert to_mapping(as_recipe({"tp": 2}))["tp"] == 2

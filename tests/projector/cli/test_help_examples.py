@@ -1,0 +1,131 @@
+"""Every example of every ``--help`` works as it stands, from the project's folder, and every ``--json`` is a document."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+from cli_command import ROOT
+
+from harness.cli import _parser as harness_parser
+from projector.cli import _parser as projector_parser
+from projector.cli.options import Parser
+
+#: Commands that time the device at hand.
+TORCH = ("record", "probe", "benchmark", "measure")
+SLOW = ("figures", "run", "calibrate")
+
+
+def commands():
+    for program, build in (("projector", projector_parser), ("harness", harness_parser)):
+        root = build()
+        yield program, "", root
+        for action in root._actions:
+            if action.nargs == "A...":
+                yield from ((program, name, parser) for name, parser in action.choices.items())
+
+
+def examples():
+    for program, name, parser in commands():
+        for i, line in enumerate(parser.examples):
+            slow = [pytest.mark.slow] if name in SLOW else []
+            yield pytest.param(program, name, line, id=f"{program}-{name or 'program'}-{i}", marks=slow)
+
+
+def run(folder, program, line):
+    words = shlex.split(line)
+    return subprocess.run(
+        [sys.executable, "-m", program, *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture
+def project(tmp_path):
+    """The project's folder for commands that write beside what they read."""
+    for name in ("examples", "measured", "suites"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def test_every_command_has_two_examples_and_help_starts_with_them(capsys):
+    for program, name, parser in commands():
+        assert isinstance(parser, Parser)
+        assert len(parser.examples) == 2, (program, name)
+        lines = parser.format_help().splitlines()
+        assert lines[0] == "examples:"
+        assert all(line.startswith(f"  python -m {program} {name}".rstrip()) for line in lines[1:3])
+        if name:
+            assert any("--json" in flags for flags in (a.option_strings for a in parser._actions)), (program, name)
+
+
+def test_help_is_short_and_help_all_has_every_field(capsys):
+    from projector.workload.fields import fields
+
+    parser = {name: p for program, name, p in commands() if program == "projector"}["performance"]
+    short = parser.format_help()
+    assert len(short.splitlines()) < 150
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--help-all"])
+    whole = capsys.readouterr().out
+    for field in fields():
+        assert all(f"--{name.replace('_', '-')}" in whole for name in field.names), field.key
+    assert "--moe-deepep-num-sms" not in short
+
+
+@pytest.mark.parametrize(("program", "name", "line"), list(examples()))
+def test_an_example_works(project, program, name, line):
+    if name in TORCH and importlib.util.find_spec("torch") is None:
+        pytest.skip("times the device at hand, which takes torch")
+    if (program, name) == ("harness", "report"):
+        assert run(project, "harness", "run suites/scaling.yaml --no-gate --out out/scaling").returncode == 0
+    if (program, name) == ("projector", "benchmark"):
+        pytest.skip("takes a device of the cluster's vendor")
+    done = run(project, program, f"{name} {line}")
+    assert done.returncode == 0, done.stderr
+    if "--json" in line:
+        assert isinstance(json.loads(done.stdout), dict)
+    else:
+        assert done.stdout
+
+
+def test_what_comes_with_the_program(project):
+    for program in ("projector", "harness"):
+        assert run(project, program, "--version").stdout.startswith(f"{program} 0.")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion(project, shell):
+    for program in ("projector", "harness"):
+        done = run(project, program, f"--completion {shell}")
+        assert done.returncode == 0, done.stderr
+    script = run(project, "projector", f"--completion {shell}").stdout
+    for word in ("performance", "llama3.1_8b", "mi355x", "megatron-lm", "--moe-deepep-num-sms", "no_shard"):
+        assert word in script
+
+
+def test_completion_in_bash(project):
+    script = run(project, "projector", "--completion bash").stdout
+    ask = "COMP_WORDS=(projector performance --gpu mi35); COMP_CWORD=3; _shtab_projector; echo ${COMPREPLY[@]}"
+    done = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["mi350x", "mi355x"], done.stderr
+
+
+def test_nothing_of_this_slows_a_command():
+    """Completion's library and the inventory of settings are read when they are needed."""
+    code = (
+        "import sys; from projector.cli import run; run(['gpus']); "
+        "print([m for m in ('shtab', 'torch', 'matplotlib', 'scipy', 'pandas') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "[]"

@@ -1,0 +1,50 @@
+"""V-Half and V-Min: the two ends of their repeated blocks are drawn together, without more memory than the block has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from projector import pipeline
+from projector.pipeline.compiler import compile_schedule
+from projector.pipeline.evaluator import evaluate
+from projector.pipeline.residency import in_flight
+
+
+def span(name: str, pp: int, microbatches: int, forward: float, backward: float, weight: float) -> float:
+    """Seconds of the rank that works longest, from its first forward on: what the published code prints."""
+    compiled = compile_schedule(pipeline.build(name, pp, 2, microbatches))
+    costs = [np.full(2 * pp, seconds) for seconds in (forward, backward, weight)]
+    end = evaluate(compiled, *costs).end
+    begin = end - np.asarray([forward, backward, weight])[compiled.kind]
+    return max(end[compiled.rank == rank].max() - begin[compiled.rank == rank].min() for rank in range(pp))
+
+
+@pytest.mark.parametrize(
+    ("pp", "microbatches", "half", "least"),
+    # sail-sg/zero-bubble-pipeline-parallelism@3a91d0c8 zbv_greedy.py, run with F = B = W = 5 and free messages
+    [(4, 8, 265, 295), (4, 12, 385, 415), (8, 16, 565, 615), (8, 32, 1045, 1095), (3, 9, 295, 295), (5, 10, 355, 375)],
+)
+def test_the_published_spans(pp: int, microbatches: int, half: float, least: float) -> None:
+    assert span("v_half", pp, microbatches, 5, 5, 5) == half
+    assert span("v_min", pp, microbatches, 5, 5, 5) == least
+
+
+@pytest.mark.parametrize("name", ["v_half", "v_min"])
+@pytest.mark.parametrize("pp", [2, 3, 4, 6, 8, 11])
+def test_more_micro_batches_hold_no_more_alive(name: str, pp: int) -> None:
+    """The block's own residency is the limit: what holds for two rounds of it holds for ten."""
+    peaks = []
+    for microbatches in (6 * pp, 10 * pp):
+        compiled = compile_schedule(pipeline.build(name, pp, 2, microbatches))
+        peaks.append(max(int(rank.alive.max()) for rank in in_flight(compiled)))
+    assert peaks[0] == peaks[1]
+    one_f_one_b = 2 * pp  # chunks of half a rank's layers that its first rank holds
+    assert peaks[0] <= one_f_one_b * (2 / 3 if name == "v_half" else 1 / 2) + 3
+
+
+@pytest.mark.parametrize("name", ["v_half", "v_min"])
+def test_each_further_micro_batch_costs_its_work(name: str) -> None:
+    spans = [span(name, 8, m, 3, 5, 4) for m in (24, 25, 26, 30)]
+    assert np.diff(spans[:3]) == pytest.approx(2 * (3 + 5 + 4), rel=0.35)
+    assert spans == sorted(spans)

@@ -1,0 +1,79 @@
+"""One book of weights: what is trained in time is what lies in memory, and all of it is the model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from harness import dataset
+from projector.errors import Unsupported
+from projector.frameworks import resolve
+from projector.memory.parameters import stage
+from projector.operators.lower import embedding, head, layer, mtp
+from projector.operators.weights import Held, Weight, held
+from projector.stages import owned, parts
+from projector.workload import zoo
+from projector.workload.layout import chunks
+from projector.workload.parameters import count
+from projector.workload.recipe import LoRA, Recipe
+from projector.workload.workload import Workload
+
+
+def one_rank(model, **recipe) -> Held:
+    stated = {"micro_batch_size": 1, "global_batch_size": 8, "seq_length": 4096, "make_vocab_size_divisible_by": 1}
+    case = resolve(Workload(model=model, recipe=Recipe(**stated | recipe), gpus=8), "nvidia", "hopper")
+    groups = [(layer(kind, case).weights, n) for kind, n in Counter(model.layer_kinds).items()]
+    groups += [(embedding(case).weights, 1), (head(case).weights, 1)]
+    return held([*groups, *([(mtp(case).weights, model.mtp_num_layers)] if model.mtp_num_layers else [])])
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_modules_hold_the_parameters_of_every_model_exactly(name: str) -> None:
+    model = zoo.load(name)
+    try:
+        assert one_rank(model).total == count(model).total
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+
+
+def test_a_storage_counts_once_on_a_rank_and_once_on_each_of_two() -> None:
+    table = Weight(name="table", rows=100, columns=8, storage="words")
+    both = held([([table], 1), ([table], 1)])
+    assert both.total == 800
+    assert (held([([table], 1)]) + held([([table], 1)])).total == 800
+
+
+def test_adapters_stand_beside_every_linear_that_is_adapted() -> None:
+    """dim · (in + out) of q, kv and output of latent attention, cut as their linears are (arXiv:2106.09685)."""
+    model = zoo.load("deepseek_v2_lite")
+    targets = ("linear_q_proj", "linear_kv_down_proj", "linear_kv_up_proj", "linear_proj")
+    mla, h, n = model.mla, model.hidden_size, model.num_attention_heads
+    sides = (
+        (h, n * (mla.qk_head_dim + mla.qk_pos_emb_head_dim)),
+        (h, mla.kv_lora_rank + mla.qk_pos_emb_head_dim),
+        (mla.kv_lora_rank, n * (mla.qk_head_dim + mla.v_head_dim)),
+        (n * mla.v_head_dim, h),
+    )
+    adapters = one_rank(model, lora=LoRA(dim=16, targets=targets)).only("adapter").total
+    assert adapters == model.num_layers * 16 * sum(a + b for a, b in sides)
+
+
+def test_time_and_memory_hold_the_same_weights_in_every_measured_run(root: Path) -> None:
+    seen = set()
+    for run in dataset.read(root / "measured" / "runs"):
+        if run.problem or run.model is None or run.recipe is None or run.workload in seen:
+            continue
+        seen.add(run.workload)
+        try:
+            case = resolve(run.workload, "nvidia")
+            layout = chunks(run.model, case.workload.recipe)
+            for chunk in layout:
+                here = stage(case, [chunk])
+                trained = owned(case, parts(case, chunk))
+                expected = here.adapters if run.recipe.lora else here.weights.total
+                assert trained.total == pytest.approx(expected, rel=1e-12), run.id
+        except (Unsupported, ValueError):
+            continue
+    assert len(seen) > 600
