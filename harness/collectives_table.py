@@ -15,8 +15,8 @@ from pathlib import Path
 
 from projector.collectives.model import KINDS
 from projector.errors import InputError, Problem
-from projector.files import read_text
 from projector.hardware import catalogue
+from projector.io.files import read_text
 
 __all__ = ["CONDITIONS", "LOW_LATENCY", "TOKENS", "Record", "convert", "read", "text"]
 

@@ -16,8 +16,8 @@ from harness import physics
 from harness.run_text import to_yaml
 from harness.runs import Measured, MeasuredRun, Source, Stack
 from projector.errors import InputError, Problem, nearest
-from projector.files import read_yaml, write_whole
 from projector.hardware import catalogue, own
+from projector.io.files import read_yaml, write_whole
 from projector.workload.model import Model
 from projector.workload.schema import parse_model, parse_recipe
 from projector.workload.structure import parse_dataclass

@@ -20,7 +20,7 @@ from harness.measure.spec import Plan
 from harness.predictors import MODES
 from harness.runs import MeasuredRun
 from projector.errors import InputError, Problem, nearest
-from projector.files import read_yaml
+from projector.io.files import read_yaml
 
 __all__ = ["Suite", "load", "load_all"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from projector.errors import InputError, Problem
 from projector.experience import FEATURES, TERMS, Basis, Experience
-from projector.files import parse_yaml
+from projector.io.files import parse_yaml
 
 __all__ = ["parse", "text"]
 

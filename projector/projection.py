@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from projector import arguments, filling, muon, scheduling, settling
-from projector.arguments import MODES
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups as place
-from projector.collectives.placement import ranks_per_node
-from projector.communication import Traffic, traffic
-from projector.crowd import crowded
-from projector.errors import NoMeasurement, Unsupported
-from projector.frameworks import Resolved, resolve
+from projector.errors import NoMeasurement
+from projector.frameworks import Resolved
 from projector.frameworks.flops import flops_per_token
-from projector.hardware import host_link
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster, Efficiency, GroupShape
 from projector.kernels import backends
@@ -24,20 +18,26 @@ from projector.kernels import settings as kernel_settings
 from projector.kernels.protocol import KernelModel
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated, shared
+from projector.layers.step import optimizer
+from projector.layers.types import Collective, HostWork, Operator
 from projector.memory.plan import MemoryPlan, plan
-from projector.operators.step import optimizer
-from projector.operators.types import Collective, HostWork, Operator
 from projector.pipeline import Timeline
 from projector.pipeline.schedules import zb_ilp
 from projector.pipeline.trace import Span
 from projector.pipeline.types import Costs
-from projector.stages import Part, StageTime, compute_operators, owned, parts, stage_time
-from projector.step import owned_by_rank, run_step
-from projector.timing import Clock
+from projector.settle import arguments
+from projector.settle.arguments import MODES
+from projector.settle.workload import settled
+from projector.step import filling, muon
+from projector.step.communication import Traffic, traffic
+from projector.step.crowd import crowded
+from projector.step.run import owned_by_rank, run_step
+from projector.step.stages import Part, StageTime, compute_operators, owned, parts, stage_time
+from projector.step.timing import Clock
 from projector.workload.layout import chunks
 from projector.workload.workload import Workload
 
-__all__ = ["MODES", "Projection", "project", "settle"]
+__all__ = ["MODES", "Projection", "project"]
 
 _WITHOUT_WEIGHT_GRADIENT = 2 / 3
 """Forward and data gradient of a frozen product: two of its three passes (LoRA, Hu et al. 2021, section 4.1)."""
@@ -87,7 +87,8 @@ def project(
 
     ``corrected`` puts another kernel model over the one of ``mode``, such as factors of layers that were timed.
     ``published``: a figure of this run exists, so what its source left out is taken to be what makes it possible
-    (:mod:`projector.settling`); a configuration that somebody plans is projected as it stands. ``communication``: with every
+    (:mod:`projector.settle.inferred`); a configuration that somebody plans is projected as it stands.
+    ``communication``: with every
     collective of the step.
 
     Raises :class:`InputError` for a configuration that cannot run (all reasons at once), :class:`Unsupported` for one
@@ -95,7 +96,7 @@ def project(
     """
     began = time.perf_counter()
     arguments.check(workload, cluster, mode, settings, efficiency)
-    resolved = _settle(workload, cluster, published=published)
+    resolved = settled(workload, cluster, published=published)
     gpu = cluster.gpu
     layout = chunks(workload.model, resolved.workload.recipe)
     stages = [parts(resolved, chunk) for chunk in layout]
@@ -135,26 +136,6 @@ def project(
     )
 
 
-def settle(workload: Workload, cluster: Cluster, *, published: bool = False) -> Resolved:
-    """``workload`` as ``cluster`` would run it, nothing left open. Raises as :func:`project`, but for kernels."""
-    arguments.check(workload, cluster)
-    return _settle(workload, cluster, published=published)
-
-
-def _settle(workload: Workload, cluster: Cluster, *, published: bool) -> Resolved:
-    if workload.model.unsupported:
-        raise Unsupported(", ".join(workload.model.unsupported))
-    gpu = cluster.gpu
-    host = "grace" if cluster.gpus_per_host < cluster.gpus_per_node else "x86"
-    resolved = _placed(
-        settling.settled(resolve(workload, gpu.vendor, gpu.arch, host, published), gpu, host, published), cluster
-    )
-    conflict = scheduling.conflict(resolved.workload.recipe)
-    if conflict:
-        raise Unsupported(conflict)
-    return resolved
-
-
 def _searched(timeline: Timeline) -> tuple[str, ...]:
     """How far the order of a schedule that is searched for can be from the best."""
     schedule = timeline.compiled.schedule
@@ -165,22 +146,6 @@ def _searched(timeline: Timeline) -> tuple[str, ...]:
     costs = Costs(forward, inputs, weight, (0.0,) * (stages - 1))
     gap = zb_ilp.gap(schedule, costs, float(timeline.makespan))
     return (f"pipeline_schedule={zb_ilp.GENERATOR.aliases[0]}: no order is more than {100 * gap:.1f} % shorter",)
-
-
-def _placed(resolved: Resolved, cluster: Cluster) -> Resolved:
-    """With what the lowering asks of the cluster: its nodes, its pods, the way from the host's memory."""
-    recipe = resolved.workload.recipe
-    if recipe.optimizer_cpu_offload or recipe.offload_optimizer_states or recipe.cpu_offloading_num_layers:
-        host_link.separate(cluster)
-    ranks = min(resolved.workload.gpus, cluster.gpus_per_host)
-    return replace(
-        resolved,
-        node_ranks=ranks_per_node(resolved.workload.gpus, cluster),
-        pod_ranks=None if cluster.outer is None else cluster.inter.size,
-        host_bandwidth=host_link.bandwidth(cluster),
-        host_copies=host_link.copies(cluster, ranks),
-        host_optimizer=host_link.optimizer_traffic(cluster, ranks),
-    )
 
 
 def _clock(

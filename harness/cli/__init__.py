@@ -10,7 +10,7 @@ from harness.cli import calibrate, collectives, compare, figures, ingest, inputs
 from projector import __version__
 from projector.cli.completion import Completion
 from projector.cli.options import Parser, parse
-from projector.guard import guarded
+from projector.io.guard import guarded
 
 __all__ = ["main"]
 

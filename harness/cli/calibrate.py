@@ -15,7 +15,7 @@ from harness.report.table import Column, Report, Table, number, percent
 from harness.results import Evaluation
 from projector import experience_file
 from projector.errors import InputError, Problem, nearest
-from projector.files import write_whole
+from projector.io.files import write_whole
 
 __all__ = ["command", "register"]
 

@@ -35,7 +35,7 @@ def command(args: argparse.Namespace) -> int:
     from harness.collectives_score import score
     from harness.collectives_table import read
     from harness.report import markdown, view_collectives
-    from projector.files import write_whole
+    from projector.io.files import write_whole
 
     if not args.folder.is_dir():
         raise InputError([Problem(str(args.folder), "", "no such folder", "a folder of <cluster>.csv tables")])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli.common import Subparsers, add_command, positive, read_any, say
 from projector.errors import InputError, Problem
-from projector.files import write_whole
+from projector.io.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from harness.report.plot import png
 from harness.report.table import Report
 from harness.results import Row
 from projector.errors import InputError, Problem
-from projector.files import write_whole
+from projector.io.files import write_whole
 
 __all__ = ["command", "register"]
 

@@ -176,7 +176,7 @@ def _view(log: LogRun) -> StepView | None:
 def _plot(views: Mapping[str, StepView], out: Path) -> list[Path]:
     """One PNG a run, beside the runs' file or in their folder."""
     from harness.report import ingest_plot
-    from projector.files import write_whole
+    from projector.io.files import write_whole
 
     folder = out.parent if out.suffix in (".yaml", ".yml") else out
     paths = [folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.png" for name in views]

@@ -30,8 +30,8 @@ def register(commands: Subparsers) -> None:
 
 def command(args: argparse.Namespace) -> int:
     from harness import inputs
-    from projector.files import write_whole
     from projector.hardware import catalogue
+    from projector.io.files import write_whole
 
     problems: list[Problem] = []
     if args.gpu is not None:

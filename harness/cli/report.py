@@ -9,7 +9,7 @@ from harness import gate
 from harness.cli.common import Subparsers, add_command, say
 from harness.report import files, junit, publish
 from projector.errors import InputError, Problem
-from projector.files import write_whole
+from projector.io.files import write_whole
 
 __all__ = ["command", "register"]
 

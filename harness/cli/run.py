@@ -21,7 +21,7 @@ from harness.runs import MeasuredRun
 from projector.cli.kernel_settings import read_settings
 from projector.cli.options import add_kernels
 from projector.errors import InputError, Problem
-from projector.files import write_whole
+from projector.io.files import write_whole
 from projector.kernels.settings import DEFAULT
 
 __all__ = ["command", "register"]

@@ -22,7 +22,7 @@ from harness.ingest.tables import read_records
 from harness.physics import judge
 from harness.runs import MeasuredRun
 from projector.errors import InputError, Problem
-from projector.files import write_whole
+from projector.io.files import write_whole
 
 __all__ = ["ingest", "is_table", "load", "stream_table"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from projector.errors import InputError, Problem
-from projector.files import MOST_BYTES, parse_json, parse_yaml, read_bytes
+from projector.io.files import MOST_BYTES, parse_json, parse_yaml, read_bytes
 
 __all__ = ["read_records", "read_text", "read_yaml"]
 

@@ -17,12 +17,12 @@ from harness.kernels import attention_sets, gemm_sets, grouped_sets, stream_sets
 from harness.kernels.fit import Outcome, Set, fit
 from harness.kernels.grouping import group_of_op
 from projector.errors import InputError, Problem
-from projector.files import write_whole
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import load, parse
 from projector.hardware.types import Efficiency, Parameter
+from projector.io.files import write_whole
 from projector.kernels.tables import Measured, read, tables_dir
-from projector.operators.types import Stream
+from projector.layers.types import Stream
 
 __all__ = [
     "KINDS",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from projector.errors import InputError, Problem
-from projector.files import read_text
+from projector.io.files import read_text
 
 __all__ = ["CsvFile", "read"]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from harness.kernels.fit import Set
 from projector.kernels.tables import Measured
-from projector.operators.types import Stream
+from projector.layers.types import Stream
 
 __all__ = ["BARE", "sets"]
 

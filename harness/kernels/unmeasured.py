@@ -12,9 +12,9 @@ from projector.hardware.types import Cluster
 from projector.kernels.protocol import ComputeOp
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import read, tables_dir
-from projector.operators.types import Collective, Gemm, GroupedGemm, HostWork, Stream
+from projector.layers.types import Collective, Gemm, GroupedGemm, HostWork, Stream
 from projector.projection import Projection
-from projector.stages import parts
+from projector.step.stages import parts
 from projector.workload.layout import chunks
 
 __all__ = ["Share", "SuiteShare", "class_of", "share"]

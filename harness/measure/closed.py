@@ -16,7 +16,7 @@ from harness.ingest.logs.build import LogRun
 from harness.measure import launch, log
 from harness.measure.spec import Job, Plan
 from harness.runs import MeasuredRun
-from projector.files import write_whole
+from projector.io.files import write_whole
 
 __all__ = ["Trained", "train"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from harness.measure.arguments import arguments
 from harness.measure.disturbance import kept
-from projector.files import write_whole
 from projector.frameworks.flops import tflops_per_gpu
+from projector.io.files import write_whole
 
 if TYPE_CHECKING:
     from harness.measure.spec import Job

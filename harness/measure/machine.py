@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.measure.fabric import Fabric, timed
 from harness.measure.launch import Host
-from projector.files import read_yaml, write_whole
+from projector.io.files import read_yaml, write_whole
 
 __all__ = ["described"]
 

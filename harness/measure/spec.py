@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.measure import support
 from projector.errors import InputError, Problem, nearest
-from projector.files import read_yaml
+from projector.io.files import read_yaml
 from projector.workload import schema, validate
 from projector.workload.workload import Workload
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 
-from projector import pipeline, scheduling
+from projector import pipeline
 from projector.errors import Problem
+from projector.settle import scheduling
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload

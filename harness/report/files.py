@@ -15,8 +15,8 @@ from harness.calibration import Factor
 from harness.gate import parse_limits
 from harness.results import COLUMNS, FITS, SCHEMA_VERSION, STATUSES, Evaluation, Row, RunFacts, row_from_mapping
 from projector.errors import InputError, Problem
-from projector.files import as_mapping, parse_json, read_text
-from projector.typed import type_problems
+from projector.io.files import as_mapping, parse_json, read_text
+from projector.io.typed import type_problems
 
 __all__ = ["Saved", "csv_text", "json_text", "read"]
 

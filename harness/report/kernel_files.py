@@ -12,7 +12,7 @@ from harness.kernels.score import Score
 from harness.kernels.table import Loaded
 from harness.report import markdown
 from harness.report.table import Report
-from projector.files import write_whole
+from projector.io.files import write_whole
 
 __all__ = ["write"]
 

@@ -12,7 +12,7 @@ from harness.gate import Check
 from harness.report import files, html, latex, markdown, payload, post, provenance, view
 from harness.report.table import Report
 from harness.results import BASELINE, Evaluation, Row
-from projector.files import write_whole
+from projector.io.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

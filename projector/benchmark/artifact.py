@@ -15,7 +15,7 @@ from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
 from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timings
 from projector.errors import InputError, Problem
-from projector.files import parse_json, read_text
+from projector.io.files import parse_json, read_text
 from projector.workload import schema
 from projector.workload.workload import Workload
 

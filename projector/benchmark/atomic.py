@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from projector import files
 from projector.errors import InputError, Problem
+from projector.io import files
 
 __all__ = ["write_whole"]
 

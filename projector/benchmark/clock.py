@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from projector.operators.types import Operator
-from projector.timing import Clock, Message, Phase, Segment
+from projector.layers.types import Operator
+from projector.step.timing import Clock, Message, Phase, Segment
 
 __all__ = ["Live", "measured_phase"]
 

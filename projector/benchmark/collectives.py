@@ -14,7 +14,7 @@ from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
 from projector.benchmark.timings import CollectiveWanted, Seconds, seconds
 from projector.errors import InputError, Problem
-from projector.files import read_text
+from projector.io.files import read_text
 
 __all__ = ["COLUMNS", "KINDS", "Swept", "add_rows", "first", "here", "known", "sizes", "sweep", "timed"]
 

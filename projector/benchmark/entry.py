@@ -20,7 +20,7 @@ from projector.frameworks.types import Execution
 from projector.hardware import efficiency
 from projector.hardware.types import Efficiency, Gpu, Parameter
 from projector.kernels.simulate import Simulated
-from projector.operators.types import Attention, Gemm, Stream
+from projector.layers.types import Attention, Gemm, Stream
 
 __all__ = ["BEST_SHARE", "Entry", "entry"]
 

@@ -18,9 +18,9 @@ from projector.hardware.types import Gpu
 from projector.kernels import recorded
 from projector.kernels.protocol import ComputeOp, KernelModel
 from projector.kernels.simulate import Simulated
-from projector.operators import lower
-from projector.operators.types import Block, Collective, HostWork, Operator
-from projector.timing import Clock
+from projector.layers import lower
+from projector.layers.types import Block, Collective, HostWork, Operator
+from projector.step.timing import Clock
 from projector.workload.workload import Workload
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from projector.benchmark.timings import PartWanted, StageWanted, key_of
 from projector.frameworks.types import Resolved
-from projector.operators.step import shards
+from projector.layers.step import shards
 from projector.pipeline.types import Compiled
-from projector.stages import Part, parts
-from projector.step import compiled_schedule
+from projector.step.run import compiled_schedule
+from projector.step.stages import Part, parts
 from projector.workload.layout import chunks
 
 __all__ = ["Named", "layer_kinds", "stages_of", "updates"]

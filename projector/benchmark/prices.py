@@ -12,9 +12,9 @@ from projector.frameworks.types import Resolved
 from projector.hardware import efficiency
 from projector.hardware.types import Cluster, GroupShape
 from projector.kernels.simulate import Simulated
-from projector.operators.types import Collective, HostWork, Operator
-from projector.stages import Part
-from projector.timing import Clock, Phase
+from projector.layers.types import Collective, HostWork, Operator
+from projector.step.stages import Part
+from projector.step.timing import Clock, Phase
 
 __all__ = ["Beyond", "Price", "is_message", "possible", "priced"]
 

@@ -12,13 +12,13 @@ from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timing
 from projector.collectives.placement import groups
 from projector.frameworks.types import Execution, Resolved
 from projector.hardware.types import Cluster
-from projector.operators.step import optimizer
-from projector.operators.types import Collective, Operator
-from projector.operators.weights import Held
+from projector.layers.step import optimizer
+from projector.layers.types import Collective, Operator
+from projector.layers.weights import Held
 from projector.projection import Projection
-from projector.stages import owned, stage_time
-from projector.step import Step, compiled_schedule, run_step
-from projector.timing import Clock, Phase
+from projector.step.run import Step, compiled_schedule, run_step
+from projector.step.stages import owned, stage_time
+from projector.step.timing import Clock, Phase
 
 __all__ = ["collectives_needed", "compared", "restored"]
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from projector.errors import InputError, Problem
-from projector.files import read_text
 from projector.frameworks import resolve
+from projector.io.files import read_text
 from projector.kernels.protocol import ComputeOp
 from projector.kernels.tables import KINDS, operator
-from projector.operators.step import optimizer
-from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Stream
-from projector.stages import compute_operators, parts
-from projector.step import owned_by_rank
+from projector.layers.step import optimizer
+from projector.layers.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Stream
+from projector.step.run import owned_by_rank
+from projector.step.stages import compute_operators, parts
 from projector.workload import zoo
 from projector.workload.layout import chunks
 from projector.workload.recipe import Recipe

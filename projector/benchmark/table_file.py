@@ -9,9 +9,9 @@ from pathlib import Path
 
 from projector.benchmark.atomic import write_whole
 from projector.errors import InputError, Problem
-from projector.files import read_text
+from projector.io.files import read_text
 from projector.kernels.protocol import ComputeOp
-from projector.operators.types import Attention, Gemm, GroupedGemm
+from projector.layers.types import Attention, Gemm, GroupedGemm
 
 __all__ = ["COLUMNS", "TableFile", "cells_of"]
 

@@ -9,7 +9,7 @@ from projector import __version__
 from projector.cli import benchmark, catalogues, memory, performance, probe, record, schedules, trace
 from projector.cli.completion import Completion
 from projector.cli.options import Parser, parse
-from projector.guard import guarded
+from projector.io.guard import guarded
 
 __all__ = ["run"]
 

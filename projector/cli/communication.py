@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from projector.cli.page import NONE, Column, Table
-from projector.communication import Traffic
+from projector.step.communication import Traffic
 
 __all__ = ["as_document", "table"]
 

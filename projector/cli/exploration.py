@@ -8,8 +8,8 @@ from typing import Any
 
 from projector.cli.inputs import Case
 from projector.cli.page import NONE, Column, Line, Table
-from projector.explore import Tried, walk
 from projector.projection import Projection, project
+from projector.search.explore import Tried, walk
 
 __all__ = ["as_document", "explored", "scaled", "table"]
 

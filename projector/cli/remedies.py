@@ -8,7 +8,7 @@ from typing import Any
 from projector.cli.inputs import Case
 from projector.cli.page import Column, Line, Table, gib
 from projector.projection import Projection, project
-from projector.remedies import Remedies, Remedy, remedies
+from projector.search.remedies import Remedies, Remedy, remedies
 
 __all__ = ["as_document", "found", "lines"]
 

@@ -4,7 +4,7 @@ Each algorithm (one file a family) yields costs, latency + wire time + the fill 
 the protocol switch. So a time is continuous, grows with the bytes, never falls below the bandwidth bound of the
 topology, and is zero for a group of one. A new algorithm is one file and one entry of ``ALGORITHMS``.
 
-Sizes follow nccl-tests (see :mod:`projector.operators.types`).
+Sizes follow nccl-tests (see :mod:`projector.layers.types`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from projector.collectives.footprint import Footprint
 from projector.collectives.network import Cost, Network, network
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import Cluster, Efficiency, GroupShape
-from projector.operators.types import Collective
+from projector.layers.types import Collective
 
 __all__ = ["ALGORITHMS", "KINDS", "Pricing", "bandwidth_bound", "best", "costs", "seconds", "seconds_of"]
 

@@ -2,7 +2,7 @@
 
 Every framework prints TFLOP/s/GPU with its own count (attention halved for causality or not, recompute included or not,
 the vocabulary padded or not), and some changed it between releases. The formulas are therefore data of the log, not
-physics: the projector's own FLOP count is in ``projector.operators``.
+physics: the projector's own FLOP count is in ``projector.layers``.
 """
 
 from __future__ import annotations

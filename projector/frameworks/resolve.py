@@ -11,7 +11,7 @@ from projector.errors import InputError
 from projector.frameworks.profiles_io import load
 from projector.frameworks.types import Execution, Framework, Resolved
 from projector.frameworks.unmodelled import unmodelled
-from projector.typed import of_type
+from projector.io.typed import of_type
 from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
 from projector.workload.vocabulary import range_problems

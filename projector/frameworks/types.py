@@ -74,7 +74,7 @@ class Execution:
     unbound_host_factor: float = 1.0  # host cost of a process that may run far from its GPU, over a bound one
     gc_stall_ms: float = 0.0  # one full collection of Python's oldest generation, and
     gc_steps: float = 0.0  # steps between two of them on one rank, where they are not run on all ranks together
-    # an optimizer on the CPU (projector/offload.py): host-memory traffic of a parameter, and parameters/s of one process
+    # an optimizer on the CPU (step/offload.py): host-memory traffic of a parameter, and parameters/s of one process
     host_optimizer_bytes: float = 80.0
     host_optimizer_rate: float = 0.68e9
     whole_step_compiled: bool = False  # XLA, full-iteration graphs: launches cost (almost) nothing

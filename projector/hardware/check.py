@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from projector.errors import Problem
 from projector.hardware.types import Cluster, Fabric, Gpu
-from projector.typed import of_type
+from projector.io.typed import of_type
 
 __all__ = ["gpu_problems", "problems"]
 

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from projector.errors import InputError, Problem
-from projector.files import parse_yaml, read_text
 from projector.hardware.types import Efficiency, Gpu, Parameter
+from projector.io.files import parse_yaml, read_text
 
 __all__ = ["load", "of", "parse"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from projector.errors import Problem, nearest
-from projector.files import as_mapping, read_yaml
+from projector.io.files import as_mapping, read_yaml
 
 __all__ = ["KINDS", "Reader", "read_mapping"]
 

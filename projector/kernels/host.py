@@ -9,7 +9,7 @@ NVIDIA/TransformerEngine issue 2053), at least twice that for FP8 (issue 761), f
 from __future__ import annotations
 
 from projector.frameworks.types import Execution
-from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator, Stream
+from projector.layers.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator, Stream
 
 __all__ = ["collection_seconds", "host_seconds"]
 

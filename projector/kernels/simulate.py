@@ -9,12 +9,12 @@ import numpy as np
 
 from projector.frameworks.types import Execution
 from projector.hardware.types import Efficiency, Gpu
-from projector.identity import Same
 from projector.kernels import attention, gemm, grouped, materialised, stream
 from projector.kernels.constants import element_bytes
+from projector.kernels.identity import Same
 from projector.kernels.protocol import ComputeOp, FloatArray, Times
 from projector.kernels.tiles import tiles
-from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
+from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
 
 __all__ = ["Simulated", "shared"]
 

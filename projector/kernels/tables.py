@@ -13,7 +13,7 @@ from pathlib import Path
 
 from projector.errors import InputError, Problem
 from projector.kernels.protocol import ComputeOp
-from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
+from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
 
 __all__ = ["KINDS", "Measured", "operator", "read", "sources_of", "tables_dir"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from projector.errors import InputError, Problem
-from projector.files import write_figure
+from projector.io.files import write_figure
 from projector.memory.plan import MemoryPlan
 from projector.memory.timeline import RankTimeline
 

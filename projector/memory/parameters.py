@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from projector.frameworks.types import Resolved
-from projector.operators import lower
-from projector.operators.types import Block
-from projector.operators.weights import Held, held
+from projector.layers import lower
+from projector.layers.types import Block
+from projector.layers.weights import Held, held
 from projector.workload.layout import Chunk
 from projector.workload.model import LayerKind
 

@@ -11,6 +11,7 @@ from projector.errors import InputError
 from projector.frameworks.types import Resolved
 from projector.hardware.check import gpu_problems
 from projector.hardware.types import Gpu
+from projector.io.typed import of_type
 from projector.memory.chunks import ChunkMemory, Moment, chunk_memory
 from projector.memory.in_flight import Replay, Situations, replay
 from projector.memory.parameters import stage
@@ -19,7 +20,6 @@ from projector.memory.transients import unsharded
 from projector.memory.verdict import Verdict, verdict
 from projector.memory.workspaces import workspace_bytes
 from projector.pipeline import choose
-from projector.typed import of_type
 from projector.workload import validate
 from projector.workload.layout import Chunk, chunks
 

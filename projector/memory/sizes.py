@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from projector.frameworks.types import Resolved
-from projector.operators.imbalance import dispersion, fullest_rank
+from projector.layers.imbalance import dispersion, fullest_rank
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from projector.frameworks.types import Resolved
+from projector.layers.step import MOMENTS, MUON, fraction_on_host, shards
 from projector.memory.offload import moved
 from projector.memory.parameters import StageParameters, Weights
 from projector.memory.sizes import DTYPE_BYTES, QUANTISED
-from projector.operators.step import MOMENTS, MUON, fraction_on_host, shards
 from projector.workload.recipe import Recipe
 
 __all__ = ["State", "state"]

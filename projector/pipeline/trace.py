@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from projector.errors import InputError, Problem
-from projector.files import write_whole
+from projector.io.files import write_whole
 from projector.pipeline.residency import resident
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.types import KINDS

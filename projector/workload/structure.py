@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from projector.errors import Problem, nearest
-from projector.typed import WORDS, hints, is_a
+from projector.io.typed import WORDS, hints, is_a
 
 __all__ = ["parse_dataclass", "to_mapping"]
 

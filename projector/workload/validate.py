@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 
 from projector.errors import Problem
-from projector.typed import of_type
+from projector.io.typed import of_type
 from projector.workload import layout
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe

@@ -16,7 +16,7 @@ from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.kernels import attention
 from projector.kernels.simulate import Simulated
-from projector.operators.types import Attention
+from projector.layers.types import Attention
 
 SHAPES, FEW = 100_000, 20
 DEVICE, FAMILY = "h100_sxm", "fa3"

@@ -11,7 +11,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from projector.collectives.model import Pricing, costs, seconds_of
 from projector.hardware import catalogue
 from projector.hardware.types import GroupShape
-from projector.operators.types import Collective
+from projector.layers.types import Collective
 
 SIZES, FEW = 100_000, 300
 SHAPE = GroupShape(512, 8)

@@ -79,15 +79,15 @@ def _hardware(path: Path) -> object:
 
 
 def _efficiency(path: Path) -> object:
-    from projector.files import read_text
     from projector.hardware import efficiency
+    from projector.io.files import read_text
 
     return efficiency.parse(read_text(path), str(path))
 
 
 def _experience(path: Path) -> object:
     from projector import experience_file
-    from projector.files import read_text
+    from projector.io.files import read_text
 
     return experience_file.parse(read_text(path), str(path))
 
@@ -370,14 +370,14 @@ def _catalogue(folder: str, *names: str) -> Callable[[], tuple[tuple[str, str], 
 
 
 def _parameters() -> tuple[tuple[str, str], ...]:
-    from projector.files import read_yaml
+    from projector.io.files import read_yaml
 
     document = read_yaml(ROOT / "projector" / "hardware" / "efficiency" / "mi355x.yaml")
     return (("e.yaml", json.dumps({"parameters": dict(list(document["parameters"].items())[:5])})),)
 
 
 def _experiences() -> tuple[tuple[str, str], ...]:
-    from projector.files import read_yaml
+    from projector.io.files import read_yaml
 
     document = read_yaml(ROOT / "projector" / "experience.yaml")
     few = {key: dict(list(document[key].items())[:2]) for key in ("grounds", "stacks")}

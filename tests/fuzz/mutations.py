@@ -9,7 +9,7 @@ import random
 from typing import Any
 
 from projector.errors import InputError
-from projector.files import parse_yaml
+from projector.io.files import parse_yaml
 
 __all__ = ["JUNK", "mutate"]
 

@@ -16,7 +16,7 @@ from harness.report import files, html, junit, markdown, plot, provenance, termi
 from harness.report.table import Column, Report, Table
 from harness.results import COLUMNS, Row
 from projector.errors import InputError
-from projector.files import write_whole
+from projector.io.files import write_whole
 
 NASTY = "<b>|*_`[red]"
 

@@ -10,10 +10,10 @@ import pytest
 from harness import dataset
 from projector.errors import Unsupported
 from projector.frameworks import resolve
+from projector.layers.lower import embedding, head, layer, mtp
+from projector.layers.weights import Held, Weight, held
 from projector.memory.parameters import stage
-from projector.operators.lower import embedding, head, layer, mtp
-from projector.operators.weights import Held, Weight, held
-from projector.stages import owned, parts
+from projector.step.stages import owned, parts
 from projector.workload import zoo
 from projector.workload.layout import chunks
 from projector.workload.parameters import count

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem
-from projector.files import parse_yaml, read_text
+from projector.io.files import parse_yaml, read_text
 from projector.workload import zoo
 from projector.workload.loaders import case, huggingface, maxtext, megatron_args, nemo, primus, scripts, torchtitan
 from projector.workload.loaders.assemble import Origin, assemble

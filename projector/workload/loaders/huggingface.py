@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported, nearest
-from projector.files import as_mapping, parse_json, read_text
+from projector.io.files import as_mapping, parse_json, read_text
 from projector.workload.loaders import known_settings
 from projector.workload.loaders.asked import names_read
 from projector.workload.loaders.huggingface_decoders import DECODERS, REFUSED

@@ -97,7 +97,7 @@ NEUTRAL: tuple[object, ...] = (object(),)
 @cache
 def known() -> Mapping[str, tuple[object, ...]]:
     """Values that change nothing, by name."""
-    from projector.files import read_yaml
+    from projector.io.files import read_yaml
 
     content = read_yaml(_FILE)
     found: dict[str, tuple[object, ...]] = {}
@@ -113,7 +113,7 @@ def known() -> Mapping[str, tuple[object, ...]]:
 @cache
 def _ways() -> Mapping[str, tuple[object, ...]]:
     """Other ways of cutting a model over GPUs, and the values at which they cut nothing, by name."""
-    from projector.files import read_yaml
+    from projector.io.files import read_yaml
 
     sources = read_yaml(_FILE)["cutting"].values()
     return {

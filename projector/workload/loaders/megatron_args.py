@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from projector.errors import InputError, Problem
-from projector.files import parse_yaml, read_text
+from projector.io.files import parse_yaml, read_text
 from projector.workload import tokenizers, zoo
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from projector.errors import Problem
-from projector.files import resolved
+from projector.io.files import resolved
 from projector.workload.loaders.yaml_files import deep_merge, read
 
 __all__ = ["Experiment", "read_experiment"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from projector.errors import InputError, Problem
-from projector.files import as_mapping, read_yaml, resolved
+from projector.io.files import as_mapping, read_yaml, resolved
 
 __all__ = ["deep_merge", "read", "substitute"]
 

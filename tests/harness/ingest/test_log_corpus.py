@@ -13,7 +13,7 @@ from harness.ingest.context import Context
 from harness.ingest.dialects import read_log, read_records_of_log
 from harness.ingest.logs.build import state_of
 from harness.ingest.loose import convert
-from projector.files import parse_yaml
+from projector.io.files import parse_yaml
 from projector.workload.schema import recipe_to_mapping
 
 CLOSE = 0.005

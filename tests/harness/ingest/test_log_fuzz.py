@@ -13,7 +13,7 @@ from harness.dataset import parse, to_yaml
 from harness.ingest.command import load
 from harness.ingest.logs import registry
 from projector.errors import InputError
-from projector.files import parse_yaml
+from projector.io.files import parse_yaml
 
 LOGS = sorted(Path(__file__).resolve().parents[2].joinpath("data", "logs").iterdir())
 RECIPE = "{model: llama3.1_8b, gpu: mi300x, recipe: {micro_batch_size: 2, seq_length: 8192, global_batch_size: 128}}"

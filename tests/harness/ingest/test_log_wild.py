@@ -13,7 +13,7 @@ from harness.ingest.logs.build import state_of
 from harness.ingest.logs.record import Record
 from harness.ingest.logs.settings import stated_by
 from projector.errors import InputError
-from projector.files import parse_yaml
+from projector.io.files import parse_yaml
 
 CLOSE = 0.01
 EXPECTED = Path(__file__).resolve().parents[4] / "shared" / "logs_wild" / "expected.yaml"

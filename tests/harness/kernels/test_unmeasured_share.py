@@ -12,7 +12,7 @@ from harness.report.kernel_view import unmeasured as view
 from harness.suite import load
 from projector import project
 from projector.hardware import catalogue
-from projector.operators.types import Attention, Gemm, Stream
+from projector.layers.types import Attention, Gemm, Stream
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload

@@ -7,7 +7,7 @@ import pytest
 from projector.frameworks.types import Execution
 from projector.hardware import catalogue, efficiency
 from projector.kernels.simulate import Simulated
-from projector.operators.types import Attention
+from projector.layers.types import Attention
 
 
 def rate(

@@ -18,7 +18,7 @@ from projector.kernels.attention_tiles import block, dq_bytes, padded, parent
 from projector.kernels.constants import element_bytes
 from projector.kernels.materialised import expand
 from projector.kernels.simulate import Simulated
-from projector.operators.types import Attention, Gemm, Stream
+from projector.layers.types import Attention, Gemm, Stream
 
 GPUS = (
     ("a100_sxm_80gb", "fa2"),

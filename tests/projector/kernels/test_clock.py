@@ -14,7 +14,7 @@ from projector.hardware.efficiency import load
 from projector.hardware.types import Efficiency, Gpu, Parameter
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated
-from projector.operators.types import Attention, Gemm, Operator, Stream
+from projector.layers.types import Attention, Gemm, Operator, Stream
 
 GPUS = st.sampled_from(gpu_names())
 BIG = Gemm(name="big", m=16384, n=16384, k=16384, dtype="fp16")

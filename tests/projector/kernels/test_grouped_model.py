@@ -17,7 +17,7 @@ from projector.hardware.types import Efficiency, Parameter
 from projector.kernels import grouped
 from projector.kernels.simulate import Simulated
 from projector.kernels.token_spread import flatten
-from projector.operators.types import GroupedGemm
+from projector.layers.types import GroupedGemm
 
 OP = GroupedGemm(name="e", groups=8, rows=8 * 1024, n=4096, k=2048)
 BACKENDS = st.sampled_from(("fused", "multi_stream", "loop"))

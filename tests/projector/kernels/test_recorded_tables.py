@@ -19,7 +19,7 @@ from projector.kernels import tables
 from projector.kernels.recorded import REACH, Recorded, available
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import read, tables_dir
-from projector.operators.types import Attention, Gemm, Stream
+from projector.layers.types import Attention, Gemm, Stream
 
 HEADER = "family,dtype,scaling,layout,accumulate,out_bytes,m,n,k,batch,time_us,condition,source\n"
 

@@ -16,7 +16,7 @@ from projector.hardware.efficiency import load
 from projector.hardware.types import Efficiency, Parameter
 from projector.kernels import stream
 from projector.kernels.tables import operator, read
-from projector.operators.types import Stream
+from projector.layers.types import Stream
 
 BYTES = st.floats(0.0, 1e10)
 KINDS = st.sampled_from(("norm", "copy", "reduce", "fill", "optimizer", "scatter", "cast"))

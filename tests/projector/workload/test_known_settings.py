@@ -99,7 +99,7 @@ def test_what_is_read_under_other_settings_has_no_effect_here():
 
 
 def test_the_inventory_lists_no_name_twice_and_none_that_is_read():
-    from projector.files import read_yaml
+    from projector.io.files import read_yaml
 
     content = read_yaml(known_settings._FILE)
     for family in ("neutral", "unmodelled"):

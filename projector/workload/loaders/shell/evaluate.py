@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from projector.errors import InputError, Problem
-from projector.files import read_text
+from projector.io.files import read_text
 from projector.workload.loaders.shell import scheduler
 from projector.workload.loaders.shell.conditions import Undecided
 from projector.workload.loaders.shell.control import Break, Continue, Exit, Return, TooLong, Unreadable

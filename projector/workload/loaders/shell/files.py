@@ -6,7 +6,7 @@ import posixpath
 from pathlib import Path
 
 from projector.errors import InputError
-from projector.files import read_text
+from projector.io.files import read_text
 from projector.workload.loaders.shell.state import State
 from projector.workload.loaders.shell.unknown import MARK
 

@@ -1,0 +1,136 @@
+"""The one door for files that users bring: reading never hangs and is bounded; writing is whole or not at all.
+
+Every reader raises :class:`InputError` with the file, the place in it, what was found and what was expected.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from projector.errors import InputError, Problem
+from projector.io.documents import as_mapping, parse_json, parse_yaml
+
+__all__ = [
+    "MOST_BYTES",
+    "as_mapping",
+    "kind_of_file",
+    "parse_json",
+    "parse_yaml",
+    "read_bytes",
+    "read_text",
+    "read_yaml",
+    "resolved",
+    "write_figure",
+    "write_whole",
+]
+
+MOST_BYTES = 64 << 20
+"""Of a configuration; logs and tables are streamed by their own readers."""
+
+_MODE = 0o644  # a temporary file is its owner's alone, a result is for all to read
+_KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+
+
+def read_text(path: str | Path, expected: str = "a readable text file") -> str:
+    """The text of a regular file: UTF-8 with other bytes replaced, or the UTF-16 that its byte order mark announces.
+
+    ``expected``: what the file should have been.
+    """
+    data = read_bytes(path, expected)
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_bytes(path: str | Path, expected: str = "a readable file") -> bytes:
+    """The bytes of a regular file of at most :data:`MOST_BYTES`; never waits for a pipe or a device."""
+    where = str(path)
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with open(handle, "rb") as file:
+            found = kind_of_file(os.fstat(handle).st_mode)
+            if found:
+                raise InputError([Problem(where, "", found, f"{expected}: a regular file")])
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError([Problem(where, "", _words(error), expected)]) from None
+    if len(data) > MOST_BYTES:
+        raise InputError([Problem(where, "", "a larger file", f"{expected} of at most {MOST_BYTES >> 20} MiB")])
+    return data
+
+
+def _words(error: Exception) -> str:
+    known: dict[type[Exception], str] = {
+        FileNotFoundError: "no such file",
+        IsADirectoryError: "a folder",
+        PermissionError: "no permission to read",
+    }
+    return known.get(type(error)) or getattr(error, "strerror", None) or str(error)
+
+
+def resolved(path: Path) -> Path:
+    """``path`` without links and dots; as it stands where the system refuses to look (a null byte, a loop of links)."""
+    try:
+        return path.resolve()
+    except (OSError, ValueError, RuntimeError):
+        return path
+
+
+def kind_of_file(mode: int) -> str:
+    """What a file of ``st_mode`` is, in words; empty for a regular one."""
+    if stat.S_ISREG(mode):
+        return ""
+    return next((word for test, word in _KINDS if test(mode)), "a device")
+
+
+def read_yaml(path: str | Path, expected: str = "a readable YAML file") -> Any:
+    """The document of a YAML or JSON file."""
+    return parse_yaml(read_text(path, expected), str(path))
+
+
+def write_whole(path: str | Path, content: bytes | str) -> None:
+    """Write a file whole or not at all: what stood there stays until the new one is complete, nothing is left behind.
+
+    The folders above are made. A link is followed; a device or a pipe is written to as it stands. Raises
+    :class:`OSError` that names ``path``.
+    """
+    file = Path(os.path.realpath(path))
+    data = content.encode("utf-8", errors="replace") if isinstance(content, str) else content
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        mode = file.stat().st_mode if file.exists() else stat.S_IFREG | _MODE
+        if stat.S_ISREG(mode):
+            _replace(file, data, stat.S_IMODE(mode))
+        else:
+            with file.open("wb") as stream:
+                stream.write(data)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # not the temporary name, which says nothing to who reads it
+        raise
+
+
+def write_figure(path: str | Path, figure: Any, dpi: int = 150) -> None:
+    """A Matplotlib figure as PNG, SVG or PDF, by the ending of ``path``; whole or not at all."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=Path(path).suffix[1:].lower(), dpi=dpi)
+    write_whole(path, drawn.getvalue())
+
+
+def _replace(file: Path, data: bytes, mode: int) -> None:
+    handle, new = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:40]}.")
+    try:
+        with open(handle, "wb") as stream:
+            stream.write(data)
+        os.chmod(new, mode)
+        os.replace(new, file)
+    except BaseException:
+        os.unlink(new)
+        raise

@@ -1,0 +1,116 @@
+"""Grouped-query (and multi-head) self-attention: norm, QKV, rotary embedding, core attention, output projection.
+
+Kernel list counted from NVIDIA/Megatron-LM@d98e8a64dd core/transformer/{attention,transformer_layer}.py.
+"""
+
+from __future__ import annotations
+
+from projector.layers.attention_core import Heads
+from projector.layers.context_parallel import core_attention
+from projector.layers.linear import Linear, linear
+from projector.layers.local import Local
+from projector.layers.norms import norm, residual, sandwich, vectors
+from projector.layers.part import Part
+from projector.layers.types import Operator, Stream
+from projector.layers.weights import Weight
+from projector.workload.model import LayerKind
+
+__all__ = ["attention", "rotary", "uses_rotary"]
+
+ATTN = frozenset({"attn"})
+_UNFUSED_ROPE_LAUNCHES, _UNFUSED_ROPE_BYTES = (
+    14,
+    18.0,
+)  # for both tensors; per element: slice, neg, cat, 2 mul, add, cat
+
+
+def uses_rotary(lo: Local) -> bool:
+    return lo.model.position_embedding_type in ("rope", "yarn", "mrope")
+
+
+def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """The attention half of a layer of ``kind``, from its input norm to the residual addition."""
+    model, d = lo.model, lo.model.kv_channels
+    query, key = lo.heads * d, lo.kv_heads * d
+    bias = model.add_bias_linear
+    qkv = Linear(
+        name="qkv",
+        outputs=(query + 2 * key,) if lo.execution.qkv_fused else (query, key, key),
+        inputs=lo.hidden,
+        rows=lo.tokens,
+        parallel="column",
+        bias=bias or model.add_qkv_bias,
+        after_norm=True,
+        parts=(query, key, key),
+        target="linear_qkv",
+    )
+    proj = Linear(
+        name="proj", outputs=(lo.hidden,), inputs=query, rows=lo.tokens, parallel="row", bias=bias, target="linear_proj"
+    )
+    heads = Heads(heads=lo.heads, kv_heads=lo.kv_heads, qk=d, v=d, window=kind.window)
+    return (
+        norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"layernorm"}),
+        linear(qkv, lo, ATTN),
+        _split(query, key, lo),
+        *_qk_norm(query, key, lo),
+        *_rope(query, key, lo),
+        core_attention(heads, lo, ATTN | {"core_attn"}),
+        *_sinks(lo),
+        linear(proj, lo, ATTN),
+        *sandwich("post_attn_norm", lo, ATTN),
+        residual("attn_residual", lo, ATTN),
+    )
+
+
+def _sinks(lo: Local) -> tuple[Part, ...]:
+    """A learned logit of every head."""
+    weight = Weight(name="sinks", rows=lo.heads, split="rows")
+    return (Part(name="sinks", weights=(weight,)),) if lo.model.attention_sinks else ()
+
+
+def _split(query: int, key: int, lo: Local) -> Part:
+    """Q, K, V as views of one tensor: Q of grouped heads must be copied; backward joins the three gradients."""
+    if not lo.execution.qkv_fused or lo.compiled:
+        return Part(name="split_qkv")
+    q, all_three = lo.act * query * lo.tokens, lo.act * (query + 2 * key) * lo.tokens
+    grouped = lo.heads > lo.kv_heads
+    forward = (Stream(name="split_qkv", kind="copy", read=q, write=q),) if grouped else ()
+    backward = Stream(name="split_qkv.bwd", kind="copy", read=all_three, write=all_three)
+    return Part(name="split_qkv", forward=forward, backward_input=(backward,), tags=ATTN)
+
+
+def _qk_norm(query: int, key: int, lo: Local) -> tuple[Part, ...]:
+    if not lo.model.qk_layernorm:
+        return ()
+    tensor = lo.act * (query + key) * lo.tokens
+    return (
+        Part(
+            name="qk_norm",
+            forward=(Stream(name="qk_norm", kind="norm", read=tensor, write=tensor, launches=2),),
+            backward_input=(Stream(name="qk_norm.bwd", kind="norm", read=2 * tensor, write=tensor, launches=4),),
+            weights=(*vectors("q_norm", lo.model.kv_channels, lo), *vectors("k_norm", lo.model.kv_channels, lo)),
+            tags=ATTN,
+        ),
+    )
+
+
+def _rope(query: int, key: int, lo: Local) -> tuple[Part, ...]:
+    if not uses_rotary(lo):
+        return ()
+    forward, backward = rotary("rope", (query + key) * lo.tokens, lo)
+    return (Part(name="rope", forward=forward, backward_input=backward, tags=ATTN),)
+
+
+def rotary(name: str, elements: int, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+    """(forward, backward) of the rotary embedding of queries and keys, ``elements`` in both together."""
+    # Transformer Engine's kernel has no magnitude scale: Megatron falls back to the unfused form
+    # (NVIDIA/Megatron-LM core/models/common/embeddings/rope_utils.py, ``mscale != 1``)
+    fused = bool(lo.recipe.apply_rope_fusion) and not lo.model.rotary_magnitude_scaled
+    if lo.compiled or fused:
+        each, launches = lo.act * elements, 1 if lo.compiled else 2
+    else:
+        each, launches = _UNFUSED_ROPE_BYTES / 4 * lo.act * elements, _UNFUSED_ROPE_LAUNCHES
+    return (
+        (Stream(name=name, kind="rope", read=each, write=each, launches=launches),),
+        (Stream(name=f"{name}.bwd", kind="rope", read=each, write=each, launches=launches),),
+    )

@@ -1,0 +1,152 @@
+"""Multi-head latent attention in training: never absorbed, keys and values are expanded for every head.
+
+NVIDIA/Megatron-LM@d98e8a64dd core/transformer/multi_latent_attention.py. The down-projections are duplicated over the
+tensor-parallel group (each rank its shard of the sequence, the whole width); the gathers are of the latents only.
+"""
+
+from __future__ import annotations
+
+from projector.layers.attention_core import Heads
+from projector.layers.attention_gqa import ATTN
+from projector.layers.context_parallel import core_attention
+from projector.layers.linear import Linear, linear
+from projector.layers.local import Local
+from projector.layers.norms import norm, residual, sandwich
+from projector.layers.part import Part
+from projector.layers.types import Collective, Operator, Stream
+from projector.workload.model import MLA, LayerKind
+
+__all__ = ["attention"]
+
+UP = ATTN | {"mla_up_proj"}
+_FUSED_LAUNCHES, _UNFUSED_LAUNCHES = 2, 31  # splits, rotary, expansion of the positional key, two concatenations
+
+
+def attention(kind: LayerKind, mla: MLA, lo: Local) -> tuple[Part, ...]:
+    """The attention half of a layer, from its input norm to the residual addition."""
+    heads = Heads(
+        heads=lo.heads,
+        kv_heads=lo.heads,
+        qk=mla.qk_head_dim + mla.qk_pos_emb_head_dim,
+        v=mla.v_head_dim,
+        window=kind.window,
+    )
+    proj = Linear(
+        name="proj",
+        outputs=(lo.hidden,),
+        inputs=lo.heads * mla.v_head_dim,
+        rows=lo.tokens,
+        parallel="row",
+        bias=lo.model.add_bias_linear,
+        target="linear_proj",
+    )
+    return (
+        norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"layernorm"}),
+        _fork(lo),
+        *_query(mla, heads, lo),
+        *_key_value(mla, lo),
+        _rope(mla, lo),
+        core_attention(heads, lo, ATTN | {"core_attn"}),
+        linear(proj, lo, ATTN),
+        *sandwich("post_attn_norm", lo, ATTN),
+        residual("attn_residual", lo, ATTN),
+    )
+
+
+def _fork(lo: Local) -> Part:
+    """The normed input feeds the projections of queries and of keys and values: backward adds their two gradients."""
+    tensor = lo.act * lo.hidden * lo.shard_tokens
+    add = Stream(name="mla_inputs.grad_add", kind="elementwise", read=2 * tensor, write=tensor)
+    return Part(name="mla_inputs", backward_input=(add,), tags=ATTN)
+
+
+def _query(mla: MLA, heads: Heads, lo: Local) -> tuple[Part, ...]:
+    width, rank = heads.heads * heads.qk, mla.q_lora_rank
+    up = Linear(
+        name="q_up" if rank else "q_proj",
+        outputs=(width,),
+        inputs=rank or lo.hidden,
+        rows=lo.tokens,
+        parallel="column",
+        after_norm=rank is not None,
+        target="linear_q_up_proj" if rank else "linear_q_proj",
+    )
+    if rank is None:
+        return (linear(up, lo, ATTN),)
+    down = Linear(
+        name="q_down",
+        outputs=(rank,),
+        inputs=lo.hidden,
+        rows=lo.shard_tokens,
+        target="linear_q_down_proj",
+    )
+    return (
+        linear(down, lo, ATTN),
+        norm("q_norm", rank, lo.shard_tokens, lo, branch=False, tags=ATTN),
+        linear(up, lo, UP),
+    )
+
+
+def _key_value(mla: MLA, lo: Local) -> tuple[Part, ...]:
+    rank, rope = mla.kv_lora_rank, mla.qk_pos_emb_head_dim
+    down = Linear(
+        name="kv_down",
+        outputs=(rank + rope,),
+        inputs=lo.hidden,
+        rows=lo.shard_tokens,
+        target="linear_kv_down_proj",
+    )
+    up = Linear(
+        name="kv_up",
+        outputs=(lo.heads * (mla.qk_head_dim + mla.v_head_dim),),
+        inputs=rank,
+        rows=lo.tokens,
+        parallel="column",
+        after_norm=True,
+        target="linear_kv_up_proj",
+    )
+    latent = lo.act * (rank + rope) * lo.shard_tokens
+    return (
+        linear(down, lo, ATTN),
+        Part(
+            name="kv_split",
+            forward=(Stream(name="kv_split", kind="copy", read=latent, write=latent, launches=2),),
+            backward_input=(Stream(name="kv_split.bwd", kind="copy", read=latent, write=latent, launches=1),),
+            tags=ATTN,
+        ),
+        _positional_key(rope, lo),
+        norm("kv_norm", rank, lo.shard_tokens, lo, branch=False, tags=ATTN),
+        linear(up, lo, UP),
+    )
+
+
+def _positional_key(rope: int, lo: Local) -> Part:
+    """The part of the key with position is one head for all: gathered over the shards, its gradient scattered."""
+    if not lo.sp:
+        return Part(name="k_pe")
+    nbytes = lo.act * rope * lo.tokens
+    return Part(
+        name="k_pe",
+        forward=(Collective(name="k_pe.ag", kind="all_gather", group="tp", bytes=nbytes),),
+        backward_input=(Collective(name="k_pe.rs", kind="reduce_scatter", group="tp", bytes=nbytes),),
+        tags=ATTN,
+    )
+
+
+def _rope(mla: MLA, lo: Local) -> Part:
+    """Rotation of the positional parts and the assembly of keys and values for every head.
+
+    Fused: queries rotated in place (4·n·dr bytes a token), keys and values written contiguous. Unfused: the halves are
+    split, rotated, expanded and concatenated: 8·n·(dn+dr) bytes a token more.
+    """
+    nope, rope, v = mla.qk_head_dim, mla.qk_pos_emb_head_dim, mla.v_head_dim
+    per_token = lo.act * lo.heads
+    read = per_token * (rope + nope + v) * lo.tokens
+    write = per_token * (rope + nope + rope + v) * lo.tokens
+    launches = _FUSED_LAUNCHES
+    if not (lo.recipe.apply_rope_fusion or lo.compiled):
+        more = 2 * per_token * (nope + rope) * lo.tokens
+        read, write, launches = read + more, write + more, _UNFUSED_LAUNCHES
+    forward: Operator = Stream(name="rope", kind="rope", read=read, write=write, launches=launches)
+    backward: Operator = Stream(name="rope.bwd", kind="rope", read=write, write=read, launches=launches)
+    return Part(name="rope", forward=(forward,), backward_input=(backward,), tags=UP)

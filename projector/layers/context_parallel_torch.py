@@ -1,0 +1,90 @@
+"""Ring attention of ``torch.distributed.tensor.experimental.context_parallel``: torchtitan's context parallelism.
+
+Counted from pytorch/pytorch@f2127dbd torch/distributed/tensor/experimental/_attention.py. Keys and values, heads repeated,
+are packed in every step but gathered once, beside the first step (``_RotateMethod.ALL_GATHER``, the default); their fp32
+gradients go round the ring, each message beside the next step and the last one beside nothing. Partial results are merged
+in fp32 by elementary kernels; where a step touches half of a tensor, ``_partial_update`` writes the whole of it again.
+"""
+
+from __future__ import annotations
+
+from projector.layers.local import Local
+from projector.layers.part import Part
+from projector.layers.types import Attention, Collective, Operator, Stream
+
+__all__ = ["ring"]
+
+Bytes = tuple[float, float]
+"""Read and written for each element."""
+
+_MERGE: Bytes = (
+    22.0,
+    16.0,
+)  # to fp32 (2, 4), difference (8, 4), times a sigmoid of the log-sums (4, 4), subtracted (8, 4)
+_ADD: Bytes = (6.0, 4.0)  # a 16-bit gradient added to an fp32 sum
+_COPY: Bytes = (4.0, 4.0)  # fp32 concatenated, split or not
+_TOUCHED, _PARTIAL = 0.75, 0.5  # after the diagonal each step touches all or half of a tensor, in equal numbers
+_LAUNCHES, _GRADIENT_LAUNCHES = 10, 14  # of one step (counted)
+
+
+def ring(
+    calls: list[tuple[Attention, Attention]],
+    sizes: list[int],
+    elements: tuple[float, float],
+    lo: Local,
+    tags: frozenset[str],
+) -> Part:
+    """The attention of one rank. ``calls``: forward and backward of each step, ``sizes``: how many steps each stands for;
+    ``elements``: of the rank's queries, and of its keys and values with repeated heads."""
+    cp, steps = lo.recipe.cp, lo.recipe.cp - 1
+    queries, keys = elements
+    packed = lo.act * keys
+    pack = Stream(name="cp.pack", kind="copy", read=packed * steps, write=packed * steps, launches=steps)
+    gather = Collective(
+        name="cp.ag", kind="all_gather", group="cp", bytes=packed * cp, hides_behind=(calls[0][0].name,)
+    )
+    again = Collective(
+        name="cp.grad_ag", kind="all_gather", group="cp", bytes=packed * cp, hides_behind=(calls[0][1].name,)
+    )
+    merged = _elementwise("cp.correct", steps, queries, ((_MERGE, _TOUCHED), (_COPY, _PARTIAL)), _LAUNCHES)
+    backward: list[Operator] = []
+    for i, (call, size) in enumerate(zip(calls, sizes, strict=True)):
+        backward.append(call[1])
+        beside = (calls[i + 1][1].name,) if i + 1 < len(calls) else ()
+        nbytes, inner = 4.0 * keys * size, (call[1].name,) if size > 1 else ()
+        backward.append(
+            Collective(
+                name=f"cp.grad_send{i}",
+                kind="send_recv",
+                group="cp",
+                bytes=nbytes,
+                hides_behind=(*inner, *beside),
+                launches=size,
+            )
+        )
+    halves = ((_ADD, _TOUCHED), (_COPY, _PARTIAL))
+    sums = (
+        _elementwise("cp.grad_sum", steps, queries, halves, _GRADIENT_LAUNCHES),
+        _elementwise("cp.grad_kv_sum", steps, keys, (*halves, (_COPY, 1.0)), 0),
+        # zeros, the diagonal step, and the 16-bit results
+        _elementwise("cp.grad_ends", 1, queries + keys, (((0.0, 4.0), 1.0), (_ADD, 1.0), ((4.0, 2.0), 1.0)), 7),
+    )
+    return Part(
+        name="core_attn",
+        forward=(pack, gather, *(call[0] for call in calls), merged),
+        backward_input=(
+            Stream(name="cp.grad_pack", kind="copy", read=packed * steps, write=packed * steps, launches=steps),
+            again,
+            *backward,
+            *sums,
+        ),
+        tags=tags,
+    )
+
+
+def _elementwise(
+    name: str, steps: int, elements: float, kernels: tuple[tuple[Bytes, float], ...], launches: int
+) -> Stream:
+    """The elementary kernels of ``steps`` steps; each with the share of the elements that it touches."""
+    read, write = (steps * elements * sum(each[i] * share for each, share in kernels) for i in (0, 1))
+    return Stream(name=name, kind="elementwise", read=read, write=write, launches=launches * steps)

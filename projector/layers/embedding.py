@@ -1,0 +1,76 @@
+"""The input embedding, vocabulary-parallel."""
+
+from __future__ import annotations
+
+from projector.layers.local import Local
+from projector.layers.norms import norm
+from projector.layers.part import Part
+from projector.layers.types import Collective, Operator, Stream
+from projector.layers.weights import Weight
+
+__all__ = ["WORD_EMBEDDINGS", "embed"]
+
+WORD_EMBEDDINGS = "word_embeddings"
+"""The tensor of the vocabulary: one on a rank that holds both ends of a tied model, or a prediction depth beside them."""
+
+_MASK_LAUNCHES = 5  # ids outside this rank's share: compare twice, subtract, masked write; zero the masked rows
+
+
+def embed(lo: Local) -> tuple[Part, ...]:
+    """Rows gathered for ``tokens`` ids, summed over the tensor-parallel group, plus learned positions.
+
+    Backward writes a dense gradient of the whole shard (zeros, then rows added), which a hook then adds to the gradient
+    buffer like that of any weight outside the fused linears. Source: NVIDIA/Megatron-LM
+    core/tensor_parallel/layers.py (VocabParallelEmbedding), core/distributed/distributed_data_parallel.py.
+    """
+    tensor = lo.act * lo.hidden * lo.tokens
+    forward: list[Operator] = [
+        Stream(
+            name="embedding",
+            kind="gather",
+            read=tensor,
+            write=tensor,
+            launches=1 + (_MASK_LAUNCHES if lo.tp > 1 else 0),
+        )
+    ]
+    backward: list[Operator] = []
+    if lo.tp > 1:
+        kind = "reduce_scatter" if lo.sp else "all_reduce"
+        forward.append(Collective(name="embedding.reduce", kind=kind, group="tp", bytes=tensor))
+    if lo.sp and lo.trainable:
+        backward.append(Collective(name="embedding.grad_ag", kind="all_gather", group="tp", bytes=tensor))
+    weights = [
+        Weight(
+            name="embedding", rows=lo.vocab, columns=lo.hidden, role="embedding", split="rows", storage=WORD_EMBEDDINGS
+        )
+    ]
+    if lo.model.position_embedding_type == "learned_absolute":
+        length = lo.model.max_position_embeddings or lo.recipe.seq_length
+        weights.append(
+            Weight(name="positions", rows=length, columns=lo.hidden, role="embedding", storage="position_embeddings")
+        )
+        shard = lo.act * lo.hidden * lo.shard_tokens
+        forward.append(Stream(name="embedding.position", kind="elementwise", read=2 * shard, write=shard, launches=2))
+    if lo.trainable:
+        backward += _gradient(tensor, lo)
+    table = Part(
+        name="embedding",
+        forward=tuple(forward),
+        backward_input=tuple(backward),
+        weights=tuple(weights),
+        tags=frozenset({"embedding"}),
+    )
+    if not lo.model.embedding_layernorm:
+        return (table,)
+    return table, norm("embedding_norm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=frozenset({"embedding"}))
+
+
+def _gradient(tensor: float, lo: Local) -> tuple[Stream, ...]:
+    weight = float(lo.vocab * lo.hidden)
+    rows = tensor / lo.tp  # each id falls into one rank's share
+    dense = Stream(name="embedding.bwd", kind="gather", read=tensor + rows, write=lo.act * weight + rows, launches=2)
+    if lo.execution.wgrad_accumulation == "none":
+        return (dense,)
+    buffer = lo.execution.grad_bytes * weight
+    add = Stream(name="embedding.grad_add", kind="elementwise", read=lo.act * weight + buffer, write=buffer)
+    return (dense, add)

@@ -1,0 +1,263 @@
+"""A linear layer under tensor parallelism: forward, data gradient, weight gradient, and the messages around them.
+
+Weight [n, k] and T rows: forward (T, n, k) TN, dgrad (T, k, n) NN, wgrad (n, k, T) NT. Messages follow Megatron-LM
+core/tensor_parallel/layers.py and Transformer Engine module/{linear,layernorm_linear}.py: with sequence parallelism a
+column linear gathers its input before the forward and again beside the dgrad, and scatters its input gradient beside
+the wgrad; a row linear scatters its output and gathers the output gradient, both exposed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from projector.layers.local import Local
+from projector.layers.lora import adapter
+from projector.layers.part import Part
+from projector.layers.quantise import cast, norm_emits_quantised, rescale, weight_cast
+from projector.layers.types import Collective, Gemm, Operator, Stream
+from projector.layers.weights import Weight
+
+__all__ = ["Linear", "accumulation", "linear"]
+
+# Transformer Engine pipelines the reduce-scatter of a row linear in four chunks, the last one exposed (module/base.py)
+_RS_CHUNKS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear:
+    """What a linear is on one rank. ``outputs``: local widths of the GEMMs that share one input (one when fused).
+
+    ``parallel``: ``column``, ``row`` or ``replicated``; ``target``: Megatron's module name, which adapters refer to.
+    ``after_norm``: its input comes straight from a norm kernel, which may emit the quantised tensor itself.
+    ``plain``: stays in the activations' type under every precision (output layer). ``parts``: rows of the matrices that
+    one weight joins.
+    """
+
+    name: str
+    outputs: tuple[int, ...]
+    inputs: int
+    rows: int
+    parallel: str = "replicated"
+    bias: bool = False
+    after_norm: bool = False
+    plain: bool = False
+    parts: tuple[int, ...] = ()
+    target: str = ""
+
+    @property
+    def width(self) -> int:
+        return sum(self.outputs)
+
+    @property
+    def wgrads(self) -> tuple[str, ...]:
+        return tuple(f"{name}.wgrad" for name in self.gemms)
+
+    @property
+    def dgrads(self) -> tuple[str, ...]:
+        return tuple(f"{name}.dgrad" for name in self.gemms)
+
+    @property
+    def gemms(self) -> tuple[str, ...]:
+        if len(self.outputs) == 1:
+            return (self.name,)
+        return tuple(f"{self.name}.{i}" for i in range(len(self.outputs)))
+
+
+def linear(spec: Linear, lo: Local, tags: frozenset[str] = frozenset()) -> Part:
+    """All operators of ``spec`` on one rank, its adapter included where the recipe trains one on ``spec.target``."""
+    extra = adapter(spec.target, spec.name, spec.parallel, spec.rows, spec.width, spec.inputs, lo)
+    weight = _weight(spec, lo) if lo.trainable else ()
+    return Part(
+        name=spec.name,
+        forward=(*_forward(spec, lo), *extra.forward, *_leave(spec, lo)),
+        backward_input=(*_backward(spec, lo), *extra.backward_input, *_leave_backward(spec, lo)),
+        backward_weight=(*weight, *extra.backward_weight),
+        weights=(*_weights(spec), *extra.weights),
+        tags=tags,
+    )
+
+
+def _weights(spec: Linear) -> tuple[Weight, ...]:
+    role = "output" if spec.plain else "linear"
+    split = {"column": "rows", "row": "columns"}.get(spec.parallel, "")
+    fused = spec.parts if len(spec.outputs) == 1 else ()
+    matrices = tuple(
+        Weight(name=name, rows=n, columns=spec.inputs, role=role, split=split, parts=fused)
+        for name, n in zip(spec.gemms, spec.outputs, strict=True)
+    )
+    bias = (Weight(name=f"{spec.name}.bias", rows=spec.width, split=split if split == "rows" else ""),)
+    return (*matrices, *bias) if spec.bias else matrices
+
+
+def _dtype(spec: Linear, lo: Local) -> tuple[str, str]:
+    return (lo.dtype, "") if spec.plain else (lo.linear_dtype, lo.scaling)
+
+
+def _quantises(spec: Linear, lo: Local) -> bool:
+    return lo.quantised and not spec.plain
+
+
+def _cast_rows(spec: Linear, lo: Local, gathers: bool) -> int:
+    """Rows cast on this rank: its shard where 8-bit shards are gathered, all of them where 16-bit ones are."""
+    return lo.shard_tokens if gathers and lo.gathered < lo.act else spec.rows
+
+
+def _message(spec: Linear, lo: Local) -> float:
+    return lo.act if spec.plain else lo.gathered
+
+
+def _amax(name: str, spec: Linear, lo: Local) -> tuple[Operator, ...]:
+    """Tensor-wise current scaling of a sharded tensor needs the maximum over the tensor-parallel group first."""
+    if lo.sp and _quantises(spec, lo) and lo.cast_recipe in ("tensorwise", "current"):
+        return (Collective(name=name, kind="all_reduce", group="tp", bytes=4.0),)
+    return ()
+
+
+def _forward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
+    dtype, scaling = _dtype(spec, lo)
+    gathers = spec.parallel == "column" and lo.sp
+    rows = _cast_rows(spec, lo, gathers)
+    ops: list[Operator] = []
+    if _quantises(spec, lo):
+        if not (spec.after_norm and norm_emits_quantised(lo)):
+            ops += cast(f"{spec.name}.cast", rows * spec.inputs, lo)
+        if gathers:
+            ops += _amax(f"{spec.name}.amax", spec, lo)
+        ops += weight_cast(f"{spec.name}.weight_cast", spec.width * spec.inputs, lo)
+    if gathers:
+        ops += _pipelined(
+            f"{spec.name}.ag", "all_gather", spec.rows * spec.inputs * _message(spec, lo), lo.tp, spec.gemms, lo
+        )
+    ops += [
+        Gemm(name=name, m=spec.rows, n=n, k=spec.inputs, dtype=dtype, scaling=scaling, layout="TN", out_bytes=lo.act)
+        for name, n in zip(spec.gemms, spec.outputs, strict=True)
+    ]
+    return tuple(ops)
+
+
+def _leave(spec: Linear, lo: Local) -> tuple[Operator, ...]:
+    """Sum of the partial outputs of a row linear over the tensor-parallel group."""
+    if spec.parallel != "row" or lo.tp == 1:
+        return ()
+    nbytes = spec.rows * spec.width * lo.act
+    if lo.sp:
+        return _pipelined(f"{spec.name}.rs", "reduce_scatter", nbytes, _RS_CHUNKS, spec.gemms, lo)
+    return (Collective(name=f"{spec.name}.ar", kind="all_reduce", group="tp", bytes=nbytes),)
+
+
+def _backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
+    dtype, scaling = _dtype(spec, lo)
+    gathers = spec.parallel == "row" and lo.sp
+    ops: list[Operator] = []
+    if _quantises(spec, lo):
+        rows = _cast_rows(spec, lo, gathers)
+        ops += cast(f"{spec.name}.grad_cast", rows * spec.width, lo)
+        if gathers:
+            ops += _amax(f"{spec.name}.grad_amax", spec, lo)
+    if gathers:
+        nbytes = spec.rows * spec.width * _message(spec, lo)
+        ops += _pipelined(f"{spec.name}.grad_ag", "all_gather", nbytes, lo.tp, spec.dgrads, lo)
+    if spec.parallel == "column" and lo.sp and lo.trainable:
+        again = spec.rows * spec.inputs * _message(spec, lo)
+        ops.append(
+            Collective(
+                name=f"{spec.name}.input_ag",
+                kind="all_gather",
+                group="tp",
+                bytes=again,
+                hides_behind=spec.dgrads if lo.execution.tp_backward_overlap else (),
+            )
+        )
+    ops += [
+        Gemm(name=name, m=spec.rows, n=spec.inputs, k=n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=lo.act)
+        for name, n in zip(spec.dgrads, spec.outputs, strict=True)
+    ]
+    if _quantises(spec, lo):
+        ops += rescale(f"{spec.name}.dgrad_scale", len(spec.outputs) * spec.rows * spec.inputs, lo)
+    if (adds := len(spec.outputs) - 1) > 0:
+        tensor = lo.act * spec.rows * spec.inputs * adds
+        ops.append(
+            Stream(name=f"{spec.name}.dgrad_add", kind="elementwise", read=2 * tensor, write=tensor, launches=adds)
+        )
+    return tuple(ops)
+
+
+def _leave_backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
+    """Sum of the partial input gradients of a column linear, beside its weight gradient where there is one."""
+    if spec.parallel != "column" or lo.tp == 1:
+        return ()
+    nbytes = spec.rows * spec.inputs * lo.act
+    kind = "reduce_scatter" if lo.sp else "all_reduce"
+    hides = spec.wgrads if lo.trainable and lo.execution.tp_backward_overlap else ()
+    suffix = "rs" if lo.sp else "ar"
+    return (Collective(name=f"{spec.name}.dgrad_{suffix}", kind=kind, group="tp", bytes=nbytes, hides_behind=hides),)
+
+
+def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:
+    dtype, scaling = _dtype(spec, lo)
+    ops: list[Operator] = []
+    for name, n in zip(spec.wgrads, spec.outputs, strict=True):
+        out_bytes, accumulate, add = accumulation(name, n * spec.inputs, _returned(spec, lo))
+        ops.append(
+            Gemm(
+                name=name,
+                m=n,
+                n=spec.inputs,
+                k=spec.rows,
+                dtype=dtype,
+                scaling=scaling,
+                layout="NT",
+                out_bytes=out_bytes,
+                accumulate=accumulate,
+            )
+        )
+        ops += add
+    if spec.bias:
+        read = lo.act * spec.rows * spec.width
+        ops.append(Stream(name=f"{spec.name}.bias_grad", kind="elementwise", read=read, write=0.0))
+    return tuple(ops)
+
+
+def _returned(spec: Linear, lo: Local) -> Local:
+    """Primus-Turbo's linears hand their weight gradient to autograd, which adds it to the buffer in a kernel of its own
+    (AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py, ``PrimusTurboLinear``)."""
+    if not lo.recipe.use_turbo_gemm or spec.plain or lo.execution.wgrad_accumulation != "fused":
+        return lo
+    return replace(lo, execution=replace(lo.execution, wgrad_accumulation="separate"))
+
+
+def accumulation(name: str, elements: float, lo: Local, launches: int = 1) -> tuple[float, bool, tuple[Stream, ...]]:
+    """How a weight gradient of ``elements`` reaches the gradient buffer: (bytes of an output element, added in the
+    GEMM's epilogue, kernels after it).
+
+    ``separate`` reads the fresh gradient and the buffer and writes the buffer (Megatron-LM without
+    ``gradient_accumulation_fusion``: 2 + 4 + 4 bytes per weight with an fp32 buffer).
+    """
+    how, buffer = lo.execution.wgrad_accumulation, lo.execution.grad_bytes
+    if how == "fused":
+        return buffer, True, ()
+    if how == "separate":
+        add = Stream(
+            name=f"{name}.add",
+            kind="elementwise",
+            read=(lo.act + buffer) * elements,
+            write=buffer * elements,
+            launches=launches,
+        )
+        return lo.act, False, (add,)
+    return lo.act, False, ()
+
+
+def _pipelined(
+    name: str, kind: str, nbytes: float, chunks: int, behind: tuple[str, ...], lo: Local
+) -> tuple[Collective, ...]:
+    """A collective in the forward path; under ``tp_comm_overlap`` all but one of ``chunks`` hide behind the GEMM."""
+    # torch does not fuse the gather of 16-bit shards with the casts and the 8-bit product that follow (pytorch issue 149990)
+    unfused = kind == "all_gather" and lo.quantised and lo.gathered == lo.act
+    if not lo.recipe.tp_comm_overlap or unfused:
+        return (Collective(name=name, kind=kind, group="tp", bytes=nbytes),)
+    exposed = nbytes / chunks
+    return (
+        Collective(name=f"{name}.chunk", kind=kind, group="tp", bytes=exposed, launches=0),
+        Collective(name=name, kind=kind, group="tp", bytes=nbytes - exposed, hides_behind=behind),
+    )

@@ -1,0 +1,59 @@
+"""Low-rank adapters beside frozen linears (LoRA, arXiv:2106.09685): two thin GEMMs and an addition.
+
+Layout of Megatron-Bridge peft/lora.py: beside a column linear the first factor sees the whole input and the second one
+the local outputs; beside a row linear the first factor's partial result is summed over the tensor-parallel group.
+"""
+
+from __future__ import annotations
+
+from projector.layers.local import Local
+from projector.layers.part import Part
+from projector.layers.types import Collective, Gemm, Operator, Stream
+from projector.layers.weights import Weight
+
+__all__ = ["adapter"]
+
+
+def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs: int, lo: Local) -> Part:
+    """The adapter of linear ``name`` [width, inputs] on ``rows`` tokens; empty when ``target`` is not adapted."""
+    spec = lo.recipe.lora
+    if spec is None or target not in spec.targets:
+        return Part(name=f"{name}.lora")
+    rank, row = spec.dim, parallel == "row"
+    out_rows = lo.shard_tokens if row else rows
+    down = Gemm(name=f"{name}.lora_a", m=rows, n=rank, k=inputs, dtype=lo.dtype, out_bytes=lo.act)
+    up = Gemm(name=f"{name}.lora_b", m=out_rows, n=width, k=rank, dtype=lo.dtype, out_bytes=lo.act)
+    out, into = lo.act * out_rows * width, lo.act * rows * inputs
+    reduce: tuple[Operator, ...] = ()
+    if row and lo.tp > 1:
+        reduce = (Collective(name=f"{name}.lora_ar", kind="all_reduce", group="tp", bytes=lo.act * rows * rank),)
+    return Part(
+        name=f"{name}.lora",
+        forward=(
+            down,
+            *reduce,
+            up,
+            Stream(name=f"{name}.lora_add", kind="elementwise", read=2 * out, write=out, launches=2),
+        ),
+        backward_input=(
+            Gemm(name=f"{name}.lora_b.dgrad", m=out_rows, n=rank, k=width, dtype=lo.dtype, layout="NN"),
+            Gemm(name=f"{name}.lora_a.dgrad", m=rows, n=inputs, k=rank, dtype=lo.dtype, layout="NN"),
+            Stream(name=f"{name}.lora_grad_add", kind="elementwise", read=2 * into, write=into, launches=2),
+        ),
+        backward_weight=(
+            Gemm(name=f"{name}.lora_b.wgrad", m=width, n=rank, k=out_rows, dtype=lo.dtype, layout="NT"),
+            Gemm(name=f"{name}.lora_a.wgrad", m=rank, n=inputs, k=rows, dtype=lo.dtype, layout="NT"),
+        ),
+        weights=_weights(name, rank, width, inputs, parallel, lo.tp),
+    )
+
+
+def _weights(name: str, rank: int, width: int, inputs: int, parallel: str, tp: int) -> tuple[Weight, Weight]:
+    """Both factors are cut as their linear is on the sides that it cuts, else by the adapter's own width
+    (Megatron-Bridge peft/utils.py, ``ParallelLinearAdapter``)."""
+    thin = rank // tp if parallel != "replicated" and rank % tp == 0 else rank
+    down, up = (thin, rank) if parallel == "column" else (rank, thin) if parallel == "row" else (rank, rank)
+    return (
+        Weight(name=f"{name}.lora_a", rows=down, columns=inputs, role="adapter"),
+        Weight(name=f"{name}.lora_b", rows=width, columns=up, role="adapter"),
+    )

@@ -1,0 +1,67 @@
+"""Multi-token prediction: one extra depth (NVIDIA/Megatron-LM core/transformer/multi_token_prediction.py).
+
+The embedding again, two norms, a projection of both to the hidden width, one whole layer, and the output layer and loss
+again with shared weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector.layers.embedding import embed
+from projector.layers.head import output
+from projector.layers.linear import Linear, linear
+from projector.layers.local import Local
+from projector.layers.norms import norm
+from projector.layers.part import Part
+from projector.layers.types import Collective, Operator, Stream
+from projector.layers.weights import borrowed
+
+__all__ = ["depth"]
+
+MTP = frozenset({"mtp"})
+_ROLL_LAUNCHES = 6  # ids, labels and mask moved by one token
+
+
+def depth(layer: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
+    """All parts of one prediction depth around ``layer`` (the kind of the last decoder layer)."""
+    ids = 8.0 * lo.tokens
+    roll = Stream(name="mtp.roll", kind="copy", read=3 * ids, write=3 * ids, launches=_ROLL_LAUNCHES)
+    joined = 2 * lo.act * lo.hidden * lo.shard_tokens
+    concat = Stream(name="mtp.concat", kind="copy", read=joined, write=joined)
+    project = Linear(
+        name="mtp.eh_proj",
+        outputs=(-(-lo.hidden // lo.tp),),
+        inputs=2 * lo.hidden,
+        rows=lo.tokens,
+        parallel="column",
+        target="eh_proj",
+    )
+    return (
+        Part(name="mtp.roll", forward=(roll,), tags=MTP),
+        *(replace(part, weights=borrowed(part.weights)) for part in embed(lo)),
+        norm("mtp.enorm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=MTP),
+        norm("mtp.hnorm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=MTP),
+        Part(
+            name="mtp.concat",
+            forward=(concat,),
+            backward_input=(Stream(name="mtp.concat.bwd", kind="copy", read=joined, write=joined, launches=2),),
+            tags=MTP,
+        ),
+        linear(project, lo, MTP),
+        *_collect(lo),
+        *layer,
+        *(replace(part, weights=borrowed(part.weights)) for part in output(lo)),
+    )
+
+
+def _collect(lo: Local) -> tuple[Part, ...]:
+    """The projection's output, split by columns, gathered so that the layer sees the whole width."""
+    if lo.tp == 1:
+        return ()
+    nbytes = lo.act * lo.hidden * lo.tokens
+    gather: tuple[Operator, ...] = (Collective(name="mtp.gather", kind="all_gather", group="tp", bytes=nbytes),)
+    back: tuple[Operator, ...] = ()
+    if lo.sp:
+        back = (Collective(name="mtp.gather.bwd", kind="all_gather", group="tp", bytes=nbytes),)
+    return (Part(name="mtp.gather", forward=gather, backward_input=back, tags=MTP),)

@@ -1,0 +1,88 @@
+"""Normalisation and the residual additions around it.
+
+Bytes per token and element of width: a fused norm reads and writes once forward; backward reads the gradient and the
+saved input and writes one gradient (Megatron-LM core/transformer/transformer_layer.py; counted from the kernels run).
+"""
+
+from __future__ import annotations
+
+from projector.layers.local import Local
+from projector.layers.part import Part
+from projector.layers.types import Operator, Stream
+from projector.layers.weights import Weight
+
+__all__ = ["norm", "residual", "sandwich", "vectors"]
+
+# an eager norm in fp32: cast up, square, mean, rsqrt, scale, cast down, weight; estimate from the operators' bytes
+_VECTORS = {"RMSNorm": 1, "LayerNorm": 2, "NonParametricLayerNorm": 0}  # weight; weight and bias; none
+_EAGER_BYTES, _EAGER_LAUNCHES = 34.0, 7
+
+
+def norm(
+    name: str, width: int, rows: int, lo: Local, *, branch: bool = True, tags: frozenset[str] = frozenset()
+) -> Part:
+    """A norm over ``width`` of ``rows`` tokens.
+
+    ``branch``: its input also feeds a residual, so that backward adds two gradients.
+    """
+    tensor = lo.act * width * rows
+    compiled = lo.compiled
+    # a LayerNorm is one kernel everywhere (aten native_layer_norm)
+    if lo.execution.fused_norm or compiled or lo.model.normalization != "RMSNorm":
+        forward = Stream(name=name, kind="norm", read=tensor, write=tensor)
+        # main kernel, then the reduction of the partial weight gradients
+        backward = Stream(name=f"{name}.bwd", kind="norm", read=2 * tensor, write=tensor, launches=2)
+    else:
+        half = _EAGER_BYTES / 4 * tensor
+        forward = Stream(name=name, kind="elementwise", read=half, write=half, launches=_EAGER_LAUNCHES)
+        backward = Stream(
+            name=f"{name}.bwd", kind="elementwise", read=2 * half, write=2 * half, launches=2 * _EAGER_LAUNCHES
+        )
+    backward_ops: list[Operator] = [backward]
+    if branch:
+        backward_ops.append(_branch_add(name, tensor, compiled))
+    weight: tuple[Operator, ...] = ()
+    if lo.trainable and lo.execution.wgrad_accumulation != "none":
+        buffer = lo.execution.grad_bytes * width
+        weight = (Stream(name=f"{name}.grad_add", kind="elementwise", read=2 * buffer, write=buffer),)
+    return Part(
+        name=name,
+        forward=(forward,),
+        backward_input=tuple(backward_ops),
+        backward_weight=weight,
+        weights=vectors(name, width, lo),
+        tags=tags,
+    )
+
+
+def sandwich(name: str, lo: Local, tags: frozenset[str] = frozenset()) -> tuple[Part, ...]:
+    """The second norm of a sub-layer, on its output, where the model has one (Gemma, Grok)."""
+    return (norm(name, lo.hidden, lo.shard_tokens, lo, branch=False, tags=tags),) if lo.model.sandwich_norm else ()
+
+
+def vectors(name: str, width: int, lo: Local) -> tuple[Weight, ...]:
+    """What a normalisation over ``width`` learns."""
+    number = _VECTORS.get(lo.model.normalization, 1)
+    return (Weight(name=f"{name}.weight", rows=number * width),) if number else ()
+
+
+def _branch_add(name: str, tensor: float, compiled: bool) -> Stream:
+    """Sum of the residual's gradient and the norm's; a compiler folds it into the norm's backward kernel."""
+    if compiled:
+        return Stream(name=f"{name}.branch_add", kind="elementwise", read=tensor, write=0.0, launches=0)
+    return Stream(name=f"{name}.branch_add", kind="elementwise", read=2 * tensor, write=tensor)
+
+
+def residual(name: str, lo: Local, tags: frozenset[str] = frozenset()) -> Part:
+    """Output of a sub-layer added to the residual stream, on the sequence-parallel shard.
+
+    Compiled: one kernel with the norm that follows, which then need not read the sum again.
+    """
+    tensor = lo.act * lo.hidden * lo.shard_tokens
+    if lo.compiled:
+        op = Stream(name=name, kind="elementwise", read=tensor, write=tensor, launches=0)
+    elif lo.execution.residual_fused:
+        op = Stream(name=name, kind="elementwise", read=2 * tensor, write=tensor)
+    else:
+        op = Stream(name=name, kind="elementwise", read=3 * tensor, write=2 * tensor, launches=2)
+    return Part(name=name, forward=(op,), tags=tags)

@@ -1,0 +1,64 @@
+"""Casts to 8- and 4-bit operands: memory-bound kernels beside every quantised GEMM.
+
+A linear needs its input row-wise (forward) and column-wise (weight gradient); one kernel reads the tensor and writes
+both. Byte counts: NVIDIA/TransformerEngine transformer_engine/common/recipe, pytorch/quantization.py; scales: one fp32
+per 128 elements (blockwise), one byte per 32 (MX) or per 16 (NVFP4) in each of the two directions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector.layers.local import Local
+from projector.layers.types import Stream
+
+__all__ = ["cast", "norm_emits_quantised", "rescale", "weight_cast"]
+
+# cast recipe → (bytes read, bytes written) per element of a bf16 tensor, launches
+_COST: dict[str, tuple[float, float, int]] = {
+    "delayed": (2.0, 2.0, 1),
+    "tensorwise": (4.0, 2.0, 3),  # amax pass, scale, cast-transpose
+    "current": (4.0, 2.0, 3),
+    # torchao (float8_linear.py): one scale a row for the product's rows, and a cast of its own, transposed, whose scales run
+    # down the columns, for the other product: amax pass and cast pass for each
+    "rowwise": (4.0, 1.0, 2),
+    "blockwise": (2.0, 2.0 + 2 * 4 / 128, 1),
+    "mxfp8": (2.0, 2.0 + 2 / 32, 1),
+    "mxfp4": (2.0, 1.0 + 2 / 32, 1),
+    "nvfp4": (4.0, 1.0 + 2 / 16, 3),  # amax pass, Hadamard, cast
+}
+
+
+def cast(name: str, elements: float, lo: Local, tensors: int = 1) -> tuple[Stream, ...]:
+    """Quantise ``elements`` (of ``tensors`` separate tensors) for the linears of ``lo``; nothing when not quantised."""
+    if not lo.quantised:
+        return ()
+    read, write, launches = _COST.get(lo.cast_recipe, _COST["tensorwise"])
+    one = Stream(name=name, kind="cast", read=read * elements, write=write * elements, launches=launches * tensors)
+    if lo.cast_recipe != "rowwise":
+        return (one,)
+    return one, replace(one, name=f"{name}.columns", kind="transpose")
+
+
+def rescale(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:
+    """Scales applied to the output of a row-wise product after it: torchao runs slow-accumulating products with the
+    tensor-wise kernel of cuBLAS and multiplies afterwards (pytorch/ao float8_ops.py, issue 2184; the backward since
+    pull request 1325)."""
+    if lo.cast_recipe != "rowwise":
+        return ()
+    return (Stream(name=name, kind="elementwise", read=lo.act * elements, write=lo.act * elements),)
+
+
+def norm_emits_quantised(lo: Local) -> bool:
+    """Whether the fused norm writes 8-bit output itself (its scale is known before the tensor: delayed, MXFP8)."""
+    turbo = lo.recipe.use_turbo_rms_norm or lo.recipe.use_turbo_gemm  # a norm of its own, in 16 bits
+    return lo.quantised and lo.execution.fused_norm and lo.cast_recipe in ("delayed", "mxfp8") and not turbo
+
+
+def weight_cast(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:
+    """The cast of a weight inside every micro-batch: only where parameters are re-gathered for each of them (FSDP).
+
+    Elsewhere quantised weights are kept over the micro-batches of a step and cast once, with the optimizer.
+    """
+    regathered = lo.recipe.data_parallel_sharding == "optim_grads_params" and not lo.recipe.fp8_param_gather
+    return cast(name, elements, lo) if regathered else ()

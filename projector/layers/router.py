@@ -1,0 +1,90 @@
+"""The router of a mixture-of-experts layer: scores, top-k, load-balancing statistics.
+
+Kernels counted from NVIDIA/Megatron-LM@d98e8a64dd core/transformer/moe/{router,moe_utils}.py. The router is replicated
+over the tensor-parallel group and sees the sequence shard.
+"""
+
+from __future__ import annotations
+
+from projector.layers.local import Local
+from projector.layers.part import Part
+from projector.layers.types import Collective, Gemm, Operator, Stream
+from projector.layers.weights import Weight
+from projector.workload.model import MoE
+
+__all__ = ["router"]
+
+ROUTER = frozenset({"moe", "moe_router"})
+# launches (fused, unfused): scores and top-k; the same limited to groups; balancing loss; counts for the expert bias
+_TOPK, _GROUPED, _BALANCE, _BIAS = (1, 11), (1, 19), (3, 15), (2, 2)
+_UNFUSED_PASSES = 10  # fp32 round trips over the [tokens, experts] matrix when every function is a kernel of its own
+
+
+def router(moe: MoE, lo: Local) -> Part:
+    """Router GEMM and top-k. ``moe_router_dtype`` fp32: bf16 operands, fp32 output forward; fp32 operands backward."""
+    rows, experts, h = lo.shard_tokens, moe.num_experts, lo.hidden
+    high = lo.recipe.moe_router_dtype in ("fp32", "fp64")
+    # Transformer Engine runs a product of fp32 operands in TF32 (common/gemm/cublaslt_gemm.cu)
+    grad = "tf32" if high else lo.dtype
+    out = 4.0 if high else lo.act
+    backward: list[Operator] = [_balance_backward(moe, lo), _scores("router.topk.bwd", moe, lo, backward=True)]
+    backward.append(Gemm(name="router.dgrad", m=rows, n=h, k=experts, dtype=grad, layout="NN", out_bytes=out))
+    if high:
+        # gradient of the input cast down (4+2 bytes), saved input and weight cast up (2+4), weight gradient down
+        backward.append(
+            Stream(name="router.grad_cast", kind="cast", read=6.0 * h * rows, write=6.0 * h * rows, launches=4)
+        )
+    # the norm's output feeds the router and the experts: their gradients are added
+    tensor = lo.act * h * rows
+    backward.append(Stream(name="router.grad_add", kind="elementwise", read=2 * tensor, write=tensor))
+    weight = (Gemm(name="router.wgrad", m=experts, n=h, k=rows, dtype=grad, layout="NT", out_bytes=out),)
+    return Part(
+        name="router",
+        forward=(
+            Gemm(name="router", m=rows, n=experts, k=h, dtype=lo.dtype, out_bytes=out),
+            _scores("router.topk", moe, lo),
+            *_balance(moe, lo),
+        ),
+        backward_input=tuple(backward),
+        backward_weight=weight if lo.trainable else (),
+        weights=(
+            Weight(name="router", rows=experts, columns=h, role="router"),
+            *((Weight(name="router.bias", rows=experts),) if lo.model.add_bias_linear else ()),
+        ),
+        tags=ROUTER,
+    )
+
+
+def _pick(fused_unfused: tuple[int, int], lo: Local) -> int:
+    """Launches with the router fused (Megatron's kernels, a sync-free stage, a compiler) or not."""
+    fused = lo.recipe.moe_router_fusion or (lo.recipe.sync_free_stage or 0) >= 1 or lo.compiled
+    return fused_unfused[0 if fused else 1]
+
+
+def _scores(name: str, moe: MoE, lo: Local, backward: bool = False) -> Stream:
+    launches = _pick(_GROUPED if moe.moe_router_num_groups else _TOPK, lo)
+    passes = 1 if launches == 1 else _UNFUSED_PASSES
+    matrix = 4.0 * moe.num_experts * lo.shard_tokens
+    if backward:
+        launches = max(2, launches // 2)
+    return Stream(name=name, kind="router", read=passes * matrix, write=passes * matrix, launches=launches)
+
+
+def _balance(moe: MoE, lo: Local) -> tuple[Operator, ...]:
+    """Load-balancing statistics: scores again, counts (summed over ranks that share the sequence), their product."""
+    launches = _pick(_BALANCE, lo) + (_pick(_BIAS, lo) if moe.moe_router_enable_expert_bias else 0)
+    matrix = 4.0 * moe.num_experts * lo.shard_tokens
+    ops: list[Operator] = [
+        Stream(name="router.balance", kind="router", read=2 * matrix, write=matrix, launches=launches)
+    ]
+    group = "tp" if lo.sp else "cp" if lo.recipe.cp > 1 else ""
+    if group:
+        ops.append(Collective(name="router.counts_ar", kind="all_reduce", group=group, bytes=4.0 * moe.num_experts))
+    return tuple(ops)
+
+
+def _balance_backward(moe: MoE, lo: Local) -> Stream:
+    """Gradient of the balancing loss with respect to the scores, added to that of the routing weights."""
+    matrix = 4.0 * moe.num_experts * lo.shard_tokens
+    launches = max(3, _pick(_BALANCE, lo) // 2)
+    return Stream(name="router.balance.bwd", kind="router", read=2 * matrix, write=matrix, launches=launches)

@@ -1,0 +1,172 @@
+"""What would make a configuration fit that runs out of memory: the cheapest changes, each projected.
+
+Every change is tried alone, of each kind the gentlest that fits: recompute of the fewest layers, the largest smaller
+micro-batch, the smallest parallel size. Where fewer than asked for are found, two and three are combined. Cheapest is what
+needs the fewest GPU-seconds for the same tokens, on the same GPUs the shortest step. A change that the framework or the
+sizes do not allow is none (:func:`projector.settle.workload.settle`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from projector.errors import InputError, Unsupported
+from projector.hardware.types import Cluster
+from projector.memory.plan import plan
+from projector.projection import Projection
+from projector.search.remedy_kinds import Change, kinds
+from projector.settle.workload import settle
+from projector.workload.workload import Workload
+
+__all__ = ["Remedies", "Remedy", "remedies"]
+
+_MOST_PROJECTED = 24  # of combinations, those that free least beyond what is needed
+_MANY = 8  # options of a kind from which on the gentlest is found by halving
+_MOST_COMBINED = 10  # kinds of change that are combined with each other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A change with its projection; ``cost``: GPU-seconds of a step."""
+
+    change: Change
+    projection: Projection
+
+    @property
+    def gpus(self) -> int:
+        return self.projection.resolved.workload.gpus
+
+    @property
+    def cost(self) -> float:
+        return self.projection.step_seconds * self.gpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedies:
+    """``found``: changes that fit, cheapest first; ``nearest``: where there is none, the one that comes nearest;
+    ``tried``: configurations whose memory was looked at."""
+
+    found: tuple[Remedy, ...]
+    nearest: Remedy | None
+    tried: int
+
+
+def remedies(
+    workload: Workload, cluster: Cluster, project: Callable[[Workload], Projection], wanted: int = 3
+) -> Remedies:
+    """The ``wanted`` cheapest changes under which ``workload``, which does not fit, fits on ``cluster``.
+
+    ``project`` as :func:`projector.projection.project`; what it refuses is no remedy.
+    """
+    room = _Room(workload, cluster)
+    each = list(kinds(settle(workload, cluster), cluster))
+    alone = [fitting for options in each if (fitting := _gentlest(options, room.fits)) is not None]
+    found = _projected(alone, workload, project)
+    strong = [(best, options) for options in each for best in _strongest(options, room)]
+    for size in (2, 3) if len(found) < wanted else ():
+        found += _projected(_combined(strong, room, size), workload, project)
+    nearest = None
+    if not found and room.margins:
+        best = max(room.margins, key=lambda change: room.margins[change])
+        nearest = next(iter(_projected([best], workload, project)), None)
+    cheapest = sorted(found, key=lambda remedy: remedy.cost)
+    return Remedies(found=tuple(cheapest[:wanted]), nearest=nearest, tried=len(room.margins))
+
+
+@dataclass
+class _Room:
+    """Bytes to spare under each change looked at (negative: too much); changes that are not allowed are left out."""
+
+    workload: Workload
+    cluster: Cluster
+    margins: dict[Change, float] = field(default_factory=dict)
+    _refused: set[Change] = field(default_factory=set)
+
+    def margin(self, change: Change) -> float | None:
+        if change not in self.margins and change not in self._refused:
+            try:
+                made = plan(settle(change.on(self.workload), self.cluster), self.cluster.gpu)
+                self.margins[change] = made.margin_bytes
+            except (InputError, Unsupported):
+                self._refused.add(change)
+        return self.margins.get(change)
+
+    def fits(self, change: Change) -> bool:
+        found = self.margin(change)
+        return found is not None and found >= 0.0
+
+
+def _gentlest(options: Sequence[Change], fits: Callable[[Change], bool]) -> Change | None:
+    """The first option that fits; many options of one kind each free more than the one before."""
+    if len(options) > _MANY:
+        first = bisect_left(options, True, key=fits)
+        return options[first] if first < len(options) else None
+    return next((option for option in options if fits(option)), None)
+
+
+def _strongest(options: Sequence[Change], room: _Room) -> list[Change]:
+    """The option that frees most, in a list of none or one: the last of many, each of which frees more than the last."""
+    looked = options if len(options) <= _MANY else options[-1:]
+    known = [option for option in looked if room.margin(option) is not None]
+    return [max(known, key=lambda option: room.margins[option])] if known else []
+
+
+def _combined(strong: Sequence[tuple[Change, Sequence[Change]]], room: _Room, size: int) -> list[Change]:
+    """Combinations of ``size`` changes that fit, each as gentle as the others let it be. ``strong``: the option of every
+    kind that frees most, and all options of the kind."""
+    most = sorted(strong, key=lambda pair: -room.margins[pair[0]])[:_MOST_COMBINED]
+    fitting: dict[Change, float] = {}
+    for parts in combinations(most, size):
+        joined = _joined([change for change, _ in parts])
+        if joined is not None and room.fits(joined):
+            fitting.setdefault(_refined(parts, room), room.margins[joined])
+    return sorted(fitting, key=lambda change: fitting[change])[:_MOST_PROJECTED]
+
+
+def _refined(parts: Sequence[tuple[Change, Sequence[Change]]], room: _Room) -> Change:
+    """The combination with one change after the other eased as far as it still fits."""
+    chosen = [change for change, _ in parts]
+    for i, (_, options) in enumerate(parts):
+
+        def fits(option: Change, i: int = i) -> bool:
+            joined = _joined([*chosen[:i], option, *chosen[i + 1 :]])
+            return joined is not None and room.fits(joined)
+
+        chosen[i] = _gentlest(options, fits) or chosen[i]
+    return _joined(chosen) or chosen[0]
+
+
+def _joined(parts: Sequence[Change]) -> Change | None:
+    """All of ``parts`` at once; None where two of them set one field to different values."""
+    fields: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.fields:
+            if fields.setdefault(name, value) != value:
+                return None
+    factor = 1
+    for part in parts:
+        factor *= part.more_gpus
+    return Change(
+        kind=" + ".join(part.kind for part in parts),
+        label=" and ".join(part.label for part in parts),
+        fields=tuple(fields.items()),
+        more_gpus=factor,
+    )
+
+
+def _projected(
+    changes: Iterable[Change], workload: Workload, project: Callable[[Workload], Projection]
+) -> list[Remedy]:
+    return list(_each(changes, workload, project))
+
+
+def _each(changes: Iterable[Change], workload: Workload, project: Callable[[Workload], Projection]) -> Iterator[Remedy]:
+    for change in changes:
+        try:
+            yield Remedy(change=change, projection=project(change.on(workload)))
+        except (InputError, Unsupported):
+            continue

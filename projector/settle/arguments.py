@@ -1,0 +1,54 @@
+"""What is wrong with the arguments of :func:`projector.project`: types, ranges, what does not go together; all at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector.errors import InputError, Problem
+from projector.frameworks import load as load_framework
+from projector.hardware.check import problems as cluster_problems
+from projector.hardware.types import Cluster, Efficiency
+from projector.io.typed import of_type
+from projector.kernels import settings as kernel_settings
+from projector.kernels.settings import Settings
+from projector.settle import scheduling
+from projector.workload.validate import problems
+from projector.workload.workload import Workload
+
+__all__ = ["MODES", "check"]
+
+MODES = ("simulate", "benchmark")
+
+
+def check(
+    workload: Workload,
+    cluster: Cluster,
+    mode: str = MODES[0],
+    settings: Settings = kernel_settings.DEFAULT,
+    efficiency: Efficiency | None = None,
+) -> None:
+    """Raises :class:`InputError` with everything that is wrong with the arguments of :func:`project`."""
+    wrong = [*cluster_problems(cluster), *of_type(settings, Settings, "", "settings.")]
+    if settings is not kernel_settings.DEFAULT and not wrong:
+        try:
+            settings.check("gemm_backend")
+        except InputError as error:
+            wrong += error.problems
+    if efficiency is not None:
+        wrong += of_type(efficiency, Efficiency, "", "efficiency.")
+    if mode not in MODES:
+        wrong.append(Problem("", "mode", mode, f"one of {', '.join(MODES)}"))
+    typed = of_type(workload, Workload, "")
+    wrong += problems(workload if typed else _with_split_rule(workload))
+    wrong += [] if typed else scheduling.problems(workload)
+    if wrong:
+        raise InputError(wrong)
+
+
+def _with_split_rule(workload: Workload) -> Workload:
+    """The workload with the framework's rule for layers that do not divide, which decides whether the layout is valid."""
+    recipe = workload.recipe
+    if recipe.allow_uneven_pipeline_split is not None:
+        return workload
+    rule = bool(load_framework(workload.framework).defaults.get("allow_uneven_pipeline_split"))
+    return replace(workload, recipe=replace(recipe, allow_uneven_pipeline_split=rule))

@@ -1,0 +1,52 @@
+"""``settle``: a workload as a cluster would run it, nothing left open, every assumption named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector.collectives.placement import ranks_per_node
+from projector.errors import Unsupported
+from projector.frameworks import Resolved, resolve
+from projector.hardware import host_link
+from projector.hardware.types import Cluster
+from projector.settle import arguments, inferred, scheduling
+from projector.workload.workload import Workload
+
+__all__ = ["settle", "settled"]
+
+
+def settle(workload: Workload, cluster: Cluster, *, published: bool = False) -> Resolved:
+    """``workload`` as ``cluster`` would run it, nothing left open. Raises as :func:`project`, but for kernels."""
+    arguments.check(workload, cluster)
+    return settled(workload, cluster, published=published)
+
+
+def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolved:
+    """:func:`settle` of arguments that were checked."""
+    if workload.model.unsupported:
+        raise Unsupported(", ".join(workload.model.unsupported))
+    gpu = cluster.gpu
+    host = "grace" if cluster.gpus_per_host < cluster.gpus_per_node else "x86"
+    resolved = _placed(
+        inferred.settled(resolve(workload, gpu.vendor, gpu.arch, host, published), gpu, host, published), cluster
+    )
+    conflict = scheduling.conflict(resolved.workload.recipe)
+    if conflict:
+        raise Unsupported(conflict)
+    return resolved
+
+
+def _placed(resolved: Resolved, cluster: Cluster) -> Resolved:
+    """With what the lowering asks of the cluster: its nodes, its pods, the way from the host's memory."""
+    recipe = resolved.workload.recipe
+    if recipe.optimizer_cpu_offload or recipe.offload_optimizer_states or recipe.cpu_offloading_num_layers:
+        host_link.separate(cluster)
+    ranks = min(resolved.workload.gpus, cluster.gpus_per_host)
+    return replace(
+        resolved,
+        node_ranks=ranks_per_node(resolved.workload.gpus, cluster),
+        pod_ranks=None if cluster.outer is None else cluster.inter.size,
+        host_bandwidth=host_link.bandwidth(cluster),
+        host_copies=host_link.copies(cluster, ranks),
+        host_optimizer=host_link.optimizer_traffic(cluster, ranks),
+    )

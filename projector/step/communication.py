@@ -1,0 +1,174 @@
+"""Every collective of one step on the rank that works longest: what it is, how often, how long, and how much is hidden.
+
+Hidden and exposed seconds add up to those of the collective; exposed ones add up, group by group, to the parts ``tp_s``,
+``ep_s``, ``cp_s``, ``pp_s`` and ``dp_s`` of the step. What the rank waits for in communication of other ranks has rows of
+its own, without a count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from projector.collectives.model import Pricing
+from projector.frameworks.types import Resolved
+from projector.layers.step import gather, reduction
+from projector.layers.types import Collective
+from projector.step.boundary import activations
+from projector.step.run import GROUP_KEY, Step
+from projector.step.stages import Part, gathers_every_microbatch, messages, owned, reduces_every_microbatch
+from projector.step.timing import Clock
+from projector.step.waits import mask
+
+__all__ = ["Traffic", "traffic"]
+
+OTHERS = "wait for other ranks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """One kind of collective. ``group``: as of :class:`projector.layers.types.Collective`; ``part``: the part of the
+    step it belongs to (``tp_s``, …); ``bytes``: of one message, ``count``: messages a step; ``seconds`` of all of them =
+    ``hidden`` + ``exposed``."""
+
+    name: str
+    group: str
+    part: str
+    operation: str
+    algorithm: str
+    bytes: float
+    count: float
+    seconds: float
+    hidden: float
+
+    @property
+    def exposed(self) -> float:
+        return max(0.0, self.seconds - self.hidden)
+
+
+def traffic(
+    resolved: Resolved, stages: Sequence[Sequence[Part]], clock: Clock, price: Pricing, step: Step
+) -> tuple[Traffic, ...]:
+    """The collectives of ``step``, by part, the longest first. ``stages``: blocks by virtual stage."""
+    placement = step.timeline.compiled.schedule.placement
+    own = [stages[v] for v in placement[step.rank]]
+    m = resolved.workload.num_microbatches
+    inside = list(_inside(resolved, own, clock, price, m))
+    rows = [
+        *_matched(inside, step.breakdown),
+        *_boundaries(resolved, placement, step, clock, price, m),
+        *_exchange(resolved, own, inside, step, clock, price),
+    ]
+    order = [*dict.fromkeys(GROUP_KEY.values()), "dp_s"]
+    merged = _merged(row for row in rows if row.seconds > 0)
+    return tuple(sorted(merged, key=lambda row: (order.index(row.part), -row.seconds)))
+
+
+def _row(op: Collective, seconds: float, hidden: float, count: float, price: Pricing) -> Traffic:
+    return Traffic(
+        name=op.name,
+        group=op.group,
+        part=GROUP_KEY.get(op.group, "dp_s"),
+        operation=op.kind,
+        algorithm=price.algorithm(op),
+        bytes=op.bytes,
+        count=count,
+        seconds=count * seconds,
+        hidden=count * hidden,
+    )
+
+
+def _inside(
+    resolved: Resolved, own: Sequence[Sequence[Part]], clock: Clock, price: Pricing, m: int
+) -> Iterator[Traffic]:
+    """What the forwards and backwards of the rank's stages issue."""
+    for stage in own:
+        spread = mask(resolved, stage)
+        if spread is not None:
+            yield _row(spread, clock.collective(spread), 0.0, m, price)
+        for part in stage:
+            for found in messages(resolved, part, clock):
+                yield _row(found.op, found.seconds, found.hidden, m, price)
+
+
+def _matched(rows: Sequence[Traffic], parts: Mapping[str, float]) -> Iterator[Traffic]:
+    """Rows whose hidden seconds agree with the step: exchanges beside a neighbouring micro-batch are in the open where a
+    forward or backward has no partner."""
+    for part in {row.part for row in rows}:
+        mine = [row for row in rows if row.part == part]
+        hidden = sum(row.hidden for row in mine)
+        bare = parts[part] - sum(row.exposed for row in mine) if part != "dp_s" else 0.0
+        share = max(0.0, 1.0 - bare / hidden) if hidden > 0 else 0.0
+        yield from (replace(row, hidden=row.hidden * share) for row in mine)
+
+
+def _boundaries(
+    resolved: Resolved, placement: Sequence[Sequence[int]], step: Step, clock: Clock, price: Pricing, m: int
+) -> Iterator[Traffic]:
+    """Activations and gradients that the rank sends and receives; the pipeline's delay beyond them is that of others."""
+    own = set(placement[step.rank])
+    rows = [
+        replace(_row(replace(op, name=name), clock.collective(op), 0.0, m, price), part="pp_s")
+        for stage, op in enumerate(activations(resolved, placement))
+        for name in ("p2p.activation", "p2p.gradient")
+        if op is not None and (stage in own or stage + 1 in own)
+    ]
+    yield from _laid(rows, step.breakdown["pp_s"], "pp")
+
+
+def _exchange(
+    resolved: Resolved,
+    own: Sequence[Sequence[Part]],
+    inside: Sequence[Traffic],
+    step: Step,
+    clock: Clock,
+    price: Pricing,
+) -> Iterator[Traffic]:
+    """Reduction and gather around the pipeline, once a step."""
+    whole = sum((owned(resolved, stage) for stage in own[1:]), owned(resolved, own[0]))
+    reduce = () if reduces_every_microbatch(resolved) else reduction(resolved, whole)
+    fetch = () if gathers_every_microbatch(resolved) else gather(resolved, whole)
+    left = step.breakdown["dp_s"] - sum(row.exposed for row in inside if row.part == "dp_s")
+    first = min(left, step.gather)
+    for ops, shown in ((fetch, first), (reduce, left - first)):
+        yield from _laid([_row(op, clock.collective(op), 0.0, 1.0, price) for op in ops], shown, "dp")
+
+
+def _laid(rows: Sequence[Traffic], shown: float, group: str) -> Iterator[Traffic]:
+    """``rows`` with ``shown`` seconds of all exposed, in proportion; what is more than theirs is a row by itself."""
+    total = sum(row.seconds for row in rows)
+    share = min(1.0, max(0.0, shown) / total) if total > 0 else 0.0
+    yield from (replace(row, hidden=row.seconds * (1.0 - share)) for row in rows)
+    more = shown - share * total
+    if more > 1e-12:
+        part = GROUP_KEY.get(group, "dp_s")
+        yield Traffic(
+            name=OTHERS,
+            group=group,
+            part=part,
+            operation="",
+            algorithm="",
+            bytes=0.0,
+            count=0.0,
+            seconds=more,
+            hidden=0.0,
+        )
+
+
+def _merged(rows: Iterable[Traffic]) -> Iterator[Traffic]:
+    """One row for each name, group, algorithm and size."""
+    found: dict[tuple[str, str, str, float], Traffic] = {}
+    for row in rows:
+        key = row.name, row.group, row.algorithm, row.bytes
+        same = found.get(key)
+        found[key] = (
+            row
+            if same is None
+            else replace(
+                same,
+                count=same.count + row.count,
+                seconds=same.seconds + row.seconds,
+                hidden=same.hidden + row.hidden,
+            )
+        )
+    yield from found.values()

@@ -1,0 +1,78 @@
+"""What a kernel loses while communication runs beside it on the same device.
+
+Communication kernels hold compute units for as long as they run: NCCL 16–24 thread blocks for a large gather or scatter
+on H100, RCCL 48–64 channels on gfx94x and gfx950, DeepEP 20 by default. A matrix product or an attention call then runs
+on the units that are left, with its waves counted again: one that fills a single wave of 132 needs a second one beside a
+24-block gather (NVIDIA developer forum, topic 337991). A memory-bound kernel keeps its rate on fewer units, but
+shares the memory with the messages, each of whose bytes is read or written two to three times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from projector.hardware.types import Gpu
+from projector.kernels.identity import Same
+from projector.layers.types import Operator, Stream
+
+__all__ = ["Crowding", "Taken", "crowding", "without_units"]
+
+Crowding = Mapping[str, Mapping[Operator, float]]
+"""For each kind of traffic (``collective``, ``dispatch``, ``tp``): by operator, seconds lost per second of its own."""
+
+_MOST = 1.0  # nothing loses more than half of its rate (bound on nonsense for devices with few units)
+
+
+def without_units(gpu: Gpu, taken: int) -> Gpu:
+    """``gpu`` with ``taken`` of its compute units busy elsewhere (at least half of them stay), memory as it is: one object
+    for the same device, so that its kernels are priced once.
+    """
+    return _without_units(Same(gpu), taken)
+
+
+@lru_cache(maxsize=256)
+def _without_units(whole: Same[Gpu], taken: int) -> Gpu:
+    gpu = whole.value
+    left = max(gpu.compute_units - taken, (gpu.compute_units + 1) // 2)
+    share = left / gpu.compute_units
+    peak = {dtype: rate * share for dtype, rate in gpu.peak.items()}
+    return replace(gpu, compute_units=left, peak=peak, vector_flops=gpu.vector_flops * share)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one kind of traffic takes while it runs: compute units, and bytes/s of device memory."""
+
+    units: int
+    memory: float
+
+
+def crowding(
+    ops: Sequence[Operator],
+    gpu: Gpu,
+    taken: Mapping[str, Taken],
+    price: Callable[[Gpu, Sequence[Operator]], Sequence[float]],
+    known: Mapping[Operator, float] | None = None,
+) -> Crowding:
+    """Losses of ``ops`` beside each kind of traffic, by what each has ``taken``.
+
+    ``price``: seconds of operators on a device, by analytical models; ``known``: those on ``gpu`` itself, where these
+    models have given them already.
+    """
+    distinct = list(dict.fromkeys(ops))
+    matrix = [op for op in distinct if not isinstance(op, Stream)]
+    alone = price(gpu, matrix) if known is None else [known[op] for op in matrix]
+    by_units: dict[int, dict[Operator, float]] = {}
+    for units in {each.units for each in taken.values()}:
+        beside = price(without_units(gpu, units), matrix) if units else alone
+        by_units[units] = {
+            op: min(max(b / a - 1.0, 0.0), _MOST) for op, a, b in zip(matrix, alone, beside, strict=True)
+        }
+    found: dict[str, Mapping[Operator, float]] = {}
+    for kind, each in taken.items():
+        share = min(each.memory / gpu.memory_bandwidth, 0.5)
+        streams: dict[Operator, float] = {op: share / (1.0 - share) for op in distinct if isinstance(op, Stream)}
+        found[kind] = {**by_units[each.units], **streams}
+    return found

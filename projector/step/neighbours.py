@@ -1,0 +1,142 @@
+"""What hides behind what when the forward of one micro-batch runs beside the backward of another, layer by layer.
+
+Megatron-LM's combined 1F1B (NVIDIA/Megatron-LM@d98e8a64dd core/models/common/model_chunk_schedule_plan.py,
+``TransformerLayerSchedulePlan.run``) zips layer i of the forward with layer L−i of the backward on two streams::
+
+    communication  combine backward | dispatch forward → dispatch backward                | combine forward
+    compute        attention forward| experts backward → (their weight gradients) → experts forward | attention backward
+
+Each column begins when the one before it has ended on both streams. The dispatch of the backward waits for the experts'
+data gradients: ``delay_wgrad_compute`` takes their weight gradients out of the way, behind which it then hides. A replay
+of the forward (full recompute) runs before its own backward, with its exchanges exposed (pull requests #5869, #6311).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from projector.layers.types import Block, Collective, Operator
+from projector.step.timing import SLOWED, Clock
+from projector.workload.recipe import Recipe
+
+__all__ = ["Cover", "cover", "pairs_up", "pipelined"]
+
+Hidden = Mapping[str, tuple[float, float]]
+_DISPATCH, _COMBINE = "moe.dispatch", "moe.combine"
+_EXPERTS = ("experts", "shared", "moe.")  # shared experts are computed with the routed ones (core/models/gpt)
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """By the name of an exchange: (its seconds that are hidden, seconds that the compute beside it loses)."""
+
+    forward: Hidden = field(default_factory=dict)
+    backward: Hidden = field(default_factory=dict)
+
+
+def pairs_up(recipe: Recipe) -> bool:
+    """Whether forwards run beside backwards: without a pipeline, or with virtual stages (Megatron-LM asks for them)."""
+    return bool(recipe.overlap_moe_expert_parallel_comm) and (recipe.pp == 1 or recipe.vpp > 1)
+
+
+def pipelined(recipe: Recipe) -> bool:
+    """Whether the schedule of a pipeline decides which of them have a partner."""
+    return pairs_up(recipe) and recipe.pp > 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Compute of a column: seconds alone, and seconds lost for each of them beside the exchange."""
+
+    seconds: float
+    loss: float
+
+    @property
+    def stretched(self) -> float:
+        return self.seconds * (1.0 + self.loss)
+
+
+def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
+    """What the exchanges of ``block`` hide behind a neighbour of its own kind; nothing for a block without exchange.
+
+    ``delayed``: ``delay_wgrad_compute``. Seconds of compute stretch by what :mod:`projector.step.contention` says of them,
+    those of an exchange by :data:`projector.step.timing.SLOWED`, as far as both run.
+    """
+    forward, backward = block.forward, block.backward_input
+    first, second = _exchanges(forward, _DISPATCH, ""), _exchanges(forward, _COMBINE, "")
+    third, last = _exchanges(backward, _COMBINE, ".bwd"), _exchanges(backward, _DISPATCH, ".bwd")
+    if not (first and second and third and last):
+        return Cover()
+    kind = clock.kind_of(first[0])
+
+    def work(ops: Sequence[Operator]) -> _Work:
+        return _Work(*clock.work(ops, kind))
+
+    shared = [op for op in forward[: forward.index(first[0])] if op.name.startswith("shared")]
+    attention = [op for op in forward[: forward.index(first[0])] if op not in shared]
+    experts = [*shared, *_between(forward, first[-1], second[0])]
+    gradients = [op for op in block.backward_weight if op.name.startswith(_EXPERTS)]
+    after = backward[backward.index(last[-1]) + 1 :]
+    shared = [op for op in after if op.name.startswith("shared")]
+    inputs = [*_between(backward, third[-1], last[0]), *shared]
+    outer = [op for op in after if op not in shared] + [op for op in block.backward_weight if op not in gradients]
+    left = _column(_seconds(third, clock), work(attention))
+    right = _column(_seconds(second, clock), work(outer))
+    middle = _middle(
+        (_seconds(first, clock), _seconds(last, clock)), work(inputs), work(gradients), work(experts), delayed
+    )
+    return Cover(
+        forward=_spread(first, middle[0], clock) | _spread(second, right, clock),
+        backward=_spread(last, middle[1], clock) | _spread(third, left, clock),
+    )
+
+
+def _column(exchange: float, beside: _Work) -> tuple[float, float]:
+    """(hidden seconds of an exchange, seconds lost by the compute): whichever is longer decides."""
+    return _split(min(exchange * (1.0 + SLOWED), beside.stretched), beside.loss)
+
+
+def _middle(
+    exchanges: tuple[float, float], inputs: _Work, weights: _Work, experts: _Work, delayed: bool
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The same of the two dispatches beside experts' backward and forward, forward dispatch first."""
+    there, back = (seconds * (1.0 + SLOWED) for seconds in exchanges)
+    inner = inputs.stretched + (0.0 if delayed else weights.stretched)
+    backward = inputs.stretched + weights.stretched
+    arrived = max(there, inner)  # when the second dispatch may start
+    start = max(backward, there)  # when the forward of the experts may
+    compute = (0.0, backward), (start, start + experts.stretched)
+    total = inputs.seconds + weights.seconds + experts.seconds
+    stretched = backward + experts.stretched
+    loss = stretched / total - 1.0 if total > 0 else 0.0
+    overlaps = [
+        sum(max(0.0, min(high, end) - max(low, begin)) for begin, end in compute)
+        for low, high in ((0.0, there), (arrived, arrived + back))
+    ]
+    return _split(overlaps[0], loss), _split(overlaps[1], loss)
+
+
+def _split(window: float, loss: float) -> tuple[float, float]:
+    return window / (1.0 + SLOWED), window * loss / (1.0 + loss)
+
+
+def _exchanges(ops: Sequence[Operator], stem: str, suffix: str) -> list[Collective]:
+    """The messages of one exchange: tokens, and their routing weights."""
+    names = {stem + suffix, f"{stem}{suffix}_probs"}
+    return [op for op in ops if isinstance(op, Collective) and op.name in names]
+
+
+def _between(ops: Sequence[Operator], first: Operator, last: Operator) -> Sequence[Operator]:
+    return ops[ops.index(first) + 1 : ops.index(last)]
+
+
+def _seconds(ops: Sequence[Collective], clock: Clock) -> float:
+    return sum(clock.collective(op) for op in ops)
+
+
+def _spread(ops: Sequence[Collective], found: tuple[float, float], clock: Clock) -> dict[str, tuple[float, float]]:
+    """Hidden and lost seconds of an exchange over its messages, by their length."""
+    whole = _seconds(ops, clock)
+    shares = {op.name: clock.collective(op) / whole if whole > 0 else 0.0 for op in ops}
+    return {name: (share * found[0], share * found[1]) for name, share in shares.items()}

@@ -1,0 +1,59 @@
+"""Seconds of a step that go to host memory: optimizers that run there, states and activations that wait there.
+
+Optimizer on the host (Megatron-LM core/optimizer/cpu_offloading, DeepSpeed runtime/zero with ``offload_optimizer``):
+gradients of its share go down the link, the CPU updates as fast as its memory or the threads of one process allow,
+parameters come back; one after the other, or each beside the others. torch's AdamW: 80 bytes of host-memory traffic a
+parameter (a pass for each elementary function: decay 8, first moment 12, second 8 + 12, root 8, division 8, epsilon 8,
+update 16), 0.64e9 to 0.76e9 parameters/s on one rank, 0.66e9 on each of eight (NVIDIA-NeMo/RL pull request 3628,
+Megatron-Bridge pull request 3062). A fused kernel: 30 bytes, with the 16-bit copy (DeepSpeed ops/adam/cpu_adam.py).
+
+States on the host (``offload_optimizer_states``, layer-wise optimizers): the device updates, states come back before it
+and leave beside the next forward. Activations (TransformerEngine pytorch/cpu_offload.py, Megatron-LM
+fine_grained_activation_offloading): what a layer saves goes down beside the layer after it and comes back beside the
+backward of the one above; what the link does not manage in that time, the layer waits for.
+"""
+
+from __future__ import annotations
+
+from projector.frameworks.types import Resolved
+from projector.layers.step import fraction_on_host, moment_bytes, shards
+from projector.layers.weights import Held
+from projector.memory.offload import moved, taken
+from projector.memory.recompute import selective
+from projector.workload.model import LayerKind
+
+__all__ = ["layer_seconds", "optimizer_seconds"]
+
+_PARAMETER = 4.0  # bytes of a parameter that comes back: the fp32 copy of the host
+_CHUNKS = (
+    8.0  # pieces in which overlapped copies leave their first and last exposed (estimate: streams of the two copies)
+)
+
+
+def optimizer_seconds(resolved: Resolved, part: Held) -> float:
+    """Seconds that a rank waits for its host between the last gradient and the next forward."""
+    dense, expert = shards(resolved)
+    own = part.dense / dense + part.expert / expert
+    recipe, x = resolved.workload.recipe, resolved.execution
+    link = min(resolved.host_bandwidth, resolved.host_copies)
+    if moved(recipe):
+        return own * (x.master_bytes + moment_bytes(resolved)) / link
+    own *= fraction_on_host(resolved)
+    if not own:
+        return 0.0
+    zero = x.data_parallel == "zero"
+    down = own * (2.0 if zero else x.grad_bytes if x.data_parallel == "ddp" else 4.0) / link
+    up = own * (2.0 if zero else _PARAMETER) / link
+    update = own * max(x.host_optimizer_bytes / resolved.host_optimizer, 1.0 / x.host_optimizer_rate)
+    if zero:  # gradients leave bucket by bucket beside the backward
+        return update + up
+    if recipe.overlap_cpu_optimizer_d2h_h2d:
+        longest = max(down, update, up)
+        return longest + (down + update + up - longest) / _CHUNKS
+    return down + update + up
+
+
+def layer_seconds(resolved: Resolved, kind: LayerKind, position: int) -> float:
+    """Seconds that the link needs, one way, for what the layer at ``position`` of its stage leaves in host memory."""
+    nbytes = taken(resolved, kind, position, selective(resolved, kind).saved)
+    return nbytes / min(resolved.host_bandwidth, resolved.host_copies)

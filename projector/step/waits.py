@@ -1,0 +1,60 @@
+"""What a stage waits for beside its operators: activations on their way to the host, and its attention mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from projector.frameworks.types import Resolved
+from projector.layers.types import Collective
+from projector.step.offload import layer_seconds
+from projector.step.timing import Clock, Phase
+from projector.workload.model import LayerKind
+
+if TYPE_CHECKING:
+    from projector.step.stages import Part
+
+__all__ = ["mask", "waits_for_host", "with_mask"]
+
+
+def waits_for_host(
+    resolved: Resolved, stage: Sequence[Part], times: Sequence[tuple[float, float]]
+) -> tuple[float, float]:
+    """Seconds that forward and backward of a stage wait for activations on their way to host memory and back: what one
+    layer leaves there travels while another computes (see :mod:`projector.step.offload`). ``times``: forward and backward
+    seconds of every block."""
+    recipe = resolved.workload.recipe
+    if not (recipe.cpu_offloading_num_layers or recipe.offload_modules):
+        return 0.0, 0.0
+    forward = backward = 0.0
+    layers = [(part, time) for part, time in zip(stage, times, strict=True) if part.layers]
+    for position, (part, time) in enumerate(layers):
+        seconds = layer_seconds(resolved, LayerKind(part.block.owned.expert > 0), position)
+        forward += max(0.0, seconds - time[0])
+        backward += max(0.0, seconds - time[1])
+    return forward, backward
+
+
+def with_mask(forward: Phase, resolved: Resolved, stage: Sequence[Part], clock: Clock) -> Phase:
+    """The forward of a stage that waits for its attention mask."""
+    spread = mask(resolved, stage)
+    if spread is None:
+        return forward
+    copied, sent = spread.bytes / resolved.host_bandwidth, clock.collective(spread)
+    return replace(forward, wait=forward.wait + copied + sent, waited={"tp": sent} if sent else {})
+
+
+def mask(resolved: Resolved, stage: Sequence[Part]) -> Collective | None:
+    """The broadcast by which the attention mask of a micro-batch reaches the ranks of its first and last stage.
+
+    ``create_attention_mask_in_dataloader``: a boolean [b, 1, s, s], copied to the device by the first tensor-parallel
+    rank and broadcast to the others on the stream of the compute (Megatron-LM megatron/training/utils.py,
+    ``get_batch_on_this_tp_rank``), whatever the attention kernel makes of it.
+    """
+    recipe = resolved.workload.recipe
+    ends = any(part.block.name in ("embedding", "head") for part in stage)
+    if not recipe.create_attention_mask_in_dataloader or not ends:
+        return None
+    nbytes = float(recipe.micro_batch_size) * recipe.seq_length**2
+    return Collective(name="attention_mask", kind="broadcast", group="tp", bytes=nbytes)

@@ -1,0 +1,167 @@
+"""YAML and JSON texts: strict where a slip hides, bounded where a text could grow, plain where it is ordinary."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from projector.errors import InputError, Problem, Unsupported
+from projector.io.documents import DEEPEST, parse_json, parse_yaml
+from tests.conftest import ROOT
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+CHAIN = "k0: &k0 [1]\n" + "".join(f"k{i}: &k{i} [*k{i - 1}]\n" for i in range(1, 3_000))
+
+TOO_MUCH = {
+    "nested mappings": "".join(" " * i + "a:\n" for i in range(10_000)),
+    "nested lists": "- " * 10_000,
+    "nested brackets": "[" * 100_000,
+    "closed brackets": "[" * 5_000 + "]" * 5_000,
+    "nested json": '{"a":' * 500 + "1" + "}" * 500,
+    "deeply nested json": '{"a":' * 100_000 + "1" + "}" * 100_000,
+    "questions": "? " * 10_000,
+    "alias bomb": BOMB,
+    "merge bomb": "a: &a {x: 1}\n"
+    + "".join(f"{n}: &{n} {{<<: [{','.join([f'*{o}'] * 9)}]}}\n" for o, n in zip("abcdefgh", "bcdefghi", strict=True)),
+    "alias chain": CHAIN,
+    "alias of itself": "a: &a [*a]",
+    "decimal digits": "a: " + "9" * 5_000,
+    "hexadecimal digits": "a: 0x" + "f" * 5_000,
+    "sexagesimal digits": "a: 1" + ":59" * 5_000,
+    "json digits": '{"a": ' + "9" * 5_000 + "}",
+}
+
+
+@pytest.mark.parametrize("text", TOO_MUCH.values(), ids=list(TOO_MUCH))
+@pytest.mark.parametrize("name", ["f.yaml", "f.json"])
+def test_what_nests_or_expands_without_bound_is_one_short_mistake(text: str, name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_yaml(text, name)
+    assert len(str(caught.value)) < 500
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: 1\nb: {c: 1,\n c: 2}\na: 2\n", ("line 3: found 'c'", "line 4: found 'a'")),
+        ("- {a: 1, a: 2}", ("line 1: found 'a'",)),
+        ('{"a": 1, "a": 2}', ("found 'a'",)),
+        ("a: 2025-02-31\n", ("line 1",)),
+        ("b: 1\na: !!timestamp noon\n", ("line 2",)),
+        ("b: 1\na: !!bool 8\n", ("line 2",)),
+        ("a: !!int x\n", ("line 1",)),
+        ("a: !!python/object:os.system x\n", ("line 1",)),
+        ("? [a]\n: b\n", ("line 1",)),
+        ("a: \0\n", ("control characters",)),
+        ("a: 1\n---\nb: 2\n", ("another document",)),
+        ("a: *nobody\n", ("line 1",)),
+        ("a: [1\n", ("line",)),
+        ("a: =\n", ("line 1",)),
+    ],
+)
+def test_mistakes_name_their_line(text: str, line: tuple[str, ...]) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_yaml(text, "f.yaml")
+    assert all(word in str(caught.value) for word in line), str(caught.value)
+
+
+def test_aliases_and_merges_that_people_write_are_read() -> None:
+    text = "base: &b {x: 1, y: 1}\nmid: &m {<<: *b, x: 2}\ntop: {<<: *m, y: 3}\nlist: [*b, *b]\n"
+    expected = {"x": 1, "y": 1}
+    assert parse_yaml(text, "f") == {
+        "base": expected,
+        "mid": {"x": 2, "y": 1},
+        "top": {"x": 2, "y": 3},
+        "list": [expected, expected],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{\n\t"a": 1e-06\n}', {"a": 1e-06}),
+        ("{a: 1, b: [2, 3]}", {"a": 1, "b": [2, 3]}),
+        ('{"a": "\\u00e9"}', {"a": "é"}),
+        ("", None),
+        ("# nothing\n", None),
+        ("[1, 2, 3]", [1, 2, 3]),
+        ("{" + ", ".join(f"k{i}: [[{i}]]" for i in range(500)) + "}", {f"k{i}": [[i]] for i in range(500)}),
+        ("a: {b: {c: [1]}}", {"a": {"b": {"c": [1]}}}),
+    ],
+)
+def test_ordinary_texts(text: str, value: object) -> None:
+    assert parse_yaml(text, "f.yaml") == value
+
+
+def test_the_deepest_document() -> None:
+    text = "[" * DEEPEST + "]" * DEEPEST
+    assert parse_yaml(text, "f.yaml") == parse_json(text, "f.json")
+    for parse in (parse_yaml, parse_json):
+        with pytest.raises(InputError, match="levels"):
+            parse(f"[{text}]", "f.yaml")
+
+
+def test_every_shipped_file_reads_as_yaml_reads_it() -> None:
+    files = [*(ROOT / "measured" / "runs").glob("*.yaml"), *(ROOT / "projector").rglob("*.yaml")]
+    assert len(files) > 50
+    for path in sorted(files, key=lambda path: path.stat().st_size)[:80]:
+        text = path.read_text(encoding="utf-8")
+        assert parse_yaml(text, str(path)) == yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), path
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False) | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_what_yaml_writes_is_read_back(value: object) -> None:
+    assert parse_yaml(yaml.safe_dump(value), "f.yaml") == value
+
+
+@given(st.text(alphabet=st.sampled_from("a1:-? \n\t[]{},&*!|>'\"#%@`=<~.\\é\x00"), max_size=60))
+def test_any_text_is_a_document_or_a_mistake(text: str) -> None:
+    for name in ("f.yaml", "f.json"):
+        try:
+            parse_yaml(text, name)
+        except InputError as error:
+            assert str(error).startswith(name)  # noqa: PT017
+
+
+def test_json_numbers_that_json_does_not_have() -> None:
+    assert math.isinf(parse_json('{"a": 1e400}', "f")["a"])
+
+
+class Loud:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+FOUND = (10**5_000, "x" * 10**6, ["y" * 1_000] * 10_000, {i: i for i in range(10_000)}, Loud(), b"z" * 10**6)
+
+
+@pytest.mark.parametrize("found", FOUND, ids=["integer", "text", "list", "mapping", "loud", "bytes"])
+def test_what_is_printed_is_short_whatever_was_found(found: object) -> None:
+    assert len(str(Problem("f.yaml", "k" * 10_000, found, "e" * 100_000))) < 12_000
+
+
+def test_what_is_printed_stays_on_its_line() -> None:
+    shown = str(Problem("a\nb", "k\x1b[31m", "v\n::error::x", "w\r"))
+    assert shown.isprintable()
+    assert "\\x1b[31m" in shown
+
+
+def test_thousands_of_mistakes_are_counted() -> None:
+    error = InputError(Problem("f", str(i), i, "something else") for i in range(5_000))
+    assert len(error.problems) == 5_000
+    assert error.lines()[-1] == "and 4900 more mistakes"
+    assert len(str(Unsupported("r" * 10**6))) < 5_000

@@ -1,0 +1,173 @@
+"""Files of users: what is no regular file is refused at once, what is written is whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from projector.errors import InputError
+from projector.io import files
+from projector.io.files import read_text, read_yaml, write_figure, write_whole
+from tests.conftest import ROOT
+
+
+def test_text_of_several_encodings(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    for data in ("a: é\r\n".encode(), "a: é\n".encode("utf-8-sig"), "a: é\n".encode("utf-16")):
+        path.write_bytes(data)
+        assert read_text(path) == "a: é\n"
+    path.write_bytes(b"# Universit\xe9\na: 1\n")
+    assert read_yaml(path) == {"a": 1}
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "missing", "name", "zero"])
+def test_what_is_no_regular_file_is_refused_at_once(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / kind
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path = Path("/dev/zero")
+    elif kind == "name":
+        path = tmp_path / ("n" * 5_000)
+    elif kind == "zero":
+        path = Path("nul\0byte")
+    with pytest.raises(InputError) as caught:
+        read_text(path, "a suite")
+    assert "a suite" in str(caught.value)
+    assert len(str(caught.value)) < 700
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text("a: 1")
+    path.chmod(0)
+    with pytest.raises(InputError, match="no permission"):
+        read_text(path)
+
+
+def test_a_file_that_is_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    with path.open("wb") as file:
+        file.truncate(files.MOST_BYTES + 1)
+    with pytest.raises(InputError, match="at most 64 MiB"):
+        read_text(path)
+
+
+def test_writing(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "é" / "f.txt"
+    write_whole(path, "é\n")
+    assert path.read_bytes() == "é\n".encode()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    path.chmod(0o600)
+    write_whole(path, b"2")
+    assert path.read_bytes() == b"2"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    write_whole(link, "3")
+    assert link.is_symlink()
+    assert path.read_text() == "3"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_devices_stay_devices() -> None:
+    write_whole("/dev/null", "gone")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+class _Full(io.BytesIO):
+    def write(self, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("where", ["open", "replace", "chmod"])
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "x"
+    write_whole(target, "old")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / ".x.tmp"))
+
+    if where == "open":
+        monkeypatch.setattr(files, "open", lambda handle, mode: os.close(handle) or _Full(), raising=False)
+    else:
+        monkeypatch.setattr(files.os, where, full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_whole(target, "new")
+    assert caught.value.filename == str(target)
+    assert list(tmp_path.iterdir()) == [target]
+    assert target.read_text() == "old"
+
+
+SCRIPT = """
+import resource, sys
+from projector.io.files import write_whole
+from projector.io.guard import guarded
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+def command():
+    write_whole(sys.argv[1], "n" * (1 << 20))
+    return 0
+sys.exit(guarded(command))
+"""
+
+
+def test_a_limit_that_the_system_sets_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    target = tmp_path / "x"
+    target.write_text("old")
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(target)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(f"{target}: found 'File too large'")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [target]
+    assert target.read_text() == "old"
+
+
+KILLED = """
+import sys, time
+from projector.io import files
+from projector.io.guard import guarded
+def slow(*_):
+    print("writing", flush=True)
+    time.sleep(60)
+files.os.replace = slow
+sys.exit(guarded(lambda: files.write_whole(sys.argv[1], "new") or 0))
+"""
+
+
+def test_a_kill_leaves_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "x"
+    target.write_text("old")
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(target)], cwd=ROOT, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"writing\n"
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(timeout=60) == 143
+    assert list(tmp_path.iterdir()) == [target]
+    assert target.read_text() == "old"
+
+
+def test_a_figure_is_written_whole(tmp_path: Path) -> None:
+    class Figure:
+        def savefig(self, stream: io.BytesIO, format: str, dpi: int) -> None:
+            stream.write(f"{format} {dpi}".encode())
+            if format == "pdf":
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    write_figure(tmp_path / "f.PNG", Figure())
+    with pytest.raises(OSError, match="No space"):
+        write_figure(tmp_path / "f.pdf", Figure())
+    assert [path.name for path in tmp_path.iterdir()] == ["f.PNG"]

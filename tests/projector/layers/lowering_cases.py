@@ -1,0 +1,158 @@
+"""Models, recipes and sums shared by the tests of the lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from projector.frameworks.types import Execution, Resolved
+from projector.layers.types import Attention, Block, Collective, Gemm, GroupedGemm, HostWork, Operator, Stream
+from projector.workload.model import MLA, LayerKind, Model, MoE
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+DENSE, EXPERTS = LayerKind(False), LayerKind(True)
+
+LLAMA_70B = Model(
+    name="llama3_70b",
+    family="llama",
+    num_layers=80,
+    hidden_size=8192,
+    ffn_hidden_size=28672,
+    num_attention_heads=64,
+    num_query_groups=8,
+    kv_channels=128,
+    vocab_size=128256,
+)
+
+DEEPSEEK_V3 = Model(
+    name="deepseek_v3",
+    family="deepseek",
+    num_layers=61,
+    hidden_size=7168,
+    ffn_hidden_size=18432,
+    num_attention_heads=128,
+    num_query_groups=128,
+    kv_channels=128,
+    vocab_size=129280,
+    mla=MLA(q_lora_rank=1536, kv_lora_rank=512, qk_head_dim=128, qk_pos_emb_head_dim=64, v_head_dim=128),
+    moe=MoE(
+        num_experts=256,
+        moe_router_topk=8,
+        moe_ffn_hidden_size=2048,
+        moe_layer_freq=(0,) * 3 + (1,) * 58,
+        moe_shared_expert_intermediate_size=2048,
+        moe_router_num_groups=8,
+        moe_router_group_topk=4,
+        moe_router_score_function="sigmoid",
+        moe_router_enable_expert_bias=True,
+    ),
+    mtp_num_layers=1,
+)
+
+STATED: dict[str, Any] = {
+    "micro_batch_size": 1,
+    "global_batch_size": 64,
+    "seq_length": 4096,
+    "fp8_recipe": "tensorwise",
+    "fp8_param_gather": False,
+    "fp8_dot_product_attention": False,
+    "sequence_parallel": True,
+    "cp_comm_type": "p2p",
+    "tp_comm_overlap": False,
+    "data_parallel_sharding": "optim",
+    "gradient_accumulation_fusion": True,
+    "recompute_granularity": "none",
+    "recompute_modules": (),
+    "moe_token_dispatcher_type": "alltoall",
+    "moe_flex_dispatcher_backend": "deepep",
+    "moe_grouped_gemm": "multi_stream",
+    "moe_permute_fusion": True,
+    "moe_router_fusion": True,
+    "moe_router_dtype": "fp32",
+    "moe_shared_expert_overlap": False,
+    "overlap_moe_expert_parallel_comm": False,
+    "sync_free_stage": 0,
+    "apply_rope_fusion": True,
+    "bias_activation_fusion": True,
+    "cross_entropy_fusion": "unfused",
+    "attention_backend": "auto",
+    "cuda_graph_scope": (),
+    "torch_compile": False,
+    "make_vocab_size_divisible_by": 128,
+    "check_for_nan_in_loss_and_grad": True,
+}
+
+
+def resolved(model: Model, gpus: int = 512, execution: Execution | None = None, **recipe: Any) -> Resolved:
+    """A workload with every field that the lowering reads stated by hand."""
+    stated = STATED | recipe
+    if stated.get("tp", 1) == 1:
+        stated["sequence_parallel"] = False
+    return Resolved(
+        workload=Workload(model=model, recipe=Recipe(**stated), gpus=gpus), execution=execution or Execution()
+    )
+
+
+def with_execution(case: Resolved, **change: Any) -> Resolved:
+    return replace(case, execution=replace(case.execution, **change))
+
+
+def flops(ops: Iterable[Operator], prefix: str = "") -> float:
+    """FLOP of the matrix products whose name starts with ``prefix``."""
+    return sum(op.flops for op in ops if isinstance(op, Gemm | GroupedGemm) and op.name.startswith(prefix))
+
+
+def attention_flops(ops: Iterable[Operator]) -> float:
+    return sum(op.flops for op in ops if isinstance(op, Attention))
+
+
+def stream_bytes(ops: Iterable[Operator]) -> float:
+    return sum(op.bytes for op in ops if isinstance(op, Stream))
+
+
+def collectives(ops: Iterable[Operator], kind: str = "", group: str = "") -> list[Collective]:
+    return [op for op in ops if isinstance(op, Collective) and kind in ("", op.kind) and group in ("", op.group)]
+
+
+def launches(ops: Iterable[Operator]) -> int:
+    """Kernels the host issues, collectives not counted."""
+    return sum(op.launches for op in ops if not isinstance(op, Collective | HostWork))
+
+
+def phases(block: Block) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
+    return block.forward, block.backward_input, block.backward_weight
+
+
+MIXTRAL = replace(
+    DEEPSEEK_V3,
+    name="mixtral",
+    num_layers=2,
+    mla=None,
+    num_query_groups=8,
+    mtp_num_layers=0,
+    moe=replace(
+        DEEPSEEK_V3.moe,
+        num_experts=8,
+        moe_router_topk=2,
+        moe_layer_freq=(1, 1),
+        moe_shared_expert_intermediate_size=0,
+        moe_router_num_groups=None,
+        moe_router_group_topk=None,
+        moe_router_enable_expert_bias=False,
+    ),
+)
+
+
+def named(ops, name):
+    (found,) = [op for op in ops if op.name == name]
+    return found
+
+
+def names(ops):
+    return {op.name for op in ops}
+
+
+def syncs(ops):
+    return sum(isinstance(op, HostWork) and op.sync for op in ops)

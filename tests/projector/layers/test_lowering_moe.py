@@ -1,0 +1,96 @@
+"""Every switch of a mixture-of-experts layer changes the operators that it is about, and only those."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lowering_cases import (
+    DEEPSEEK_V3,
+    EXPERTS,
+    MIXTRAL,
+    collectives,
+    named,
+    names,
+    resolved,
+    syncs,
+)
+
+from projector.layers.lower import layer
+from projector.layers.types import GroupedGemm
+
+
+@pytest.mark.parametrize("dispatcher", ["alltoall", "allgather", "flex"])
+def test_host_waits_once_in_every_forward_and_replay_and_never_backward(dispatcher):
+    case = resolved(DEEPSEEK_V3, ep=8, moe_token_dispatcher_type=dispatcher, recompute_granularity="full")
+    block = layer(EXPERTS, case)
+    assert [syncs(ops) for ops in (block.forward, block.recompute, block.backward_input)] == [1, 1, 0]
+
+
+@pytest.mark.parametrize(("stage", "waits"), [(0, 1), (1, 1), (2, 1), (3, 0)])
+def test_sync_free_stages(stage, waits):
+    case = resolved(DEEPSEEK_V3, ep=8, moe_token_dispatcher_type="flex", sync_free_stage=stage)
+    assert syncs(layer(EXPERTS, case).forward) == waits
+
+
+def test_capacity_fixes_shapes():
+    case = resolved(DEEPSEEK_V3, ep=8, moe_expert_capacity_factor=1.25, moe_pad_expert_input_to_capacity=True)
+    block = layer(EXPERTS, case)
+    assert syncs(block.forward) == 0
+    assert named(block.forward, "experts.fc1").rows == 160 * 256  # ceil(4096·8/256·1.25) rows for each of 256 experts
+
+
+def test_one_local_expert_needs_no_sort():
+    block = layer(EXPERTS, resolved(MIXTRAL, ep=8))
+    assert not {"moe.sort", "moe.unsort"} & names(block.forward)
+
+
+def test_quantised_experts_are_padded():
+    block = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, seq_length=4100, precision="fp8"))
+    rows = named(block.forward, "experts.fc1").rows
+    assert rows >= 4100 * 8
+    assert rows % (16 * 32) == 0
+    assert {"moe.pad", "moe.unpad"} <= names(block.forward)
+
+
+def test_expert_tensor_parallelism_gathers_and_scatters_received_rows():
+    block = layer(EXPERTS, resolved(MIXTRAL, tp=2, ep=4, etp=2))
+    received = 4096 // 2 * 2 * 2
+    assert named(block.forward, "experts.fc1").rows == received
+    assert named(block.forward, "moe.etp_ag").bytes == 2 * 7168 * received
+    assert named(block.forward, "moe.etp_rs").bytes == 4 * 7168 * received
+
+
+def test_overlaps_of_the_exchange():
+    shared = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, moe_shared_expert_overlap=True))
+    dispatch = named(shared.forward, "moe.dispatch")
+    assert "shared.fc1" in dispatch.hides_behind
+    assert set(dispatch.hides_behind) <= names(shared.forward)
+    batch = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, overlap_moe_expert_parallel_comm=True))
+    for ops in (batch.forward, batch.backward_input):
+        # what runs beside them is a neighbouring micro-batch, in no phase of this one (projector.step.neighbours)
+        assert all(c.hides_behind == () for c in collectives(ops, "all_to_all"))
+
+
+@pytest.mark.parametrize(("backend", "per_product"), [("fused", 1), ("multi_stream", 32), ("loop", 32)])
+def test_grouped_gemm_launches(backend, per_product):
+    block = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, moe_grouped_gemm=backend))
+    grouped = [op for op in block.forward if isinstance(op, GroupedGemm)]
+    assert [op.launches for op in grouped] == [per_product] * 2
+    assert {op.backend for op in grouped} == {backend}
+
+
+def test_hybridep_permutes_inside_its_kernels():
+    case = resolved(DEEPSEEK_V3, ep=8, moe_token_dispatcher_type="flex", moe_flex_dispatcher_backend="hybridep")
+    block = layer(EXPERTS, case)
+    assert "moe.permute" not in names(block.forward)
+    assert named(block.forward, "moe.dispatch").transport == "hybridep"
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from([1, 2, 4, 8, 16, 32, 64]))
+def test_deduplicated_dispatch_never_sends_more_than_every_copy(ep):
+    flex = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=ep, moe_token_dispatcher_type="flex"))
+    copies = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=ep))
+    sent = [sum(c.bytes for c in collectives(b.forward) if c.name == "moe.dispatch") for b in (flex, copies)]
+    assert sent[0] <= sent[1]

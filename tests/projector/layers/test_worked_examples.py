@@ -1,0 +1,165 @@
+"""Kernel lists counted by hand for two published models: Llama-3-70B under tensor parallelism, DeepSeek-V3 under EP."""
+
+from __future__ import annotations
+
+import pytest
+from lowering_cases import (
+    DEEPSEEK_V3,
+    DENSE,
+    EXPERTS,
+    LLAMA_70B,
+    attention_flops,
+    collectives,
+    flops,
+    launches,
+    resolved,
+    stream_bytes,
+)
+
+from projector.layers.lower import embedding, head, layer, mtp
+from projector.layers.routing import distinct_destinations
+from projector.layers.types import Collective, Gemm, GroupedGemm, HostWork
+
+MIB = 2.0**20
+LLAMA = resolved(LLAMA_70B, gpus=128, tp=4, pp=4, seq_length=8192, make_vocab_size_divisible_by=64)
+DEEPSEEK = resolved(DEEPSEEK_V3, ep=64, pp=8)
+
+
+def gemm_shapes(ops):
+    return {op.name: (op.m, op.n, op.k) for op in ops if isinstance(op, Gemm)}
+
+
+def test_dense_layer_flop_forward_and_backward():
+    block = layer(DENSE, LLAMA)
+    assert round(flops(block.forward) / 1e12, 3) == 3.505
+    assert round((flops(block.backward_input) + flops(block.backward_weight)) / 1e12, 3) == 7.009
+    assert round(attention_flops(block.forward) / 1e12, 3) == 0.275
+    assert round(attention_flops(block.backward_input) / 1e12, 3) == 0.687
+    assert round(block.owned.dense / 1e6, 1) == 213.9
+
+
+def test_dense_layer_gemm_shapes_split_weights_not_tokens():
+    block = layer(DENSE, LLAMA)
+    assert gemm_shapes(block.forward) == {
+        "qkv": (8192, 2560, 8192),
+        "proj": (8192, 8192, 2048),
+        "fc1": (8192, 14336, 8192),
+        "fc2": (8192, 8192, 7168),
+    }
+    assert gemm_shapes(block.backward_input)["fc2.dgrad"] == (8192, 7168, 8192)
+    assert gemm_shapes(block.backward_weight)["qkv.wgrad"] == (2560, 8192, 8192)
+
+
+def test_dense_layer_memory_bound_bytes():
+    block = layer(DENSE, LLAMA)
+    assert stream_bytes(block.forward) == pytest.approx(0.83e9, rel=0.01)
+    assert stream_bytes(block.backward_input) == pytest.approx(1.15e9, rel=0.01)
+    accumulated = sum(2 * op.out_bytes * op.m * op.n for op in block.backward_weight if isinstance(op, Gemm))
+    assert accumulated == pytest.approx(1.71e9, rel=0.01)
+
+
+def test_dense_layer_collectives():
+    block = layer(DENSE, LLAMA)
+    assert len(collectives(block.forward)) == 4
+    assert len(collectives(block.backward_input)) == 6
+    everything = collectives(block.forward) + collectives(block.backward_input)
+    assert {c.bytes for c in everything} == {128 * MIB}
+    assert sum(c.kind == "all_gather" for c in everything) == 6
+    exposed = [c for c in everything if not c.hides_behind]
+    assert len(exposed) == 6  # 4 forward, 2 output gradients
+
+
+def test_dense_layer_launches():
+    block = layer(DENSE, LLAMA)
+    assert launches(block.forward) == pytest.approx(13, rel=0.25)
+    assert launches(block.backward_input) + launches(block.backward_weight) == pytest.approx(26, rel=0.25)
+    unfused = layer(DENSE, resolved(LLAMA_70B, tp=4, apply_rope_fusion=False))
+    assert 24 <= launches(unfused.forward) <= 30
+
+
+def test_last_and_first_stage():
+    last, first = head(LLAMA), embedding(LLAMA)
+    assert flops(last.forward) / 1e12 == pytest.approx(4.304, abs=5e-4)
+    logits = 8192 * 32064
+    loss = stream_bytes(op for op in (*last.forward, *last.backward_input) if op.name in ("loss", "loss.bwd"))
+    assert loss == pytest.approx(52 * logits)
+    assert first.owned.dense == pytest.approx(262.7e6, rel=1e-3)
+    assert collectives(first.forward)[0].kind == "reduce_scatter"
+    assert collectives(first.forward)[0].bytes == 128 * MIB
+    assert any(isinstance(op, HostWork) and op.sync for op in last.forward)
+
+
+def test_moe_layer_flop_bytes_and_weights():
+    block = layer(EXPERTS, DEEPSEEK)
+    assert flops(block.forward) / 1e12 == pytest.approx(3.26 + 1.53, abs=0.01)
+    assert round(attention_flops(block.forward) / 1e9, 1) == 687.2
+    names = [op.name for op in block.forward]
+    attention = block.forward[: names.index("pre_mlp_norm")]
+    experts = block.forward[names.index("pre_mlp_norm") :]
+    assert flops(attention) / 1e12 == pytest.approx(1.533, abs=1e-3)
+    assert stream_bytes(attention) == pytest.approx(1.07e9, rel=0.02)
+    assert flops(experts) / 1e12 == pytest.approx(3.26, abs=5e-3)
+    assert stream_bytes(experts) == pytest.approx(3.96e9, rel=0.03)
+    assert round(block.owned.dense / 1e6, 1) == 233.0
+    assert round(block.owned.expert / 1e6, 1) == 176.2
+
+
+def test_moe_layer_grouped_shapes_and_exchange():
+    block = layer(EXPERTS, DEEPSEEK)
+    grouped = {op.name: op for op in block.forward if isinstance(op, GroupedGemm)}
+    fc1, fc2 = grouped["experts.fc1"], grouped["experts.fc2"]
+    assert (fc1.groups, fc1.rows, fc1.n, fc1.k) == (4, 32768, 4096, 7168)
+    assert (fc2.groups, fc2.rows, fc2.n, fc2.k) == (4, 32768, 7168, 2048)
+    tokens = {c.name: c.bytes for c in collectives(block.forward, "all_to_all")}
+    assert tokens["moe.dispatch"] == tokens["moe.combine"] == 448 * MIB
+    assert tokens["moe.dispatch_probs"] == 128 * 2**10
+    assert sum(isinstance(op, HostWork) and op.sync for op in block.forward) == 1
+    assert not any(isinstance(op, HostWork) for op in block.backward_input)
+
+
+def test_moe_layer_launches():
+    block = layer(EXPERTS, DEEPSEEK)
+    assert launches(block.forward) == pytest.approx(55 + 8, rel=0.25)
+    back = launches(block.backward_input) + launches(block.backward_weight)
+    assert back == pytest.approx(100, rel=0.25)
+    plain = {"moe_router_fusion": False, "moe_permute_fusion": False}
+    unfused = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=64, pp=8, **plain))
+    attention = launches(unfused.forward[: [op.name for op in unfused.forward].index("pre_mlp_norm")])
+    assert launches(unfused.forward) - attention == pytest.approx(90, rel=0.25)
+
+
+def test_deepep_sends_each_token_once_per_rank_and_node():
+    moe = DEEPSEEK_V3.moe
+    uniform = type(moe)(**{**vars(moe), "moe_router_num_groups": None, "moe_router_group_topk": None})
+    assert distinct_destinations(uniform, 64) == pytest.approx(7.68, abs=0.01)
+    assert distinct_destinations(uniform, 8) == pytest.approx(5.29, abs=0.01)
+    assert distinct_destinations(moe, 8) == pytest.approx(3.63, abs=0.01)
+    assert distinct_destinations(moe, 1) == pytest.approx(1.0)
+    model = type(DEEPSEEK_V3)(**{**{k: v for k, v in vars(DEEPSEEK_V3).items() if k != "layer_kinds"}, "moe": uniform})
+    block = layer(EXPERTS, resolved(model, ep=64, pp=8, moe_token_dispatcher_type="flex"))
+    (dispatch,) = [c for c in collectives(block.forward) if c.name == "moe.dispatch"]
+    assert dispatch.transport == "deepep"
+    assert dispatch.bytes == pytest.approx(430 * MIB, rel=0.002)
+    assert dispatch.nodes_bytes == pytest.approx(296 * MIB * 7 / 8, rel=0.01)
+    local = [op for op in block.forward if op.name == "moe.permute"]
+    assert local[0].bytes == pytest.approx(0.92e9, rel=0.005)
+
+
+def test_mtp_is_a_layer_a_projection_and_another_head():
+    per_token = flops(mtp(DEEPSEEK).forward) / 4096
+    rest = flops(layer(EXPERTS, DEEPSEEK).forward) / 4096
+    h, vocab = 7168, DEEPSEEK.workload.padded_vocab_size
+    assert per_token - rest == pytest.approx(4 * h * h + 2 * h * vocab)
+
+
+def test_operators_stay_few():
+    for block in (layer(DENSE, LLAMA), layer(EXPERTS, DEEPSEEK), mtp(DEEPSEEK)):
+        assert len(block.forward) + len(block.backward_input) + len(block.backward_weight) < 120
+
+
+def test_collectives_hide_only_behind_operators_that_exist():
+    for block in (layer(DENSE, LLAMA), layer(EXPERTS, DEEPSEEK), head(LLAMA)):
+        names = {op.name for op in (*block.backward_input, *block.backward_weight, *block.forward)}
+        for op in (*block.forward, *block.backward_input):
+            if isinstance(op, Collective):
+                assert set(op.hides_behind) <= names

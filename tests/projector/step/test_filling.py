@@ -1,0 +1,66 @@
+"""A pipeline that is one program: stages without input route everything to one rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from projector import project
+from projector.frameworks import resolve
+from projector.hardware import catalogue
+from projector.step import filling
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+MI355X = catalogue.default_cluster("mi355x")
+
+
+def workload(**changes: object) -> Workload:
+    recipe = Recipe(
+        micro_batch_size=2,
+        global_batch_size=1024,
+        seq_length=4096,
+        pp=8,
+        vpp=7,
+        ep=8,
+        pipeline_schedule="looped-bfs",
+        recompute_granularity="full",
+        moe_token_dispatcher_type="flex",
+        moe_flex_dispatcher_backend="deepep",
+    )
+    model = zoo.load("deepseek_v3", num_layers=56, moe={"moe_layer_freq": "([0]*0+[1]*56)"}, mtp_num_layers=0)
+    return Workload(model=model, recipe=replace(recipe, **changes), gpus=64, framework="maxtext")
+
+
+def test_dropless_experts_make_the_fill_longer_and_a_capacity_factor_does_not() -> None:
+    made = project(workload(), MI355X)
+    capped = workload(moe_expert_capacity_factor=1.25, moe_pad_expert_input_to_capacity=True)
+    assert filling.idle(made.resolved) is not None
+    assert filling.idle(resolve(capped, "amd", "gfx950")) is None
+    assert sum(made.breakdown.values()) == pytest.approx(made.step_seconds)
+    elsewhere = project(replace(workload(), framework="megatron-lm"), MI355X)
+    assert filling.idle(elsewhere.resolved) is None
+
+
+def test_the_fill_waits_for_each_iteration_before_the_last_stage_has_input() -> None:
+    from projector.step.stages import StageTime
+    from projector.step.timing import Phase, Segment
+
+    def stage(forward: float, backward: float) -> StageTime:
+        one, two = (Phase((Segment(seconds, 0.0),), seconds, {}, 0.0, 0.0, {}, 0.0) for seconds in (forward, backward))
+        return StageTime(forward=one, backward=two, weight=0.0)
+
+    full = [stage(1.0, 2.0), stage(1.0, 3.0)]
+    empty = [stage(4.0, 8.0), stage(1.5, 2.5)]
+    assert filling.seconds(full, empty, pp=4) == pytest.approx(3 * (3.0 + 6.0))
+    assert filling.seconds(full, full, pp=4) == 0.0
+
+
+def test_all_tokens_of_a_group_arrive_at_one_rank() -> None:
+    from projector.layers.imbalance import fullest_rank
+
+    empty = filling.idle(resolve(workload(), "amd", "gfx950"))
+    assert empty is not None
+    assert fullest_rank(empty.execution.expert_dispersion, 32, 8, 4096.0) == 8.0

@@ -1,0 +1,50 @@
+"""What runs beside compute by framework: DTensor's collectives wait on the spot, custom calls hide no weight gathers."""
+
+from __future__ import annotations
+
+import pytest
+
+from projector.frameworks import resolve
+from projector.frameworks.types import Resolved
+from projector.layers.lower import layer
+from projector.layers.types import Collective
+from projector.step.stages import _shard_overlap, parts
+from projector.workload import zoo
+from projector.workload.layout import chunks
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+
+def resolved(framework: str, model: str, **fields: object) -> Resolved:
+    recipe = Recipe(micro_batch_size=1, global_batch_size=64, seq_length=4096, **fields)  # type: ignore[arg-type]
+    job = Workload(model=zoo.load(model), recipe=recipe, gpus=64, framework=framework)
+    return resolve(job, "nvidia", "hopper")
+
+
+def backward(framework: str) -> list[Collective]:
+    made = resolved(framework, "llama3_70b", tp=8, sequence_parallel=True)
+    block = layer(made.workload.model.layer_kinds[0], made)
+    ops = (*block.backward_input, *block.backward_weight)
+    return [op for op in ops if isinstance(op, Collective) and op.group == "tp"]
+
+
+def test_dtensor_redistributes_on_the_spot_and_megatron_beside_its_products() -> None:
+    titan, megatron = backward("torchtitan"), backward("megatron-lm")
+    assert titan
+    assert not any(op.hides_behind for op in titan)
+    assert any(op.hides_behind for op in megatron)
+
+
+@pytest.mark.parametrize(("capacity", "overlap"), [(None, 0.0), (1.25, 0.5)])
+def test_only_products_that_the_compiler_knows_hide_gathers(capacity: float | None, overlap: float) -> None:
+    made = resolved(
+        "maxtext",
+        "deepseek_v3",
+        ep=8,
+        moe_expert_capacity_factor=capacity,
+        moe_pad_expert_input_to_capacity=capacity is not None,
+    )
+    (chunk,) = chunks(made.workload.model, made.workload.recipe)
+    found = {part.block.name: _shard_overlap(made, part) for part in parts(made, chunk)}
+    assert found["layer_moe"] == overlap
+    assert found["layer_dense"] == 0.5

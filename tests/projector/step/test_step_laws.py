@@ -1,0 +1,184 @@
+"""Single terms of a step: contention, graphs, buckets, messages between stages, recompute by block."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from projector.frameworks import resolve
+from projector.frameworks.types import Execution, Resolved
+from projector.frameworks.unmodelled import UNMODELLED
+from projector.hardware import catalogue
+from projector.layers.types import Collective, Stream
+from projector.pipeline.exchange import exposed
+from projector.projection import Projection, project
+from projector.step.stages import _beside, parts
+from projector.step.timing import CONTENTION, Clock, Phase, Segment
+from projector.workload import zoo
+from projector.workload.layout import chunks
+from projector.workload.recipe import LoRA, Recipe
+from projector.workload.workload import Workload
+
+H100 = catalogue.default_cluster("h100_sxm")
+
+
+def workload(model: str = "llama3_8b", gpus: int = 64, **recipe: object) -> Workload:
+    fields: dict[str, object] = {
+        "micro_batch_size": 1,
+        "global_batch_size": 128,
+        "seq_length": 4096,
+        "recompute_granularity": "none",
+        "data_parallel_sharding": "optim",
+    } | recipe
+    return Workload(model=zoo.load(model), recipe=Recipe(**fields), gpus=gpus)  # type: ignore[arg-type]
+
+
+def resolved(load: Workload) -> Resolved:
+    return resolve(load, "nvidia", "hopper", "x86")
+
+
+def on_h100(**changes: object) -> Projection:
+    return project(workload(**changes), H100)  # type: ignore[arg-type]
+
+
+def test_hidden_communication_slows_what_it_hides_behind() -> None:
+    a = Stream(name="a", kind="copy", read=1.0, write=1.0)
+    comm = Collective(name="c", kind="all_reduce", group="tp", bytes=1.0, hides_behind=("a",))
+    quiet = Execution(launch_us=0.0, collective_us=0.0, sync_us=0.0, layer_us=0.0)
+    phase = Clock(kernels={a: 4.0}, measured=frozenset(), collective=lambda op: 3.0, execution=quiet).phase([a, comm])
+    assert 4.0 + 0.05 * 3.0 <= phase.seconds <= 4.0 + 0.2 * 3.0  # the published range, 5 to 20 %
+
+
+def test_a_graph_replays_for_a_small_part_of_the_launches() -> None:
+    ops = [Stream(name=f"s{i}", kind="copy", read=1.0, write=1.0) for i in range(100)]
+    quiet = Execution(launch_us=10.0, collective_us=0.0, sync_us=0.0, layer_us=0.0)
+    clock = Clock(kernels=dict.fromkeys(ops, 0.0), measured=frozenset(), collective=lambda op: 0.0, execution=quiet)
+    eager = clock.phase(ops)
+    graph = clock.phase(ops, graphed=frozenset(op.name for op in ops))
+    assert 0.0 < graph.seconds < 0.2 * eager.seconds
+
+
+@pytest.mark.parametrize(("window", "hidden"), [(10.0, 0.9), (0.2, 0.2), (0.0, 0.0)])
+def test_what_is_hidden_is_bounded_by_the_window_and_the_last_bucket(window: float, hidden: float) -> None:
+    assert exposed(1.0, window, 0.1, CONTENTION) == pytest.approx(1.0 - hidden + CONTENTION * hidden)
+
+
+def test_the_last_bucket_of_a_reduction_is_never_hidden() -> None:
+    apart = on_h100(global_batch_size=64, overlap_grad_reduce=False).breakdown["dp_s"]
+    beside = on_h100(global_batch_size=64, overlap_grad_reduce=True).breakdown["dp_s"]
+    assert 0.05 * apart < beside < 0.9 * apart
+
+
+def test_context_parallel_ranks_send_their_part_of_the_sequence() -> None:
+    """Twice the tokens on twice the context ranks: the same message, and so the same time between stages."""
+    short = on_h100(gpus=32, pp=4, cp=2, seq_length=65536, global_batch_size=16).breakdown["pp_s"]
+    long = on_h100(gpus=64, pp=4, cp=4, seq_length=131072, global_batch_size=16).breakdown["pp_s"]
+    assert long == pytest.approx(short, rel=0.05)
+
+
+@pytest.mark.parametrize("layers", [0, 1, 5, 8])
+def test_recompute_by_block_replays_the_first_layers_of_a_stage(layers: int) -> None:
+    how = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": layers}
+    made = resolved(workload(pp=4, **how))
+    for chunk in chunks(made.workload.model, made.workload.recipe):
+        replayed = [part.recomputed for part in parts(made, chunk) if part.layers]
+        assert replayed == [True] * layers + [False] * (8 - layers)
+
+
+def test_recompute_by_block_lies_between_none_and_all() -> None:
+    full = {"recompute_granularity": "full", "recompute_method": "block"}
+    seconds = [on_h100(gpus=8, **full, recompute_num_layers=n).step_seconds for n in (0, 8, 16, 32)]
+    assert seconds == sorted(seconds)
+    assert seconds[0] == pytest.approx(on_h100(gpus=8).step_seconds)
+    half, whole = seconds[2] - seconds[0], seconds[3] - seconds[0]
+    assert half == pytest.approx(whole / 2, rel=0.05)
+
+
+def test_nothing_is_assumed_of_a_run_that_fits_neither_way() -> None:
+    """Full recompute is inferred only from a run that needs it and fits with it."""
+    p = project(workload("llama3.1_405b", gpus=8, global_batch_size=8, recompute_granularity=None), H100)
+    assert not p.memory.fits
+    assert p.resolved.workload.recipe.recompute_granularity == "none"
+
+
+def test_half_of_the_weight_traffic_overlaps_where_the_framework_says_half() -> None:
+    from projector.step.stages import _beside
+
+    phase = Clock(kernels={}, measured=frozenset(), collective=lambda op: 0.0, execution=Execution()).phase([])
+    phase = dataclasses.replace(phase, segments=(dataclasses.replace(phase.segments[0], device=4.0, host=0.0),))
+    gather = (Collective(name="g", kind="all_gather", group="dp", bytes=1.0),)
+    for overlap in (0.0, 0.5, 1.0):
+        execution = Execution(shard_overlap=overlap, collective_us=0.0)
+        clock = Clock(kernels={}, measured=frozenset(), collective=lambda op: 3.0, execution=execution)
+        assert _beside(phase, gather, clock, overlap).exposed["dp"] == pytest.approx(3.0 * (1.0 - overlap), abs=1e-9)
+
+
+def test_first_and_last_layer_in_bf16_change_exactly_two_layers() -> None:
+    quantised = {"precision": "fp8", "fp8_recipe": "tensorwise"}
+    fp8, mixed = on_h100(**quantised), on_h100(**quantised, first_last_layers_bf16=True)
+    bf16 = on_h100(precision="bf16")
+    layers = zoo.load("llama3_8b").num_layers
+    of_layers = [p.stage_seconds[0][0] for p in (fp8, mixed, bf16)]
+    assert of_layers[1] - of_layers[0] == pytest.approx((of_layers[2] - of_layers[0]) * 2 / layers, rel=1e-6)
+    assert of_layers[0] < of_layers[1] < of_layers[2]
+
+
+def test_every_switch_has_a_mechanism() -> None:
+    assert not UNMODELLED
+
+
+def test_communication_beside_a_host_bound_unit_takes_at_least_its_own_time() -> None:
+    """A host that is busy longer than the device must not hide communication twice."""
+    quiet = Execution(launch_us=0.0, collective_us=0.0, sync_us=0.0, layer_us=0.0, shard_overlap=1.0)
+    op = Collective(name="c", kind="all_gather", group="dp", bytes=1.0)
+    clock = Clock(kernels={}, measured=frozenset(), collective=lambda _: 10.0, execution=quiet)
+    phase = Phase(segments=(Segment(device=1.0, host=4.0),), compute=1.0)
+    assert _beside(phase, (op,), clock, 1.0).seconds >= 10.0
+
+
+def test_adapters_leave_the_weight_gradient_out_of_the_utilisation() -> None:
+    adapters = on_h100(lora=LoRA(dim=16, targets=("linear_qkv", "linear_proj")))
+    full = on_h100()
+    assert adapters.mfu * adapters.step_seconds == pytest.approx(full.mfu * full.step_seconds * 2 / 3)
+
+
+def test_deferred_output_gradients_move_into_the_bubble_of_the_last_stage() -> None:
+    """The last stage gets shorter; what it left over runs while the other stages still go backward."""
+    case = {"gpus": 32, "pp": 4, "tp": 8, "global_batch_size": 64, "seq_length": 8192}
+    plain, deferred = on_h100(**case), on_h100(**case, defer_embedding_wgrad_compute=True)
+    assert deferred.stage_seconds[-1][1] < plain.stage_seconds[-1][1]
+    assert deferred.stage_seconds[0] == plain.stage_seconds[0]
+    assert deferred.step_seconds < plain.step_seconds
+    assert sum(deferred.breakdown.values()) == pytest.approx(deferred.step_seconds)
+    alone = {"gpus": 8, "tp": 8}
+    assert on_h100(**alone, defer_embedding_wgrad_compute=True).step_seconds == on_h100(**alone).step_seconds
+
+
+def test_a_bound_process_issues_faster_and_aligned_collections_stall_once() -> None:
+    from projector.kernels.host import collection_seconds, host_seconds
+
+    kernel = Stream(name="s", kind="copy", read=1.0, write=1.0, launches=3)
+    bound, loose = Execution(launch_us=10.0), Execution(launch_us=10.0, unbound_host_factor=1.5)
+    assert host_seconds(kernel, loose) == pytest.approx(1.5 * host_seconds(kernel, bound))
+    stalls = Execution(gc_stall_ms=200.0, gc_steps=1000.0)
+    assert collection_seconds(stalls, 1, False) == pytest.approx(collection_seconds(stalls, 4096, True))
+    assert collection_seconds(stalls, 8, True) == pytest.approx(0.2 / 1000.0)
+    apart = [collection_seconds(stalls, ranks, False) for ranks in (1, 8, 512, 8192)]
+    assert apart == sorted(apart)
+    assert apart[-1] == pytest.approx(0.2, rel=1e-3)
+    assert collection_seconds(Execution(), 8, False) == 0.0
+
+
+def test_numa_binding_and_manual_collection_are_switches() -> None:
+    case = workload(gpus=8, micro_batch_size=1, global_batch_size=8)
+
+    def bound(on: bool) -> Projection:
+        recipe = dataclasses.replace(case.recipe, numa_binding=on, manual_gc=on)
+        return project(
+            dataclasses.replace(case, framework="primus", recipe=recipe), catalogue.default_cluster("mi355x")
+        )
+
+    loose, tight = bound(False), bound(True)
+    assert loose.resolved.execution.unbound_host_factor > tight.resolved.execution.unbound_host_factor == 1.0
+    assert tight.step_seconds < loose.step_seconds

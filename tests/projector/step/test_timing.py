@@ -1,0 +1,81 @@
+"""Phases: hidden and exposed communication, host against device, synchronisation points."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from projector.frameworks.types import Execution
+from projector.layers.types import Collective, HostWork, Operator, Stream
+from projector.step.timing import CONTENTION, SLOWED, Clock, chain
+
+QUIET = Execution(launch_us=0.0, collective_us=0.0, sync_us=0.0, layer_us=0.0)
+
+
+def stream(name: str) -> Stream:
+    return Stream(name=name, kind="copy", read=1.0, write=1.0)
+
+
+def clock(seconds: dict[Operator, float], comm: float = 0.0, execution: Execution = QUIET) -> Clock:
+    return Clock(kernels=seconds, measured=frozenset(), collective=lambda op: comm, execution=execution)
+
+
+def comm(*behind: str) -> Collective:
+    return Collective(name="c", kind="all_reduce", group="tp", bytes=1.0, hides_behind=behind)
+
+
+def test_exposed_communication_adds_up() -> None:
+    a = stream("a")
+    phase = clock({a: 2.0}, comm=3.0).phase([a, comm()])
+    assert phase.seconds == pytest.approx(5.0)
+    assert phase.exposed == {"tp": 3.0}
+    assert phase.compute == 2.0
+
+
+def test_hidden_communication_costs_only_contention() -> None:
+    a = stream("a")
+    phase = clock({a: 4.0}, comm=3.0).phase([a, comm("a")])
+    assert phase.exposed == {}
+    wall = 3.0 * (1.0 + SLOWED)
+    assert phase.seconds == pytest.approx(4.0 + wall * CONTENTION / (1.0 + CONTENTION))
+
+
+def test_compute_hides_only_once() -> None:
+    a = stream("a")
+    two = clock({a: 4.0}, comm=3.0).phase([a, comm("a"), comm("@phase")])
+    assert two.exposed["tp"] == pytest.approx(6.0 - 4.0 * (1.0 + CONTENTION) / (1.0 + SLOWED))
+
+
+def test_the_host_limits_between_synchronisations() -> None:
+    a, b = stream("a"), stream("b")
+    execution = Execution(launch_us=1e6, collective_us=0.0, sync_us=0.5e6, layer_us=0.0)
+    phase = clock({a: 5.0, b: 0.1}, execution=execution).phase([a, HostWork(name="s", sync=True), b])
+    assert phase.seconds == pytest.approx(5.0 + 1.0 + 0.5)
+    assert phase.host_excess == pytest.approx(0.9 + 0.5)
+    ahead = clock({a: 5.0, b: 0.1}, execution=execution).phase([a, b])
+    assert ahead.seconds == pytest.approx(5.1)
+
+
+def test_a_compiled_step_has_no_host_time() -> None:
+    a = stream("a")
+    execution = Execution(launch_us=1e6, whole_step_compiled=True)
+    assert clock({a: 0.1}, execution=execution).phase([a, HostWork(name="s", sync=True)]).seconds == pytest.approx(0.1)
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=8), st.floats(0.0, 2.0))
+def test_a_phase_is_never_shorter_than_its_compute_or_its_communication(seconds: list[float], wire: float) -> None:
+    ops = [stream(f"s{i}") for i in range(len(seconds))]
+    phase = clock(dict(zip(ops, seconds, strict=True)), comm=wire).phase([*ops, comm("@phase")])
+    assert phase.seconds >= sum(seconds) - 1e-12
+    assert phase.seconds >= wire - 1e-9
+    assert phase.device == pytest.approx(phase.compute + sum(phase.exposed.values()))
+
+
+@given(st.integers(1, 6))
+def test_a_chain_is_the_sum_without_a_host(n: int) -> None:
+    a = stream("a")
+    one = clock({a: 0.25}, comm=0.5).phase([a, comm()])
+    whole = chain([one] * n)
+    assert whole.seconds == pytest.approx(n * one.seconds)
+    assert whole.exposed["tp"] == pytest.approx(n * 0.5)
