@@ -6,7 +6,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from harness.cli import calibrate, collectives, compare, figures, ingest, inputs, kernels, measure, report, run
+from harness.cli import (
+    calibrate,
+    collectives,
+    compare,
+    figures,
+    ingest,
+    inputs,
+    kernels,
+    measure,
+    report,
+    run,
+    tolerance,
+)
 from projector import __version__
 from projector.cli.completion import Completion
 from projector.cli.options import Parser, parse
@@ -14,7 +26,7 @@ from projector.io.guard import guarded
 
 __all__ = ["main"]
 
-COMMANDS = (run, ingest, measure, calibrate, kernels, collectives, report, compare, figures, inputs)
+COMMANDS = (run, ingest, measure, calibrate, kernels, collectives, report, compare, figures, inputs, tolerance)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,11 +8,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import accuracy, evaluate, experience
 from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any, say
+from harness.contracts.results import Evaluation
+from harness.evaluation import evaluate, experience
 from harness.report import view_transfer
 from harness.report.table import Column, Report, Table, number, percent
-from harness.results import Evaluation
+from harness.score import accuracy
 from projector import experience_file
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole

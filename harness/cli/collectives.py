@@ -32,8 +32,8 @@ def register(commands: Subparsers) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    from harness.collectives_score import score
-    from harness.collectives_table import read
+    from harness.kernels.collectives_score import score
+    from harness.kernels.collectives_table import read
     from harness.report import markdown, view_collectives
     from projector.io.files import write_whole
 

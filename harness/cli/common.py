@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.runs import MeasuredRun
+from harness.contracts.runs import MeasuredRun
 from projector.cli import as_json, options
 from projector.cli.options import Subparsers
 from projector.errors import InputError, Problem
@@ -79,7 +79,7 @@ def fraction(text: str) -> float:
 
 def read_any(paths: Sequence[Path]) -> list[MeasuredRun]:
     """Runs of strict or loose tables and of logs, in order. All mistakes of all files in one :class:`InputError`."""
-    from harness.ingest import command
+    from harness.evidence.ingest import command
 
     runs: list[MeasuredRun] = []
     problems: list[Problem] = []

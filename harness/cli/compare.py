@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from harness.compare.side import Side
     from harness.compare.significance import Ratio
+    from harness.contracts.runs import MeasuredRun
     from harness.report.table import Report
-    from harness.runs import MeasuredRun
 
 __all__ = ["command", "register"]
 
@@ -62,7 +62,7 @@ def register(commands: Subparsers) -> None:
 def command(args: argparse.Namespace) -> int:
     from harness.compare import load
     from harness.compare.verdict import verdict
-    from harness.ingest.context import read_context
+    from harness.evidence.ingest.context import read_context
     from harness.report import compare_tables
 
     if args.out is not None and args.out.exists() and not args.out.is_dir():

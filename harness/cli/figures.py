@@ -9,12 +9,14 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from harness import evaluate, speed, suite
+from harness.cli import against
 from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any, say
-from harness.report import files, markdown, provenance, publish, view_figures, view_switches
+from harness.contracts.results import Row
+from harness.evaluation import evaluate, speed
+from harness.evidence import suite
+from harness.report import files, markdown, provenance, publish, view_drift, view_figures, view_switches
 from harness.report.plot import png
 from harness.report.table import Report
-from harness.results import Row
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 
@@ -44,6 +46,7 @@ def register(commands: Subparsers) -> None:
     add("--speed", action=argparse.BooleanOptionalAction, default=True, help="time the project's own work too")
     add("--out", type=Path, metavar="DIR", help="also write figures.md, accuracy.md and .html, plots and results.csv")
     add("--jobs", type=positive, default=1, metavar="N", help="processes")
+    against.add(parser)
 
 
 def command(args: argparse.Namespace) -> int:
@@ -53,8 +56,10 @@ def command(args: argparse.Namespace) -> int:
         problems.append(Problem(str(args.suite), "", "no such file", "a suite to time, or --no-speed"))
     if args.out is not None and args.out.exists() and not args.out.is_dir():
         problems.append(Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist"))
+    problems += against.problems(args)
     if problems:
         raise InputError(problems)
+    earlier = against.read(args)
     runs = read_any(paths)
     # Timed first: the evaluation of a thousand runs would leave every kernel time remembered.
     timed = speed.measure(args.suite) if args.speed else None
@@ -65,8 +70,14 @@ def command(args: argparse.Namespace) -> int:
     if args.out is not None:
         read = provenance.collect(paths, ("harness", *args.argv), 0.0)
         _write(args.out, report, files.Saved(evaluation=made, gates={}, provenance=read))
-    say(args, report, most=None, written=str(args.out or ""))
-    return 0
+    if earlier is None:
+        say(args, report, most=None, written=str(args.out or ""))
+        return 0
+    held, plain = against.compare(
+        args, earlier, [row for row in made.unique_rows if row.predictor == view_figures.MAIN]
+    )
+    say(args, view_drift.added(report, held, plain), most=None, written=str(args.out or ""))
+    return 0 if held.passed and plain.passed else 1
 
 
 def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:

@@ -16,8 +16,7 @@ from harness.report.ingest_view import CutView, StepView
 from projector.cli import as_json
 
 if TYPE_CHECKING:
-    from harness.ingest.logs.build import LogRun
-    from harness.ingest.report import IngestReport, RowReport
+    from harness.evidence.ingest.report import IngestReport, LogRun, RowReport
 
 __all__ = ["command", "register"]
 
@@ -75,8 +74,8 @@ def register(commands: Subparsers) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    from harness.ingest.command import ingest
-    from harness.ingest.stream import is_long
+    from harness.evidence.ingest.command import ingest
+    from harness.evidence.ingest.stream import is_long
 
     if len(args.paths) == 1 and is_long(args.paths[0]):
         return _long(args)
@@ -108,7 +107,7 @@ def _ended(made: IngestReport) -> int:
 
 def _long(args: argparse.Namespace) -> int:
     """One table that is too long to hold."""
-    from harness.ingest.command import stream_table
+    from harness.evidence.ingest.command import stream_table
 
     def told(row: RowReport) -> None:
         if not (args.summary or args.json):
@@ -130,8 +129,8 @@ def _document(made: IngestReport, plots: Sequence[Path]) -> dict[str, object]:
 
 def _view(log: LogRun) -> StepView | None:
     """The steps behind a run, for table and plot."""
-    from harness.ingest.logs.build import timers_of
-    from harness.ingest.steady import REASONS
+    from harness.evidence.ingest.logs.build import timers_of
+    from harness.evidence.ingest.steady import REASONS
 
     state, record, scale = log.state, log.record, log.scale
     if state is None or not scale > 0:

@@ -29,7 +29,7 @@ def register(commands: Subparsers) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    from harness import inputs
+    from harness.evaluation import inputs
     from projector.hardware import catalogue
     from projector.io.files import write_whole
 

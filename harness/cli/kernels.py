@@ -43,7 +43,7 @@ def register(commands: Subparsers) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    from harness import suite
+    from harness.evidence import suite
     from harness.kernels import score, suite_shares, table
     from harness.report import kernel_view
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness import gate
 from harness.cli.common import Subparsers, add_command, say
 from harness.report import files, junit, publish
+from harness.score import gate
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 

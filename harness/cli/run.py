@@ -11,13 +11,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from harness import drift, evaluate, gate, predictors, suite
-from harness.cli.common import Subparsers, add_command, fraction, positive, progress_bar, read_any, say
-from harness.physics import judge
+from harness import predictors
+from harness.cli import against
+from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any, say
+from harness.contracts.results import Row
+from harness.contracts.runs import MeasuredRun
+from harness.evaluation import evaluate
+from harness.evidence import suite
+from harness.evidence.physics import judge
 from harness.predictors import Predictor
 from harness.report import files, github, junit, provenance, publish, runner, view_drift
 from harness.report.table import Report
-from harness.runs import MeasuredRun
+from harness.score import drift, gate
 from projector.cli.kernel_settings import read_settings
 from projector.cli.options import add_kernels
 from projector.errors import InputError, Problem
@@ -58,14 +63,7 @@ def register(commands: Subparsers) -> None:
         help="exit with 1 where a threshold does not hold",
     )
     add("--junit", type=Path, metavar="FILE", help="also write the gate as JUnit XML")
-    add("--against", type=Path, metavar="RESULTS", help="earlier results: exit with 1 where a row was lost or broke")
-    add(
-        "--drift-tolerance",
-        type=fraction,
-        metavar="X",
-        help="with --against: growth of a row's |error| that fails, 0.05 = five points (default: 0.05)",
-    )
-    add("--allow-removed", action="store_true", help="with --against: rows may leave a suite")
+    against.add(parser)
     cores = min(2, os.cpu_count() or 1)
     add(
         "--jobs",
@@ -85,7 +83,7 @@ class _Inputs:
     tools: tuple[Predictor, ...]
     suites: tuple[suite.Suite, ...]
     runs: tuple[MeasuredRun, ...]
-    earlier: files.Saved | None
+    earlier: tuple[Row, ...] | None
 
     @property
     def selected(self) -> list[evaluate.Selected]:
@@ -147,15 +145,13 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
     tools = checked(lambda: evaluate.tools_for(args.mode, extra, settings)) or ()
     suites = checked(lambda: suite.load_all(args.suites, args.measured)) or []
     runs = checked(lambda: read_any(args.runs)) or []
-    earlier = checked(lambda: files.read(args.against)) if args.against else None
+    earlier = checked(lambda: against.read(args))
     if not args.suites and not args.runs:
         problems.append(Problem("command line", "SUITE", "nothing", "a suite file, or --runs FILE"))
     for run in runs:
         for doubt in judge(run).doubts:
             print(f"doubtful: {run.id}: {doubt}", file=sys.stderr)
-    if args.against is None:
-        given = (("--drift-tolerance", args.drift_tolerance is not None), ("--allow-removed", args.allow_removed))
-        problems += [Problem("command line", name, "no --against", "earlier results") for name, said in given if said]
+    problems += against.problems(args)
     if args.out is not None and args.out.exists() and not args.out.is_dir():
         problems.append(Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist"))
     problems += _two_of_one_id(suites, runs)
@@ -180,9 +176,9 @@ def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> i
     checks = [c for s in inputs.suites for c in gate.check(s.name, evaluation.rows, evaluation.facts, s.gate)]
     title = ", ".join(s.title for s in inputs.suites) or _title(args.runs)
     report = publish.report_of(saved, checks, title)
-    moved = _drift(args, inputs, saved)
-    if moved is not None and inputs.earlier is not None:
-        plain = drift.compare(inputs.earlier.evaluation.rows, evaluation.rows, fit="uncalibrated")
+    moved = None
+    if inputs.earlier is not None:
+        moved, plain = against.compare(args, inputs.earlier, evaluation.rows)
         report = view_drift.added(report, moved, plain)
     folder = _folder(args, inputs)
     plots = args.out is not None if args.plots is None else args.plots
@@ -194,15 +190,6 @@ def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> i
     say(args, report, written=str(folder), further={"passed": held})
     _tell_github(report, checks, moved, level="error" if args.gate else "warning", aside=args.json)
     return 0 if held or not args.gate else 1
-
-
-def _drift(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> drift.Drift | None:
-    """The held-out rows against those of ``--against``."""
-    if inputs.earlier is None:
-        return None
-    tolerance = drift.BROKEN if args.drift_tolerance is None else args.drift_tolerance
-    old, new = inputs.earlier.evaluation.rows, saved.evaluation.rows
-    return drift.compare(old, new, broken=tolerance, may_remove=args.allow_removed)
 
 
 def _tell_github(

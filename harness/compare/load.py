@@ -9,18 +9,19 @@ from pathlib import Path
 import numpy as np
 
 from harness.compare.side import Series, Side
-from harness.facts import facts_of
-from harness.ingest import command
-from harness.ingest.context import Context
-from harness.ingest.dialects import read_records_of_log
-from harness.ingest.logs.build import LogRun, build, state_of, step_doubts, timers_of
-from harness.ingest.logs.partial import read_without
-from harness.ingest.logs.record import Record
-from harness.ingest.logs.settings import Incomplete
-from harness.ingest.steady import REASONS, SteadyState
-from harness.physics import judge
+from harness.contracts.runs import MeasuredRun
+from harness.evaluation.facts import facts_of
+from harness.evidence.ingest import command
+from harness.evidence.ingest.context import Context
+from harness.evidence.ingest.dialects import read_records_of_log
+from harness.evidence.ingest.logs.build import build, state_of, step_doubts, timers_of
+from harness.evidence.ingest.logs.partial import read_without
+from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.logs.settings import Incomplete
+from harness.evidence.ingest.report import LogRun
+from harness.evidence.ingest.steady import REASONS, SteadyState
+from harness.evidence.physics import judge
 from harness.predictors.ours import Ours
-from harness.runs import MeasuredRun
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue
 from projector.workload import zoo

@@ -53,8 +53,8 @@ class Side:
     ``tokens_per_step`` and ``gpus`` are None where neither the source nor the user says them. ``memory``: peak GiB by
     kind. ``capacity_gib``: of the GPU. ``timers``: (name, mean seconds a step). ``projected``: parts of the projected
     step in seconds, empty with the reason in ``unprojected``. ``differs``: configuration as text by key. ``impossible``: why
-    the figures are none that a machine can have (:mod:`harness.physics`). ``architecture``: the model in words that tell it
-    from others, whatever it is called.
+    the figures are none that a machine can have (:mod:`harness.evidence.physics`). ``architecture``: the model in
+    words that tell it from others, whatever it is called.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """How sure a difference of two runs is: the interval of the ratio of their step times. Pure functions.
 
-Of steps by resampling (:mod:`harness.medians`), of a stated figure with its relative standard error by normal draws. What
-repeats of a whole run would add (another node, another day) no single run can say.
+Of steps by resampling (:mod:`harness.evidence.medians`), of a stated figure with its relative standard error by
+normal draws. What repeats of a whole run would add (another node, another day) no single run can say.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.compare.side import Side
-from harness.medians import LEAST, resampled
+from harness.evidence.medians import LEAST, resampled
 
 __all__ = ["LEVEL", "RATE", "TIME", "Ratio", "interval", "ratio"]
 

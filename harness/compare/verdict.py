@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness.compare.alike import obstacles
 from harness.compare.side import Side
 from harness.compare.significance import LEVEL, RATE, TIME, Ratio, ratio
-from harness.ranking import NOISE
+from harness.score.ranking import NOISE
 
 __all__ = ["common", "verdict"]
 

@@ -18,11 +18,13 @@ from harness.kernels.fit import Outcome, Set, fit
 from harness.kernels.grouping import group_of_op
 from projector.errors import InputError, Problem
 from projector.hardware.catalogue import gpu as catalogue_gpu
-from projector.hardware.efficiency import load, parse
-from projector.hardware.types import Efficiency, Parameter
+from projector.hardware.efficiency import load
+from projector.hardware.efficiency_file import parse
+from projector.hardware.types import Efficiency
 from projector.io.files import write_whole
 from projector.kernels.tables import Measured, read, tables_dir
 from projector.layers.types import Stream
+from projector.parameter import Parameter
 
 __all__ = [
     "KINDS",

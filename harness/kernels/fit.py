@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from projector.frameworks.types import Execution
-from projector.hardware.types import Efficiency, Gpu, Parameter
+from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import Measured
+from projector.mechanisms import Execution
+from projector.parameter import Parameter
 
 __all__ = ["HOST_FREE", "Array", "Outcome", "Set", "fit", "folds_of", "predict"]
 
@@ -80,7 +81,7 @@ def folds_of(groups: Sequence[object]) -> npt.NDArray[np.intp]:
 def predict(data: Set, values: Array, which: npt.NDArray[np.intp], device: Gpu, base: Efficiency) -> Array:
     overlay = {key: Parameter(float(v), "fitted", "") for key, v in zip(data.keys, values, strict=True)}
     efficiency = Efficiency(gpu=device.name, parameters={**base.parameters, **overlay})
-    execution = Execution(gemm_family=data.family, attention_family=data.family)
+    execution = Execution.of(kernels={"gemm": data.family, "attention": data.family})
     return Simulated(device, efficiency, execution, alone=True).fresh([data.rows[i].op for i in which])
 
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from harness.kernels.fit import Array
 from harness.kernels.schema import Row
-from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.types import Efficiency
 from projector.kernels.simulate import Simulated
+from projector.mechanisms import Execution
 
 __all__ = ["constants_of", "seconds"]
 
@@ -26,7 +26,7 @@ def seconds(rows: Sequence[Row], efficiency: Efficiency) -> Array:
         families.setdefault(row.measured.family, []).append(i)
     for family, members in families.items():
         device = catalogue_gpu(rows[members[0]].gpu)
-        model = Simulated(device, efficiency, Execution(gemm_family=family, attention_family=family), alone=True)
+        model = Simulated(device, efficiency, Execution.of(kernels={"gemm": family, "attention": family}), alone=True)
         ops = [op for i in members for op in rows[i].ops]
         owner = np.repeat(members, [len(rows[i].ops) for i in members])
         np.add.at(out, owner, model.fresh(ops))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.contracts.runs import MeasuredRun
+from harness.evidence.suite import Suite
 from harness.kernels.unmeasured import Share, SuiteShare, share
 from harness.predictors.ours import cluster_of
-from harness.runs import MeasuredRun
-from harness.suite import Suite
 from projector.projection import project
 
 __all__ = ["shares"]

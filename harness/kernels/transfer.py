@@ -17,7 +17,8 @@ from harness.kernels.fit import Array
 from harness.kernels.model import seconds
 from harness.kernels.schema import Row
 from projector.hardware.catalogue import gpu as catalogue_gpu
-from projector.hardware.types import Efficiency, Parameter
+from projector.hardware.types import Efficiency
+from projector.parameter import Parameter
 
 __all__ = ["donors", "transferred", "without"]
 

@@ -56,7 +56,7 @@ def share(projection: Projection, cluster: Cluster) -> Share:
     ops = list(_compute(projection))
     seconds: Array = Simulated(cluster.gpu, load(cluster.gpu.name), execution).fresh(ops)
     seconds = seconds * resolved.workload.num_microbatches / recipe.pp / projection.step_seconds
-    families = (execution.gemm_family, execution.attention_family)
+    families = (execution.kernels.gemm, execution.kernels.attention)
     known = _measured(cluster.gpu.name)
     by_kind: dict[str, float] = {}
     total = 0.0

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.ingest import command
-from harness.ingest.logs.build import LogRun
+from harness.contracts.runs import MeasuredRun
+from harness.evidence.ingest import command
+from harness.evidence.ingest.report import LogRun
 from harness.measure import launch, log
 from harness.measure.spec import Job, Plan
-from harness.runs import MeasuredRun
 from projector.io.files import write_whole
 
 __all__ = ["Trained", "train"]
@@ -120,7 +120,7 @@ def _rounds(read: LogRun) -> tuple[float, ...]:
 
 
 def _write(runs: Iterable[MeasuredRun], path: Path) -> None:
-    from harness import dataset
+    from harness.evidence import dataset
 
     text = dataset.to_yaml(list(runs))
     write_whole(

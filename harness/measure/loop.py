@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.contracts.runs import MeasuredRun
 from harness.measure import closed, launch, machine
 from harness.measure.closed import Trained
 from harness.measure.disturbance import QUIET, waited
 from harness.measure.spec import Job, Plan
 from harness.predictors.live import Here, Live
 from harness.predictors.protocol import Predictor
-from harness.runs import MeasuredRun
 from projector.errors import InputError, NoMeasurement, Unsupported
 
 if TYPE_CHECKING:
-    from harness.suite import Suite
+    from harness.evidence.suite import Suite
 
 __all__ = ["Closed", "close"]
 

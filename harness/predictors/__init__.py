@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable
 
+from harness.contracts.results import BASELINE
 from harness.predictors.protocol import Predictor
-from harness.results import BASELINE
 from projector.errors import InputError, Problem, nearest
 from projector.kernels.settings import DEFAULT, Settings
 

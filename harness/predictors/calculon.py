@@ -14,14 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from harness.contracts.results import RunFacts
+from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors import calculon_inputs as inputs
 from harness.predictors import calculon_package as package
 from harness.predictors import peer
 from harness.predictors.calculon_package import NAME
 from harness.predictors.protocol import gpu_levels
 from harness.predictors.refusal import guarded
-from harness.results import RunFacts
-from harness.runs import MeasuredRun, Prediction
 from projector.errors import Unsupported
 
 __all__ = ["NAME", "Calculon"]

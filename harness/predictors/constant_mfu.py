@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.contracts.results import RunFacts
+from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors.refusal import guarded
-from harness.results import RunFacts
-from harness.runs import MeasuredRun, Prediction
 from projector.errors import Unsupported
 from projector.workload.model import Model
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.contracts.results import RunFacts
+from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors.ours import cluster_of, prediction_of
 from harness.predictors.protocol import Predictor, gpu_levels
 from harness.predictors.refusal import guarded
-from harness.results import RunFacts
-from harness.runs import MeasuredRun, Prediction
 
 if TYPE_CHECKING:
     from projector.projection import Projection

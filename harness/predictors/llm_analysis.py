@@ -20,11 +20,11 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+from harness.contracts.results import RunFacts
+from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors import peer
 from harness.predictors.protocol import gpu_levels
 from harness.predictors.refusal import guarded
-from harness.results import RunFacts
-from harness.runs import MeasuredRun, Prediction
 from projector.errors import Unsupported
 from projector.hardware.types import Cluster
 from projector.workload.recipe import Recipe

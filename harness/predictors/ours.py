@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
+from harness.contracts.results import RunFacts
+from harness.contracts.runs import Measured, MeasuredRun, Prediction
 from harness.predictors.protocol import gpu_levels
 from harness.predictors.refusal import guarded
-from harness.results import RunFacts
-from harness.runs import Measured, MeasuredRun, Prediction
 from projector.errors import NoMeasurement
 from projector.kernels.settings import DEFAULT, Settings
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from projector.projection import Projection
     from projector.workload.workload import Workload
 
-__all__ = ["Ours", "cluster_of", "prediction_of"]
+__all__ = ["Ours", "cluster_of", "memory_gib", "prediction_of"]
 
 GIB = 2.0**30
 
@@ -35,13 +35,17 @@ class Ours:
     settings: Settings = DEFAULT
 
     def predict(self, run: MeasuredRun) -> Prediction:
-        return guarded(run, lambda: self._project(run))
+        return guarded(run, lambda: self._predict(run))
 
-    def _project(self, run: MeasuredRun) -> Prediction:
-        cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
-        made = _projected(
+    def project(self, run: MeasuredRun) -> Projection:
+        """Raises as :func:`projector.projection.project`."""
+        return _projected(
             _as_run(run), run.cluster, run.gpu, run.gpus_per_node, self.name, self.settings, run.measured.exists
         )
+
+    def _predict(self, run: MeasuredRun) -> Prediction:
+        cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
+        made = self.project(run)
         if self.name == "benchmark" and made.measured_share <= 0.0:
             raise NoMeasurement(f"no measurement for {cluster.gpu.name} of any kernel of this run")
         return prediction_of(made, run, cluster)
@@ -80,9 +84,9 @@ def prediction_of(made: Projection, run: MeasuredRun, cluster: Cluster) -> Predi
     fits = made.memory.fits
     return Prediction(
         status="ok" if fits else "out-of-memory",
-        reason="" if fits else _overflow(made.memory, cluster),
+        reason=_reason(made.memory, cluster),
         step_seconds=made.step_seconds,
-        memory_gib=_memory_gib(made, cluster, run.measured),
+        memory_gib=memory_gib(made, cluster, run.measured),
         measured_share=made.measured_share,
         breakdown=dict(made.breakdown),
         assumed=(*made.assumed, *made.settings),
@@ -97,7 +101,7 @@ def cluster_of(name: str | None, gpu: str, gpus_per_node: int | None) -> Cluster
     return catalogue.cluster(name) if name else catalogue.default_cluster(gpu, gpus_per_node)
 
 
-def _memory_gib(made: Projection, cluster: Cluster, measured: Measured) -> float:
+def memory_gib(made: Projection, cluster: Cluster, measured: Measured) -> float:
     """Peak memory as the source counts it, of the rank that it is of; a source that does not say what it counts is read
     as what the allocator reserved."""
     from projector.memory.verdict import device_bytes, reserved_bytes
@@ -115,6 +119,11 @@ def _memory_gib(made: Projection, cluster: Cluster, measured: Measured) -> float
     return reserved_bytes(made.resolved, own) / GIB
 
 
-def _overflow(plan: MemoryPlan, cluster: Cluster) -> str:
+def _reason(plan: MemoryPlan, cluster: Cluster) -> str:
+    """Why a run does not fit, or why nobody can tell; nothing where it does."""
+    if plan.status == "too-close":
+        return plan.words
+    if plan.fits:
+        return ""
     usable = plan.usable / GIB
     return f"needs at least {plan.required / GIB:.1f} GiB of {usable:.1f} GiB usable on {cluster.gpu.name}"

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
+from harness.contracts.runs import MeasuredRun
 from harness.predictors.ours import cluster_of
-from harness.runs import MeasuredRun
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload

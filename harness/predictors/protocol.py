@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from harness.results import RunFacts
-from harness.runs import MeasuredRun, Prediction
+from harness.contracts.results import RunFacts
+from harness.contracts.runs import MeasuredRun, Prediction
 
 __all__ = ["Predictor", "gpu_levels"]
 
@@ -16,7 +16,7 @@ class Predictor(Protocol):
 
     It does not look at ``run.measured`` figures (``memory_kind`` and ``memory_rank`` apart, which only say what is to
     be compared).
-    ``levels`` gives the calibration keys of a run from finest to coarsest (see :mod:`harness.calibration`).
+    ``levels`` gives the calibration keys of a run from finest to coarsest (see :mod:`harness.calibrate.calibration`).
     """
 
     @property

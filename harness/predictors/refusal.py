@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from harness.runs import MeasuredRun, Prediction
+from harness.contracts.runs import MeasuredRun, Prediction
 from projector.errors import InputError, NoMeasurement, Unsupported
 
 __all__ = ["guarded"]

@@ -6,19 +6,28 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from harness import csvcell
-from harness.calibration import Factor
-from harness.gate import parse_limits
-from harness.results import COLUMNS, FITS, SCHEMA_VERSION, STATUSES, Evaluation, Row, RunFacts, row_from_mapping
+from harness.contracts.estimates import Factor
+from harness.contracts.results import (
+    COLUMNS,
+    FITS,
+    SCHEMA_VERSION,
+    STATUSES,
+    Evaluation,
+    Row,
+    RunFacts,
+    row_from_mapping,
+)
+from harness.evidence import csvcell
+from harness.score.gate import parse_limits
 from projector.errors import InputError, Problem
 from projector.io.files import as_mapping, parse_json, read_text
 from projector.io.typed import type_problems
 
-__all__ = ["Saved", "csv_text", "json_text", "read"]
+__all__ = ["Saved", "csv_text", "json_text", "read", "rows"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +92,44 @@ def read(path: Path) -> Saved:
     if problems:
         raise InputError(problems)
     return saved
+
+
+def rows(path: Path) -> tuple[Row, ...]:
+    """The rows of a ``results.csv``, or of what :func:`read` takes. InputError for missing columns and wrong cells."""
+    if path.suffix != ".csv":
+        return read(path).evaluation.rows
+    reader = csv.DictReader(io.StringIO(read_text(path, "a results.csv that `harness run` wrote")))
+    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    if missing:
+        raise InputError(
+            [Problem(str(path), name, "no such column", "the columns of a results.csv") for name in missing]
+        )
+    found, problems = [], []
+    for line, cells in enumerate(reader, start=2):
+        row, wrong = _row(cells, str(path), line)
+        found.append(row)
+        problems += wrong
+    if problems:
+        raise InputError(problems)
+    return tuple(row for row in found if row is not None)
+
+
+def _row(cells: Mapping[str, str | None], where: str, line: int) -> tuple[Row | None, list[Problem]]:
+    values: dict[str, Any] = {}
+    problems = []
+    for column in fields(Row):
+        text, kind = cells[column.name] or "", str(column.type)
+        try:
+            values[column.name] = csvcell.plain(text) if kind == "str" else _figure(text, kind)
+        except ValueError:
+            problems.append(Problem(where, f"line {line}, {column.name}", text, f"a figure ({kind})"))
+    return (None if problems else Row(**values)), problems
+
+
+def _figure(text: str, kind: str) -> float | int | None:
+    if not text and "None" in kind:
+        return None
+    return int(text) if kind == "int" else float(text)
 
 
 def _problems(saved: Saved, where: str) -> list[Problem]:

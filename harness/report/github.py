@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.drift import Drift
-from harness.gate import Check
 from harness.report import markdown
 from harness.report.table import Report, Table, signed
+from harness.score.drift import Drift
+from harness.score.gate import Check
 
 __all__ = ["Annotation", "annotate", "summary", "summary_file", "wanted", "write_summary"]
 

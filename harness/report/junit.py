@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
-from harness.gate import Check
+from harness.contracts.results import BASELINE, Row
 from harness.report.table import NONE, number, signed
-from harness.results import BASELINE, Row
+from harness.score.gate import Check
 
 __all__ = ["render"]
 

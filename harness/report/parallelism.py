@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.results import RunFacts
+from harness.contracts.results import RunFacts
 
 __all__ = ["DEGREES", "degrees", "order"]
 

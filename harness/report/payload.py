@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from harness import accuracy, ranking
+from harness.contracts.results import FITS, Evaluation, Row, RunFacts
+from harness.contracts.runs import BREAKDOWN
 from harness.report.parallelism import DEGREES, degrees
-from harness.results import FITS, Evaluation, Row, RunFacts
-from harness.runs import BREAKDOWN
+from harness.score import accuracy, ranking
 
 __all__ = ["build", "dumps"]
 

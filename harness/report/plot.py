@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.accuracy import by
-from harness.results import Row
+from harness.contracts.results import Row
+from harness.score.accuracy import by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

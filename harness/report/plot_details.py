@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness import accuracy, ranking
+from harness.contracts.results import Row, RunFacts
+from harness.contracts.runs import BREAKDOWN
 from harness.report.parallelism import DEGREES, degrees, order
 from harness.report.plot import BLUE, GREY, PALE, VERMILION, blank, plain, ratio_lines
-from harness.results import Row, RunFacts
-from harness.runs import BREAKDOWN
+from harness.score import accuracy, ranking
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.contracts.results import BASELINE, Evaluation
 from harness.report import markdown, view
 from harness.report.table import Report, Table, without
-from harness.results import BASELINE, Evaluation
 
 __all__ = ["render", "tables"]
 

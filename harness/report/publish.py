@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import accuracy, predictors
-from harness.gate import Check
+from harness import predictors
+from harness.contracts.results import BASELINE, Evaluation, Row
 from harness.report import files, html, latex, markdown, payload, post, provenance, view
 from harness.report.table import Report
-from harness.results import BASELINE, Evaluation, Row
+from harness.score import accuracy
+from harness.score.gate import Check
 from projector.io.files import write_whole
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness import accuracy, ranking
-from harness.accuracy import Summary
-from harness.gate import Check
+from harness.contracts.results import BASELINE, Evaluation, Row
 from harness.report import view_causes, view_detail, view_intervals, view_modes, view_peers, view_ranking
 from harness.report.table import NONE, Column, Report, Table, number, percent, signed
-from harness.results import BASELINE, Evaluation, Row
+from harness.score import accuracy, ranking
+from harness.score.accuracy import Summary
+from harness.score.gate import Check
 
 __all__ = ["build", "by_gpu", "by_model", "fits_of", "headline", "orders", "sentences"]
 

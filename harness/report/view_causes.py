@@ -1,13 +1,13 @@
-"""Tables of what the error is made of (:mod:`harness.causes`): every line is computed, none is an opinion."""
+"""Tables of what the error is made of (:mod:`harness.score.causes`): every line is computed, none is an opinion."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from harness import accuracy, causes
-from harness.observe import entries
+from harness.calibrate.observe import entries
+from harness.contracts.results import Evaluation, Row
 from harness.report.table import NONE, Column, Table, number, percent, signed
-from harness.results import Evaluation, Row
+from harness.score import accuracy, causes
 from projector.experience import COMMUNICATION
 
 __all__ = ["of_predictor"]

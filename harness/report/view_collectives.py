@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.collectives_score import Figure, held_out, levels
+from harness.kernels.collectives_score import Figure, held_out, levels
 from harness.report.table import Column, Report, Table, percent, signed
 
 __all__ = ["build", "by_fabric"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from harness import accuracy
+from harness.contracts.results import Evaluation, Row
 from harness.report import view_intervals
 from harness.report.parallelism import DEGREES, degrees, order
 from harness.report.table import NONE, Column, Table, number, percent, signed
-from harness.results import Evaluation, Row
+from harness.score import accuracy
 
 __all__ = ["of_predictor", "of_rows"]
 
@@ -111,6 +111,7 @@ def _verdicts(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
     columns = (Column("", numeric=False), Column("measured: ran"), Column("measured: out of memory"))
     made = (
         ("projected: fits", str(v.both_fit), str(len(v.missed))),
+        ("projected: too close to tell", str(v.close[0]), str(v.close[1])),
         ("projected: out of memory", str(len(v.false_alarm)), str(v.both_out)),
     )
     note = "; ".join(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from harness.drift import WORSE, Drift, Moved
 from harness.report.table import Column, Report, Table, percent, signed
+from harness.score.drift import WORSE, Drift, Moved
 
 __all__ = ["added", "causes"]
 

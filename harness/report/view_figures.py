@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from harness import accuracy, intervals, ranking
+from harness.calibrate import intervals
+from harness.contracts.results import BASELINE, Evaluation, Row
+from harness.evaluation.speed import Speed
 from harness.report import view, view_causes, view_intervals, view_ranking, view_transfer
 from harness.report.table import NONE, Column, Report, Table, number, percent, signed, without
-from harness.results import BASELINE, Evaluation, Row
-from harness.speed import Speed
+from harness.score import accuracy, ranking
 
 __all__ = ["MAIN", "build"]
 

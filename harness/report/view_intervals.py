@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from harness import accuracy, intervals
+from harness.calibrate import intervals
+from harness.contracts.results import Row
 from harness.report.table import NONE, Column, Table, percent
-from harness.results import Row
+from harness.score import accuracy
 
 __all__ = ["of_predictor", "span"]
 

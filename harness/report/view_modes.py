@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness import accuracy
+from harness.contracts.results import Row
 from harness.report.table import NONE, Column, Table, number, percent, signed
-from harness.results import Row
+from harness.score import accuracy
 
 __all__ = ["MEASURED", "SIMULATED", "side_by_side"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness import accuracy
+from harness.contracts.results import Evaluation, Row
 from harness.predictors import PEERS
 from harness.report.table import NONE, Column, Table, percent, signed
-from harness.results import Evaluation, Row
+from harness.score import accuracy
 
 __all__ = ["same_rows"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from harness import accuracy, ranking, resample
-from harness.ranking import GroupRanking, Range
+from harness.contracts.results import Evaluation, Row
 from harness.report.table import NONE, Column, Table, number, percent
-from harness.results import Evaluation, Row
+from harness.score import accuracy, ranking, resample
+from harness.score.ranking import GroupRanking, Range
 
 __all__ = ["by_suite", "groups"]
 

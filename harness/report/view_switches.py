@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from harness.contracts.results import Evaluation
 from harness.report.plot import BLUE, GREY, VERMILION, blank, plain
 from harness.report.table import NONE, Column, Report, Table
-from harness.results import Evaluation
-from harness.scaling import GOAL, Series, scaling, within
-from harness.switches import REAL, Pair, Step, Switch, ladders, pairs, sign_share, switches
+from harness.score.scaling import GOAL, Series, scaling, within
+from harness.score.switches import REAL, Pair, Step, Switch, ladders, pairs, sign_share, switches
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

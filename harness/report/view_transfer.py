@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import exp
 
-from harness import accuracy, folds, intervals
-from harness.folds import Fold
+from harness.calibrate import folds, intervals
+from harness.calibrate.folds import Fold
+from harness.contracts.results import Evaluation, Row
 from harness.report.table import NONE, Column, Table, number, percent, signed
-from harness.results import Evaluation, Row
-from harness.transfer import Outcome, Transfer, laws, of_rows, transfers
+from harness.score import accuracy
+from harness.score.transfer import Outcome, Transfer, laws, of_rows, transfers
 from projector.experience import TERMS, Basis, Experience
 
 __all__ = ["of_evaluation", "parameters", "tables"]
@@ -31,7 +32,8 @@ _COLUMNS = (
 def of_evaluation(evaluation: Evaluation, name: str) -> list[Table]:
     """The transfer tables of one predictor, from its uncalibrated rows; empty where there is nothing to hold out."""
     given = of_rows(evaluation.unique_rows, evaluation.facts, name)
-    return tables(given, evaluation.laws.get(name))
+    fold = evaluation.laws.get(name)
+    return tables(given, fold if isinstance(fold, Fold) else None)
 
 
 def tables(given: Transfer, fold: Fold | None = None) -> list[Table]:

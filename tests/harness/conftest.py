@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.results import Row, RunFacts
+from harness.contracts.results import Row, RunFacts
 
 SUITE = """\
 suite: tiny

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import accuracy
+from harness.score import accuracy
 
 
 def test_a_summary_by_hand(make_row, facts_for) -> None:

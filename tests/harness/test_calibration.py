@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import calibration
-from harness.calibration import Observation
+from harness.calibrate import calibration
+from harness.calibrate.calibration import Observation
 
 RATIO = st.floats(-2, 2)
 

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from harness import accuracy, causes
-from harness.evaluate import Evaluation
+from harness.contracts.results import Row
+from harness.evaluation.evaluate import Evaluation
 from harness.report import view_causes
-from harness.results import Row
+from harness.score import accuracy, causes
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import collectives_table
 from harness.cli import main
-from harness.collectives_score import Figure, Host, held_out, levels, score
+from harness.kernels import collectives_table
+from harness.kernels.collectives_score import Figure, Host, held_out, levels, score
 from harness.report.view_collectives import by_fabric
 from projector.errors import InputError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness import drift
+from harness.score import drift
 
 
 def test_lost_gained_and_broken(make_row) -> None:

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from harness import evaluate, predictors, suite
-from harness.evaluate import Selected
+from harness import predictors
+from harness.contracts.results import COLUMNS, FITS, frame
+from harness.contracts.runs import BREAKDOWN, Measured, MeasuredRun, Prediction
+from harness.evaluation import evaluate
+from harness.evaluation.evaluate import Selected
+from harness.evidence import suite
 from harness.predictors.constant_mfu import PUBLISHED_MFU, flops_per_token
 from harness.predictors.protocol import Predictor, gpu_levels
 from harness.predictors.refusal import guarded
-from harness.results import COLUMNS, FITS, frame
-from harness.runs import BREAKDOWN, Measured, MeasuredRun, Prediction
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 from projector.hardware import catalogue
 from projector.workload import parameters, zoo

@@ -13,10 +13,10 @@ from types import ModuleType
 
 import pytest
 
-from harness.evaluate import Evaluation
+from harness.evaluation.evaluate import Evaluation
+from harness.evaluation.speed import Speed
 from harness.report import view_figures
 from harness.report.table import Table
-from harness.speed import Speed
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEED = Speed(

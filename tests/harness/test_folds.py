@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import folds, scatter
-from harness.calibration import Observation
-from harness.folds import Bench, Estimate
+from harness.calibrate import folds, scatter
+from harness.calibrate.calibration import Observation
+from harness.calibrate.folds import Bench
+from harness.contracts.estimates import Estimate
 from projector.experience import FEATURES, TERMS
 
 HOST = TERMS.index("host")

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import csvcell
 from harness.__main__ import main
+from harness.contracts.results import COLUMNS, Row
+from harness.evidence import csvcell
 from harness.report import files, runner
-from harness.results import COLUMNS, Row
 
 CASE = (
     "{model: llama3_8b, gpu: h100_sxm, gpus: 8,"

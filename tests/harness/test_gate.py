@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness import gate
+from harness.score import gate
 
 
 @pytest.fixture

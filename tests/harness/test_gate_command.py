@@ -225,6 +225,25 @@ def test_a_row_that_leaves_the_suite_blocks_unless_it_may(truth: Runs, call: Cal
     assert ["new", "simulate", "moe-b"] in [line.split() for line in text.splitlines()]
 
 
+def test_rows_are_compared_with_those_of_a_csv_too(truth: Runs, call: Call, tmp_path: Path) -> None:
+    assert call(truth, out="before")[0] == 0
+    table = tmp_path / "before" / "results.csv"
+    assert "PASS against earlier results: 0 rows lost, 0 broken" in call(truth, "--against", "before/results.csv")[1]
+    header, *lines = table.read_text(encoding="utf-8").splitlines()
+    place = header.split(",").index("error")
+    cells = [line.split(",") for line in lines]
+    assert any(row[place] for row in cells)
+    flawless = [",".join([*row[:place], "0.0" if row[place] else "", *row[place + 1 :]]) for row in cells]
+    table.write_text("\n".join([header, *flawless]) + "\n", encoding="utf-8")
+    code, text = call(truth, "--against", "before/results.csv", "--drift-tolerance", "0", gate=LOOSE)
+    assert code == 1
+    assert "points worse, at most 0 points allowed" in text
+    table.write_text("\n".join([header, *(line.replace(",ok,", ",ok,", 1) for line in lines[:-1]), "x,y"]) + "\n")
+    code, text = call(truth, "--against", "before/results.csv")
+    assert code == 2
+    assert f"line {len(lines) + 1}, gpus: found ''" in text
+
+
 def test_drift_is_told_before_any_fit_too(truth: Runs, call: Call) -> None:
     assert call(truth, out="before")[0] == 0
     text = call(truth, "--against", "before")[1]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.drift import Drift, Moved
-from harness.gate import Check
 from harness.report import github
 from harness.report.github import Annotation
 from harness.report.table import Column, Report, Table
+from harness.score.drift import Drift, Moved
+from harness.score.gate import Check
 
 
 def check(name: str = "mape", passed: bool = False) -> Check:

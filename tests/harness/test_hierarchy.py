@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import hierarchy
-from harness.calibration import Observation
+from harness.calibrate import hierarchy
+from harness.calibrate.calibration import Observation
 from projector.experience import TERMS
 
 ALL = tuple(range(len(TERMS)))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import inputs
 from harness.cli import main
+from harness.evaluation import inputs
 from projector.errors import InputError
 from tests.projector.workload.primus_tree import checkout, experiment
 

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import experience, intervals
-from harness.folds import Bench, Estimate, judge
-from harness.observe import of_rows
-from harness.results import Evaluation, Row, RunFacts
+from harness.calibrate import intervals
+from harness.calibrate.folds import Bench, judge
+from harness.calibrate.observe import of_rows
+from harness.contracts.estimates import Estimate
+from harness.contracts.results import Evaluation, Row, RunFacts
+from harness.evaluation import experience
 from projector.experience import FEATURES, correct, features
 from projector.experience_file import parse, text
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import dataset, evaluate, suite
-from harness.evaluate import Selected
-from harness.results import FITS, STATUSES
+from harness.contracts.results import FITS, STATUSES
+from harness.evaluation import evaluate
+from harness.evaluation.evaluate import Selected
+from harness.evidence import dataset, suite
 
 
 @pytest.mark.slow

@@ -11,10 +11,11 @@ import peer_fakes
 import pytest
 from test_peers_refusals import run_of
 
-from harness import evaluate, predictors
-from harness.evaluate import Selected
+from harness import predictors
+from harness.contracts.runs import BREAKDOWN
+from harness.evaluation import evaluate
+from harness.evaluation.evaluate import Selected
 from harness.predictors import Predictor, calculon_inputs, calculon_package, peer
-from harness.runs import BREAKDOWN
 from projector.hardware import catalogue
 
 

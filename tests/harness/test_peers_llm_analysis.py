@@ -11,11 +11,13 @@ import peer_fakes
 import pytest
 from test_peers_refusals import run_of
 
-from harness import accuracy, evaluate, predictors
-from harness.evaluate import Selected
+from harness import predictors
+from harness.contracts.runs import Measured, MeasuredRun
+from harness.evaluation import evaluate
+from harness.evaluation.evaluate import Selected
 from harness.predictors import Predictor
 from harness.report import view
-from harness.runs import Measured, MeasuredRun
+from harness.score import accuracy
 
 
 @pytest.fixture(params=["stand-in", "package"])

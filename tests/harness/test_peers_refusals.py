@@ -11,8 +11,8 @@ import peer_fakes
 import pytest
 
 from harness import predictors
+from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
 from harness.predictors import peer
-from harness.runs import Measured, MeasuredRun, Source, Stack
 from projector.errors import InputError
 from projector.workload import zoo
 from projector.workload.recipe import LoRA, Recipe

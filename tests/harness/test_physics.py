@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import dataset
 from harness.__main__ import main
-from harness.physics import BOUNDS, judge, marked
-from harness.runs import Measured, MeasuredRun, Source, Stack
+from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
+from harness.evidence import dataset
+from harness.evidence.physics import BOUNDS, judge, marked
 from projector.frameworks.flops import flops_per_token
 from projector.hardware import catalogue
 from projector.workload import zoo

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
 from harness.predictors.ours import Ours
-from harness.runs import Measured, MeasuredRun, Source, Stack
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 

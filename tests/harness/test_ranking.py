@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from harness import ranking
+from harness.score import ranking
 
 FIGURE = st.integers(1, 12).map(float)  # small integers, so that ties happen
 PAIRS = st.lists(st.tuples(FIGURE, FIGURE), min_size=2, max_size=25)

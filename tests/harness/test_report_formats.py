@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import gate
 from harness.cli import main
-from harness.evaluate import Evaluation
+from harness.contracts.results import BASELINE, FITS, Row, RunFacts
+from harness.evaluation.evaluate import Evaluation
 from harness.report import (
     files,
     junit,
@@ -28,7 +28,7 @@ from harness.report import (
     view_detail,
 )
 from harness.report.table import NONE, Column, Table
-from harness.results import BASELINE, FITS, Row, RunFacts
+from harness.score import gate
 
 NASTY = r"a_b & 50% #1 {x} $y ~^\ |"
 

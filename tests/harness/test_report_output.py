@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from harness import gate
-from harness.evaluate import Evaluation
+from harness.contracts.results import COLUMNS, Row
+from harness.evaluation.evaluate import Evaluation
 from harness.report import files, html, junit, markdown, plot, provenance, terminal, view
 from harness.report.table import Column, Report, Table
-from harness.results import COLUMNS, Row
+from harness.score import gate
 from projector.errors import InputError
 from projector.io.files import write_whole
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from harness import accuracy, ranking
-from harness.evaluate import Evaluation
+from harness.contracts.results import Row
+from harness.evaluation.evaluate import Evaluation
 from harness.report import html, payload, publish, view
 from harness.report.table import Column, Report, Table
-from harness.results import Row
+from harness.score import accuracy, ranking
 
 RUNS = 1500
 GPUS = ("mi355x", "b200", "h100_sxm", "a100_sxm_80gb")
@@ -49,7 +49,7 @@ document.body.append(out);
 
 @pytest.fixture(scope="module")
 def evaluation() -> Evaluation:
-    from harness.results import RunFacts
+    from harness.contracts.results import RunFacts
 
     rows: list[Row] = []
     facts: dict[str, RunFacts] = {}

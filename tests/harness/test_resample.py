@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import accuracy, ranking, resample
-from harness.evaluate import Evaluation
+from harness.evaluation.evaluate import Evaluation
 from harness.report import view_ranking
+from harness.score import accuracy, ranking, resample
 
 VALUES = st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=40)
 

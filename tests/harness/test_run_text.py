@@ -6,7 +6,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.run_text import dumped, flow
+from harness.evidence.run_text import dumped, flow
 
 SCALARS = (
     st.booleans()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.report import view_switches
 from harness.report.markdown import render
-from harness.results import Evaluation, Row, RunFacts
-from harness.scaling import origin, scaling, within
+from harness.score.scaling import origin, scaling, within
 
 PAPER = "A. Author 2022 arXiv:0000.00000 Table 1"
 

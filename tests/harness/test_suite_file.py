@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import suite
+from harness.evidence import suite
 from projector.errors import InputError
 
 

@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from harness.results import Row, RunFacts
-from harness.switches import ladders, pairs, sign_share, switches
+from harness.contracts.results import Row, RunFacts
+from harness.score.switches import ladders, pairs, sign_share, switches
 
 
 def row(run_id: str, measured: float, projected: float | None, **other: str) -> Row:

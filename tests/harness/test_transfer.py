@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness import transfer
-from harness.evaluate import Evaluation
+from harness.contracts.results import Row
+from harness.evaluation.evaluate import Evaluation
 from harness.report import view_transfer
-from harness.results import Row
+from harness.score import transfer
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from harness.compare.side import Series, Side, stability
 from harness.compare.significance import RATE, TIME, interval, ratio
 from harness.compare.verdict import common, verdict
-from harness.ingest.steady import REASONS, steady_state
-from harness.medians import effective, resampled
+from harness.evidence.ingest.steady import REASONS, steady_state
+from harness.evidence.medians import effective, resampled
 
 
 def side(name: str, seconds: np.ndarray | None = None, **more: object) -> Side:

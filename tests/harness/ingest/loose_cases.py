@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.ingest.importmap import ImportMap
-from harness.ingest.loose import convert
-from harness.ingest.report import RowReport
-from harness.runs import MeasuredRun
+from harness.contracts.runs import MeasuredRun
+from harness.evidence.ingest.importmap import ImportMap
+from harness.evidence.ingest.loose import convert
+from harness.evidence.ingest.report import RowReport
 
 
 def one(known: ImportMap | None = None, **record: Any) -> tuple[MeasuredRun, RowReport]:

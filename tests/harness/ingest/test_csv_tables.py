@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import dataset, run_text
 from harness.__main__ import main
-from harness.ingest import stream
-from harness.ingest.command import ingest, load, stream_table
-from harness.ingest.configured import Memory
-from harness.ingest.csvtable import CsvTable
-from harness.ingest.importmap import ImportMap
-from harness.ingest.loose import converted, report_of
+from harness.evidence import dataset, run_text
+from harness.evidence.ingest import stream
+from harness.evidence.ingest.command import ingest, load, stream_table
+from harness.evidence.ingest.configured import Memory
+from harness.evidence.ingest.csvtable import CsvTable
+from harness.evidence.ingest.importmap import ImportMap
+from harness.evidence.ingest.loose import converted, report_of
 from projector.errors import InputError
 
 HEADER = "id,model,gpu,gpus,seq_length,mbs,gbs,tp,pp,cp,precision,step_seconds,framework"
@@ -182,7 +182,7 @@ def test_a_long_table_with_a_mistake_at_its_end_writes_nothing(tmp_path: Path) -
 def test_rows_of_a_long_table_are_not_held(tmp_path: Path) -> None:
     """Ten times the rows take the same memory, but for the 8 bytes and the slot of each id."""
     code = (
-        "import resource, sys; from pathlib import Path; from harness.ingest.command import stream_table;"
+        "import resource, sys; from pathlib import Path; from harness.evidence.ingest.command import stream_table;"
         "stream_table(Path(sys.argv[1]), Path(sys.argv[2]), None, lambda row: None);"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )

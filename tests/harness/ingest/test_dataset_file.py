@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import dataset
-from harness.ingest.loose import convert
+from harness.evidence import dataset
+from harness.evidence.ingest.loose import convert
 from projector.errors import InputError
 from tests.harness.ingest.test_loose_records import SIMUMAX, record
 
@@ -122,7 +122,7 @@ def test_the_checked_in_runs_are_many_and_small(root: Path) -> None:
 
 
 def test_the_checked_in_runs_are_those_of_the_corpus(root: Path, shared: Path) -> None:
-    from harness.ingest.command import ingest
+    from harness.evidence.ingest.command import ingest
 
     tables = [shared / "corpus" / name for name in ("nvidia.yaml", "amd.yaml")]
     made = ingest(tables, None, root / "measured" / "import.yaml")

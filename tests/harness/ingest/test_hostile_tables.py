@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import main
-from harness.ingest.command import load
-from harness.runs import MeasuredRun
+from harness.contracts.runs import MeasuredRun
+from harness.evidence.ingest.command import load
 from projector.errors import InputError
 
 RECORD: dict[str, object] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.ingest.fields import framework_slug, precision, software_date
-from harness.ingest.recipe_words import recompute, schedule, sharding
+from harness.evidence.ingest.fields import framework_slug, precision, software_date
+from harness.evidence.ingest.recipe_words import recompute, schedule, sharding
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import main
-from harness.dataset import read
+from harness.evidence.dataset import read
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import main
-from harness.ingest.command import load
+from harness.evidence.ingest.command import load
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 TEXT = (LOGS / "megatron_c.log").read_text()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.ingest.context import Context
-from harness.ingest.dialects import read_log, read_records_of_log
-from harness.ingest.logs.build import state_of
-from harness.ingest.loose import convert
+from harness.evidence.ingest.context import Context
+from harness.evidence.ingest.dialects import read_log, read_records_of_log
+from harness.evidence.ingest.logs.build import state_of
+from harness.evidence.ingest.loose import convert
 from projector.io.files import parse_yaml
 from projector.workload.schema import recipe_to_mapping
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.ingest.command import load
-from harness.ingest.dialects import read_records_of_log
-from harness.runs import MeasuredRun
+from harness.contracts.runs import MeasuredRun
+from harness.evidence.ingest.command import load
+from harness.evidence.ingest.dialects import read_records_of_log
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 RECIPE = "{model: llama3.1_8b, gpu: mi300x, gpus: 8, recipe: {micro_batch_size: 2, seq_length: 8192}}"

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_mutations import mutate
 
-from harness.dataset import parse, to_yaml
-from harness.ingest.command import load
-from harness.ingest.logs import registry
+from harness.evidence.dataset import parse, to_yaml
+from harness.evidence.ingest.command import load
+from harness.evidence.ingest.logs import registry
 from projector.errors import InputError
 from projector.io.files import parse_yaml
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import main
-from harness.dataset import read
-from harness.ingest.command import ingest, load
-from harness.ingest.logs.incomplete import _beyond
-from harness.ingest.logs.partial import Reading
-from harness.ingest.logs.settings import Stated
-from harness.runs import Measured, MeasuredRun
+from harness.contracts.runs import Measured, MeasuredRun
+from harness.evidence.dataset import read
+from harness.evidence.ingest.command import ingest, load
+from harness.evidence.ingest.logs.incomplete import _beyond
+from harness.evidence.ingest.logs.partial import Reading
+from harness.evidence.ingest.logs.settings import Stated
 from projector.errors import InputError
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
@@ -173,7 +173,7 @@ def test_a_pipe_is_read_and_one_that_nobody_writes_to_is_refused(
 ) -> None:
     idle = tmp_path / "idle"
     os.mkfifo(idle)
-    monkeypatch.setattr("harness.ingest.logs.source._PATIENCE", 10)
+    monkeypatch.setattr("harness.evidence.ingest.logs.source._PATIENCE", 10)
     with pytest.raises(InputError, match="a pipe that nobody writes to"):
         load(idle)
     reader, writer = os.pipe()

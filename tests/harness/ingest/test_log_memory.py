@@ -13,7 +13,7 @@ LOG = Path(__file__).resolve().parents[2] / "data" / "logs" / "megatron_b.log"
 LARGEST = 300.0  # MB of memory, whatever the log's size
 SCRIPT = """
 import json, pathlib, resource, sys
-from harness.ingest.command import load
+from harness.evidence.ingest.command import load
 (run,) = load(sys.argv[1]).runs
 status = pathlib.Path("/proc/self/status")  # ru_maxrss would hold what the parent was before exec
 if status.exists():

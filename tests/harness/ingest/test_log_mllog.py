@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.ingest.dialects import read_log, read_records_of_log
-from harness.ingest.logs.build import state_of
-from harness.ingest.logs.mllog_system import platform, system
-from harness.ingest.logs.record import Record
-from harness.ingest.logs.translate import translate
+from harness.evidence.ingest.dialects import read_log, read_records_of_log
+from harness.evidence.ingest.logs.build import state_of
+from harness.evidence.ingest.logs.mllog_system import platform, system
+from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.logs.translate import translate
 from projector.errors import InputError
 
 BATCH, LENGTH, STEP, BLOCK = 64, 2048, 0.8, 12
@@ -115,7 +115,7 @@ def test_a_second_run_in_the_file_counts_anew(tmp_path: Path) -> None:
     count=st.floats(0, 1e12), now=st.floats(-1e12, 1e12), key=st.sampled_from(["block_stop", "train_loss", "eval_stop"])
 )
 def test_any_marks_are_read_without_an_error(count: float, now: float, key: str) -> None:
-    from harness.ingest.logs import mllog
+    from harness.evidence.ingest.logs import mllog
 
     lines = [*head(), entry("block_start", samples_count=0), entry(key, None, now, samples_count=count)] * 2
     assert list(mllog.events(enumerate(lines, 1)))

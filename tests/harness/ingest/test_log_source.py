@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.ingest.command import load
-from harness.ingest.logs.source import open_source, plain
+from harness.evidence.ingest.command import load
+from harness.evidence.ingest.logs.source import open_source, plain
 from projector.errors import InputError
 
 LOG = Path(__file__).resolve().parents[2] / "data" / "logs" / "megatron_e.log"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.ingest.steady import REASONS, steady, steady_state
+from harness.evidence.ingest.steady import REASONS, steady, steady_state
 
 NOISE = 2.0 + 0.001 * np.arange(40) % 0.005
 

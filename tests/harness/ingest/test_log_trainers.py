@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.ingest.command import ingest
-from harness.ingest.dialects import read_log, read_records_of_log
-from harness.ingest.logs import megatron, torchtitan
-from harness.ingest.logs.build import state_of
-from harness.ingest.logs.dumps import DottedDump
-from harness.ingest.logs.events import Arguments, Fact, Step, Timers
-from harness.ingest.logs.numbers import counted, scaled
-from harness.ingest.logs.record import Record
-from harness.ingest.logs.titan_model import architecture, built
+from harness.evidence.ingest.command import ingest
+from harness.evidence.ingest.dialects import read_log, read_records_of_log
+from harness.evidence.ingest.logs import megatron, torchtitan
+from harness.evidence.ingest.logs.build import state_of
+from harness.evidence.ingest.logs.dumps import DottedDump
+from harness.evidence.ingest.logs.events import Arguments, Fact, Step, Timers
+from harness.evidence.ingest.logs.numbers import counted, scaled
+from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.logs.titan_model import architecture, built
 from projector.errors import InputError
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
@@ -281,7 +281,7 @@ def test_a_lone_profiler_step_without_an_optimizer_is_no_step(tmp_path: Path, op
 
 
 def test_the_fact_of_another_task_is_told_once() -> None:
-    from harness.ingest.logs import foreign
+    from harness.evidence.ingest.logs import foreign
 
     found: list[object] = []
     kept = list(foreign.watched([(1, "| sop loss: 1"), (2, " Frames/s/device: 1")], found))  # type: ignore[arg-type]

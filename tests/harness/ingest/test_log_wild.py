@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.ingest.context import Context
-from harness.ingest.dialects import read_log, read_records_of_log
-from harness.ingest.logs.build import state_of
-from harness.ingest.logs.record import Record
-from harness.ingest.logs.settings import stated_by
+from harness.evidence.ingest.context import Context
+from harness.evidence.ingest.dialects import read_log, read_records_of_log
+from harness.evidence.ingest.logs.build import state_of
+from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.logs.settings import stated_by
 from projector.errors import InputError
 from projector.io.files import parse_yaml
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from loose_cases import one, record
 
-from harness.ingest.loose import convert
+from harness.evidence.ingest.loose import convert
 
 
 def test_megatron_argument_mapping() -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.ingest.command import ingest, load
-from harness.ingest.importmap import ImportMap, read_import_map
-from harness.ingest.loose import convert
-from harness.ingest.record import Record, boolean, integer, number
+from harness.evidence.ingest.command import ingest, load
+from harness.evidence.ingest.importmap import ImportMap, read_import_map
+from harness.evidence.ingest.loose import convert
+from harness.evidence.ingest.record import Record, boolean, integer, number
 from projector.errors import InputError
 
 COLUMNS = "Run,GPU type,#GPUs,Framework,Model name,dtype,Seq len,MBS,GBS,TP,PP,EP,Step time (ms),Tokens / s / GPU,remat"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.ingest.command import load
-from harness.ingest.dialects import dialect_of
-from harness.ingest.logs.events import Step
-from harness.ingest.logs.iteration_line import step
-from harness.ingest.logs.megatron import events
-from harness.ingest.logs.source import plain
-from harness.ingest.steady import steady
+from harness.evidence.ingest.command import load
+from harness.evidence.ingest.dialects import dialect_of
+from harness.evidence.ingest.logs.events import Step
+from harness.evidence.ingest.logs.iteration_line import step
+from harness.evidence.ingest.logs.megatron import events
+from harness.evidence.ingest.logs.source import plain
+from harness.evidence.ingest.steady import steady
 from projector.errors import InputError
 
 TAIL = "learning rate: 1.0E-05 | global batch size:   128 | lm loss: 1.1E+01 | number of skipped iterations:   0 |"

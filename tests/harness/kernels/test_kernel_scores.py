@@ -16,12 +16,13 @@ from harness.kernels.grouping import group_of, group_of_op
 from harness.kernels.schema import Row
 from harness.kernels.score import CLASSES, errors, score, size_of
 from projector.errors import InputError
-from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu
-from projector.hardware.types import Efficiency, Parameter
+from projector.hardware.types import Efficiency
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import Measured
 from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
+from projector.mechanisms import Execution
+from projector.parameter import Parameter
 
 SHAPES = [(m, n, k) for m in (2048, 4096, 6144, 8192) for n in (2048, 4096, 8192) for k in (1024, 4096, 8192)]
 
@@ -39,7 +40,7 @@ def truth(loop: float, launch: float, shrink: int = 1) -> list[Row]:
     base = calibrate.unfitted("a100_sxm_80gb").parameters
     own = {"gemm.loop.bf16": Parameter(loop, "fitted", ""), "gemm.launch_us.bf16": Parameter(launch, "fitted", "")}
     efficiency = Efficiency(gpu="a100_sxm_80gb", parameters={**base, **own})
-    model_ = Simulated(gpu("a100_sxm_80gb"), efficiency, Execution(gemm_family="cublaslt"))
+    model_ = Simulated(gpu("a100_sxm_80gb"), efficiency, Execution.of(kernels={"gemm": "cublaslt"}))
     return rows_of(ops, list(model_.times(ops).seconds))
 
 

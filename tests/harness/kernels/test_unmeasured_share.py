@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.evidence.suite import load
 from harness.kernels import suite_shares, unmeasured
 from harness.kernels.unmeasured import class_of, share
 from harness.report.kernel_view import unmeasured as view
-from harness.suite import load
 from projector import project
 from projector.hardware import catalogue
 from projector.layers.types import Attention, Gemm, Stream

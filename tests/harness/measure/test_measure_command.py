@@ -10,9 +10,9 @@ import pytest
 import yaml
 from measure_jobs import LLAMA, job
 
-from harness import dataset
 from harness.cli import main
-from harness.ingest.command import load
+from harness.evidence import dataset
+from harness.evidence.ingest.command import load
 
 pytest.importorskip("torch")
 
@@ -91,6 +91,6 @@ def test_a_training_that_fails_says_why(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_torch_is_imported_only_when_called() -> None:
-    code = "import sys, harness.cli, harness.suite, harness.measure.loop; print('torch' in sys.modules)"
+    code = "import sys, harness.cli, harness.evidence.suite, harness.measure.loop; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "False", done.stderr

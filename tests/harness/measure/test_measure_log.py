@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measure_jobs import DEEPSEEK, GPT, LATENT, LLAMA, QWEN, job
 
-from harness.ingest.command import load
+from harness.evidence.ingest.command import load
 from harness.measure import log, spec
 from harness.measure.arguments import arguments
 from harness.measure.disturbance import kept, waited

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from measure_jobs import GPT, LLAMA, job
 
-from harness import suite
+from harness.evidence import suite
 from harness.measure import loop
 
 pytest.importorskip("torch")

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from measure_jobs import DEEPSEEK, GPT, LLAMA, QWEN, job
 
+from harness.evidence.suite import load
+from harness.evidence.suite_workloads import workloads
 from harness.measure import spec, support
-from harness.suite import load
-from harness.suite_workloads import workloads
 from projector.errors import InputError
 from projector.frameworks import resolve
 from projector.workload.recipe import Recipe

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.ingest.command import load
+from harness.evidence.ingest.command import load
 from harness.measure import spec
 
 

@@ -1,0 +1,166 @@
+"""90 % prediction intervals of held-out rows: conformal, from residuals of rows that no fit saw.
+
+The score of a row is |ln(measured / estimated)| over its difficulty: a non-negative linear function of what the
+projection knows of its own uncertainty (:func:`projector.experience.features`), fitted to the absolute residuals, with
+the standard error of the estimate added in quadrature. A row's interval takes the quantile of the scores of all *other*
+families, each (family × GPU × framework) cell weighing the same, as in the headlines, and the row itself standing for one
+more cell of unknown score (weighted split-conformal prediction: Tibshirani, Barber, Candès, Ramdas, *Conformal
+prediction under covariate shift*, arXiv 1904.06019). Families differ from one another more than exchangeable draws do,
+so the coverage is reported as it came out, never assumed. Pure functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from projector import experience
+
+if TYPE_CHECKING:
+    from harness.contracts.estimates import Estimate
+    from harness.contracts.results import Row
+
+__all__ = ["LEVEL", "Coverage", "Learnt", "attach", "coverage", "half_widths", "inside", "learn"]
+
+LEVEL = 0.9
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How often the measurement fell inside, over rows and over cells, and how wide the intervals are.
+
+    ``width``: median of high / low − 1; ``macro_width``: median over cells of the median inside each. ``rows``: held-out
+    rows with an interval and a measurement.
+    """
+
+    rows: int
+    inside: float
+    macro: float
+    width: float
+    macro_width: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learnt:
+    """Difficulty (by feature, each taken for at most what was ``seen``, and in all at least ``least``) and the conformal
+    quantile of the scores.
+    """
+
+    coefficients: tuple[float, ...]
+    seen: tuple[float, ...]
+    least: float
+    quantile: float
+
+
+def learn(features: Array, error: Array, residual: Array, cells: Sequence[Hashable]) -> Learnt | None:
+    """From features (n, k), standard errors (n,) and |residual| (n,) of rows that no fit saw.
+
+    None: too few cells for a 90 % quantile.
+    """
+    weight = _cell_weights(cells)
+    # one broken row must not set the scale of all
+    cut = np.minimum(residual, _weighted_quantile(residual, weight, 0.95))
+    made = Learnt(
+        coefficients=tuple(_difficulty(features, cut, weight).tolist()),
+        seen=tuple(features.max(axis=0).tolist()),
+        # nor may a row without any sign of trouble be taken for exact: half of what is usual
+        least=0.5 * float(np.average(cut, weights=weight)),
+        quantile=math.nan,
+    )
+    quantile = _quantile(residual / _scale(features, error, made), weight)
+    return replace(made, quantile=quantile) if math.isfinite(quantile) else None
+
+
+def half_widths(features: Array, error: Array, learnt: Learnt) -> Array:
+    """Half widths (n,) in ln(step time) of rows with these features (n, k) and standard errors (n,)."""
+    return learnt.quantile * _scale(features, error, learnt)
+
+
+def attach(rows: Sequence[Row], estimates: Mapping[tuple[str, str], Estimate]) -> list[Row]:
+    """The rows with ``interval_low`` and ``interval_high`` (tokens/s/GPU) where they are held out and projected.
+
+    ``estimates``: held out, by (predictor, run id).
+    """
+    made = []
+    for row in rows:
+        found = estimates.get((row.predictor, row.run_id)) if row.fit == "heldout" else None
+        if found is not None and row.projected_tgs is not None and math.isfinite(found.half):
+            low, high = row.projected_tgs * math.exp(-found.half), row.projected_tgs * math.exp(found.half)
+            row = replace(row, interval_low=low, interval_high=high)
+        made.append(row)
+    return made
+
+
+def _cell_weights(cells: Sequence[Hashable]) -> Array:
+    count = Counter(cells)
+    return np.array([1.0 / count[cell] for cell in cells])
+
+
+def _scale(x: Array, error: Array, learnt: Learnt) -> Array:
+    linear = np.minimum(x, learnt.seen) @ np.array(learnt.coefficients)
+    scale: Array = np.hypot(np.maximum(linear, max(learnt.least, experience.LEAST)), error)
+    return scale
+
+
+def _difficulty(x: Array, cut: Array, weight: Array) -> Array:
+    """Non-negative coefficients (k,) of the expected absolute residual: exact, by trying every set of features."""
+    gram, target = (x * weight[:, None]).T @ x, x.T @ (weight * cut)
+    best, found = 0.0, np.zeros(x.shape[1])
+    for size in range(1, x.shape[1] + 1):
+        for some in combinations(range(x.shape[1]), size):
+            solved, *_ = np.linalg.lstsq(gram[np.ix_(some, some)], target[list(some)], rcond=None)
+            gain = float(target[list(some)] @ solved)
+            if (solved >= 0.0).all() and gain > best * (1.0 + 1e-9):
+                best, found = gain, np.zeros(x.shape[1])
+                found[list(some)] = solved
+    return found
+
+
+def _quantile(score: Array, weight: Array) -> float:
+    """The conformal quantile: the new row is one more cell, of a score that may be anything."""
+    whole = float(weight.sum())
+    level = LEVEL * (whole + 1.0) / whole
+    return math.inf if level > 1.0 else _weighted_quantile(score, weight, level)
+
+
+def _weighted_quantile(values: Array, weight: Array, level: float) -> float:
+    order = np.argsort(values, kind="stable")
+    cumulated = np.cumsum(weight[order]) / weight.sum()
+    return float(values[order][min(int(np.searchsorted(cumulated, level - 1e-12)), len(values) - 1)])
+
+
+def inside(row: Row) -> bool | None:
+    """Whether the measurement fell into the interval; None where one of the two is missing."""
+    if row.interval_low is None or row.interval_high is None or row.measured_tgs is None:
+        return None
+    return row.interval_low <= row.measured_tgs <= row.interval_high
+
+
+def coverage(rows: Iterable[Row]) -> Coverage | None:
+    """Empirical coverage of the rows that have an interval and a measurement; None where none has."""
+    judged = [(row, hit) for row in rows if (hit := inside(row)) is not None]
+    if not judged:
+        return None
+    hits: dict[tuple[str, str, str], list[bool]] = defaultdict(list)
+    widths: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for row, hit in judged:
+        cell = (row.family, row.gpu, row.framework)
+        hits[cell].append(hit)
+        if row.interval_low and row.interval_high:
+            widths[cell].append(row.interval_high / row.interval_low - 1.0)
+    return Coverage(
+        rows=len(judged),
+        inside=sum(hit for _, hit in judged) / len(judged),
+        macro=sum(sum(found) / len(found) for found in hits.values()) / len(hits),
+        width=float(np.median([w for found in widths.values() for w in found])),
+        macro_width=float(np.median([np.median(found) for found in widths.values()])),
+    )

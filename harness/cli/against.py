@@ -1,0 +1,57 @@
+"""``--against RESULTS``: this evaluation beside earlier rows, for every command that makes rows."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.cli.common import fraction
+from harness.contracts.results import Row
+from harness.report import files
+from harness.score import drift
+from harness.score.drift import Drift
+from projector.errors import Problem
+
+__all__ = ["add", "compare", "problems", "read"]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The flags of the comparison."""
+    add = parser.add_argument
+    add(
+        "--against",
+        type=Path,
+        metavar="RESULTS",
+        help="earlier results (a folder, results.json or results.csv): exit with 1 where a row was lost or broke",
+    )
+    add(
+        "--drift-tolerance",
+        type=fraction,
+        metavar="X",
+        help="with --against: growth of a row's |error| that fails, 0.05 = five points (default: 0.05)",
+    )
+    add("--allow-removed", action="store_true", help="with --against: rows may leave a suite")
+
+
+def problems(args: argparse.Namespace) -> list[Problem]:
+    """Flags that say nothing without ``--against``."""
+    given = (("--drift-tolerance", args.drift_tolerance is not None), ("--allow-removed", args.allow_removed))
+    if args.against is not None:
+        return []
+    return [Problem("command line", name, "no --against", "earlier results") for name, said in given if said]
+
+
+def read(args: argparse.Namespace) -> tuple[Row, ...] | None:
+    """The earlier rows; None where nothing is compared. Raises InputError."""
+    return files.rows(args.against) if args.against else None
+
+
+def compare(args: argparse.Namespace, earlier: Sequence[Row], rows: Sequence[Row]) -> tuple[Drift, Drift]:
+    """The held-out rows against the earlier ones, and the uncalibrated ones likewise."""
+    tolerance = drift.BROKEN if args.drift_tolerance is None else args.drift_tolerance
+    held, plain = (
+        drift.compare(earlier, rows, fit, tolerance, may_remove=args.allow_removed)
+        for fit in ("heldout", "uncalibrated")
+    )
+    return held, plain

@@ -1,0 +1,38 @@
+"""``harness tolerance``: how far off projected peaks are, and what the memory verdict must leave to either side."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from harness.cli.common import Subparsers, add_command, read_any, say
+
+__all__ = ["command", "register"]
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands,
+        "tolerance",
+        "error of projected peak memory on measured runs, and the tolerance of the verdict that follows",
+        command,
+        examples=("", "measured/runs --json"),
+    )
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        type=Path,
+        default=[Path("measured/runs")],
+        metavar="RUNS",
+        help="measured runs: files or folders (default: measured/runs)",
+    )
+
+
+def command(args: argparse.Namespace) -> int:
+    from harness.evaluation import peaks
+    from harness.report import view_tolerance
+
+    files = [file for path in args.runs for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])]
+    runs = read_any(files)
+    say(args, view_tolerance.build(peaks.peaks(runs), peaks.judged(runs)))
+    return 0

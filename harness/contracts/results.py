@@ -1,0 +1,169 @@
+"""The public, versioned contract: one typed row per run × predictor × fit, and the facts beside the rows.
+
+History of ``SCHEMA_VERSION``
+    1  first columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from harness.contracts.estimates import Chosen, Estimate, Factor
+from harness.contracts.runs import BREAKDOWN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "BASELINE",
+    "COLUMNS",
+    "FITS",
+    "SCHEMA_VERSION",
+    "STATUSES",
+    "Evaluation",
+    "Row",
+    "RunFacts",
+    "frame",
+    "row_from_mapping",
+    "unique",
+]
+
+SCHEMA_VERSION = 1
+
+#: The predictor that every projector must beat; shown beside the others, never alone.
+BASELINE = "constant-mfu"
+FITS = ("uncalibrated", "calibrated", "heldout")
+STATUSES = ("ok", "unsupported", "invalid", "no-measurement", "out-of-memory")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One row of ``results.csv``. Times in seconds, TGS in tokens/s/GPU, memory in GiB, errors signed and relative.
+
+    ``error`` = projected_tgs / measured_tgs − 1; ``memory_error`` likewise on GiB. None: the figure does not exist.
+    The last ten columns are the exposed seconds of one step and sum to ``projected_step_seconds`` where a predictor
+    gives them. A row with status ``out-of-memory`` keeps the time it would take. ``assumed`` joins with ``; `` what
+    the importer and the framework defaults filled in.
+    """
+
+    run_id: str
+    suite: str
+    group: str
+    gpu: str
+    gpus: int
+    model: str
+    family: str
+    precision: str
+    framework: str
+    predictor: str
+    fit: str
+    status: str
+    reason: str = ""
+    assumed: str = ""
+    projected_step_seconds: float | None = None
+    measured_step_seconds: float | None = None
+    projected_tgs: float | None = None
+    measured_tgs: float | None = None
+    error: float | None = None
+    interval_low: float | None = None
+    interval_high: float | None = None
+    projected_memory_gib: float | None = None
+    measured_memory_gib: float | None = None
+    memory_error: float | None = None
+    measured_share: float | None = None
+    seconds_to_project: float | None = None
+    compute_s: float | None = None
+    host_s: float | None = None
+    bubble_s: float | None = None
+    tp_s: float | None = None
+    ep_s: float | None = None
+    cp_s: float | None = None
+    pp_s: float | None = None
+    dp_s: float | None = None
+    optimizer_s: float | None = None
+    other_s: float | None = None
+
+    @property
+    def breakdown(self) -> dict[str, float]:
+        """The stated parts of the step, in seconds."""
+        parts = {name: getattr(self, name) for name in BREAKDOWN}
+        return {name: value for name, value in parts.items() if value is not None}
+
+    def to_mapping(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in COLUMNS}
+
+
+COLUMNS = tuple(f.name for f in fields(Row))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFacts:
+    """What the reports need of a run beside its rows: its source, what distinguishes it inside its group, its
+    verdict.
+
+    ``complete``: the source states a whole configuration (a model and a recipe could be built). ``assumed``: what the
+    importer filled in. ``differs``: configuration as text by key, from which a group lists the keys that change;
+    ``switches``: those of the keys that no recipe field holds, so that no projector can see them; ``flops_per_token``: of
+    the model (forward and backward), where it is known.
+    """
+
+    run_id: str
+    source: str = ""
+    source_kind: str = ""
+    arch: str = ""
+    vendor: str = ""
+    framework_version: str = ""
+    memory_kind: str | None = None
+    measured_status: str = "ok"
+    complete: bool = True
+    assumed: tuple[str, ...] = ()
+    rel_std: float | None = None
+    differs: Mapping[str, str] = field(default_factory=dict)
+    switches: tuple[str, ...] = ()
+    flops_per_token: float | None = None
+
+    def to_mapping(self) -> dict[str, Any]:
+        made = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**made, "assumed": list(self.assumed), "differs": dict(self.differs), "switches": list(self.switches)}
+
+
+def row_from_mapping(mapping: Mapping[str, Any]) -> Row:
+    """A row read back from ``results.json``; columns of a newer schema are an error (TypeError names them)."""
+    return Row(**mapping)
+
+
+def unique(rows: Iterable[Row]) -> list[Row]:
+    """Each run × predictor × fit once, first occurrence kept: a run that two suites select counts once."""
+    kept: dict[tuple[str, str, str], Row] = {}
+    for row in rows:
+        kept.setdefault((row.run_id, row.predictor, row.fit), row)
+    return list(kept.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Rows in the order cases × predictors × fits, the facts of each run, and the factors by (predictor, key).
+
+    ``fallbacks``: (predictor, run id) → the coarser key that a held-out row rests on ("" where there was none at all).
+    ``heldout``: (predictor, run id) → the estimate of its held-out row; ``laws``: predictor → the law fitted on all rows.
+    """
+
+    rows: tuple[Row, ...]
+    facts: Mapping[str, RunFacts]
+    factors: Mapping[tuple[str, str], Factor] = field(default_factory=dict)
+    fallbacks: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    heldout: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
+    laws: Mapping[str, Chosen] = field(default_factory=dict)
+
+    @property
+    def unique_rows(self) -> list[Row]:
+        return unique(self.rows)
+
+
+def frame(rows: Iterable[Row]) -> pd.DataFrame:
+    """The rows as a DataFrame with exactly ``COLUMNS`` (pandas is imported here and nowhere else in a run)."""
+    import pandas as pd
+
+    return pd.DataFrame([row.to_mapping() for row in rows], columns=list(COLUMNS))

@@ -1,0 +1,1 @@
+"""Cases × predictors × fits → rows, and how long it takes."""

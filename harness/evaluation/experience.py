@@ -1,0 +1,70 @@
+"""What all measured runs teach, as the file that the projector carries (see :mod:`projector.experience`). Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from harness.calibrate import intervals, observe
+from harness.calibrate.folds import Fold
+from harness.contracts.results import Evaluation, Row
+from harness.score import accuracy
+from projector import experience_file
+from projector.experience import Basis, Experience
+
+__all__ = ["learnt", "text"]
+
+
+def text(evaluation: Evaluation, predictor: str = "simulate") -> str | None:
+    """The YAML text; None where the runs are of too few families and cells for an interval."""
+    made = learnt(evaluation, predictor)
+    return None if made is None else experience_file.text(made)
+
+
+def learnt(evaluation: Evaluation, predictor: str = "simulate") -> Experience | None:
+    """The law fitted on all rows of a predictor, with its interval; None where there is no interval."""
+    fold = evaluation.laws.get(predictor)
+    if not isinstance(fold, Fold) or fold.learnt is None:
+        return None
+    rows = accuracy.select(evaluation.unique_rows, predictor, "uncalibrated")
+    known = accuracy.comparable(rows)
+    return Experience(
+        law=fold.law,
+        level=intervals.LEVEL,
+        quantile=fold.learnt.quantile,
+        least=fold.learnt.least,
+        coefficients=fold.learnt.coefficients,
+        seen=fold.learnt.seen,
+        grounds=_grounds(fold, evaluation, known),
+        stacks={name: fold.stack(name) for name in sorted({row.framework for row in known} - {""})},
+        unseen=fold.stack(""),
+        evidence=_evidence(evaluation, predictor, known),
+    )
+
+
+def _grounds(fold: Fold, evaluation: Evaluation, known: Sequence[Row]) -> dict[str, Basis]:
+    """Every GPU with runs, and for GPUs without: their architecture, their vendor, and all."""
+    found: dict[str, Basis] = {}
+    for o in observe.of_rows(known, evaluation.facts):
+        for place, key in enumerate(o.levels):
+            if key not in found:
+                found[key] = fold.ground((*[""] * place, *o.levels[place:])).basis
+    return found
+
+
+def _evidence(evaluation: Evaluation, predictor: str, known: Sequence[Row]) -> dict[str, str]:
+    held = accuracy.summarise(accuracy.select(evaluation.unique_rows, predictor, "heldout"), evaluation.facts)
+    lines = sorted(f"{row.run_id} {row.measured_tgs:.6g}" for row in known)
+    figures = (("macro", held.macro_mape), ("plain", held.mape))
+    error = ", ".join(f"{100 * value:.1f} % {name}" for name, value in figures if value is not None)
+    return {
+        "rows": str(len(known)),
+        "cells": str(len({accuracy.cell(row) for row in known})),
+        "families": str(len({row.family for row in known})),
+        "digest": f"sha256 of the lines 'run id, measured tokens/s/GPU': {_digest(lines)}",
+        "held_out": error,
+    }
+
+
+def _digest(lines: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

@@ -1,0 +1,66 @@
+"""The facts of a run that the reports need beside its rows."""
+
+from __future__ import annotations
+
+from harness.contracts.results import RunFacts
+from harness.contracts.runs import MeasuredRun
+
+__all__ = ["facts_of"]
+
+
+def facts_of(run: MeasuredRun) -> RunFacts:
+    """Facts of one run; a GPU outside the catalogue has no architecture and no vendor."""
+    arch, vendor = _silicon(run.gpu)
+    m = run.measured
+    return RunFacts(
+        run_id=run.id,
+        source=run.source.title,
+        source_kind=run.source.kind,
+        arch=arch,
+        vendor=vendor,
+        framework_version=run.stack.version,
+        memory_kind=m.memory_kind,
+        measured_status=m.status if (m.status != "ok" or m.tgs or m.peak_memory_gib) else "",
+        complete=run.model is not None and run.recipe is not None,
+        assumed=run.assumed,
+        rel_std=m.rel_std,
+        differs=_configuration(run),
+        switches=("version", *run.switches),
+        flops_per_token=_flops(run),
+    )
+
+
+def _flops(run: MeasuredRun) -> float | None:
+    from projector.frameworks.flops import flops_per_token
+
+    if run.model is None or run.recipe is None:
+        return None
+    return flops_per_token(run.workload, "megatron-2025-04")
+
+
+def _silicon(gpu: str) -> tuple[str, str]:
+    from projector.hardware import catalogue
+
+    if not catalogue.knows_gpu(gpu):
+        return "", ""
+    found = catalogue.gpu(gpu)
+    return found.arch, found.vendor
+
+
+def _configuration(run: MeasuredRun) -> dict[str, str]:
+    """Whatever may distinguish a run from its neighbours in a group, as text."""
+    from projector.workload import schema
+
+    made: dict[str, object] = {
+        "gpu": run.gpu,
+        "gpus": run.gpus,
+        "model": run.model_name or (run.model.name if run.model else ""),
+        "framework": run.stack.framework,
+        "version": run.stack.version,
+        **run.switches,
+    }
+    if run.model is not None:
+        made["num_layers"] = run.model.num_layers
+    if run.recipe is not None:
+        made.update(schema.recipe_to_mapping(run.recipe))
+    return {key: str(value) for key, value in made.items()}

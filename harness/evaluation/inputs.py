@@ -1,0 +1,178 @@
+"""What becomes of every experiment in a folder: projected, or refused and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import lcm
+from pathlib import Path
+
+from projector.errors import InputError, Problem, Unsupported
+from projector.hardware import catalogue
+from projector.hardware.types import Cluster
+from projector.projection import Projection, project
+from projector.workload.loaders import primus
+from projector.workload.loaders.detect import kind_of
+from projector.workload.loaders.loaded import Loaded
+from projector.workload.loaders.yaml_files import read
+
+__all__ = ["Line", "experiments", "lines", "markdown"]
+
+_GIB = 1 << 30
+_PRESETS = "primus/configs/"
+_VERDICTS = {"fits": "fits", "tight": "may not fit", "too-close": "too close to tell"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One experiment. ``reason`` is empty where it was projected; ``wrong``: the file, not its architecture, is why."""
+
+    backend: str
+    file: str
+    model: str = ""
+    gpus: str = ""
+    step_seconds: float | None = None
+    tgs: float | None = None
+    memory_gib: float | None = None
+    verdict: str = ""
+    reason: str = ""
+    wrong: bool = False
+
+
+def experiments(folder: Path) -> list[Path]:
+    """Primus experiments below ``folder``, sorted by path. Raises :class:`InputError` where there is none.
+
+    Presets are no experiments, nor are files that name neither modules nor a file to extend.
+    """
+    if not folder.is_dir():
+        raise InputError(
+            [Problem(str(folder), "", "no such folder", "a folder with experiments, as in a Primus checkout")]
+        )
+    files = (path for path in sorted(folder.rglob("*.yaml")) if _PRESETS not in path.as_posix())
+    found = [path for path in files if kind_of(read(path, {}, [])) == "primus"]
+    if not found:
+        raise InputError([Problem(str(folder), "", "no experiment", "YAML files with modules: of Primus below it")])
+    return found
+
+
+def lines(folder: Path, files: Sequence[Path], gpu: str | None = None) -> Iterator[Line]:
+    """One :class:`Line` a file, in order; nothing of the environment or of the place of ``folder`` shows in it.
+
+    ``gpu``: where neither the folder nor the platform of an experiment names one.
+    """
+    for path in files:
+        name = path.relative_to(folder).as_posix()
+        backend = _backend(path)
+        try:
+            loaded = primus.load(path, env={})
+            cluster = _cluster(loaded.cluster or gpu, path)
+            made = project(loaded.workload(_gpus(loaded, cluster)), cluster)
+        except Unsupported as error:
+            yield Line(backend=backend, file=name, reason=str(error))
+        except InputError as error:
+            reason = "; ".join(_relative(problem, folder) for problem in error.problems[:2])
+            yield Line(backend=backend, file=name, reason=reason, wrong=True)
+        else:
+            yield _line(backend, name, made, cluster)
+
+
+def _line(backend: str, name: str, made: Projection, cluster: Cluster) -> Line:
+    workload = made.resolved.workload
+    return Line(
+        backend=backend,
+        file=name,
+        model=workload.model.name,
+        gpus=f"{workload.gpus} × {cluster.gpu.name}",
+        step_seconds=made.step_seconds,
+        tgs=made.tgs,
+        memory_gib=made.memory.device / _GIB,
+        verdict=_VERDICTS.get(made.memory.status, "out of memory"),
+    )
+
+
+def _backend(path: Path) -> str:
+    content = read(path, {}, [])
+    modules = content.get("modules")
+    if isinstance(modules, dict):
+        for module in modules.values():
+            if isinstance(module, dict):
+                return str(module.get("framework", "megatron"))
+    return "megatron"
+
+
+@cache
+def _named(name: str) -> Cluster:
+    return catalogue.cluster(name)
+
+
+def _cluster(name: str | None, path: Path) -> Cluster:
+    if name is None:
+        expected = "a GPU: in the folder's name, the platform, or with --gpu"
+        raise InputError([Problem(str(path), "cluster", "nothing", expected)])
+    return _named(name)
+
+
+def _gpus(loaded: Loaded, cluster: Cluster) -> int:
+    """As many as the fewest whole hosts that hold the parallel groups have: what the command line takes, too."""
+    recipe = loaded.recipe
+    if recipe is None:
+        return cluster.gpus_per_host
+    experts = recipe.etp * recipe.ep if loaded.model.moe else 1
+    return lcm(recipe.tp * recipe.pp * recipe.cp, experts * recipe.pp, cluster.gpus_per_host)
+
+
+def _relative(problem: Problem, folder: Path) -> str:
+    """The problem with the place of its file in ``folder``."""
+    place, root = Path(problem.where).resolve(), folder.resolve()
+    return str(replace(problem, where=place.relative_to(root).as_posix()) if place.is_relative_to(root) else problem)
+
+
+def markdown(made: Sequence[Line]) -> str:
+    """The report: totals a backend, what the refusals are about, then a table a backend."""
+    backends = sorted({line.backend for line in made})
+    parts = ["# Experiments as they are shipped", "", *_INTRODUCTION, "", *_totals(made, backends), ""]
+    for backend in backends:
+        parts += [f"## {backend}", "", *_table([line for line in made if line.backend == backend]), ""]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+_INTRODUCTION = (
+    "Made by `python -m harness inputs FOLDER --out reports/inputs.md`. Every experiment of a Primus checkout is projected",
+    "as it stands (`python -m projector performance --config FILE`): presets from beside it, the GPU of its folder, the",
+    "fewest whole hosts that hold its parallel groups. Memory is what the fullest device is expected to show.",
+)
+
+
+def _totals(made: Sequence[Line], backends: Sequence[str]) -> Iterator[str]:
+    yield "| backend | experiments | projected | of these fit | refused by architecture | file incomplete |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for name in (*backends, "all"):
+        of = [line for line in made if name in ("all", line.backend)]
+        projected = [line for line in of if not line.reason]
+        fits = sum(line.verdict == "fits" for line in projected)
+        wrong = sum(line.wrong for line in of)
+        yield f"| {name} | {len(of)} | {len(projected)} | {fits} | {len(of) - len(projected) - wrong} | {wrong} |"
+    yield ""
+    yield "| refused for | experiments |"
+    yield "|---|---:|"
+    counted = Counter(line.reason for line in made if line.reason and not line.wrong)
+    for reason, count in sorted(counted.items(), key=lambda item: (-item[1], item[0])):
+        yield f"| {_cell(reason)} | {count} |"
+
+
+def _table(made: Sequence[Line]) -> Iterator[str]:
+    yield "| experiment | model | GPUs | step s | tokens/s/GPU | memory GiB | verdict, or why not |"
+    yield "|---|---|---|---:|---:|---:|---|"
+    for line in made:
+        figures = (line.step_seconds, line.tgs, line.memory_gib)
+        shown = [
+            f"{value:.{digits}f}" if value is not None else "" for value, digits in zip(figures, (3, 0, 1), strict=True)
+        ]
+        cells = (line.file, line.model, line.gpus, *shown, line.verdict or line.reason)
+        yield f"| {' | '.join(_cell(cell) for cell in cells)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,80 @@
+"""Measured peaks and outcomes beside what the projector says of them.
+
+A peak is what a source counts (tensors, allocator, device), or, of a run that failed, what its rank kept (weights and
+optimizer states) and the one block that a compiled step then could not get.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from harness.contracts.runs import MeasuredRun
+from harness.predictors.ours import Ours, cluster_of, memory_gib
+from harness.score.memory_error import Judged, Peak
+from projector.errors import InputError, Unsupported
+from projector.memory.tolerance import kind
+from projector.projection import Projection
+
+__all__ = ["judged", "peaks"]
+
+#: Rows with which the memory model was written: their error proves nothing.
+_SEEN = ("SimuMax",)
+#: The sizes themselves are read off the measurement.
+_GUESSED = "seq_length="
+_KEPT = ("weights", "master_weights", "moments")
+_GIB = 2.0**30
+
+
+def peaks(runs: Iterable[MeasuredRun]) -> list[Peak]:
+    """One for every run with a measured peak, a whole configuration and a projection."""
+    found = []
+    for run in runs:
+        measured = run.measured
+        if run.problem or any(_GUESSED in text for text in run.assumed) or run.source.title.startswith(_SEEN):
+            continue
+        if measured.peak_memory_gib is None and measured.failed_allocation_gib is None:
+            continue
+        made = _projected(run)
+        if made is not None:
+            found.append(_peak(run, made))
+    return found
+
+
+def judged(runs: Iterable[MeasuredRun]) -> list[Judged]:
+    """One for every run that ran or failed for lack of memory, and has a projection."""
+    found = []
+    for run in runs:
+        if run.problem or not run.measured.exists:
+            continue
+        made = _projected(run)
+        if made is not None:
+            plan, ran = made.memory, run.measured.status == "ok"
+            found.append(Judged(run_id=run.id, ran=ran, right=plan.fits == ran, close=plan.status == "too-close"))
+    return found
+
+
+def _peak(run: MeasuredRun, made: Projection) -> Peak:
+    cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
+    block = run.measured.failed_allocation_gib
+    if block is not None:
+        kept = sum(made.memory.components[name] for name in _KEPT) / _GIB
+        error = math.log((kept + block) / (made.memory.allocated / _GIB))
+    else:
+        error = math.log((run.measured.peak_memory_gib or math.nan) / memory_gib(made, cluster, run.measured))
+    return Peak(
+        run_id=run.id,
+        source=run.source.title.split()[0],
+        gpu=run.gpu,
+        family=run.workload.model.family,
+        kind=kind(made.resolved),
+        counts="block" if block is not None else run.measured.memory_kind or "",
+        error=error,
+    )
+
+
+def _projected(run: MeasuredRun) -> Projection | None:
+    try:
+        return Ours("simulate").project(run)
+    except (InputError, Unsupported):
+        return None

@@ -1,0 +1,149 @@
+"""The ``cases`` list of a suite: configurations with nothing measured yet, as runs without figures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
+from projector.errors import InputError, Problem, nearest
+from projector.hardware.types import Cluster
+
+__all__ = ["parse"]
+
+KEYS = ("id", "model", "cluster", "gpu", "nodes", "gpus", "framework", "framework_date", "recipe", "group", "notes")
+DEFAULT_FRAMEWORK = "megatron-lm"
+
+
+def parse(value: object, where: str) -> tuple[list[MeasuredRun], list[Problem]]:
+    """Cases in order, and every mistake of every case."""
+    if value is None:
+        return [], []
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return [], [Problem(where, "cases", value, "a list of cases")]
+    runs: list[MeasuredRun] = []
+    problems: list[Problem] = []
+    first: dict[object, int] = {}
+    for i, item in enumerate(value):
+        key = f"cases[{i}]"
+        if not isinstance(item, Mapping):
+            problems.append(Problem(where, key, item, "a mapping with " + ", ".join(KEYS)))
+            continue
+        run, wrong = _case(item, where, f"{key}.")
+        problems += wrong
+        name = str(item.get("id"))
+        if "id" in item and name in first:
+            problems.append(Problem(where, f"{key}.id", name, f"an id that cases[{first[name]}] does not have"))
+        first.setdefault(name, i)
+        if run is not None:
+            runs.append(run)
+    return runs, problems
+
+
+def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun | None, list[Problem]]:
+    from projector.workload import schema, validate
+
+    problems = [Problem(where, f"{key}{k}", item[k], nearest(str(k), KEYS)) for k in item if k not in KEYS]
+    problems += _texts(item, where, key)
+    missing = [name for name in ("id", "model", "recipe") if name not in item]
+    problems += [Problem(where, f"{key}{name}", "nothing", "a value: every case has one") for name in missing]
+    model, wrong_model = schema.parse_model(item["model"], where, f"{key}model.") if "model" in item else (None, [])
+    recipe, wrong_recipe = (
+        schema.parse_recipe(item["recipe"], where, f"{key}recipe.") if "recipe" in item else (None, [])
+    )
+    cluster, wrong_cluster = _cluster(item, where, key)
+    gpus, wrong_gpus = _gpus(item, cluster, where, key)
+    framework, wrong_framework = _framework(item, where, key)
+    problems += wrong_model + wrong_recipe + wrong_cluster + wrong_gpus + wrong_framework
+    if model is None or recipe is None or cluster is None or gpus is None:
+        return None, problems + _ranges(item, where, key, {p.key for p in problems})
+    run = MeasuredRun(
+        id=str(item.get("id")),
+        source=Source(title="not measured", kind="case"),
+        gpu=_file(item, where) or cluster.gpu.name,
+        gpus=gpus,
+        stack=Stack(framework=framework, date=str(item.get("framework_date", ""))),
+        model=model,
+        recipe=recipe,
+        measured=Measured(),
+        model_name=model.name,
+        cluster=(_file(item, where) or cluster.name) if "cluster" in item else None,
+        group=str(item.get("group", "")),
+        notes=str(item.get("notes", "")),
+    )
+    problems += [replace(p, key=key + p.key) for p in validate.problems(run.workload, where)]
+    return run, problems
+
+
+def _file(item: Mapping[str, object], where: str) -> str:
+    """The hardware file that a case names; empty where it names something of the catalogue."""
+    from projector.hardware import catalogue, own
+
+    name = str(item.get("cluster", item.get("gpu")))
+    return own.beside(name, where) if catalogue.is_path(name) else ""
+
+
+def _ranges(item: Mapping[str, object], where: str, key: str, known: Collection[str]) -> list[Problem]:
+    """Numbers out of range in a case that something else already stops; ``known``: keys reported before."""
+    from projector.workload.checks import range_problems
+
+    parts = [(name, item[name]) for name in ("model", "recipe") if isinstance(item.get(name), Mapping)]
+    found = [p for name, part in parts for p in range_problems(part, where, f"{key}{name}.")]  # type: ignore[arg-type]
+    return [p for p in found if p.key not in known]
+
+
+def _texts(item: Mapping[str, object], where: str, key: str) -> list[Problem]:
+    names = ("id", "group", "notes", "framework_date")
+    return [
+        Problem(where, f"{key}{name}", item[name], "text")
+        for name in names
+        if name in item and not (isinstance(item[name], str) and item[name])
+    ] + _one_line(item.get("id"), where, key)
+
+
+def _one_line(name: object, where: str, key: str) -> list[Problem]:
+    odd = isinstance(name, str) and not name.isprintable()
+    return [Problem(where, f"{key}id", name, "printable text in one line")] if odd else []
+
+
+def _cluster(item: Mapping[str, object], where: str, key: str) -> tuple[Cluster | None, list[Problem]]:
+    from projector.hardware import catalogue, own
+
+    stated = [name for name in ("cluster", "gpu") if name in item]
+    if len(stated) != 1:
+        return None, [Problem(where, key.rstrip("."), " and ".join(stated) or "neither", "exactly one of cluster, gpu")]
+    kind = stated[0]
+    known = tuple(catalogue.cluster_names() if kind == "cluster" else catalogue.gpu_names())
+    name = str(item[kind])
+    if catalogue.is_path(name):
+        name = own.beside(name, where)
+    elif name not in known:
+        return None, [Problem(where, f"{key}{kind}", item[kind], nearest(name, known))]
+    try:
+        return (catalogue.cluster(name) if kind == "cluster" else catalogue.default_cluster(name)), []
+    except InputError as error:
+        return None, list(error.problems)
+
+
+def _gpus(
+    item: Mapping[str, object], cluster: Cluster | None, where: str, key: str
+) -> tuple[int | None, list[Problem]]:
+    stated = [name for name in ("gpus", "nodes") if name in item]
+    if len(stated) != 1:
+        return None, [Problem(where, key.rstrip("."), " and ".join(stated) or "neither", "exactly one of gpus, nodes")]
+    kind = stated[0]
+    count = item[kind]
+    if type(count) is not int or not 1 <= count <= 10_000_000:
+        return None, [Problem(where, f"{key}{kind}", count, "a whole number from 1 to 10000000")]
+    if kind == "gpus":
+        return count, []
+    return (count * cluster.gpus_per_host if cluster else None), []
+
+
+def _framework(item: Mapping[str, object], where: str, key: str) -> tuple[str, list[Problem]]:
+    from projector import frameworks
+
+    name = item.get("framework", DEFAULT_FRAMEWORK)
+    if name in frameworks.names():
+        return str(name), []
+    return "", [Problem(where, f"{key}framework", name, nearest(str(name), tuple(frameworks.names())))]

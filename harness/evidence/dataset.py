@@ -1,0 +1,230 @@
+"""Measured runs as YAML: strict reading (every mistake of every file at once) and compact writing.
+
+The schema is the dataclasses of :mod:`harness.contracts.runs`, nested as they are; ``model`` is a zoo name, a zoo name with
+changes (``{base: …, field: …}``) or a full mapping, ``recipe`` holds only what is stated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
+from harness.evidence import physics
+from harness.evidence.run_text import to_yaml
+from projector.errors import InputError, Problem, nearest
+from projector.hardware import catalogue, own
+from projector.io.files import read_yaml, write_whole
+from projector.workload.model import Model
+from projector.workload.schema import parse_model, parse_recipe
+from projector.workload.structure import parse_dataclass
+
+__all__ = ["is_strict", "parse", "read", "read_all", "to_yaml", "write"]
+
+_KEYS = [
+    "id",
+    "source",
+    "gpu",
+    "gpus",
+    "gpus_per_node",
+    "cluster",
+    "stack",
+    "model",
+    "model_name",
+    "recipe",
+    "measured",
+    "group",
+    "switches",
+    "assumed",
+    "problem",
+    "notes",
+]
+_REQUIRED = ("id", "source", "gpu", "gpus", "stack", "measured")
+_STATUS = ("ok", "out-of-memory")
+_MEMORY = ("allocated", "reserved", "device")
+
+
+def read(path: str | Path) -> list[MeasuredRun]:
+    """Runs of one file, or of every ``*.yaml`` of a folder. Raises :class:`InputError` with all mistakes found."""
+    return read_all([path])
+
+
+def read_all(paths: Iterable[str | Path]) -> list[MeasuredRun]:
+    """Runs of several files and folders, in order; an id must be unique among all of them."""
+    runs: list[MeasuredRun] = []
+    problems: list[Problem] = []
+    for path in _files(paths, problems):
+        try:
+            found, wrong = parse(read_yaml(path), str(path))
+        except InputError as error:
+            problems += error.problems
+            continue
+        runs += found
+        problems += wrong
+    if problems:
+        raise InputError([*problems, *_duplicates(runs, "")])
+    if twice := _duplicates(runs, ""):
+        raise InputError(twice)
+    return runs
+
+
+def _files(paths: Iterable[str | Path], problems: list[Problem]) -> list[Path]:
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = sorted(path.glob("*.yaml"))
+            if not inside:
+                problems.append(Problem(str(path), "", "no *.yaml", "a folder with measured runs"))
+            files += inside
+        elif path.is_file():
+            files.append(path)
+        else:
+            problems.append(Problem(str(path), "", "nothing", "an existing file or folder of measured runs"))
+    return files
+
+
+def is_strict(data: object) -> bool:
+    """A list whose first record has the strict schema's ``measured`` and ``stack`` (loose tables have neither)."""
+    first = data[0] if isinstance(data, list) and data else None
+    return isinstance(first, Mapping) and "measured" in first and "stack" in first
+
+
+def parse(data: object, where: str) -> tuple[list[MeasuredRun], list[Problem]]:
+    """Runs of parsed YAML, and what is wrong with it; ``where`` names the file in the problems.
+
+    A run whose figures no machine can have is read, with the reason as its ``problem`` (:mod:`harness.evidence.physics`).
+    """
+    if not isinstance(data, list):
+        return [], [Problem(where, "", type(data).__name__, "a list of measured runs")]
+    if not data:
+        return [], [Problem(where, "", "an empty list", "at least one measured run")]
+    runs: list[MeasuredRun] = []
+    problems: list[Problem] = []
+    for index, item in enumerate(data):
+        run, wrong = _run(item, where, f"[{index}]")
+        problems += wrong
+        if run is not None:
+            runs.append(run)
+    return runs, problems + _duplicates(runs, where)
+
+
+def _duplicates(runs: Sequence[MeasuredRun], where: str) -> list[Problem]:
+    counts = Counter(run.id for run in runs)
+    return [
+        Problem(where or "measured runs", "id", name, f"unique ids ({n} rows)") for name, n in counts.items() if n > 1
+    ]
+
+
+def _run(item: object, where: str, key: str) -> tuple[MeasuredRun | None, list[Problem]]:
+    if not isinstance(item, Mapping):
+        return None, [Problem(where, key, item, "a mapping")]
+    label = f"{key}."
+    item = {**item, **{k: own.beside(item[k], where) for k in ("gpu", "cluster") if isinstance(item.get(k), str)}}
+    problems = [Problem(where, f"{label}{k}", v, nearest(str(k), _KEYS)) for k, v in item.items() if k not in _KEYS]
+    problems += [Problem(where, f"{label}{k}", "nothing", "a value") for k in _REQUIRED if item.get(k) is None]
+    parts = _parts(item, where, label, problems)
+    problems += _scalars(item, where, label)
+    if problems:
+        return None, problems
+    model: Model | None = parts["model"]
+    name = str(item.get("model_name") or (model.name if model else ""))
+    run = MeasuredRun(
+        id=item["id"],
+        gpu=item["gpu"],
+        gpus=item["gpus"],
+        gpus_per_node=item.get("gpus_per_node"),
+        cluster=item.get("cluster"),
+        model_name=name,
+        group=item.get("group") or "",
+        switches=item.get("switches") or {},
+        assumed=tuple(item.get("assumed") or ()),
+        problem=item.get("problem") or "",
+        notes=item.get("notes") or "",
+        **parts,
+    )
+    return physics.marked(run)[0], []
+
+
+def _parts(item: Mapping[str, Any], where: str, label: str, problems: list[Problem]) -> dict[str, Any]:
+    """The nested values, each by its own schema; problems are appended."""
+    parts: dict[str, Any] = {"model": None, "recipe": None}
+    for name, kind in (("source", Source), ("stack", Stack), ("measured", Measured)):
+        if item.get(name) is not None:
+            parts[name], wrong = parse_dataclass(kind, item[name], where, f"{label}{name}.")
+            problems += wrong
+    if item.get("model") is not None:
+        parts["model"], wrong = parse_model(item["model"], where, f"{label}model.")
+        problems += wrong
+    if item.get("recipe") is not None:
+        parts["recipe"], wrong = parse_recipe(item["recipe"], where, f"{label}recipe.")
+        problems += wrong
+    if not item.get("problem"):
+        problems += [
+            Problem(where, f"{label}{name}", "nothing", "a value (a row without one needs `problem:`)")
+            for name in ("model", "recipe")
+            if item.get(name) is None
+        ]
+    return parts
+
+
+def _scalars(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
+    found: list[Problem] = []
+
+    def check(name: str, good: bool, expected: str) -> None:
+        if item.get(name) is not None and not good:
+            found.append(Problem(where, f"{label}{name}", item[name], expected))
+
+    excused = bool(item.get("problem"))
+    for name in ("id", "gpu", "cluster", "model_name", "group", "problem", "notes"):
+        check(name, isinstance(item.get(name), str), "text")
+    run_id = item.get("id")
+    check("id", not isinstance(run_id, str) or (run_id.isprintable() and run_id != ""), "printable text in one line")
+    gpu = item.get("gpu")
+    if isinstance(gpu, str) and not catalogue.knows_gpu(gpu) and not excused:
+        check("gpu", False, f"{nearest(gpu, catalogue.gpu_names())}; or the path of a YAML file")
+    cluster = item.get("cluster")
+    if isinstance(cluster, str) and not catalogue.knows_cluster(cluster):
+        check("cluster", False, f"{nearest(cluster, catalogue.cluster_names())}; or the path of a YAML file")
+    found += [problem for name in (gpu, cluster) for problem in _described(name)]
+    check("gpus", type(item.get("gpus")) is int and item["gpus"] >= (0 if excused else 1), "a whole number of GPUs")
+    check(
+        "gpus_per_node", type(item.get("gpus_per_node")) is int and item["gpus_per_node"] > 0, "a positive whole number"
+    )
+    check("switches", isinstance(item.get("switches"), Mapping), "a mapping")
+    assumed = item.get("assumed")
+    check("assumed", isinstance(assumed, list) and all(isinstance(a, str) for a in assumed), "a list of texts")
+    return found + _figures(item.get("measured"), where, f"{label}measured.")
+
+
+def _described(name: object) -> tuple[Problem, ...]:
+    """What is wrong with a hardware file that a run names."""
+    if not isinstance(name, str) or not (catalogue.is_path(name) and catalogue.knows_cluster(name)):
+        return ()
+    try:
+        catalogue.cluster(name)
+    except InputError as error:
+        return error.problems
+    return ()
+
+
+def _figures(measured: object, where: str, label: str) -> list[Problem]:
+    if not isinstance(measured, Mapping):
+        return []
+    found = [
+        Problem(where, f"{label}{name}", measured[name], "a positive number")
+        for name in ("step_seconds", "tgs", "tflops_per_gpu", "peak_memory_gib", "failed_allocation_gib")
+        if isinstance(measured.get(name), (int, float)) and not 0 < measured[name] < math.inf
+    ]
+    for name, known in (("status", _STATUS), ("memory_kind", _MEMORY)):
+        if isinstance(measured.get(name), str) and measured[name] not in known:
+            found.append(Problem(where, f"{label}{name}", measured[name], f"one of {', '.join(known)}"))
+    return found
+
+
+def write(runs: Iterable[MeasuredRun], path: str | Path, header: str = "") -> None:
+    """Write runs so that :func:`read` gives them back. ``header``: a comment for the file's top, in lines."""
+    comment = "".join(f"# {line}\n" for line in header.splitlines())
+    write_whole(path, comment + to_yaml(runs))

@@ -1,0 +1,288 @@
+"""The model of a record: a zoo name, a zoo name with overrides, or a full architecture that the record states."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from harness.evidence.ingest.record import Record, boolean, integer
+from projector.errors import Problem
+from projector.workload import zoo
+from projector.workload.model import Model
+from projector.workload.schema import parse_model
+
+__all__ = ["architecture"]
+
+# Key of the record → field of Model (top level), MLA or MoE.
+_PLAIN = {
+    "layers": "num_layers",
+    "hidden": "hidden_size",
+    "ffn": "ffn_hidden_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_query_groups",
+    "head_dim": "kv_channels",
+    "vocab": "vocab_size",
+    "sliding_window": "window_size",
+    "window_attn_skip_freq": "window_attn_skip_freq",
+}
+_MLA = {
+    "q_lora_rank": "q_lora_rank",
+    "kv_lora_rank": "kv_lora_rank",
+    "qk_head_dim": "qk_head_dim",
+    "qk_rope_head_dim": "qk_pos_emb_head_dim",
+    "v_head_dim": "v_head_dim",
+}
+_MOE = {
+    "experts": "num_experts",
+    "topk": "moe_router_topk",
+    "moe_ffn": "moe_ffn_hidden_size",
+    "shared_expert_ffn": "moe_shared_expert_intermediate_size",
+}
+_MAY_BE_ZERO = ("q_lora_rank", "shared_expert_ffn", "sliding_window", "window_attn_skip_freq")
+# Marks of parts that no operator lowers: recurrent or state-space layers, compressed and sparse attention.
+_FOREIGN = {
+    "hybrid_layer_pattern": "state-space (Mamba) layers",
+    "compress_ratios": "compressed sparse attention",
+    "index_topk": "sparse attention with an indexer",
+    "csa_compress_ratios": "compressed sparse attention",
+    "n_state": "recurrent layers",
+}
+
+
+def architecture(record: Record) -> tuple[Model | None, str]:
+    """The model and its name in the results. None where it is unknown or incomplete: the record then says why."""
+    text = record.text("model")
+    name = zoo.find(text) if text else None
+    stated = _stated(record)
+    foreign = [why for key, why in _FOREIGN.items() if record.get(f"arch.{key}", f"other.args.{key}") is not None]
+    for why in dict.fromkeys(foreign):
+        record.refuse(f"architecture not modelled: {why}")
+    if not text and not stated:
+        record.refuse("model not stated")
+        return None, ""
+    if name is None:
+        made = None if foreign else _from_scratch(record, text, stated)
+        return made, text or (made.name if made else "")
+    model = _adapted(record, name, text, stated)
+    for why in model.unsupported if model else ():
+        record.refuse(f"architecture not modelled: {why}")
+    return model, name
+
+
+def _stated(record: Record) -> dict[str, object]:
+    """Model fields that the record states, nested as the model schema nests them."""
+    found: dict[str, object] = {}
+    mla, moe = _section(record, _MLA), _section(record, _MOE)
+    for key, field in _PLAIN.items():
+        if (value := _count(record, key)) is not None:
+            found[field] = value
+    tied = boolean(record.get("arch.tied_embeddings"))
+    if tied is not None:
+        found["untie_embeddings_and_output_weights"] = not tied
+    if (sinks := boolean(record.get("arch.attention_sinks"))) is not None:
+        found["attention_sinks"] = sinks
+    if (norm := record.text("arch.norm")) in ("RMSNorm", "LayerNorm"):
+        found["normalization"] = norm
+    if (gated := boolean(record.get("arch.swiglu"))) is not None:
+        found["gated_linear_unit"] = gated
+    if position := record.text("arch.position"):
+        found["position_embedding_type"] = "alibi" if "alibi" in position else "learned_absolute"
+    mtp = integer(
+        record.get("other.mtp_num_layers", "other.args.mtp_num_layers", "arch.mtp_layers", "other.mtp_layers")
+    )
+    if mtp is not None:
+        found["mtp_num_layers"] = mtp
+    if mla and ("kv_lora_rank" in mla):
+        found["mla"] = mla
+        found.pop("kv_channels", None)
+    if moe:
+        found["moe"] = moe
+    for key in ("mla", "attention", "shared_experts", "note", "params", "mlp", "activation", "qk_head_dim"):
+        record.get(f"arch.{key}")
+    return found
+
+
+def _section(record: Record, keys: Mapping[str, str]) -> dict[str, object]:
+    return {field: value for key, field in keys.items() if (value := _count(record, key)) is not None}
+
+
+def _count(record: Record, key: str) -> int | None:
+    """A count of the architecture; a text such as ``~250k (250680 class)`` gives the number in its bracket."""
+    value = record.get(f"arch.{key}")
+    found = integer(value)
+    if found is not None and found < (0 if key in _MAY_BE_ZERO else 1):
+        record.refuse(f"arch.{key} = {found} is not positive")
+        return None
+    if found is None and isinstance(value, str) and (inner := re.search(r"\((\d{3,})[^)]*\)", value)):
+        found = int(inner[1])
+        record.assume(f"{_PLAIN.get(key, key)}={found} (source says {value!r})")
+    return found
+
+
+def _adapted(record: Record, name: str, text: str, stated: dict[str, object]) -> Model | None:
+    """The zoo model with what the record states otherwise, layer counts in the text included."""
+    base = zoo.load(name)
+    layers = re.search(r"(\d+)[- ]layers?\b", text)
+    if "num_layers" not in stated and layers:
+        stated["num_layers"] = int(layers[1])
+    if "truncated" in text and "num_layers" not in stated:
+        record.refuse("layer count of the truncated model not stated")
+        return None
+    if "w/o mtp" in text.lower() and record.get("other.mtp_num_layers") is None:
+        stated["mtp_num_layers"] = 0
+    if base.mla is not None:
+        stated.pop("kv_channels", None)
+        stated.pop("num_query_groups", None)
+    else:
+        _head_width(base, stated)
+    if zoo.is_template(name) and (missing := [field for field in _SHAPE if field not in stated]):
+        record.refuse(f"architecture not stated: {text} ({', '.join(missing)})")
+        return None
+    if base.moe is None:
+        stated.pop("moe", None)
+    elif "moe" in stated:
+        # A shared expert's width the record leaves out stays the base's, as do its group limits.
+        stated["moe"] = dict(stated["moe"])  # type: ignore[call-overload]
+    _null_tokenizer(record, base, stated)
+    overrides = _different(base, stated)
+    _layer_pattern(record, base, overrides)
+    if not overrides:
+        record.map("model", name, text)
+        return base
+    model, problems = parse_model({"base": name, **overrides}, record.where)
+    record.map("model", f"{name} with {_short(overrides)}", text)
+    return _checked(record, model, problems)
+
+
+def _head_width(base: Model, stated: dict[str, object]) -> None:
+    """A changed width or head count changes the head width too, unless the record states that."""
+    hidden, heads = (
+        stated.get("hidden_size", base.hidden_size),
+        stated.get("num_attention_heads", base.num_attention_heads),
+    )
+    changed = (hidden, heads) != (base.hidden_size, base.num_attention_heads)
+    if changed and "kv_channels" not in stated and isinstance(hidden, int) and isinstance(heads, int) and heads > 0:
+        stated["kv_channels"] = hidden // heads
+        if base.num_query_groups == base.num_attention_heads:
+            stated.setdefault("num_query_groups", heads)
+
+
+def _null_tokenizer(record: Record, base: Model, stated: dict[str, object]) -> None:
+    """Megatron's NullTokenizer adds an end-of-document token to the stated vocabulary (training/tokenizer)."""
+    if record.text("other.tokenizer") == "NullTokenizer":
+        vocab = stated.get("vocab_size", base.vocab_size)
+        assert isinstance(vocab, int)
+        stated["vocab_size"] = vocab + 1
+        record.map("vocab_size", vocab + 1, "NullTokenizer adds one")
+
+
+def _different(base: Model, stated: Mapping[str, object]) -> dict[str, object]:
+    """What differs from the zoo's model, nested parts reduced to their differing fields."""
+    found: dict[str, object] = {}
+    for field, value in stated.items():
+        current = getattr(base, field)
+        if isinstance(value, Mapping):
+            inner = {k: v for k, v in value.items() if current is None or getattr(current, k) != v}
+            if inner:
+                found[field] = inner
+        elif current != value:
+            found[field] = value
+    return found
+
+
+def _layer_pattern(record: Record, base: Model, overrides: dict[str, object]) -> None:
+    """The dense/MoE pattern for a changed layer count: the stated number of dense layers first, else the base's."""
+    if base.moe is None:
+        return
+    layers = overrides.get("num_layers", base.num_layers)
+    assert isinstance(layers, int)
+    dense = integer(record.get("arch.dense_layers"))
+    prefix = _dense_prefix(base.moe.moe_layer_freq)
+    record.get("arch.moe_layer_freq", "other.args.moe_layer_freq")
+    if dense is None:
+        # Whoever keeps a few layers of a mixture-of-experts model to look at its experts makes all of them such layers
+        # (PRIMUS_MOE_LAYER_FREQ=1 in the proxy scripts of AMD-AGI/Primus).
+        few = layers <= 2 * prefix
+        dense = 0 if few else prefix
+        if "num_layers" in overrides and prefix:
+            record.assume(f"dense layers={dense} ({'few layers: all have experts' if few else 'as the full model'})")
+    if layers == base.num_layers and dense == prefix:
+        return
+    moe = dict(overrides.get("moe", {}))  # type: ignore[call-overload]
+    overrides["moe"] = moe | {"moe_layer_freq": f"([0]*{dense}+[1]*{layers - dense})"}
+
+
+def _dense_prefix(freq: tuple[int, ...]) -> int:
+    return freq.index(1) if 1 in freq else len(freq)
+
+
+_SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads")
+_NEEDED = ("num_layers", "hidden_size", "num_attention_heads", "vocab_size")
+
+
+def _from_scratch(record: Record, text: str, stated: dict[str, object]) -> Model | None:
+    """A model no zoo has, from a record that states its whole architecture."""
+    missing = [field for field in _NEEDED if field not in stated]
+    if "ffn_hidden_size" not in stated and "moe" not in stated:
+        missing.append("ffn_hidden_size")
+    if missing:
+        unknown = f"unknown model {text!r}" if text else "model not stated"
+        record.refuse(f"{unknown}, architecture incomplete (no {', '.join(missing)})" if stated else unknown)
+        return None
+    full = _style(record, text, stated) | stated
+    heads, hidden = full["num_attention_heads"], full["hidden_size"]
+    assert isinstance(heads, int)
+    assert isinstance(hidden, int)
+    full.setdefault("num_query_groups", heads)
+    full.setdefault("kv_channels", hidden // max(1, heads))
+    if isinstance(full.get("moe"), Mapping):
+        full = _complete_moe(record, full)
+    slug = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "model"
+    if min(heads, hidden) < 1:
+        record.refuse(f"architecture with {heads} heads of a width of {hidden}")
+        return None
+    model, problems = parse_model({"name": slug, "family": slug, **full}, record.where)
+    record.map("model", f"{full['num_layers']} layers of {hidden}", text)
+    return _checked(record, model, problems)
+
+
+def _style(record: Record, text: str, stated: Mapping[str, object]) -> dict[str, object]:
+    """What an architecture leaves unsaid: GPT-like where the MLP is 4 h wide and not gated, else Llama-like."""
+    hidden, ffn = stated.get("hidden_size"), stated.get("ffn_hidden_size")
+    assert isinstance(hidden, int)
+    gpt = stated.get("gated_linear_unit") is False or (ffn == 4 * hidden and "gated_linear_unit" not in stated)
+    if "gpt-style" in text.lower() and "gated_linear_unit" not in stated:
+        record.assume("gated_linear_unit=False (GPT-style)")
+        gpt = True
+    if gpt:
+        record.assume("GPT block: GELU, LayerNorm, biases, learned positions")
+        return {
+            "gated_linear_unit": False,
+            "normalization": "LayerNorm",
+            "add_bias_linear": True,
+            "add_qkv_bias": True,
+            "position_embedding_type": "learned_absolute",
+            "untie_embeddings_and_output_weights": False,
+        }
+    record.assume("Llama block: SwiGLU, RMSNorm, rotary positions, no biases")
+    return {}
+
+
+def _complete_moe(record: Record, full: dict[str, object]) -> dict[str, object]:
+    layers = full["num_layers"]
+    dense = integer(record.get("arch.dense_layers")) or 0
+    pattern = record.get("arch.moe_layer_freq", "other.args.moe_layer_freq")
+    assert isinstance(layers, int)
+    moe = {"moe_layer_freq": pattern or f"([0]*{dense}+[1]*{layers - dense})", **full["moe"]}  # type: ignore[dict-item]
+    width = moe.get("moe_ffn_hidden_size", full.get("ffn_hidden_size"))
+    return {"ffn_hidden_size": width, **full, "moe": moe | {"moe_ffn_hidden_size": width}}
+
+
+def _checked(record: Record, model: Model | None, problems: list[Problem]) -> Model | None:
+    for problem in problems:
+        record.refuse(f"{problem.key}: {problem.found!r} is not {problem.expected}")
+    return model
+
+
+def _short(overrides: Mapping[str, object]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in overrides.items())

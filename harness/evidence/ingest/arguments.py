@@ -1,0 +1,219 @@
+"""Framework arguments and launch exports → fields of ``Recipe``: one table, one reader per kind of value."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields as dataclass_fields
+
+from harness.evidence.ingest.record import Record, boolean, integer, number
+from projector.workload.checks import CHOICES
+from projector.workload.recipe import Recipe
+
+__all__ = ["arguments"]
+
+_KINDS = {field.name: str(field.type) for field in dataclass_fields(Recipe)}
+# Fields decided elsewhere: sizes by parallel.py, words by recipe_words.py.
+_SIZES = {
+    "micro_batch_size",
+    "global_batch_size",
+    "seq_length",
+    "tp",
+    "pp",
+    "vpp",
+    "cp",
+    "ep",
+    "etp",
+    "precision",
+    "lora",
+}
+_FREE = sorted(set(_KINDS) - _SIZES)
+
+# Other names of one field, with what turns their value into the field's.
+_RENAMED: tuple[tuple[str, str, str], ...] = (
+    # (key of the record, field, kind: same | not | fp32 (a dtype word that is fp32 means False))
+    ("grad_reduce_in_fp32", "grad_reduce_in_bf16", "not"),
+    ("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_bf16", "not"),
+    ("grad_reduce_dtype", "grad_reduce_in_bf16", "fp32"),
+    ("grad_accum_dtype", "grad_reduce_in_bf16", "fp32"),
+    ("megatron_fsdp_grad_comm_dtype", "grad_reduce_in_bf16", "fp32"),
+    ("megatron_fsdp_main_grads_dtype", "main_grads_dtype", "same"),
+    ("megatron_fsdp_main_params_dtype", "main_params_dtype", "same"),
+    ("sequence_parallel_flag", "sequence_parallel", "same"),
+    ("no_check_for_nan_in_loss_and_grad", "check_for_nan_in_loss_and_grad", "not"),
+    ("no_create_attention_mask_in_dataloader", "create_attention_mask_in_dataloader", "not"),
+    ("moe_capacity_factor", "moe_expert_capacity_factor", "same"),
+    ("ep_a2a_overlap", "overlap_moe_expert_parallel_comm", "same"),
+    ("a2a_overlap", "overlap_moe_expert_parallel_comm", "same"),
+    ("pipeline_layout", "pipeline_model_parallel_layout", "same"),
+    ("moe_dispatcher", "moe_token_dispatcher_type", "same"),
+    ("cross_entropy_fusion_impl", "cross_entropy_fusion", "same"),
+    ("loss_fusion", "cross_entropy_fusion", "same"),
+    ("fp8_params", "fp8_param_gather", "same"),
+    ("vocab_divisible_by", "make_vocab_size_divisible_by", "same"),
+    ("compile", "torch_compile", "same"),
+    ("async_tp", "tp_comm_overlap", "same"),
+    ("enable_async_tensor_parallel", "tp_comm_overlap", "same"),
+    ("rope_fusion", "apply_rope_fusion", "same"),
+    ("config_exports.SEQ_PARALLEL", "sequence_parallel", "same"),
+    ("config_exports.TP_COMM_OVERLAP", "tp_comm_overlap", "same"),
+    ("config_exports.MC_TP_OVERLAP_AG", "tp_comm_overlap", "same"),
+    ("config_exports.OVERLAP_GRAD_REDUCE", "overlap_grad_reduce", "same"),
+    ("config_exports.OVERLAP_PARAM_GATHER", "overlap_param_gather", "same"),
+    ("config_exports.DEFER_EMBEDDING_WGRAD_COMPUTE", "defer_embedding_wgrad_compute", "same"),
+    ("config_exports.ASYM_PP_EMBED", "account_for_embedding_in_pipeline_split", "same"),
+    ("config_exports.ASYM_PP_LOSS", "account_for_loss_in_pipeline_split", "same"),
+    ("config_exports.FP8_PARAM_GATHER", "fp8_param_gather", "same"),
+    ("config_exports.FP8_PARAMS", "fp8_param_gather", "same"),
+    ("config_exports.FP8_RECIPE", "fp8_recipe", "same"),
+    ("config_exports.FUSED_QKV_ROPE", "apply_rope_fusion", "same"),
+    ("config_exports.FUSED_SINGLE_QKV_ROPE", "apply_rope_fusion", "same"),
+    ("xla_mem_fraction", "device_memory_fraction", "same"),
+    ("config_exports.FP8_ACT", "activation_func_fp8_input_store", "same"),
+    ("config_exports.FP8_DPA", "fp8_dot_product_attention", "same"),
+    ("config_exports.NVTE_FP8_DPA_BWD", "fp8_dot_product_attention", "same"),
+)
+
+
+def arguments(record: Record) -> dict[str, object]:
+    """Recipe fields that the record states as framework arguments. A value that no field can hold is a doubt."""
+    found: dict[str, object] = {}
+    for name in _FREE:
+        _take(record, name, name, "same", found)
+    for key, field, kind in _RENAMED:
+        _take(record, key, field, kind, found)
+    if found.get("recompute_granularity") == "none" or found.get("recompute_num_layers") == 0:
+        found.pop("recompute_num_layers", None)
+    for special in (_cuda_graph, _precision_aware, _weights, _dispatcher, _scaling, _overlap_flags, _offload):
+        for field, value in special(record).items():
+            found.setdefault(field, value)
+    return found
+
+
+def _weights(record: Record) -> dict[str, object]:
+    """MaxText's ``weight_dtype``: parameters, gradients and moments are all held in it, without a master copy."""
+    if str(record.get("other.weight_dtype") or "").lower() not in ("bf16", "bfloat16"):
+        return {}
+    held = ("main_params_dtype", "main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
+    return {"use_precision_aware_optimizer": True, **dict.fromkeys(held, "bf16")}
+
+
+def _take(record: Record, key: str, field: str, kind: str, found: dict[str, object]) -> None:
+    if field in found or (key == "moe_grouped_gemm") or key in ("cuda_graph_scope", "optimizer", "recompute_modules"):
+        return
+    value = record.setting(key)
+    if value is None:
+        return
+    typed = _typed(field, kind, value)
+    if typed is None:
+        record.doubts.append(f"{key}={value!r} is no value of {field}")
+        return
+    if field != "sync_free_stage" or typed != 0:  # 0 is how Primus spells "off"
+        found[field] = typed
+    record.map(field, typed, key)
+
+
+def _typed(field: str, kind: str, value: object) -> object | None:
+    if kind == "fp32":
+        return {"fp32": False, "float32": False, "bf16": True}.get(str(value).lower())
+    kind_of = _KINDS[field]
+    if "bool" in kind_of:
+        flag = boolean(value)
+        return None if flag is None else (not flag if kind == "not" else flag)
+    if kind_of.startswith("int"):
+        return integer(value)
+    if kind_of.startswith("float"):
+        return number(value)
+    if "tuple[int" in kind_of or "tuple[str" in kind_of:
+        return tuple(value) if isinstance(value, (list, tuple)) else tuple(str(value).split())
+    return _word(field, value)
+
+
+def _word(field: str, value: object) -> object | None:
+    """A text field; where the words are fixed, one of them."""
+    if field not in CHOICES:
+        return str(value)
+    if boolean(value) is False and field == "cross_entropy_fusion":
+        return "unfused"
+    text = str(value).lower()
+    synonyms = {"float32": "fp32", "bfloat16": "bf16", "allreduce": "allgather"}
+    text = synonyms.get(text, text)
+    if field == "cross_entropy_fusion" and text.startswith("te"):
+        return "te"
+    if field == "attention_backend":
+        return _attention(text)
+    return text if text in CHOICES[field] else None
+
+
+def _attention(text: str) -> object | None:
+    for pattern, name in (
+        (r"unfused|fused_attn=0|dot_product$|^off|eager|math", "unfused"),
+        (r"flash|sdpa", "flash"),
+        (r"fused|cudnn|dotproductattention", "fused"),
+        (r"^auto$", "auto"),
+        (r"local", "local"),
+    ):
+        if re.search(pattern, text):
+            return name
+    return None
+
+
+def _cuda_graph(record: Record) -> dict[str, object]:
+    """``cuda_graph_impl`` and ``cuda_graph_scope`` (Megatron) or MLPerf's exports → captured modules; () means off."""
+    impl = record.text("other.cuda_graph_impl", "other.args.cuda_graph_impl", "cuda_graph_impl")
+    stated = record.get("other.cuda_graph_scope", "other.args.cuda_graph_scope", "cuda_graph_scope")
+    words = stated if isinstance(stated, (list, tuple)) else str(stated or "").split()
+    scope = tuple(str(item) for item in words)
+    if impl == "none":
+        return {"cuda_graph_scope": ()}
+    if impl == "full_iteration":
+        return {"cuda_graph_scope": ("full_iteration",)}
+    if impl or scope:
+        return {"cuda_graph_scope": tuple(item for item in scope if item in CHOICES["cuda_graph_scope"]) or ("full",)}
+    return _mlperf_graph(record)
+
+
+def _mlperf_graph(record: Record) -> dict[str, object]:
+    full = boolean(record.get("other.config_exports.FULL_CUDA_GRAPH"))
+    layer = boolean(record.get("other.config_exports.LAYER_CUDA_GRAPH", "other.config_exports.MCORE_CUDA_GRAPH"))
+    if full:
+        return {"cuda_graph_scope": ("full_iteration",)}
+    if layer:
+        return {"cuda_graph_scope": ("full",)}
+    return {"cuda_graph_scope": ()} if layer is False or full is False else {}
+
+
+def _precision_aware(record: Record) -> dict[str, object]:
+    value = record.get("other.precision_aware_optimizer")
+    if value is None:
+        return {}
+    if "bf16" in str(value):
+        bf16 = dict.fromkeys(("main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"), "bf16")
+        return {"use_precision_aware_optimizer": True, **bf16}
+    return {"use_precision_aware_optimizer": bool(boolean(value))}
+
+
+def _dispatcher(record: Record) -> dict[str, object]:
+    """DeepEP and HybridEP under Megatron's names: the flex dispatcher and its backend."""
+    text = record.text("other.dispatcher", "other.kernels", "other.moe").lower()
+    deepep = record.get("deepep")
+    if "hybridep" in text:
+        return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
+    if boolean(deepep) or (deepep is None and "deepep" in text):
+        return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+    return {"moe_token_dispatcher_type": "alltoall"} if boolean(deepep) is False else {}
+
+
+def _scaling(record: Record) -> dict[str, object]:
+    """MLPerf's launch files state an amax history only for delayed scaling."""
+    history = record.get("other.config_exports.FP8_AMAX_HISTORY", "other.config_exports.FP8_AMAX_ALGO")
+    return {"fp8_recipe": "delayed"} if history is not None else {}
+
+
+def _overlap_flags(record: Record) -> dict[str, object]:
+    overlap = record.text("other.tp_overlap", "other.tp_comm")
+    return {"tp_comm_overlap": False} if overlap.lower() == "none" else {}
+
+
+def _offload(record: Record) -> dict[str, object]:
+    graph = boolean(record.get("other.enable_cuda_graph"))
+    return {} if graph is None else {"cuda_graph_scope": ("full",) if graph else ()}

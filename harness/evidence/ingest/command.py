@@ -1,0 +1,189 @@
+"""``harness ingest``: training logs and results tables in, strict measured runs and a row-by-row report out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness.contracts.runs import MeasuredRun
+from harness.evidence import dataset
+from harness.evidence.ingest import stream
+from harness.evidence.ingest.configured import Memory
+from harness.evidence.ingest.context import Context, read_context
+from harness.evidence.ingest.csvtable import CsvTable, is_csv
+from harness.evidence.ingest.dialects import is_log_document, read_log
+from harness.evidence.ingest.importmap import ImportMap, read_import_map
+from harness.evidence.ingest.logs.settings import Incomplete
+from harness.evidence.ingest.loose import convert, converted, gathered, refuse_foreign
+from harness.evidence.ingest.report import Converted, IngestReport, RowReport
+from harness.evidence.ingest.tables import read_records
+from harness.evidence.physics import judge
+from projector.errors import InputError, Problem
+from projector.io.files import write_whole
+
+__all__ = ["ingest", "is_table", "load", "stream_table"]
+
+_HEADER = "Written by `harness ingest`: figures as their sources state them; a row that cannot be projected says why."
+_FIRST = "a log that says it; else first `harness ingest LOG --recipe FILE --out RUNS.yaml`, and RUNS.yaml here"
+_PACKED = (".gz", ".bz2", ".xz")
+_TABLES = (".yaml", ".yml", ".json", ".jsonl", ".csv", ".tsv")
+
+
+def ingest(
+    paths: Sequence[str | Path],
+    out: str | Path | None = None,
+    header_map: str | Path | ImportMap | None = None,
+    recipe: str | Path | None = None,
+    gpu: str | None = None,
+    gpus: int | None = None,
+) -> IngestReport:
+    """Read logs and tables and, with ``out``, write strict YAML: a file, or a folder (see ``files`` of the map).
+
+    ``header_map``: see :class:`ImportMap`. ``recipe``: see :class:`Context`, for logs without arguments; ``gpu`` and
+    ``gpus``: of the logs.
+    An input that cannot be read costs the others nothing: its mistakes are the report's ``problems``; so are those of a log
+    that contradicts itself, whose figures are reported and not written. Rows that cannot be
+    used are written with their ``problem``. Raises :class:`InputError` where no input can be read, and for the options.
+    """
+    known = (
+        header_map if isinstance(header_map, ImportMap) else read_import_map(Path(header_map)) if header_map else None
+    )
+    context = read_context(recipe, gpu, gpus)
+    if not paths:
+        raise InputError([Problem("ingest", "", "no path", "at least one log or table")])
+    read: list[tuple[Path, Converted]] = []
+    problems: list[Problem] = []
+    for path in dict.fromkeys(map(Path, paths)):
+        try:
+            found = _load(path, known, context, incomplete=True)
+            read.append((path, found))
+            problems += [problem for log in found.logs for problem in log.problems]
+        except InputError as error:
+            problems += error.problems
+    made = _told_apart(read, problems)
+    if not made:
+        raise InputError(problems)
+    runs = tuple(run for found in made for run in found.runs)
+    denied = {log.run.id for found in made for log in found.logs if log.problems}
+    kept = [run for run in runs if run.id not in denied]
+    written = _write(kept, Path(out), known or ImportMap(), read[0][0]) if out is not None else {}
+    return IngestReport(
+        runs=runs,
+        rows=tuple(row for found in made for row in found.rows),
+        logs=tuple(log for found in made for log in found.logs),
+        written=written,
+        problems=tuple(problems),
+    )
+
+
+def _told_apart(read: Sequence[tuple[Path, Converted]], problems: list[Problem]) -> list[Converted]:
+    """The inputs in order. Logs are called by their files: two of one name get those of their folders, too. What then
+    repeats an id is left out and added to ``problems``."""
+    counts = Counter(run.id for _, found in read for run in found.runs)
+    first: dict[str, Path] = {}
+    kept: list[Converted] = []
+    for path, found in read:
+        alike = bool(found.logs) and any(counts[run.id] > 1 for run in found.runs)
+        named = _renamed(found, path) if alike else found
+        twice = [run.id for run in named.runs if run.id in first]
+        problems += [Problem(str(path), "id", name, f"an id that {first[name]} does not have") for name in twice]
+        first.update(dict.fromkeys((run.id for run in named.runs), path))
+        kept += [] if twice else [named]
+    return kept
+
+
+def _renamed(found: Converted, path: Path) -> Converted:
+    """The runs of a log with the folder's name before theirs."""
+    folder = re.sub(r"[^\w.-]+", "-", path.resolve().parent.name).strip("-")
+    logs = tuple(
+        replace(
+            log, run=replace(log.run, id=f"{folder}-{log.run.id}"), row=replace(log.row, id=f"{folder}-{log.row.id}")
+        )
+        for log in found.logs
+    )
+    return Converted(runs=tuple(log.run for log in logs), rows=tuple(log.row for log in logs), logs=logs)
+
+
+def load(
+    path: str | Path,
+    header_map: ImportMap | None = None,
+    recipe: str | Path | None = None,
+    gpu: str | None = None,
+) -> Converted:
+    """The runs of one file, whatever it is: a strict or loose table, or a training log (``-``: a log on stdin).
+
+    ``gpu``: of a log. Raises :class:`InputError` for what cannot be read, and for a log without its whole configuration.
+    """
+    try:
+        return _load(Path(path), header_map, read_context(recipe, gpu))
+    except Incomplete as why:
+        raise InputError(replace(problem, expected=_FIRST) for problem in why.problems) from None
+
+
+def _load(path: Path, header_map: ImportMap | None, context: Context, *, incomplete: bool = False) -> Converted:
+    if not is_table(path):
+        return read_log(path, context=context, incomplete=incomplete)
+    if is_csv(path):
+        stream.refuse_long(path)
+        known = header_map or ImportMap()
+        table = CsvTable(path, known.columns)
+        table.refuse_repeated_ids()
+        return gathered(converted(table.records(), known, Memory()), path.name)
+    records = read_records(path)
+    if not dataset.is_strict(records):
+        refuse_foreign(records, str(path), header_map)
+        return _placed(records, path, header_map)
+    runs, problems = dataset.parse(records, str(path))
+    if problems:
+        raise InputError(problems)
+    return Converted(runs=tuple(runs), rows=tuple(_strict_row(run, path) for run in runs))
+
+
+def _placed(records: list[object], path: Path, header_map: ImportMap | None) -> Converted:
+    """The rows are called by the file's name, mistakes by its path."""
+    try:
+        return convert(records, path.name, header_map)
+    except InputError as error:
+        raise InputError(replace(problem, where=str(path)) for problem in error.problems) from None
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is a table of runs by its name, and not a log, a benchmark file or a trace."""
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _PACKED]
+    suffix = suffixes[-1] if suffixes else ""
+    return suffix in _TABLES and not (suffix in (".json", ".jsonl") and is_log_document(path))
+
+
+def _strict_row(run: MeasuredRun, path: Path) -> RowReport:
+    refused = (run.problem,) if run.problem else ()
+    return RowReport(where=path.name, id=run.id, assumed=run.assumed, refused=refused, doubts=judge(run).doubts)
+
+
+def stream_table(
+    path: Path, out: Path | None, header_map: str | Path | None, told: Callable[[RowReport], None]
+) -> stream.Totals:
+    """One long CSV, row by row (:mod:`stream`): as :func:`ingest`, in a memory that does not grow with the table."""
+    known = read_import_map(Path(header_map)) if header_map else ImportMap()
+    files = None if out is None else (lambda name: _file_of(name, out, known, path))
+    return stream.stream(path, known, files, told, _HEADER)
+
+
+def _file_of(name: str, out: Path, known: ImportMap, first: Path) -> Path:
+    """Where the run of this id is written."""
+    if out.suffix in (".yaml", ".yml"):
+        return out
+    stem = "stdin" if str(first) == "-" else first.name.partition(".")[0]
+    return out / f"{known.file_of(name, stem)}.yaml"
+
+
+def _write(runs: Iterable[MeasuredRun], out: Path, known: ImportMap, first: Path) -> dict[str, int]:
+    files: dict[Path, list[MeasuredRun]] = {}
+    for run in runs:
+        files.setdefault(_file_of(run.id, out, known, first), []).append(run)
+    texts = {path: dataset.to_yaml(members) for path, members in files.items()}
+    for path, text in texts.items():
+        write_whole(path, f"# {_HEADER}\n{text}")
+    return {str(path): len(members) for path, members in files.items()}

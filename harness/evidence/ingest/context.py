@@ -1,0 +1,140 @@
+"""What a user says beside a log: the GPU, and the recipe and model that a log without arguments does not print.
+
+A YAML with these keys, or any configuration file that a projection takes: a Primus experiment, a case, Megatron-LM
+arguments, a launch script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness.evidence.ingest.fields import framework_slug
+from harness.evidence.ingest.tables import read_yaml
+from projector import frameworks
+from projector.errors import InputError, Problem, nearest
+from projector.hardware import catalogue, own
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+from projector.workload.schema import parse_model, parse_recipe, recipe_to_mapping
+
+__all__ = ["Context", "read_context"]
+
+_TEXTS = ("id", "gpu", "cluster", "framework", "version", "date", "group", "notes")
+_KEYS = (*_TEXTS, "gpus", "gpus_per_node", "model", "recipe")
+_OURS = {"recipe", "model", "gpu", "gpus", "id", "framework"}
+_NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Each field empty or None where the user says nothing.
+
+    ``stated``: the recipe's fields that are given; where they are a whole recipe, ``recipe`` is it.
+    """
+
+    id: str = ""
+    gpu: str = ""
+    cluster: str = ""
+    framework: str = ""
+    version: str = ""
+    date: str = ""
+    group: str = ""
+    notes: str = ""
+    gpus: int | None = None
+    gpus_per_node: int | None = None
+    model: Model | None = None
+    recipe: Recipe | None = None
+    stated: Mapping[str, object] = field(default_factory=dict)
+
+
+def read_context(path: str | Path | None, gpu: str | None = None, gpus: int | None = None) -> Context:
+    """Read the file beside a log (None: an empty context); ``gpu`` and ``gpus`` of the command line come first.
+
+    Raises :class:`InputError` with every mistake.
+    """
+    context, problems = Context(), list[Problem]()
+    if path is not None:
+        try:
+            context = _of_file(path)
+        except InputError as error:
+            problems += error.problems
+    if gpu is not None:
+        found = catalogue.find_gpu(gpu)
+        if found is None:
+            problems.append(Problem("--gpu", "", gpu, nearest(gpu, catalogue.gpu_names())))
+        context = replace(context, gpu=found or "")
+    if problems:
+        raise InputError(problems)
+    return replace(context, gpus=gpus) if gpus is not None else context
+
+
+def _of_file(path: str | Path) -> Context:
+    where = str(path)
+    data = read_yaml(Path(path)) if Path(path).suffix.lower() in (".yaml", ".yml", ".json") else None
+    if data is None or (isinstance(data, Mapping) and not _OURS & set(data)):
+        return _of_loader(path)
+    if not isinstance(data, Mapping):
+        raise InputError([Problem(where, "", type(data).__name__, "a mapping with " + ", ".join(_KEYS))])
+    problems = [
+        Problem(where, str(key), value, nearest(str(key), _KEYS)) for key, value in data.items() if key not in _KEYS
+    ]
+    values: dict[str, object] = {}
+    for key in _TEXTS:
+        if data.get(key) is not None:
+            values[key] = str(data[key])
+    for key in ("gpus", "gpus_per_node"):
+        value = data.get(key)
+        if value is not None and (type(value) is not int or value < 1):
+            problems.append(Problem(where, key, value, "a positive whole number"))
+        values[key] = value
+    if data.get("model") is not None:
+        values["model"], wrong = parse_model(data["model"], where)
+        problems += wrong
+    if data.get("recipe") is not None:
+        problems += _recipe(data["recipe"], values, where)
+    problems += _known(values, where)
+    if problems:
+        raise InputError(problems)
+    return Context(**values)  # type: ignore[arg-type]
+
+
+def _of_loader(path: str | Path) -> Context:
+    """The context of a configuration file of another kind."""
+    from projector.workload.loaders import detect
+
+    loaded = detect.load(path)
+    stated = recipe_to_mapping(loaded.recipe) if loaded.recipe else {}
+    framework = loaded.framework if loaded.framework in frameworks.names() else ""
+    return Context(gpus=loaded.gpus, model=loaded.model, recipe=loaded.recipe, stated=stated, framework=framework)
+
+
+def _recipe(given: object, values: dict[str, object], where: str) -> list[Problem]:
+    """A whole recipe, or a part of one that the log's own arguments complete."""
+    if not isinstance(given, Mapping):
+        return [Problem(where, "recipe", given, "a mapping")]
+    values["stated"] = dict(given)
+    if all(given.get(name) is not None for name in _NEEDED):
+        values["recipe"], wrong = parse_recipe(given, where)
+        return wrong
+    return parse_recipe({**dict.fromkeys(_NEEDED, 1), **{k: v for k, v in given.items() if v is not None}}, where)[1]
+
+
+def _known(values: dict[str, object], where: str) -> list[Problem]:
+    """Resolve GPU, cluster and framework names; unknown ones are problems with the nearest names."""
+    problems = []
+    if gpu := values.get("gpu"):
+        found = catalogue.find_gpu(own.beside(str(gpu), where))
+        if found is None:
+            problems.append(Problem(where, "gpu", gpu, nearest(str(gpu), catalogue.gpu_names())))
+        values["gpu"] = found or ""
+    cluster = values["cluster"] = own.beside(str(values.get("cluster") or ""), where)
+    if cluster and not catalogue.knows_cluster(cluster):
+        problems.append(Problem(where, "cluster", cluster, nearest(str(cluster), catalogue.cluster_names())))
+    if text := values.get("framework"):
+        name = frameworks.find(str(text)) or framework_slug(str(text))
+        if name not in frameworks.names():
+            problems.append(Problem(where, "framework", text, nearest(str(text), frameworks.names())))
+        values["framework"] = name
+    return problems

@@ -1,0 +1,142 @@
+"""A CSV of runs, read row by row in a memory that does not grow with it; any pass over it may be repeated."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import stat
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import IO, cast
+
+from harness.evidence.ingest.headers import COLUMNS_OF_A_RUN, known_key
+from harness.evidence.ingest.record import Record, normal, section
+from projector.errors import InputError, Problem
+
+__all__ = ["CsvTable", "is_csv"]
+
+_SUFFIXES = (".csv", ".tsv")
+_REGULAR = "a regular file that can be read"
+_LONGEST = 2**20  # characters of a line
+_MOST_SHOWN = 20  # mistakes of one kind
+
+
+def is_csv(path: Path) -> bool:
+    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower() in _SUFFIXES
+
+
+class CsvTable:
+    """The records of a CSV (gzip accepted; UTF-8, or the UTF-16 that spreadsheets export as "Unicode text").
+
+    The separator is whichever of tab, semicolon and comma the header has most of. Raises :class:`InputError` when made for
+    an unreadable or empty table, a column given twice or no column that a run has; while read, for rows of more cells than
+    columns.
+    """
+
+    def __init__(self, path: Path, columns: Mapping[str, str] | None = None) -> None:
+        self.path = path
+        names = {normal(old): new for old, new in (columns or {}).items()}
+        with self._rows() as rows:
+            self.header = next(rows, [])
+            first = next(rows, None)
+        self.keys = tuple(_key(names.get(normal(name), name)) for name in self.header)
+        problems = list(self._wrong_header())
+        if not problems and first is None:
+            problems.append(Problem(str(path), "", "no rows", "at least one record under the header"))
+        if problems:
+            raise InputError(problems)
+
+    def _wrong_header(self) -> Iterator[Problem]:
+        where = str(self.path)
+        if not any(name.strip() for name in self.header):
+            yield Problem(where, "line 1", "nothing", "a header with the names of the columns")
+            return
+        counts = Counter(name.strip() for name in self.header if name.strip())
+        yield from (Problem(where, "line 1", name, "each column once") for name, n in counts.items() if n > 1)
+        if not any(map(known_key, self.keys)):
+            found = ", ".join(self.header)[:80]
+            yield Problem(where, "line 1", found, COLUMNS_OF_A_RUN)
+
+    def records(self) -> Iterator[Record]:
+        """One :class:`Record` a row; its place is ``name[index]``."""
+        where, keys, width = self.path.name, self.keys, len(self.keys)
+        wrong: list[Problem] = []
+        with self._rows() as rows:
+            next(rows, None)
+            for index, cells in enumerate(rows):
+                if len(cells) > width and any(cell.strip() for cell in cells[width:]):
+                    found = f"{len(cells)} cells"
+                    wrong.append(Problem(str(self.path), f"row {index + 1}", found, f"{width}, as the header has"))
+                    if len(wrong) >= _MOST_SHOWN:
+                        break
+                yield Record.of_cells(keys, cells, f"{where}[{index}]")
+        if wrong:
+            raise InputError(wrong)
+
+    def refuse_repeated_ids(self) -> None:
+        """Raises :class:`InputError` for ids that a row before has, in one pass that keeps 8 bytes of each."""
+        if "id" not in self.keys:
+            return
+        place = self.keys.index("id")
+        seen: set[int] = set()
+        wrong: list[Problem] = []
+        with self._rows() as rows:
+            next(rows, None)
+            for index, cells in enumerate(rows):
+                name = cells[place].strip() if place < len(cells) else ""
+                if not name:
+                    continue
+                if hash(name) in seen:
+                    wrong.append(Problem(str(self.path), f"row {index + 1}: id", name, "an id that no row before has"))
+                    if len(wrong) >= _MOST_SHOWN:
+                        break
+                seen.add(hash(name))
+        if wrong:
+            raise InputError(wrong)
+
+    @contextmanager
+    def _rows(self) -> Iterator[Iterator[list[str]]]:
+        """The rows that are not empty, the header first."""
+        try:
+            with self._text() as text:
+                lines = self._lines(text)
+                head = next((line for line in lines if line.strip()), "")
+                separator = max(",;\t", key=head.count)
+                lines = chain([head], lines)
+                yield (row for row in csv.reader(lines, delimiter=separator) if row)
+        except csv.Error as error:
+            raise InputError([Problem(str(self.path), "", str(error), "a CSV table")]) from None
+        except FileNotFoundError:
+            raise InputError([Problem(str(self.path), "", "nothing", "an existing file")]) from None
+        except (OSError, EOFError, zlib.error) as error:
+            found = getattr(error, "strerror", None) or str(error)
+            raise InputError([Problem(str(self.path), "", found, "a readable file")]) from None
+
+    def _lines(self, text: IO[str]) -> Iterator[str]:
+        """The lines, each bounded: a file of one line, or what gzip makes of a few bytes, is not held."""
+        while line := text.readline(_LONGEST):
+            if len(line) >= _LONGEST:
+                found = f"a line of {_LONGEST:,} characters or more"
+                raise InputError([Problem(str(self.path), "", found, "a CSV table, one row a line")])
+            yield line
+
+    def _text(self) -> IO[str]:
+        if not stat.S_ISREG(self.path.stat().st_mode):
+            raise InputError([Problem(str(self.path), "", "no regular file", _REGULAR)])
+        packed = self.path.suffix == ".gz"
+        raw = cast(IO[bytes], gzip.GzipFile(self.path) if packed else open(self.path, "rb"))  # noqa: SIM115 - closed with the text
+        first = raw.read(2)
+        raw.seek(0)
+        wide = first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        return io.TextIOWrapper(raw, "utf-16" if wide else "utf-8-sig", errors="replace", newline="")
+
+
+def _key(name: str) -> str:
+    """The canonical key of a column; a dotted name is one already."""
+    return name if "." in name and name.partition(".")[2] else section(name)

@@ -1,0 +1,117 @@
+"""What a user says about a table before it is imported: column names, patterns to cut, which file a run belongs to."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from projector.errors import InputError, Problem, nearest
+
+__all__ = ["ImportMap", "read_import_map"]
+
+
+@dataclass(frozen=True)
+class ImportMap:
+    """``columns``: column of the table → canonical key (``TP size`` → ``tp``). ``strip``: regular expressions cut
+    from source texts and notes. ``assign``: glob of run ids → canonical keys set for them (``cluster``, ``group``, …);
+    its ``assumed`` says what is a guess among them.
+    ``doubtful``: glob of run ids → why their figures must not be used (the rows are kept, refused).
+    ``files``: file stem → globs of the ids that are written to it, first match wins.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    strip: tuple[str, ...] = ()
+    assign: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    doubtful: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def assigned(self, run_id: str) -> dict[str, object]:
+        """Canonical keys that the map sets for this run."""
+        found: dict[str, object] = {}
+        for pattern, values in self.assign.items():
+            if fnmatch.fnmatchcase(run_id, pattern):
+                found |= values
+        return found
+
+    def doubt(self, run_id: str) -> str:
+        """Why the figures of this run must not be used; empty where they may."""
+        return next((why for pattern, why in self.doubtful.items() if fnmatch.fnmatchcase(run_id, pattern)), "")
+
+    def file_of(self, run_id: str, default: str) -> str:
+        """The stem of the file that this run is written to."""
+        for stem, patterns in self.files.items():
+            if any(fnmatch.fnmatchcase(run_id, pattern) for pattern in patterns):
+                return stem
+        return default
+
+
+_KEYS = ("columns", "strip", "assign", "doubtful", "files")
+
+
+def read_import_map(path: Path) -> ImportMap:
+    """Read an import map: a flat ``column: key`` mapping, or one with the keys of :class:`ImportMap`.
+
+    Raises :class:`InputError` with every mistake of the file.
+    """
+    from harness.evidence.ingest.tables import read_yaml
+
+    data = read_yaml(path)
+    if not isinstance(data, Mapping):
+        raise InputError(
+            [Problem(str(path), "", type(data).__name__, "a mapping of columns, or of " + ", ".join(_KEYS))]
+        )
+    if not any(key in _KEYS and not isinstance(value, str) for key, value in data.items()):
+        data = {"columns": data}
+    problems = [Problem(str(path), str(key), key, nearest(str(key), _KEYS)) for key in data if key not in _KEYS]
+    columns, assign, doubtful, files = (
+        _mapping(data, key, path, problems) for key in ("columns", "assign", "doubtful", "files")
+    )
+    problems += [
+        Problem(str(path), f"columns.{name}", key, "the name of a key")
+        for name, key in columns.items()
+        if type(key) is not str
+    ]
+    problems += [
+        Problem(str(path), f"assign.{name}", value, "a mapping of keys to values")
+        for name, value in assign.items()
+        if not isinstance(value, Mapping)
+    ]
+    strip = data.get("strip") or ()
+    if isinstance(strip, (list, tuple)) and all(isinstance(item, str) for item in strip):
+        problems += [
+            Problem(str(path), f"strip[{i}]", item, "a regular expression")
+            for i, item in enumerate(strip)
+            if not _compiles(item)
+        ]
+    else:
+        problems.append(Problem(str(path), "strip", strip, "a list of regular expressions"))
+    if problems:
+        raise InputError(problems)
+    return ImportMap(
+        columns={str(k): str(v) for k, v in columns.items()},
+        strip=tuple(strip),
+        assign={
+            str(k): {str(key): item for key, item in v.items()} for k, v in assign.items() if isinstance(v, Mapping)
+        },
+        doubtful={str(k): str(v) for k, v in doubtful.items()},
+        files={str(k): tuple(map(str, v)) if isinstance(v, list) else (str(v),) for k, v in files.items()},
+    )
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True
+
+
+def _mapping(data: Mapping[str, object], key: str, path: Path, problems: list[Problem]) -> Mapping[str, object]:
+    value = data.get(key) or {}
+    if isinstance(value, Mapping):
+        return value
+    problems.append(Problem(str(path), key, value, "a mapping"))
+    return {}

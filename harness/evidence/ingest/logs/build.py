@@ -1,0 +1,235 @@
+"""A log's record and its settings to a :class:`MeasuredRun`, with what was read, cut and doubted."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
+from harness.evidence import physics
+from harness.evidence.ingest.context import Context
+from harness.evidence.ingest.logs import consistency, partial
+from harness.evidence.ingest.logs.record import AFTER_CHECKPOINT, AFTER_EVALUATION, SKIPPED, Record
+from harness.evidence.ingest.logs.settings import Settings, settings
+from harness.evidence.ingest.report import LogRun, RowReport
+from harness.evidence.ingest.steady import SteadyState, steady_state, words
+from projector import frameworks
+from projector.hardware import catalogue
+
+__all__ = [
+    "MEMORY_KINDS",
+    "build",
+    "evidence",
+    "name_of",
+    "source_of",
+    "state_of",
+    "step_doubts",
+    "steps_words",
+    "timers_of",
+]
+
+_DRIFT = 0.02  # change of level between the halves of a log worth saying
+MEMORY_KINDS = ("device", "reserved", "allocated")  # of two figures, the one that holds the other
+
+
+def state_of(record: Record) -> SteadyState | None:
+    """The steady state of a record's steps, in units of its basis; None where it has none that are steady."""
+    if not record.steps or not record.steady:
+        return None
+    return steady_state(
+        record.value,
+        iteration=record.iteration,
+        segment=record.segment,
+        config=record.config,
+        batch=record.batch,
+        skipped=(record.flags & SKIPPED) > 0,
+        saved=(record.flags & AFTER_CHECKPOINT) > 0,
+        evaluated=(record.flags & AFTER_EVALUATION) > 0,
+    )
+
+
+def timers_of(record: Record) -> tuple[tuple[str, float], ...]:
+    """(name, mean seconds a step), longest first, of the timers that most steps have: not those of the start."""
+    often = max(max((count for _, count in record.timers.values()), default=0) / 2, record.steps / 4)
+    means = ((name, total / count) for name, (total, count) in record.timers.items() if count >= often)
+    return tuple(sorted(means, key=lambda timer: -timer[1]))
+
+
+def build(record: Record, dialect: str, where: str, context: Context) -> LogRun:
+    """Raises :class:`projector.errors.InputError` where the log and the context do not make a whole configuration."""
+    found = settings(record, dialect, where, context)
+    state = state_of(record)
+    refused = [f"{name} not stated" for name in ("gpus", "gpu") if not getattr(found, name)]
+    if found.framework not in frameworks.names():
+        refused.append(f"framework not modelled: {found.framework}")
+    scale = _scale(record, found)
+    measured = _measured(record, state, found, scale, refused)
+    run = _run(record, where, context, found, measured, refused)
+    run, judged = physics.marked(run)
+    refused += judged.refused
+    row = RowReport(
+        where=where,
+        id=run.id,
+        mapped=tuple(_mapped(record, dialect, state, found, scale)),
+        assumed=found.assumed,
+        refused=tuple(refused),
+        doubts=(*found.doubts, *judged.doubts, *step_doubts(record, state), *_rates(record, state, run)),
+        unused=found.unused,
+        missing=_lacking(refused, found, judged),
+    )
+    if state is not None:
+        run = replace(run, notes="; ".join(filter(None, (run.notes, evidence(state, scale)))))
+    return LogRun(run=run, row=row, dialect=dialect, record=record, state=state, scale=scale)
+
+
+def _lacking(refused: list[str], found: Settings, judged: physics.Judgement) -> tuple[tuple[str, str], ...]:
+    """What flags can say, where nothing else stops the run."""
+    missing = partial.missing_of(None, found.gpu, found.gpus)
+    return () if judged.refused or len(refused) > len(missing) else partial.flag_for(missing)
+
+
+def _scale(record: Record, found: Settings) -> float:
+    """Seconds of a step per unit of the record's values."""
+    recipe = found.recipe
+    if record.basis == "samples":
+        return float(recipe.global_batch_size)
+    if record.basis == "tokens":
+        return recipe.global_batch_size * recipe.seq_length / found.gpus if found.gpus else float("nan")
+    return 1.0
+
+
+def _measured(record: Record, state: SteadyState | None, found: Settings, scale: float, refused: list[str]) -> Measured:
+    peak, kind = _memory(record, found)
+    if state is None or not scale > 0:
+        if record.failure is not None and record.failure.kind == "out-of-memory":
+            return Measured(status="out-of-memory")
+        refused.append("no steps with a time" if state is None else "step time unknown without the number of GPUs")
+        return Measured(peak_memory_gib=peak, memory_kind=kind)
+    seconds = state.value * scale
+    recipe = found.recipe
+    tgs = recipe.global_batch_size * recipe.seq_length / seconds / found.gpus if found.gpus else None
+    derived = "step_seconds from tgs" if record.basis == "tokens" else "tgs from step_seconds"
+    printed = _median(record.tflops, state)
+    return Measured(
+        step_seconds=float(f"{seconds:.9g}"),
+        tgs=float(f"{tgs:.9g}") if tgs else None,
+        tflops_per_gpu=(round(printed, 3) or None) if printed else None,  # a toy prints 0.0
+        peak_memory_gib=peak,
+        memory_kind=kind,
+        samples=state.kept,
+        rel_std=state.rel_std,
+        derived=(derived,) if tgs else (),
+    )
+
+
+def _memory(record: Record, found: Settings) -> tuple[float | None, str | None]:
+    """The largest printed use, of the widest kind; of a ratio alone, that share of the GPU's memory."""
+    for kind in MEMORY_KINDS:
+        if kind in record.memory:
+            return round(record.memory[kind], 3), kind
+    if record.memory_ratio and found.gpu:
+        capacity = catalogue.gpu(found.gpu).memory_bytes / 2**30
+        return round(record.memory_ratio * capacity, 3), "device"
+    return None, None
+
+
+def _median(values: npt.NDArray[np.float32], state: SteadyState) -> float | None:
+    kept = values[state.reasons == 0]
+    kept = kept[np.isfinite(kept)]
+    return float(np.median(kept)) if len(kept) else None
+
+
+def _rates(record: Record, state: SteadyState | None, run: MeasuredRun) -> list[str]:
+    tokens = None if state is None else _median(record.tokens, state)
+    return [str(problem) for problem in consistency.rates(run, tokens, where="")]
+
+
+def step_doubts(record: Record, state: SteadyState | None) -> list[str]:
+    """What the lines themselves leave open, whatever the configuration."""
+    doubts = list(record.notes)
+    if record.failure is not None and record.steps:
+        doubts.append(f"line {record.failure.line}: the job failed: {record.failure.text[:80]}")
+    if record.conflicts:
+        doubts.append(f"{record.conflicts} lines repeat a step with another time: several runs in one log?")
+    if state is not None and state.drift is not None and abs(state.drift) > _DRIFT:
+        doubts.append(f"the second half of the steps is {state.drift:+.1%} off the first")
+    if state is not None and state.kept < 3:
+        doubts.append(f"only {state.kept} step{'s' if state.kept > 1 else ''}: no interval")
+    return doubts
+
+
+def _mapped(record: Record, dialect: str, state: SteadyState | None, found: Settings, scale: float) -> list[str]:
+    texts = steps_words(record, dialect, state, scale)
+    if found.dumped:
+        texts.append(f"{found.dumped} arguments from line {found.line}")
+    return texts
+
+
+def steps_words(record: Record, dialect: str, state: SteadyState | None, scale: float = float("nan")) -> list[str]:
+    """The steps; with ``scale`` their time, too."""
+    texts = [f"dialect {dialect}", f"{record.steps} steps"]
+    if record.repeated:
+        texts.append(f"{record.repeated} lines repeat a step")
+    if len(record.segment) and record.segment[-1]:
+        texts.append(f"{int(record.segment[-1]) + 1} starts")
+    if state is not None and scale > 0:
+        texts.append(f"step_seconds={state.value * scale:.6g} (median of {state.kept})")
+    return texts + ([f"cut: {words(cut)}" for cut in state.cuts] if state is not None else [])
+
+
+def evidence(state: SteadyState, scale: float) -> str:
+    """The interval and the cuts in one line, for the run's notes."""
+    parts = [f"median of {state.kept} steps"]
+    if state.low is not None and state.high is not None:
+        parts.append(f"90 % interval {state.low * scale:.6g} to {state.high * scale:.6g} s")
+    parts += [f"cut {words(cut)}" for cut in state.cuts]
+    return ", ".join(parts)
+
+
+def _run(
+    record: Record, where: str, context: Context, found: Settings, measured: Measured, refused: list[str]
+) -> MeasuredRun:
+    return MeasuredRun(
+        id=name_of(record, where, context),
+        source=source_of(where),
+        gpu=found.gpu,
+        gpus=found.gpus or 0,
+        gpus_per_node=context.gpus_per_node,
+        cluster=context.cluster or None,
+        stack=Stack(
+            framework=found.framework,
+            version=context.version or str(record.facts.get("version", "")),
+            date=context.date or str(record.facts.get("date", "")),
+        ),
+        model=found.model,
+        model_name=found.model.name,
+        recipe=found.recipe,
+        measured=measured,
+        group=context.group,
+        assumed=found.assumed,
+        problem="; ".join(refused),
+        notes=context.notes,
+    )
+
+
+def name_of(record: Record, where: str, context: Context) -> str:
+    label = re.sub(r"[^\w.-]+", "-", record.name).strip("-")
+    return "-".join(filter(None, (context.id or _stem(where), label)))
+
+
+def source_of(where: str) -> Source:
+    return Source(title=Path(where).name if where != "-" else "standard input", kind="log")
+
+
+def _stem(where: str) -> str:
+    """The file's name without what says that it is a (compressed) log."""
+    if where == "-":
+        return "stdin"
+    name = Path(where).name
+    for suffix in (".gz", ".bz2", ".xz"):
+        name = name.removesuffix(suffix)
+    return name.rpartition(".")[0] or name

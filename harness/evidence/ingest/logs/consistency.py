@@ -1,0 +1,127 @@
+"""What a log's arguments, its lines and its user say against each other.
+
+Refused are contradictions after which nobody knows what a step did: another batch, sequence or number of ranks, parallel
+sizes that do not make up the ranks, a batch that its micro-batches do not divide. Beside the row stand as doubts the
+rates that a log prints: frameworks count FLOP in their own ways and average over windows of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from harness.contracts.runs import MeasuredRun
+from harness.evidence.ingest.context import Context
+from harness.evidence.ingest.logs.record import Record
+from projector.errors import Problem, Unsupported
+from projector.frameworks import flops
+from projector.workload.validate import problems
+
+__all__ = ["last_batch", "place", "rates", "refusals"]
+
+_AGREE = 0.03  # relative difference between a printed rate and that of the step time that averaging explains
+_COUNTS = 0.10  # the same of TFLOP/s, over what any release of any framework counts (padded vocabularies, MoE terms)
+_SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+
+
+def place(key: str, line: int) -> str:
+    return f"line {line}: {key}" if line else key
+
+
+def last_batch(record: Record) -> int:
+    """The global batch of the last line that prints one; 0 where none does."""
+    logged = record.batch[record.batch > 0]
+    return int(logged[-1]) if len(logged) else 0
+
+
+def refusals(
+    values: Mapping[str, object],
+    stated: Mapping[str, object],
+    context: Context,
+    record: Record,
+    where: str,
+    line: int,
+) -> list[Problem]:
+    """``values``: the printed arguments by Megatron-LM's names; ``stated``: the recipe that they make."""
+    return [
+        *_lines(stated, context, record, where, line),
+        *_user(stated, context, where, line),
+        *_ranks(values, where, line),
+    ]
+
+
+def _lines(stated: Mapping[str, object], context: Context, record: Record, where: str, line: int) -> Iterator[Problem]:
+    """A global batch or a sequence that the lines do not have."""
+    found = (
+        ("global_batch_size", "global batch size", last_batch(record), record.batch_line),
+        ("seq_length", "seq_length", record.seq_length, record.batch_line),
+    )
+    for name, key, logged, at in found:
+        for said, source in ((context.stated, "the recipe file says"), (stated, f"the arguments of line {line} say")):
+            expected = said.get(name)
+            if logged and expected is not None and expected != logged:
+                yield Problem(where, place(key, at), logged, f"{expected}, as {source}")
+                break
+
+
+def _user(stated: Mapping[str, object], context: Context, where: str, line: int) -> Iterator[Problem]:
+    """A user's value that the log's arguments deny."""
+    for name in ("tp", "pp", "cp", "ep", "micro_batch_size"):
+        mine, logged = context.stated.get(name), stated.get(name)
+        if mine is not None and logged is not None and mine != logged:
+            yield Problem(where, place(name, line), logged, f"{mine}, as the recipe file says")
+
+
+def _ranks(values: Mapping[str, object], where: str, line: int) -> Iterator[Problem]:
+    """Megatron-LM's own rules (arguments.py, validate_args): world = dp x tp x pp x cp, batch = n x micro-batch x dp."""
+    sizes = [_count(values.get(name, 1)) for name in _SIZES]
+    world, ranks = _count(values.get("world_size")), _count(values.get("data_parallel_size"))
+    if not all(sizes):
+        return
+    model = int(np.prod([size or 1 for size in sizes]))
+    words = f"tp x pp x cp = {' x '.join(map(str, sizes))} = {model}"
+    if world and world % model:
+        yield Problem(where, place("world_size", line), world, f"a multiple of {words}")
+        return
+    if world and ranks and ranks * model != world:
+        yield Problem(
+            where, place("data_parallel_size", line), ranks, f"{world // model}: world_size {world} over {words}"
+        )
+        return
+    ranks = ranks or (world // model if world else None)
+    batch, each = _count(values.get("global_batch_size")), _count(values.get("micro_batch_size"))
+    if ranks and batch and each and batch % (each * ranks):
+        expected = f"a multiple of micro_batch_size x data-parallel ranks = {each} x {ranks}"
+        yield Problem(where, place("global_batch_size", line), batch, expected)
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value > 0 else None
+
+
+def rates(run: MeasuredRun, tokens: float | None, where: str) -> Iterator[Problem]:
+    """Doubts: printed tokens/s/GPU (``tokens``) and TFLOP/s/GPU against the step time, the batch and the GPUs."""
+    m = run.measured
+    if tokens and m.tgs and abs(tokens / m.tgs - 1) > _AGREE:
+        expected = f"{m.tgs:.6g}, by global_batch_size x seq_length over step time and GPUs"
+        yield Problem(where, "tokens/s/GPU", float(f"{tokens:.6g}"), expected)
+    if m.tflops_per_gpu and m.step_seconds and run.gpus and run.recipe and run.model and run.recipe.lora is None:
+        low, high = _counted(run, m.step_seconds)
+        if low and not low * (1 - _COUNTS) <= m.tflops_per_gpu <= high * (1 + _COUNTS):
+            expected = f"{low:.4g} to {high:.4g}, by step time, model and batch, as frameworks count FLOP"
+            yield Problem(where, "TFLOP/s/GPU", m.tflops_per_gpu, expected)
+
+
+def _counted(run: MeasuredRun, seconds: float) -> tuple[float, float]:
+    """The least and the most TFLOP/s that any framework's formula gives; zeros where none covers the model, or where the
+    model is none (zero heads in a damaged log), which is refused elsewhere."""
+    if problems(run.workload):
+        return 0.0, 0.0
+    found = []
+    for formula in flops.formulas():
+        try:
+            found.append(flops.tflops_per_gpu(run.workload, seconds, formula))
+        except Unsupported:
+            continue
+    return (min(found), max(found)) if found else (0.0, 0.0)

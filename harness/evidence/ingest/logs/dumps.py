@@ -1,0 +1,94 @@
+"""Arguments printed at the head of a log, collected line by line: dotted (Megatron-LM, DeepSpeed), or ``key: value``.
+
+Values stay texts until :func:`projector.workload.loaders.values.literal` reads them: nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from harness.evidence.ingest.logs.events import Arguments
+
+__all__ = ["CONFIGURATION", "DottedDump", "KeyedDump"]
+
+_DOTTED = re.compile(
+    r"(?:^|[\]:])\s{0,40}:?\s{0,40}([A-Za-z_][\w.]{0,80}?)\s{1,9}\.{3,200}(?!\.)\s?([^:\s].{0,2000}|)$"
+)
+#: A line of a printed YAML configuration, behind the prefix of a rank (``0: ``, ``[rank0]: ``, ``job/0 ``).
+CONFIGURATION = re.compile(
+    r"^(?:[^\s{]{0,40}(?::|/[0-9]{1,6})\s)?\s{0,40}([a-z_][a-z0-9_]{1,60}):\s{1,9}([^\s|{\[&*!][^|]{0,200})$"
+)
+_LEAST = 8  # arguments of a dump: fewer are a coincidence (Megatron-LM prints some 300)
+_LONGEST = 4000  # characters of an argument's line; lists of data files are longer, and say nothing of time
+_MOST = 5000  # arguments kept of one dump
+
+
+class DottedDump:
+    """Lines ``name ....... value`` behind any prefix; the first value of a name counts (ranks may repeat it)."""
+
+    def __init__(self, least: int = _LEAST) -> None:
+        self._least = least
+        self._found: dict[str, object] = {}
+        self._line = 0
+        self._extra: dict[str, object] = {}
+
+    def feed(self, line: str, number: int) -> bool:
+        """Take one line; whether it was an argument."""
+        if "..." not in line or len(line) > _LONGEST:
+            return False
+        match = _DOTTED.search(line.rstrip())
+        if match is None or len(self._found) >= _MOST:
+            return False
+        if not self._found:
+            self._line = number
+        self._found.setdefault(match[1], match[2].strip())
+        return True
+
+    def note(self, name: str, value: object) -> None:
+        """An argument that another line states."""
+        self._extra.setdefault(name, value)
+
+    def take(self) -> Arguments | None:
+        """The dump so far, and start anew; None for fewer lines than a dump has."""
+        if not self._found:
+            return None
+        found, line, extra = self._found, self._line, self._extra
+        self._found, self._extra = {}, {}
+        if len(found) < self._least:
+            return None
+        missing = {name: value for name, value in extra.items() if found.get(name) in (None, "None")}
+        return Arguments({**found, **missing}, line, len(found))
+
+
+class KeyedDump:
+    """Lines of one pattern with a key and a value, under the names that ``known`` translates (others are counted).
+
+    A key may stand again with another value (a configuration that is printed as it is put together): the last counts.
+    """
+
+    def __init__(self, pattern: re.Pattern[str], known: Mapping[str, str], least: int = 3) -> None:
+        self._pattern, self._known, self._least = pattern, known, least
+        self._found: dict[str, object] = {}
+        self._stated = 0
+        self._line = 0
+
+    def feed(self, line: str, number: int) -> bool:
+        match = self._pattern.search(line) if len(line) <= _LONGEST else None
+        if match is None:
+            return False
+        self._stated += 1
+        name = self._known.get(match[1])
+        if name is not None:
+            self._line = self._line or number
+            self._found[name] = match[2].strip().strip("'\"")
+        return name is not None
+
+    @property
+    def found(self) -> Mapping[str, object]:
+        return self._found
+
+    def take(self) -> Arguments | None:
+        found, line, stated = self._found, self._line, self._stated
+        self._found, self._line, self._stated = {}, 0, 0
+        return Arguments(found, line, stated) if len(found) >= self._least else None

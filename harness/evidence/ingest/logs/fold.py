@@ -1,0 +1,243 @@
+"""The fold of a log's events to its runs."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from harness.evidence.ingest.logs.events import (
+    Arguments,
+    Checkpoint,
+    Evaluation,
+    Event,
+    Fact,
+    Failure,
+    Kernels,
+    Memory,
+    Restart,
+    Step,
+    Timers,
+)
+from harness.evidence.ingest.logs.record import AFTER_CHECKPOINT, AFTER_EVALUATION, COLUMNS, SKIPPED, Record
+from harness.evidence.ingest.logs.starts import apart
+
+__all__ = ["fold"]
+
+_BASES = ("seconds", "tokens", "samples")
+_BACK = 8  # logging intervals that a number may fall behind before it means a restart (ranks print out of turn)
+_MOST_TIMERS = 64
+_SAME = 0.05  # relative difference between the times that ranks measure of one step
+_NOTHING = float("nan")
+
+
+def fold(events: Iterable[Event]) -> list[Record]:
+    """The runs of a log: one, but for tables with a column a run, summaries of several and starts at another speed."""
+    builder = _Builder()
+    done: list[Record] = []
+    for event in events:
+        if isinstance(event, Step):
+            builder.step(event)
+        elif isinstance(event, Fact) and event.key == "run":
+            if builder.rows:
+                done += builder.runs()
+                builder = _Builder()
+            builder.record.name = str(event.value)
+        else:
+            builder.other(event)
+    return [*done, *builder.runs()]
+
+
+def _repeats(record: Record) -> bool:
+    """Whether its trainer is this project's (:mod:`harness.measure`), which prints all that a start differs by: starts
+    under the same arguments are repetitions, and the difference of their speeds is the noise of the machine."""
+    return bool(record.arguments) and "trainer_framework" in record.arguments[-1].values
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.record = Record()
+        self.rows = 0
+        self._iteration, self._value = array("q"), array("d")
+        self._tokens, self._tflops, self._loss = array("f"), array("f"), array("f")
+        self._batch, self._flags = array("i"), array("B")
+        self._segment, self._config = array("h"), array("h")
+        self._pending = 0
+        self._start, self._conf = 0, -1
+        self._fresh = True
+        self._used: dict[tuple[int, int], dict[str, float]] = {}
+        self._highest, self._interval = -1, 1
+        self._basis = -1
+        self._mean = False
+
+    def step(self, step: Step) -> None:
+        basis, value = _value(step)
+        if value is None or not 0 < value < 1e12 or (self._basis >= 0 and basis != self._basis):
+            return
+        self._basis = basis
+        self._order(step.iteration)
+        if self.rows and self._iteration[-1] == step.iteration and self._segment[-1] == self._start:
+            self.record.repeated += 1
+            self.record.conflicts += abs(value / self._value[-1] - 1) > _SAME
+            self._pop()
+        self._iteration.append(step.iteration)
+        self._value.append(value)
+        self._tokens.append(step.tokens_per_s if step.tokens_per_s is not None else _NOTHING)
+        self._tflops.append(step.tflops if step.tflops is not None else _NOTHING)
+        self._loss.append(step.loss if step.loss is not None else _NOTHING)
+        batch = step.global_batch_size
+        self._batch.append(batch if batch is not None and batch < 2**31 else 0)
+        self._flags.append(self._pending | (SKIPPED if step.skipped else 0))
+        self._segment.append(self._start)
+        self._config.append(self._conf)
+        self.rows += 1
+        self._pending = 0
+        self._fresh = False
+        self._mean = step.mean
+        self._said(step)
+
+    def _said(self, step: Step) -> None:
+        record = self.record
+        record.failure = None  # an earlier start's: this one runs
+        if step.global_batch_size:
+            record.batch_line = step.line
+        if step.memory_gib is not None and step.memory_kind:
+            self._memory(step.memory_kind, step.memory_gib)
+        if step.memory_ratio is not None and 0 < step.memory_ratio <= 1:
+            record.memory_ratio = max(record.memory_ratio or 0.0, step.memory_ratio)
+        if step.seq_length:
+            record.seq_length = step.seq_length
+
+    def _memory(self, kind: str, gib: float) -> None:
+        """Peaks by argument dump: a start under other arguments has its own."""
+        if 0 < gib < 1e6:
+            used = self._used.setdefault((self._conf, self._start), {})
+            used[kind] = max(used.get(kind, 0.0), gib)
+
+    def _pop(self) -> None:
+        """Of a step printed again the last counts; what came before the first print stays with it."""
+        self._pending |= self._flags[-1] & ~SKIPPED
+        for column in (self._iteration, self._value, self._tokens, self._tflops, self._loss, self._batch):
+            column.pop()
+        for column in (self._flags, self._segment, self._config):
+            column.pop()
+        self.rows -= 1
+
+    def _order(self, iteration: int) -> None:
+        """A number far behind the highest means that the job started again."""
+        if iteration < self._highest - _BACK * self._interval:
+            self._begin()
+        if self._highest >= 0 and iteration > self._highest:
+            self._interval = iteration - self._highest if self._highest else self._interval
+            self._interval = min(self._interval, 1000)
+        self._highest = max(self._highest, iteration)
+
+    def _begin(self) -> None:
+        if not self._fresh:
+            self._start = min(self._start + 1, 32_000)
+            self._fresh = True
+        self._highest, self._interval = -1, 1
+
+    def other(self, event: Event) -> None:
+        record = self.record
+        if isinstance(event, Arguments):
+            self._begin()
+            if not record.arguments or dict(record.arguments[-1].values) != dict(event.values):
+                record.arguments.append(event)
+                self._conf = min(len(record.arguments) - 1, 32_000)
+        elif isinstance(event, Restart):
+            self._begin()
+        elif isinstance(event, Checkpoint):
+            record.checkpoints += 1
+            self._pending |= AFTER_CHECKPOINT
+        elif isinstance(event, Evaluation):
+            record.evaluations += 1
+            self._pending |= 0 if event.apart else AFTER_EVALUATION
+        elif isinstance(event, Memory):
+            self._memory(event.kind, event.gib)
+        elif isinstance(event, Timers):
+            self._timers(event)
+        elif isinstance(event, Fact):
+            if event.key == "note":
+                record.notes.append(str(event.value))
+            elif event.key == "gpus":
+                record.facts["gpus"] = event.value  # a later start may have another size
+            else:
+                record.facts.setdefault(event.key, event.value)
+        elif isinstance(event, Failure):
+            if record.failure is None or record.failure.kind != "out-of-memory":
+                record.failure = event
+        elif isinstance(event, Kernels):
+            record.kernels = event
+
+    def _first_alone(self) -> bool:
+        """Whether a run logged its first step alone: that step compiles, allocates and connects."""
+        return self.rows == 1 and self._iteration[0] in (0, 1) and not self._mean
+
+    def by_start(self) -> dict[int, dict[str, float]]:
+        """Peaks of memory under the last arguments, by start."""
+        last = int(self.record.config[-1]) if self.rows else self._conf
+        return {start: peaks for (conf, start), peaks in self._used.items() if conf == last}
+
+    def _timers(self, event: Timers) -> None:
+        timers = self.record.timers
+        for name, seconds in event.seconds.items():
+            total, count = timers.get(name, (0.0, 0))
+            if count or len(timers) < _MOST_TIMERS:
+                timers[name] = (total + seconds, count + 1)
+
+    def runs(self) -> list[Record]:
+        record = self.finish()
+        return [record] if _repeats(record) else apart(record, self.by_start())
+
+    def finish(self) -> Record:
+        record = self.record
+        if self._first_alone():
+            record.steady = False
+            record.notes.append("the only step logged is the first of the run: warm-up, not its speed")
+        record.basis = _BASES[max(self._basis, 0)]
+        columns: tuple[tuple[str, Any, Any], ...] = (
+            ("iteration", self._iteration, np.int64),
+            ("value", self._value, np.float64),
+            ("tokens", self._tokens, np.float32),
+            ("tflops", self._tflops, np.float32),
+            ("loss", self._loss, np.float32),
+            ("batch", self._batch, np.int32),
+            ("flags", self._flags, np.uint8),
+            ("segment", self._segment, np.int16),
+            ("config", self._config, np.int16),
+        )
+        for name, column, kind in columns:
+            setattr(record, name, np.frombuffer(column, kind) if self.rows else np.empty(0, kind))
+        for peaks in self.by_start().values():
+            for kind, gib in peaks.items():
+                record.memory[kind] = max(record.memory.get(kind, 0.0), gib)
+        _once_each(record)
+        return record
+
+
+def _value(step: Step) -> tuple[int, float | None]:
+    """(index of the basis, value): seconds where they are printed or follow from the step's own batch."""
+    if step.seconds is not None:
+        return 0, step.seconds
+    if step.samples_per_s:
+        if step.global_batch_size:
+            return 0, step.global_batch_size / step.samples_per_s
+        return 2, 1 / step.samples_per_s
+    return 1, 1 / step.tokens_per_s if step.tokens_per_s else None
+
+
+def _once_each(record: Record) -> None:
+    """Keep the last print of each iteration of a start (ranks that print out of turn), in order of iterations."""
+    same = np.diff(record.segment) == 0
+    if record.steps < 2 or bool(np.all((np.diff(record.iteration) > 0) | ~same)):
+        return
+    order = np.lexsort((record.iteration, record.segment))  # stable: of equals the last printed stands last
+    ordered = record.iteration[order], record.segment[order]
+    last = np.append((np.diff(ordered[0]) != 0) | (np.diff(ordered[1]) != 0), True)
+    keep = order[last]
+    record.repeated += record.steps - len(keep)
+    for name in COLUMNS:
+        setattr(record, name, getattr(record, name)[keep])

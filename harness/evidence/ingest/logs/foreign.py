@@ -1,0 +1,101 @@
+"""What is no training of a causal language model: the one place that knows, by a benchmark's name or by a telling line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from harness.evidence.ingest.logs.events import Event, Fact
+from harness.evidence.ingest.logs.protocol import Lines
+
+__all__ = ["TASK", "benchmark", "unread", "watched"]
+
+TASK = "other_task"  # key of the fact
+_ENCODER = "an encoder of text, trained on masked words"
+_IMAGES = "a model of images"
+_DIFFUSION = "a diffusion model"
+#: Benchmarks of MLPerf Training (v0.5 to v5.1; mlcommons/training_policies) that are no language model.
+_BENCHMARKS: Mapping[str, str] = {
+    "bert": _ENCODER,
+    "resnet": _IMAGES,
+    "ssd": _IMAGES,
+    "maskrcnn": _IMAGES,
+    "retinanet": _IMAGES,
+    "unet3d": _IMAGES,
+    "stable_diffusion": _DIFFUSION,
+    "flux1": _DIFFUSION,
+    "dlrm": "a recommender",
+    "dlrm_dcnv2": "a recommender",
+    "gnn": "a graph network",
+    "rgat": "a graph network",
+    "minigo": "a player of Go",
+    "rnnt": "a model of speech",
+    "gnmt": "a translator",
+    "transformer": "a translator",
+}
+_HEADED = re.compile(
+    r"(?:Some weights of |argument in `)"
+    r"(\w{2,40}For(?:SequenceClassification|TokenClassification|MaskedLM|ImageClassification|QuestionAnswering))\b"
+)
+_MARKS: tuple[tuple[str, str], ...] = (
+    (" Frames/s/device:", _DIFFUSION),
+    (" decode.loss_", _IMAGES),
+    (" loss_bbox:", _IMAGES),
+    (" loss_cls:", _IMAGES),
+    ("| sop loss:", _ENCODER),
+    ("creating BERT datasets", _ENCODER),
+    ("creating T5 datasets", "an encoder and a decoder of text"),
+    ("UNet2DConditionModel", _DIFFUSION),
+    ("FluxTransformer2DModel", _DIFFUSION),
+)
+#: Trainers whose lines are known and have no time of a step: (a line of theirs, why it is none).
+_UNREAD: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\beta: .{0,400}\btime: [0-9.]{1,20} s/iter\b"), "a `time … s/iter` that is the mean since the start"),
+    (
+        re.compile(r"\bEpoch: \[[0-9]{1,9}\]\s{1,4}\[\s{0,9}[0-9]{1,12}/[0-9]{1,12}\].{0,400}\btime: [0-9.]{1,20}\s"),
+        "a `time` that is the mean of iterations, of which accumulation makes several a step",
+    ),
+    (
+        re.compile(r"^DLLL \{"),
+        "records of DLLogger, whose names are each script's own and are not known to be of a step",
+    ),
+)
+_WATCHED = 20_000  # lines that may say it: the head and the first steps
+_LONGEST = 4000
+
+
+def benchmark(name: str) -> str | None:
+    """What a benchmark trains, None for a language model (or a benchmark that nobody knows)."""
+    return _BENCHMARKS.get(name.lower().replace("-", "_"))
+
+
+def unread(lines: Lines) -> str | None:
+    """What a log of no dialect prints instead of the time of a step, where that is known."""
+    for number, line in lines:
+        for pattern, what in _UNREAD:
+            if pattern.search(line[:_LONGEST]):
+                return what
+        if number >= _WATCHED:
+            break
+    return None
+
+
+def watched(lines: Lines, found: list[Event]) -> Iterator[tuple[int, str]]:
+    """The lines as they are; the first that says that another model is trained is put into ``found``."""
+    stream = iter(lines)
+    for number, line in stream:
+        if not found and (what := _task(line[:_LONGEST])) is not None:
+            found.append(Fact(TASK, what, number))
+        yield number, line
+        if number >= _WATCHED:
+            break
+    yield from stream
+
+
+def _task(line: str) -> str | None:
+    for mark, what in _MARKS:
+        if mark in line:
+            return what
+    if "For" in line and (headed := _HEADED.search(line)):
+        return f"{headed[1]}, a model with another head"
+    return None

@@ -1,0 +1,224 @@
+"""Logs of Hugging Face's Trainer (TRL, Axolotl, LLaMA-Factory): its head, its losses, its progress bar and its summary.
+
+No line has the time of a step. The bar gives it as the time from one print to a later one; evaluations and checkpoints
+between them are cut like everywhere. So does LLaMA-Factory's ``trainer_log.jsonl``.
+Without a bar the summary (``train_steps_per_second``) is the mean of all steps
+with everything in between, and the log says no more: ``note``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from harness.evidence.ingest.logs.dumps import KeyedDump
+from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event, Fact, Restart, Step
+from harness.evidence.ingest.logs.numbers import NUMBER, group, whole
+from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.shared_lines import shared
+
+__all__ = ["NAME", "events", "weigh"]
+
+NAME = "hf-trainer"
+
+_SECONDS = re.compile(rf"'train_runtime': '?{NUMBER}")
+_RATE = re.compile(rf"'train_steps_per_second': '?{NUMBER}")
+_SAMPLES = re.compile(rf"'train_samples_per_second': '?{NUMBER}")
+_COUNT = re.compile(r"global_step=([0-9]{1,15})")
+_BAR = re.compile(
+    r"(?:^|[|\s])\s{0,3}([0-9]{1,12})/([0-9]{1,12}) \[(?:([0-9]{1,5}):)?([0-9]{1,2}):([0-9]{2})<[^\]]{0,40}(?:it/s|s/it)"
+)
+#: LLaMA-Factory's ``trainer_log.jsonl``: the clock of the training at a step, days before the hours of a long one.
+_LOGGED = re.compile(
+    r'^\{"current_steps": ([0-9]{1,12}), "total_steps": ([0-9]{1,12}),.{0,2000}'
+    r'"elapsed_time": "(?:([0-9]{1,4}) days?, )?([0-9]{1,5}):([0-9]{2}):([0-9]{2})"'
+)
+_JSON_LOSS = re.compile(rf'"loss": {NUMBER}')
+_JSON_EVALUATED = re.compile(r'"eval_loss": [0-9]')
+_SETTING = re.compile(
+    r"(Instantaneous batch size per device|Total train batch size \(w\. parallel, distributed & accumulation\)"
+    r"|Gradient Accumulation steps|Total optimization steps)\s?=\s?([0-9,]{1,15})"
+)
+_WORDS = {
+    "Instantaneous batch size per device": "micro_batch_size",
+    "Total train batch size (w. parallel, distributed & accumulation)": "global_batch_size",
+    "Gradient Accumulation steps": "gradient_accumulation_steps",
+    "Total optimization steps": "train_iters",
+}
+_SHORTEST = 20.0  # seconds from print to print: the bar counts whole ones, so that an interval is good to a twentieth
+_EXACT = 0.02  # relative: a batch that samples and steps a second make up
+_SAME = 0.02  # relative: ranks' runtimes of one training
+_FEW = 10  # steps of a training whose mean is still that of its first ones
+_MOST_WAITING = 100_000  # steps of a bar kept until it is known whose it is
+_MOST_BARS = 64  # bars of different lengths that are followed
+_LEAST = 4  # steps of a bar before it is told from those of loading and of data sets
+
+
+def weigh(line: str) -> int:
+    if "'train_steps_per_second'" in line and _RATE.search(line):
+        return STEP
+    if line.startswith('{"current_steps"') and _LOGGED.match(line):
+        return STEP
+    return int("***** Running training *****" in line or "{'loss':" in line or "TrainOutput(" in line)
+
+
+@dataclass
+class _Bar:
+    """The prints of progress bars. ``total``: steps of the training's, by the head or by the bar beside a loss (0: not yet
+    known; bars of data sets and of loading look the same, so that steps wait until it is)."""
+
+    total: int = 0
+    recent: int = 0
+    before: dict[int, tuple[int, float]] = field(default_factory=dict)
+    waiting: dict[int, list[Step]] = field(default_factory=dict)
+    prints: int = 0
+    summaries: int = 0
+    runtime: float = 0.0
+
+    def start(self, total: int = 0) -> None:
+        """A training begins: what bars printed before is none of it."""
+        self.total = self.recent = total
+        self.runtime = 0.0
+        self.before.clear()
+        self.waiting.clear()
+
+    def confirm(self) -> list[Step]:
+        """The bar beside a loss is the training's; its steps so far."""
+        if self.total or not self.recent:
+            return []
+        self.total = self.recent
+        steps = self.waiting.get(self.total, [])
+        self.waiting.clear()
+        self.prints += len(steps)
+        return steps
+
+    def take(self, step: Step) -> list[Step]:
+        """The step, where the training's bar is known."""
+        if self.total:
+            self.prints += 1
+            return [step]
+        kept = self.waiting.setdefault(self.recent, [])
+        if len(kept) < _MOST_WAITING:
+            kept.append(step)
+        return []
+
+
+def events(lines: Lines) -> Iterator[Event]:
+    seen: set[str] = set()
+    config = KeyedDump(_SETTING, _WORDS, least=2)
+    bar = _Bar()
+    for number, line in lines:
+        steps: list[Step] = []
+        if "it/s" in line or "s/it" in line:
+            for match in _BAR.finditer(line[:4000]):
+                steps += _printed(match, bar, number)
+        if line.startswith('{"current_steps"') and (logged := _LOGGED.match(line)):
+            steps += _logged(logged, line, bar, number)
+        if "{'loss':" in line or "'train_runtime'" in line:
+            steps += bar.confirm()
+        if steps and "framework" not in seen:
+            seen.add("framework")
+            yield Fact("framework", NAME, number)
+            if (arguments := config.take()) is not None:
+                yield arguments
+        yield from steps
+        if "'train_runtime'" in line:
+            yield from _summary(line, number, bar, config)
+        elif (
+            "{'eval_" in line
+            or ('"eval_loss": ' in line and '"eval_loss": null' not in line)
+            or "Running Evaluation" in line
+        ):
+            yield Evaluation(number)
+        elif "Saving model checkpoint to" in line:
+            yield Checkpoint(number)
+        elif "Running training *****" in line:
+            bar.start()
+            yield Restart("a new start", number)
+        elif config.feed(line, number):
+            if "optimization steps" in line and (total := whole(str(config.found.get("train_iters")))):
+                bar.start(total)
+        elif (event := shared(line, number, seen)) is not None:
+            yield event
+    if (arguments := config.take()) is not None:
+        yield arguments
+
+
+def _printed(match: re.Match[str], bar: _Bar, number: int) -> list[Step]:
+    """The mean step since a print of the same bar, where its clock is fine enough for one."""
+    now = int(match[3] or 0) * 3600 + int(match[4]) * 60 + float(match[5])
+    return _since(int(match[1]), int(match[2]), now, bar, number)
+
+
+def _logged(match: re.Match[str], line: str, bar: _Bar, number: int) -> list[Step]:
+    """The same of a line of ``trainer_log.jsonl``, which is the training's own."""
+    days, hours, minutes, seconds = (int(text or 0) for text in match.groups()[2:])
+    total = int(match[2])
+    if bar.total != total:
+        bar.start(total)
+    now = ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
+    return [
+        step._replace(loss=group(_JSON_LOSS.search(line))) for step in _since(int(match[1]), total, now, bar, number)
+    ]
+
+
+def _since(index: int, total: int, now: float, bar: _Bar, number: int) -> list[Step]:
+    if (bar.total and total != bar.total) or (total not in bar.before and len(bar.before) >= _MOST_BARS):
+        return []
+    bar.recent = total
+    before = bar.before.get(total)
+    if before is None or index < before[0] or now < before[1]:
+        bar.before[total] = (index, now)
+    elif now - before[1] >= _SHORTEST and index > before[0] and total >= _LEAST:
+        bar.before[total] = (index, now)
+        return bar.take(Step(iteration=index, seconds=(now - before[1]) / (index - before[0]), line=number, mean=True))
+    return []
+
+
+def _summary(line: str, number: int, bar: _Bar, config: KeyedDump) -> Iterator[Event]:
+    """The mean of a run without a bar; every rank may print it, a summary of another runtime is another run's."""
+    seconds = group(_SECONDS.search(line))
+    if bar.prints or not seconds or (bar.runtime and abs(seconds / bar.runtime - 1) < _SAME):
+        return
+    steps = _steps(line, seconds, config)
+    bar.runtime = seconds
+    bar.summaries += 1
+    if bar.summaries > 1:
+        yield Fact("run", f"run {bar.summaries}", number)
+    yield Fact("framework", NAME, number)
+    if (arguments := config.take()) is not None:
+        yield arguments
+    if steps is None or steps < _FEW:
+        told = (
+            "of a number of steps that it does not tell" if steps is None else f"of {steps} steps, warm-up among them"
+        )
+        yield Fact("note", f"no step time: only the runtime of the whole training ({seconds:.6g} s), {told}", number)
+        return
+    samples = group(_SAMPLES.search(line))
+    batch = samples * seconds / steps if samples else 0.0
+    exact = batch >= 1 and abs(round(batch) / batch - 1) < _EXACT
+    yield Fact("note", "the mean of a whole training: its first steps, evaluations and checkpoints are in it", number)
+    yield Step(
+        iteration=steps,
+        seconds=seconds / steps,
+        line=number,
+        global_batch_size=round(batch) if exact else None,
+        mean=True,
+    )
+
+
+def _steps(line: str, seconds: float, config: KeyedDump) -> int | None:
+    """How many steps a summary is of: as stated, else the one whole number that its rounded rate allows."""
+    if (count := _COUNT.search(line)) is not None:
+        return int(count[1])
+    if (total := whole(str(config.found.get("train_iters", "")))) is not None:
+        return total
+    rate = _RATE.search(line)
+    value = group(rate)
+    if rate is None or not value or any(mark in rate[1] for mark in "eE"):
+        return None
+    half = 0.5 * 10.0 ** -len(rate[1].partition(".")[2])
+    least, most = math.ceil(seconds * (value - half)), math.floor(seconds * (value + half))
+    return least if least == most else None

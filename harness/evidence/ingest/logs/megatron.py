@@ -1,0 +1,87 @@
+"""Logs of Megatron-LM and of Primus: all six line shapes, the argument dump in both prefixes, timers, memory lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from harness.evidence.ingest.logs.dumps import DottedDump
+from harness.evidence.ingest.logs.events import Event, Fact, Restart, Timers
+from harness.evidence.ingest.logs.iteration_line import has_time, is_step, step
+from harness.evidence.ingest.logs.numbers import finite
+from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.shared_lines import shared
+
+__all__ = ["NAME", "events", "weigh"]
+
+NAME = "megatron"
+
+_WORLD = re.compile(r"using world size:\s{0,9}([0-9]{1,9})")
+_VOCABULARY = re.compile(r"padded vocab \(size: ([0-9]{1,9})\)")
+_SYNC_FREE = re.compile(r"Enable Sync-Free MoE Stage ([0-9])")
+_TIMER = re.compile(r"([A-Za-z][\w/-]{1,60}):\s{0,9}([0-9]+\.?[0-9]*)")
+_TIMER_LINE = re.compile(r"(?:^|[\]:>])\s{1,40}([a-z][\w-]{1,60}) \.{2,80}: \(([0-9.]{1,20}), ([0-9.]{1,20})\)")
+_DUMP_HEADS = ("-- arguments --", " tensor_model_parallel_size ..")
+_PRIMUS = ("hip mem usage", "compute per GPU (TFLOP", "Primus", "primus")
+
+
+def weigh(line: str) -> int:
+    if is_step(line):
+        return STEP
+    return int(any(head in line for head in _DUMP_HEADS))
+
+
+def events(lines: Lines) -> Iterator[Event]:
+    dump = DottedDump()
+    seen: set[str] = set()
+    for number, line in lines:
+        if has_time(line):
+            if (found := step(line, number)) is not None:
+                if (arguments := dump.take()) is not None:
+                    yield arguments
+                if "world" not in seen:
+                    yield from _once(line, number, seen)
+                yield found
+        elif "time (ms)" in line:
+            yield from _timers(line, number)
+        elif "..." in line:
+            if (timer := _TIMER_LINE.search(line)) and (slowest := finite(timer[3])) is not None:
+                yield Timers({timer[1]: slowest / 1000}, number)
+            elif not dump.feed(line, number) and (event := shared(line, number, seen)) is not None:
+                yield event
+        else:
+            yield from _other(line, number, dump, seen)
+    if (arguments := dump.take()) is not None:
+        yield arguments
+
+
+def _once(line: str, number: int, seen: set[str]) -> Iterator[Event]:
+    """What the first iteration line says beside its step."""
+    seen.add("world")
+    if (event := shared(line[:200], number, seen)) is not None:
+        yield event
+    if "framework" not in seen and any(mark in line for mark in _PRIMUS):
+        seen.add("framework")
+        yield Fact("framework", "primus", number)
+
+
+def _timers(line: str, number: int) -> Iterator[Event]:
+    found = {match[1]: value for match in _TIMER.finditer(line, 0, 8000) if (value := finite(match[2])) is not None}
+    if found:
+        yield Timers({name: value / 1000 for name, value in found.items()}, number)
+
+
+def _other(line: str, number: int, dump: DottedDump, seen: set[str]) -> Iterator[Event]:
+    if "world size" in line and (world := _WORLD.search(line)):
+        dump.note("world_size", int(world[1]))
+        yield Fact("gpus", int(world[1]), number)
+        yield Restart("a new start", number)
+    elif "padded vocab" in line and (vocabulary := _VOCABULARY.search(line)):
+        yield Fact("vocab_size", int(vocabulary[1]), number)
+    elif "Sync-Free" in line and (stage := _SYNC_FREE.search(line)):
+        dump.note("turbo_sync_free_moe_stage", int(stage[1]))
+    elif (event := shared(line, number, seen)) is not None:
+        yield event
+    if "framework" not in seen and "rimus" in line:
+        seen.add("framework")
+        yield Fact("framework", "primus", number)

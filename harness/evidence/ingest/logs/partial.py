@@ -1,0 +1,121 @@
+"""What a log without its whole configuration is still worth: step time, rate, memory, loss, and what is missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from harness.evidence.ingest.context import Context
+from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.logs.settings import Stated, stated_by
+from harness.evidence.ingest.steady import SteadyState
+from projector.errors import InputError
+
+__all__ = ["Reading", "flag_for", "missing_of", "read_without"]
+
+_FLAGS = {"gpu": "--gpu NAME", "gpus": "--gpus N"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Figures of the steady steps.
+
+    ``scale``: seconds of a step for one unit of ``record.value`` (None: the batch that would say it is not stated). ``tgs``:
+    tokens/s/GPU; ``samples_per_s``: of the job; ``memory``: peak GiB by kind; ``loss``: the last one, at ``loss_iteration``.
+    """
+
+    stated: Stated
+    scale: float | None
+    step_seconds: float | None
+    tgs: float | None
+    samples_per_s: float | None
+    tokens_per_step: int | None
+    memory: Mapping[str, float] = field(default_factory=dict)
+    loss: float | None = None
+    loss_iteration: int | None = None
+
+    def words(self, state: SteadyState | None) -> tuple[str, ...]:
+        """One text a figure, for a report."""
+        found = []
+        if self.step_seconds is not None and state is not None and self.scale is not None:
+            found.append(f"step {self.step_seconds:.6g} s{_interval(state, self.scale)}")
+        elif state is not None:
+            found.append(f"{state.kept} steady steps")
+        if self.tgs is not None:
+            found.append(f"{self.tgs:.5g} tokens/s/GPU")
+        if self.samples_per_s is not None:
+            found.append(f"{self.samples_per_s:.5g} samples/s")
+        if self.tokens_per_step is not None:
+            found.append(f"{self.tokens_per_step:,} tokens a step")
+        found += [f"peak memory {gib:.5g} GiB ({kind})" for kind, gib in self.memory.items()]
+        if self.loss is not None:
+            found.append(f"loss {self.loss:.4g} at step {self.loss_iteration}")
+        return tuple(found)
+
+
+def _interval(state: SteadyState, scale: float) -> str:
+    words = f"median of {state.kept} steps" if state.kept > 1 else "one step"
+    if state.low is not None and state.high is not None:
+        words += f", 90 % interval {state.low * scale:.6g} to {state.high * scale:.6g} s"
+    return f" ({words})"
+
+
+def read_without(
+    record: Record, state: SteadyState | None, dialect: str, context: Context, *, contradicted: bool = False
+) -> Reading:
+    """The figures that follow from the steps and from what the log and the user do say; ``contradicted``: from the steps
+    alone, where what is said of their work is not to be believed."""
+    stated = stated_by(record, dialect, context)
+    if contradicted:
+        stated = replace(stated, gpus=None, global_batch_size=None, seq_length=None)
+    batch, length, gpus = stated.global_batch_size, stated.seq_length, stated.gpus
+    tokens = batch * length if batch and length else None
+    scales = {"seconds": 1.0, "samples": batch, "tokens": tokens / gpus if tokens and gpus else None}
+    scale = scales[record.basis]
+    seconds = state.value * scale if state is not None and scale else None
+    rate = 1 / state.value if state is not None and record.basis == "tokens" else _printed(record, state)
+    samples = 1 / state.value if state is not None and record.basis == "samples" else None
+    loss, iteration = _last_loss(record)
+    return Reading(
+        stated=stated,
+        scale=scale,
+        step_seconds=seconds,
+        tgs=tokens / seconds / gpus if tokens and seconds and gpus and record.basis != "tokens" else rate,
+        samples_per_s=samples or (batch / seconds if batch and seconds else None),
+        tokens_per_step=tokens,
+        memory=dict(record.memory),
+        loss=loss,
+        loss_iteration=iteration,
+    )
+
+
+def _printed(record: Record, state: SteadyState | None) -> float | None:
+    """The rate that the log prints itself: where its own batch is not known, nothing better is."""
+    if state is None:
+        return None
+    kept = record.tokens[state.reasons == 0]
+    kept = kept[np.isfinite(kept)]
+    return float(np.median(kept)) if len(kept) else None
+
+
+def _last_loss(record: Record) -> tuple[float | None, int | None]:
+    known = np.flatnonzero(np.isfinite(record.loss))
+    return (float(record.loss[known[-1]]), int(record.iteration[known[-1]])) if len(known) else (None, None)
+
+
+def missing_of(why: InputError | None, gpu: str, gpus: int | None) -> tuple[str, ...]:
+    """The names of what is not stated: those of ``why``, and the GPU and their number."""
+    named = [_plain(problem.key) for problem in why.problems] if why is not None else []
+    return (*dict.fromkeys(named), *(name for name, value in (("gpu", gpu), ("gpus", gpus)) if not value))
+
+
+def _plain(key: str) -> str:
+    return re.sub(r"^(line \d+: )?(recipe\.)?", "", key)
+
+
+def flag_for(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """(thing, the flag of ``harness ingest`` that says it) for each of ``names``."""
+    return tuple((name, _FLAGS.get(name, "--recipe FILE")) for name in names)

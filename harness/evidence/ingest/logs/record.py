@@ -1,0 +1,70 @@
+"""One run as its log has it: step columns in arrays (35 bytes a step), and what was said once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.evidence.ingest.logs.events import Arguments, Failure, Kernels
+
+__all__ = ["AFTER_CHECKPOINT", "AFTER_EVALUATION", "COLUMNS", "SKIPPED", "Record"]
+
+SKIPPED, AFTER_CHECKPOINT, AFTER_EVALUATION = 1, 2, 4  # bits of :attr:`Record.flags`
+#: The columns of a record, one entry a logged step.
+COLUMNS = ("iteration", "value", "tokens", "tflops", "loss", "batch", "flags", "segment", "config")
+
+
+@dataclass
+class Record:
+    """One run as its log has it. Arrays have one entry a logged step, in log order, each iteration of a start once.
+
+    ``value`` is what ``basis`` says: ``seconds`` of a step, seconds per token of a GPU (``tokens``) or seconds per sample
+    of the job (``samples``). ``segment`` counts starts, ``config`` the argument dumps that differ (-1 before any).
+    ``repeated``: lines that print a step again, ``conflicts``: those of them with another time. ``steady``: not the first
+    step of a run alone.
+    """
+
+    name: str = ""
+    basis: str = "seconds"
+    iteration: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    value: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    tokens: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    tflops: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    loss: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    batch: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    flags: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    segment: npt.NDArray[np.int16] = field(default_factory=lambda: np.empty(0, np.int16))
+    config: npt.NDArray[np.int16] = field(default_factory=lambda: np.empty(0, np.int16))
+    arguments: list[Arguments] = field(default_factory=list)
+    facts: dict[str, str | int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    memory: dict[str, float] = field(default_factory=dict)
+    memory_ratio: float | None = None
+    seq_length: int | None = None
+    batch_line: int = 0
+    timers: dict[str, tuple[float, int]] = field(default_factory=dict)
+    checkpoints: int = 0
+    evaluations: int = 0
+    repeated: int = 0
+    conflicts: int = 0
+    steady: bool = True
+    failure: Failure | None = None
+    kernels: Kernels | None = None
+
+    @property
+    def steps(self) -> int:
+        return len(self.value)
+
+    @property
+    def why_none(self) -> str:
+        """Why a log without steps has none, as far as it is known."""
+        return "; ".join(note for note in self.notes if note) or "no line with the time of a step"
+
+    @property
+    def stated(self) -> Arguments | None:
+        """The arguments of the last steps; of a log without steps the last ones."""
+        if not self.arguments:
+            return None
+        return self.arguments[max(int(self.config[-1]), 0) if self.steps else -1]

@@ -1,0 +1,93 @@
+"""The dialects, and which one a log speaks: decided by its lines, never by its name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from types import MappingProxyType
+
+from harness.evidence.ingest.logs import (
+    bridge,
+    deepspeed,
+    foreign,
+    huggingface,
+    internevo,
+    itertable,
+    litgpt,
+    llmc,
+    maxtext,
+    megatron,
+    mllog,
+    nanogpt,
+    nanotron,
+    nemo,
+    paddlenlp,
+    tinygrad,
+    torchtitan,
+    tprimat,
+    trace,
+    xtuner,
+)
+from harness.evidence.ingest.logs.events import Event
+from harness.evidence.ingest.logs.protocol import STEP, DocumentDialect, LineDialect
+from harness.evidence.ingest.logs.source import Source
+
+__all__ = ["DOCUMENTS", "LINES", "NAMES", "detect", "events_of", "is_document"]
+
+DOCUMENTS: tuple[DocumentDialect, ...] = (tprimat, trace)
+#: Where a line is of two, the first is the more special one.
+LINES: tuple[LineDialect, ...] = (
+    *(deepspeed, bridge, torchtitan, mllog, nemo, maxtext, megatron, tinygrad, itertable),
+    *(nanotron, internevo, litgpt, paddlenlp, xtuner, llmc, nanogpt, huggingface),
+)
+NAMES = (*(dialect.NAME for dialect in LINES), *(document.NAME for document in DOCUMENTS))
+_BY_NAME = MappingProxyType({dialect.NAME: dialect for dialect in LINES})
+_WINDOW = 2000  # lines read after the first step to see what other steps there are
+
+
+def is_document(head: str) -> bool:
+    """Whether a JSON text is a benchmark file, a trace or a trainer's own log, and no table of records."""
+    first = head.lstrip().partition("\n")[0]
+    return any(dialect.recognises(head) for dialect in DOCUMENTS) or huggingface.weigh(first) == STEP
+
+
+def detect(source: Source) -> str | None:
+    """The dialect with most steps among the first lines that hold any; without a step, that with most lines."""
+    head = source.head()
+    for document in DOCUMENTS:
+        if document.recognises(head):
+            return document.NAME
+    steps: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    left = _WINDOW
+    for _, line in source.lines():
+        for dialect in LINES:
+            weight = dialect.weigh(line)
+            if weight == STEP:
+                steps[dialect.NAME] += 1
+            elif weight:
+                others[dialect.NAME] += 1
+        left -= bool(steps)
+        if left < 0:
+            break
+    return _most(steps) or _most(others)
+
+
+def _most(counts: Counter[str]) -> str | None:
+    """The name with most; of equals the first of :data:`LINES`."""
+    order = [dialect.NAME for dialect in LINES]
+    return min(counts, key=lambda name: (-counts[name], order.index(name))) if counts else None
+
+
+def events_of(source: Source, name: str) -> Iterator[Event]:
+    """The events of a log in the dialect ``name``."""
+    for document in DOCUMENTS:
+        if name == document.NAME:
+            return document.read(source)
+    return _with_task(_BY_NAME[name], source)
+
+
+def _with_task(dialect: LineDialect, source: Source) -> Iterator[Event]:
+    tasks: list[Event] = []
+    yield from dialect.events(foreign.watched(source.lines(), tasks))
+    yield from tasks

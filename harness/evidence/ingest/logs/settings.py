@@ -1,0 +1,248 @@
+"""The configuration of a logged run: what the log prints, what the user says beside it, and where the two disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness.evidence.ingest.context import Context
+from harness.evidence.ingest.logs import foreign, trainer_words
+from harness.evidence.ingest.logs.consistency import last_batch, place, refusals
+from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.logs.translate import translate
+from projector.errors import InputError, Problem
+from projector.hardware import catalogue
+from projector.workload import zoo
+from projector.workload.loaders import megatron_args
+from projector.workload.loaders.loaded import Loaded
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+from projector.workload.schema import parse_recipe, recipe_to_mapping
+
+__all__ = ["Incomplete", "OtherTask", "Settings", "Stated", "settings", "stated_by"]
+
+_ARCHITECTURE = ("num_layers", "hidden_size", "num_attention_heads")
+#: What may differ between a zoo model and the same model in a log.
+_NAMING = ("name", "family", "source", "vocab_size", "max_position_embeddings")
+_DEFAULTS = ("tp", "pp", "cp", "precision")
+#: Dialects that many trainers write.
+_FRAMEWORKLESS = ("mllog", "tprimat", "trace", "tinygrad", "iteration-table")
+#: Dialects that print Megatron-LM's arguments, the number of ranks among them.
+_DUMPED = ("megatron", "megatron-bridge", "megatron-deepspeed")
+_MOST_UNMODELLED = 12  # settings of one row that are named
+_NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
+_LANGUAGE = "the training of a causal language model"
+_EXPECTED = "arguments in the log that say it, or a file that does, with --recipe"
+
+
+class Incomplete(InputError):
+    """The log and what stands beside it do not make a whole configuration; nothing that they say is wrong."""
+
+
+class OtherTask(InputError):
+    """The log is of a training, but not of a causal language model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stated:
+    """What a log and the user say of the work of a step, without a whole configuration; None: not said."""
+
+    model_name: str
+    gpu: str
+    gpus: int | None
+    global_batch_size: int | None
+    seq_length: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """``gpu``: a catalogue name or empty. ``dumped``: how many arguments the log printed. ``unused``: those not read."""
+
+    model: Model
+    recipe: Recipe
+    gpus: int | None
+    gpu: str
+    framework: str
+    dumped: int = 0
+    line: int = 0
+    assumed: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = field(default=())
+
+
+def settings(record: Record, dialect: str, where: str, context: Context) -> Settings:
+    """Raises :class:`InputError` with everything that is missing, wrong or contradictory; :class:`Incomplete` where it is
+    only missing."""
+    _refuse_other_tasks(record, where)
+    printed = record.stated
+    line = printed.line if printed else 0
+    values, named = translate(printed.values, dialect) if printed else ({}, None)
+    trainer_words.note(record, values)
+    if "vocab_size" in record.facts and values.get("vocab_size") is None and values:
+        values["vocab_size"] = record.facts["vocab_size"]
+    if "gpus" in record.facts and dialect not in _DUMPED and values:
+        values["world_size"] = record.facts["gpus"]  # counted by the trainer, where it otherwise follows from the batch
+    benchmark = record.facts.get("model")
+    zoo_name = named or (zoo.find(str(benchmark)) if benchmark else None)
+    loaded = _loaded(values, zoo_name, where, line, context)
+    model = context.model or (loaded.model if loaded else None) or (zoo.load(zoo_name) if zoo_name else None)
+    model = trainer_words.named(_christened(model), values) if model is not None and context.model is None else model
+    stated, problems = _recipe_fields(values, loaded, record, model, where, line)
+    said = {**stated, **context.stated}
+    problems += refusals(values, stated, context, record, where, line)
+    missing = [name for name in _NEEDED if said.get(name) is None]
+    if model is None:
+        called = printed.values.get("model_name") if printed else None
+        problems.append(Problem(where, "model", str(called or "nothing")[:80], _EXPECTED))
+    if missing:
+        problems += [Problem(where, f"recipe.{name}", "nothing", _EXPECTED) for name in missing]
+    assumed = (*(loaded.assumed if loaded else ()), *_assumed(said, record, dialect, context, loaded))
+    if loaded and loaded.unmodelled:
+        assumed = (*assumed, f"not modelled: {', '.join(loaded.unmodelled[:_MOST_UNMODELLED])}")
+    recipe, wrong = parse_recipe(said, where, "recipe.") if not missing else (None, [])
+    gpus, world = _gpus(values, loaded, record, context)
+    counted = record.facts.get("gpus")
+    if world and counted and world != counted:
+        problems.append(Problem(where, place("world_size", line), world, f"{counted}, as the log's lines say"))
+    elif context.gpus and world and context.gpus != world:
+        problems.append(
+            Problem(where, place("world_size", line), world, f"{context.gpus}, as --gpus or the recipe says")
+        )
+    problems += wrong
+    if problems or model is None or recipe is None:
+        incomplete = all(problem.expected == _EXPECTED for problem in problems)
+        if incomplete and not (record.steps and record.steady) and record.failure is None and record.kernels is None:
+            problems = [Problem(where, "steps", record.why_none, "the time of a step, or a rate, after the first")]
+            incomplete = False
+        raise (Incomplete if incomplete else InputError)(problems)
+    return Settings(
+        model=model,
+        recipe=recipe,
+        gpus=gpus,
+        gpu=_gpu(record, context),
+        framework=_framework(record, values, context, loaded),
+        dumped=printed.stated or len(printed.values) if printed else 0,
+        line=line,
+        assumed=assumed,
+        unused=(*loaded.unmodelled, *loaded.ignored) if loaded else (),
+    )
+
+
+def _refuse_other_tasks(record: Record, where: str) -> None:
+    name = str(record.facts.get("model", ""))
+    if what := foreign.benchmark(name):
+        raise OtherTask([Problem(where, "benchmark", f"{name}, {what}", _LANGUAGE)])
+    if task := record.facts.get(foreign.TASK):
+        raise OtherTask([Problem(where, "training", task, _LANGUAGE)])
+
+
+def stated_by(record: Record, dialect: str, context: Context) -> Stated:
+    """What a log without a whole configuration still says."""
+    printed = record.stated
+    values, named = translate(printed.values, dialect) if printed else ({}, None)
+    said = {**values, **context.stated}
+    batch, length = said.get("global_batch_size") or last_batch(record), said.get("seq_length") or record.seq_length
+    return Stated(
+        model_name=named or str(record.facts.get("model", "")),
+        gpu=_gpu(record, context),
+        gpus=_gpus(values, None, record, context)[0],
+        global_batch_size=batch if type(batch) is int and batch > 0 else None,
+        seq_length=length if type(length) is int and length > 0 else None,
+    )
+
+
+def _loaded(
+    values: Mapping[str, object], zoo_name: str | None, where: str, line: int, context: Context
+) -> Loaded | None:
+    """The whole workload of a dump, None where the dump does not suffice for one."""
+    if not values:
+        return None
+    whole = all(values.get(name) is not None for name in _ARCHITECTURE)
+    if (not whole and zoo_name is None) or any(values.get(name) is None for name in _NEEDED):
+        return None
+    name = context.id or Path(where).name.partition(".")[0]
+    try:
+        return megatron_args.from_mapping(values, where, model=None if whole else zoo_name, name=name, written=False)
+    except InputError as error:
+        if context.model is not None:
+            return None
+        raise InputError(
+            Problem(problem.where, place(problem.key, line), problem.found, problem.expected)
+            for problem in error.problems
+        ) from None
+
+
+def _christened(model: Model) -> Model:
+    """A dump names no model: one with the architecture of a zoo model is that model (its vocabulary may be padded)."""
+    if model.name in zoo.names():
+        return model
+    alike = [known for known in map(zoo.load, zoo.names()) if _renamed(model, known) == known]
+    if not alike:
+        return model
+    length = model.max_position_embeddings
+    best = min(alike, key=lambda known: known.max_position_embeddings != length)
+    return replace(model, name=best.name, family=best.family)
+
+
+def _renamed(model: Model, known: Model) -> Model:
+    return replace(model, **{field: getattr(known, field) for field in _NAMING})
+
+
+def _recipe_fields(
+    values: Mapping[str, object], loaded: Loaded | None, record: Record, model: Model | None, where: str, line: int
+) -> tuple[dict[str, object], list[Problem]]:
+    """What the log states of the recipe; the batch and the sequence also from its iteration lines."""
+    problems: list[Problem] = []
+    if loaded is not None and loaded.recipe is not None:
+        fields = recipe_to_mapping(loaded.recipe)
+    else:
+        fields, misfits = megatron_args.partial_recipe(values, model.num_layers if model else None)
+        problems = [Problem(where, place(key, line), value, expected) for key, value, expected in misfits]
+    if record.seq_length:
+        fields.setdefault("seq_length", record.seq_length)
+    if batch := last_batch(record):
+        fields.setdefault("global_batch_size", batch)
+    if values.get("torch_compile") is True:
+        fields["torch_compile"] = True
+    rank = values.get("lora_rank")
+    if type(rank) is int and rank > 0:
+        fields["lora"] = {"dim": rank}
+    return fields, problems
+
+
+def _assumed(
+    said: Mapping[str, object], record: Record, dialect: str, context: Context, loaded: Loaded | None
+) -> list[str]:
+    """Defaults that fill what neither a whole dump nor a whole recipe states."""
+    silent = () if loaded is not None or context.recipe is not None else _DEFAULTS
+    texts = [f"{name}={getattr(Recipe, name)} (not stated)" for name in silent if said.get(name) is None]
+    if not context.framework and "framework" not in record.facts and dialect in _FRAMEWORKLESS:
+        texts.append("framework=megatron-lm (not stated)")
+    return texts
+
+
+def _gpus(
+    values: Mapping[str, object], loaded: Loaded | None, record: Record, context: Context
+) -> tuple[int | None, int | None]:
+    """(GPUs, GPUs by the log alone)."""
+    world = loaded.gpus if loaded else None
+    for value in (values.get("world_size"), record.facts.get("gpus")):
+        if world is None and type(value) is int and value > 0:
+            world = value
+    return context.gpus or world, world
+
+
+def _gpu(record: Record, context: Context) -> str:
+    said = context.gpu or record.facts.get("gpu")
+    return (catalogue.find_gpu(str(said)) or "") if said else ""
+
+
+def _framework(record: Record, values: Mapping[str, object], context: Context, loaded: Loaded | None) -> str:
+    if context.framework:
+        return context.framework
+    if "framework" in record.facts:
+        return str(record.facts["framework"])
+    if "deepspeed_config" in values:
+        return "megatron-deepspeed"
+    return loaded.framework if loaded else "megatron-lm"

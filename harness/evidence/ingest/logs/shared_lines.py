@@ -1,0 +1,67 @@
+"""Lines that every PyTorch trainer may print: the GPU's name, failures, checkpoints, evaluations, memory of a rank."""
+
+from __future__ import annotations
+
+import re
+
+from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event, Fact, Failure, Memory
+from harness.evidence.ingest.logs.numbers import NUMBER, finite
+
+__all__ = ["shared"]
+
+_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|(?:CUDA|HIP) out of memory|RESOURCE_EXHAUSTED")
+_ERROR = re.compile(
+    r"^(?:\[[^\]]{0,80}\]:?\s?)?(?:[A-Za-z.]{0,60}Error: |primus launcher exited with code [1-9])|NCCL error"
+)
+_GPU = re.compile(
+    r"(AMD Instinct MI[0-9]{3}[A-Z]?|NVIDIA (?:A100|H100|H200|H800|B200|B300|GB200|GB300)(?: ?[\w.-]){0,24}|"
+    r"Tesla V100-SXM2(?:-(?:16|32)GB)?)"
+)
+_MEMORY = re.compile(
+    rf"memory \(MB\).{{0,200}}?max allocated:\s{{0,9}}{NUMBER}(?:.{{0,200}}?max reserved:\s{{0,9}}{NUMBER})?"
+)
+_RANK = re.compile(r"\[rank-?[0-9]{1,7}/([0-9]{1,7})\]")
+_SAVED = (
+    "saving checkpoint at iteration",
+    "successfully saved checkpoint",
+    "Saving the checkpoint",
+    "saved a checkpoint",
+)
+_EVALUATED = ("validation loss at iteration", "Validation completed", "eval metrics after step", "validate step:")
+_LONG = 600  # characters: these lines are short, and long ones are read for their steps alone
+_MIB_PER_GIB = 1024  # Megatron-LM's "MB" is 2**20 bytes
+
+
+def shared(line: str, number: int, seen: set[str]) -> Event | None:
+    """The event of a line, None for most. ``seen``: keys of facts already given (a log repeats them per rank)."""
+    if len(line) > _LONG:
+        return None
+    if "memory (MB)" in line and (match := _MEMORY.search(line)):
+        reserved = match[2] is not None
+        used = finite(match[2] if reserved else match[1])
+        return Memory(used / _MIB_PER_GIB, "reserved" if reserved else "allocated", number) if used else None
+    if any(text in line for text in _SAVED):
+        return Checkpoint(number)
+    if any(text in line for text in _EVALUATED):
+        return Evaluation(number)
+    if "rror" in line or "out of memory" in line or "exited with code" in line or "EXHAUSTED" in line:
+        return _failure(line, number)
+    return _fact(line, number, seen)
+
+
+def _failure(line: str, number: int) -> Failure | None:
+    if _OUT_OF_MEMORY.search(line):
+        return Failure("out-of-memory", line.strip()[:200], number)
+    if _ERROR.search(line):
+        return Failure("error", line.strip()[:200], number)
+    return None
+
+
+def _fact(line: str, number: int, seen: set[str]) -> Fact | None:
+    if "gpu" not in seen and ("Instinct" in line or "NVIDIA" in line or "Tesla" in line) and (gpu := _GPU.search(line)):
+        seen.add("gpu")
+        return Fact("gpu", gpu[1].strip(), number)
+    if "ranks" not in seen and "[rank" in line and (rank := _RANK.search(line)):
+        seen.add("ranks")
+        return Fact("gpus", int(rank[1]), number)
+    return None

@@ -1,0 +1,199 @@
+"""Sizes of the parallel groups and of the batch: stated, derived from each other, or assumed and said so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.evidence.ingest.record import Record
+
+__all__ = ["Sizes", "sizes"]
+
+# Frameworks whose global batch is, unless asked otherwise, local batch × data-parallel ranks: torchtitan
+# (training.global_batch_size = -1 in its job configuration).
+_NO_ACCUMULATION = (
+    "torchtitan",
+    "torchtune",
+)
+_MEGATRON_ETP_IS_TP = ("megatron-lm", "primus", "megatron-deepspeed")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a recipe needs; None where it is neither stated nor follows (the record says so)."""
+
+    gpus: int | None
+    tp: int | None
+    pp: int | None
+    vpp: int | None
+    cp: int | None
+    ep: int | None
+    etp: int
+    dp: int | None
+    micro_batch_size: int | None
+    global_batch_size: int | None
+    seq_length: int | None
+
+    @property
+    def complete(self) -> bool:
+        return None not in (
+            self.gpus,
+            self.tp,
+            self.pp,
+            self.vpp,
+            self.cp,
+            self.ep,
+            self.micro_batch_size,
+            self.global_batch_size,
+            self.seq_length,
+        )
+
+
+def sizes(record: Record, moe: bool, num_layers: int | None, framework: str, vpp_hint: int | None) -> Sizes:
+    """Read and complete the sizes of one record. Contradictions are refused with the numbers that contradict."""
+    gpus = _gpus(record)
+    split = {name: _size(record, name) for name in ("tp", "pp", "cp", "dp")}
+    _complete_split(record, split, gpus)
+    seq = _required(record, "seq_length", record.integer("seq_length"))
+    mbs, gbs = _batch(record, split["dp"], gpus, seq, framework)
+    ep = _size(record, "ep")
+    if ep is None and not moe:
+        ep = 1
+    if ep is None:
+        record.refuse("ep not stated (mixture-of-experts model)")
+    pp = split["pp"]
+    return Sizes(
+        gpus=gpus,
+        tp=split["tp"],
+        pp=pp,
+        vpp=_vpp(record, pp, num_layers, vpp_hint),
+        cp=split["cp"],
+        ep=ep,
+        etp=_etp(record, split["tp"], moe, framework),
+        dp=split["dp"],
+        micro_batch_size=mbs,
+        global_batch_size=gbs,
+        seq_length=seq,
+    )
+
+
+def _gpus(record: Record) -> int | None:
+    gpus, nodes, per_node = record.integer("gpus"), record.integer("nodes"), record.integer("gpus_per_node")
+    if gpus is None and nodes and per_node:
+        gpus = nodes * per_node
+        record.map("gpus", gpus, "nodes × gpus_per_node")
+    return _required(record, "gpus", gpus)
+
+
+def _size(record: Record, name: str) -> int | None:
+    """A stated size; one below 1 is refused."""
+    value = record.integer(name)
+    if value is not None and value < 1:
+        record.refuse(f"{name} = {value} is not positive")
+        return None
+    return value
+
+
+def _required(record: Record, name: str, value: int | None) -> int | None:
+    if value is None:
+        record.refuse(f"{name} not stated")
+    elif value < 1:
+        record.refuse(f"{name} = {value} is not positive")
+        return None
+    return value
+
+
+def _complete_split(record: Record, split: dict[str, int | None], gpus: int | None) -> None:
+    """Fill what the product tp·pp·cp·dp = gpus forces; context parallelism that nobody mentions is 1, by assumption."""
+    known = 1
+    for value in split.values():
+        known *= value or 1
+    open_names = [name for name, value in split.items() if value is None]
+    if gpus and known and gpus % known == 0:
+        rest = gpus // known
+        if rest == 1 or len(open_names) == 1:
+            for name in open_names:
+                split[name] = rest if len(open_names) == 1 else 1
+                if name != "dp":
+                    record.map(name, split[name], "gpus / the other sizes")
+        elif split["cp"] is None and set(open_names) == {"cp", "dp"}:
+            split["cp"], split["dp"] = 1, rest
+            record.assume("cp=1 (not mentioned)")
+    for name in ("tp", "pp", "cp"):
+        if split[name] is None:
+            record.refuse(f"{name} not stated")
+    values = [split[name] for name in ("tp", "pp", "cp", "dp")]
+    if gpus and None not in values:
+        tp, pp, cp, dp = (value or 1 for value in values)
+        if tp * pp * cp * dp != gpus:
+            record.refuse(f"tp {tp} × pp {pp} × cp {cp} × dp {dp} is not {gpus} GPUs")
+
+
+def _batch(
+    record: Record, dp: int | None, gpus: int | None, seq: int | None, framework: str
+) -> tuple[int | None, int | None]:
+    mbs, gbs = _size(record, "micro_batch_size"), _size(record, "global_batch_size")
+    accumulation = record.integer("other.grad_accum", "other.gradient_accumulation", "other.microbatches")
+    local = record.integer("other.local_batch_size", "other.per_device_batch_size")
+    if mbs is None and gbs and dp and accumulation and gbs % (dp * accumulation) == 0:
+        mbs = gbs // (dp * accumulation)
+        record.map("micro_batch_size", mbs, "global batch / (dp × accumulation)")
+    if mbs is None and local and record.integer("pp") in (1, None):
+        mbs = local
+        record.map("micro_batch_size", mbs, "local batch without a pipeline")
+    elif mbs is None and local and local % (record.integer("pp") or 1) == 0:
+        mbs = 1
+        record.assume("micro_batch_size=1 (local batch divided among the pipeline's micro-batches)")
+    if gbs is None and mbs and dp and accumulation:
+        gbs = mbs * dp * accumulation
+        record.map("global_batch_size", gbs, "micro-batch × dp × accumulation")
+    if gbs is None:
+        gbs = _from_rate(record, gpus, seq, dp)
+    if gbs is None and mbs and dp and framework in _NO_ACCUMULATION and record.integer("pp") in (1, None):
+        gbs = mbs * dp
+        record.assume(f"global_batch_size={gbs} (not stated; no accumulation by default)")
+    _required(record, "micro_batch_size", mbs)
+    _required(record, "global_batch_size", gbs)
+    if mbs and gbs and dp and gbs % (mbs * dp):
+        record.refuse(f"global batch {gbs} is not a multiple of micro-batch {mbs} × dp {dp}")
+    return mbs, gbs
+
+
+def _from_rate(record: Record, gpus: int | None, seq: int | None, dp: int | None) -> int | None:
+    """The global batch from tokens/s × step time, where it comes out whole (within 1 %) and divides among dp."""
+    tgs, ms = record.number("metrics.tokens_per_s_per_gpu"), record.number("metrics.iteration_ms")
+    if not (tgs and ms and gpus and seq):
+        return None
+    exact = tgs * gpus * ms / 1000 / seq
+    whole = round(exact / (dp or 1)) * (dp or 1)
+    if whole < 1 or abs(exact / whole - 1) > 0.01:
+        return None
+    record.map("global_batch_size", whole, "tokens/s × step time / sequence length")
+    return whole
+
+
+def _vpp(record: Record, pp: int | None, num_layers: int | None, hint: int | None) -> int | None:
+    stated = _size(record, "vpp")
+    if pp == 1:
+        return 1
+    per_stage = record.integer("other.args.num_layers_per_virtual_pipeline_stage")
+    if stated is None and per_stage and num_layers and pp and num_layers % (per_stage * pp) == 0:
+        stated = num_layers // (per_stage * pp)
+        record.map("vpp", stated, "num_layers_per_virtual_pipeline_stage")
+    if stated is None and hint:
+        record.map("vpp", hint, "schedule or layout")
+        return hint
+    if stated is None and pp is not None:
+        record.assume("vpp=1 (not stated)")
+        return 1
+    return stated
+
+
+def _etp(record: Record, tp: int | None, moe: bool, framework: str) -> int:
+    stated = record.integer("etp", "other.args.expert_tensor_parallel_size", "other.expert_tensor_parallel_size")
+    if not moe:
+        return 1  # Megatron-LM sets and prints it for dense models, too
+    if stated is not None or tp in (1, None):
+        return stated or 1
+    etp = tp if framework in _MEGATRON_ETP_IS_TP and tp is not None else 1
+    record.assume(f"etp={etp} (not stated)")
+    return etp

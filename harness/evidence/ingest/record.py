@@ -1,0 +1,227 @@
+"""One loosely typed record, looked up by canonical keys; remembers what was read, assumed and refused."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from harness.evidence.csvcell import plain
+from harness.evidence.ingest.headers import ALIASES, ARCH_KEYS, METRIC_KEYS, TOP_KEYS
+
+__all__ = ["Record", "boolean", "integer", "normal", "number", "shown"]
+
+_EMPTY = {"", "-", "—", "n/a", "na", "nan", "null", "unknown", "not stated", "?"}
+# Keys whose text ``none`` says something: no sharding, no recompute, no pipeline. A framework argument's does too.
+_NONE_MEANS = {"zero", "recompute", "schedule"}
+_LARGEST = 1e18  # beyond any count, size or rate of training: nonsense
+_NESTED = ("args", "config_exports", "env")
+# What a unit behind a number multiplies it by, per key. A sequence of 8k tokens is 8192 long, a rate of 9k is 9000.
+_THOUSANDS = {"k": 1e3, "m": 1e6}
+_UNITS: dict[str, dict[str, float]] = {
+    "seq_length": {"k": 1024.0, "m": 1024.0**2},
+    "metrics.step_seconds": {"s": 1.0, "sec": 1.0, "ms": 1e-3},
+    "metrics.iteration_ms": {"ms": 1.0, "s": 1e3, "sec": 1e3},
+    "metrics.tokens_per_s_per_gpu": _THOUSANDS,
+    "metrics.tokens_per_s": _THOUSANDS,
+    "metrics.memory_gb": {"gb": 1.0, "gib": 1.0},
+    "metrics.tflops_per_gpu": {"tflops": 1.0, "tflop/s": 1.0, "tflop/s/gpu": 1.0},
+}
+_WITH_UNIT = re.compile(r"\s*([\d.,]+)\s*([a-zA-Z][a-zA-Z/]*)\s*")
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_LISTED = reprlib.Repr()
+_LISTED.maxstring = _LISTED.maxother = 80
+_PLAIN_FIRST = frozenset("0123456789")
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def normal(header: str) -> str:
+    """A header in lower snake case: ``Tokens / s / GPU`` → ``tokens_s_gpu``."""
+    return re.sub(r"[^a-z0-9]+", "_", header.strip().lower().replace("#", "num ")).strip("_")
+
+
+def number(value: object) -> float | None:
+    """A finite number, or a text that is one (``"1,234.5"``); anything else is None. Booleans are not numbers."""
+    if isinstance(value, str):
+        text = value.strip().replace(",", "")
+        if not _NUMBER.fullmatch(text):
+            return None
+        value = float(text)
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < _LARGEST else None
+
+
+def integer(value: object) -> int | None:
+    """A whole number, or a text that is one; 2.5 and words are None."""
+    found = number(value)
+    return int(found) if found is not None and found == int(found) else None
+
+
+def boolean(value: object) -> bool | None:
+    """True or False from a boolean, 0/1 or one of the usual words; anything else is None."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, (int, float)) and value in (0, 1):
+        return bool(value)
+    return _WORDS.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+def shown(value: object) -> str:
+    """A value as a message quotes it: its ``repr``, shortened, whatever its size and depth."""
+    return _LISTED.repr(value)
+
+
+def _without_unit(value: object, key: str) -> object:
+    """``"1.5s"`` → 1.5 where the key has that unit; any other value as it is."""
+    if not isinstance(value, str) or not value.rstrip()[-1:].isalpha():
+        return value
+    found = _WITH_UNIT.fullmatch(value)
+    factor = _UNITS.get(key, {}).get(found[2].lower()) if found else None
+    plain = number(found[1]) if found else None
+    return value if factor is None or plain is None else plain * factor
+
+
+def _why_not(value: object, key: str, what: str) -> str:
+    if isinstance(value, str) and _NUMBER.fullmatch(text := value.strip().replace(",", "")):
+        value = float(text)
+    large = isinstance(value, (int, float)) and abs(value) >= _LARGEST
+    return f"{key} = {shown(value)} is beyond any training" if large else f"{key} is not {what}: {shown(value)}"
+
+
+class Record:
+    """Dotted canonical keys (``tp``, ``arch.layers``, ``metrics.iteration_ms``, ``other.recompute_modules``) → values.
+
+    Flat records (a CSV) are sorted into the same sections by their column names; ``columns`` renames columns first.
+    Empty texts and nulls count as absent.
+    """
+
+    def __init__(self, data: Mapping[str, object], where: str, columns: Mapping[str, str] | None = None) -> None:
+        self._empty(where)
+        names = {normal(old): new for old, new in (columns or {}).items()}
+        for key, value in data.items():
+            self._add(names.get(normal(str(key)), str(key)), value)
+
+    def _empty(self, where: str) -> None:
+        self.where = where
+        self.values: dict[str, object] = {}
+        self.used: set[str] = set()
+        self.mapped: list[str] = []
+        self.assumed: list[str] = []
+        self.refused: list[str] = []
+        self.doubts: list[str] = []
+
+    @classmethod
+    def of_cells(cls, keys: Sequence[str], cells: Sequence[str], where: str) -> Record:
+        """A record of the cells of one row under canonical ``keys``, texts that :mod:`csvcell` shielded as they were."""
+        made = cls.__new__(cls)
+        made._empty(where)
+        values = made.values
+        for key, cell in zip(keys, cells, strict=False):
+            if not cell:
+                continue
+            if cell[0] in _PLAIN_FIRST and key not in values:
+                values[key] = cell  # no word for nothing begins so
+            else:
+                made._set(key, plain(cell) if cell[0] == "'" else cell)
+        return made
+
+    def _add(self, key: str, value: object) -> None:
+        head, _, rest = key.partition(".")
+        if isinstance(value, Mapping) and head in ("arch", "metrics", "other") and not rest:
+            for inner, item in value.items():
+                if head == "other" and inner in _NESTED and isinstance(item, Mapping):
+                    for name, leaf in item.items():
+                        self._set(f"other.{inner}.{name}", leaf)
+                else:
+                    named = section(str(inner))
+                    self._set(named if named.startswith(f"{head}.") else f"{head}.{inner}", item)
+        else:
+            self._set(key if rest else section(key), value)
+
+    def _set(self, key: str, value: object) -> None:
+        word = value.strip().lower() if isinstance(value, str) else None
+        says_none = key in _NONE_MEANS or key.startswith("other.")
+        if value is None or word in _EMPTY or (word == "none" and not says_none):
+            return
+        self.values.setdefault(key, value)
+
+    def get(self, *keys: str) -> object | None:
+        """The first stated value among ``keys``; reading marks it used."""
+        for key in keys:
+            if key in self.values:
+                self.used.add(key)
+                return self.values[key]
+        return None
+
+    def setting(self, name: str) -> object | None:
+        """A framework argument, wherever the record keeps it."""
+        return self.get(f"other.args.{name}", f"other.{name}", name)
+
+    def text(self, *keys: str) -> str:
+        value = self.get(*keys)
+        if value is None:
+            return ""
+        text = str(value)
+        return (text if text.isprintable() else _CONTROLS.sub(" ", text)).strip()
+
+    def integer(self, *keys: str) -> int | None:
+        """A whole number; a stated value that is none is refused by name."""
+        value = self.get(*keys)
+        if value is None:
+            return None
+        found = integer(_without_unit(value, keys[0]))
+        if found is None:
+            self._misfit(_why_not(value, keys[0], "a whole number"), keys[0])
+        return found
+
+    def number(self, *keys: str) -> float | None:
+        value = self.get(*keys)
+        if value is None:
+            return None
+        found = number(_without_unit(value, keys[0]))
+        if found is None:
+            self._misfit(_why_not(value, keys[0], "a number"), keys[0])
+        return found
+
+    def positive(self, *keys: str) -> float | None:
+        """A number above zero; any other stated value is refused."""
+        found = self.number(*keys)
+        if found is not None and found <= 0:
+            self.refuse(f"{keys[0].rpartition('.')[2]} = {found:g} is not positive")
+            return None
+        return found
+
+    def _misfit(self, text: str, key: str) -> None:
+        if key.startswith("other."):
+            self.doubts.append(text)
+        else:
+            self.refuse(text)
+
+    def map(self, field: str, value: object, key: str = "") -> None:
+        self.mapped.append(f"{field}={value}" + (f" ({key})" if key and key != field else ""))
+
+    def assume(self, text: str) -> None:
+        if text not in self.assumed:
+            self.assumed.append(text)
+
+    def refuse(self, reason: str) -> None:
+        if reason not in self.refused:
+            self.refused.append(reason)
+
+    def unused(self) -> Iterator[str]:
+        return (key for key in self.values if key not in self.used)
+
+
+def section(header: str) -> str:
+    """The canonical key of a flat column: a known name, a metric, an architecture key, or a framework argument."""
+    name = normal(header)
+    name = ALIASES.get(name, name)
+    if "." in name or name in TOP_KEYS:
+        return name
+    if name in METRIC_KEYS:
+        return f"metrics.{name}"
+    if name in ARCH_KEYS:
+        return f"arch.{name}"
+    return f"other.{header.strip()}"

@@ -1,0 +1,119 @@
+"""What an import did with every row: mapped, assumed, refused or left unused, as data (a command line prints it)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from harness.contracts.runs import MeasuredRun
+from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.steady import SteadyState
+from projector.errors import Problem
+from projector.workload.structure import to_mapping
+
+__all__ = ["Converted", "IngestReport", "LogRun", "RowReport"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowReport:
+    """One row of the input. ``mapped``: ``field=value`` with the key it came from; ``unused``: keys nothing reads.
+
+    ``refused``: why the row cannot be projected (the run carries the same text as ``problem``); ``doubts``: stated
+    values that contradict each other but do not stop a projection. ``read``: the figures of a log without its whole
+    configuration, in words; ``missing``: (thing, flag that says it) of what it lacks, and only lacks.
+    """
+
+    where: str
+    id: str
+    mapped: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    missing: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        return not self.refused
+
+    @property
+    def status(self) -> str:
+        """``usable``; ``incomplete`` where nothing is wrong and something is missing that a flag can say; ``refused``."""
+        return "usable" if self.usable else "incomplete" if self.missing else "refused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRun:
+    """One run of a log: the strict run, its report, and the steps behind them (``state`` None without steps).
+
+    ``scale``: seconds of a step for one unit of ``record.value``. ``problems``: contradictions for which it is refused.
+    """
+
+    run: MeasuredRun
+    row: RowReport
+    dialect: str
+    record: Record
+    state: SteadyState | None
+    scale: float
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """Runs of one input with one :class:`RowReport` each, in the same order; ``logs``: the steps behind those of logs."""
+
+    runs: tuple[MeasuredRun, ...]
+    rows: tuple[RowReport, ...]
+    logs: tuple[LogRun, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestReport:
+    """Everything one ``ingest`` did. ``written``: the files it wrote, with the number of runs in each; ``problems``: of the
+    inputs that could not be read, which the others do not suffer from."""
+
+    runs: tuple[MeasuredRun, ...]
+    rows: tuple[RowReport, ...]
+    logs: tuple[LogRun, ...] = ()
+    written: dict[str, int] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def usable(self) -> int:
+        return sum(row.usable for row in self.rows)
+
+    def to_mapping(self) -> dict[str, object]:
+        """The report as plain values, for JSON: a row each with its figures, what is missing of it, and the mistakes."""
+        return {
+            "rows": [_row(run, row) for run, row in zip(self.runs, self.rows, strict=True)],
+            "written": dict(self.written),
+            "problems": [
+                {"where": p.where, "key": p.key, "found": str(p.found), "expected": p.expected} for p in self.problems
+            ],
+        }
+
+    @property
+    def refusals(self) -> Counter[str]:
+        """Reasons with the number of rows that each stops (a row with two reasons counts in both)."""
+        return Counter(reason for row in self.rows for reason in row.refused)
+
+
+def _row(run: MeasuredRun, row: RowReport) -> dict[str, object]:
+    m = run.measured
+    return {
+        "id": row.id,
+        "where": row.where,
+        "status": row.status,
+        "gpu": run.gpu,
+        "gpus": run.gpus,
+        "model": run.model_name,
+        "measured": {name: value for name, value in to_mapping(m).items() if value not in (None, "", [])},
+        "read": list(row.read),
+        "missing": [{"name": name, "flag": flag} for name, flag in row.missing],
+        "mapped": list(row.mapped),
+        "assumed": list(row.assumed),
+        "refused": list(row.refused),
+        "doubts": list(row.doubts),
+        "unused": list(row.unused),
+    }

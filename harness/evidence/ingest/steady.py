@@ -1,0 +1,234 @@
+"""The steady state of a log: which steps are cut, by a stated rule, and the median of the rest with its interval.
+
+The rule, in this order (a step is cut for the first reason that holds):
+
+1. ``other configuration``: logged under other arguments than the last;
+2. ``other batch size``: with another global batch than the last one (batch-size ramp-up);
+3. ``warm-up``: the first 5 steps after each start, of a start with fewer than 15 its first third (at least one, but of
+   two steps within a tenth of each other neither: nobody can tell which is the steady one);
+4. ``skipped``: the optimizer skipped it (loss scaling);
+5. ``after a checkpoint`` and 6. ``after an evaluation``: the step that follows one (not where half of all steps do);
+7. ``outlier``: further than 5 sigma from the median (sigma from the median absolute deviation; never within 1 %),
+   where no more than a fifth of the steps are: more are a second level, not exceptions (see ``drift``).
+
+Where nothing would remain, the reasons 6, 5, 4 and 3 are lifted, in this order, until something does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.evidence.medians import LEAST, resampled
+
+__all__ = ["REASONS", "Cut", "SteadyState", "Steady", "steady", "steady_state"]  # noqa: RUF022 - the types first
+
+_WARM_UP = 5  # steps; Primus' own metrics drop as many
+_PAIR, _ALIKE = 2, 0.1  # two steps that differ by no more are both steady
+_SPREADS = 5.0  # sigmas (from the median absolute deviation) beyond which a step is an outlier
+_SIGMA_PER_MAD = 1.4826  # of a normal distribution
+_MOST_FAR = 0.2  # share of the steps that may be outliers
+_FLOOR = 0.01  # a step within 1 % of the median is never an outlier
+_RESAMPLES = 2000
+_LEAST_DRIFT = 20  # steps in which a change of level can be told from noise
+_LEVEL = 0.90  # of the interval
+_MOST_AFTER = 0.5  # share of steps after a checkpoint (or evaluation) beyond which these are no exception
+
+REASONS = (
+    "",
+    "other configuration",
+    "other batch size",
+    "warm-up",
+    "skipped",
+    "after a checkpoint",
+    "after an evaluation",
+    "outlier",
+)
+_CONFIG, _BATCH, _WARM, _SKIP, _SAVE, _EVAL, _FAR = range(1, 8)
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """Steps cut for one reason: how many, the first and last of them (iterations), their median and total time."""
+
+    reason: str
+    steps: int
+    first: int
+    last: int
+    median: float
+    total: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteadyState:
+    """``value``: the median of the kept steps; ``low``, ``high``: its 90 % bootstrap interval (None below 3 steps).
+
+    ``reasons``: per step an index of :data:`REASONS`, 0 for kept. ``mean``: of the kept; ``rel_std``: standard error of
+    the median, relative. ``drift``: median of the second half over that of the first, less one, before outliers are cut
+    (None below 20 steps).
+    """
+
+    value: float
+    mean: float
+    low: float | None
+    high: float | None
+    rel_std: float | None
+    drift: float | None
+    kept: int
+    reasons: npt.NDArray[np.uint8]
+    cuts: tuple[Cut, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steady:
+    """``seconds``: median of the kept steps; ``rel_std``: standard error of that median by bootstrap, relative.
+
+    ``kept``: indices of the kept steps; ``cut``: what was dropped, in words.
+    """
+
+    seconds: float
+    rel_std: float | None
+    kept: tuple[int, ...]
+    cut: tuple[str, ...]
+
+
+def steady(seconds: Sequence[float], skipped: Sequence[bool] = ()) -> Steady:
+    """The steady state of step times in log order. Raises :class:`ValueError` for an empty sequence."""
+    values = np.asarray(seconds, dtype=np.float64)
+    state = steady_state(values, skipped=np.asarray(skipped, dtype=bool) if len(skipped) else None)
+    return Steady(
+        seconds=state.value,
+        rel_std=state.rel_std,
+        kept=tuple(int(i) for i in np.flatnonzero(state.reasons == 0)),
+        cut=tuple(words(cut) for cut in state.cuts),
+    )
+
+
+def words(cut: Cut) -> str:
+    """A cut in words."""
+    return f"{cut.steps} {cut.reason} (steps {cut.first} to {cut.last})" if cut.steps > 1 else f"1 {cut.reason}"
+
+
+def steady_state(
+    values: Floats,
+    *,
+    iteration: npt.NDArray[np.int64] | None = None,
+    segment: npt.NDArray[Any] | None = None,
+    config: npt.NDArray[Any] | None = None,
+    batch: npt.NDArray[Any] | None = None,
+    skipped: Flags | None = None,
+    saved: Flags | None = None,
+    evaluated: Flags | None = None,
+) -> SteadyState:
+    """The steady state of step times (or of times per token) in log order; all arrays have one entry a step.
+
+    ``segment`` counts the starts of the job, ``config`` its argument dumps; ``batch`` is 0 where not logged.
+    ``saved``, ``evaluated``: the step follows a checkpoint, an evaluation. Raises :class:`ValueError` without steps.
+    """
+    if not len(values):
+        raise ValueError("no steps")
+    reasons = np.zeros(len(values), np.uint8)
+    if config is not None:
+        _mark(reasons, config != config[-1], _CONFIG)
+    if batch is not None and batch.any():
+        last = batch[np.flatnonzero(batch)[-1]]
+        _mark(reasons, (batch != last) & (batch != 0), _BATCH)
+    _mark(reasons, _warm_up(values, segment), _WARM)
+    for flags, reason in ((skipped, _SKIP), (saved, _SAVE), (evaluated, _EVAL)):
+        if flags is not None and (reason == _SKIP or flags.mean() <= _MOST_AFTER):
+            _mark(reasons, flags, reason)
+    for lifted in (_EVAL, _SAVE, _SKIP, _WARM):
+        if (reasons == 0).any():
+            break
+        reasons[reasons == lifted] = 0
+    drift = _drift(values[reasons == 0])
+    _outliers(values, reasons)
+    numbers = iteration if iteration is not None else np.arange(1, len(values) + 1)
+    return _result(values, reasons, numbers, drift)
+
+
+def _mark(reasons: npt.NDArray[np.uint8], where: Flags, reason: int) -> None:
+    reasons[where & (reasons == 0)] = reason
+
+
+def _warm_up(values: Floats, segment: npt.NDArray[Any] | None) -> Flags:
+    """The first steps of each start."""
+    steps = len(values)
+    flags = np.zeros(steps, dtype=bool)
+    bounds = [0, steps] if segment is None else [0, *(np.flatnonzero(np.diff(segment)) + 1), steps]
+    for start, end in pairwise(bounds):
+        count = end - start
+        if count == _PAIR and abs(values[start] / values[start + 1] - 1) <= _ALIKE:
+            continue
+        flags[start : start + min(_WARM_UP, max(count // 3, int(count > 1)))] = True
+    return flags
+
+
+def _outliers(values: Floats, reasons: npt.NDArray[np.uint8]) -> None:
+    inside = values[reasons == 0]
+    middle = float(np.median(inside))
+    deviation = np.abs(inside - middle)
+    sigma = max(_SIGMA_PER_MAD * float(np.median(deviation)), _FLOOR * middle / _SPREADS)
+    far = (np.abs(values - middle) > _SPREADS * sigma) & (reasons == 0)
+    if far.sum() <= _MOST_FAR * len(inside):
+        _mark(reasons, far, _FAR)
+
+
+def _drift(values: Floats) -> float | None:
+    half = len(values) // 2
+    return float(np.median(values[half:]) / np.median(values[:half]) - 1) if len(values) >= _LEAST_DRIFT else None
+
+
+def _result(
+    values: Floats, reasons: npt.NDArray[np.uint8], iteration: npt.NDArray[np.int64], drift: float | None
+) -> SteadyState:
+    kept = values[reasons == 0]
+    low, high, spread = _bootstrap(kept)
+    middle = float(np.median(kept))
+    return SteadyState(
+        value=middle,
+        mean=float(kept.mean()),
+        low=low,
+        high=high,
+        rel_std=None if spread is None else round(spread / middle, 6),
+        drift=drift,
+        kept=len(kept),
+        reasons=reasons,
+        cuts=tuple(_cuts(values, reasons, iteration)),
+    )
+
+
+def _cuts(values: Floats, reasons: npt.NDArray[np.uint8], iteration: npt.NDArray[np.int64]) -> list[Cut]:
+    found = []
+    for code, reason in enumerate(REASONS):
+        where = np.flatnonzero(reasons == code)
+        if code and len(where):
+            cut, numbers = values[where], iteration[where]
+            found.append(
+                Cut(
+                    reason=reason,
+                    steps=len(where),
+                    first=int(numbers.min()),
+                    last=int(numbers.max()),
+                    median=float(np.median(cut)),
+                    total=float(cut.sum()),
+                )
+            )
+    return found
+
+
+def _bootstrap(values: Floats) -> tuple[float | None, float | None, float | None]:
+    """(low, high, standard error) of the median, from 2000 resamples with a fixed seed; None below three values."""
+    if len(values) < LEAST:
+        return None, None, None
+    medians = resampled(values, _RESAMPLES, 0)
+    low, high = np.quantile(medians, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
+    return float(low), float(high), float(medians.std())

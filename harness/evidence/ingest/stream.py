@@ -1,0 +1,154 @@
+"""A table too long to hold: read, converted, reported and written row by row.
+
+What a row cannot know by itself is gathered in passes of their own before anything is written: ids that repeat, and the
+values that distinguish the rows of a group.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from harness.contracts.runs import MeasuredRun
+from harness.evidence import dataset
+from harness.evidence.ingest.configured import Memory
+from harness.evidence.ingest.csvtable import CsvTable, is_csv
+from harness.evidence.ingest.importmap import ImportMap
+from harness.evidence.ingest.loose import Groups, converted, report_of
+from harness.evidence.ingest.report import RowReport
+from projector.errors import InputError, Problem
+
+__all__ = ["Totals", "is_long", "refuse_long", "stream"]
+
+_LONG = 16 * 2**20  # bytes above which a table is not held
+_CHUNK = 2**20
+_MOST_REASONS = 1000  # different reasons that are counted apart
+_MODE = 0o644
+
+
+@dataclass
+class Totals:
+    """Rows by status, and how many each reason stops (reasons beyond the first thousand together)."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    written: dict[str, int] = field(default_factory=dict)
+
+    def add(self, row: RowReport) -> None:
+        self.statuses[row.status] += 1
+        for reason in row.refused:
+            known = reason in self.refusals or len(self.refusals) < _MOST_REASONS
+            self.refusals[reason if known else "other reasons"] += 1
+
+
+def is_long(path: Path) -> bool:
+    """Whether a file is a CSV that is better not held in memory; of gzip what it unpacks to counts."""
+    if not is_csv(path) or not path.is_file():
+        return False
+    return path.stat().st_size >= _LONG or (path.suffix == ".gz" and _unpacks_long(path))
+
+
+def _unpacks_long(path: Path) -> bool:
+    left = _LONG
+    try:
+        with gzip.open(path) as data:
+            while left > 0 and (chunk := data.read(_CHUNK)):
+                left -= len(chunk)
+    except (OSError, EOFError, zlib.error):
+        return False  # said by whoever reads the table
+    return left <= 0
+
+
+def refuse_long(path: Path) -> None:
+    """Raises :class:`InputError` for a table that is too long to be held with others: a million rows take gigabytes."""
+    if is_long(path):
+        expected = f"at most {_LONG >> 20} MiB here, where all rows are held: split it"
+        alone = "`harness ingest` of this table alone reads it row by row"
+        raise InputError([Problem(str(path), "", f"a table of more than {_LONG >> 20} MiB", f"{expected}, or {alone}")])
+
+
+def stream(
+    path: Path, known: ImportMap, files: Callable[[str], Path] | None, told: Callable[[RowReport], None], header: str
+) -> Totals:
+    """Convert a CSV; ``told`` gets the report of each row. ``files``: where the run of an id is written, None for nowhere;
+    ``header``: the first line of each file.
+
+    Raises :class:`InputError` with the mistakes of the table; then nothing is written.
+    """
+    table = CsvTable(path, known.columns)
+    table.refuse_repeated_ids()
+    groups = _groups(table, known)
+    totals = Totals()
+    with _outputs(header) as output:
+        for run, record in converted(table.records(), known, Memory()):
+            run = groups.with_switches(run, record)
+            row = report_of(run, record)
+            totals.add(row)
+            told(row)
+            if files is not None:
+                output.write(files(run.id), run)
+        totals.written = output.counts()
+    return totals
+
+
+def _groups(table: CsvTable, known: ImportMap) -> Groups:
+    """What varies within each group; a table without groups needs no pass for it."""
+    found = Groups()
+    if "group" in table.keys or known.assign:
+        for run, record in converted(table.records(), known, Memory()):
+            found.see(run, record)
+    return found
+
+
+class _Output:
+    """Files of runs, each written under another name until all are whole."""
+
+    def __init__(self, header: str) -> None:
+        self._header = header
+        self._open: dict[Path, IO[str]] = {}
+        self._counts: dict[Path, int] = {}
+
+    def write(self, path: Path, run: MeasuredRun) -> None:
+        if path not in self._open:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed and renamed with the others
+                "w", dir=path.parent, prefix=f".{path.name[:100]}.", delete=False, encoding="utf-8"
+            )
+            self._open[path] = new
+            self._counts[path] = 0
+            new.write(f"# {self._header}\n")
+        self._open[path].write(("\n" if self._counts[path] else "") + dataset.to_yaml([run]))
+        self._counts[path] += 1
+
+    def counts(self) -> dict[str, int]:
+        return {str(path): count for path, count in self._counts.items()}
+
+    def commit(self) -> None:
+        for path, new in self._open.items():
+            new.close()
+            os.chmod(new.name, _MODE)
+            os.replace(new.name, path)
+
+    def drop(self) -> None:
+        for new in self._open.values():
+            new.close()
+            Path(new.name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _outputs(header: str) -> Iterator[_Output]:
+    output = _Output(header)
+    try:
+        yield output
+        output.commit()
+    except BaseException:
+        output.drop()
+        raise

@@ -1,0 +1,165 @@
+"""The measured figures: step time and TGS from each other or from TFLOP/s, memory with its kind, out-of-memory rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from statistics import fmean, stdev
+
+from harness.contracts.runs import Measured
+from harness.evidence.agreement import contradiction
+from harness.evidence.ingest.record import Record, integer, number
+
+__all__ = ["measured", "out_of_memory"]
+
+
+_PERCENT_OF = re.compile(r"(?:metrics|other)\.memory_pct_of_(\d+)")
+
+
+def out_of_memory(record: Record) -> bool:
+    """The source says that the run failed for lack of memory."""
+    if record.get("other.oom_alloc_gib") is not None:
+        return True
+    result = record.text("other.result", "metrics.status")
+    note = str(record.values.get("note", ""))
+    if not result and not note:
+        return False
+    return bool(re.match(r"oom\b|out[- ]of[- ]memory", result, re.I) or re.match(r"oom\b|out of memory", note, re.I))
+
+
+def measured(
+    record: Record,
+    gpus: int | None,
+    tokens: int | None,
+    framework: str,
+    from_tflops: Callable[[float], tuple[float, str] | None],
+) -> Measured:
+    """The figures of one record. ``tokens``: of a step on all GPUs; ``from_tflops``: TFLOP/s/GPU → seconds, formula.
+
+    Refuses a record with no figure to compare, and one whose step time and tokens/s contradict each other.
+    """
+    tflops = record.positive("metrics.tflops_per_gpu")
+    peak, kind = _memory(record, framework)
+    if out_of_memory(record):
+        asked = re.match(r"\d+(?:\.\d+)?(?=$| ?GiB)", record.text("other.oom_alloc_gib"))
+        return Measured(status="out-of-memory", failed_allocation_gib=float(asked[0]) if asked else None)
+    step, tgs, derived = _rates(record, gpus)
+    if step is None and tgs is None and tflops and (inverted := from_tflops(tflops)):
+        step = inverted[0]
+        derived.append(f"step_seconds from TFLOP/s ({inverted[1]})")
+    per_gpu = tokens / gpus if tokens and gpus else None
+    if step is None and tgs and per_gpu:
+        step = per_gpu / tgs
+        derived.append("step_seconds from tgs")
+    elif tgs is None and step and per_gpu:
+        tgs = per_gpu / step
+        derived.append("tgs from step_seconds")
+    if step is None and tgs is None:
+        record.refuse("no throughput stated" if not tflops else "only TFLOP/s, configuration too incomplete to invert")
+    _check(record, step, tgs, gpus, tokens)
+    return Measured(
+        step_seconds=step,
+        tgs=tgs,
+        tflops_per_gpu=tflops,
+        peak_memory_gib=peak,
+        memory_kind=kind,
+        # submissions log what their first rank allocated
+        memory_rank=0 if framework == "mlperf" and kind == "allocated" else None,
+        samples=_samples(record),
+        rel_std=_spread(record, step),
+        derived=tuple(derived),
+    )
+
+
+def _rates(record: Record, gpus: int | None) -> tuple[float | None, float | None, list[str]]:
+    """Step seconds and TGS as stated, in whichever of their units; what the notes call derived stays listed."""
+    derived: list[str] = []
+    ms, seconds = record.number("metrics.iteration_ms"), record.number("metrics.step_seconds")
+    step = seconds if seconds else (ms / 1000 if ms else None)
+    tgs = record.number("metrics.tokens_per_s_per_gpu")
+    total = record.number("metrics.tokens_per_s")
+    if tgs is None and total and gpus:
+        tgs = total / gpus
+        derived.append("tgs from tokens_per_s / gpus")
+    samples = record.number("metrics.samples_per_s")
+    seq = record.integer("seq_length")
+    if step is None and tgs is None and samples and gpus and seq:
+        tgs = samples * seq / gpus
+        derived.append("tgs from samples_per_s")
+    for name, value in (("step_seconds", step), ("tgs", tgs)):
+        if value is not None and value <= 0:
+            record.refuse(f"{name} = {value} is not positive")
+    note = str(record.values.get("note", "")).lower()
+    if not note:
+        return (step if step and step > 0 else None), (tgs if tgs and tgs > 0 else None), derived
+    if re.search(r"iteration_ms derived", note):
+        derived.append("step_seconds from tgs (by the source's reader)")
+    if re.search(r"tokens(_per_s_per_gpu|/s/gpu)?\b[^.;]*\bderived", note):
+        derived.append("tgs from step_seconds (by the source's reader)")
+    return (step if step and step > 0 else None), (tgs if tgs and tgs > 0 else None), derived
+
+
+def _check(record: Record, step: float | None, tgs: float | None, gpus: int | None, tokens: int | None) -> None:
+    if not (step and tgs and gpus and tokens):
+        return
+    if words := contradiction(step, tgs, gpus, tokens):
+        record.refuse(words)
+    record.map("step_seconds", f"{step:.6g}")
+
+
+_KINDS = ("allocated", "reserved", "device")
+
+
+def _memory(record: Record, framework: str) -> tuple[float | None, str | None]:
+    """Peak memory in GiB and what the number counts, from the note or from what the framework prints.
+
+    Logs call GiB "GB" (bytes / 2**30): torchtitan, Megatron (MB = 2**20), Primus and nvidia-smi all do.
+    """
+    peak = record.positive("metrics.memory_gb")
+    if peak is None and (share := _share(record)):
+        return share, "device"
+    stated = record.text("metrics.memory_kind").lower()
+    note = f"{record.values.get('note', '')} {record.values.get('source', '')}".lower()
+    if peak is None:
+        return None, None
+    if "not a measured peak" in note or "compiled total" in note:
+        record.doubts.append("memory_gb is no measured peak: left out")
+        return None, None
+    if stated in _KINDS:
+        return peak, stated
+    if re.search(r"max[_ ]allocated|alloc gib", note):
+        return peak, "allocated"
+    if "nvidia-smi" in note or "rocm-smi" in note or framework == "primus":
+        return peak, "device"
+    if framework in ("torchtitan", "torchtune"):
+        return peak, "reserved"
+    # logs of submissions print the maximum that torch allocated: the same to five digits on machines of many makers
+    return peak, "allocated" if framework == "mlperf" else None
+
+
+def _share(record: Record) -> float | None:
+    """GiB from a percentage of a stated capacity (``memory_pct_of_288``: of the 288 GiB that the tools report)."""
+    for key in record.values:
+        if "memory_pct_of_" in key and (found := _PERCENT_OF.fullmatch(key)):
+            percent = record.positive(key)
+            return round(percent / 100 * int(found[1]), 3) if percent else None
+    return None
+
+
+def _samples(record: Record) -> int | None:
+    stated = record.integer("metrics.samples")
+    if stated is not None:
+        return stated
+    return integer(record.get("other.step_count_in_log", "other.iterations"))
+
+
+def _spread(record: Record, step: float | None) -> float | None:
+    """Relative standard deviation between repeated runs, where the source gives the median of each."""
+    stated = record.number("metrics.rel_std")
+    if stated is not None:
+        return stated
+    medians = record.get("other.step_time_s_median_by_run")
+    if not isinstance(medians, list) or len(medians) < 3 or not step:
+        return None
+    values = [value for item in medians if (value := number(item)) is not None and value > 0]
+    return round(stdev(values) / fmean(values), 5) if len(values) > 2 else None

@@ -1,0 +1,238 @@
+"""Whether the figures of a run can be true: the physical check of every row, whatever it was read from. Pure functions.
+
+*Refused* is what no machine does: a throughput above the dense peak of the precision, more memory than the device has, a
+precision that it has no matrix rate for, figures beyond any training, figures of one row that contradict each other, a
+day that no calendar has. *Doubted* is what a machine can do and hardly anyone means. The reasons name the figures, and the
+slip of units that would explain them where one does.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import lru_cache
+
+from harness.contracts.runs import MeasuredRun
+from harness.evidence import slips
+from harness.evidence.agreement import AGREE, contradiction
+from harness.evidence.flop_counts import flops_per_token
+from projector.hardware import catalogue
+from projector.hardware.types import Gpu
+
+__all__ = ["BOUNDS", "Bounds", "Judgement", "judge", "marked"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What is believed of a figure: outside ``possible`` it is refused, outside ``usual`` doubted. Both ends belong to it.
+
+    MFU is of the dense peak. No published training of a language model reaches 0.75 of it or runs whole steps below 0.005;
+    the largest clusters have some 200,000 GPUs; the longest published steps take minutes.
+    """
+
+    mfu: tuple[float, float] = (0.005, 1.0)
+    gpus: tuple[int, int] = (1_000_000, 10_000_000)
+    step_seconds: tuple[float, float] = (3_600.0, 86_400.0)
+    shortest_seconds: float = 1e-5
+    memory: tuple[float, float] = (1.0, 1.08)
+    agreement: float = AGREE
+    years: tuple[int, int] = (2017, 2100)
+
+
+BOUNDS = Bounds()
+
+# By what names a data sheet rates the operands of a precision. FP32 products may run as TF32.
+_RATES = {"mxfp4": ("mxfp4", "fp4"), "nvfp4": ("nvfp4", "fp4"), "fp32": ("tf32", "fp32")}
+_GIB = 2.0**30
+_NOMINAL = ("cpu",)  # stands for whatever processor is at hand: its figures bound no other
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Reasons in words: why a row cannot be true, and why it is doubtful."""
+
+    refused: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+def judge(run: MeasuredRun) -> Judgement:
+    """The physical check of one run. A run without figures, a model or a known GPU is judged by what it has."""
+    refused, doubts = list[str](), list[str]()
+    for hard, text in _found(run):
+        (refused if hard else doubts).append(text)
+    return Judgement(tuple(refused), tuple(doubts))
+
+
+def marked(run: MeasuredRun) -> tuple[MeasuredRun, Judgement]:
+    """The run, with what is impossible about it as its ``problem`` (beside the one that it has), and the judgement."""
+    found = judge(run)
+    new = [text for text in found.refused if text not in run.problem]
+    return (replace(run, problem="; ".join(filter(None, (run.problem, *new)))) if new else run), found
+
+
+Finding = tuple[bool, str]
+
+
+def _found(run: MeasuredRun) -> Iterator[Finding]:
+    """(impossible, why), in the order in which a reader wants them."""
+    none = list(_numbers(run))
+    yield from none
+    yield from _day(run.stack.date)
+    if none:
+        return
+    yield from _unusual(run)
+    gpu = catalogue.gpu(run.gpu) if catalogue.knows_gpu(run.gpu) and run.gpu not in _NOMINAL else None
+    if gpu is not None:
+        yield from _precision(run, gpu)
+        yield from _memory(run, gpu)
+    steady = list(_durations(run))
+    yield from steady
+    if not any(hard for hard, _ in steady):
+        against = list(_contradiction(run))
+        yield from against
+        if against:
+            return  # which of the figures is wrong nobody knows
+        if gpu is not None:
+            yield from _utilisation(run, gpu)
+        elif run.gpu not in _NOMINAL:
+            yield from _beyond_any(run)
+
+
+def _numbers(run: MeasuredRun) -> Iterator[Finding]:
+    """Figures that are none, or that nothing further can be computed with."""
+    m = run.measured
+    for name in ("step_seconds", "tgs", "tflops_per_gpu", "peak_memory_gib"):
+        value = getattr(m, name)
+        if value is not None and not 0 < value < math.inf:
+            yield True, f"{name} = {value} is no positive number"
+    if m.samples is not None and m.samples < 1:
+        yield True, f"{m.samples} samples are no measurement"
+    most = BOUNDS.gpus[1]
+    if run.gpus > most:
+        yield True, f"10^{math.log10(run.gpus):.1f} GPUs are more than the {most:,} that a training could use"
+
+
+def _unusual(run: MeasuredRun) -> Iterator[Finding]:
+    usual = BOUNDS.gpus[0]
+    if run.gpus > usual:
+        yield False, f"{run.gpus:,} GPUs are more than any training has used ({usual:,} at most are usual)"
+    spread = run.measured.rel_std
+    if spread is not None and not 0 <= spread <= 1:
+        yield not spread > 1, f"a relative spread of {spread:.3g} (rel_std) is outside 0 to 1"
+
+
+@lru_cache(maxsize=1024)
+def _day(text: str) -> tuple[Finding, ...]:
+    return tuple(_days(text))
+
+
+def _days(text: str) -> Iterator[Finding]:
+    """``YYYY``, ``YYYY-MM`` or ``YYYY-MM-DD``, in the years in which there are such trainings."""
+    if not text:
+        return
+    found = re.fullmatch(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?:[T ].*)?", text)
+    if found is None:
+        yield True, f"the date {text[:40]!r} is none (expected YYYY-MM or YYYY-MM-DD)"
+        return
+    try:
+        date(int(found[1]), int(found[2] or 1), int(found[3] or 1))
+    except ValueError:
+        yield True, f"the date {text[:40]} is on no calendar"
+        return
+    first, last = BOUNDS.years
+    if not first <= int(found[1]) <= last:
+        yield True, f"the date {text[:40]} is not from {first} to {last}"
+
+
+def _precision(run: MeasuredRun, gpu: Gpu) -> Iterator[Finding]:
+    """A precision without a matrix rate of its own ran in emulation, at a rate that no data sheet gives."""
+    if run.recipe is None or _rate(gpu, run.recipe.precision):
+        return
+    own = ", ".join(gpu.peak)
+    stated = not any(text.startswith("precision=") for text in run.assumed)
+    words = f"{gpu.name} has no matrix rate for {run.recipe.precision} (it has {own})"
+    yield stated, words if stated else f"{words}; the precision is assumed, not stated"
+
+
+def _rate(gpu: Gpu, precision: str) -> float:
+    """Dense FLOP/s of a precision's own operands; 0 where the device has none."""
+    return float(max((gpu.peak[name] for name in _RATES.get(precision, (precision,)) if name in gpu.peak), default=0.0))
+
+
+def _memory(run: MeasuredRun, gpu: Gpu) -> Iterator[Finding]:
+    peak, capacity = run.measured.peak_memory_gib, gpu.memory_bytes / _GIB
+    usual, possible = BOUNDS.memory
+    if peak and not peak <= capacity * usual:
+        why = slips.memory(peak, capacity, run.gpus, run.gpus_per_node or 8)
+        yield peak > capacity * possible, f"{peak:.5g} GiB is more than the {capacity:.4g} GiB of {gpu.name}{why}"
+
+
+def _durations(run: MeasuredRun) -> Iterator[Finding]:
+    seconds = run.measured.step_seconds
+    usual, possible = BOUNDS.step_seconds
+    if seconds is None:
+        return
+    if not seconds >= BOUNDS.shortest_seconds:
+        yield True, f"a step of {seconds:.3g} s is shorter than a kernel launch"
+    elif seconds > possible:
+        yield True, f"a step of {seconds:.3g} s is longer than a day{slips.long(seconds)}"
+    elif seconds > usual and not (run.model and catalogue.knows_gpu(run.gpu)):
+        yield False, f"a step of {seconds:.5g} s is longer than an hour{slips.long(seconds)}"
+
+
+def _contradiction(run: MeasuredRun) -> Iterator[Finding]:
+    """Step time × TGS × GPUs is the tokens of a step."""
+    m = run.measured
+    if not (m.step_seconds and m.tgs and run.recipe and run.gpus):
+        return
+    tokens = run.recipe.global_batch_size * run.recipe.seq_length
+    if tokens > 0 and (words := contradiction(m.step_seconds, m.tgs, run.gpus, tokens)):
+        yield True, words
+
+
+def _utilisation(run: MeasuredRun, gpu: Gpu) -> Iterator[Finding]:
+    """MFU by the least and by the most FLOP that any framework counts, so that no way of counting makes the finding."""
+    tgs = run.measured.tgs
+    if not tgs or run.model is None or run.recipe is None:
+        return
+    rate = _rate(gpu, run.recipe.precision)
+    if not rate:
+        return
+    least, most = flops_per_token(run, tgs / rate, BOUNDS.mfu[1] / 2)
+    low, high = least * tgs / rate, most * tgs / rate
+    lowest, highest = BOUNDS.mfu
+    peak = f"of the {run.recipe.precision} peak of {gpu.name} ({rate / 1e12:.4g} TFLOP/s)"
+    if low > highest:
+        yield True, f"{_figure(run)} means {slips.percent(low)} {peak}{slips.utilisation(low, run)}"
+    elif 0 < high < lowest:
+        yield False, f"{_figure(run)} means {slips.percent(high)} {peak}{slips.utilisation(high, run)}"
+
+
+def _beyond_any(run: MeasuredRun) -> Iterator[Finding]:
+    """Of a run whose GPU is not stated, or not known: a throughput above the peak of every known one."""
+    tgs = run.measured.tgs
+    if not tgs or run.model is None or run.recipe is None or run.gpu:
+        return
+    rate, name = max((_rate(gpu, run.recipe.precision), gpu.name) for gpu in _all_gpus())
+    if not rate:
+        return
+    share = flops_per_token(run, tgs / rate, BOUNDS.mfu[1] / 2)[0] * tgs / rate
+    if share > BOUNDS.mfu[1]:
+        peak = f"of the {run.recipe.precision} peak of the fastest GPU known, {name} ({rate / 1e12:.4g} TFLOP/s)"
+        yield True, f"{_figure(run)} means {slips.percent(share)} {peak}{slips.utilisation(share, run)}"
+
+
+@lru_cache(maxsize=1)
+def _all_gpus() -> tuple[Gpu, ...]:
+    return tuple(catalogue.gpu(name) for name in catalogue.gpu_names())
+
+
+def _figure(run: MeasuredRun) -> str:
+    """The figure that the source states: the other is derived from it."""
+    m = run.measured
+    if m.step_seconds and not slips.rate_is_stated(run):
+        return f"{m.step_seconds:.4g} s a step"
+    return f"{m.tgs:.6g} tokens/s/GPU"

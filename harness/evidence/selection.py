@@ -1,0 +1,201 @@
+"""The ``select`` list of a suite: which measured runs it takes.
+
+Each entry adds the runs that match *all* of its keys; a key holds a name, a glob, or a list of them (any of which may
+match). ``runs`` names files of the runs folder (without suffix) or a path relative to the suite; the other keys look
+into the runs.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from harness.contracts.runs import MeasuredRun
+from projector.errors import InputError, Problem, nearest
+
+__all__ = ["FIELDS", "read_runs", "select"]
+
+FIELDS: dict[str, Callable[[MeasuredRun], str]] = {
+    "id": lambda run: run.id,
+    "model": lambda run: run.model.name if run.model else run.model_name,
+    "family": lambda run: run.model.family if run.model else "",
+    "gpu": lambda run: run.gpu,
+    "framework": lambda run: run.stack.framework,
+    "precision": lambda run: run.recipe.precision if run.recipe else "",
+    "group": lambda run: run.group,
+}
+LOG_KEYS = ("log", "cluster", "recipe")
+KEYS = ("runs", *FIELDS, *LOG_KEYS)
+
+Selection = tuple[list[MeasuredRun], list[Path], list[Problem]]
+
+
+def select(value: object, where: str, base: Path, folder: Path) -> Selection:
+    """Runs (each id once, in order of selection), the files they came from, and every mistake."""
+    if value is None:
+        return [], [], []
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return [], [], [Problem(where, "select", value, "a list of entries such as {model: [mixtral*], gpu: [mi300x]}")]
+    chosen: dict[str, MeasuredRun] = {}
+    files: dict[Path, None] = {}
+    problems: list[Problem] = []
+    for i, entry in enumerate(value):
+        key = f"select[{i}]"
+        wrong = _entry_problems(entry, where, key)
+        if wrong:
+            problems += wrong
+            continue
+        read = _log if "log" in entry else _entry
+        runs, used, wrong = read(entry, where, key, base, folder)
+        problems += [p for p in wrong if p not in problems]
+        files.update(dict.fromkeys(used))
+        for run in runs:
+            chosen.setdefault(run.id, run)
+    return list(chosen.values()), list(files), problems
+
+
+def _entry_problems(entry: object, where: str, key: str) -> list[Problem]:
+    if not isinstance(entry, Mapping) or not entry:
+        return [Problem(where, key, entry, "a mapping with one or more of " + ", ".join(KEYS))]
+    problems = []
+    for name, value in entry.items():
+        if name not in KEYS:
+            problems.append(Problem(where, f"{key}.{name}", value, nearest(str(name), KEYS)))
+        elif name in LOG_KEYS and not (isinstance(value, str) and value):
+            problems.append(Problem(where, f"{key}.{name}", value, "text"))
+        elif not _patterns(value):
+            problems.append(Problem(where, f"{key}.{name}", value, "a name, a glob, or a list of them"))
+        elif (name in LOG_KEYS) != ("log" in entry):
+            problems.append(Problem(where, f"{key}.{name}", value, f"only {', '.join(LOG_KEYS)} beside log"))
+    return problems
+
+
+def _patterns(value: object) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, Sequence) or not all(isinstance(item, str) and item for item in items):
+        return ()
+    return tuple(items)
+
+
+def _entry(entry: Mapping[str, object], where: str, key: str, base: Path, folder: Path) -> Selection:
+    files, problems = _files(entry.get("runs"), where, key, base, folder)
+    runs, wrong = read_all(files)
+    problems += wrong
+    if problems:
+        return [], files, problems
+    wanted = {name: _patterns(entry[name]) for name in FIELDS if name in entry}
+    for name, patterns in wanted.items():
+        problems += _unknown(name, patterns, runs, where, f"{key}.{name}")
+    matching = [r for r in runs if all(_any(patterns, FIELDS[name](r)) for name, patterns in wanted.items())]
+    if not matching and not problems:
+        problems.append(Problem(where, key, dict(entry), "a selection that at least one measured run matches"))
+    return matching, files, problems
+
+
+def _log(entry: Mapping[str, str], where: str, key: str, base: Path, _: Path) -> Selection:
+    """The run of a training log beside the suite. ``cluster``: where it ran; ``recipe``: what the log does not say."""
+    from harness.evidence.ingest import command
+    from projector.hardware import catalogue, own
+
+    path = base / entry["log"]
+    name = own.beside(entry["cluster"], where) if "cluster" in entry else None
+    if name is not None and not catalogue.knows_cluster(name):
+        return [], [], [Problem(where, f"{key}.cluster", name, nearest(name, tuple(catalogue.cluster_names())))]
+    try:
+        gpu = catalogue.cluster(name).gpu.name if name is not None else None
+        runs = command.load(path, None, base / entry["recipe"] if "recipe" in entry else None, gpu).runs
+    except InputError as error:
+        return [], [], list(error.problems)
+    if name is not None:
+        gpu = name if catalogue.is_path(name) else gpu
+        runs = tuple(replace(run, gpu=gpu or run.gpu, cluster=name) for run in runs)
+    return list(runs), [path], []
+
+
+def _any(patterns: Iterable[str], value: str) -> bool:
+    return any(fnmatch.fnmatchcase(value, pattern) for pattern in patterns)
+
+
+def _unknown(name: str, patterns: Iterable[str], runs: Sequence[MeasuredRun], where: str, key: str) -> list[Problem]:
+    """Patterns that match neither a run nor a known name: a slip of the pen would otherwise narrow a suite silently."""
+    present = {FIELDS[name](run) for run in runs} - {""}
+    known = tuple(present | set(_catalogue(name)))
+    return [
+        Problem(where, key, pattern, nearest(pattern, known) if known else "a value that some run has")
+        for pattern in patterns
+        if not any(fnmatch.fnmatchcase(value, pattern) for value in known)
+    ]
+
+
+@cache
+def _catalogue(name: str) -> tuple[str, ...]:
+    if name == "gpu":
+        from projector.hardware import catalogue
+
+        return tuple(catalogue.gpu_names())
+    if name == "model":
+        from projector.workload import zoo
+
+        return tuple(zoo.names())
+    if name == "framework":
+        from projector import frameworks
+
+        return tuple(frameworks.names())
+    return ()
+
+
+def _files(value: object, where: str, key: str, base: Path, folder: Path) -> tuple[list[Path], list[Problem]]:
+    """Files named by ``runs`` (all of the folder where it is absent)."""
+    stored = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    if value is None:
+        if stored:
+            return list(stored.values()), []
+        return [], [
+            Problem(
+                where, key, f"no *.yaml in {folder}", "a folder of measured runs, as --measured FOLDER may name one"
+            )
+        ]
+    files: list[Path] = []
+    problems: list[Problem] = []
+    for pattern in _patterns(value):
+        beside = base / pattern
+        found = [path for stem, path in stored.items() if fnmatch.fnmatchcase(stem, pattern)]
+        if not found and pattern.endswith((".yaml", ".yml")) and beside.is_file():
+            found = [beside]
+        if not found:
+            expected = nearest(pattern, tuple(stored)) if stored else f"a file of {folder}, or a path from the suite"
+            problems.append(Problem(where, f"{key}.runs", pattern, expected))
+        files += found
+    return list(dict.fromkeys(files)), problems
+
+
+def read_all(files: Iterable[Path]) -> tuple[list[MeasuredRun], list[Problem]]:
+    """Runs of several files in order; an id that two files have is a problem, as is whatever the reader finds."""
+    runs: list[MeasuredRun] = []
+    problems: list[Problem] = []
+    origin: dict[str, Path] = {}
+    for path in files:
+        try:
+            read = read_runs(path)
+        except InputError as error:
+            problems += error.problems
+            continue
+        for run in read:
+            if run.id in origin:
+                problems.append(
+                    Problem(str(path), run.id, "a duplicate id", f"an id that {origin[run.id]} does not have")
+                )
+            origin[run.id] = path
+        runs += read
+    return runs, problems
+
+
+@cache
+def read_runs(path: Path) -> tuple[MeasuredRun, ...]:
+    """The runs of one strict file, read once per process."""
+    from harness.evidence import dataset
+
+    return tuple(dataset.read(path))

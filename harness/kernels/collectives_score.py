@@ -1,0 +1,135 @@
+"""Scores the collective model on measured collectives.
+
+A figure is compared as it was taken: with the algorithm that its source forced, and with the host time that its way of
+timing holds (:data:`HOSTS`), since the model's seconds are those of the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from harness.kernels.collectives_table import LOW_LATENCY, TOKENS, Record
+from projector.collectives import dispatch
+from projector.collectives.model import seconds_of
+from projector.collectives.network import network
+from projector.errors import InputError
+from projector.hardware import catalogue
+from projector.hardware.types import GroupShape
+
+__all__ = ["HOSTS", "Figure", "Host", "Level", "held_out", "levels", "projected", "score"]
+
+LARGE = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Host time of a way of timing: ``call`` seconds before every call, ``launch`` a device from one host thread."""
+
+    call: float = 0.0
+    launch: float = 0.0
+
+    def seconds(self, device: float, gpus: int) -> float:
+        return max(device + self.call, gpus * self.launch)
+
+
+HOSTS: Mapping[str, Host] = {
+    # nccl-tests -g 8: one thread launches on all devices; small all-reduces of four systems take 3.2 to 5.5 us a device.
+    "one host thread": Host(launch=4.5e-6),
+    # Events around each call: the projector's default for the issue of a collective (Execution.collective_us).
+    "torch.distributed": Host(call=25e-6),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A record and the model's answer in seconds. ``limit``: an acceptance threshold, so an upper bound only."""
+
+    record: Record
+    seconds: float
+
+    @property
+    def error(self) -> float:
+        return self.seconds / (self.record.time_us * 1e-6) - 1.0
+
+    @property
+    def limit(self) -> bool:
+        return self.record.condition == "threshold"
+
+    @property
+    def fabric(self) -> str:
+        suffix = {TOKENS: ", tokens", LOW_LATENCY: ", low latency"}.get(self.record.kind, "")
+        return f"{self.record.cluster}, {'one node' if self.record.nodes == 1 else 'nodes'}{suffix}"
+
+    @property
+    def origin(self) -> str:
+        """The repository or paper of the source, without revision and place in it."""
+        return self.record.source.split("@")[0].split(" ")[0].split("#")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Absolute errors of one fabric and size class (at least 1 MiB, or below)."""
+
+    fabric: str
+    large: bool
+    count: int
+    median: float
+    worst: float
+
+
+def score(records: Iterable[Record]) -> tuple[Figure, ...]:
+    """Every record beside what the model says of it."""
+    return tuple(Figure(record, projected(record)) for record in records)
+
+
+def projected(record: Record) -> float:
+    """Seconds that the model gives a record, host time of its condition included."""
+    cluster = catalogue.cluster(record.cluster)
+    shape = GroupShape(record.gpus, record.gpus // record.nodes)
+    if record.kind == LOW_LATENCY:
+        return dispatch.low_latency_seconds(network(shape, cluster), record.bytes)
+    if record.kind == TOKENS:
+        inside = record.bytes * (shape.most - 1) / shape.most
+        return dispatch.seconds(network(shape, cluster), inside, record.nodes_bytes or 0.0, record.sms)
+    try:
+        device = float(seconds_of(record.kind, record.bytes, shape, cluster, algorithm=record.algorithm))
+    except InputError:  # the source forced what this group cannot run, so that the library chose
+        device = float(seconds_of(record.kind, record.bytes, shape, cluster))
+    return HOSTS.get(record.condition, Host()).seconds(device, record.gpus)
+
+
+def levels(found: Iterable[Figure]) -> tuple[Level, ...]:
+    """Median and worst absolute error by fabric and size class; thresholds are left out."""
+    groups: dict[tuple[str, bool], list[float]] = {}
+    for figure in _measured(found):
+        groups.setdefault((figure.fabric, figure.record.bytes >= LARGE), []).append(abs(figure.error))
+    return tuple(
+        Level(fabric, large, len(errors), median(errors), max(errors))
+        for (fabric, large), errors in sorted(groups.items())
+    )
+
+
+def held_out(found: Iterable[Figure]) -> dict[tuple[str, bool, str], float]:
+    """Median absolute error of each source after one factor a fabric and size class, fitted to the *other* sources.
+
+    Only where there are several. A level that rests on a constant fitted to one source falls apart here.
+    """
+    groups: dict[tuple[str, bool], dict[str, list[float]]] = {}
+    for figure in _measured(found):
+        by_source = groups.setdefault((figure.fabric, figure.record.bytes >= LARGE), {})
+        by_source.setdefault(figure.origin, []).append(math.log1p(figure.error))
+    result = {}
+    for (fabric, large), by_source in groups.items():
+        for source, own in by_source.items():
+            others = [error for name, part in by_source.items() if name != source for error in part]
+            if others:
+                bias = median(others)
+                result[fabric, large, source] = median(abs(math.expm1(error - bias)) for error in own)
+    return result
+
+
+def _measured(found: Iterable[Figure]) -> Iterable[Figure]:
+    return (figure for figure in found if not figure.limit)

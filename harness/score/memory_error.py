@@ -1,0 +1,92 @@
+"""Error of the memory model on measured peaks, and the tolerance of the verdict that follows from it: pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LEVEL", "Judged", "Peak", "held_out", "tolerances"]
+
+LEVEL = 0.9
+#: With fewer (effective) peaks the corrected level passes 95 %: one or two rows would decide.
+_LEAST = 19.0
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """``error``: ln(measured / projected). ``kind``: see :func:`projector.memory.tolerance.kind`; ``counts``: what the
+    source counts, ``block`` for an allocation that failed."""
+
+    run_id: str
+    source: str
+    gpu: str
+    family: str
+    kind: str
+    counts: str
+    error: float
+
+    @property
+    def cell(self) -> tuple[str, str, str]:
+        return self.source, self.gpu, self.family
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A measured outcome beside its verdict. ``close``: too close to tell; ``right``: the better guess is what happened."""
+
+    run_id: str
+    ran: bool
+    right: bool
+    close: bool
+
+
+def tolerances(found: Sequence[Peak]) -> dict[str, float]:
+    """The tolerance of every kind with enough peaks, and of all (``other``)."""
+    made = {"other": _quantile(found)}
+    for name in sorted({peak.kind for peak in found}):
+        own = [peak for peak in found if peak.kind == name]
+        if _effective(own) >= _LEAST:
+            made[name] = _quantile(own)
+    return made
+
+
+def held_out(found: Sequence[Peak]) -> dict[str, tuple[int, int]]:
+    """By source: peaks within the tolerance that all other sources give, and its peaks."""
+    made = {}
+    for source in sorted({peak.source for peak in found}):
+        own = [peak for peak in found if peak.source == source]
+        learnt = tolerances([peak for peak in found if peak.source != source])
+        inside = sum(abs(peak.error) <= learnt.get(peak.kind, learnt["other"]) for peak in own)
+        made[source] = (inside, len(own))
+    return made
+
+
+def _quantile(found: Sequence[Peak]) -> float:
+    """The conformal quantile of |error|, cells weighing the same; infinite where there are too few."""
+    if not found:
+        return math.inf
+    level = LEVEL * (1.0 + 1.0 / _effective(found))
+    if level > 1.0:
+        return math.inf
+    size, weight = np.abs([peak.error for peak in found]), _weights(found)
+    order = np.argsort(size, kind="stable")
+    share = np.cumsum(weight[order]) / weight.sum()
+    return float(size[order][min(int(np.searchsorted(share, level - 1e-12)), len(found) - 1)])
+
+
+def _effective(found: Sequence[Peak]) -> float:
+    """Rows that would say as much if all weighed the same (Kish)."""
+    weight = _weights(found)
+    return float(weight.sum() ** 2 / (weight**2).sum())
+
+
+def _weights(found: Sequence[Peak]) -> Array:
+    count = Counter(peak.cell for peak in found)
+    return np.array([1.0 / count[peak.cell] for peak in found])

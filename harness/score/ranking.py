@@ -1,0 +1,187 @@
+"""Does the projection order the configurations of a group as the measurement does? Pure functions.
+
+Kendall's tau-b (Kendall 1945) with pairs inside the measured noise counted as ties, the share of distinguishable
+pairs that the projection orders alike, and top-1 regret: the throughput lost by running the configuration that the
+projection calls best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from harness.contracts.results import Row, RunFacts
+from harness.score import resample
+
+__all__ = ["NOISE", "GroupRanking", "RankingSummary", "agreement", "group_rankings", "regret", "summary", "tau_b"]
+
+#: Ends of an interval.
+Range = tuple[float, float] | None
+
+# Relative throughput difference below which two measurements are not told apart, where a source states no
+# spread. A convention of this harness, not a measurement.
+NOISE = 0.01
+
+# Projections closer than this are equal: it is rounding, not an opinion.
+SAME = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupRanking:
+    """One group. ``tau`` and ``agreement`` are None where every measured pair is tied; ``missing`` rows: unprojected.
+
+    ``differs``: the configuration keys that change inside the group; ``unseen``: those of them that no projector sees
+    (switches of a framework, its version); ``stated``: there are others. ``chosen``/``best``: ids of the
+    projected and the measured first.
+    """
+
+    group: str
+    rows: int
+    missing: int
+    tau: float | None
+    agreement: float | None
+    pairs: int
+    regret: float
+    chosen: str
+    best: str
+    differs: tuple[str, ...]
+    stated: bool
+    unseen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankingSummary:
+    """Over groups: macro (mean over groups) tau, agreement and regret, and the agreement pooled over all pairs.
+
+    ``…_range``: 90 % bootstrap interval over groups (:mod:`harness.score.resample`); None for fewer than two groups.
+    """
+
+    groups: int
+    rows: int
+    tau: float | None
+    agreement: float | None
+    pooled_agreement: float | None
+    regret: float | None
+    worst_regret: float | None
+    worst_group: str
+    tau_range: Range = None
+    agreement_range: Range = None
+    pooled_range: Range = None
+    regret_range: Range = None
+
+
+def _signs(values: ArrayLike, noise: ArrayLike) -> NDArray[np.int8]:
+    """Sign of every pair i < j of positive values; 0 where they differ by no more than the noise (relative)."""
+    log = np.log(np.asarray(values, dtype=float))
+    spread = np.broadcast_to(np.asarray(noise, dtype=float), log.shape)
+    difference = log[:, None] - log[None, :]
+    allowed = np.log1p(np.maximum(spread[:, None], spread[None, :]))
+    signs = np.where(np.abs(difference) <= allowed + 1e-15, 0, np.sign(difference)).astype(np.int8)
+    upper: NDArray[np.int8] = signs[np.triu_indices(len(log), 1)]
+    return upper
+
+
+def tau_b(measured: ArrayLike, projected: ArrayLike, noise: ArrayLike = NOISE) -> float | None:
+    """Kendall's tau-b of two positive series. ``noise``: relative, one value or one a row (a pair takes the larger).
+
+    None where it is undefined: all pairs tied in one of the two.
+    """
+    x, y = _signs(measured, noise), _signs(projected, SAME)
+    scale = math.sqrt(float(np.count_nonzero(x)) * float(np.count_nonzero(y)))
+    return float(np.sum(x.astype(int) * y)) / scale if scale else None
+
+
+def agreement(measured: ArrayLike, projected: ArrayLike, noise: ArrayLike = NOISE) -> tuple[float | None, int]:
+    """Share of the measurably different pairs projected in that order (a projected tie is half), and their number."""
+    x, y = _signs(measured, noise), _signs(projected, SAME)
+    real = x != 0
+    pairs = int(real.sum())
+    if not pairs:
+        return None, 0
+    return float(((x == y)[real] + 0.5 * (y == 0)[real]).mean()), pairs
+
+
+def regret(measured: ArrayLike, projected: ArrayLike) -> float:
+    """1 − measured throughput of the projected best / measured best; projected ties cost their mean."""
+    m, p = np.asarray(measured, dtype=float), np.asarray(projected, dtype=float)
+    first = p >= p.max() * (1 - SAME)
+    return float(1.0 - m[first].mean() / m.max())
+
+
+def group_rankings(rows: Iterable[Row], facts: Mapping[str, RunFacts], noise: float = NOISE) -> list[GroupRanking]:
+    """Every group of rows (one predictor, one fit) with at least two comparable rows, in order of appearance."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.group and row.measured_tgs is not None:
+            groups.setdefault(row.group, []).append(row)
+    made = (_group(name, members, facts, noise) for name, members in groups.items())
+    return [g for g in made if g is not None]
+
+
+def _group(name: str, members: Sequence[Row], facts: Mapping[str, RunFacts], noise: float) -> GroupRanking | None:
+    rows = [r for r in members if r.projected_tgs is not None]
+    if len(rows) < 2:
+        return None
+    measured = np.array([r.measured_tgs for r in rows], dtype=float)
+    projected = np.array([r.projected_tgs for r in rows], dtype=float)
+    spread = np.array([max(noise, facts[r.run_id].rel_std or 0.0) for r in rows])
+    share, pairs = agreement(measured, projected, spread)
+    differs = _differs([facts[r.run_id].differs for r in rows])
+    unseen = {key for r in rows for key in facts[r.run_id].switches}
+    return GroupRanking(
+        group=name,
+        rows=len(rows),
+        missing=len(members) - len(rows),
+        tau=_tau(measured, projected, spread),
+        agreement=share,
+        pairs=pairs,
+        regret=regret(measured, projected),
+        chosen=rows[int(np.argmax(projected))].run_id,
+        best=rows[int(np.argmax(measured))].run_id,
+        differs=differs,
+        stated=bool(set(differs) - unseen),
+        unseen=tuple(key for key in differs if key in unseen),
+    )
+
+
+def _tau(measured: ArrayLike, projected: ArrayLike, spread: ArrayLike) -> float | None:
+    """Tau-b, and 0 where the projection ties what the measurement tells apart: no opinion earns nothing."""
+    if not np.any(_signs(measured, spread)):
+        return None
+    found = tau_b(measured, projected, spread)
+    return 0.0 if found is None else found
+
+
+def _differs(configurations: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    keys = dict.fromkeys(key for c in configurations for key in c)
+    return tuple(k for k in keys if len({c.get(k, "") for c in configurations}) > 1)
+
+
+def summary(groups: Sequence[GroupRanking]) -> RankingSummary:
+    """The macro figures over groups; None where no group defines them."""
+    taus = [g.tau for g in groups if g.tau is not None]
+    shares = [(g.agreement, g.pairs) for g in groups if g.agreement is not None]
+    pairs = sum(n for _, n in shares)
+    worst = max(groups, key=lambda g: g.regret, default=None)
+    return RankingSummary(
+        groups=len(groups),
+        rows=sum(g.rows for g in groups),
+        tau=_mean(taus),
+        agreement=_mean([a for a, _ in shares]),
+        pooled_agreement=math.fsum(a * n for a, n in shares) / pairs if pairs else None,
+        regret=_mean([g.regret for g in groups]),
+        worst_regret=worst.regret if worst else None,
+        worst_group=worst.group if worst and worst.regret > 0 else "",
+        tau_range=resample.of_mean(taus),
+        agreement_range=resample.of_mean([a for a, _ in shares]),
+        pooled_range=resample.of_ratio([a * n for a, n in shares], [n for _, n in shares]),
+        regret_range=resample.of_mean([g.regret for g in groups]),
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None

@@ -1,0 +1,124 @@
+"""The tolerance of the memory verdict: quantiles worked out by hand, real peaks, what the verdicts become, the command."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.cli import main
+from harness.contracts.runs import MeasuredRun
+from harness.evaluation.peaks import judged, peaks
+from harness.evidence import dataset
+from harness.score.memory_error import Judged, Peak, held_out, tolerances
+from projector.errors import InputError
+from projector.memory.tolerance import TOLERANCE
+
+RUNS = Path(__file__).resolve().parents[2] / "measured" / "runs"
+
+
+def peak(error: float, source: str = "a", kind: str = "ddp") -> Peak:
+    return Peak(run_id="r", source=source, gpu="g", family="f", kind=kind, counts="device", error=error)
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[MeasuredRun]:
+    return dataset.read(RUNS)
+
+
+@pytest.fixture(scope="module")
+def found(runs: list[MeasuredRun]) -> list[Peak]:
+    return peaks(runs)
+
+
+@pytest.fixture(scope="module")
+def outcomes(runs: list[MeasuredRun]) -> list[Judged]:
+    return judged(runs)
+
+
+def test_the_quantile_leaves_room_for_one_more_row() -> None:
+    """99 peaks of one cell, 0.01 to 0.99: level 0.9 · 100 / 99 is the ninetieth, whichever their signs."""
+    made = tolerances([peak((-1) ** i * i / 100) for i in range(1, 100)])
+    assert made == {"other": 0.90, "ddp": 0.90}
+
+
+def test_cells_weigh_the_same() -> None:
+    many = [peak(0.01, "many") for _ in range(1000)]
+    few = [peak(0.5, "few") for _ in range(100)]
+    assert tolerances([*many, *few])["other"] == 0.5
+    assert tolerances([*many, *few, *(replace(peak(0.01), gpu=str(i)) for i in range(20))])["other"] == 0.01
+
+
+def test_few_peaks_have_no_tolerance_of_their_own() -> None:
+    rare = [peak(0.3, kind="zero") for _ in range(5)]
+    assert "zero" not in tolerances([*rare, *(peak(0.1) for _ in range(50))])
+    assert tolerances([peak(0.1)])["other"] == math.inf
+    assert tolerances([])["other"] == math.inf
+
+
+def test_a_source_is_judged_by_the_others() -> None:
+    rows = [peak(0.1, "good") for _ in range(50)] + [peak(0.4, "bad") for _ in range(50)]
+    assert held_out(rows) == {"bad": (0, 50), "good": (50, 50)}
+
+
+def test_the_shipped_tolerance_is_what_the_command_fits(found: list[Peak]) -> None:
+    made = tolerances(found)
+    assert made.keys() == TOLERANCE.keys()
+    for name, value in made.items():
+        assert TOLERANCE[name] == pytest.approx(value, abs=0.012), f"{name}: run python -m harness tolerance"
+
+
+def test_nine_of_ten_peaks_are_inside(found: list[Peak]) -> None:
+    """Every cell weighing the same: one source has a third of all rows."""
+    assert len(found) >= 140
+    cells: dict[tuple[str, ...], list[bool]] = defaultdict(list)
+    for each in found:
+        cells[each.cell].append(abs(each.error) <= TOLERANCE.get(each.kind, TOLERANCE["other"]))
+    assert sum(sum(inside) / len(inside) for inside in cells.values()) / len(cells) >= 0.88
+
+
+def test_blocks_that_failed_are_measured_peaks(found: list[Peak], runs: list[MeasuredRun]) -> None:
+    """Compiled steps: what the rank kept and the block that it could not have, against the plan."""
+    blocks = [each for each in found if each.counts == "block"]
+    assert len(blocks) >= 35
+    assert {each.kind for each in blocks} == {"planned"}
+    assert sum(abs(each.error) for each in blocks) / len(blocks) <= 0.07
+    assert all(r.measured.status == "out-of-memory" for r in runs if r.measured.failed_allocation_gib)
+
+
+def test_what_is_wrong_becomes_too_close(outcomes: list[Judged]) -> None:
+    """Nearly every wrong verdict says so, and most of the right ones stay sure."""
+    wrong = [each for each in outcomes if not each.right]
+    sure = [each for each in wrong if not each.close]
+    assert len(sure) <= 3
+    assert len(sure) < 0.1 * len(wrong)
+    assert sum(each.close for each in outcomes) <= 0.2 * len(outcomes)
+    failed = [each for each in outcomes if not each.ran]
+    assert all(each.right or each.close for each in failed)
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tolerance", str(RUNS / "megatron_lm.yaml"), "--json"]) == 0
+    tables = {table["title"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+    assert {"Tolerance", "Coverage of sources left out", "Does it fit?"} <= tables.keys()
+
+
+def test_the_command_reads_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "runs.yaml").write_text((RUNS / "megatron_lm.yaml").read_text())
+    assert main(["tolerance", str(tmp_path)]) == 0
+    assert "Does it fit?" in capsys.readouterr().out
+
+
+def test_a_block_is_a_positive_number(tmp_path: Path) -> None:
+    rows = yaml.safe_load((RUNS / "maxtext_mi355x.yaml").read_text())
+    row = next(row for row in rows if "failed_allocation_gib" in row["measured"])
+    row["measured"]["failed_allocation_gib"] = -1.0
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump([row]))
+    with pytest.raises(InputError) as caught:
+        dataset.read(tmp_path / "bad.yaml")
+    assert caught.value.problems[0].key.endswith("failed_allocation_gib")
