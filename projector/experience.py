@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from projector.hardware.types import Gpu
+from projector.parameter import parameter
 
 __all__ = [
     "BOUNDS",
@@ -44,9 +45,11 @@ TERMS = ("step", "low_precision", "host", "communication", "bubble")
 FEATURES = ("constant", "assumed", "communication", "host", "ground", "stack")
 #: Largest |θ| by term: beyond it a model is broken, and a calibration of it means nothing.
 BOUNDS = (math.log(10.0), *([math.log(2.0)] * (len(TERMS) - 1)))
-LEAST = 0.02  # difficulty of the easiest run: measured runs repeat no better
+LEAST = parameter(
+    0.02, kind="assumed", source="difficulty of the easiest run: measured runs repeat no better", scored=True
+)
 _WIDE = frozenset({"", "bf16", "fp16", "fp32", "tf32"})
-_MANY = 8.0  # assumed entries that count as all
+_MANY = parameter(8.0, kind="assumed", source="assumed entries that count as all of them")
 _FILE = Path(__file__).with_name("experience.yaml")
 
 

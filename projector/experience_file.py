@@ -17,7 +17,7 @@ _HEAD = """\
 # Written by `python -m harness calibrate --out`: what measured runs say of simulated step times.
 # ln(measured / projected step time) = sum over terms of share x (ground + stack); every term is [value, standard error].
 # scatter: typical |ln| that is left. The 90 % interval is conformal: quantile x difficulty, on residuals of model
-# families that no fit saw (harness/intervals.py). rows: measured runs; cells: kinds of them (model family x GPU x
+# families that no fit saw (harness/calibrate/intervals.py). rows: measured runs; cells: kinds of them (model family x GPU x
 # framework).
 """
 

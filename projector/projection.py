@@ -3,44 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from projector.collectives.model import Pricing
-from projector.collectives.placement import groups as place
-from projector.errors import NoMeasurement
 from projector.frameworks import Resolved
 from projector.frameworks.flops import flops_per_token
 from projector.hardware.efficiency import of as efficiency_of
-from projector.hardware.types import Cluster, Efficiency, GroupShape
-from projector.kernels import backends
+from projector.hardware.types import Cluster, Efficiency
 from projector.kernels import settings as kernel_settings
 from projector.kernels.protocol import KernelModel
 from projector.kernels.settings import Settings
-from projector.kernels.simulate import Simulated, shared
-from projector.layers.step import optimizer
-from projector.layers.types import Collective, HostWork, Operator
 from projector.memory.plan import MemoryPlan, plan
+from projector.parameter import parameter
 from projector.pipeline import Timeline
-from projector.pipeline.schedules import zb_ilp
+from projector.pipeline.schedules import generator
 from projector.pipeline.trace import Span
-from projector.pipeline.types import Costs
+from projector.pipeline.types import Costs, Schedule
 from projector.settle import arguments
 from projector.settle.arguments import MODES
 from projector.settle.workload import settled
-from projector.step import filling, muon
 from projector.step.communication import Traffic, traffic
-from projector.step.crowd import crowded
-from projector.step.run import owned_by_rank, run_step
-from projector.step.stages import Part, StageTime, compute_operators, owned, parts, stage_time
-from projector.step.timing import Clock
-from projector.workload.layout import chunks
+from projector.step.priced import priced
+from projector.step.run import run_step
 from projector.workload.workload import Workload
 
 __all__ = ["MODES", "Projection", "project"]
 
-_WITHOUT_WEIGHT_GRADIENT = 2 / 3
-"""Forward and data gradient of a frozen product: two of its three passes (LoRA, Hu et al. 2021, section 4.1)."""
+_WITHOUT_WEIGHT_GRADIENT = parameter(
+    2 / 3,
+    kind="derived",
+    source="forward and data gradient of a frozen product: two of its three passes (LoRA, Hu et al. 2021, section 4.1)",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,22 +91,10 @@ def project(
     arguments.check(workload, cluster, mode, settings, efficiency)
     resolved = settled(workload, cluster, published=published)
     gpu = cluster.gpu
-    layout = chunks(workload.model, resolved.workload.recipe)
-    stages = [parts(resolved, chunk) for chunk in layout]
-    empty = filling.idle(resolved)
-    without_input = [parts(empty, chunk) for chunk in layout] if empty else []
     efficiency = efficiency or efficiency_of(gpu)
-    model = _kernels(resolved, cluster, efficiency, mode, settings)
-    price = _pricing(resolved, cluster, efficiency)
-    clock = _clock(
-        resolved, cluster, efficiency, corrected(model) if corrected else model, settings, stages, without_input, price
-    )
-    cache_: dict[tuple[int, bool], StageTime] = {}
-    times = [stage_time(resolved, stage, clock, cache_) for stage in stages]
-    step = run_step(resolved, times, [owned(resolved, stage) for stage in stages], clock)
-    if empty:
-        waited = [stage_time(empty, stage, clock, cache_) for stage in without_input]
-        step = step.waiting(filling.seconds(times, waited, resolved.workload.recipe.pp))
+    made = priced(resolved, cluster, efficiency, mode, settings, corrected)
+    clock = made.clock()
+    step = run_step(resolved, made.times, made.held, clock).waiting(made.idle)
     flops = flops_per_token(workload, "megatron-2025-04") * workload.tokens_per_step
     if workload.recipe.lora is not None:
         flops *= _WITHOUT_WEIGHT_GRADIENT
@@ -122,7 +103,7 @@ def project(
         tgs=workload.tokens_per_step / step.seconds / workload.gpus,
         mfu=flops / step.seconds / workload.gpus / gpu.peak_of("bf16"),
         breakdown=step.breakdown,
-        memory=plan(resolved, gpu),
+        memory=plan(resolved, gpu, _made_for_times(step.timeline.compiled.schedule)),
         resolved=resolved,
         timeline=step.timeline,
         spans=step.spans,
@@ -130,78 +111,24 @@ def project(
         assumed=resolved.assumed,
         settings=(*settings.stated(gpu, efficiency), *_searched(step.timeline)),
         bubble=step.breakdown["bubble_s"] / step.seconds,
-        stage_seconds=tuple((t.forward.seconds, t.backward.seconds) for t in times),
-        communication=traffic(resolved, stages, clock, price, step) if communication else (),
+        stage_seconds=tuple((time.forward.seconds, time.backward.seconds) for time in made.times),
+        communication=traffic(resolved, made.parts, clock, made.price, step) if communication else (),
         seconds_to_project=time.perf_counter() - began,
     )
+
+
+def _made_for_times(schedule: Schedule) -> Schedule | None:
+    return schedule if generator(schedule.name).tuned else None
 
 
 def _searched(timeline: Timeline) -> tuple[str, ...]:
     """How far the order of a schedule that is searched for can be from the best."""
     schedule = timeline.compiled.schedule
-    if schedule.name != zb_ilp.GENERATOR.name:
+    found = generator(schedule.name)
+    if found.gap is None:
         return ()
     stages = timeline.compiled.stages
     forward, inputs, weight = (tuple(part.tolist()) for part in timeline.durations[: 3 * stages].reshape(3, stages))
     costs = Costs(forward, inputs, weight, (0.0,) * (stages - 1))
-    gap = zb_ilp.gap(schedule, costs, float(timeline.makespan))
-    return (f"pipeline_schedule={zb_ilp.GENERATOR.aliases[0]}: no order is more than {100 * gap:.1f} % shorter",)
-
-
-def _clock(
-    resolved: Resolved,
-    cluster: Cluster,
-    efficiency: Efficiency,
-    model: KernelModel,
-    settings: Settings,
-    stages: Sequence[Sequence[Part]],
-    without_input: Sequence[Sequence[Part]],
-    price: Pricing,
-) -> Clock:
-    """Prices every operator of the step at once: kernels through one vectorised call, collectives when asked for."""
-    ops = [*compute_operators([*stages, *without_input]), *_optimizers(resolved, stages)]
-    times = model.times(ops)  # type: ignore[arg-type]
-    seconds = dict(zip(ops, times.seconds.tolist(), strict=True))
-    measured = frozenset(op for op, is_measured in zip(ops, times.measured.tolist(), strict=True) if is_measured)
-    return Clock(
-        kernels=seconds,
-        measured=measured,
-        collective=price.seconds,
-        execution=resolved.execution,
-        crowded=crowded(
-            resolved, cluster, efficiency, settings, seconds if isinstance(model, Simulated) else ops, price
-        ),
-    )
-
-
-def _optimizers(resolved: Resolved, stages: Sequence[Sequence[Part]]) -> list[Operator]:
-    ops: list[Operator] = []
-    for held in owned_by_rank(resolved, stages):
-        ops += [op for op in optimizer(resolved, held) if not isinstance(op, Collective | HostWork)]
-        ops += [op for op, _ in muon.products(resolved, held)]
-    return ops
-
-
-def _kernels(
-    resolved: Resolved, cluster: Cluster, efficiency: Efficiency, mode: str, settings: Settings
-) -> KernelModel:
-    device, sustained = settings.device(cluster.gpu, efficiency)
-    ours = shared(device, sustained, resolved.execution)
-    simulated = backends.over(settings.gemm_backend, device, sustained, ours)
-    if mode == "simulate":
-        return simulated
-    from projector.kernels import recorded
-
-    if not recorded.available(cluster.gpu.name):
-        raise NoMeasurement(f"no measurement for {cluster.gpu.name}")
-    alone = Simulated(device, sustained, resolved.execution, alone=True) if simulated is ours else None
-    return recorded.Recorded(cluster.gpu, simulated, alone=alone)
-
-
-def _pricing(resolved: Resolved, cluster: Cluster, efficiency: Efficiency) -> Pricing:
-    return Pricing(_groups(resolved, cluster), cluster, efficiency, resolved.workload.recipe.moe_deepep_num_sms)
-
-
-def _groups(resolved: Resolved, cluster: Cluster) -> dict[str, GroupShape]:
-    workload = resolved.workload
-    return place(workload.recipe, workload.gpus, cluster, shards_apart=resolved.execution.shard_across_nodes)
+    gap = found.gap(schedule, costs, float(timeline.makespan))
+    return (f"pipeline_schedule={found.aliases[0]}: no order is more than {100 * gap:.1f} % shorter",)

@@ -16,17 +16,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from projector.benchmark.probe import Found, Probed, Taken
-from projector.frameworks.types import Execution
 from projector.hardware import efficiency
-from projector.hardware.types import Efficiency, Gpu, Parameter
+from projector.hardware.efficiency_file import priors
+from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.simulate import Simulated
 from projector.layers.types import Attention, Gemm, Stream
+from projector.mechanisms import Execution
+from projector.parameter import Parameter
 
 __all__ = ["BEST_SHARE", "Entry", "entry"]
 
 #: assumed: share of its peak that the best product of a library reaches (0.9-0.95 in public tables of tuned products).
 BEST_SHARE = 0.9
-_ONE_WAY = 0.09  # as projector.kernels.stream: what a kernel that only reads or only writes gains
 _LANES = 128  # fp32 multiply-adds a clock of a compute unit of current GPUs (CUDA C++ programming guide; CDNA3 ISA)
 _GRID = np.linspace(0.02, 1.0, 50)
 _LEAST_FILL = 1e-7
@@ -133,7 +134,8 @@ def _best(taken: Iterable[Taken]) -> dict[str, Taken]:
 
 def _effective(op: Stream) -> float:
     """Bytes that count: those of one direction weigh less (:mod:`projector.kernels.stream`)."""
-    return (1.0 - _ONE_WAY) * op.bytes + 2.0 * _ONE_WAY * min(op.read, op.write)
+    one_way = priors()["stream.one_way"].value
+    return (1.0 - one_way) * op.bytes + 2.0 * one_way * min(op.read, op.write)
 
 
 def _byte_rate(taken: Taken, fill: float) -> float:
@@ -150,7 +152,7 @@ def _streams(probed: Probed, bandwidth: float) -> dict[str, Parameter]:
         "stream.fill_us": _measured(fill * 1e6, spread, "shortest kernel here"),
         "gemm.launch_us": _measured(fill * 1e6, spread, "shortest kernel here"),
         "stream.device": Parameter(1.0, "derived", "shares are this device's own"),
-        "stream.one_way": Parameter(_ONE_WAY, "published", "as other devices; see projector/kernels/stream.py"),
+        "stream.one_way": priors()["stream.one_way"],
     }
     kinds: dict[str, list[Taken]] = {}
     for taken in probed.streams:
@@ -163,8 +165,8 @@ def _streams(probed: Probed, bandwidth: float) -> dict[str, Parameter]:
         found[f"stream.{kind}"] = _measured(mean, widest, names, most=1.0)
     copy = found.get("stream.copy")
     if copy is not None:
-        found["stream"] = replace(copy, source=f"as {copy.source}")
-        found["gemm.memory"] = replace(copy, source=f"as {copy.source}")
+        found["stream"] = copy.said(f"as {copy.source}")
+        found["gemm.memory"] = copy.said(f"as {copy.source}")
     return found
 
 
@@ -178,7 +180,7 @@ def _loops(probed: Probed, gpu: Gpu, fixed: Mapping[str, Parameter]) -> dict[str
         some = [taken for taken in probed.gemms if isinstance(taken.op, Gemm) and taken.op.dtype == dtype]
         found[f"gemm.loop.{dtype}"] = _fitted(f"gemm.loop.{dtype}", some, gpu, found)
     if "bf16" in _best(probed.gemms):
-        found["gemm.loop"] = replace(found["gemm.loop.bf16"], source="as bf16 products")
+        found["gemm.loop"] = found["gemm.loop.bf16"].said("as bf16 products")
     for backward in (False, True):
         key = f"attention.{'backward' if backward else 'forward'}.loop"
         some = [

@@ -9,7 +9,8 @@ from typing import Any
 from projector.benchmark.atomic import write_whole
 from projector.benchmark.entry import Entry
 from projector.benchmark.fabric import Joined
-from projector.hardware.types import Gpu, Parameter
+from projector.hardware.types import Gpu
+from projector.parameter import Parameter
 
 __all__ = ["Written", "write"]
 

@@ -73,7 +73,7 @@ class Attention(nn.Module):
         self.width = model.kv_channels
         biased = model.add_bias_linear or model.add_qkv_bias
         self.enter, self.leave = Enter(ranks), Leave(ranks)
-        parts = [self.heads + 2 * self.groups] if made.execution.qkv_fused else [self.heads, self.groups, self.groups]
+        parts = [self.heads + 2 * self.groups] if made.execution.fusion.qkv else [self.heads, self.groups, self.groups]
         self.qkv = nn.ModuleList(linear(made, model.hidden_size, part * self.width, biased) for part in parts)
         self.proj = linear(made, self.heads * self.width, model.hidden_size, model.add_bias_linear)
         self.rotate: nn.Module = Rotary(made, self.width) if model.position_embedding_type == "rope" else nn.Identity()

@@ -26,7 +26,7 @@ __all__ = ["split", "used", "whole"]
 def used(made: Made) -> bool:
     """Whether this run's framework splits modules so."""
     ranks = made.ranks
-    return made.execution.tensor_parallel == "dtensor" and ranks.tp.size > 1 and not ranks.sequence_parallel
+    return made.execution.tensor_parallel.sharded_tensors and ranks.tp.size > 1 and not ranks.sequence_parallel
 
 
 def whole(made: Made) -> Made:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from projector.benchmark.layers_parallel import ALONE, Ranks
-from projector.frameworks.types import Execution
+from projector.mechanisms import Execution
 from projector.workload.model import Model
 from projector.workload.workload import Workload
 
@@ -61,7 +61,7 @@ class Made:
     @property
     def weight_dtype(self) -> torch.dtype:
         """What weights are kept in: fp32 where the framework casts them at every use."""
-        return torch.float32 if self.execution.parameter_bytes >= _FP32_BYTES else self.dtype
+        return torch.float32 if self.execution.data_parallel.parameter_bytes >= _FP32_BYTES else self.dtype
 
 
 def torch_dtype(precision: str) -> torch.dtype:
@@ -131,7 +131,7 @@ class FeedForward(nn.Module):
         super().__init__()
         model, own = made.model, share(width, made.ranks.tp.size)
         self.model = model
-        apart = model.gated_linear_unit and not made.execution.gate_up_fused
+        apart = model.gated_linear_unit and not made.execution.fusion.gate_up
         wide = (2 if model.gated_linear_unit and not apart else 1) * own
         self.gate = linear(made, model.hidden_size, own, model.add_bias_linear) if apart else None
         self.fc1 = linear(made, model.hidden_size, wide, model.add_bias_linear)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from projector.benchmark.timings import PartWanted, StageWanted, key_of
 from projector.frameworks.types import Resolved
-from projector.layers.step import shards
 from projector.pipeline.types import Compiled
 from projector.step.run import compiled_schedule
 from projector.step.stages import Part, parts
@@ -53,7 +52,7 @@ def layer_kinds(resolved: Resolved, stages: Sequence[Named]) -> tuple[PartWanted
 
 def updates(resolved: Resolved, stages: Sequence[Named], sharded: bool) -> tuple[StageWanted, ...]:
     """What every pipeline rank updates. ``sharded``: layers are shards already when they are timed."""
-    dense, _ = shards(resolved)
+    dense, _ = resolved.execution.data_parallel.shards(resolved.workload)
     found = []
     for own in _placement(resolved):
         counts = Counter(key for v in own for key in stages[v].keys)

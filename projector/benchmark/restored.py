@@ -10,11 +10,12 @@ from projector.benchmark.named import Named, stages_of, updates
 from projector.benchmark.prices import Beyond, Price, is_message, possible, priced
 from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timings
 from projector.collectives.placement import groups
-from projector.frameworks.types import Execution, Resolved
+from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster
 from projector.layers.step import optimizer
 from projector.layers.types import Collective, Operator
 from projector.layers.weights import Held
+from projector.mechanisms import Execution
 from projector.projection import Projection
 from projector.step.run import Step, compiled_schedule, run_step
 from projector.step.stages import owned, stage_time
@@ -29,7 +30,6 @@ def collectives_needed(
     resolved: Resolved, stages: Sequence[Named], cluster: Cluster, ranks: int, sharded: bool
 ) -> tuple[CollectiveWanted, ...]:
     """What a step sends outside its layers, as ``ranks`` ranks can time it; alike ones once."""
-    resolved = _at_the_end(resolved)
     shapes = groups(resolved.workload.recipe, resolved.workload.gpus, cluster)
     found: dict[CollectiveWanted, None] = {}
 
@@ -45,9 +45,9 @@ def collectives_needed(
 
 def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster) -> Projection:
     """``simulated`` with the step that ``timings`` make."""
-    resolved = _at_the_end(_together(simulated.resolved))
+    resolved = _together(simulated.resolved)
     stages = stages_of(resolved)
-    execution = _quiet(resolved.execution, asked.sharded)
+    execution = _quiet(resolved.execution)
     price = Price(resolved, cluster, timings, asked)
     clock = Live(
         {}, frozenset(), price, execution, phases=_phases(resolved, stages, asked, timings, simulated, cluster)
@@ -111,18 +111,10 @@ def _stage_seconds(resolved: Resolved, stages: Sequence[Named], clock: Clock) ->
     return tuple((t.forward.seconds, t.backward.seconds) for t in times)
 
 
-def _quiet(execution: Execution, sharded: bool) -> Execution:
-    """The framework without host costs of its own: measured times have them. ``sharded``: traffic of weights, too."""
-    quiet = replace(execution, launch_us=0.0, collective_us=0.0, sync_us=0.0, layer_us=0.0, gc_steps=0.0, step_ms=0.0)
-    return replace(quiet, reduce_every_microbatch=True) if sharded else quiet
-
-
-def _at_the_end(resolved: Resolved) -> Resolved:
-    """Whole copies that do not reduce beside the backward do it once, after the last micro-batch."""
-    recipe = resolved.workload.recipe
-    if recipe.data_parallel_sharding != "no_shard" or recipe.overlap_grad_reduce:
-        return resolved
-    return replace(resolved, execution=replace(resolved.execution, reduce_every_microbatch=False))
+def _quiet(execution: Execution) -> Execution:
+    """The framework without host costs of its own: measured times have them."""
+    own = ("launch_us", "collective_us", "sync_us", "layer_us", "gc_steps", "step_ms")
+    return execution.but(runtime=dict.fromkeys(own, 0.0))
 
 
 class _Alike(Clock):
@@ -130,6 +122,9 @@ class _Alike(Clock):
 
     def phase(self, *_: object, **__: object) -> Phase:
         return measured_phase(1e-3)
+
+    def work(self, *_: object) -> tuple[float, float]:
+        return 1e-3, 0.0
 
 
 def _phases(

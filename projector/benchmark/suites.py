@@ -17,7 +17,7 @@ __all__ = ["GROUP", "workloads"]
 
 GROUP = "projector.suites"
 #: The reader of this project's other package; found without its metadata too, as in a checkout that was never installed.
-_OURS = metadata.EntryPoint("suite", "harness.suite_workloads:workloads", GROUP)
+_OURS = metadata.EntryPoint("suite", "harness.evidence.suite_workloads:workloads", GROUP)
 
 
 def workloads(paths: Sequence[Path]) -> tuple[Workload, ...]:

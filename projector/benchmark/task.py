@@ -35,7 +35,8 @@ def run(asked: Asked, device: Device) -> dict[str, Any]:
     strip = _strip(asked, layers, device)
     if asked.sharded:
         _shard(strip, device)
-    masters = asked.execution.master_bytes > 0
+    sharing = asked.execution.data_parallel
+    masters, in_each = sharing.master_bytes > 0, sharing.reduces_every_microbatch(asked.workload.recipe)
     update = Update([p for p in strip.parameters() if p.requires_grad], masters)
     gc.collect()
     gc.disable()  # as trainers that collect on all ranks at once (Megatron-LM --manual-gc)
@@ -49,7 +50,7 @@ def run(asked: Asked, device: Device) -> dict[str, Any]:
             microbatches=min(2, asked.microbatches),
             warm=_WARM,
             samples=_MOST,
-            last=_last_reduces(strip) if asked.sharded and not asked.execution.reduce_every_microbatch else None,
+            last=_last_reduces(strip) if asked.sharded and not in_each else None,
             enough=_enough(asked.budget, device),
         )
         short = _update_seconds(_spare([tuple(p.shape) for p in update.own], update, 1.0), asked.budget, device)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from projector.frameworks.types import Execution
 from projector.layers.types import Collective
+from projector.mechanisms import Execution
 from projector.workload.model import LayerKind
 from projector.workload.workload import Workload
 

@@ -78,14 +78,14 @@ def best(rows: tuple[Row, ...]) -> Row | None:
 def _candidates(recipe: Recipe) -> Iterator[tuple[str, int]]:
     stated = _stated(recipe)
     for name in pipeline.names():
-        chunks = pipeline.generator(name).chunks
-        if chunks is not None:
-            yield name, chunks
+        found = pipeline.generator(name)
+        if found.chunks is not None:
+            yield name, found.chunks
         elif stated > 1 or recipe.pp == 1:
             yield name, stated
         else:
-            for vpp in range(2, _MOST_CHUNKS + 1):
-                yield name, vpp
+            unit = found.multiples.get("vpp", 1)
+            yield from ((name, vpp) for vpp in range(max(2, unit), _MOST_CHUNKS + 1, unit))
 
 
 def _stated(recipe: Recipe) -> int:

@@ -12,7 +12,6 @@ from projector.cli.inputs import Case
 from projector.cli.job import dp_scaling, tokens_per_second
 from projector.experience import Expected, expected
 from projector.memory.verdict import verdict
-from projector.pipeline.types import Schedule
 from projector.projection import Projection
 from projector.workload.layout import Chunk, chunks
 from projector.workload.parameters import count
@@ -70,7 +69,7 @@ def stages(made: Projection) -> tuple[tuple[Chunk, float, float], ...]:
     ranks as the schedule folds them."""
     workload, schedule = made.resolved.workload, made.timeline.compiled.schedule
     layout = chunks(workload.model, workload.recipe)
-    places = _places(schedule)
+    places = schedule.home
     return tuple(
         (
             Chunk(
@@ -85,10 +84,6 @@ def stages(made: Projection) -> tuple[tuple[Chunk, float, float], ...]:
         )
         for i, chunk in enumerate(layout)
     )
-
-
-def _places(schedule: Schedule) -> dict[int, tuple[int, int]]:
-    return {stage: (rank, i) for rank, own in enumerate(schedule.placement) for i, stage in enumerate(own)}
 
 
 def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
@@ -186,6 +181,7 @@ def _plan(case: Case, made: Projection) -> dict[str, Any]:
     return {
         "status": plan.status,
         "fits": bool(plan.fits),
+        "tolerance": float(plan.tolerance),
         "allocated": float(plan.allocated),
         "reserved": float(plan.reserved),
         "device": float(plan.device),

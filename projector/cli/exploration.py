@@ -69,7 +69,7 @@ def _row(t: Tried) -> tuple[str, ...]:
         f"{100 * t.gain:+.1f} %",
         f"{100 * t.low:+.1f} to {100 * t.high:+.1f} %",
         f"{part.removesuffix('_s')} {seconds:+.3f} s",
-        "fits" if made.memory.fits else "does not fit",
+        made.memory.words,
     )
 
 
@@ -88,6 +88,7 @@ def as_document(baseline: Projection, tried: Sequence[Tried]) -> dict[str, Any]:
                 "interval": [t.low, t.high] if t.projection else None,
                 "moved": {"part": t.moved[0], "seconds": t.moved[1]} if t.projection else None,
                 "fits": t.projection.memory.fits if t.projection else None,
+                "memory_status": t.projection.memory.status if t.projection else None,
                 "reason": t.reason,
             }
             for t in tried

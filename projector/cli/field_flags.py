@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from projector.workload.fields import ESSENTIAL, Field, fields
+from projector.workload.fields import Field, fields
 
 __all__ = ["add_field_flags", "add_set"]
 
@@ -33,11 +33,11 @@ class _Store(argparse.Action):
 
 def add_field_flags(parser: argparse.ArgumentParser) -> None:
     """Flags of all recipe fields: those that most runs state, and the others, which ``--help-all`` shows."""
-    known = {field.key: field for field in fields() if field.key not in _ELSEWHERE}
+    known = [field for field in fields() if field.key not in _ELSEWHERE]
     parser.set_defaults(stated={})
     title = "how it is trained (over what the file says; each field of a recipe has a flag: --help-all)"
-    _add(parser.add_argument_group(title), [known.pop(key) for key in ESSENTIAL if key in known], hidden=False)
-    _add(parser.add_argument_group("further fields of a recipe"), known.values(), hidden=True)
+    _add(parser.add_argument_group(title), [f for f in known if f.essential], hidden=False)
+    _add(parser.add_argument_group("further fields of a recipe"), [f for f in known if not f.essential], hidden=True)
 
 
 def add_set(group: Any) -> None:
@@ -65,7 +65,7 @@ def _add(group: Any, chosen: Iterable[Field], *, hidden: bool) -> None:
 def _flags(field: Field) -> list[str]:
     """The short form first, as it is read in help."""
     flags = [f"--{name.replace('_', '-')}" for name in reversed(field.names)]
-    return [*flags, f"--no-{flags[-1][2:]}"] if field.kind is bool else flags
+    return [*flags, *(f"--no-{flag[2:]}" for flag in flags)] if field.kind is bool else flags
 
 
 def _metavar(field: Field) -> str:

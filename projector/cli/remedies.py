@@ -18,6 +18,7 @@ _COLUMNS = (
     Column("tokens/s/GPU"),
     Column("needed GiB"),
     Column("to spare GiB"),
+    Column("verdict", True),
 )
 
 
@@ -29,17 +30,17 @@ def found(case: Case, made: Projection) -> Remedies | None:
 
 
 def lines(result: Remedies, made: Projection) -> Iterator[Line | Table]:
-    over = gib(-made.memory.margin_bytes)
+    verdict = made.memory.words[0].upper() + made.memory.words[1:]
     if result.found:
         yield Table(
-            title=f"Out of memory by {over} GiB. Changes that make it fit, cheapest first",
+            title=f"{verdict}. Changes that make it fit, cheapest first",
             columns=_COLUMNS,
             rows=tuple(_row(remedy) for remedy in result.found),
             note="cheapest: fewest GPU-seconds for the same tokens.",
         )
         return
     yield Line("")
-    yield Line(f"Out of memory by {over} GiB, and none of {result.tried} changes makes it fit.", "bad")
+    yield Line(f"{verdict}, and none of {result.tried} changes makes it fit.", "bad")
     if result.nearest is not None:
         memory = result.nearest.projection.memory
         short = gib(-memory.margin_bytes)
@@ -64,6 +65,7 @@ def _row(remedy: Remedy) -> tuple[str, ...]:
         f"{made.tgs:.1f}",
         gib(made.memory.required),
         gib(made.memory.margin_bytes),
+        made.memory.status,
     )
 
 
@@ -77,6 +79,7 @@ def _values(remedy: Remedy) -> dict[str, Any]:
         "step_seconds": made.step_seconds,
         "tgs": made.tgs,
         "fits": bool(made.memory.fits),
+        "memory_status": made.memory.status,
         "required": float(made.memory.required),
         "margin": float(made.memory.margin_bytes),
     }

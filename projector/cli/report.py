@@ -138,7 +138,7 @@ def _schedules(made: Projections) -> Table:
                 f"{p.tgs:.1f}",
                 percent(p.bubble),
                 gib(p.memory.device),
-                p.memory.status,
+                p.memory.words,
             )
         )
     titles = ("schedule", "step s", "tokens/s/GPU", "bubble", "device GiB", "verdict")
@@ -222,13 +222,12 @@ def _ranks(case: Case, made: Projection) -> Table:
 
 def _verdict(case: Case, made: Projection) -> Line:
     plan = made.memory
-    words = {"fits": "fits", "tight": "tight: fits when the allocator gives its cache back"}
-    verdict = words.get(plan.status, f"out of memory by {gib(-plan.margin_bytes)} GiB")
+    verdict = "tight: fits when the allocator gives its cache back" if plan.status == "tight" else plan.words
     margin = f"; {gib(plan.margin_bytes)} GiB to spare" if plan.fits else ""
     return Line(
         f"Memory: {verdict}; at least {gib(plan.required)} GiB needed, {gib(plan.device)} GiB expected, of "
         f"{gib(plan.usable)} GiB usable on {case.cluster.gpu.name}{margin}",
-        "good" if plan.fits else "bad",
+        "bad" if not plan.fits else "" if plan.status == "too-close" else "good",
     )
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from projector.errors import Problem, nearest
+from projector.workload.checks import range_problems
 from projector.workload.fields import Field, field_of, fields
 from projector.workload.loaders.values import literal
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
 from projector.workload.schema import parse_recipe
-from projector.workload.vocabulary import range_problems
 
 __all__ = ["Said", "changed_model", "flag_of", "pairs", "said"]
 

@@ -75,7 +75,7 @@ def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Table:
                 f"{counted.alive.max():.0f}",
                 gib(max(devices)),
                 gib(min(devices)),
-                made.memory.status,
+                made.memory.words,
             )
         )
     titles = ("schedule", "vpp", "step s", "tokens/s/GPU", "bubble of makespan", "of span", "chunks alive",

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from projector.errors import InputError, Problem
-from projector.hardware.types import Cluster, Efficiency, Parameter
+from projector.hardware.types import Cluster, Efficiency
+from projector.io.files import parse_yaml
+from projector.parameter import Parameter, read
 
 __all__ = ["Constants", "constants", "sections"]
 
@@ -35,7 +37,7 @@ class Constants:
         if name in self._overrides:
             return self._overrides[name]
         found = self._efficiency.parameters.get(name) if self._efficiency is not None else None
-        found = found or self._values.get(name)
+        found = self._values.get(name) if found is None else found
         if found is not None:
             return found.value
         if default is None:
@@ -67,19 +69,13 @@ def _merged(library: str, arch: str, topology: str) -> Mapping[str, Parameter]:
 
 @functools.cache
 def sections() -> Mapping[str, Mapping[str, Parameter]]:
-    """Every section of ``constants.yaml``. Raises InputError when an entry is not {value, kind, source}."""
-    import yaml
-
+    """Every section of ``constants.yaml``. Raises InputError with every mistake."""
     path = Path(__file__).with_name("constants.yaml")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     problems: list[Problem] = []
-    found: dict[str, dict[str, Parameter]] = {}
-    for section, entries in yaml.load(path.read_text(encoding="utf-8"), Loader=loader).items():
-        for name, entry in entries.items():
-            try:
-                found.setdefault(section, {})[name] = Parameter(**entry)
-            except TypeError:
-                problems.append(Problem(str(path), f"{section}.{name}", entry, "{value, kind, source}"))
+    found = {
+        section: {name: read(entry, str(path), f"{section}.{name}", problems) for name, entry in entries.items()}
+        for section, entries in parse_yaml(path.read_text(encoding="utf-8"), str(path)).items()
+    }
     if problems:
         raise InputError(problems)
     return found

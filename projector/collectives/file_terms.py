@@ -12,15 +12,25 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from projector.collectives.algorithms.tree import levels
 from projector.collectives.network import Network
-from projector.collectives.tree import levels
+from projector.parameter import parameter
 
 __all__ = ["NAMES", "added"]
 
 Array = NDArray[np.float64]
 NAMES = ("phases.overlap", "phases.warmup_bytes", "adapter.setup_us", "adapter.warmup_bytes", "reduction.flops")
 _ROUNDS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
-_WARMUP_BYTES = 32.0 * 2**20  # both ramps of Primus end at 32 MiB unless its file says otherwise
+_WARMUP_BYTES = parameter(
+    32.0 * 2**20, unit="B", kind="published", source="Primus: both ramps end at 32 MiB unless its file says otherwise"
+)
+_OVERLAP = parameter(
+    0.9,
+    kind="assumed",
+    source="Primus' ar_overlap_factor where its file states the other terms of the phases and not this one",
+    low=0.0,
+    high=1.0,
+)
 _ELEMENT = 2.0  # bytes of a bf16 operand of the reduction
 
 
@@ -51,7 +61,7 @@ def _phases(kind: str, net: Network, sizes: Array) -> Array:
     stated = net.constants.states("phases.overlap") or net.constants.states("phases.warmup_bytes")
     if net.nodes == 1 or net.local == 1 or not stated:
         return np.zeros_like(sizes)
-    overlap = net.constants.get("phases.overlap", 0.9)
+    overlap = net.constants.get("phases.overlap", _OVERLAP)
     warm = net.constants.get("phases.warmup_bytes", _WARMUP_BYTES)
     inside = (net.local - 1) / net.local / net.link_rate(kind)
     between = (net.nodes - 1) / net.nodes / net.rail_rate()

@@ -11,16 +11,28 @@ from dataclasses import dataclass
 
 from projector.collectives.network import Cost, Network
 from projector.hardware.types import Gpu
+from projector.parameter import parameter
 
 __all__ = ["Footprint", "of_collective", "of_tokens"]
 
-# Device-memory bytes for each byte on the wire. derived from NCCL's protocols (src/device/prims_simple.h) and DeepEP's
-# channels: what arrives is written to a buffer, read from it, and written to its place (rings, which forward it from
-# there) or added to an operand that is read too; an exchange also reads what it sends.
-_EXCHANGE = 4.0
+# Device-memory bytes for each byte on the wire.
+_RING = parameter(
+    3.0,
+    unit="B/B",
+    kind="derived",
+    source="NCCL's protocols (src/device/prims_simple.h): what arrives is written to a buffer, read from it, and written to "
+    "its place, from where rings forward it, or added to an operand that is read too",
+)
+_EXCHANGE = parameter(
+    4.0, unit="B/B", kind="derived", source="as a ring, and DeepEP's channels: an exchange also reads what it sends"
+)
 _TRAFFIC = {"all_to_all": _EXCHANGE, "send_recv": _EXCHANGE}
-_RING = 3.0
-_IN_SWITCH = 2.0  # the switch reads the buffer of every rank once and writes it once: per byte of the message
+_IN_SWITCH = parameter(
+    2.0,
+    unit="B/B",
+    kind="derived",
+    source="the switch reads the buffer of every rank once and writes it once: per byte of the message",
+)
 
 
 @dataclass(frozen=True, slots=True)

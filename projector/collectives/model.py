@@ -2,7 +2,8 @@
 
 Each algorithm (one file a family) yields costs, latency + wire time + the fill of its pipeline; the minimum over them is
 the protocol switch. So a time is continuous, grows with the bytes, never falls below the bandwidth bound of the
-topology, and is zero for a group of one. A new algorithm is one file and one entry of ``ALGORITHMS``.
+topology, and is zero for a group of one. A new algorithm is one file of
+:mod:`projector.collectives.algorithms`.
 
 Sizes follow nccl-tests (see :mod:`projector.layers.types`).
 """
@@ -11,43 +12,25 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from projector.collectives import (
-    direct,
-    dispatch,
-    file_terms,
-    footprint,
-    hierarchical,
-    in_switch,
-    point_to_point,
-    ring,
-    tree,
-)
+from projector.collectives import dispatch, file_terms, footprint
+from projector.collectives.algorithms import ALGORITHMS, KINDS, direct
 from projector.collectives.bounds import bandwidth_bound
 from projector.collectives.footprint import Footprint
 from projector.collectives.network import Cost, Network, network
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import Cluster, Efficiency, GroupShape
 from projector.layers.types import Collective
+from projector.memo import Recent, Same
 
 __all__ = ["ALGORITHMS", "KINDS", "Pricing", "bandwidth_bound", "best", "costs", "seconds", "seconds_of"]
 
 Array = NDArray[np.float64]
-Algorithm = Callable[[Network], Iterator[Cost]]
-
-ALGORITHMS: Mapping[str, tuple[Algorithm, ...]] = {
-    "all_reduce": (ring.all_reduce, tree.all_reduce, in_switch.all_reduce, direct.all_reduce),
-    "all_gather": (ring.all_gather, tree.all_gather, direct.all_gather),
-    "reduce_scatter": (ring.reduce_scatter, tree.reduce_scatter, direct.reduce_scatter),
-    "all_to_all": (direct.all_to_all, hierarchical.all_to_all),
-    "broadcast": (ring.broadcast,),
-    "send_recv": (point_to_point.send_recv,),
-}
-KINDS = tuple(ALGORITHMS)
 DEEPEP = "deepep"
 TOKEN_TRANSPORTS = (DEEPEP, "hybridep")
 LOW_LATENCY = "deepep_low_latency"
@@ -107,8 +90,19 @@ def best(kind: str, nbytes: float, shape: GroupShape, cluster: Cluster, efficien
     return min(found, key=lambda cost: cost.seconds(nbytes)).algorithm if found and nbytes > 0 else ""
 
 
+class _Known:
+    """What groups of one shape cost on one cluster: seconds of a number of bytes by kind and transport, and networks."""
+
+    def __init__(self) -> None:
+        self.prices: Recent[Callable[[float], float]] = Recent(4096)
+        self.networks: Recent[Network] = Recent(1024)
+
+
+_KNOWN: Recent[_Known] = Recent(16)
+
+
 class Pricing:
-    """Prices of one run's groups; remembers each (kind, group), so that a known operator costs a few microseconds.
+    """Prices of one run's groups; what a group of one shape costs on the cluster is worked out once for all runs.
 
     ``dispatch_units``: compute units of a token dispatch (None: the library's own number for the device).
     """
@@ -124,8 +118,7 @@ class Pricing:
         self._dispatch_units = dispatch_units
         self._cluster = cluster
         self._efficiency = efficiency
-        self._prices: dict[tuple[str, str, str], Callable[[float], float]] = {}
-        self._networks: dict[str, Network] = {}
+        self._known = _KNOWN.get((Same(cluster), Same(efficiency)), _Known)
 
     def seconds(self, op: Collective) -> float:
         """Seconds of one operator (see :func:`seconds`)."""
@@ -134,10 +127,10 @@ class Pricing:
             return 0.0
         if op.kind == "all_to_all" and (op.transport in TOKEN_TRANSPORTS or op.transport == LOW_LATENCY):
             return self._token_seconds(op, shape)
-        key = (op.kind, op.group, op.transport)
-        if key not in self._prices:
-            self._prices[key] = self._price(op.kind, shape, op.transport)
-        return self._prices[key](op.bytes)
+        price = self._known.prices.get(
+            (op.kind, shape, op.transport), partial(self._price, op.kind, shape, op.transport)
+        )
+        return price(op.bytes)
 
     def algorithm(self, op: Collective) -> str:
         """Name of what runs an operator: a library's algorithm and protocol, or its kernels'; empty for a group of one."""
@@ -153,7 +146,7 @@ class Pricing:
         shape = self._shape(op)
         if shape.size <= 1 or op.bytes <= 0:
             return Footprint(0.0, 0.0)
-        net = self._network(op.group, shape)
+        net = self._network(shape)
         if op.kind == "all_to_all" and (op.transport in TOKEN_TRANSPORTS or op.transport == LOW_LATENCY):
             return footprint.of_tokens(op.bytes, net, self._dispatch_units)
         candidates = costs(op.kind, shape, self._cluster, self._efficiency)
@@ -181,13 +174,11 @@ class Pricing:
 
         return fastest
 
-    def _network(self, group: str, shape: GroupShape) -> Network:
-        if group not in self._networks:
-            self._networks[group] = network(shape, self._cluster, self._efficiency)
-        return self._networks[group]
+    def _network(self, shape: GroupShape) -> Network:
+        return self._known.networks.get(shape, partial(network, shape, self._cluster, self._efficiency))
 
     def _token_seconds(self, op: Collective, shape: GroupShape) -> float:
-        net = self._network(op.group, shape)
+        net = self._network(shape)
         if op.transport == LOW_LATENCY:
             return dispatch.low_latency_seconds(net, op.bytes)
         outside = op.bytes * (net.size - net.fewest) / net.size if op.nodes_bytes is None else op.nodes_bytes

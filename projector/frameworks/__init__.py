@@ -2,6 +2,7 @@
 
 from projector.frameworks.profiles_io import find, load, names
 from projector.frameworks.resolve import resolve
-from projector.frameworks.types import Execution, Framework, Resolved
+from projector.frameworks.types import Framework, Resolved
+from projector.mechanisms import Execution
 
 __all__ = ["Execution", "Framework", "Resolved", "find", "load", "names", "resolve"]

@@ -1,16 +1,19 @@
-"""Reads the framework files: strict keys, inheritance by ``extends`` (mappings merged, ``rules`` appended)."""
+"""Reads the framework files: strict keys, inheritance by ``extends`` (mappings merged, a strategy named anew starts afresh,
+``rules`` appended)."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from projector.errors import InputError, Problem, nearest
-from projector.frameworks.types import Execution, Framework
+from projector.frameworks.types import Framework
+from projector.mechanisms.execution import merged, problems
+from projector.parameter import Parameter, read
 from projector.workload.recipe import Recipe
 
 __all__ = ["find", "load", "names"]
@@ -30,7 +33,6 @@ _KEYS = (
 )
 _WHEN = ("vendor", "gpu_arch", "gpu_host", "date_before", "date_from", "moe", "mla", "precision")
 _RECIPE = frozenset(f.name for f in dataclasses.fields(Recipe))
-_EXECUTION = frozenset(f.name for f in dataclasses.fields(Execution))
 
 
 @cache
@@ -68,49 +70,85 @@ def _plain(text: str) -> str:
 
 
 def _read(path: Path) -> Framework:
-    import yaml
-
-    raw: Mapping[str, Any] = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    problems = [Problem(path.name, k, k, nearest(k, _KEYS)) for k in raw if k not in _KEYS]
+    raw = _mapping(path)
+    wrong = [Problem(path.name, k, k, nearest(k, _KEYS)) for k in raw if k not in _KEYS]
+    parent = load(raw["extends"]) if "extends" in raw else None
+    execution = merged(parent.execution if parent else {}, {})
     rules = tuple(raw.get("rules", ()))
+    constants = dict(_constants(raw, path.name, "", wrong))
     for i, rule in enumerate(rules):
-        problems += _unknown(path.name, f"rules[{i}].when", rule.get("when", {}), frozenset(_WHEN))
+        when = ",".join(f"{key}={_words(value)}" for key, value in rule.get("when", {}).items())
+        constants |= {f"when.{when}.{key}": each for key, each in _constants(rule, path.name, f"rules[{i}].", wrong)}
+        wrong += _unknown(path.name, f"rules[{i}].when", rule.get("when", {}), frozenset(_WHEN))
     for i, part in enumerate((raw, *rules)):
         place = "" if i == 0 else f"rules[{i - 1}]."
-        problems += _unknown(path.name, f"{place}defaults", part.get("defaults", {}), _RECIPE)
-        problems += _unknown(path.name, f"{place}execution", part.get("execution", {}), _EXECUTION)
-        problems += _mistyped(path.name, f"{place}execution", part.get("execution", {}))
-    problems += _unknown(path.name, "published", raw.get("published", {}), _RECIPE)
-    if problems:
-        raise InputError(problems)
-    parent = load(raw["extends"]) if "extends" in raw else None
+        wrong += _unknown(path.name, f"{place}defaults", part.get("defaults", {}), _RECIPE)
+        stated = part.get("execution", {})
+        wrong += problems(path.name, f"{place}execution", stated, execution)
+        if i == 0 and not wrong:
+            execution = merged(execution, stated)
+    wrong += _unknown(path.name, "published", raw.get("published", {}), _RECIPE)
+    if wrong:
+        raise InputError(wrong)
     return Framework(
         name=path.stem,
         title=raw["title"],
         aliases=tuple(raw.get("aliases", ())),
-        defaults={**(parent.defaults if parent else {}), **raw.get("defaults", {})},
-        execution={**(parent.execution if parent else {}), **raw.get("execution", {})},
+        defaults={**(parent.defaults if parent else _neutral()), **raw.get("defaults", {})},
+        execution=execution,
         flop_formula=raw.get("flop_formula") or (parent.flop_formula if parent else ""),
         rules=(*(parent.rules if parent else ()), *rules),
         uncertain=tuple(raw.get("uncertain", parent.uncertain if parent else ())),
         published={**_inherited(parent, raw.get("defaults", {})), **raw.get("published", {})},
-        sources=(*(parent.sources if parent else ()), *raw.get("sources", ())),
+        sources=(
+            *(parent.sources if parent else ()),
+            *(each for each in raw.get("sources", ()) if isinstance(each, str)),
+        ),
+        constants=constants,
     )
+
+
+def _constants(
+    part: Mapping[str, Any], where: str, place: str, problems: list[Problem]
+) -> Iterator[tuple[str, Parameter]]:
+    """The numbers under ``execution`` of a file or a rule, each with the entry of its ``sources`` that covers it."""
+    covered = {
+        key: entry for entry in part.get("sources", ()) if isinstance(entry, Mapping) for key in entry.get("values", ())
+    }
+    for mechanism, stated in part.get("execution", {}).items():
+        for name, value in stated.items() if isinstance(stated, Mapping) else ():
+            key = f"{mechanism}.{name}"
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if key in covered:
+                said = {field: covered[key][field] for field in covered[key] if field not in ("title", "values")}
+                cell = {"value": value, "source": covered[key].get("title"), **said}
+                yield key, read(cell, where, f"{place}execution.{key}", problems)
+            else:
+                problems.append(Problem(where, f"{place}sources", f"nothing for {key}", "a source for every number"))
+
+
+def _words(value: object) -> str:
+    return "+".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _mapping(path: Path) -> Mapping[str, Any]:
+    import yaml
+
+    found: Mapping[str, Any] = yaml.load(
+        path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
+    return found
+
+
+@cache
+def _neutral() -> Mapping[str, Any]:
+    return _mapping(Path(__file__).parent / "neutral.yaml")
 
 
 def _inherited(parent: Framework | None, own: Mapping[str, Any]) -> dict[str, object]:
     """What published runs of the parent did, where this framework has no default of its own."""
     return {name: value for name, value in (parent.published if parent else {}).items() if name not in own}
-
-
-def _mistyped(where: str, place: str, found: Mapping[str, Any]) -> list[Problem]:
-    neutral = Execution()
-    wanted = {k: type(getattr(neutral, k)) for k in found if k in _EXECUTION}
-    return [
-        Problem(where, f"{place}.{k}", found[k], f"a value of type {t.__name__}")
-        for k, t in wanted.items()
-        if not isinstance(found[k], t) or isinstance(found[k], bool) != (t is bool)
-    ]
 
 
 def _unknown(where: str, place: str, found: Mapping[str, Any], known: frozenset[str]) -> list[Problem]:

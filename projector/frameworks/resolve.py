@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from projector.errors import InputError
 from projector.frameworks.profiles_io import load
-from projector.frameworks.types import Execution, Framework, Resolved
+from projector.frameworks.types import Framework, Resolved
 from projector.frameworks.unmodelled import unmodelled
 from projector.io.typed import of_type
+from projector.mechanisms.data_parallel import of_degree
+from projector.mechanisms.execution import Execution, merged
+from projector.mechanisms.runtime.full_iteration_graph import FullIterationGraph
+from projector.memo import Recent
+from projector.workload.checks import range_problems
 from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
-from projector.workload.vocabulary import range_problems
+from projector.workload.validate import known
 from projector.workload.workload import Workload
 
 __all__ = ["resolve"]
@@ -47,7 +53,7 @@ def resolve(
     switches that nothing here models. Raises :class:`InputError` for values of another
     type than their field's, and sizes below 1.
     """
-    wrong = of_type(workload, Workload, "")
+    wrong = [] if known(workload) else of_type(workload, Workload, "")
     if not wrong:
         sizes = {name: getattr(workload.recipe, name) for name in _SIZES}
         wrong = range_problems({"gpus": workload.gpus, "recipe": sizes}, "", "")
@@ -56,8 +62,43 @@ def resolve(
     return _resolved(workload, vendor, arch, host, published)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _resolved(workload: Workload, vendor: str, arch: str, host: str, published: bool) -> Resolved:
+    """By a workload that differs in sizes alone, where there was one: what a framework decides by sizes is in the key."""
+    recipe, model = workload.recipe, workload.model
+    if published or recipe.pipeline_model_parallel_layout is not None:
+        return _made(workload, vendor, arch, host, published)
+    rest = _rest(recipe)
+    key = (
+        *(workload.framework, workload.framework_date, vendor, arch, host, model),
+        *(recipe.tp == 1, recipe.cp > 1, recipe.vpp > 1),
+        *(*map(type, rest), *rest),
+    )
+    alike, unstated = _ALIKE.get(key, lambda: _first(workload, vendor, arch, host))
+    implied = _by_size(workload)
+    sizes = {name: getattr(recipe, name) for name in _SIZES} | {name: implied[name] for name in unstated}
+    own = dataclasses.replace(alike.workload.recipe, **sizes)
+    return dataclasses.replace(alike, workload=dataclasses.replace(workload, recipe=own))
+
+
+_rest = attrgetter(*(f.name for f in dataclasses.fields(Recipe) if f.name not in _SIZES))
+_ALIKE: Recent[tuple[Resolved, tuple[str, ...]]] = Recent(1024)
+
+
+def _first(workload: Workload, vendor: str, arch: str, host: str) -> tuple[Resolved, tuple[str, ...]]:
+    """A workload resolved field by field, and which fields follow from its sizes because nobody states them."""
+    defaults, _ = _choose(load(workload.framework), _traits(workload, vendor, arch, host))
+    unstated = (name for name in _by_size(workload) if getattr(workload.recipe, name) is None)
+    return _made(workload, vendor, arch, host, False), tuple(n for n in unstated if defaults.get(n) is None)
+
+
+def _by_size(workload: Workload) -> dict[str, int]:
+    """Fields that follow from sizes where nobody states them."""
+    recipe = workload.recipe
+    return {"microbatch_group_size_per_vp_stage": recipe.pp, "data_parallel_shard_size": workload.dp * recipe.cp}
+
+
+def _made(workload: Workload, vendor: str, arch: str, host: str, published: bool) -> Resolved:
     framework = load(workload.framework)
     traits = _traits(workload, vendor, arch, host)
     defaults, behaviour = _choose(framework, traits)
@@ -69,9 +110,15 @@ def _resolved(workload: Workload, vendor: str, arch: str, host: str, published: 
         for name in (framework.uncertain if published else ())
         if getattr(workload.recipe, name) is None and getattr(recipe, name) is not None
     )
-    execution = _attention(_adapt(Execution(**behaviour), recipe), workload, recipe, arch)
+    execution = _one(_attention(_adapt(Execution.of(**behaviour), recipe), workload, recipe, arch))
     notes = (*assumed, *unmodelled(workload.recipe))
     return Resolved(workload=dataclasses.replace(workload, recipe=recipe), execution=execution, assumed=notes)
+
+
+@lru_cache(maxsize=1024)
+def _one(execution: Execution) -> Execution:
+    """One object for all executions that are equal, so that caches compare it in no time."""
+    return execution
 
 
 def _traits(workload: Workload, vendor: str, arch: str, host: str) -> dict[str, Any]:
@@ -92,7 +139,7 @@ def _choose(framework: Framework, traits: Mapping[str, Any]) -> tuple[dict[str, 
     for rule in framework.rules:
         if all(_holds(word, value, traits) for word, value in rule["when"].items()):
             defaults |= rule.get("defaults", {})
-            behaviour |= rule.get("execution", {})
+            behaviour = merged(behaviour, rule.get("execution", {}))
     return defaults, behaviour
 
 
@@ -150,10 +197,7 @@ def _implied(workload: Workload, chosen: Mapping[str, Any]) -> dict[str, Any]:
         implied["fp8_recipe"] = recipe.precision
     if chosen["pipeline_schedule"] is None:
         implied["pipeline_schedule"] = "interleaved" if virtual_stages(recipe) > 1 else "1f1b"
-    if chosen["microbatch_group_size_per_vp_stage"] is None:
-        implied["microbatch_group_size_per_vp_stage"] = recipe.pp
-    if chosen["data_parallel_shard_size"] is None:
-        implied["data_parallel_shard_size"] = workload.dp * recipe.cp
+    implied |= {name: size for name, size in _by_size(workload).items() if chosen[name] is None}
     if recipe.pipeline_model_parallel_layout is not None:
         implied["vpp"] = virtual_stages(recipe)
     if implied.get("vpp", recipe.vpp) == 1:
@@ -171,40 +215,38 @@ _ROCM_ATTENTION = frozenset({"ck", "aiter", "aiter_a16", "aotriton", "triton"})
 def _attention(execution: Execution, workload: Workload, recipe: Recipe, arch: str) -> Execution:
     """Primus-Turbo's attention on AMD: AITER's kernels, whose dQ atomics its scripts keep in fp32 on gfx942, and Triton's
     where a head has a learned sink (AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py)."""
-    if not recipe.use_turbo_attention or execution.attention_family not in _ROCM_ATTENTION:
+    if not recipe.use_turbo_attention or execution.kernels.attention not in _ROCM_ATTENTION:
         return execution
     family = "triton" if workload.model.attention_sinks else "aiter_a16" if arch == "gfx950" else "aiter"
-    return dataclasses.replace(execution, attention_family=family)
+    return execution.but(kernels={"attention": family})
 
 
 def _adapt(execution: Execution, recipe: Recipe) -> Execution:
     """What recipe switches change of the execution: gradient dtype, accumulation, full-iteration graphs, sharding."""
-    change: dict[str, Any] = {}
+    sharing: dict[str, Any] = {}
+    fusion: dict[str, Any] = {}
     if recipe.grad_reduce_in_bf16:
-        change |= {"reduce_bytes": 2.0, "grad_bytes": 2.0}
-    if execution.wgrad_accumulation == "fused" and not recipe.gradient_accumulation_fusion:
-        change["wgrad_accumulation"] = "separate"
-    sharding = recipe.data_parallel_sharding
-    if sharding == "optim_grads_params" and execution.data_parallel == "ddp":
-        change |= {"data_parallel": "megatron_fsdp", "reduce_every_microbatch": True}
-    elif sharding != "optim_grads_params" and execution.data_parallel != "ddp":
-        change |= {"data_parallel": "ddp", "reduce_every_microbatch": sharding == "optim_grads"}
-    elif sharding == "optim_grads":  # nobody keeps whole gradients between micro-batches
-        change["reduce_every_microbatch"] = True
-    if recipe.fsdp_reshard_after_forward is not None:
-        change["unsharded_pipeline"] = not recipe.fsdp_reshard_after_forward
-    if recipe.numa_binding:
-        change["unbound_host_factor"] = 1.0
-    if recipe.cuda_graph_scope and "full_iteration" in recipe.cuda_graph_scope:
-        change["whole_step_compiled"] = True
-    if recipe.main_params_dtype == "bf16" and execution.master_bytes == 0.0:
-        change |= {"parameter_bytes": 2.0, "grad_bytes": 2.0}
-    if recipe.torch_compile:
-        change["elementwise_compiled"] = True
-    if recipe.attention_backend == "unfused":
-        change["attention_materialised"] = True
-    if recipe.device_memory_fraction and execution.pool_fraction:
-        change["pool_fraction"] = recipe.device_memory_fraction
+        sharing |= {"reduce_bytes": 2.0, "grad_bytes": 2.0}
+    if recipe.main_params_dtype == "bf16" and execution.data_parallel.master_bytes == 0.0:
+        sharing |= {"parameter_bytes": 2.0, "grad_bytes": 2.0}
     if recipe.fp8_param_gather and recipe.precision in ("fp8", "mxfp8"):
-        change["gather_bytes"] = 1.0
-    return dataclasses.replace(execution, **change)
+        sharing["gather_bytes"] = 1.0
+    if recipe.fsdp_reshard_after_forward is not None:
+        sharing["unsharded_pipeline"] = not recipe.fsdp_reshard_after_forward
+    if execution.fusion.wgrad_accumulation == "fused" and not recipe.gradient_accumulation_fusion:
+        fusion["wgrad_accumulation"] = "separate"
+    if recipe.torch_compile:
+        fusion["elementwise"] = True
+    if recipe.attention_backend == "unfused":
+        fusion["attention_materialised"] = True
+    runtime = execution.runtime.but({"unbound_host_factor": 1.0}) if recipe.numa_binding else execution.runtime
+    if recipe.cuda_graph_scope and "full_iteration" in recipe.cuda_graph_scope and not runtime.whole_step:
+        runtime = FullIterationGraph(**runtime.carried(FullIterationGraph))
+    pool = execution.allocator.pool_fraction and recipe.device_memory_fraction
+    return dataclasses.replace(
+        execution,
+        data_parallel=of_degree(execution.data_parallel.but(sharing), recipe.data_parallel_sharding),
+        fusion=execution.fusion.but(fusion),
+        runtime=runtime,
+        allocator=execution.allocator.but({"pool_fraction": pool} if pool else {}),
+    )

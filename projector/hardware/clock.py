@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from projector.errors import InputError, Problem
-from projector.hardware.types import Efficiency, Gpu, Parameter
+from projector.hardware.types import Efficiency, Gpu
+from projector.parameter import Parameter
 
 __all__ = ["settle", "sustained_mhz", "with_clock", "with_power_cap"]
 
 _MATRIX, _ATTENTION = "clock.matrix", "clock.attention"
-_USUAL = 0.85  # published: the share that the vendor files state and the kernel models assume without a file
 
 
 def with_clock(gpu: Gpu, efficiency: Efficiency, mhz: float) -> tuple[Gpu, Efficiency]:
@@ -83,7 +83,7 @@ def _gains(efficiency: Efficiency) -> tuple[str, ...]:
 
 
 def _share(efficiency: Efficiency, key: str) -> float:
-    return min(efficiency.get(key, _USUAL), 1.0)
+    return min(efficiency[key], 1.0)
 
 
 def _at(

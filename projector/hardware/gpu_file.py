@@ -8,6 +8,7 @@ from pathlib import Path
 from projector.errors import InputError, Problem
 from projector.hardware.types import Gpu
 from projector.hardware.yaml_file import Reader, read_mapping
+from projector.parameter import parameter
 
 __all__ = ["GpuFile", "read_gpu"]
 
@@ -31,8 +32,11 @@ _MEASURED = (
     "tdp_watts",
 )
 _KEYS = ("name", "title", "vendor", "arch", "aliases", "notes", "sources", "efficiency", *_MEASURED)
-# The largest gap between a quoted peak and rate x units x clock that rounding of data sheets explains.
-PEAK_TOLERANCE = 0.03
+PEAK_TOLERANCE = parameter(
+    0.03,
+    kind="assumed",
+    source="the largest gap between a quoted peak and rate x units x clock that rounding of data sheets explains",
+)
 
 
 @dataclass(frozen=True)

@@ -8,36 +8,66 @@ from __future__ import annotations
 
 from projector.errors import Unsupported
 from projector.hardware.types import Cluster
+from projector.parameter import parameter
 
 __all__ = ["bandwidth", "copies", "optimizer_traffic", "separate"]
 
-# datasheet: bytes/s per direction of the 16 lanes of each generation (PCIe 3.0, 4.0, 5.0), 15.8, 31.5 and 63 GB/s after
-# encoding; NVIDIA Grace Hopper and Grace Blackwell whitepapers: NVLink-C2C 900 GB/s both ways, shared by two GPUs of a
-# GB200 or GB300 board
-_LINK = {"volta": 15.8e9, "ampere": 31.5e9, "gfx90a": 31.5e9}
-_PCIE_5 = 63e9
-_C2C = 225e9
-_SHARE = 0.87  # published: 55 GB/s host to device of pinned memory on H100 PCIe 5.0 (NVIDIA nvbandwidth examples)
+# bytes/s per direction; what is not listed has PCIe 5.0
+_LINK = parameter(
+    {"volta": 15.8e9, "ampere": 31.5e9, "gfx90a": 31.5e9},
+    unit="B/s",
+    kind="datasheet",
+    source="16 lanes of PCIe 3.0 and 4.0 after encoding",
+)
+_PCIE_5 = parameter(63e9, unit="B/s", kind="datasheet", source="16 lanes of PCIe 5.0 after encoding")
+_C2C = parameter(
+    225e9,
+    unit="B/s",
+    kind="datasheet",
+    source="NVIDIA Grace Hopper and Grace Blackwell whitepapers: NVLink-C2C 900 GB/s both ways, shared by two GPUs of a "
+    "GB200 or GB300 board",
+)
+_SHARE = parameter(
+    0.87,
+    kind="published",
+    source="55 GB/s host to device of pinned memory on H100 PCIe 5.0 (NVIDIA nvbandwidth examples)",
+)
 
-# datasheet: bytes/s of all memory channels of the usual host: channels x MT/s x 8 bytes. DGX-1 (2 x 4 DDR4-2400), DGX A100
-# (2 x 8 DDR4-3200), Frontier blade (8 DDR4-3200), DGX H100 and H200 (2 x 8 DDR5-4800), MI300X platforms with EPYC 9004
-# (2 x 12 DDR5-4800), DGX B200 and B300 (2 x 8 DDR5-5600), MI355X platforms with EPYC 9005 (2 x 12 DDR5-6000)
-_MEMORY = {
-    "volta": 153.6e9,
-    "ampere": 409.6e9,
-    "gfx90a": 204.8e9,
-    "hopper": 614.4e9,
-    "gfx942": 921.6e9,
-    "blackwell": 716.8e9,
-    "blackwell_ultra": 716.8e9,
-    "gfx950": 1152e9,
-}
-_USUAL_MEMORY = 614.4e9
-_GRACE = 512e9  # datasheet: LPDDR5X of one Grace CPU; two GPUs share it on GB200 and GB300 boards
-_COPIED = 0.8  # of the channels' rate that copies of all ranks reach together: STREAM on two-socket servers (published)
-# published: CPU Adam of Megatron-Core on DGX H100, eight ranks of 1.9e9 parameters in 2.9 s beside its copies, 80 bytes of
-# traffic each: 0.68 of the channels (NVIDIA-NeMo/Megatron-Bridge pull request 3062)
-_OPTIMIZER = 0.68
+# bytes/s of all memory channels of the usual host; what is not listed has that of Hopper
+_MEMORY = parameter(
+    {
+        "volta": 153.6e9,
+        "ampere": 409.6e9,
+        "gfx90a": 204.8e9,
+        "hopper": 614.4e9,
+        "gfx942": 921.6e9,
+        "blackwell": 716.8e9,
+        "blackwell_ultra": 716.8e9,
+        "gfx950": 1152e9,
+    },
+    unit="B/s",
+    kind="datasheet",
+    source="channels x MT/s x 8 bytes: DGX-1 (2 x 4 DDR4-2400), DGX A100 (2 x 8 DDR4-3200), Frontier blade (8 DDR4-3200), "
+    "DGX H100 and H200 (2 x 8 DDR5-4800), MI300X platforms with EPYC 9004 (2 x 12 DDR5-4800), DGX B200 and B300 (2 x 8 "
+    "DDR5-5600), MI355X platforms with EPYC 9005 (2 x 12 DDR5-6000)",
+)
+_GRACE = parameter(
+    512e9,
+    unit="B/s",
+    kind="datasheet",
+    source="LPDDR5X of one Grace CPU; two GPUs share it on GB200 and GB300 boards",
+)
+_COPIED = parameter(
+    0.8,
+    kind="published",
+    source="share of the channels' rate that copies of all ranks reach together: STREAM on two-socket servers",
+)
+_OPTIMIZER = parameter(
+    0.68,
+    kind="published",
+    source="CPU Adam of Megatron-Core on DGX H100, eight ranks of 1.9e9 parameters in 2.9 s beside its copies, 80 bytes of "
+    "traffic each: share of the channels (NVIDIA-NeMo/Megatron-Bridge pull request 3062)",
+)
 _UNIFIED = ("mi300a",)  # CPU and GPU on one package, one memory
 
 
@@ -69,7 +99,7 @@ def _memory(cluster: Cluster) -> float:
         return cluster.host_memory
     if _grace(cluster):
         return _GRACE * cluster.gpus_per_host / 2.0
-    return _MEMORY.get(cluster.gpu.arch, _USUAL_MEMORY)
+    return _MEMORY.get(cluster.gpu.arch, _MEMORY["hopper"])
 
 
 def _grace(cluster: Cluster) -> bool:

@@ -19,6 +19,7 @@ from projector.errors import InputError, Problem, nearest
 from projector.hardware.cluster_file import ANY_SIZE
 from projector.hardware.types import Cluster, Fabric
 from projector.hardware.yaml_file import read_mapping
+from projector.parameter import parameter
 
 __all__ = ["NUMBERS", "Applied", "apply", "read"]
 
@@ -62,8 +63,12 @@ _EXAMPLE_ONLY = (
     *("inter_node_bandwidth_gbps", "inter_node_latency_us", "intra_node_efficiency", "inter_node_efficiency"),
     *("alltoall_intra_efficiency", "alltoall_inter_efficiency"),
 )
-# Latencies of Primus' protocols, us, where a file states some of them only (collective_args.py).
-_PROTOCOL_US = {"hbm_latency": 0.09, "write_latency": 0.28, "write_resp": 0.09}
+_PROTOCOL_US = parameter(
+    {"hbm_latency": 0.09, "write_latency": 0.28, "write_resp": 0.09},
+    unit="us",
+    kind="published",
+    source="AMD-AGI/Primus@739a329b collective_args.py: latencies of its protocols where a file states some of them only",
+)
 _KNOWN = (*NUMBERS, "node_topology", "switch_topology", *_UNUSED_NUMBERS, *_EXAMPLE_ONLY)
 
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from projector.errors import Unsupported
+from projector.hardware.efficiency_file import priors
+from projector.parameter import Parameter
 
-__all__ = ["Cluster", "Efficiency", "Fabric", "Gpu", "GroupShape", "Parameter"]
+__all__ = ["Cluster", "Efficiency", "Fabric", "Gpu", "GroupShape"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,29 +139,21 @@ class GroupShape:
         return self.size - (self.nodes - 1) * min(self.per_node, self.size)
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One efficiency parameter with its provenance. ``kind``: ``datasheet``, ``derived``, ``published``, ``fitted`` or
-    ``measured``.
-    """
-
-    value: float
-    kind: str
-    source: str
-    low: float | None = None
-    high: float | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Efficiency:
-    """The few parameters that physics does not give, for one GPU (else its architecture, else its vendor)."""
+    """The few parameters that physics does not give, for one GPU (else its architecture, else its vendor).
+
+    ``efficiency[name]`` is what ``parameters`` state, else the prior of every GPU; KeyError where neither has it.
+    """
 
     gpu: str
     parameters: Mapping[str, Parameter]
 
     def __getitem__(self, name: str) -> float:
-        return self.parameters[name].value
+        found = self.parameters.get(name)
+        return priors()[name].value if found is None else found.value
 
     def get(self, name: str, default: float) -> float:
+        """What ``parameters`` state, else ``default``: for factors that change nothing where they are not stated."""
         found = self.parameters.get(name)
         return default if found is None else found.value

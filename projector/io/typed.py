@@ -14,10 +14,12 @@ from functools import cache
 from typing import Any
 
 from projector.errors import Problem
+from projector.parameter import Count, Parameter
 
 __all__ = ["WORDS", "hints", "is_a", "of_type", "type_problems"]
 
 WORDS: Mapping[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_NUMBERS = (int, float, Parameter, Count)
 _LARGEST = 1e300  # what is beyond overflows in the first product
 
 _Check = Callable[[Any, str, str], list[Problem]]
@@ -26,10 +28,12 @@ _Check = Callable[[Any, str, str], list[Problem]]
 def is_a(kind: Any, value: object) -> bool:
     """Whether a plain ``value`` is of ``kind``: ``int``, ``float``, ``bool`` or ``str``. True is no number."""
     if kind is float:
-        return type(value) in (int, float) and -_LARGEST < value < _LARGEST  # type: ignore[operator]
+        return type(value) in _NUMBERS and -_LARGEST < value < _LARGEST  # type: ignore[operator]
     if kind is int:
-        return type(value) is int and -_LARGEST < value < _LARGEST
-    return isinstance(value, str) if kind is str else type(value) is kind
+        return type(value) in (int, Count) and -_LARGEST < value < _LARGEST  # type: ignore[operator]
+    if kind is str:
+        return isinstance(value, str)
+    return type(value) is kind and (not isinstance(value, float) or -_LARGEST < value < _LARGEST)
 
 
 @cache
@@ -64,7 +68,6 @@ def type_problems(item: Any, where: str, prefix: str = "") -> list[Problem]:
 
 
 _SOUND = "_types_are_sound"
-_NUMBERS = (int, float)
 
 
 @cache
@@ -74,7 +77,7 @@ def _checks(kind: Any) -> tuple[tuple[str, frozenset[type], _Check, bool], ...]:
     for name, hint in hints(kind).items():
         target, optional = _target(hint)
         plain: set[type] = {type(None)} if optional else set()
-        plain |= {int, float} if target is float else {target} if target in WORDS else set()
+        plain |= {*_NUMBERS} if target is float else {target} if target in WORDS else set()
         fixed = not (typing.get_origin(target) and issubclass(typing.get_origin(target), Mapping))
         found.append((name, frozenset(plain), _check(hint), fixed))
     return tuple(found)
@@ -122,5 +125,5 @@ def _entries(value: Any, kind: Any, where: str, key: str, tail: str) -> list[Pro
     found = [Problem(where, key, name, "text for a key") for name in value if not isinstance(name, str)]
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return found + [p for name, item in value.items() for p in of_type(item, kind, where, f"{key}.{name}.")]
-    wrong = [Problem(where, f"{key}.{name}", item, WORDS[kind]) for name, item in value.items() if not is_a(kind, item)]
-    return found + wrong
+    word = WORDS.get(kind, f"a {kind.__name__}")
+    return found + [Problem(where, f"{key}.{name}", item, word) for name, item in value.items() if not is_a(kind, item)]

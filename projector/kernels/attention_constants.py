@@ -15,15 +15,22 @@ from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.attention_tiles import block, dq_bytes, padded, parent
 from projector.kernels.constants import pick
 from projector.layers.types import Attention
+from projector.parameter import parameter
 
 __all__ = ["AttentionConstants", "constants"]
 
-# Vector operations per score beside the exponential. Forward: scale, mask, max, sum, cast; backward also dP − δ and
-# its product with P (counted in the kernels of the papers above).
-_VECTOR_OPS = {False: 8.0, True: 12.0}
-_SHARED_BYTES = 128.0  # per clock and unit: CUDA programming guide, compute capabilities 8.0 to 10.0
+# by direction, backward or not
+_VECTOR_OPS = parameter(
+    {False: 8.0, True: 12.0},
+    unit="operations a score",
+    kind="derived",
+    source="vector operations beside the exponential, counted in the kernels of FlashAttention-2/3/4: scale, mask, max, "
+    "sum, cast; backward also dP − δ and its product with P",
+)
+_SHARED_BYTES = parameter(
+    128.0, unit="B/clock/unit", kind="datasheet", source="CUDA programming guide, compute capabilities 8.0 to 10.0"
+)
 _LANE_FLOPS = 2.0  # arithmetic: a fused multiply-add counts two in the data sheet's vector rate
-_POWER_DEFAULT = 0.33  # derived: dynamic power ~ active share × clock³ at a fixed power limit gives 1/3
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,46 +65,46 @@ def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: Attention) -> A
     """Constants of the kernel that would run ``op``. Raises ``Unsupported`` if the GPU has no matrix rate for the type."""
     way = "backward" if op.backward else "forward"
 
-    def value(stem: str, default: float) -> float:
-        return _constant(efficiency, f"attention.{way}.{stem}", family, op, default)
+    def value(stem: str, neutral: float | None = None) -> float:
+        return _constant(efficiency, f"attention.{way}.{stem}", family, op, neutral)
 
     qk, v = padded(op.head_dim_qk), padded(op.head_dim_v)
     shape = block(family, gpu.arch, max(qk, v), op.dtype, op.causal, op.backward)
     scores = float(shape.rows * shape.columns)
-    clock = min(efficiency.get("clock.attention", efficiency.get("clock.matrix", 0.85)), 1.0)
+    clock = min(efficiency.get("clock.attention", efficiency["clock.matrix"]), 1.0)
     units = float(gpu.compute_units)
     depth = 3 * qk + 2 * v if op.backward else qk + v
-    matrix = 2.0 * scores * depth * units / (gpu.peak_of(op.dtype) * clock * min(value("loop", 0.75), 1.0))
+    matrix = 2.0 * scores * depth * units / (gpu.peak_of(op.dtype) * clock * min(value("loop"), 1.0))
     # operands that every warp reads from shared memory for its own rows only
     shared = 2.0 * depth * shape.columns * shape.rows / shape.warp_rows if shape.warp_rows else 0.0
-    matrix += value("fetch", 0.4) * shared / (_SHARED_BYTES * gpu.peak_clock_mhz * 1e6 * clock)
+    matrix += value("fetch") * shared / (_SHARED_BYTES * gpu.peak_clock_mhz * 1e6 * clock)
     exponent = scores / (gpu.exp_per_clock_per_cu * gpu.peak_clock_mhz * 1e6 * clock)
     vector = scores * _VECTOR_OPS[op.backward] * _LANE_FLOPS * units / (gpu.vector_flops * clock)
     softmax = max(exponent, vector) * value("softmax", 1.0)
-    overlap = min(value("overlap", 0.5), 1.0)
+    overlap = min(value("overlap"), 1.0)
     # blocks on the diagonal compare and select every score, and nothing runs beside them yet
     masked = value("mask", 0.0) * softmax * ceil(shape.rows / shape.columns) if op.causal else 0.0
     return AttentionConstants(
         rows=float(shape.rows),
         columns=float(shape.columns),
         iteration=max(matrix, softmax) + (1.0 - overlap) * min(matrix, softmax),
-        prologue=value("prologue_us", 5.0) * 1e-6 * (0.5 + (qk + v) / 512.0) + masked,
-        launch=value("launch_us", 5.0) * 1e-6,
-        power=value("power", _POWER_DEFAULT),
-        tail=min(value("tail", 0.5), 2.0),
+        prologue=value("prologue_us") * 1e-6 * (0.5 + (qk + v) / 512.0) + masked,
+        launch=value("launch_us") * 1e-6,
+        power=value("power"),
+        tail=min(value("tail"), 2.0),
         boost=clock,
         paired=float(shape.paired and op.causal),
         units=units,
-        bandwidth=gpu.memory_bandwidth * min(efficiency.get("gemm.memory", 0.85), 1.0),
-        atomic=value("atomic_bytes", 0.0) / (efficiency.get("attention.atomic_tbs", 2.2) * 1e12),
+        bandwidth=gpu.memory_bandwidth * min(efficiency["gemm.memory"], 1.0),
+        atomic=value("atomic_bytes", 0.0) / (efficiency["attention.atomic_tbs"] * 1e12),
         cache=max(gpu.l2_bytes / gpu.dies, gpu.llc_bytes),
-        spill=value("spill", 0.3),
+        spill=value("spill"),
         dq_bytes=dq_bytes(family),
         group_sum=value("group_sum", 1.0),
     )
 
 
-def _constant(efficiency: Efficiency, stem: str, family: str, op: Attention, default: float) -> float:
+def _constant(efficiency: Efficiency, stem: str, family: str, op: Attention, neutral: float | None) -> float:
     """The most specific key of ``family``, then of the family that it resembles, then of all families."""
     found = efficiency.parameters
     dim = f"d{op.head_dim_qk}"
@@ -108,4 +115,4 @@ def _constant(efficiency: Efficiency, stem: str, family: str, op: Attention, def
                     return found[key].value
         if name and f"{stem}.{name}" in found:
             return found[f"{stem}.{name}"].value
-    return pick(efficiency, stem, family, op.dtype, dim, default)
+    return pick(efficiency, stem, family, op.dtype, dim, neutral)

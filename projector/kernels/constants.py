@@ -34,8 +34,12 @@ def element_bytes(dtype: str) -> float:
     return BYTES.get(dtype, 2.0)
 
 
-def pick(efficiency: Efficiency, stem: str, family: str, dtype: str, scaling: str, default: float) -> float:
-    """The parameter ``stem`` of a kernel class, from its most specific key to the bare stem, else ``default``."""
+def pick(
+    efficiency: Efficiency, stem: str, family: str, dtype: str, scaling: str, neutral: float | None = None
+) -> float:
+    """The parameter ``stem`` of a kernel class, from its most specific key to the bare stem, else ``neutral``, else the
+    prior of every GPU.
+    """
     found = efficiency.parameters
     kinds = [dtype, "bf16"] if dtype == "fp16" else [dtype]
     tails = [f"{d}.{scaling}" for d in kinds if scaling] + kinds
@@ -46,4 +50,4 @@ def pick(efficiency: Efficiency, stem: str, family: str, dtype: str, scaling: st
     for key in (f"{stem}.{family}", stem):
         if key in found:
             return found[key].value
-    return default
+    return efficiency[stem] if neutral is None else neutral

@@ -26,8 +26,8 @@ from projector.kernels.tiles import Catalogue
 __all__ = ["GemmConstants", "GemmShapes", "constants", "seconds"]
 
 _SPLITS = (2.0, 4.0, 8.0, 16.0)
-_REFERENCE_AREA = 65536.0  # derived: the 256×256 tile that prologue and iteration constants are stated for
-_REFERENCE_BYTES = 128.0  # derived: K bytes of one operand row per iteration, what the fixed part is stated against
+_REFERENCE_AREA = 65536.0  # the 256×256 tile that prologue and iteration constants are stated for
+_REFERENCE_BYTES = 128.0  # K bytes of one operand row per iteration, what the fixed part is stated against
 _CHUNK = 2048
 
 
@@ -80,8 +80,7 @@ def constants(
     accumulate: bool,
     alone: bool = False,
 ) -> GemmConstants:
-    """Constants of a kernel class; parameters ``gemm.*`` of the efficiency file, defaults stated in the vendor's
-    file.
+    """Constants of a kernel class; parameters ``gemm.*`` of the efficiency file, priors in ``gpu.yaml``.
 
     ``alone``: the product is timed by itself, a few repetitions in a row, as kernel tables are. A power limit acts over
     milliseconds, so a short one then runs above the clock that a training step sustains (``gemm.burst``).
@@ -89,32 +88,32 @@ def constants(
     Raises :class:`~projector.errors.Unsupported` if the GPU has no matrix rate for the type.
     """
 
-    def value(stem: str, default: float) -> float:
-        return pick(efficiency, stem, family, dtype, scaling, default)
+    def value(stem: str, neutral: float | None = None) -> float:
+        return pick(efficiency, stem, family, dtype, scaling, neutral)
 
-    def share(stem: str, default: float) -> float:
-        return min(max(value(stem, default), 0.0), 1.0)
+    def share(stem: str) -> float:
+        return min(max(value(stem), 0.0), 1.0)
 
-    clock = share("clock.matrix", 0.85)
-    rate = clock * share("gemm.loop", 0.9)
+    clock = share("clock.matrix")
+    rate = clock * share("gemm.loop")
     rate *= min(efficiency.get(f"gemm.layout.{layout}", 1.0), 1.0)
     if accumulate:
         rate *= min(efficiency.get("gemm.accumulate", 1.0), 1.0)
     return GemmConstants(
         rate=gpu.peak_of(dtype) * rate,
-        bandwidth=gpu.memory_bandwidth * share("gemm.memory", 0.85),
-        prologue=value("gemm.prologue_us", 4.0) * 1e-6,
-        prologue_floor=value("gemm.prologue_floor_us", 0.5) * 1e-6,
-        launch=value("gemm.launch_us", 3.0) * 1e-6,
-        waves=share("gemm.waves", 0.4),
-        perimeter=share("gemm.perimeter", 0.2),
-        iteration=value("gemm.iteration", 0.05),
-        exposed=share("gemm.exposed", 0.3),
-        cold=share("gemm.cold", 0.1),
-        split=value("gemm.split_us", 2.0) * 1e-6,
-        split_bytes=value("gemm.split_bytes", 8.0),
+        bandwidth=gpu.memory_bandwidth * share("gemm.memory"),
+        prologue=value("gemm.prologue_us") * 1e-6,
+        prologue_floor=value("gemm.prologue_floor_us") * 1e-6,
+        launch=value("gemm.launch_us") * 1e-6,
+        waves=share("gemm.waves"),
+        perimeter=share("gemm.perimeter"),
+        iteration=value("gemm.iteration"),
+        exposed=share("gemm.exposed"),
+        cold=share("gemm.cold"),
+        split=value("gemm.split_us") * 1e-6,
+        split_bytes=value("gemm.split_bytes"),
         burst=min(value("gemm.burst", 0.0), 1.0 / clock - 1.0) if alone else 0.0,
-        burst_decay=value("gemm.burst_us", 300.0) * 1e-6,
+        burst_decay=value("gemm.burst_us") * 1e-6,
         k_bytes=element_bytes(dtype),
         units=float(gpu.compute_units),
     )

@@ -23,25 +23,28 @@ from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import FloatArray
 from projector.kernels.tiles import tiles
 from projector.kernels.token_spread import Spread, flatten
-from projector.layers.types import Gemm, GroupedGemm
+from projector.layers.types import GROUPED_STREAMS, Gemm, GroupedGemm
+from projector.parameter import parameter
 
 __all__ = ["GroupedConstants", "as_gemm", "constants", "seconds"]
 
-_STREAMS = 4  # published: NVIDIA/TransformerEngine runs the GEMMs of GroupedLinear on four cuBLAS streams
-_LARGE = 8192.0  # derived: a cube of this side runs at the saturated rate of its kernel class on every catalogue GPU
-_DEPTH = 64.0  # derived: rows of the reduction that one main-loop iteration of a 16-bit weight gradient consumes
-_SMALL = 30.0  # derived: rows at which a tile's operand reads cost as much again as its products (dense tables)
-# fitted: power control acts over milliseconds; SimuMax@4dcaae51 B200 rows tell 1, 2 and 4 ms hardly apart
-_BURST_US = 2000.0
+_LARGE = parameter(
+    8192.0, kind="derived", source="a cube of this side runs at the saturated rate of its kernel class on every GPU"
+)
+_DEPTH = parameter(
+    64.0, unit="rows", kind="derived", source="of the reduction that one iteration of a 16-bit weight gradient consumes"
+)
+_SMALL = parameter(
+    30.0, unit="rows", kind="derived", source="dense tables: a tile's operand reads cost as much again as its products"
+)
+_BACKENDS = ("fused", "multi_stream", "loop")  # whose priors are apart; any other is taken for a loop over experts
 _CHUNK = 16384
-# derived: macro-tiles common to cuBLASLt, hipBLASLt, CK and DeepGEMM kernel names; one compute unit owns a tile
+# macro-tiles common to cuBLASLt, hipBLASLt, CK and DeepGEMM kernel names; one compute unit owns a tile
 _TILES = np.array([(64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256)], dtype=np.float64)
 _ROWS, _COLUMNS = _TILES[:, :1], _TILES[:, 1:]
 # FLOP of a tile per element of the reduction, with what tiles below 256×128 lose, (tiles, 1)
 _LOSS = (1.0 + _SMALL / _ROWS + _SMALL / _COLUMNS) / (1.0 + _SMALL / 256.0 + _SMALL / 128.0)
 _COST = 2.0 * _ROWS * _COLUMNS * np.maximum(_LOSS, 1.0)
-# group_us, overlap and waves where a file states none; derived from the tables of the three backends' nearest kin
-_USUAL = {"fused": (0.4, 0.7, 0.4), "multi_stream": (1.0, 0.3, 0.2), "loop": (1.0, 0.3, 0.4)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +77,31 @@ def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: GroupedGemm, al
     """
     base = gemm.constants(gpu, efficiency, family, op.dtype, op.scaling, op.layout, op.accumulate)
 
-    def value(stem: str, default: float) -> float:
+    def value(stem: str, neutral: float | None = None) -> float:
         keys = (f"{stem}.{op.backend}.{op.layout}", f"{stem}.{op.layout}", f"{stem}.{op.backend}", stem)
-        return next((efficiency[key] for key in keys if key in efficiency.parameters), default)
+        found = next((efficiency[key] for key in keys if key in efficiency.parameters), neutral)
+        return efficiency[f"{stem}.{op.backend if op.backend in _BACKENDS else 'loop'}"] if found is None else found
 
     side = np.array([_LARGE])
     nothing = np.array([1e-9])
     cube = gemm.GemmShapes(side, side, side, side / side, nothing, nothing, side / side)
     catalogue = tiles(gpu.arch, family, op.dtype, op.scaling)
     dense = 2.0 * _LARGE**3 / float(gemm.seconds(cube, [base], np.zeros(1, dtype=np.intp), catalogue)[0])
-    group_us, overlap, waves = _USUAL.get(op.backend, _USUAL["loop"])
     memory = value("grouped.memory", base.bandwidth / gpu.memory_bandwidth)
     rate = min(dense * value("grouped.loop", 1.0), gpu.peak_of(op.dtype))
     return GroupedConstants(
         rate=rate,
         bandwidth=gpu.memory_bandwidth * min(memory, 1.0),
-        overlap=min(max(value("grouped.overlap", overlap), 0.0), 1.0),
-        waves=min(max(value("grouped.waves", waves), 0.0), 1.0),
-        group=value("grouped.group_us", group_us) * 1e-6,
+        overlap=min(max(value("grouped.overlap"), 0.0), 1.0),
+        waves=min(max(value("grouped.waves"), 0.0), 1.0),
+        group=value("grouped.group_us") * 1e-6,
         issue=efficiency.get(f"grouped.issue_us.{op.backend}", 0.0) * 1e-6,
         launch=base.launch,
         units=base.units,
-        streams=float(_STREAMS) if op.backend == "multi_stream" else 1.0,
+        streams=float(GROUPED_STREAMS) if op.backend == "multi_stream" else 1.0,
         pooled=float(op.backend == "fused"),
         burst=max(min(value("grouped.burst", 0.0), gpu.peak_of(op.dtype) / rate - 1.0), 0.0) if alone else 0.0,
-        burst_decay=value("grouped.burst_us", _BURST_US) * 1e-6,
+        burst_decay=value("grouped.burst_us", efficiency["grouped.burst_us"]) * 1e-6,
     )
 
 

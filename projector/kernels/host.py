@@ -8,37 +8,39 @@ NVIDIA/TransformerEngine issue 2053), at least twice that for FP8 (issue 761), f
 
 from __future__ import annotations
 
-from projector.frameworks.types import Execution
 from projector.layers.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator, Stream
+from projector.mechanisms import Execution
+from projector.parameter import parameter
 
 __all__ = ["collection_seconds", "host_seconds"]
 
 _NARROW = frozenset({"fp8", "mxfp8", "mxfp4", "nvfp4", "fp4", "int8"})
-_BACKWARD_HALF = 0.5
-"""dgrad and wgrad leave one autograd node: each carries half of the module's cost (derived)."""
+_BACKWARD_HALF = parameter(
+    0.5, kind="derived", source="dgrad and wgrad leave one autograd node: each carries half of the module's cost"
+)
 
 
 def host_seconds(op: Operator, execution: Execution) -> float:
     """Seconds of host time that one operator costs in eager execution (0 for a step compiled as a whole)."""
-    if execution.whole_step_compiled:
+    if execution.runtime.whole_step:
         return 0.0
-    return _microseconds(op, execution) * execution.unbound_host_factor * 1e-6
+    return _microseconds(op, execution) * execution.runtime.unbound_host_factor * 1e-6
 
 
 def _microseconds(op: Operator, x: Execution) -> float:
-    launches = op.launches * x.launch_us
+    launches = op.launches * x.runtime.launch_us
     if isinstance(op, Collective):
-        return min(1, op.launches) * x.collective_us
+        return min(1, op.launches) * x.runtime.collective_us
     if isinstance(op, HostWork):
         return op.microseconds + launches
     if isinstance(op, Stream):
         return launches
     if isinstance(op, Attention):
-        return launches + x.attention_us
+        return launches + x.runtime.attention_us
     share = 1.0 if op.layout == "TN" else _BACKWARD_HALF
-    hook = x.hook_us if op.layout == "NT" else 0.0
+    hook = x.data_parallel.hook_us if op.layout == "NT" else 0.0
     if isinstance(op, Gemm):
-        module = x.linear_us * (x.narrow_linear_factor if op.dtype in _NARROW else 1.0)
+        module = x.runtime.linear_us * (x.runtime.narrow_linear_factor if op.dtype in _NARROW else 1.0)
         return launches + module * share + hook
     weights = 1 if op.backend == "fused" else op.groups
     return launches + _grouped(op, x, share) + hook * weights
@@ -51,14 +53,14 @@ def collection_seconds(execution: Execution, ranks: int, aligned: bool) -> float
     step waits whenever any of them does: stall · (1 − (1 − 1/steps)^ranks). ``aligned`` (Megatron's ``manual_gc``):
     all at once, so one stall in that many steps.
     """
-    if not execution.gc_steps:
+    if not execution.runtime.gc_steps:
         return 0.0
-    miss = 1.0 - 1.0 / execution.gc_steps
-    return execution.gc_stall_ms * 1e-3 * (1.0 - miss ** (1 if aligned else ranks))
+    miss = 1.0 - 1.0 / execution.runtime.gc_steps
+    return execution.runtime.gc_stall_ms * 1e-3 * (1.0 - miss ** (1 if aligned else ranks))
 
 
 def _grouped(op: GroupedGemm, x: Execution, share: float) -> float:
     """Microseconds of a grouped linear: one module call, and work per expert where the backend loops over experts."""
-    per_expert = 0.0 if op.backend == "fused" else x.expert_us * op.groups
-    factor = x.narrow_expert_factor if op.dtype in _NARROW else 1.0
-    return (x.grouped_us * share + per_expert) * factor
+    per_expert = 0.0 if op.backend == "fused" else x.runtime.expert_us * op.groups
+    factor = x.runtime.narrow_expert_factor if op.dtype in _NARROW else 1.0
+    return (x.runtime.grouped_us * share + per_expert) * factor

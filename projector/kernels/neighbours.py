@@ -9,21 +9,32 @@ import numpy as np
 import numpy.typing as npt
 
 from projector.kernels.protocol import BoolArray, FloatArray
+from projector.parameter import parameter
 
 __all__ = ["REACH", "Near", "bounded", "nearest"]
 
-#: Natural-log distance between shapes up to which a neighbour speaks for a shape: one dimension doubled (ln 2).
-#: Leaving one shape out, it covers 78-100 % of the larger GEMM tables at errors of 1.6-12 % (see measured/kernels).
-REACH = 0.7
+#: Natural-log distance between shapes up to which a neighbour speaks for a shape.
+REACH = parameter(
+    0.7,
+    unit="ln",
+    kind="derived",
+    source="one dimension doubled (ln 2); leaving one shape out, it covers 78-100 % of the larger GEMM tables at errors of "
+    "1.6-12 % (measured/kernels)",
+)
 _SPEAK = 8  # nearest shapes whose errors are averaged
 _BOUND = 16  # nearest shapes whose times bound an interpolated one
-#: Squared distance below which neighbours weigh alike: measured tables scatter by some percent between equal kernels,
-#: so the nearest one must not decide alone. A shape that was measured itself is returned as measured.
-_NUGGET = 0.15**2
+#: Distance below which neighbours weigh alike. A shape that was measured itself is returned as measured.
+_NUGGET = parameter(
+    0.15,
+    unit="ln",
+    kind="assumed",
+    source="measured tables scatter by some percent between equal kernels, so the nearest one must not decide alone",
+)
 _SAME = 1e-12
-#: Scatter of measured tables between like shapes: nearer than this two times are no contradiction (derived: AITER and
-#: SimuMax rows of equal shapes differ by 2-7 %).
-_NOISE = 0.05
+#: Scatter of measured tables between like shapes: nearer than this two times are no contradiction.
+_NOISE = parameter(
+    0.05, kind="derived", source="AITER and SimuMax rows of equal shapes differ by 2-7 %", low=0.02, high=0.07
+)
 _TREE = 20_000_000  # pairs of measured and wanted shapes above which a search tree pays (measured: 0.2 s of pairs)
 
 
@@ -50,7 +61,7 @@ def nearest(points: FloatArray, wanted: FloatArray, leave_out_same: bool = False
         return Near(np.zeros(empty.shape, dtype=np.intp), empty, nobody > 0.0, nobody, nobody > 0.0)
     rows, squared = _search(points[kept], wanted, leave_out_same)
     closest = squared[:, 0]
-    weights = np.where(closest[:, None] < _SAME, squared < _SAME, 1.0 / (squared + _NUGGET))
+    weights = np.where(closest[:, None] < _SAME, squared < _SAME, 1.0 / (squared + _NUGGET**2))
     weights[:, _SPEAK:] *= closest[:, None] < _SAME
     weights[squared > 4.0 * REACH**2] = 0.0
     trust = np.clip(2.0 - np.sqrt(np.minimum(closest, 1e6)) / REACH, 0.0, 1.0)

@@ -22,13 +22,18 @@ from projector.kernels.neighbours import REACH, Near, bounded, nearest
 from projector.kernels.protocol import BoolArray, ComputeOp, FloatArray, KernelModel, Times
 from projector.kernels.tables import Measured, read, tables_dir
 from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
+from projector.parameter import parameter
 
 __all__ = ["REACH", "LeftOut", "Recorded", "available", "left_out"]
 
 _FITTED = "framework fit"  # a rate that a source states for a class of kernels: no kernel at a shape
-#: Weight of what is usual in a class, beside neighbours that weigh 1 / squared distance: as much as one at the edge of
-#: the reach.
-_USUAL = 2.0
+_USUAL = parameter(
+    2.0,
+    unit="1/distance²",
+    kind="assumed",
+    source="weight of what is usual in a class, beside neighbours that weigh 1 / squared distance: as much as one at the "
+    "edge of the reach",
+)
 _ATTENTION_ALIKE = {"aiter_a32": "aiter", "asm": "aiter", "te": "cudnn"}
 
 
@@ -131,11 +136,11 @@ class Recorded:
         self.fallback = fallback
         self._folder = None if root is None else root / gpu.name
         execution = getattr(fallback, "execution", None)
-        attention = None if execution is None else execution.attention_family
+        attention = None if execution is None else execution.kernels.attention
         # frameworks name kernel families of GPUs; a CPU has the one of its library
         named = attention if gpu.vendor != "cpu" else None
         self._attention = _ATTENTION_ALIKE.get(named, named) if named else None
-        self._gemm = None if execution is None else execution.gemm_family
+        self._gemm = None if execution is None else execution.kernels.gemm
         self._known: dict[ComputeOp, tuple[float, bool]] = {}
 
     def times(self, ops: Sequence[ComputeOp]) -> Times:

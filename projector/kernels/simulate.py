@@ -7,18 +7,19 @@ from functools import lru_cache
 
 import numpy as np
 
-from projector.frameworks.types import Execution
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels import attention, gemm, grouped, materialised, stream
 from projector.kernels.constants import element_bytes
-from projector.kernels.identity import Same
 from projector.kernels.protocol import ComputeOp, FloatArray, Times
 from projector.kernels.tiles import tiles
 from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
+from projector.mechanisms import Execution
+from projector.memo import Same
 
 __all__ = ["Simulated", "shared"]
 
-_KEPT = 100_000  # operators and operator lists remembered per instance, so that a search cannot fill the memory
+_KEPT = 2**14  # operators remembered per instance, so that a search cannot fill the memory
+_LISTS = 512  # and lists of them
 
 
 class Simulated:
@@ -58,7 +59,7 @@ class Simulated:
             known.update(zip(missing, self._evaluate(missing).tolist(), strict=True))
         result = Times(np.array([known[op] for op in ops], dtype=np.float64), np.zeros(len(ops), dtype=np.bool_))
         result.seconds.flags.writeable = result.measured.flags.writeable = False
-        if len(self._lists) > _KEPT:
+        if len(self._lists) > _LISTS:
             self._lists.clear()
         self._lists[key] = (tuple(ops), result)  # keeping the operators keeps their ids taken
         return result
@@ -124,7 +125,7 @@ class Simulated:
             [(o.m, o.n, o.k, o.batch, element_bytes(o.dtype), o.out_bytes, 2.0 if o.accumulate else 1.0) for o in ops],
             dtype=np.float64,
         )
-        catalogue = tiles(self.gpu.arch, self.execution.gemm_family, dtype, scaling)
+        catalogue = tiles(self.gpu.arch, self.execution.kernels.gemm, dtype, scaling)
         return gemm.seconds(gemm.GemmShapes(*cells.T), classes, np.array(which), catalogue)
 
     @staticmethod
@@ -135,7 +136,7 @@ class Simulated:
         found = self._gemm_classes.get(key)
         if found is None:
             parts = (op.dtype, op.scaling, op.layout, op.accumulate)
-            found = gemm.constants(self.gpu, self.efficiency, self.execution.gemm_family, *parts, alone=self.alone)
+            found = gemm.constants(self.gpu, self.efficiency, self.execution.kernels.gemm, *parts, alone=self.alone)
             self._gemm_classes[key] = found
         return found
 
@@ -143,7 +144,7 @@ class Simulated:
         key = (op.backend, *self._class_key(op))
         found = self._grouped_classes.get(key)
         if found is None:
-            found = grouped.constants(self.gpu, self.efficiency, self.execution.gemm_family, op, self.alone)
+            found = grouped.constants(self.gpu, self.efficiency, self.execution.kernels.gemm, op, self.alone)
             self._grouped_classes[key] = found
         return found
 
@@ -151,7 +152,7 @@ class Simulated:
         key = (op.head_dim_qk, op.head_dim_v, op.dtype, op.backward, op.causal)
         found = self._attention_classes.get(key)
         if found is None:
-            found = attention.constants(self.gpu, self.efficiency, self.execution.attention_family, op)
+            found = attention.constants(self.gpu, self.efficiency, self.execution.kernels.attention, op)
             self._attention_classes[key] = found
         return found
 

@@ -19,15 +19,13 @@ from projector.layers.types import Stream
 
 __all__ = ["seconds"]
 
-_ONE_WAY = 0.09  # published: BabelStream dot against copy, see above; 0.08 A100, 0.09 H100, 0.10 H200
-
 
 def seconds(ops: Sequence[Stream], gpu: Gpu, efficiency: Efficiency) -> FloatArray:
     """Seconds of each stream, (n,), at least its bytes over the memory's peak rate."""
-    usual = efficiency.get("stream", 0.8)
+    usual = efficiency["stream"]
     device = efficiency.get("stream.device", 1.0)
-    one_way = min(max(efficiency.get("stream.one_way", _ONE_WAY), 0.0), 0.5)
-    fill = efficiency.get("stream.fill_us", 2.0) * 1e-6
+    one_way = min(max(efficiency["stream.one_way"], 0.0), 0.5)
+    fill = efficiency["stream.fill_us"] * 1e-6
     shares = {kind: min(efficiency.get(f"stream.{kind}", usual) * device, 1.0) for kind in {op.kind for op in ops}}
     cells = np.array([(op.read, op.write, op.launches, shares[op.kind]) for op in ops], dtype=np.float64)
     read, write, launches, share = cells.reshape(-1, 4).T

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from projector.layers.local import Local
 from projector.layers.part import Part
+from projector.layers.quantise import operand_bytes
+from projector.layers.saved import Saved
 from projector.layers.types import Attention
+from projector.parameter import parameter
 
-__all__ = ["Heads", "attend", "core"]
+__all__ = ["Heads", "attend", "core", "remembering"]
 
-# kernels of one call, (forward, backward): FlashAttention-2 and CK run dO·O, the main kernel and the conversion of dQ,
-# and under grouped queries two sums of expanded dK, dV; a materialised one runs products, softmax and mask apart
-_LAUNCHES = {"fa2": (1, 3), "ck": (1, 3), "fa3": (1, 3), "cudnn": (1, 2), "aiter": (1, 3), "triton": (1, 3)}
-_MATERIALISED_LAUNCHES = (4, 6)
+# of one call, (forward, backward)
+_LAUNCHES = parameter(
+    {"fa2": (1, 3), "ck": (1, 3), "fa3": (1, 3), "cudnn": (1, 2), "aiter": (1, 3), "triton": (1, 3)},
+    unit="launches",
+    kind="derived",
+    source="FlashAttention-2 and CK run dO·O, the main kernel and the conversion of dQ, and under grouped queries two sums "
+    "of expanded dK, dV",
+)
+_MATERIALISED_LAUNCHES = parameter(
+    (4, 6), unit="launches", kind="derived", source="a materialised one runs products, softmax and mask apart"
+)
 _UNFUSED_BACKENDS = ("unfused", "local", "materialised")
+_SCORE_BYTES = parameter(
+    5.0,
+    unit="B/score",
+    kind="published",
+    source="Korthikanti et al. (arXiv:2205.05198) §4: softmax output 2 B, its dropout mask 1 B and output 2 B",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +53,8 @@ def _forward(
     name: str, heads: Heads, lo: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
 ) -> Attention:
     """Forward attention of ``seq_q`` queries on ``seq_k`` keys, for every sequence of the micro-batch × ``batch``."""
-    materialised = lo.execution.attention_materialised or lo.recipe.attention_backend in _UNFUSED_BACKENDS
-    launches = _MATERIALISED_LAUNCHES if materialised else _LAUNCHES.get(lo.execution.attention_family, (1, 3))
+    materialised = _materialised(lo)
+    launches = _MATERIALISED_LAUNCHES if materialised else _LAUNCHES.get(lo.execution.kernels.attention, (1, 3))
     return Attention(
         name=name,
         batch=lo.batch * batch,
@@ -56,6 +72,10 @@ def _forward(
     )
 
 
+def _materialised(lo: Local) -> bool:
+    return lo.execution.fusion.attention_materialised or lo.recipe.attention_backend in _UNFUSED_BACKENDS
+
+
 def attend(
     name: str, heads: Heads, lo: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
 ) -> tuple[Attention, Attention]:
@@ -65,7 +85,7 @@ def attend(
 
 
 def _backward(forward: Attention, lo: Local) -> Attention:
-    family = lo.execution.attention_family
+    family = lo.execution.kernels.attention
     grouped_sums = 2 if family == "fa2" and forward.heads > forward.kv_heads and forward.flash else 0
     launches = _LAUNCHES.get(family, (1, 3))[1] if forward.flash else _MATERIALISED_LAUNCHES[1]
     calls = max(1, forward.batch // lo.batch)
@@ -92,3 +112,28 @@ def core(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
     seq = lo.recipe.seq_length
     forward, backward = attend("core_attn", heads, lo, seq_q=seq, seq_k=seq)
     return Part(name="core_attn", forward=(forward,), backward_input=(backward,), tags=tags)
+
+
+def remembering(part: Part, heads: Heads, lo: Local) -> Part:
+    """``part`` with what attention saves, however it is computed: queries, keys and values after rotation, the output
+    (one storage with the input of the projection) and the fp32 log-sum-exp, or the scores where they are written.
+
+    An all-to-all context-parallel attention keeps its output before the exchange as well (TransformerEngine ≥ 2.8,
+    context_parallel.py).
+    """
+    element = operand_bytes(lo) if lo.recipe.fp8_dot_product_attention else lo.act
+    queries = lo.tokens * heads.heads
+    output = Saved(name="core_attn.out", bytes=element * queries * heads.v)
+    saves = [
+        Saved(name="q", bytes=element * queries * heads.qk, input=True),
+        Saved(name="k", bytes=element * lo.tokens * heads.kv_heads * heads.qk, input=True),
+        Saved(name="v", bytes=element * lo.tokens * heads.kv_heads * heads.v, input=True),
+        output,
+    ]
+    if _materialised(lo):
+        saves.append(Saved(name="core_attn.scores", bytes=_SCORE_BYTES * queries * lo.recipe.seq_length))
+    else:
+        saves.append(Saved(name="core_attn.lse", bytes=4.0 * queries))
+    if lo.recipe.cp > 1 and lo.recipe.cp_comm_type == "a2a" and lo.execution.fusion.cp_a2a_keeps_output:
+        saves.append(Saved(name="core_attn.out_before_a2a", bytes=lo.act * queries * heads.v))
+    return replace(part, saves=tuple(saves), makes=(output,))

@@ -13,19 +13,23 @@ from projector.layers.norms import norm, residual, sandwich, vectors
 from projector.layers.part import Part
 from projector.layers.types import Operator, Stream
 from projector.layers.weights import Weight
-from projector.workload.model import LayerKind
+from projector.parameter import parameter
+from projector.workload.model import LayerKind, Model
 
-__all__ = ["attention", "rotary", "uses_rotary"]
+__all__ = ["applies", "attention", "rotary", "uses_rotary"]
 
 ATTN = frozenset({"attn"})
-_UNFUSED_ROPE_LAUNCHES, _UNFUSED_ROPE_BYTES = (
-    14,
-    18.0,
-)  # for both tensors; per element: slice, neg, cat, 2 mul, add, cat
+_UNFUSED_ROPE_LAUNCHES, _UNFUSED_ROPE_BYTES = parameter(
+    (14, 18.0), unit="launches, B/element", kind="derived", source="both tensors: slice, neg, cat, 2 mul, add, cat"
+)
 
 
 def uses_rotary(lo: Local) -> bool:
     return lo.model.position_embedding_type in ("rope", "yarn", "mrope")
+
+
+def applies(model: Model) -> bool:
+    return model.mla is None
 
 
 def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
@@ -35,7 +39,7 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     bias = model.add_bias_linear
     qkv = Linear(
         name="qkv",
-        outputs=(query + 2 * key,) if lo.execution.qkv_fused else (query, key, key),
+        outputs=(query + 2 * key,) if lo.execution.fusion.qkv else (query, key, key),
         inputs=lo.hidden,
         rows=lo.tokens,
         parallel="column",
@@ -43,22 +47,31 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         after_norm=True,
         parts=(query, key, key),
         target="linear_qkv",
+        reads="input_norm.out",
+        makes=(("q", query), ("k", key), ("v", key)),
     )
     proj = Linear(
-        name="proj", outputs=(lo.hidden,), inputs=query, rows=lo.tokens, parallel="row", bias=bias, target="linear_proj"
+        name="proj",
+        outputs=(lo.hidden,),
+        inputs=query,
+        rows=lo.tokens,
+        parallel="row",
+        bias=bias,
+        target="linear_proj",
+        reads="core_attn.out",
     )
     heads = Heads(heads=lo.heads, kv_heads=lo.kv_heads, qk=d, v=d, window=kind.window)
     return (
-        norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"layernorm"}),
-        linear(qkv, lo, ATTN),
+        norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm"}),
+        linear(qkv, lo, ATTN | {"qkv_linear", "qkv_proj"}),
         _split(query, key, lo),
         *_qk_norm(query, key, lo),
         *_rope(query, key, lo),
-        core_attention(heads, lo, ATTN | {"core_attn"}),
+        core_attention(heads, lo, ATTN | {"core_attn", "context"}),
         *_sinks(lo),
-        linear(proj, lo, ATTN),
-        *sandwich("post_attn_norm", lo, ATTN),
-        residual("attn_residual", lo, ATTN),
+        linear(proj, lo, ATTN | {"attn_proj", "out_proj"}),
+        *sandwich("post_attn_norm", lo, ATTN, "proj.out"),
+        residual("attn_residual", lo, ATTN, "pre_mlp_norm.in"),
     )
 
 
@@ -70,7 +83,7 @@ def _sinks(lo: Local) -> tuple[Part, ...]:
 
 def _split(query: int, key: int, lo: Local) -> Part:
     """Q, K, V as views of one tensor: Q of grouped heads must be copied; backward joins the three gradients."""
-    if not lo.execution.qkv_fused or lo.compiled:
+    if not lo.execution.fusion.qkv or lo.compiled:
         return Part(name="split_qkv")
     q, all_three = lo.act * query * lo.tokens, lo.act * (query + 2 * key) * lo.tokens
     grouped = lo.heads > lo.kv_heads
@@ -98,7 +111,7 @@ def _rope(query: int, key: int, lo: Local) -> tuple[Part, ...]:
     if not uses_rotary(lo):
         return ()
     forward, backward = rotary("rope", (query + key) * lo.tokens, lo)
-    return (Part(name="rope", forward=forward, backward_input=backward, tags=ATTN),)
+    return (Part(name="rope", forward=forward, backward_input=backward, tags=ATTN | {"qkv_proj"}),)
 
 
 def rotary(name: str, elements: int, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:

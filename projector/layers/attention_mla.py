@@ -13,17 +13,30 @@ from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual, sandwich
 from projector.layers.part import Part
+from projector.layers.saved import Saved
 from projector.layers.types import Collective, Operator, Stream
-from projector.workload.model import MLA, LayerKind
+from projector.parameter import parameter
+from projector.workload.model import MLA, LayerKind, Model
 
-__all__ = ["attention"]
+__all__ = ["applies", "attention"]
 
 UP = ATTN | {"mla_up_proj"}
-_FUSED_LAUNCHES, _UNFUSED_LAUNCHES = 2, 31  # splits, rotary, expansion of the positional key, two concatenations
+_FUSED_LAUNCHES, _UNFUSED_LAUNCHES = parameter(
+    (2, 31),
+    unit="launches",
+    kind="derived",
+    source="splits, rotary, expansion of the positional key, two concatenations",
+)
 
 
-def attention(kind: LayerKind, mla: MLA, lo: Local) -> tuple[Part, ...]:
+def applies(model: Model) -> bool:
+    return model.mla is not None
+
+
+def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     """The attention half of a layer, from its input norm to the residual addition."""
+    mla = lo.model.mla
+    assert mla is not None
     heads = Heads(
         heads=lo.heads,
         kv_heads=lo.heads,
@@ -39,17 +52,18 @@ def attention(kind: LayerKind, mla: MLA, lo: Local) -> tuple[Part, ...]:
         parallel="row",
         bias=lo.model.add_bias_linear,
         target="linear_proj",
+        reads="core_attn.out",
     )
     return (
-        norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"layernorm"}),
+        norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm", "layernorm"}),
         _fork(lo),
         *_query(mla, heads, lo),
         *_key_value(mla, lo),
         _rope(mla, lo),
-        core_attention(heads, lo, ATTN | {"core_attn"}),
-        linear(proj, lo, ATTN),
-        *sandwich("post_attn_norm", lo, ATTN),
-        residual("attn_residual", lo, ATTN),
+        core_attention(heads, lo, ATTN | {"core_attn", "context"}),
+        linear(proj, lo, ATTN | {"attn_proj", "out_proj"}),
+        *sandwich("post_attn_norm", lo, ATTN, "proj.out"),
+        residual("attn_residual", lo, ATTN, "pre_mlp_norm.in"),
     )
 
 
@@ -70,20 +84,23 @@ def _query(mla: MLA, heads: Heads, lo: Local) -> tuple[Part, ...]:
         parallel="column",
         after_norm=rank is not None,
         target="linear_q_up_proj" if rank else "linear_q_proj",
+        reads="q_norm.out" if rank else "input_norm.out",
+        makes=(("q", width),),
     )
     if rank is None:
-        return (linear(up, lo, ATTN),)
+        return (linear(up, lo, ATTN | {"qkv_linear", "qkv_proj"}),)
     down = Linear(
         name="q_down",
         outputs=(rank,),
         inputs=lo.hidden,
         rows=lo.shard_tokens,
         target="linear_q_down_proj",
+        reads="input_norm.out",
     )
     return (
-        linear(down, lo, ATTN),
-        norm("q_norm", rank, lo.shard_tokens, lo, branch=False, tags=ATTN),
-        linear(up, lo, UP),
+        linear(down, lo, ATTN | {"qkv_linear"}),
+        norm("q_norm", rank, lo.shard_tokens, lo, branch=False, reads="q_down.out", tags=UP),
+        linear(up, lo, UP | {"qkv_proj"}),
     )
 
 
@@ -95,6 +112,7 @@ def _key_value(mla: MLA, lo: Local) -> tuple[Part, ...]:
         inputs=lo.hidden,
         rows=lo.shard_tokens,
         target="linear_kv_down_proj",
+        reads="input_norm.out",
     )
     up = Linear(
         name="kv_up",
@@ -104,19 +122,25 @@ def _key_value(mla: MLA, lo: Local) -> tuple[Part, ...]:
         parallel="column",
         after_norm=True,
         target="linear_kv_up_proj",
+        reads="kv_norm.out",
+        makes=(("k", lo.heads * (mla.qk_head_dim + rope)), ("v", lo.heads * mla.v_head_dim)),
     )
     latent = lo.act * (rank + rope) * lo.shard_tokens
     return (
-        linear(down, lo, ATTN),
+        linear(down, lo, ATTN | {"qkv_linear"}),
+        # the latent is a strided view: the norm saves a copy, a replay starts from the whole (TransformerEngine
+        # pytorch/ops and module/layernorm_linear.py work on contiguous tensors)
         Part(
             name="kv_split",
             forward=(Stream(name="kv_split", kind="copy", read=latent, write=latent, launches=2),),
             backward_input=(Stream(name="kv_split.bwd", kind="copy", read=latent, write=latent, launches=1),),
-            tags=ATTN,
+            makes=(Saved(name="kv_norm.in", bytes=lo.act * rank * lo.shard_tokens),),
+            reads=(Saved(name="kv_down.out", bytes=latent, input=True),),
+            tags=UP,
         ),
         _positional_key(rope, lo),
-        norm("kv_norm", rank, lo.shard_tokens, lo, branch=False, tags=ATTN),
-        linear(up, lo, UP),
+        norm("kv_norm", rank, lo.shard_tokens, lo, branch=False, tags=UP),
+        linear(up, lo, UP | {"qkv_proj"}),
     )
 
 
@@ -149,4 +173,4 @@ def _rope(mla: MLA, lo: Local) -> Part:
         read, write, launches = read + more, write + more, _UNFUSED_LAUNCHES
     forward: Operator = Stream(name="rope", kind="rope", read=read, write=write, launches=launches)
     backward: Operator = Stream(name="rope.bwd", kind="rope", read=write, write=read, launches=launches)
-    return Part(name="rope", forward=(forward,), backward_input=(backward,), tags=UP)
+    return Part(name="rope", forward=(forward,), backward_input=(backward,), tags=UP | {"qkv_proj"})

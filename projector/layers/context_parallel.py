@@ -12,20 +12,27 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd
 
-from projector.layers.attention_core import Heads, attend, core
+from projector.layers.attention_core import Heads, attend, core, remembering
 from projector.layers.context_parallel_torch import ring
 from projector.layers.local import Local
 from projector.layers.part import Part
 from projector.layers.types import Attention, Collective, Operator, Stream
+from projector.parameter import parameter
 
 __all__ = ["core_attention"]
 
 _MAX_STEPS = 8  # longer rings merge consecutive steps of one kind into one operator, to bound the operator count
-_CORRECTION_LAUNCHES = 3  # running maximum, rescale, accumulate after each ring step (counted)
+_CORRECTION_LAUNCHES = parameter(
+    3, unit="launches", kind="derived", source="running maximum, rescale, accumulate after each ring step"
+)
 
 
 def core_attention(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
     """Core attention under the recipe's ``cp`` and ``cp_comm_type``."""
+    return remembering(_attention(heads, lo, tags), heads, lo)
+
+
+def _attention(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
     cp = lo.recipe.cp
     if cp == 1:
         return core(heads, lo, tags)
@@ -58,7 +65,7 @@ def _ring_steps(cp: int) -> list[tuple[bool, int]]:
 
 def _ring(heads: Heads, lo: Local, cp: int, tags: frozenset[str]) -> Part:
     """Ring attention over ``cp`` ranks, each with ``seq_length/cp`` tokens of every sequence."""
-    seq, eager = lo.recipe.seq_length // cp, lo.execution.eager_ring
+    seq, eager = lo.recipe.seq_length // cp, lo.execution.fusion.eager_ring
     if eager:  # repeat_kv comes before the ring (torchtitan models/llama3/model)
         heads = replace(heads, kv_heads=heads.heads)
     keys = lo.act * lo.batch * seq * heads.kv_width

@@ -11,20 +11,29 @@ from __future__ import annotations
 from projector.layers.local import Local
 from projector.layers.part import Part
 from projector.layers.types import Attention, Collective, Operator, Stream
+from projector.parameter import parameter
 
 __all__ = ["ring"]
 
 Bytes = tuple[float, float]
 """Read and written for each element."""
 
-_MERGE: Bytes = (
-    22.0,
-    16.0,
-)  # to fp32 (2, 4), difference (8, 4), times a sigmoid of the log-sums (4, 4), subtracted (8, 4)
-_ADD: Bytes = (6.0, 4.0)  # a 16-bit gradient added to an fp32 sum
+_MERGE: Bytes = parameter(
+    (22.0, 16.0),
+    unit="B/element",
+    kind="derived",
+    source="to fp32 (2, 4), difference (8, 4), times a sigmoid of the log-sums (4, 4), subtracted (8, 4)",
+)
+_ADD: Bytes = parameter((6.0, 4.0), unit="B/element", kind="derived", source="a 16-bit gradient added to an fp32 sum")
 _COPY: Bytes = (4.0, 4.0)  # fp32 concatenated, split or not
-_TOUCHED, _PARTIAL = 0.75, 0.5  # after the diagonal each step touches all or half of a tensor, in equal numbers
-_LAUNCHES, _GRADIENT_LAUNCHES = 10, 14  # of one step (counted)
+_TOUCHED, _PARTIAL = parameter(
+    (0.75, 0.5),
+    kind="derived",
+    source="after the diagonal each step touches all or half of a tensor, in equal numbers",
+)
+_LAUNCHES, _GRADIENT_LAUNCHES = parameter(
+    (10, 14), unit="launches", kind="derived", source="operators of one step of torch's ring, forward and backward"
+)
 
 
 def ring(

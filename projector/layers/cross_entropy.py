@@ -6,17 +6,20 @@ core/fusions/fused_cross_entropy.py and Transformer Engine's Triton kernel (pyto
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from math import ceil, log2
+from typing import NamedTuple
 
+from projector.errors import Unsupported
 from projector.layers.local import Local
 from projector.layers.part import Part
+from projector.layers.saved import Saved, Transient
 from projector.layers.types import Collective, Gemm, Operator, Stream
+from projector.parameter import parameter
 
-__all__ = ["cross_entropy"]
+__all__ = ["cross_entropy", "projection_backward"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Passes:
+class _Passes(NamedTuple):
     """Bytes read and written per logit and launches, forward and backward; collectives of one fp32 per token."""
 
     forward: tuple[float, float, int]
@@ -24,23 +27,33 @@ class _Passes:
     reductions: int
 
 
-_VARIANTS = {
-    # cast to fp32, max, subtract, exp, sum, divide, each its own pass; backward multiplies and casts down
-    "unfused": _Passes((22.0, 16.0, 8), (8.0, 6.0, 3), 3),
-    # bf16 logits to an fp32 log-softmax kernel (torch): cast, log-softmax; backward, cast down
-    "fp32": _Passes((6.0, 8.0, 3), (12.0, 6.0, 3), 3),
-    "native": _Passes((13.0, 11.0, 4), (4.0, 2.0, 1), 2),
-    # online softmax that leaves the gradient in place; backward scales it by the incoming gradient
-    "te": _Passes((4.0, 2.0, 2), (2.0, 2.0, 2), 1),
-    # logits are never written: the output product is computed again in backward
-    "linear": _Passes((0.0, 0.0, 2), (0.0, 0.0, 2), 1),
-}
+_VARIANTS = parameter(
+    {
+        # cast to fp32, max, subtract, exp, sum, divide, each its own pass; backward multiplies and casts down
+        "unfused": _Passes((22.0, 16.0, 8), (8.0, 6.0, 3), 3),
+        # bf16 logits to an fp32 log-softmax kernel (torch): cast, log-softmax; backward, cast down
+        "fp32": _Passes((6.0, 8.0, 3), (12.0, 6.0, 3), 3),
+        "native": _Passes((13.0, 11.0, 4), (4.0, 2.0, 1), 2),
+        # online softmax that leaves the gradient in place; backward scales it by the incoming gradient
+        "te": _Passes((4.0, 2.0, 2), (2.0, 2.0, 2), 1),
+        # logits are never written: the output product is computed again in backward
+        "linear": _Passes((0.0, 0.0, 2), (0.0, 0.0, 2), 1),
+        # chunk by chunk, as te; the gradients are made at once, and scaled by the incoming one in backward
+        "liger": _Passes((4.0, 2.0, 2), (0.0, 0.0, 2), 0),
+    },
+    unit="B/logit, launches",
+    kind="derived",
+    source="counted from NVIDIA/Megatron-LM@d98e8a64dd "
+    "core/tensor_parallel/cross_entropy.py, core/fusions/fused_cross_entropy.py and Transformer Engine's Triton kernel "
+    "(pytorch/cross_entropy.py)",
+)
 
 
 def cross_entropy(lo: Local) -> Part:
     """The loss on this rank's logits: the recipe's ``cross_entropy_fusion`` or, if none, the framework's ``loss``."""
-    how = lo.recipe.cross_entropy_fusion
-    chosen = how if how in _VARIANTS else lo.execution.loss
+    chosen = _chosen(lo)
+    if chosen == "liger" and lo.tp > 1:
+        raise Unsupported("cross_entropy_fusion=liger with a vocabulary that is split over tp")
     passes = _VARIANTS.get(chosen, _VARIANTS["unfused"])
     logits = float(lo.tokens * lo.vocab)
     reduce: tuple[Operator, ...] = ()
@@ -51,10 +64,86 @@ def cross_entropy(lo: Local) -> Part:
         )
     return Part(
         name="loss",
-        forward=(_stream("loss", passes.forward, logits), *reduce, _mask(lo)),
+        forward=(_stream("loss", passes.forward, logits), *_accumulated(chosen, lo), *reduce, _mask(lo)),
         backward_input=(*_again(chosen, lo), _stream("loss.bwd", passes.backward, logits)),
+        saves=(Saved(name="loss.logits", bytes=_saved(lo)),),
+        forward_transient=Transient(name="loss_forward", bytes=_beside_forward(lo)),
+        backward_transient=Transient(name="loss_backward", bytes=_beside_backward(lo)),
         tags=frozenset({"head"}),
     )
+
+
+def _chosen(lo: Local) -> str:
+    how = lo.recipe.cross_entropy_fusion
+    return how if how in _VARIANTS else lo.execution.fusion.loss
+
+
+def _compiled(lo: Local) -> bool:
+    return lo.execution.fusion.loss_compiled or lo.execution.runtime.whole_step
+
+
+def _low(lo: Local) -> float:
+    """The logits in the activations' type, bytes."""
+    return lo.act * lo.tokens * lo.vocab
+
+
+def _vectors(lo: Local) -> float:
+    """Loss of every token and the statistics that ranks exchange, fp32."""
+    return 4.0 * lo.tokens + 12.0 * lo.tokens * (1 + lo.tp)
+
+
+def _saved(lo: Local) -> float:
+    """Bytes saved for the backward of the loss.
+
+    * ``te``: the gradient overwrites the 2-byte logits in place (TransformerEngine pytorch/cross_entropy.py).
+    * ``native``, ``unfused``: the fp32 softmax, in place of the fp32 copy (Megatron-LM core/tensor_parallel/
+      cross_entropy.py, core/fusions/fused_cross_entropy.py).
+    * ``fp32``: fp32 copy and log-softmax; a compiled loss keeps the 2-byte logits.
+    * ``linear``: logits never exist as a whole, and are made again: largest value and sum of every token.
+    * ``liger``: the gradients of the output layer's input and weight, made in the forward (linkedin/Liger-Kernel@ead96b61
+      ops/fused_linear_cross_entropy.py).
+    """
+    chosen = _chosen(lo)
+    if chosen == "linear":
+        return 8.0 * lo.tokens
+    if chosen == "liger":
+        return lo.hidden_bytes + lo.act * _weight(lo)
+    if chosen == "te" or (chosen == "fp32" and _compiled(lo)):
+        return _low(lo)
+    return (4.0 if chosen in ("native", "unfused") else 8.0) * lo.tokens * lo.vocab
+
+
+def _beside_forward(lo: Local) -> float:
+    """Beside that in the forward: the 2-byte logits of an fp32 loss, vectors where the logits are saved themselves."""
+    chosen = _chosen(lo)
+    if chosen == "linear":
+        return 0.0
+    if chosen == "liger":  # logits of a chunk, and the product that is added to the weight's gradient, once in fp32
+        return lo.act * _chunk(lo) * lo.vocab + (lo.act + 4.0) * _weight(lo)
+    return _vectors(lo) if chosen == "te" or (chosen == "fp32" and _compiled(lo)) else _low(lo)
+
+
+def _beside_backward(lo: Local) -> float:
+    """In the backward: the 2-byte gradient; torch's loss makes it in fp32, and once more of a vocabulary that is split
+    (torch distributed/tensor/parallel/loss.py)."""
+    chosen = _chosen(lo)
+    if chosen in ("linear", "liger", "te"):
+        return _vectors(lo) if chosen == "te" else 0.0
+    if chosen in ("native", "unfused") or _compiled(lo):
+        return _low(lo)
+    return (4.0 if lo.tp == 1 else 8.0) * lo.tokens * lo.vocab + _low(lo)
+
+
+def projection_backward(lo: Local) -> Transient:
+    """The output layer's backward: gradient of the logits, of its input and the target of its reduce-scatter; what the
+    loss saved is gone."""
+    made = lo.gathered_bytes + (lo.hidden_bytes if lo.sp else 0.0)
+    chosen = _chosen(lo)
+    if chosen == "liger":  # made in the forward
+        return Transient(name="head_backward", bytes=_saved(lo), freed=_saved(lo))
+    if chosen != "linear":
+        made += _low(lo) + (_vectors(lo) if chosen == "te" else 0.0)
+    return Transient(name="head_backward", bytes=made, freed=_saved(lo))
 
 
 def _stream(name: str, cost: tuple[float, float, int], logits: float) -> Stream:
@@ -66,6 +155,25 @@ def _mask(lo: Local) -> Stream:
     """Loss mask, sum and the vectors of the logged loss."""
     vector = 4.0 * lo.tokens
     return Stream(name="loss.mask", kind="loss", read=3 * vector, write=2 * vector, launches=4)
+
+
+def _chunk(lo: Local) -> int:
+    """Tokens whose logits take about as much as the hidden states of all, a power of two."""
+    return int(2 ** ceil(log2(ceil(lo.tokens / ceil(lo.vocab / lo.hidden)))))
+
+
+def _weight(lo: Local) -> float:
+    """Elements of the weight's gradient; none of one that is frozen."""
+    return 0.0 if lo.recipe.lora else float(lo.vocab * lo.hidden)
+
+
+def _accumulated(how: str, lo: Local) -> tuple[Operator, ...]:
+    """The weight's gradient of every chunk, cast to fp32 and added."""
+    if how != "liger" or not _weight(lo):
+        return ()
+    chunks = ceil(lo.tokens / _chunk(lo))
+    read, write = chunks * (2 * lo.act + 4.0) * _weight(lo), chunks * (lo.act + 4.0) * _weight(lo)
+    return (Stream(name="loss.accumulate", kind="loss", read=read, write=write, launches=2 * chunks),)
 
 
 def _again(how: str, lo: Local) -> tuple[Operator, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from projector.layers.dispatch_buffers import buffered
 from projector.layers.dispatch_einsum import einsum_dispatch_combine
 from projector.layers.local import Local
 from projector.layers.part import Part
@@ -33,7 +34,11 @@ PREPROCESS = MOE | {"moe_preprocess"}
 
 def dispatch_combine(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
     """(dispatch, combine): what runs between router and experts and between experts and the sum."""
-    if r.fixed and lo.execution.capacity_dispatch == "einsum":
+    return buffered(*_exchanged(moe, r, lo), moe, r, lo)
+
+
+def _exchanged(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], Part]:
+    if r.fixed and lo.execution.dispatch.einsum:
         return einsum_dispatch_combine(r, lo)
     how = lo.recipe.moe_token_dispatcher_type or "alltoall"
     if how == "allgather":
@@ -45,7 +50,7 @@ def dispatch_combine(moe: MoE, r: Routed, lo: Local) -> tuple[tuple[Part, ...], 
 
 def _sync(r: Routed, lo: Local, sync_free_from: int) -> tuple[Operator, ...]:
     """The host reads how many rows arrive, unless shapes are fixed or a sync-free stage keeps counts on the device."""
-    if r.fixed or lo.execution.whole_step_compiled or (lo.recipe.sync_free_stage or 0) >= sync_free_from:
+    if r.fixed or lo.execution.runtime.whole_step or (lo.recipe.sync_free_stage or 0) >= sync_free_from:
         return ()
     return (HostWork(name="moe.counts", sync=True),)
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 from projector.layers.local import Local
 from projector.layers.norms import norm
 from projector.layers.part import Part
+from projector.layers.saved import Transient
 from projector.layers.types import Collective, Operator, Stream
 from projector.layers.weights import Weight
+from projector.parameter import parameter
 
 __all__ = ["WORD_EMBEDDINGS", "embed"]
 
 WORD_EMBEDDINGS = "word_embeddings"
 """The tensor of the vocabulary: one on a rank that holds both ends of a tied model, or a prediction depth beside them."""
 
-_MASK_LAUNCHES = 5  # ids outside this rank's share: compare twice, subtract, masked write; zero the masked rows
+_MASK_LAUNCHES = parameter(
+    5,
+    unit="launches",
+    kind="derived",
+    source="ids outside this rank's share: compare twice, subtract, masked write; zero the masked rows",
+)
 
 
 def embed(lo: Local) -> tuple[Part, ...]:
@@ -58,6 +65,7 @@ def embed(lo: Local) -> tuple[Part, ...]:
         forward=tuple(forward),
         backward_input=tuple(backward),
         weights=tuple(weights),
+        backward_transient=_moment(lo),
         tags=frozenset({"embedding"}),
     )
     if not lo.model.embedding_layernorm:
@@ -65,12 +73,19 @@ def embed(lo: Local) -> tuple[Part, ...]:
     return table, norm("embedding_norm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=frozenset({"embedding"}))
 
 
+def _moment(lo: Local) -> Transient | None:
+    """The dense gradient of the table in the activations' type, and the hidden gradient that makes it."""
+    if not lo.trainable:
+        return None
+    return Transient(name="embedding_backward", bytes=lo.act * lo.vocab * lo.hidden + lo.hidden_bytes)
+
+
 def _gradient(tensor: float, lo: Local) -> tuple[Stream, ...]:
     weight = float(lo.vocab * lo.hidden)
     rows = tensor / lo.tp  # each id falls into one rank's share
     dense = Stream(name="embedding.bwd", kind="gather", read=tensor + rows, write=lo.act * weight + rows, launches=2)
-    if lo.execution.wgrad_accumulation == "none":
+    if lo.execution.fusion.wgrad_accumulation == "none":
         return (dense,)
-    buffer = lo.execution.grad_bytes * weight
+    buffer = lo.execution.data_parallel.grad_bytes * weight
     add = Stream(name="embedding.grad_add", kind="elementwise", read=lo.act * weight + buffer, write=buffer)
     return (dense, add)

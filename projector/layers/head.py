@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from projector.layers.cross_entropy import cross_entropy
+from projector.layers.cross_entropy import cross_entropy, projection_backward
 from projector.layers.embedding import WORD_EMBEDDINGS
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
@@ -28,13 +28,18 @@ def output(lo: Local) -> tuple[Part, ...]:
         parallel="column",
         plain=True,
         target="output_layer",
+        reads="final_norm.out",
     )
     product = linear(spec, lo, HEAD)
     tied = not lo.model.untie_embeddings_and_output_weights
     storage = WORD_EMBEDDINGS if tied else "output_layer"
     return (
         norm("final_norm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=HEAD),
-        replace(product, weights=stored_at(product.weights, storage, tied and lo.recipe.pp == 1)),
+        replace(
+            product,
+            weights=stored_at(product.weights, storage, tied and lo.recipe.pp == 1),
+            backward_transient=projection_backward(lo),
+        ),
         cross_entropy(lo),
         *_check(lo),
     )
@@ -42,7 +47,7 @@ def output(lo: Local) -> tuple[Part, ...]:
 
 def _check(lo: Local) -> tuple[Part, ...]:
     """The loss of every micro-batch read by the host to look for NaN (Megatron-LM pretrain_gpt.py, loss_func)."""
-    if not lo.recipe.check_for_nan_in_loss_and_grad or lo.execution.whole_step_compiled:
+    if not lo.recipe.check_for_nan_in_loss_and_grad or lo.execution.runtime.whole_step:
         return ()
     wait = HostWork(name="loss.nan_check", sync=True)
     return (Part(name="loss.nan_check", forward=(wait,), tags=HEAD),)

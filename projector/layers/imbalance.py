@@ -13,12 +13,16 @@ from functools import cache
 from math import exp, log, sqrt
 from statistics import NormalDist
 
-from projector.frameworks.types import Execution
+from projector.mechanisms import Execution
+from projector.parameter import parameter
 from projector.workload.recipe import Recipe
 
 __all__ = ["dispersion", "expert_loads", "fullest_rank", "kept_share", "split_rows"]
 
 _NORMAL = NormalDist()
+_BLOM = parameter(
+    0.375, kind="published", source="expected maximum of normal draws: Blom, Statistical Estimates, 1958", unit="ranks"
+)
 
 
 def dispersion(recipe: Recipe, execution: Execution) -> float:
@@ -26,7 +30,7 @@ def dispersion(recipe: Recipe, execution: Execution) -> float:
     drawn at random, which a router spreads nearly evenly."""
     if recipe.moe_router_force_load_balancing:
         return 0.0
-    return execution.real_data_dispersion if recipe.mock_data is False else execution.expert_dispersion
+    return execution.dispatch.real_data_dispersion if recipe.mock_data is False else execution.dispatch.dispersion
 
 
 def fullest_rank(dispersion: float, experts: int, ranks: int, rows: float) -> float:
@@ -34,7 +38,7 @@ def fullest_rank(dispersion: float, experts: int, ranks: int, rows: float) -> fl
     if ranks <= 1 or dispersion <= 0.0:
         return 1.0
     spread = sqrt(dispersion**2 / experts + 1.0 / max(rows, 1.0))
-    expected = _NORMAL.inv_cdf((ranks - 0.375) / (ranks + 0.25)) * sqrt(1.0 - 1.0 / ranks)
+    expected = _NORMAL.inv_cdf((ranks - _BLOM) / (ranks + 1.0 - 2.0 * _BLOM)) * sqrt(1.0 - 1.0 / ranks)
     return float(min(1.0 + spread * expected, ranks))
 
 

@@ -13,14 +13,20 @@ from dataclasses import dataclass, replace
 from projector.layers.local import Local
 from projector.layers.lora import adapter
 from projector.layers.part import Part
-from projector.layers.quantise import cast, norm_emits_quantised, rescale, weight_cast
+from projector.layers.quantise import cast, norm_emits_quantised, operand_bytes, rescale, weight_cast
+from projector.layers.saved import Saved
 from projector.layers.types import Collective, Gemm, Operator, Stream
 from projector.layers.weights import Weight
+from projector.parameter import parameter
 
 __all__ = ["Linear", "accumulation", "linear"]
 
-# Transformer Engine pipelines the reduce-scatter of a row linear in four chunks, the last one exposed (module/base.py)
-_RS_CHUNKS = 4
+_RS_CHUNKS = parameter(
+    4,
+    kind="published",
+    source="Transformer Engine pipelines the reduce-scatter of a row linear in four chunks, the last one exposed "
+    "(module/base.py)",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +36,8 @@ class Linear:
     ``parallel``: ``column``, ``row`` or ``replicated``; ``target``: Megatron's module name, which adapters refer to.
     ``after_norm``: its input comes straight from a norm kernel, which may emit the quantised tensor itself.
     ``plain``: stays in the activations' type under every precision (output layer). ``parts``: rows of the matrices that
-    one weight joins.
+    one weight joins. ``reads``: storage of its input; ``makes``: storages of its output and their widths (``<name>.out``
+    where it is one).
     """
 
     name: str
@@ -43,6 +50,8 @@ class Linear:
     plain: bool = False
     parts: tuple[int, ...] = ()
     target: str = ""
+    reads: str = ""
+    makes: tuple[tuple[str, int], ...] = ()
 
     @property
     def width(self) -> int:
@@ -65,7 +74,7 @@ class Linear:
 
 def linear(spec: Linear, lo: Local, tags: frozenset[str] = frozenset()) -> Part:
     """All operators of ``spec`` on one rank, its adapter included where the recipe trains one on ``spec.target``."""
-    extra = adapter(spec.target, spec.name, spec.parallel, spec.rows, spec.width, spec.inputs, lo)
+    extra = adapter(spec.target, spec.name, spec.parallel, spec.rows, spec.width, spec.inputs, spec.reads, lo)
     weight = _weight(spec, lo) if lo.trainable else ()
     return Part(
         name=spec.name,
@@ -73,8 +82,45 @@ def linear(spec: Linear, lo: Local, tags: frozenset[str] = frozenset()) -> Part:
         backward_input=(*_backward(spec, lo), *extra.backward_input, *_leave_backward(spec, lo)),
         backward_weight=(*weight, *extra.backward_weight),
         weights=(*_weights(spec), *extra.weights),
+        saves=(*_saves(spec, lo), *extra.saves),
+        makes=_makes(spec, lo),
         tags=tags,
     )
+
+
+def _saves(spec: Linear, lo: Local) -> tuple[Saved, ...]:
+    """The input, quantised where the products are, and while a weight gradient waits the gradient of the output; a frozen
+    linear needs neither, but its adapter reads the input. With sequence parallelism the shards, which are gathered again."""
+    lora = lo.recipe.lora
+    if lora is not None and spec.target not in lora.targets:
+        return ()
+    element = lo.act if spec.plain else operand_bytes(lo)
+    rows = lo.shard_tokens if spec.parallel == "column" else spec.rows
+    into = Saved(
+        name=f"{spec.name}.in",
+        storage=spec.reads,
+        bytes=element * rows * spec.inputs,
+        until="weight_gradient" if lo.trainable else "backward",
+        input=True,
+    )
+    gradient = Saved(
+        name=f"{spec.name}.out_grad",
+        bytes=_out_rows(spec, lo) * spec.width * lo.act,
+        since="backward",
+        until="weight_gradient",
+    )
+    return (into, gradient) if lo.trainable else (into,)
+
+
+def _makes(spec: Linear, lo: Local) -> tuple[Saved, ...]:
+    row = lo.act * _out_rows(spec, lo)
+    return tuple(
+        Saved(name=name, bytes=row * width) for name, width in spec.makes or ((f"{spec.name}.out", spec.width),)
+    )
+
+
+def _out_rows(spec: Linear, lo: Local) -> int:
+    return lo.shard_tokens if spec.parallel == "row" else spec.rows
 
 
 def _weights(spec: Linear) -> tuple[Weight, ...]:
@@ -165,7 +211,7 @@ def _backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
                 kind="all_gather",
                 group="tp",
                 bytes=again,
-                hides_behind=spec.dgrads if lo.execution.tp_backward_overlap else (),
+                hides_behind=spec.dgrads if lo.execution.tensor_parallel.backward_overlap else (),
             )
         )
     ops += [
@@ -188,7 +234,7 @@ def _leave_backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
         return ()
     nbytes = spec.rows * spec.inputs * lo.act
     kind = "reduce_scatter" if lo.sp else "all_reduce"
-    hides = spec.wgrads if lo.trainable and lo.execution.tp_backward_overlap else ()
+    hides = spec.wgrads if lo.trainable and lo.execution.tensor_parallel.backward_overlap else ()
     suffix = "rs" if lo.sp else "ar"
     return (Collective(name=f"{spec.name}.dgrad_{suffix}", kind=kind, group="tp", bytes=nbytes, hides_behind=hides),)
 
@@ -221,9 +267,9 @@ def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:
 def _returned(spec: Linear, lo: Local) -> Local:
     """Primus-Turbo's linears hand their weight gradient to autograd, which adds it to the buffer in a kernel of its own
     (AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py, ``PrimusTurboLinear``)."""
-    if not lo.recipe.use_turbo_gemm or spec.plain or lo.execution.wgrad_accumulation != "fused":
+    if not lo.recipe.use_turbo_gemm or spec.plain or lo.execution.fusion.wgrad_accumulation != "fused":
         return lo
-    return replace(lo, execution=replace(lo.execution, wgrad_accumulation="separate"))
+    return replace(lo, execution=lo.execution.but(fusion={"wgrad_accumulation": "separate"}))
 
 
 def accumulation(name: str, elements: float, lo: Local, launches: int = 1) -> tuple[float, bool, tuple[Stream, ...]]:
@@ -233,7 +279,7 @@ def accumulation(name: str, elements: float, lo: Local, launches: int = 1) -> tu
     ``separate`` reads the fresh gradient and the buffer and writes the buffer (Megatron-LM without
     ``gradient_accumulation_fusion``: 2 + 4 + 4 bytes per weight with an fp32 buffer).
     """
-    how, buffer = lo.execution.wgrad_accumulation, lo.execution.grad_bytes
+    how, buffer = lo.execution.fusion.wgrad_accumulation, lo.execution.data_parallel.grad_bytes
     if how == "fused":
         return buffer, True, ()
     if how == "separate":

@@ -7,9 +7,10 @@ splits what lies between the linears: norms, residuals and the router see ``shar
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 
-from projector.frameworks.types import Execution, Resolved
+from projector.frameworks.types import Resolved
+from projector.mechanisms import Execution
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 
@@ -54,6 +55,16 @@ class Local:
         return self.recipe.tp
 
     @property
+    def hidden_bytes(self) -> float:
+        """One hidden-state tensor between the linears: the rows of the sequence-parallel shard."""
+        return self.act * self.shard_tokens * self.hidden
+
+    @property
+    def gathered_bytes(self) -> float:
+        """The same with all rows of the tensor-parallel group."""
+        return self.act * self.tokens * self.hidden
+
+    @property
     def quantised(self) -> bool:
         return bool(self.cast_recipe)
 
@@ -71,7 +82,7 @@ class Local:
 
     @property
     def compiled(self) -> bool:
-        return self.execution.elementwise_compiled or bool(self.recipe.torch_compile)
+        return self.execution.fusion.elementwise or bool(self.recipe.torch_compile)
 
 
 def _precision(recipe: Recipe) -> tuple[str, str, str]:
@@ -86,7 +97,7 @@ def _precision(recipe: Recipe) -> tuple[str, str, str]:
     return "fp8", how if how in ("rowwise", "blockwise") else "tensorwise", how
 
 
-@cache
+@lru_cache(maxsize=1024)
 def local(resolved: Resolved) -> Local:
     """The view of one rank of ``resolved`` (tokens and widths rounded up where a split leaves a remainder)."""
     work, recipe, model = resolved.workload, resolved.workload.recipe, resolved.workload.model
@@ -118,4 +129,4 @@ def local(resolved: Resolved) -> Local:
 
 
 def _gathers(execution: Execution, cast_recipe: str) -> bool:
-    return execution.quantised_gather == "all" or cast_recipe in ("tensorwise", "current", "delayed")
+    return execution.tensor_parallel.quantised_gather == "all" or cast_recipe in ("tensorwise", "current", "delayed")

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from projector.layers.local import Local
 from projector.layers.part import Part
+from projector.layers.saved import Saved
 from projector.layers.types import Collective, Gemm, Operator, Stream
 from projector.layers.weights import Weight
 
 __all__ = ["adapter"]
 
 
-def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs: int, lo: Local) -> Part:
-    """The adapter of linear ``name`` [width, inputs] on ``rows`` tokens; empty when ``target`` is not adapted."""
+def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs: int, reads: str, lo: Local) -> Part:
+    """The adapter of linear ``name`` [width, inputs] on ``rows`` tokens of storage ``reads``; empty when ``target`` is
+    not adapted."""
     spec = lo.recipe.lora
     if spec is None or target not in spec.targets:
         return Part(name=f"{name}.lora")
@@ -45,7 +47,24 @@ def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs
             Gemm(name=f"{name}.lora_a.wgrad", m=rank, n=inputs, k=rows, dtype=lo.dtype, layout="NT"),
         ),
         weights=_weights(name, rank, width, inputs, parallel, lo.tp),
+        saves=_saves(name, (lo.shard_tokens if parallel == "column" else rows) * inputs, reads, lo),
     )
+
+
+def _saves(name: str, elements: int, reads: str, lo: Local) -> tuple[Saved, ...]:
+    """The input of the first factor in the activations' type, a copy of its own where dropout or a quantised base linear
+    leaves no other; with dropout also its mask, one byte an element (Megatron-Bridge peft/lora.py, NeMo
+    collections/llm/peft/lora.py)."""
+    dropout = bool(lo.execution.adapters.dropout)
+    shared = reads and not dropout and not lo.quantised
+    into = Saved(
+        name=f"{name}.lora_in",
+        storage=reads if shared else "",
+        bytes=lo.act * elements,
+        until="weight_gradient",
+        input=bool(shared),
+    )
+    return (into, Saved(name=f"{name}.lora_mask", bytes=float(elements))) if dropout else (into,)
 
 
 def _weights(name: str, rank: int, width: int, inputs: int, parallel: str, tp: int) -> tuple[Weight, Weight]:

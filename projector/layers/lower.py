@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 
 from projector.errors import Unsupported
+from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
 from projector.layers import attention_gqa, attention_mla
+from projector.layers import mtp as prediction
 from projector.layers.embedding import embed
 from projector.layers.head import output
 from projector.layers.local import Local, local
 from projector.layers.mlp import mlp
 from projector.layers.moe import moe_layer
-from projector.layers.mtp import depth
 from projector.layers.part import Part, block
-from projector.layers.recompute import replay
-from projector.layers.types import Block, Stream
-from projector.workload.model import LayerKind
+from projector.layers.recompute import recomputed
+from projector.layers.types import Block, Recomputed
+from projector.workload.model import LayerKind, Model
 
-__all__ = ["embedding", "head", "layer", "mtp"]
+__all__ = ["embedding", "head", "layer", "mtp", "mtp_layer"]
+
+_KEPT = 512  # blocks of each kind, so that a search cannot fill the memory
+
+Builder = Callable[[LayerKind, Local], tuple[Part, ...]]
+ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
+    (attention_mla.applies, attention_mla.attention),
+    (attention_gqa.applies, attention_gqa.attention),
+)
+"""Who builds the attention half of a layer: the first that applies to the model."""
 
 
-@cache
 def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     """One decoder layer of ``kind`` for one micro-batch on one rank.
 
@@ -30,53 +40,88 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     ``recompute`` holds what is replayed *if* the recipe recomputes this layer (which layers it does is the schedule's
     matter). Raises :class:`Unsupported` for an architecture part no operator lowers.
     """
+    return _layer(kind, as_layers_see(resolved), quantised)
+
+
+@lru_cache(maxsize=_KEPT)
+def _layer(kind: LayerKind, resolved: Resolved, quantised: bool) -> Block:
     lo = local(resolved if quantised else _in_bf16(resolved))
     parts = _layer_parts(kind, lo)
     name = ("moe" if kind.moe else "dense") + (f"_w{kind.window}" if kind.window else "")
-    return _sharded(
-        block(f"layer_{name}", parts, replay(parts, lo.recipe, lo.execution.replay_pruned), _graphed(parts, lo)), lo
-    )
+    again = recomputed(parts, lo.recipe, lo.execution.recompute.pruned)
+    return _sharded(block(f"layer_{name}", parts, again, _graphed(parts, lo), _offloaded(lo)), lo)
 
 
-@cache
 def embedding(resolved: Resolved) -> Block:
     """The input embedding (first stage) for one micro-batch."""
+    return _embedding(as_layers_see(resolved))
+
+
+@lru_cache(maxsize=_KEPT)
+def _embedding(resolved: Resolved) -> Block:
     lo = local(resolved)
     parts = embed(lo)
     return _sharded(block("embedding", parts, graphed=_graphed(parts, lo, whole=False)), lo)
 
 
-@cache
 def head(resolved: Resolved) -> Block:
     """Final norm, output layer and loss (last stage)."""
+    return _head(as_layers_see(resolved))
+
+
+@lru_cache(maxsize=_KEPT)
+def _head(resolved: Resolved) -> Block:
     lo = local(resolved)
     parts = output(lo)
     return _sharded(block("head", parts, graphed=_graphed(parts, lo, whole=False)), lo)
 
 
-@cache
 def mtp(resolved: Resolved) -> Block:
     """One depth of multi-token prediction with its output layer and loss."""
+    return _mtp(as_layers_see(resolved))
+
+
+@lru_cache(maxsize=_KEPT)
+def _mtp(resolved: Resolved) -> Block:
     lo = local(resolved)
-    kind = lo.model.layer_kinds[-1]
-    inner = _layer_parts(kind, lo)
-    parts = depth(inner, lo)
-    return _sharded(block("mtp", parts, replay(inner, lo.recipe), _graphed(inner, lo)), lo)
+    inner, around = _prediction(resolved)
+    parts = (*around, *prediction.loss(lo))
+    return _sharded(block("mtp", parts, _again(inner, lo), _graphed(inner, lo)), lo)
+
+
+def mtp_layer(resolved: Resolved) -> Block:
+    """The same without output layer and loss, which all depths and the model itself compute at the end."""
+    return _mtp_layer(as_layers_see(resolved))
+
+
+@lru_cache(maxsize=_KEPT)
+def _mtp_layer(resolved: Resolved) -> Block:
+    lo = local(resolved)
+    _, parts = _prediction(resolved)
+    return block("mtp_layer", parts, _again(parts, lo), offloaded=_offloaded(lo))
+
+
+@lru_cache(maxsize=_KEPT)
+def _prediction(resolved: Resolved) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """(parts of the layer of a depth, the same with what stands before it)."""
+    lo = local(resolved)
+    inner = _layer_parts(lo.model.layer_kinds[-1], lo)
+    return inner, prediction.depth(inner, lo)
+
+
+def _again(parts: tuple[Part, ...], lo: Local) -> Recomputed | None:
+    """Whole-layer recompute takes a prediction module along layer by layer (``uniform``) and passes it by under ``block``
+    (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/transformer/multi_token_prediction.py, ``_checkpointed_forward``)."""
+    passed_by = lo.recipe.recompute_granularity == "full" and lo.recipe.recompute_method == "block"
+    return None if passed_by else recomputed(parts, lo.recipe)
 
 
 def _sharded(made: Block, lo: Local) -> Block:
-    """The copies of FSDP2 around a unit: gathered weights split into parameters, gradients packed and cast for the wire
-    (torch distributed/fsdp/_fully_shard/_fsdp_collectives.py, ``split_with_sizes_copy`` and ``chunk_cat``). One-buffer
-    implementations (FSDP1, Megatron-FSDP) work on views."""
-    x, recipe = lo.execution, lo.recipe
-    weights = made.owned.total
-    if x.data_parallel != "fsdp2" or (recipe.data_parallel_shard_size or 1) == 1 or not weights or not lo.trainable:
+    """With the copies of sharded data parallelism around a unit."""
+    if not lo.trainable:
         return made
-    gathered, wire = x.gather_bytes * weights, x.reduce_bytes * weights
-    split = Stream(name=f"{made.name}.copy_out", kind="copy", read=gathered, write=gathered)
-    again = replace(split, name=f"{made.name}.copy_out.bwd")
-    pack = Stream(name=f"{made.name}.chunk_cat", kind="copy", read=lo.act * weights, write=wire)
-    return replace(made, forward=(split, *made.forward), backward_input=(again, *made.backward_input, pack))
+    before, again, after = lo.execution.data_parallel.copied(made.name, lo.recipe, made.owned.total, lo.act)
+    return replace(made, forward=(*before, *made.forward), backward_input=(*again, *made.backward_input, *after))
 
 
 def _in_bf16(resolved: Resolved) -> Resolved:
@@ -88,10 +133,7 @@ def _layer_parts(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     model = lo.model
     if model.unsupported:
         raise Unsupported(", ".join(model.unsupported))
-    if model.mla is not None:
-        attention = attention_mla.attention(kind, model.mla, lo)
-    else:
-        attention = attention_gqa.attention(kind, lo)
+    attention = next(parts for applies, parts in ATTENTIONS if applies(model))(kind, lo)
     if not kind.moe:
         return (*attention, *mlp(lo))
     if model.moe is None:
@@ -99,6 +141,10 @@ def _layer_parts(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     if lo.recipe.lora and set(lo.recipe.lora.targets) & {"linear_fc1", "linear_fc2"}:
         raise Unsupported("adapters on routed experts")
     return (*attention, *moe_layer(model.moe, lo))
+
+
+def _offloaded(lo: Local) -> frozenset[str]:
+    return frozenset(lo.recipe.offload_modules or ())
 
 
 def _graphed(parts: tuple[Part, ...], lo: Local, whole: bool = True) -> frozenset[str]:

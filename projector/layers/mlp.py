@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual, sandwich
 from projector.layers.part import Part
+from projector.layers.saved import Saved, Transient
 from projector.layers.types import Stream
 
 __all__ = ["activation", "feed_forward", "mlp"]
@@ -16,10 +19,27 @@ MLP = frozenset({"mlp"})
 def mlp(lo: Local) -> tuple[Part, ...]:
     """The feed-forward half of a dense layer, from its norm to the residual addition."""
     return (
-        norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, tags=MLP | {"layernorm"}),
-        *feed_forward("", lo.model.ffn_hidden_size, lo, MLP),
-        *sandwich("post_mlp_norm", lo, MLP),
+        norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, tags=MLP | {"mlp_norm"}),
+        *_moments(feed_forward("", lo.model.ffn_hidden_size, lo, MLP), lo),
+        *sandwich("post_mlp_norm", lo, MLP, "fc2.out"),
         residual("mlp_residual", lo),
+    )
+
+
+def _moments(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
+    """The data gradient of FC2; the activation's, its halves beside the incoming one, the input of FC2 freed; with
+    sequence parallelism the gathered norm output and data gradient of FC1."""
+    fc1, act, fc2 = parts
+    (output,) = act.makes
+    halves = (2 if lo.model.gated_linear_unit else 1) * output.bytes
+    gathered = lo.gathered_bytes if lo.sp else 0.0
+    last = Transient(name="fc2_backward", bytes=gathered + output.bytes)
+    middle = Transient(name="activation_backward", bytes=output.bytes + halves, freed=output.bytes)
+    first = Transient(name="fc1_backward", bytes=2 * gathered + lo.hidden_bytes, freed=output.bytes) if lo.sp else None
+    return (
+        replace(fc1, backward_transient=first),
+        replace(act, backward_transient=middle),
+        replace(fc2, backward_transient=last),
     )
 
 
@@ -32,7 +52,7 @@ def feed_forward(
     """
     width = -(-ffn_hidden_size // lo.tp)
     gated, bias = lo.model.gated_linear_unit, lo.model.add_bias_linear
-    outputs = (width,) if not gated else (2 * width,) if lo.execution.gate_up_fused else (width, width)
+    outputs = (width,) if not gated else (2 * width,) if lo.execution.fusion.gate_up else (width, width)
     fc1 = Linear(
         name=f"{prefix}fc1",
         outputs=outputs,
@@ -42,6 +62,7 @@ def feed_forward(
         bias=bias,
         after_norm=after_norm,
         target="linear_fc1",
+        reads="pre_mlp_norm.out",
     )
     fc2 = Linear(
         name=f"{prefix}fc2",
@@ -51,12 +72,20 @@ def feed_forward(
         parallel="row",
         bias=bias,
         target="linear_fc2",
+        reads=f"{prefix}act.out",
     )
-    return (linear(fc1, lo, tags), activation(f"{prefix}act", width, lo.tokens, lo, tags), linear(fc2, lo, tags))
+    return (
+        linear(fc1, lo, tags | {"mlpwi"}),
+        activation(f"{prefix}act", width, lo.tokens, lo, tags, reads=f"{prefix}fc1.out"),
+        linear(fc2, lo, tags | {"mlpwo"}),
+    )
 
 
-def activation(name: str, width: int, rows: int, lo: Local, tags: frozenset[str], *, weighted: bool = False) -> Part:
-    """The activation between the two linears on ``rows`` × ``width``; ``weighted``: times the router's probability.
+def activation(
+    name: str, width: int, rows: int, lo: Local, tags: frozenset[str], *, reads: str, weighted: bool = False
+) -> Part:
+    """The activation between the two linears on ``rows`` × ``width`` of storage ``reads``; ``weighted``: times the
+    router's probability.
 
     Gated and fused: reads gate and up, writes one tensor (6 bytes an element in bf16); backward reads the gradient and
     both saved halves and writes both gradients (10 bytes).
@@ -89,5 +118,16 @@ def activation(name: str, width: int, rows: int, lo: Local, tags: frozenset[str]
                 launches=(launches if fused else launches + 2) + weighted,
             ),
         ),
+        saves=_saves(name, tensor, reads, fused, lo),
+        makes=(Saved(name=f"{name}.out", bytes=tensor),),
         tags=tags,
     )
+
+
+def _saves(name: str, tensor: float, reads: str, fused: bool, lo: Local) -> tuple[Saved, ...]:
+    """The input, in 8 bits under ``--activation-func-fp8-input-store`` (Megatron-LM core/fusions/fused_bias_swiglu.py);
+    unfused also the activated gate, which the product saves."""
+    gated = lo.model.gated_linear_unit
+    stored = 0.5 if lo.recipe.activation_func_fp8_input_store and gated else 1.0
+    into = Saved(name=f"{name}.in", storage=reads, bytes=tensor * (2 if gated else 1) * stored, input=True)
+    return (into,) if fused or not gated else (into, Saved(name=f"{name}.gate", bytes=tensor))

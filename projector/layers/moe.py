@@ -8,16 +8,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from projector.layers.dispatch import dispatch_combine
+from projector.layers.dispatch_buffers import backward_buffers
 from projector.layers.linear import accumulation
 from projector.layers.local import Local
 from projector.layers.mlp import activation, feed_forward
 from projector.layers.norms import norm, residual, sandwich
 from projector.layers.part import Part
-from projector.layers.quantise import cast, weight_cast
+from projector.layers.quantise import cast, operand_bytes, weight_cast
 from projector.layers.router import router
 from projector.layers.routing import Routed, routed
+from projector.layers.saved import Saved, Transient
 from projector.layers.types import Gemm, GroupedGemm, HostWork, Operator, Stream
 from projector.layers.weights import Weight
+from projector.parameter import parameter
 from projector.workload.model import MoE
 
 __all__ = ["moe_layer"]
@@ -35,32 +38,34 @@ def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
     dispatch, combine = dispatch_combine(moe, r, lo)
     width = -(-moe.moe_ffn_hidden_size // lo.recipe.etp)
     gated = lo.model.gated_linear_unit
-    fc1_widths = (width,) if not gated else (width, width) if lo.execution.expert_gemm_split else (2 * width,)
+    fc1_widths = (width,) if not gated else (width, width) if lo.execution.fusion.expert_gemm_split else (2 * width,)
     return (
-        norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, tags=frozenset({"layernorm", "moe_router"})),
+        norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, tags=frozenset({"mlp_norm", "layernorm", "moe_router"})),
         router(moe, lo),
         *_modules(lo),
         *_shared(moe, lo),
         *dispatch,
         *_padding("moe.pad", r, x),
-        _grouped("experts.fc1", fc1_widths, lo.hidden, r, x),
+        _first(_grouped("experts.fc1", fc1_widths, lo.hidden, "experts.in", r, x), width, r, lo),
         _expert_activation(width, r, lo),
-        _grouped("experts.fc2", (lo.hidden,), width, r, x),
+        _grouped("experts.fc2", (lo.hidden,), width, "experts.act.out", r, x),
         *_padding("moe.unpad", r, x),
         combine,
-        *sandwich("post_mlp_norm", lo),
+        *sandwich("post_mlp_norm", lo, reads="moe.combine.out"),
         residual("mlp_residual", lo),
     )
 
 
-_MODULES = (("moe_router", 0.35), ("moe_preprocess", 0.15), ("moe", 0.5))
-"""Shares of the host cost of an MoE layer's modules, by what a graph may replay: routing with its statistics, the counts
-before the exchange, dispatcher with experts (estimate from the number of calls in each)."""
+#: Shares of the host cost of an MoE layer's modules, by what a graph may replay: routing with its statistics, the counts
+#: before the exchange, dispatcher with experts.
+_MODULES = parameter(
+    {"moe_router": 0.35, "moe_preprocess": 0.15, "moe": 0.5}, kind="assumed", source="the number of calls in each"
+)
 
 
 def _modules(lo: Local) -> tuple[Part, ...]:
     """Host work of the Python modules and autograd functions around the kernels of an MoE layer."""
-    total = lo.execution.moe_layer_us
+    total = lo.execution.runtime.moe_layer_us
     return tuple(
         Part(
             name=f"{scope}.modules",
@@ -68,7 +73,7 @@ def _modules(lo: Local) -> tuple[Part, ...]:
             backward_input=(HostWork(name=f"{scope}.modules.bwd", microseconds=share * total),),
             tags=MOE | {scope},
         )
-        for scope, share in _MODULES
+        for scope, share in _MODULES.items()
         if total
     )
 
@@ -82,17 +87,18 @@ def _backend(lo: Local) -> str:
         lo.recipe.moe_grouped_gemm == "legacy"
     ):  # tgale96/grouped_gemm, ROCm's too: an expert after another on a few streams
         return "multi_stream"
-    for word in (lo.recipe.moe_grouped_gemm, lo.execution.grouped_gemm_family):
+    for word in (lo.recipe.moe_grouped_gemm, lo.execution.kernels.grouped):
         if word in _GROUPED_BACKENDS:
             return str(word)
     return "multi_stream"
 
 
-def _grouped(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> Part:
-    """One linear of all local experts; ``outputs`` has two widths where gate and up are separate products."""
+def _grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Routed, lo: Local) -> Part:
+    """One linear of all local experts on storage ``reads``; ``outputs`` has two widths where gate and up are separate
+    products."""
     backend = _backend(lo)
     if backend == "masked":
-        return _masked(name, outputs, inputs, r, lo)
+        return _remembering(_masked(name, outputs, inputs, r, lo), sum(outputs), inputs, reads, r, lo)
     launches = 1 if backend == "fused" else r.experts
     elements = float(sum(outputs) * inputs * r.experts)
     names = (name,) if len(outputs) == 1 else tuple(f"{name}.{i}" for i in range(len(outputs)))
@@ -123,7 +129,7 @@ def _grouped(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Lo
     if len(outputs) > 1:
         tensor = lo.act * r.held * inputs
         backward.append(Stream(name=f"{name}.dgrad_add", kind="elementwise", read=2 * tensor, write=tensor))
-    return Part(
+    part = Part(
         name=name,
         forward=(
             *cast(f"{name}.cast", r.rows * inputs, lo),
@@ -136,6 +142,34 @@ def _grouped(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Lo
         weights=_weights(name, outputs, inputs, r, lo),
         tags=MOE,
     )
+    return _remembering(part, sum(outputs), inputs, reads, r, lo)
+
+
+def _remembering(part: Part, width: int, inputs: int, reads: str, r: Routed, lo: Local) -> Part:
+    """``part`` with what it saves, as any linear: its input, quantised where the products are, and while a weight gradient
+    waits the gradient of its output; frozen experts neither."""
+    output = lo.act * r.held * width
+    saves: tuple[Saved, ...] = ()
+    if lo.trainable:
+        last, into = "weight_gradient", operand_bytes(lo) * r.held * inputs
+        saves = (
+            Saved(name=f"{part.name}.in", storage=reads, bytes=into, until=last, input=True),
+            Saved(name=f"{part.name}.out_grad", bytes=output, since="backward", until=last),
+        )
+    first = part.name == "experts.fc1"
+    tags = {"mlpwi", "expert_fc1", "fused_group_mlp"} if first else {"mlpwo"}
+    return replace(part, saves=saves, makes=(Saved(name=f"{part.name}.out", bytes=output),), tags=MOE | tags)
+
+
+def _first(part: Part, width: int, r: Routed, lo: Local) -> Part:
+    """``part``, the first linear, in one compiled step: beside the buffers of the exchange the gradients of its products
+    (the activation is gone) and one input gradient for each."""
+    if not lo.execution.allocator.planned:
+        return part
+    products = 2 if lo.model.gated_linear_unit else 1
+    inputs = products if lo.execution.fusion.expert_gemm_split else 1
+    alive = (products - 1) * lo.act * r.held * width + inputs * lo.act * r.held * lo.hidden
+    return replace(part, backward_transient=Transient(name="moe_backward", bytes=alive + backward_buffers(r, lo)))
 
 
 def _weights(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> tuple[Weight, ...]:
@@ -174,7 +208,7 @@ def _bias_backward(name: str, elements: float, r: Routed, lo: Local) -> tuple[St
 
 
 def _weighted_bias(name: str, lo: Local) -> bool:
-    return lo.model.add_bias_linear and not lo.execution.expert_bias_fused and name.startswith("experts.fc2")
+    return lo.model.add_bias_linear and not lo.execution.fusion.expert_bias and name.startswith("experts.fc2")
 
 
 def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> Part:
@@ -199,7 +233,13 @@ def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Loc
 
 def _expert_activation(width: int, r: Routed, lo: Local) -> Part:
     """Activation times the router's probability, in one kernel for all experts unless they run one after the other."""
-    part = _clamped(activation("experts.act", width, r.held, lo, MOE | {"moe_act"}, weighted=True), width, r, lo)
+    tags, reads = MOE | {"moe_act"}, "experts.fc1.out"
+    part = _clamped(activation("experts.act", width, r.held, lo, tags, reads=reads, weighted=True), width, r, lo)
+    if not lo.execution.allocator.planned:
+        # the experts' output gradient, the activation's input and output gradients
+        halves = (2 if lo.model.gated_linear_unit else 1) * lo.act * r.held * width
+        moment = Transient(name="moe_backward", bytes=lo.act * r.held * lo.hidden + halves)
+        part = replace(part, backward_transient=moment)
     if _backend(lo) != "loop":
         return part
     return replace(
@@ -213,7 +253,7 @@ def _clamped(part: Part, width: int, r: Routed, lo: Local) -> Part:
     """Clamps before the activation, in eager mode: each half clamped, the halves concatenated; backward masks each half
     (gradient and input read, gradient written) and concatenates (NVIDIA/Megatron-LM core/fusions/fused_bias_geglu.py,
     ``weighted_bias_quick_geglu_impl``)."""
-    if lo.model.activation_func_clamp_value is None or lo.compiled or lo.execution.expert_bias_fused:
+    if lo.model.activation_func_clamp_value is None or lo.compiled or lo.execution.fusion.expert_bias:
         return part
     tensor = lo.act * 2 * width * r.held
     clamp = Stream(name="experts.clamp", kind="elementwise", read=2 * tensor, write=2 * tensor, launches=3)

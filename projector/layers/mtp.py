@@ -14,17 +14,19 @@ from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm
 from projector.layers.part import Part
+from projector.layers.saved import Saved
 from projector.layers.types import Collective, Operator, Stream
 from projector.layers.weights import borrowed
+from projector.parameter import parameter
 
-__all__ = ["depth"]
+__all__ = ["depth", "loss"]
 
 MTP = frozenset({"mtp"})
-_ROLL_LAUNCHES = 6  # ids, labels and mask moved by one token
+_ROLL_LAUNCHES = parameter(6, unit="launches", kind="derived", source="ids, labels and mask moved by one token")
 
 
 def depth(layer: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
-    """All parts of one prediction depth around ``layer`` (the kind of the last decoder layer)."""
+    """All parts of one prediction depth around ``layer`` (the kind of the last decoder layer), but its output layer."""
     ids = 8.0 * lo.tokens
     roll = Stream(name="mtp.roll", kind="copy", read=3 * ids, write=3 * ids, launches=_ROLL_LAUNCHES)
     joined = 2 * lo.act * lo.hidden * lo.shard_tokens
@@ -36,23 +38,29 @@ def depth(layer: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
         rows=lo.tokens,
         parallel="column",
         target="eh_proj",
+        reads="mtp.concat.out",
     )
     return (
         Part(name="mtp.roll", forward=(roll,), tags=MTP),
-        *(replace(part, weights=borrowed(part.weights)) for part in embed(lo)),
+        *(replace(part, weights=borrowed(part.weights), backward_transient=None) for part in embed(lo)),
         norm("mtp.enorm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=MTP),
         norm("mtp.hnorm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=MTP),
         Part(
             name="mtp.concat",
             forward=(concat,),
             backward_input=(Stream(name="mtp.concat.bwd", kind="copy", read=joined, write=joined, launches=2),),
+            makes=(Saved(name="mtp.concat.out", bytes=joined),),
             tags=MTP,
         ),
         linear(project, lo, MTP),
         *_collect(lo),
         *layer,
-        *(replace(part, weights=borrowed(part.weights)) for part in output(lo)),
     )
+
+
+def loss(lo: Local) -> tuple[Part, ...]:
+    """Output layer and loss of a depth, with the model's weights."""
+    return tuple(replace(part, weights=borrowed(part.weights)) for part in output(lo))
 
 
 def _collect(lo: Local) -> tuple[Part, ...]:

@@ -8,27 +8,40 @@ from __future__ import annotations
 
 from projector.layers.local import Local
 from projector.layers.part import Part
+from projector.layers.saved import Saved
 from projector.layers.types import Operator, Stream
 from projector.layers.weights import Weight
+from projector.parameter import parameter
 
 __all__ = ["norm", "residual", "sandwich", "vectors"]
 
-# an eager norm in fp32: cast up, square, mean, rsqrt, scale, cast down, weight; estimate from the operators' bytes
 _VECTORS = {"RMSNorm": 1, "LayerNorm": 2, "NonParametricLayerNorm": 0}  # weight; weight and bias; none
-_EAGER_BYTES, _EAGER_LAUNCHES = 34.0, 7
+_EAGER_BYTES, _EAGER_LAUNCHES = parameter(
+    (34.0, 7),
+    unit="B/element, launches",
+    kind="assumed",
+    source="bytes of the operators of an eager norm in fp32: cast up, square, mean, rsqrt, scale, cast down, weight",
+)
 
 
 def norm(
-    name: str, width: int, rows: int, lo: Local, *, branch: bool = True, tags: frozenset[str] = frozenset()
+    name: str,
+    width: int,
+    rows: int,
+    lo: Local,
+    *,
+    branch: bool = True,
+    reads: str = "",
+    tags: frozenset[str] = frozenset(),
 ) -> Part:
-    """A norm over ``width`` of ``rows`` tokens.
+    """A norm over ``width`` of ``rows`` tokens: it saves its input and its statistics.
 
-    ``branch``: its input also feeds a residual, so that backward adds two gradients.
+    ``branch``: its input also feeds a residual, so that backward adds two gradients. ``reads``: storage of its input where
+    that has a name (the output of another module); its output is ``<name>.out``.
     """
     tensor = lo.act * width * rows
     compiled = lo.compiled
-    # a LayerNorm is one kernel everywhere (aten native_layer_norm)
-    if lo.execution.fused_norm or compiled or lo.model.normalization != "RMSNorm":
+    if fused := _fused(lo):
         forward = Stream(name=name, kind="norm", read=tensor, write=tensor)
         # main kernel, then the reduction of the partial weight gradients
         backward = Stream(name=f"{name}.bwd", kind="norm", read=2 * tensor, write=tensor, launches=2)
@@ -42,8 +55,8 @@ def norm(
     if branch:
         backward_ops.append(_branch_add(name, tensor, compiled))
     weight: tuple[Operator, ...] = ()
-    if lo.trainable and lo.execution.wgrad_accumulation != "none":
-        buffer = lo.execution.grad_bytes * width
+    if lo.trainable and lo.execution.fusion.wgrad_accumulation != "none":
+        buffer = lo.execution.data_parallel.grad_bytes * width
         weight = (Stream(name=f"{name}.grad_add", kind="elementwise", read=2 * buffer, write=buffer),)
     return Part(
         name=name,
@@ -51,13 +64,33 @@ def norm(
         backward_input=tuple(backward_ops),
         backward_weight=weight,
         weights=vectors(name, width, lo),
+        saves=_saves(name, width, rows, reads, fused, lo),
+        makes=(Saved(name=f"{name}.out", bytes=tensor),),
         tags=tags,
     )
 
 
-def sandwich(name: str, lo: Local, tags: frozenset[str] = frozenset()) -> tuple[Part, ...]:
+def _fused(lo: Local) -> bool:
+    """One kernel: a LayerNorm is one everywhere (aten native_layer_norm)."""
+    return lo.execution.fusion.norm or lo.compiled or lo.model.normalization != "RMSNorm"
+
+
+def _saves(name: str, width: int, rows: int, reads: str, fused: bool, lo: Local) -> tuple[Saved, ...]:
+    statistics = 8.0 if lo.model.normalization == "LayerNorm" else 4.0  # of a row, fp32: mean and deviation, or one
+    saves = (
+        Saved(name=f"{name}.in", storage=reads, bytes=lo.act * width * rows, input=True),
+        Saved(name=f"{name}.statistics", bytes=statistics * rows),
+    )
+    return saves if fused else (*saves, Saved(name=f"{name}.upcast", bytes=4.0 * width * rows))
+
+
+def sandwich(name: str, lo: Local, tags: frozenset[str] = frozenset(), reads: str = "") -> tuple[Part, ...]:
     """The second norm of a sub-layer, on its output, where the model has one (Gemma, Grok)."""
-    return (norm(name, lo.hidden, lo.shard_tokens, lo, branch=False, tags=tags),) if lo.model.sandwich_norm else ()
+    return (
+        (norm(name, lo.hidden, lo.shard_tokens, lo, branch=False, reads=reads, tags=tags),)
+        if lo.model.sandwich_norm
+        else ()
+    )
 
 
 def vectors(name: str, width: int, lo: Local) -> tuple[Weight, ...]:
@@ -73,16 +106,16 @@ def _branch_add(name: str, tensor: float, compiled: bool) -> Stream:
     return Stream(name=f"{name}.branch_add", kind="elementwise", read=2 * tensor, write=tensor)
 
 
-def residual(name: str, lo: Local, tags: frozenset[str] = frozenset()) -> Part:
-    """Output of a sub-layer added to the residual stream, on the sequence-parallel shard.
+def residual(name: str, lo: Local, tags: frozenset[str] = frozenset(), makes: str = "") -> Part:
+    """Output of a sub-layer added to the residual stream, on the sequence-parallel shard. ``makes``: what reads the sum.
 
     Compiled: one kernel with the norm that follows, which then need not read the sum again.
     """
     tensor = lo.act * lo.hidden * lo.shard_tokens
     if lo.compiled:
         op = Stream(name=name, kind="elementwise", read=tensor, write=tensor, launches=0)
-    elif lo.execution.residual_fused:
+    elif lo.execution.fusion.residual:
         op = Stream(name=name, kind="elementwise", read=2 * tensor, write=tensor)
     else:
         op = Stream(name=name, kind="elementwise", read=3 * tensor, write=2 * tensor, launches=2)
-    return Part(name=name, forward=(op,), tags=tags)
+    return Part(name=name, forward=(op,), makes=(Saved(name=makes or f"{name}.out", bytes=tensor),), tags=tags)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from projector.layers.local import Local
 from projector.layers.routing import Routed
 from projector.layers.types import HostWork, Stream
+from projector.parameter import parameter
 
 __all__ = [
     "CHUNK_BACKWARD_US",
@@ -21,9 +22,14 @@ __all__ = [
     "sum_copies",
 ]
 
-# host microseconds for each (rank, local expert) chunk of the unfused sort: a view and a list entry forward, a narrowed
-# gradient backward (torch.split and torch.cat over num_experts chunks, moe_utils.py ``sort_chunks_by_idxs``; estimate)
-CHUNK_US, CHUNK_BACKWARD_US = 2.0, 4.0
+# of the host for each (rank, local expert) chunk of the unfused sort
+CHUNK_US, CHUNK_BACKWARD_US = parameter(
+    (2.0, 4.0),
+    unit="us",
+    kind="assumed",
+    source="a view and a list entry forward, a narrowed gradient backward: torch.split and torch.cat over num_experts "
+    "chunks (Megatron-LM moe_utils.py sort_chunks_by_idxs)",
+)
 
 
 def permute_launches(lo: Local) -> tuple[int, int, int]:

@@ -11,22 +11,43 @@ from dataclasses import replace
 
 from projector.layers.local import Local
 from projector.layers.types import Stream
+from projector.parameter import parameter
 
-__all__ = ["cast", "norm_emits_quantised", "rescale", "weight_cast"]
+__all__ = ["cast", "norm_emits_quantised", "operand_bytes", "rescale", "weight_cast"]
 
 # cast recipe → (bytes read, bytes written) per element of a bf16 tensor, launches
-_COST: dict[str, tuple[float, float, int]] = {
-    "delayed": (2.0, 2.0, 1),
-    "tensorwise": (4.0, 2.0, 3),  # amax pass, scale, cast-transpose
-    "current": (4.0, 2.0, 3),
-    # torchao (float8_linear.py): one scale a row for the product's rows, and a cast of its own, transposed, whose scales run
-    # down the columns, for the other product: amax pass and cast pass for each
-    "rowwise": (4.0, 1.0, 2),
-    "blockwise": (2.0, 2.0 + 2 * 4 / 128, 1),
-    "mxfp8": (2.0, 2.0 + 2 / 32, 1),
-    "mxfp4": (2.0, 1.0 + 2 / 32, 1),
-    "nvfp4": (4.0, 1.0 + 2 / 16, 3),  # amax pass, Hadamard, cast
-}
+_COST: dict[str, tuple[float, float, int]] = parameter(
+    {
+        "delayed": (2.0, 2.0, 1),
+        "tensorwise": (4.0, 2.0, 3),  # amax pass, scale, cast-transpose
+        "current": (4.0, 2.0, 3),
+        # torchao (float8_linear.py): one scale a row for the product's rows, and a cast of its own, transposed, whose
+        # scales run down the columns, for the other product: amax pass and cast pass for each
+        "rowwise": (4.0, 1.0, 2),
+        "blockwise": (2.0, 2.0 + 2 * 4 / 128, 1),
+        "mxfp8": (2.0, 2.0 + 2 / 32, 1),
+        "mxfp4": (2.0, 1.0 + 2 / 32, 1),
+        "nvfp4": (4.0, 1.0 + 2 / 16, 3),  # amax pass, Hadamard, cast
+    },
+    unit="B/element, launches",
+    kind="derived",
+    source="NVIDIA/TransformerEngine transformer_engine/common/recipe, "
+    "pytorch/quantization.py; torchao float8_linear.py; scales: one fp32 per 128 elements (blockwise), one byte "
+    "per 32 (MX) or per 16 (NVFP4) in each of the two directions",
+)
+
+_OPERAND_BYTES = parameter(
+    {"mxfp8": 1.0 + 1 / 32, "mxfp4": 0.5 + 1 / 32, "nvfp4": 0.5 + 1 / 16, "blockwise": 1.0 + 4 / 128},
+    unit="B/element",
+    kind="derived",
+    source="a quantised operand with its scales, in the one orientation that is saved: TransformerEngine "
+    "pytorch/tensor/{mxfp8,float8_blockwise,nvfp4}_tensor.py",
+)
+
+
+def operand_bytes(lo: Local) -> float:
+    """Bytes of one element of a linear's operand as it is saved."""
+    return _OPERAND_BYTES.get(lo.cast_recipe, 1.0) if lo.quantised else lo.act
 
 
 def cast(name: str, elements: float, lo: Local, tensors: int = 1) -> tuple[Stream, ...]:
@@ -52,7 +73,7 @@ def rescale(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:
 def norm_emits_quantised(lo: Local) -> bool:
     """Whether the fused norm writes 8-bit output itself (its scale is known before the tensor: delayed, MXFP8)."""
     turbo = lo.recipe.use_turbo_rms_norm or lo.recipe.use_turbo_gemm  # a norm of its own, in 16 bits
-    return lo.quantised and lo.execution.fused_norm and lo.cast_recipe in ("delayed", "mxfp8") and not turbo
+    return lo.quantised and lo.execution.fusion.norm and lo.cast_recipe in ("delayed", "mxfp8") and not turbo
 
 
 def weight_cast(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:

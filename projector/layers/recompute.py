@@ -1,73 +1,146 @@
-"""What is executed again in the backward of a layer whose activations were not kept.
+"""One policy of recompute: what of a layer is executed again in its backward, and what of it is therefore not saved.
 
-NVIDIA/Megatron-LM@d98e8a64dd core/transformer/transformer_config.py and core/recompute.py. A replay is the forward
-again: collectives, expert exchange and host synchronisation included.
+NVIDIA/Megatron-LM@d98e8a64dd core/transformer/{transformer_config,transformer_layer}.py, core/recompute.py. A replay is
+the forward again: collectives, expert exchange and host synchronisation included.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from projector.layers.part import Part, forward_of
-from projector.layers.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator
+from projector.layers.saved import Saved, costliest, nbytes, once
+from projector.layers.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator, Recomputed
+from projector.parameter import parameter
 from projector.workload.recipe import Recipe
 
-__all__ = ["replay"]
+__all__ = ["checkpoint_groups", "recomputed"]
 
 # Last operators of a layer whose result only the layer's output needs. A compiler that sees the replay and the backward as
 # one program drops them from the replay (JAX jax.checkpoint: the recomputation is traced, then cleared of dead code).
 _OUTPUT_ONLY = frozenset({"fc2", "shared.fc2", "shared.add", "moe.mask_out", "moe.unpermute", "mlp_residual"})
 
-# a full checkpoint saves and restores the random state of host and device (estimate from torch's calls)
-_RANDOM_STATE = HostWork(name="recompute.random_state", microseconds=30.0)
+_RANDOM_STATE_US = parameter(
+    30.0,
+    unit="us",
+    kind="assumed",
+    source="a full checkpoint saves and restores the random state of host and device: torch's calls",
+)
+_RANDOM_STATE = HostWork(name="recompute.random_state", microseconds=_RANDOM_STATE_US)
 
-# Compute of a layer that ends in an output of each name (JAX checkpoint_name in AI-Hypercomputer/maxtext
-# MaxText/layers/{attentions,linears,moe}.py; queries and keys are named after their rotation).
-_NAMED = {
-    "qkv_proj": ("qkv", "q_up", "kv_up", "rope"),
-    "out_proj": ("proj",),
-    "mlpwi": ("fc1", "experts.fc1", "shared.fc1"),
-    "mlpwo": ("fc2", "experts.fc2", "shared.fc2"),
-    "context": ("core_attn",),
-}
+# Modules whose checkpoint discards its output as well, though others save it, and refills it in the backward
+# (Megatron-LM core/tensor_parallel/random.py, ``CheckpointWithoutOutput``)
+_WITHOUT_OUTPUT = frozenset({"layernorm", "mla_up_proj", "moe_act"})
 
 
-def replay(parts: tuple[Part, ...], recipe: Recipe, pruned: bool = False) -> tuple[Operator, ...]:
-    """Operators replayed for a recomputed layer: all of it (``full``) or the parts named by ``recompute_modules``.
+def recomputed(parts: tuple[Part, ...], recipe: Recipe, pruned: bool = False) -> Recomputed:
+    """What a recomputed layer of ``parts`` replays and keeps: all of it (``full``) or the modules that
+    ``recompute_modules`` names by their tags.
 
     ``pruned``: a whole-layer replay leaves out what only the layer's own output needs. ``recompute_saved`` names outputs
-    that were kept in a layer that is otherwise replayed whole: what ends in them is not computed again, what leads to
-    their inputs is, since weight gradients need those.
+    (by the tags of the parts that make them; JAX checkpoint_name in AI-Hypercomputer/maxtext MaxText/layers) that a layer
+    keeps though it is replayed whole: what ends in them is not computed again, what leads to their inputs is, since weight
+    gradients need those.
     """
+    saves = once(each for part in parts for each in part.saves if each.since == "forward")
     if recipe.recompute_granularity == "full":
-        kept = tuple(op for op in forward_of(parts) if not _saved(op, recipe.recompute_saved or ()))
-        if pruned:
-            return tuple(op for op in kept if op.name not in _OUTPUT_ONLY)
-        return (_RANDOM_STATE, *kept)
+        return _whole(parts, saves, frozenset(recipe.recompute_saved or ()), pruned)
     if recipe.recompute_granularity != "selective":
-        return ()
+        return Recomputed(kept=saves)
     modules = frozenset(recipe.recompute_modules or ("core_attn",))
     if "op_sac" in modules:
-        return _all_but_every_other_product(forward_of(parts))
-    return forward_of(part for part in parts if part.tags & modules)
+        return _every_other_product(parts, saves)
+    return _modules(parts, saves, modules)
 
 
-def _all_but_every_other_product(forward: tuple[Operator, ...]) -> tuple[Operator, ...]:
-    """torchtitan's operator-selective checkpoint: attention, communication and every second matrix product are kept.
+def _whole(parts: tuple[Part, ...], saves: tuple[Saved, ...], names: frozenset[str], pruned: bool) -> Recomputed:
+    """The layer's input stays, what no part of it makes, and the named outputs."""
+    made = _made(parts)
+    named = [part for part in parts if part.tags & names]
+    results = [each for part in named for each in (*part.makes, *_own(part))]
+    kept = once([*(each for each in saves if each.tensor not in made), *results])
+    silent = {op.name for part in named for op in part.forward if not isinstance(op, Collective | HostWork)}
+    operators = tuple(op for op in forward_of(parts) if op.name not in silent)
+    if pruned:
+        operators = tuple(op for op in operators if op.name not in _OUTPUT_ONLY)
+    else:
+        operators = (_RANDOM_STATE, *operators)
+    return _result(operators, saves, kept, parts)
 
-    pytorch/torchtitan@b5bcd76c torchtitan/distributed/activation_checkpoint.py
-    """
+
+def _modules(parts: tuple[Part, ...], saves: tuple[Saved, ...], modules: frozenset[str]) -> Recomputed:
+    """Replayed modules drop what they make, but for what others read of it; their own inputs stay."""
+    again = [part for part in parts if part.tags & modules]
+    made = _made(again)
+    read_elsewhere = {each.tensor for part in parts if not part.tags & modules for each in part.saves}
+    gone = (made - read_elsewhere) | _made(part for part in again if part.tags & modules & _WITHOUT_OUTPUT)
+    inputs = [each for part in again for each in part.reads if each.tensor not in made]
+    kept = once([*(each for each in saves if each.tensor not in gone), *inputs])
+    return _result(forward_of(again), saves, kept, again)
+
+
+def _every_other_product(parts: tuple[Part, ...], saves: tuple[Saved, ...]) -> Recomputed:
+    """torchtitan's operator-selective checkpoint: the layer's input, attention, communication and every second matrix
+    product are kept (pytorch/torchtitan@b5bcd76c torchtitan/distributed/activation_checkpoint.py)."""
+    made = _made(parts)
+    kept = [each for each in saves if each.tensor not in made]
     replayed: list[Operator] = []
     products = 0
-    for op in forward:
-        if isinstance(op, Gemm | GroupedGemm):
-            products += 1
-            if products % 2 == 0:
+    for part in parts:
+        for op in part.forward:
+            if isinstance(op, Gemm | GroupedGemm):
+                products += 1
+                if products % 2:
+                    kept.append(Saved(name=f"{op.name}.product", bytes=_product_bytes(op, part)))
+                else:
+                    replayed.append(op)
+            elif not isinstance(op, Attention | Collective | HostWork):
                 replayed.append(op)
-        elif not isinstance(op, Attention | Collective | HostWork):
-            replayed.append(op)
-    return tuple(replayed)
+        if any(isinstance(op, Attention) for op in part.forward):
+            kept += _own(part)
+    return _result(tuple(replayed), saves, once(kept), ())
 
 
-def _saved(op: Operator, names: tuple[str, ...]) -> bool:
-    if isinstance(op, Collective | HostWork):
-        return False
-    return any(op.name == stem or op.name.startswith(f"{stem}.") for name in names for stem in _NAMED[name])
+def _product_bytes(op: Gemm | GroupedGemm, part: Part) -> float:
+    """Bytes that stay of a product: of partial sums only what the reduce-scatter leaves of them."""
+    whole = op.out_bytes * (op.rows * op.n if isinstance(op, GroupedGemm) else op.m * op.n * op.batch)
+    return min(whole, nbytes(part.makes)) if part.makes else whole
+
+
+def _result(
+    operators: tuple[Operator, ...], saves: tuple[Saved, ...], kept: tuple[Saved, ...], again: Iterable[Part]
+) -> Recomputed:
+    stays = {each.tensor for each in kept}
+    return Recomputed(
+        operators=operators,
+        kept=kept,
+        dropped=tuple(each for each in saves if each.tensor not in stays),
+        transient=costliest(part.forward_transient for part in again),
+    )
+
+
+def _own(part: Part) -> tuple[Saved, ...]:
+    return tuple(each for each in part.saves if not each.input and each.since == "forward")
+
+
+def _made(parts: Iterable[Part]) -> frozenset[str]:
+    """Storages that a replay of the parts makes again."""
+    return frozenset(each.tensor for part in parts for each in (*part.makes, *_own(part)))
+
+
+def checkpoint_groups(recipe: Recipe, layers: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Positions (within the chunk) that full recompute replays together; positions in no group are saved as they are.
+
+    ``uniform``: the whole chunk in groups of ``recompute_num_layers``; ``block``: its first ``recompute_num_layers``
+    layers, one by one; ``recompute_layer_ids``: those layers of the model, one by one
+    (Megatron-LM core/transformer/transformer_block.py).
+    """
+    if recipe.recompute_granularity != "full":
+        return ()
+    if recipe.recompute_layer_ids is not None:
+        chosen = set(recipe.recompute_layer_ids)
+        return tuple((i,) for i, layer in enumerate(layers) if layer in chosen)
+    number = recipe.recompute_num_layers or 1
+    if recipe.recompute_method == "block":
+        return tuple((i,) for i in range(min(number, len(layers))))
+    return tuple(tuple(range(i, min(i + number, len(layers)))) for i in range(0, len(layers), number))

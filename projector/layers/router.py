@@ -8,16 +8,27 @@ from __future__ import annotations
 
 from projector.layers.local import Local
 from projector.layers.part import Part
+from projector.layers.saved import Saved
 from projector.layers.types import Collective, Gemm, Operator, Stream
 from projector.layers.weights import Weight
+from projector.parameter import parameter
 from projector.workload.model import MoE
 
 __all__ = ["router"]
 
 ROUTER = frozenset({"moe", "moe_router"})
-# launches (fused, unfused): scores and top-k; the same limited to groups; balancing loss; counts for the expert bias
-_TOPK, _GROUPED, _BALANCE, _BIAS = (1, 11), (1, 19), (3, 15), (2, 2)
-_UNFUSED_PASSES = 10  # fp32 round trips over the [tokens, experts] matrix when every function is a kernel of its own
+# (fused, unfused)
+_TOPK, _GROUPED, _BALANCE, _BIAS = parameter(
+    ((1, 11), (1, 19), (3, 15), (2, 2)),
+    unit="launches",
+    kind="derived",
+    source="scores and top-k; the same limited to groups; balancing loss; counts for the expert bias",
+)
+_UNFUSED_PASSES = parameter(
+    10,
+    kind="assumed",
+    source="fp32 round trips over the [tokens, experts] matrix when every function is a kernel of its own",
+)
 
 
 def router(moe: MoE, lo: Local) -> Part:
@@ -51,8 +62,21 @@ def router(moe: MoE, lo: Local) -> Part:
             Weight(name="router", rows=experts, columns=h, role="router"),
             *((Weight(name="router.bias", rows=experts),) if lo.model.add_bias_linear else ()),
         ),
+        saves=_saves(moe, lo),
         tags=ROUTER,
     )
+
+
+def _saves(moe: MoE, lo: Local) -> tuple[Saved, ...]:
+    """Softmax for the probabilities and again for the balancing loss (fp32), two bool maps, the held probabilities, indices;
+    and, unless frozen, the input."""
+    probabilities = 4.0 if lo.recipe.moe_router_dtype == "fp32" else 2.0
+    choice = lo.shard_tokens * (moe.num_experts * (4.0 + 4 + 1 + 1 + probabilities) + 16.0 * moe.moe_router_topk)
+    scores = Saved(name="router.scores", bytes=choice)
+    into = Saved(
+        name="router.in", storage="pre_mlp_norm.out", bytes=lo.hidden_bytes, until="weight_gradient", input=True
+    )
+    return (into, scores) if lo.trainable else (scores,)
 
 
 def _pick(fused_unfused: tuple[int, int], lo: Local) -> int:

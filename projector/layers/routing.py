@@ -57,7 +57,7 @@ def routed(moe: MoE, lo: Local) -> Routed:
     if lo.quantised:
         unit = _ROW_ALIGNMENT.get(lo.cast_recipe, _FP8_ALIGNMENT)
         rows = ceil(received / experts / unit) * unit * experts
-    worst = lo.execution.static_shapes and not fixed
+    worst = lo.execution.dispatch.static_shapes and not fixed
     held = sent * recipe.etp * recipe.ep if worst else rows
     return Routed(
         tokens=tokens,

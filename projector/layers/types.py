@@ -12,9 +12,31 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from projector.errors import InputError, Problem
+from projector.layers.saved import Saved, Transient
 from projector.layers.weights import Held, Weight, held
+from projector.parameter import parameter
 
-__all__ = ["Attention", "Block", "Collective", "Gemm", "GroupedGemm", "HostWork", "Operator", "Stream"]
+__all__ = [
+    "GROUPED_STREAMS",
+    "Attention",
+    "Block",
+    "Collective",
+    "Gemm",
+    "GroupedGemm",
+    "HostWork",
+    "Operator",
+    "Recomputed",
+    "Stream",
+]
+
+GROUPED_STREAMS = parameter(
+    4, kind="published", source="NVIDIA/TransformerEngine runs the GEMMs of GroupedLinear on four cuBLAS streams"
+)
+_BACKWARD = parameter(
+    2.5,
+    kind="derived",
+    source="products of attention backward (scores anew, dV, dP, dQ, dK) over those of forward: 5 / 2",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +138,7 @@ class Attention:
     @property
     def flops(self) -> float:
         once = 2.0 * self.batch * self.heads * self.pairs * (self.head_dim_qk + self.head_dim_v)
-        return 2.5 * once if self.backward else once
+        return _BACKWARD * once if self.backward else once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +200,17 @@ class HostWork:
 Operator = Gemm | GroupedGemm | Attention | Stream | Collective | HostWork
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recomputed:
+    """What recompute does to a chain of parts: the operators replayed before its backward, what stays saved all the
+    same, what the replay brings back, and the costliest moment of the replay."""
+
+    operators: tuple[Operator, ...] = ()
+    kept: tuple[Saved, ...] = ()
+    dropped: tuple[Saved, ...] = ()
+    transient: Transient | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Block:
     """A part of the model on one rank, in the order in which it is executed.
@@ -185,7 +218,9 @@ class Block:
     ``backward_input`` holds what must run before the gradient can leave the block (dgrad and everything beside it),
     ``backward_weight`` what a split-backward schedule may postpone (wgrad GEMMs). ``recompute`` is replayed before the
     backward when its activations were not kept. ``launches_scale`` < 1 where graphs replace launches.
-    ``weights``: what this rank holds of its modules'.
+    ``weights``: what this rank holds of its modules'. ``saves``: what its modules save, each storage once; ``kept`` and
+    ``dropped``: what stays of it under recompute, and what ``recompute`` brings back with ``replay_transient`` beside it;
+    ``offloadable``: inputs of the modules that ``offload_modules`` names.
     """
 
     name: str
@@ -195,6 +230,32 @@ class Block:
     recompute: tuple[Operator, ...] = ()
     weights: tuple[Weight, ...] = ()
     graphed: frozenset[str] = field(default_factory=frozenset)
+    saves: tuple[Saved, ...] = field(default=(), compare=False)
+    kept: tuple[Saved, ...] = field(default=(), compare=False)
+    dropped: tuple[Saved, ...] = field(default=(), compare=False)
+    offloadable: tuple[Saved, ...] = field(default=(), compare=False)
+    forward_transient: Transient | None = field(default=None, compare=False)
+    replay_transient: Transient | None = field(default=None, compare=False)
+    backward_transients: tuple[Transient, ...] = field(default=(), compare=False)
+
+    @cached_property
+    def saved_bytes(self) -> float:
+        """Saved between forward and backward without recompute."""
+        return sum(each.bytes for each in self.saves if each.since == "forward")
+
+    @cached_property
+    def kept_bytes(self) -> float:
+        """The same under recompute."""
+        return sum(each.bytes for each in self.kept)
+
+    @cached_property
+    def dropped_bytes(self) -> float:
+        return sum(each.bytes for each in self.dropped)
+
+    @cached_property
+    def pending_bytes(self) -> float:
+        """Kept between the halves of a split backward: what weight gradients read."""
+        return sum(each.bytes for each in self.saves if each.until == "weight_gradient")
 
     @cached_property
     def held(self) -> Held:

@@ -2,6 +2,6 @@
 
 One file a concern: ``parameters`` and ``state`` (what never leaves), ``activations``, ``moe`` and ``head`` (what a
 forward saves), ``recompute``, ``transients`` and ``workspaces``, ``chunks`` (a model chunk's costliest moments),
-``in_flight`` (what the schedule keeps alive), ``plan`` (the peak of every rank) and ``verdict`` (reserved, device,
+``plan`` (the peak of every rank) and ``verdict`` (reserved, device,
 does it fit).
 """

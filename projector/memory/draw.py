@@ -105,11 +105,10 @@ def _peaks(axes: Any, plan: MemoryPlan) -> None:
     axes.set_xlim(-0.6, len(plan.ranks) - 0.4)
     axes.set_xticks(range(len(plan.ranks)), [str(rank.rank) for rank in plan.ranks], fontsize=8)
     axes.set_xlabel("pipeline rank", fontsize=8)
-    verdict = {"fits": "fits", "tight": "tight"}.get(plan.status, "out of memory")
     margin = f"{plan.margin_bytes / GIB:+.1f} GiB against {plan.usable / GIB:.1f} usable"
     sizes = (plan.allocated / GIB, plan.reserved / GIB, plan.device / GIB)
     held = "{:.1f} GiB allocated, {:.1f} reserved, {:.1f} on the device".format(*sizes)
-    axes.set_title(f"peak of each rank, the fullest {held}: {verdict}, {margin}", loc="left", fontsize=9)
+    axes.set_title(f"peak of each rank, the fullest {held}: {plan.words}, {margin}", loc="left", fontsize=9)
     _plain(axes)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
 from projector.layers import lower
 from projector.layers.types import Block
@@ -41,10 +42,12 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class StageParameters:
-    """All weights of one pipeline rank. ``unit``: the largest layer (one unit of sharded data parallelism);
-    ``embedding`` and ``head``: the units at the ends of the model, where the rank holds them; ``adapters``: LoRA."""
+    """All weights of one pipeline rank. ``trained``: those that the optimizer steps; ``unit``: the largest
+    layer (one unit of sharded data parallelism); ``embedding`` and ``head``: the units at the ends of the model, where the
+    rank holds them; ``adapters``: LoRA."""
 
     weights: Weights
+    trained: Held
     unit: float
     embedding: float
     head: float
@@ -62,7 +65,7 @@ def stage(resolved: Resolved, chunks: Iterable[Chunk]) -> StageParameters:
         embeds += chunk.embedding
         heads += chunk.head
         mtps += chunk.mtp
-    return _folded(resolved, tuple(count.items()), min(embeds, 1), min(heads, 1), mtps)
+    return _folded(as_layers_see(resolved), tuple(count.items()), min(embeds, 1), min(heads, 1), mtps)
 
 
 @lru_cache(maxsize=1024)
@@ -79,6 +82,7 @@ def _folded(
     whole = held((block.weights, number) for block, number in groups)
     return StageParameters(
         weights=_weights(whole),
+        trained=whole.only("adapter") if resolved.workload.recipe.lora else whole,
         unit=max((block.owned.total for block in units), default=0.0),
         embedding=first.owned.total if embeds or mtps else 0.0,
         head=last.owned.total if heads else 0.0,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from projector.frameworks.types import Resolved
-from projector.layers.step import MOMENTS, MUON, fraction_on_host, shards
+from projector.layers.optimizers import divided, moments, scratch
+from projector.layers.step import fraction_on_host
+from projector.layers.weights import Held
 from projector.memory.offload import moved
 from projector.memory.parameters import StageParameters, Weights
 from projector.memory.sizes import DTYPE_BYTES, QUANTISED
@@ -44,8 +46,6 @@ class _PerElement:
     weight: float
     gradient: float
     master: float
-    exp_avg: float
-    exp_avg_sq: float
 
 
 def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> State:
@@ -58,73 +58,52 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     recipe = resolved.workload.recipe
     each = _per_element(resolved)
     weights = parameters.weights
-    dense_shard, expert_shard = shards(resolved)
-    sharding = recipe.data_parallel_sharding or "no_shard"
-    divided = {
-        "weight": sharding == "optim_grads_params",
-        "gradient": sharding in ("optim_grads", "optim_grads_params"),
-        "state": sharding != "no_shard",
-    }
+    sharing = resolved.execution.data_parallel
     trained = _trained(recipe, parameters)
 
-    def spread(of: Weights, is_divided: bool) -> float:
-        return of.dense / (dense_shard if is_divided else 1) + of.expert / (expert_shard if is_divided else 1)
+    def spread(of: Weights, what: str) -> float:
+        return sharing.resident(what, resolved.workload, of.dense, of.expert)
 
     here = 0.0 if moved(recipe) else 1.0 - fraction_on_host(resolved)
-    on_gpu = here * spread(trained, divided["state"])
-    by_adam = here * spread(_outside_matrices(trained), divided["state"]) if recipe.optimizer in MUON else 0.0
+    on_gpu = here * spread(trained, "states")
+    shards = sharing.shards(resolved.workload)
+    states = sum(moments(recipe, rule, part, *shards) for rule, part in divided(recipe, parameters.trained))
     stored = 2.0 if recipe.lora and recipe.precision != "fp32" else each.weight
     narrowed, cache = _quantised_storage(resolved, weights, gpu_arch, stored)
-    copied = resolved.execution.flat_buffers and sharding in ("no_shard", "optim") and not recipe.lora
-    copies = spread(weights, divided["weight"])
+    copied = sharing.flat_buffers and "gradients" not in sharing.divided and not recipe.lora
+    copies = spread(weights, "weights")
     return State(
         weights=copies * stored - narrowed + (parameters.adapters * each.weight if recipe.lora else 0.0),
-        gradients=spread(trained, divided["gradient"]) * (each.gradient + resolved.execution.kept_gradient_bytes),
+        gradients=spread(trained, "gradients") * (each.gradient + sharing.kept_gradient_bytes),
         master_weights=on_gpu * each.master,
-        moments=on_gpu * (each.exp_avg + each.exp_avg_sq) + by_adam * each.exp_avg,
+        moments=here * states,
         dummy_wgrad=_dummy_wgrad(resolved, weights),
         fp8_weight_cache=cache,
-        step=_step_bytes(resolved, each, spread(trained, divided["state"])),
+        step=_step_bytes(resolved, each, spread(trained, "states"), parameters.trained),
         construction=_construction(weights, each) if copied else 0.0,
     )
 
 
 def _per_element(resolved: Resolved) -> _PerElement:
     recipe, execution = resolved.workload.recipe, resolved.execution
-    gradient = execution.grad_bytes
+    gradient = execution.data_parallel.grad_bytes
     if recipe.grad_reduce_in_bf16 or (recipe.use_precision_aware_optimizer and recipe.main_grads_dtype == "bf16"):
         gradient = min(gradient, 2.0)
-    moments = MOMENTS.get((recipe.optimizer or "adam").lower(), 2)
-    master = execution.master_bytes
-    first = second = 4.0
+    master = execution.data_parallel.master_bytes
     if recipe.use_precision_aware_optimizer:
         master = min(master, DTYPE_BYTES.get(recipe.main_params_dtype or "fp32", 4.0))
         if master == 4.0 and recipe.precision not in ("fp16", "fp32") and not recipe.fp8_param_gather:
             # the update kernel keeps only the 16 bits that the bf16 weight lacks
             # (TransformerEngine pytorch/optimizers/fused_adam.py, store_param_remainders; set by Megatron-LM)
             master = 2.0
-        first = DTYPE_BYTES.get(recipe.exp_avg_dtype or "fp32", 4.0)
-        second = DTYPE_BYTES.get(recipe.exp_avg_sq_dtype or "fp32", 4.0)
     if recipe.precision == "fp32":
-        return _PerElement(4.0, 4.0, 0.0, first if moments else 0.0, second if moments > 1 else 0.0)
-    return _PerElement(
-        execution.parameter_bytes,
-        gradient,
-        master,
-        first if moments else 0.0,
-        second if moments > 1 else 0.0,
-    )
+        return _PerElement(4.0, 4.0, 0.0)
+    return _PerElement(execution.data_parallel.parameter_bytes, gradient, master)
 
 
 def _trained(recipe: Recipe, parameters: StageParameters) -> Weights:
     """Weights with gradients and optimizer state: all of them, or the adapters alone."""
     return Weights(dense=parameters.adapters) if recipe.lora else parameters.weights
-
-
-def _outside_matrices(of: Weights) -> Weights:
-    """Embeddings, output layer, norms and biases, which Muon leaves to Adam (Megatron-LM core/optimizer/
-    emerging_optimizers.py)."""
-    return Weights(dense=max(0.0, of.dense - of.linear), expert=max(0.0, of.expert - of.expert_linear))
 
 
 def _quantised_storage(resolved: Resolved, weights: Weights, gpu_arch: str, weight_bytes: float) -> tuple[float, float]:
@@ -135,11 +114,13 @@ def _quantised_storage(resolved: Resolved, weights: Weights, gpu_arch: str, weig
     get_weight_workspace; pytorch/utils.py, is_non_tn_fp8_gemm_supported). Sharded weights are quantised per unit.
     """
     recipe = resolved.workload.recipe
-    if recipe.precision not in QUANTISED or recipe.data_parallel_sharding == "optim_grads_params":
+    if recipe.precision not in QUANTISED or "weights" in resolved.execution.data_parallel.divided:
         return 0.0, 0.0
     elements = weights.linear + (0.0 if recipe.moe_grouped_gemm == "legacy" else weights.expert_linear)
     row, column = _quantised_weight_bytes(recipe, gpu_arch)
-    primary = recipe.fp8_param_gather or (recipe.lora is not None and resolved.execution.frozen_weights_quantised)
+    primary = recipe.fp8_param_gather or (
+        recipe.lora is not None and resolved.execution.adapters.frozen_weights_quantised
+    )
     if not primary:
         return 0.0, elements * (row + column)
     return elements * (weight_bytes - row), elements * column
@@ -160,19 +141,21 @@ def _dummy_wgrad(resolved: Resolved, weights: Weights) -> float:
     """Placeholder weight gradients: fused accumulation returns one 2-byte tensor per *distinct* matrix shape, kept for
     ever in a process-wide table (TransformerEngine pytorch/module/base.py, get_dummy_wgrad)."""
     recipe, execution = resolved.workload.recipe, resolved.execution
-    fused = execution.wgrad_accumulation == "fused" and recipe.gradient_accumulation_fusion
-    if not fused or recipe.lora or execution.dummy_wgrad == "none":
+    fused = execution.fusion.wgrad_accumulation == "fused" and recipe.gradient_accumulation_fusion
+    if not fused or recipe.lora or execution.fusion.dummy_wgrad == "none":
         return 0.0
-    shapes = weights.shapes | (weights.expert_shapes if execution.dummy_wgrad == "all" else frozenset())
+    shapes = weights.shapes | (weights.expert_shapes if execution.fusion.dummy_wgrad == "all" else frozenset())
     return 2.0 * sum(rows * columns for rows, columns in shapes)
 
 
-def _step_bytes(resolved: Resolved, each: _PerElement, shard: float) -> float:
+def _step_bytes(resolved: Resolved, each: _PerElement, shard: float, trained: Held) -> float:
     """The optimizer works on an fp32 copy of the shard's gradient unless the gradient is fp32 or the update kernel
     reads it as it is (Megatron-LM core/optimizer/distrib_optimizer.py), as one that keeps no whole master does."""
-    if each.gradient >= 4.0 or each.master < 4.0 or resolved.workload.recipe.use_precision_aware_optimizer:
-        return 0.0
-    return 4.0 * shard
+    recipe = resolved.workload.recipe
+    as_it_is = each.gradient >= 4.0 or each.master < 4.0 or recipe.use_precision_aware_optimizer
+    shards = resolved.execution.data_parallel.shards(resolved.workload)
+    extra = 0.0 if resolved.execution.runtime.whole_step else scratch(recipe, trained, *shards)
+    return (0.0 if as_it_is else 4.0 * shard) + extra
 
 
 def _construction(weights: Weights, each: _PerElement) -> float:

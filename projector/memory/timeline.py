@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.memory.plan import RankParts, rank_parts
-from projector.pipeline import Timeline
+from projector.pipeline import Timeline, replay
+from projector.pipeline.residency import Replay
 
 __all__ = ["RankTimeline", "memory_timeline"]
 
@@ -52,25 +53,18 @@ def memory_timeline(resolved: Resolved, gpu: Gpu, timeline: Timeline) -> tuple[R
     The peaks are those of :func:`projector.memory.plan.plan`, where neither the optimizer step nor the construction of
     the buffers is higher. Raises :class:`projector.errors.InputError` as it does.
     """
-    plan = timeline.compiled
-    bounds = np.append(plan.rank_starts, plan.size)
-    return tuple(
-        _rank(part, plan.by_rank[bounds[part.rank] : bounds[part.rank + 1]], timeline)
-        for part in rank_parts(resolved, gpu)
-    )
+    played = replay(timeline.compiled.schedule)
+    return tuple(_rank(part, played, timeline) for part in rank_parts(resolved, gpu))
 
 
-def _rank(part: RankParts, own: NDArray[np.intp], timeline: Timeline) -> RankTimeline:
-    plan = timeline.compiled
-    chunk_of = {stage: chunk for chunk, stage in enumerate(plan.schedule.placement[part.rank])}
-    chunk = np.array([chunk_of[int(stage)] for stage in plan.stage[own]], dtype=np.intp)
-    kind = plan.kind[own]
-    saved = np.array([memory.saved for memory in part.chunks])[chunk]
-    owed = np.array([memory.pending for memory in part.chunks])[chunk] if plan.schedule.split else 0.0 * saved
-    change = np.select([kind == _F, kind == _B], [saved, owed - saved], -owed)
-    after = np.cumsum(change)
-    before = after - change
-    forward = np.array([memory.forward.total for memory in part.chunks])[chunk]
-    backward = np.array([memory.backward.total for memory in part.chunks])[chunk] - saved
-    during = before + np.select([kind == _F, kind == _B], [forward, backward], 0.0)
+def _rank(part: RankParts, played: Replay, timeline: Timeline) -> RankTimeline:
+    plan, (low, high) = timeline.compiled, played.schedule.flat.starts[part.rank : part.rank + 2]
+    own = plan.own(part.rank)
+    kind, chunk = plan.kind[own], plan.chunk[own]
+    saved = np.array([memory.saved for memory in part.chunks])
+    before = played.alive[low:high] @ saved + played.pending[low:high] @ [memory.pending for memory in part.chunks]
+    after = np.append(before[1:], 0.0)
+    forward = np.array([memory.forward.total for memory in part.chunks])
+    backward = np.array([memory.backward.total for memory in part.chunks]) - saved
+    during = before + np.select([kind == _F, kind == _B], [forward[chunk], backward[chunk]], 0.0)
     return RankTimeline(part.rank, timeline.start[own], timeline.end[own], before, during, after, part.static)

@@ -1,7 +1,7 @@
 """Pipeline schedules as data, one evaluator, and what the memory model and the trace viewer need from them.
 
 ``compile`` (cached) turns a schedule into index arrays; ``evaluate`` gives its times for per-stage durations;
-``in_flight`` and ``peak`` replay what is alive; ``trace`` and ``sketch`` show it.
+``replay`` says what is alive, of which ``in_flight`` and ``peak`` are views; ``trace`` and ``sketch`` show it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import lru_cache
 from projector.pipeline.bounds import lower_bound
 from projector.pipeline.compiler import compile_schedule
 from projector.pipeline.evaluator import evaluate
-from projector.pipeline.residency import InFlight, in_flight, peak, resident
+from projector.pipeline.residency import InFlight, Situations, in_flight, peak, replay, resident, situations
 from projector.pipeline.rules import recompute_conflict
 from projector.pipeline.schedules import build, choose, find, generator, names, problems
 from projector.pipeline.timeline import Timeline
@@ -25,6 +25,7 @@ __all__ = [
     "Generator",
     "InFlight",
     "Schedule",
+    "Situations",
     "Timeline",
     "build",
     "choose",
@@ -38,11 +39,13 @@ __all__ = [
     "peak",
     "problems",
     "recompute_conflict",
+    "replay",
     "resident",
+    "situations",
 ]
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=64)
 def compile(
     name: str,
     pp: int,

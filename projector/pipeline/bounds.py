@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,7 +41,7 @@ def lower_bound(
     bound = F.sum(axis=-1) + back.sum(axis=-1) + 2 * reach[-1]
     for own in placement:
         chosen, lowest = list(own), min(own)
-        work = microbatches * (F + B + W)[..., chosen].sum(axis=-1)
+        work = microbatches * stages / sum(map(len, placement)) * (F + B + W)[..., chosen].sum(axis=-1)
         bound = np.maximum(bound, head[..., lowest] + work + (0.0 if split else tail[..., lowest]))
     return np.asarray(bound)
 
@@ -52,6 +53,5 @@ def _before(seconds: Floats) -> Floats:
 
 def _crosses(placement: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
     """``[stages − 1]``: whether the boundary above a stage leaves its rank."""
-    rank_of = {stage: rank for rank, own in enumerate(placement) for stage in own}
-    ranks = np.asarray([rank_of[stage] for stage in range(len(rank_of))])
-    return np.asarray(np.diff(ranks) != 0)
+    ranks = [{rank for rank, own in enumerate(placement) if stage in own} for stage in sorted(set().union(*placement))]
+    return np.asarray([here.isdisjoint(there) or len(here) > 1 for here, there in pairwise(ranks)], np.bool_)

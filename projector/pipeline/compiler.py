@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, chain, pairwise
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from projector.pipeline.types import KINDS, Compiled, Indices, Schedule
 
 __all__ = ["Deadlock", "compile_schedule", "deadlocks"]
 
-CODE = {kind: code for code, kind in enumerate(KINDS)}
-F, B, W = (CODE[kind] for kind in KINDS)
+F, B, W = range(len(KINDS))
+Flags = NDArray[np.bool_]
 
 
 class Deadlock(ValueError):
@@ -50,24 +51,43 @@ class _Flat:
         self.schedule = schedule
         m, last = schedule.microbatches, schedule.pp * schedule.vpp - 1
         expected = (3 if schedule.split else 2) * m * (last + 1)
-        lengths = [len(order) for order in schedule.orders]
-        self.starts = [0, *accumulate(lengths)]
-        kinds, chunks, numbers = zip(*chain.from_iterable(schedule.orders), strict=True)
-        self.rank = np.repeat(np.arange(schedule.pp), lengths)
-        self.kind = np.asarray([CODE[kind] for kind in kinds], np.intp)
-        self.microbatch = np.asarray(numbers, np.intp)
-        self.stage = np.asarray(schedule.placement, np.intp)[self.rank, np.asarray(chunks, np.intp)]
-        self.size = len(kinds)
+        self.rank, self.kind, self.chunk, self.microbatch, self.starts = schedule.flat
+        self.stage = np.asarray(schedule.placement, np.intp)[self.rank, self.chunk]
+        self.size = len(self.rank)
         place = np.full((3, last + 1, m), -1, np.intp)
         place[self.kind, self.stage, self.microbatch] = np.arange(self.size)
         filled = place if schedule.split else place[:2]
         if self.size != expected or (filled < 0).any():
             raise Deadlock(f"{schedule.name}: {self.size} actions, {expected} different ones expected")
         self._check_own_rank(place)
-        self.source = self._sources(place, last)
-        self.partner = self._partners() if paired else np.full(self.size, -1, np.intp)
+        joined = self._joined()
+        self.partner = self._partners(joined) if paired else np.full(self.size, -1, np.intp)
+        self.source = self._sources(place, last, self._leaves(joined))
 
-    def _partners(self) -> Indices:
+    def _joined(self) -> Flags | None:
+        """``[actions]``: whether an action runs together with the one right after it where they belong together."""
+        if self.schedule.joined is None:
+            return None
+        out = np.zeros(self.size, np.bool_)
+        for start, (low, high) in zip(self.starts, self.schedule.joined, strict=False):
+            out[start + low : start + high - 1] = True
+        return out
+
+    def _leaves(self, joined: Flags | None) -> Indices:
+        """``[actions]``: the action at whose end the output of each one leaves: W's in a whole backward, and in a pair
+        with one."""
+        out = np.arange(self.size)
+        if joined is not None:
+            whole = np.flatnonzero(joined[:-1] & (self.kind[:-1] == B) & (self.kind[1:] == W))
+            whole = whole[
+                (self.chunk[whole] == self.chunk[whole + 1]) & (self.microbatch[whole] == self.microbatch[whole + 1])
+            ]
+            out[whole] = whole + 1
+            forward = np.flatnonzero(self.partner >= 0)
+            out[forward] = out[self.partner[forward]]
+        return out
+
+    def _partners(self, joined: Flags | None) -> Indices:
         """A forward and the backward right after it, unless it is its own."""
         partner = np.full(self.size, -1, np.intp)
         one, two = np.arange(self.size - 1), np.arange(1, self.size)
@@ -77,19 +97,23 @@ class _Flat:
             kinds = self.kind[start:end]
             if not (kinds[int(np.argmax(kinds == B)) :] == F).any():
                 fits[start : end - 1] = False  # all forwards first: nothing is left to run beside a backward
+        if joined is not None:
+            fits &= joined[:-1]
         partner[one[fits]] = two[fits]
         return partner
 
     def _check_own_rank(self, place: Indices) -> None:
+        if (self.rank[place[B]] != self.rank[place[F]]).any():
+            raise Deadlock(f"{self.schedule.name}: a backward stands on another rank than its forward")
         if (place[B] < place[F]).any() or (self.schedule.split and (place[W] < place[B]).any()):
             raise Deadlock(f"{self.schedule.name}: a backward stands before its forward, or W before its B")
 
-    def _sources(self, place: Indices, last: int) -> Indices:
+    def _sources(self, place: Indices, last: int, leaves: Indices) -> Indices:
         source = np.full(self.size, -1, np.intp)
         forward = (self.kind == F) & (self.stage > 0)
-        source[forward] = place[F, self.stage[forward] - 1, self.microbatch[forward]]
+        source[forward] = leaves[place[F, self.stage[forward] - 1, self.microbatch[forward]]]
         backward = (self.kind == B) & (self.stage < last)
-        source[backward] = place[B, self.stage[backward] + 1, self.microbatch[backward]]
+        source[backward] = leaves[place[B, self.stage[backward] + 1, self.microbatch[backward]]]
         return source
 
 
@@ -145,18 +169,21 @@ def _arrays(flat: _Flat, level: Indices) -> Compiled:
     starts = np.asarray(flat.starts[:-1], np.intp)
     before = np.arange(flat.size) - 1
     before[starts] = -1
-    rank_of_stage = np.empty(flat.schedule.pp * flat.schedule.vpp, np.intp)
-    rank_of_stage[flat.stage] = flat.rank
+    boundary = _boundary(flat)
+    sends = np.full(flat.size, -1, np.intp)
+    crosses = boundary >= 0
+    sends[flat.source[crosses]] = boundary[crosses]
     return Compiled(
         schedule=flat.schedule,
         rank=flat.rank[order],
+        chunk=flat.chunk[order],
         stage=flat.stage[order],
         kind=flat.kind[order],
         microbatch=flat.microbatch[order],
         before=_renumber(before, new)[order],
         source=_renumber(flat.source, new)[order],
-        boundary=_boundary(flat)[order],
-        sends=_sends(flat, rank_of_stage)[order],
+        boundary=boundary[order],
+        sends=sends[order],
         steady=_steady(flat)[order],
         levels=np.searchsorted(level[order], np.arange(int(level.max()) + 2)),
         by_rank=new,
@@ -173,14 +200,6 @@ def _boundary(flat: _Flat) -> Indices:
     crosses = (flat.source >= 0) & (flat.rank[flat.source] != flat.rank)
     below = np.where(flat.kind == F, flat.stage - 1, flat.stage)
     return np.where(crosses, below, -1)
-
-
-def _sends(flat: _Flat, rank_of_stage: Indices) -> Indices:
-    step = np.asarray([1, -1, 0], np.intp)[flat.kind]
-    target = flat.stage + step
-    inside = (step != 0) & (target >= 0) & (target < len(rank_of_stage))
-    leaves = inside & (rank_of_stage[np.where(inside, target, 0)] != flat.rank)
-    return np.where(leaves, np.minimum(flat.stage, target), -1)
 
 
 def _steady(flat: _Flat) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

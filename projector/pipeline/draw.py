@@ -79,26 +79,24 @@ def _figure(
 
 def _lanes(axes: Any, timeline: Timeline, unit: float, longest: float, title: str) -> None:
     plan, schedule = timeline.compiled, timeline.compiled.schedule
-    bounds = np.append(plan.rank_starts, plan.size)
-    chunk_of = {stage: chunk for own in schedule.placement for chunk, stage in enumerate(own)}
-    chunk = np.array([chunk_of[stage] for stage in plan.stage.tolist()])
+    chunks = schedule.chunks
     start, end = (times / unit for times in timeline.shown)
     length = end - start
     axes.set_facecolor(PALE)
     seam = 0.4 if plan.size <= MANY * schedule.pp else 0.0
     for rank in range(schedule.pp):
-        own = plan.by_rank[bounds[rank] : bounds[rank + 1]]
+        own = plan.own(rank)
         for code, kind in enumerate(KINDS):
-            for index in range(schedule.vpp):
-                chosen = own[(plan.kind[own] == code) & (chunk[own] == index)]
+            for index in range(chunks):
+                chosen = own[(plan.kind[own] == code) & (plan.chunk[own] == index)]
                 spans = list(zip(start[chosen].tolist(), length[chosen].tolist(), strict=True))
-                shade = 1.0 - 0.55 * index / max(1, schedule.vpp - 1) if schedule.vpp > 1 else 1.0
+                shade = 1.0 - 0.55 * index / max(1, chunks - 1)
                 axes.broken_barh(
                     spans, (rank - LANE / 2, LANE), facecolors=_paler(COLOURS[kind], shade), edgecolors="white",
                     linewidth=seam,
                 )  # fmt: skip
         if seam:
-            dark = chunk[own] > (schedule.vpp - 1) / 2
+            dark = plan.chunk[own] > (chunks - 1) / 2
             _numbers(axes, plan.microbatch[own], start[own], length[own], dark, rank, longest / unit)
         idle = f"{100 * timeline.bubble_of_makespan[rank]:.1f} % / {100 * timeline.bubble_of_span[rank]:.1f} %"
         axes.text(longest / unit * 1.005, rank, idle, va="center", fontsize=7, color=GREY)
@@ -129,13 +127,13 @@ def _numbers(
 
 def _memory(axes: Any, timeline: Timeline, unit: float, bytes_per_stage: ArrayLike, static: ArrayLike | None) -> None:
     plan = timeline.compiled
-    bounds = np.append(plan.rank_starts, plan.size)
+    bounds = plan.schedule.flat.starts
     kept = resident(plan, np.asarray(bytes_per_stage, dtype=np.float64)) / 2**30
     base = np.zeros(plan.schedule.pp) if static is None else np.asarray(static, dtype=np.float64) / 2**30
     shown = sorted({0, plan.schedule.pp // 2, plan.schedule.pp - 1})
     for rank, colour in zip(shown, (COLOURS["F"], COLOURS["W"], "#D55E00"), strict=False):
         own = slice(bounds[rank], bounds[rank + 1])
-        actions = plan.by_rank[own]
+        actions = plan.own(rank)
         times = np.where(plan.kind[actions] == 0, timeline.start[actions], timeline.end[actions]) / unit
         axes.step(np.append(0, times), base[rank] + np.append(0, kept[own]), where="post", label=f"rank {rank}",
                   color=colour, linewidth=1)  # fmt: skip
@@ -153,7 +151,7 @@ def _legend(figure: Any, timelines: Sequence[Timeline]) -> None:
     from matplotlib.patches import Patch
 
     split = any(timeline.compiled.schedule.split for timeline in timelines)
-    many = max(timeline.compiled.schedule.vpp for timeline in timelines) > 1
+    many = max(timeline.compiled.schedule.chunks for timeline in timelines) > 1
     marks = [Patch(color=COLOURS[kind], label=WORDS[kind]) for kind in KINDS if split or kind != "W"]
     marks += (
         [Patch(color=_paler(COLOURS["F"], 0.45), label="… of the last chunk (chunks between: shades)")] if many else []

@@ -19,19 +19,20 @@ from numpy.typing import NDArray
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.trace import Span
 
-__all__ = ["Arrival", "Exchange", "Finish", "arrival", "exposed", "finish"]
+__all__ = ["Arrival", "Exchange", "Finish", "arrival", "exposed", "finish", "spans"]
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Seconds by virtual stage (``reduce``, ``gather`` ``[stages]``) and by rank (``optimizer`` ``[pp]``).
+    """Seconds by virtual stage (``reduce``, ``gather`` ``[…, stages]``) and by rank (``optimizer`` ``[…, pp]``).
 
     ``overlap_reduce``, ``overlap_gather``: beside the last backward and the first forward of each stage, bucket by
     bucket. ``bucket``: share of a reduction that is its last bucket (of a gather: its first), never hidden.
-    ``contention``: seconds that compute loses for each second of communication beside it. ``logged``: ranks wait for
-    each other after the optimizer.
+    ``contention`` ``[…, 2, stages]``: seconds that the compute of a forward (of a backward) loses for each second of
+    communication beside it; ``idle``, alike: seconds in which its device waits for its host, which make up for as many
+    lost. ``logged``: ranks wait for each other after the optimizer. A leading axis is a batch of runs on one schedule.
     """
 
     reduce: Floats
@@ -40,79 +41,108 @@ class Exchange:
     overlap_reduce: bool
     overlap_gather: bool
     bucket: float
-    contention: float
+    contention: Floats
+    idle: Floats
     logged: bool = True
 
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
-    """``release`` ``[stages]``: seconds after ``base`` before which no forward of a stage starts; ``base``: seconds after
-    the barrier at which the first rank is ready; ``gather`` ``[pp]``: exposed parameter gather of each rank."""
+    """``release`` ``[…, stages]``: seconds after ``base`` before which no forward of a stage starts; ``base`` ``[…]``:
+    seconds after the barrier at which the first rank is ready; ``gather`` ``[…, pp]``: exposed parameter gather."""
 
     release: Floats
-    base: float
+    base: Floats
     gather: Floats
-    spans: tuple[Span, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Finish:
-    """``ends`` ``[pp]``: when each rank has all its gradients reduced, on the clock of the timeline."""
+    """``ends`` ``[…, pp]``: when each rank has all its gradients reduced, on the clock of the timeline; ``reduced``
+    ``[…, pp, chunks]``: when those of each of its chunks are."""
 
     ends: Floats
-    spans: tuple[Span, ...]
+    reduced: Floats
 
 
 def arrival(exchange: Exchange, placement: Sequence[Sequence[int]], forward: Floats) -> Arrival:
-    """When the parameters of every virtual stage are there, from its forward seconds ``[stages]``."""
-    ready, shown, spans = np.zeros(len(forward)), np.zeros(len(placement)), list[Span]()
-    whole = np.array([exchange.gather[list(own)].sum() for own in placement])
-    own_ready = exchange.optimizer + (0.0 if exchange.overlap_gather else whole)
-    common = float(own_ready.max()) if exchange.logged else 0.0
-    for rank, own in enumerate(placement):
-        now = float(exchange.optimizer[rank])
-        spans.append(Span(rank, "optimizer", "optimizer", 0.0, now))
-        first = max(common, float(own_ready[rank]))
-        ready[list(own)] = first
-        now = first if exchange.overlap_gather else now
-        shown[rank] = 0.0 if exchange.overlap_gather else float(whole[rank])
-        for number, stage in enumerate(own):
-            seconds = float(exchange.gather[stage])
-            if exchange.overlap_gather:
-                ready[stage] = now + exposed(seconds, float(forward[stage]), exchange.bucket, exchange.contention)
-                shown[rank] += ready[stage] - now if number == 0 else 0.0
-            spans.append(Span(rank, "data-parallel", f"gather parameters of stage {stage}", now, now + seconds))
-            now += seconds
-    base = float(ready.min())
-    return Arrival(ready - base, base, shown, _shifted(spans, -base))
+    """When the parameters of every virtual stage are there, from its forward seconds ``[…, stages]``."""
+    own = np.asarray(placement, np.intp)
+    gather = exchange.gather[..., own]
+    whole = gather.sum(axis=-1)
+    first = exchange.optimizer if exchange.overlap_gather else exchange.optimizer + whole
+    if exchange.logged:
+        first = np.broadcast_to(first.max(axis=-1, keepdims=True), first.shape)
+    ready, shown, there = np.zeros(np.broadcast_shapes(forward.shape, exchange.gather.shape)), whole, first[..., None]
+    if exchange.overlap_gather:
+        contention, idle = exchange.contention[..., 0, own], exchange.idle[..., 0, own]
+        left = exposed(gather, forward[..., own], exchange.bucket, contention, idle)
+        there = there + (np.cumsum(gather, axis=-1) - gather) + left
+        shown = left[..., 0]
+    np.maximum.at(ready, (..., own), there)  # type: ignore[arg-type]  # a stage may stand on several ranks
+    base = ready.min(axis=-1)
+    return Arrival(ready - base[..., None], base, shown)
 
 
 def finish(exchange: Exchange, timeline: Timeline) -> Finish:
     """When every rank has reduced its gradients: after its last action, or stage by stage as they become complete."""
-    schedule, spans = timeline.compiled.schedule, list[Span]()
-    ends = np.array(timeline.rank_end, dtype=np.float64)
-    complete = timeline.last_backward
+    schedule, stages = timeline.compiled.schedule, timeline.compiled.stages
+    own = np.asarray(schedule.placement, np.intp)
+    last, complete = np.asarray(timeline.rank_end, np.float64), timeline.last_backward[..., own]
     kind = 2 if schedule.split else 1
-    lasts = timeline.durations[kind * timeline.compiled.stages :][: timeline.compiled.stages]
-    for rank, own in enumerate(schedule.placement):
-        now = 0.0 if exchange.overlap_reduce else float(ends[rank])
-        hidden = 0.0
-        for stage in sorted(own, key=lambda v: float(complete[v])):
-            seconds = float(exchange.reduce[stage])
-            begin = max(now, float(complete[stage] - lasts[stage])) if exchange.overlap_reduce else now
-            now = max(begin + seconds, float(complete[stage]) + exchange.bucket * seconds)
-            hidden += max(0.0, seconds - max(0.0, now - float(ends[rank]))) if exchange.overlap_reduce else 0.0
-            if seconds > 0:
-                spans.append(Span(rank, "data-parallel", f"reduce gradients of stage {stage}", now - seconds, now))
-        ends[rank] = max(now, float(ends[rank])) + exchange.contention * hidden
-    return Finish(ends, tuple(spans))
+    lasts = np.broadcast_to(timeline.durations[..., kind * stages + own], complete.shape)
+    order = np.argsort(complete, axis=-1, kind="stable")
+    seconds, complete, lasts, contention, idle = (
+        np.take_along_axis(np.broadcast_to(part, complete.shape), order, -1)
+        for part in (
+            *(exchange.reduce[..., own], complete, lasts),
+            *(exchange.contention[..., 1, own], exchange.idle[..., 1, own]),
+        )
+    )
+    reduced = np.empty_like(complete)
+    lost, now = np.zeros_like(last), np.zeros_like(last) if exchange.overlap_reduce else last
+    for position in range(own.shape[1]):
+        each, whole, loss = seconds[..., position], complete[..., position], contention[..., position]
+        begin = now
+        if exchange.overlap_reduce:
+            begin = np.maximum(now, whole - lasts[..., position])
+            window = np.maximum(0.0, last - begin - idle[..., position]) / (1.0 - loss)
+            hidden = loss * np.minimum(each * (1.0 - exchange.bucket), window)
+            lost = lost + np.maximum(0.0, hidden - idle[..., position])
+        now = np.maximum(begin + each, whole + lost + exchange.bucket * each)
+        reduced[..., position] = now
+    ends = np.maximum(now, last + lost)
+    by_chunk = np.empty_like(reduced)
+    np.put_along_axis(by_chunk, order, reduced, -1)
+    return Finish(ends, by_chunk)
 
 
-def exposed(seconds: float, window: float, bucket: float, contention: float) -> float:
-    """What is left of a communication beside ``window`` seconds of compute, with the slow-down it causes there."""
-    hidden = min(seconds * (1.0 - bucket), window)
-    return seconds - hidden + contention * hidden
+def exposed(
+    seconds: Floats | float,
+    window: Floats | float,
+    bucket: float,
+    contention: Floats | float,
+    idle: Floats | float = 0.0,
+) -> Floats:
+    """What a communication adds to ``window`` seconds of work beside it, in which the device is ``idle`` for some: what is
+    longer than the work, and what the work loses by it beyond its idle time."""
+    stretched = (window - idle) / (1.0 - contention)
+    hidden = np.minimum(np.multiply(seconds, 1.0 - bucket), np.maximum(window, stretched))
+    return np.asarray(seconds - hidden + np.maximum(0.0, contention * np.minimum(hidden, stretched) - idle))
 
 
-def _shifted(spans: Sequence[Span], by: float) -> tuple[Span, ...]:
-    return tuple(Span(s.rank, s.track, s.name, s.start + by, s.end + by) for s in spans if s.end > s.start)
+def spans(exchange: Exchange, start: Arrival, end: Finish, placement: Sequence[Sequence[int]]) -> tuple[Span, ...]:
+    """Optimizer, parameter gather and gradient reduction of every rank of one run, on the clock of its timeline."""
+    found, base, common = list[Span](), float(start.base), float(exchange.optimizer.max())
+    for rank, own in enumerate(placement):
+        now = float(exchange.optimizer[rank])
+        found.append(Span(rank, "optimizer", "optimizer", -base, now - base))
+        now = max(common, now) if exchange.overlap_gather and exchange.logged else now
+        for stage in own:
+            begun, now = now, now + float(exchange.gather[stage])
+            found.append(Span(rank, "data-parallel", f"gather parameters of stage {stage}", begun - base, now - base))
+    for rank, own in enumerate(placement):
+        for now, stage in sorted(zip(end.reduced[rank].tolist(), own, strict=True)):
+            name = f"reduce gradients of stage {stage}"
+            found.append(Span(rank, "data-parallel", name, now - float(exchange.reduce[stage]), now))
+    return tuple(span for span in found if span.end > span.start)

@@ -79,11 +79,11 @@ def improve(schedule: Schedule, costs: Costs, limit: Sequence[int] | None = None
 
 def _orders(schedule: Schedule, tasks: Sequence[Task], start: NDArray[np.float64]) -> tuple[tuple[Action, ...], ...]:
     """Actions of each rank by the time they start; those that take no time stay in the order of the data flow."""
-    chunk_of = {stage: chunk for own in schedule.placement for chunk, stage in enumerate(own)}
+    chunk_of = {(rank, stage): chunk for rank, own in enumerate(schedule.placement) for chunk, stage in enumerate(own)}
     placed = sorted(range(len(tasks)), key=lambda i: (round(float(start[i]), 9), tasks[i].microbatch, tasks[i].depth))
     return tuple(
         tuple(
-            Action(tasks[i].kind, chunk_of[tasks[i].stage], tasks[i].microbatch)
+            Action(tasks[i].kind, chunk_of[rank, tasks[i].stage], tasks[i].microbatch)
             for i in placed
             if tasks[i].rank == rank
         )

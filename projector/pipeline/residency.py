@@ -1,48 +1,59 @@
-"""What is alive on a rank at each of its actions, for the memory model: a prefix sum along the schedule."""
+"""What is alive on a rank before each of its actions: one walk along its order, of which every figure of memory is a view.
+
+Counts of micro-batches come first; bytes are counts times what a micro-batch keeps.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from projector.errors import InputError, Problem
-from projector.pipeline.types import KINDS, Compiled, Indices
+from projector.pipeline.schedules import build, generator
+from projector.pipeline.types import KINDS, Compiled, Schedule
 
-__all__ = ["InFlight", "in_flight", "peak", "resident"]
+__all__ = ["InFlight", "Replay", "Situations", "in_flight", "peak", "replay", "resident", "shortened", "situations"]
 
 Floats = NDArray[np.float64]
 F, B, W = range(len(KINDS))
 
 
 @dataclass(frozen=True, eq=False)
-class InFlight:
-    """The actions of one rank in time: ``stage``, ``kind`` (index into ``KINDS``), ``microbatch`` and ``sign`` ``[k]``.
+class Replay:
+    """Every action of ``schedule`` in the order of ranks and time, with what is there before it.
 
-    ``sign``: +1 where activations of a chunk appear (F), −1 where the last of them go (B, or W when backward is split),
-    else 0. ``alive`` ``[k]``: chunks alive while the action runs (before what it releases is gone).
+    ``alive`` ``[actions, chunks]``: micro-batches of each chunk of the rank whose forward is done and backward is not;
+    ``pending`` ``[actions, chunks]``: whose backward is done and weight gradient is not.
     """
 
-    stage: Indices
-    kind: Indices
-    microbatch: Indices
-    sign: Indices
-    alive: Indices
+    schedule: Schedule
+    alive: Floats
+    pending: Floats
+
+    def kept(self, saved: Floats, owed: Floats) -> tuple[Floats, Floats]:
+        """``[…, actions]``: bytes before and after each action. ``[…, stages]``: those of a micro-batch from its forward
+        to its backward (``saved``), and from there to its weight gradient (``owed``)."""
+        starts = self.schedule.flat.starts
+        before = np.empty((*np.broadcast_shapes(saved.shape[:-1], owed.shape[:-1]), len(self.alive)))
+        for rank, own in enumerate(self.schedule.placement):
+            rows = slice(starts[rank], starts[rank + 1])
+            before[..., rows] = saved[..., own] @ self.alive[rows].T
+            if self.schedule.split:
+                before[..., rows] += owed[..., own] @ self.pending[rows].T
+        after = np.zeros_like(before)
+        after[..., :-1] = before[..., 1:]  # a rank ends as it begins, with nothing
+        return before, after
 
 
-def in_flight(compiled: Compiled) -> tuple[InFlight, ...]:
-    """For each rank, the chunks that its actions bring to life and release."""
-    out = []
-    for rank in range(compiled.schedule.pp):
-        own = _own(compiled, rank)
-        kind = compiled.kind[own]
-        last = W if compiled.schedule.split else B
-        sign = (kind == F).astype(np.intp) - (kind == last)
-        after = np.cumsum(sign)
-        alive = np.maximum(after, after - sign)
-        out.append(InFlight(compiled.stage[own], kind, compiled.microbatch[own], sign, alive))
-    return tuple(out)
+def replay(schedule: Schedule) -> Replay:
+    """What the orders of ``schedule`` keep alive."""
+    kind, here = schedule.flat.kind[:, None], schedule.flat.chunk[:, None] == np.arange(schedule.chunks)
+    done = [np.cumsum(here & (kind == code), axis=0) - (here & (kind == code)) for code in (F, B, W)]
+    pending = (done[B] - done[W]) if schedule.split else np.zeros_like(done[B])
+    return Replay(schedule, (done[F] - done[B]).astype(np.float64), pending.astype(np.float64))
 
 
 def resident(compiled: Compiled, delta_forward: ArrayLike, released_by_input: ArrayLike = 0.0) -> Floats:
@@ -52,9 +63,9 @@ def resident(compiled: Compiled, delta_forward: ArrayLike, released_by_input: Ar
     many of them a split B releases (negative: it keeps output gradients for W); the rest goes at W. Without split all
     goes at B.
     """
-    kept = _per_stage("delta_forward", delta_forward, compiled)
+    saved = _per_stage("delta_forward", delta_forward, compiled)
     early = _per_stage("released_by_input", released_by_input, compiled)
-    return _levels_of(compiled, kept, early)[1]
+    return replay(compiled.schedule).kept(saved, saved - early)[1]
 
 
 def peak(
@@ -71,39 +82,79 @@ def peak(
     transient are alive beside what earlier actions keep; while a backward runs, its own activations are still there
     beside its transient. See :func:`resident` for ``released_by_input``. Raises :class:`InputError` on a wrong shape.
     """
-    kept = _per_stage("delta_forward", delta_forward, compiled)
+    saved = _per_stage("delta_forward", delta_forward, compiled)
     early = _per_stage("released_by_input", released_by_input, compiled)
-    before, after = _levels_of(compiled, kept, early)
-    own, stage = compiled.kind[compiled.by_rank], compiled.stage[compiled.by_rank]
+    before, after = replay(compiled.schedule).kept(saved, saved - early)
+    kind, stage = compiled.kind[compiled.by_rank], compiled.stage[compiled.by_rank]
     values = (transient_forward, transient_backward, transient_weight)
     keys = ("transient_forward", "transient_backward", "transient_weight")
     transients = [_per_stage(key, value, compiled) for key, value in zip(keys, values, strict=True)]
-    extra = np.select([own == code for code in (F, B, W)], [part[..., stage] for part in transients])
+    extra = np.select([kind == code for code in (F, B, W)], [part[..., stage] for part in transients])
     top = np.maximum(before, after) + extra
     return np.asarray(np.maximum.reduceat(top, compiled.rank_starts, axis=-1))
 
 
-def _levels_of(compiled: Compiled, kept: Floats, early: Floats) -> tuple[Floats, Floats]:
-    """Bytes before and after each action, in ``by_rank`` order."""
-    kind, stage = compiled.kind[compiled.by_rank], compiled.stage[compiled.by_rank]
-    if compiled.schedule.split:
-        change = np.select(
-            [kind == F, kind == B, kind == W],
-            [kept[..., stage], -early[..., stage], (early - kept)[..., stage]],
-        )
-    else:
-        change = np.where(kind == F, kept[..., stage], -kept[..., stage])
-    running = np.cumsum(change, axis=-1)
-    starts = compiled.rank_starts
-    before_rank = running[..., starts] - change[..., starts]
-    lengths = np.diff(np.append(starts, compiled.size))
-    after = running - np.repeat(before_rank, lengths, axis=-1)
-    return after - change, after
+@dataclass(frozen=True, eq=False)
+class Situations:
+    """Distinct moments of one rank, ``k`` of them, just before an action (its own forward not yet counted).
+
+    ``forward`` ``[k]``: the action is a forward (else a backward); ``chunk`` ``[k]``; ``alive``, ``pending`` ``[k,
+    chunks]``: as in :class:`Replay`.
+    """
+
+    forward: NDArray[np.bool_]
+    chunk: NDArray[np.intp]
+    alive: Floats
+    pending: Floats
 
 
-def _own(compiled: Compiled, rank: int) -> Indices:
-    bounds = np.append(compiled.rank_starts, compiled.size)
-    return compiled.by_rank[bounds[rank] : bounds[rank + 1]]
+@dataclass(frozen=True, eq=False)
+class InFlight:
+    """The situations of every rank. ``placement[rank][chunk]``: the virtual stage that the chunk is."""
+
+    placement: tuple[tuple[int, ...], ...]
+    ranks: tuple[Situations, ...]
+
+
+@lru_cache(maxsize=1024)
+def in_flight(name: str, pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> InFlight:
+    """The distinct situations of every pipeline rank, from the order in which it works.
+
+    The steady state repeats, so micro-batches beyond a few rounds add no new situation and are left out.
+    Raises :class:`projector.errors.InputError` as :func:`projector.pipeline.build` does.
+    """
+    count = microbatches if generator(name).forwards_first else shortened(microbatches, pp, group)
+    if count < microbatches:
+        return in_flight(name, pp, vpp, count, group, extra_warmup)
+    return situations(build(name, pp, vpp, count, group, extra_warmup))
+
+
+def situations(schedule: Schedule) -> InFlight:
+    """The distinct situations of every rank of ``schedule``."""
+    played = replay(schedule)
+    return InFlight(schedule.placement, tuple(_situations(played, rank) for rank in range(schedule.pp)))
+
+
+def shortened(microbatches: int, pp: int, group: int | None) -> int:
+    """Micro-batches enough to reach the steady state, with the same remainder against the group size."""
+    unit = max(1, group or pp)
+    enough = unit * max(3, -(-4 * pp // unit))  # chunks of one group meet those of the one before and after it
+    return microbatches if microbatches <= enough + unit else enough + microbatches % unit
+
+
+def _situations(played: Replay, rank: int) -> Situations:
+    flat = played.schedule.flat
+    rows = slice(flat.starts[rank], flat.starts[rank + 1])
+    kind, columns = flat.kind[rows], [part[rows] for part in (flat.chunk[:, None], played.alive, played.pending)]
+    table = np.concatenate([(kind == F)[:, None], *columns], axis=1)[kind != W]
+    chunks = played.schedule.chunks
+    found = table[np.sort(np.unique(table, axis=0, return_index=True)[1])]  # in the order in which they are met
+    return Situations(
+        forward=found[:, 0].astype(np.bool_),
+        chunk=found[:, 1].astype(np.intp),
+        alive=found[:, 2 : 2 + chunks],
+        pending=found[:, 2 + chunks :],
+    )
 
 
 def _per_stage(key: str, value: ArrayLike, compiled: Compiled) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from projector.pipeline.schedules import generator
+from projector.pipeline.schedules import generator, names
 
 __all__ = ["recompute_conflict"]
 
@@ -21,5 +21,5 @@ def recompute_conflict(name: str, whole_layers: bool) -> str | None:
     return (
         "the schedule puts weight gradients off, but recompute of whole layers (recompute_granularity=full, "
         "recompute_layer_ids) frees what they need at the end of each backward: use recompute none or selective, or a "
-        "schedule with whole backwards (1f1b, interleaved, gpipe, looped_bfs)"
+        f"schedule with whole backwards ({', '.join(each for each in names() if not generator(each).split)})"
     )

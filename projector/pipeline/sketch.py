@@ -28,9 +28,8 @@ def sketch(timeline: Timeline, width: int = 100, by: str = "kind") -> str:
     start, end = timeline.shown
     idle = timeline.bubble_of_makespan
     lines = []
-    bounds = np.append(plan.rank_starts, plan.size)
     for rank in range(plan.schedule.pp):
-        own = plan.by_rank[bounds[rank] : bounds[rank + 1]]
+        own = plan.own(rank)
         cells = _cells(start[own], end[own], marks[own], total, columns)
         lines.append(f"{rank:>4} {idle[rank]:>6.1%} │ {cells}"[:width])
     schedule = plan.schedule
@@ -42,9 +41,8 @@ def _marks(timeline: Timeline, by: str) -> np.ndarray[tuple[int], np.dtype[np.st
     plan = timeline.compiled
     if by == "microbatch":
         return np.asarray([str(mb % 10) for mb in plan.microbatch])
-    first = {own[0] for own in plan.schedule.placement}
-    names = [KINDS[kind] for kind in plan.kind]
-    return np.asarray([n if s in first else n.lower() for n, s in zip(names, plan.stage, strict=True)])
+    names = np.asarray(KINDS)[plan.kind]
+    return np.where(plan.chunk == 0, names, np.char.lower(names))
 
 
 def _cells(

@@ -121,14 +121,6 @@ class Timeline:
         """``[…, stages]``: when a virtual stage ends its last action of this kind (−infinite if it has none)."""
         return self._per_stage(np.maximum, self.end, kind, -np.inf)
 
-    def rank_first_start(self, kind: Kind) -> Floats:
-        """``[…, pp]``: when a rank first starts an action of this kind."""
-        return _fold(np.minimum, self.first_start(kind), self.compiled)
-
-    def rank_last_end(self, kind: Kind) -> Floats:
-        """``[…, pp]``: when a rank ends its last action of this kind."""
-        return _fold(np.maximum, self.last_end(kind), self.compiled)
-
     def at(self, row: int) -> Timeline:
         """One evaluation out of a batch."""
 
@@ -159,11 +151,6 @@ def paired_durations(compiled: Compiled, table: Floats, hidden: Floats | None) -
         seconds[..., forward] = np.maximum(seconds[..., forward] + seconds[..., backward] - saved, 0.0)
         seconds[..., backward] = 0.0
     return seconds
-
-
-def _fold(how: np.ufunc, per_stage: Floats, compiled: Compiled) -> Floats:
-    columns = [how.reduce(per_stage[..., list(own)], axis=-1) for own in compiled.schedule.placement]
-    return np.stack(columns, axis=-1)
 
 
 def _idle(busy: Floats, total: Floats) -> Floats:

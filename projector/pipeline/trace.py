@@ -99,11 +99,10 @@ def _event(name: str, category: str, rank: int, start: float, end: float, **argu
 
 def _actions(timeline: Timeline) -> Iterator[tuple[int, str, dict[str, Any]]]:
     plan = timeline.compiled
-    chunk_of = {stage: chunk for own in plan.schedule.placement for chunk, stage in enumerate(own)}
-    columns = (plan.rank, plan.stage, plan.kind, plan.microbatch, *timeline.shown)
-    for rank, stage, kind, microbatch, start, end in zip(*(column.tolist() for column in columns), strict=True):
+    columns = (plan.rank, plan.chunk, plan.stage, plan.kind, plan.microbatch, *timeline.shown)
+    for rank, chunk, stage, kind, microbatch, start, end in zip(*(column.tolist() for column in columns), strict=True):
         name = KINDS[kind]
-        place = {"microbatch": microbatch, "chunk": chunk_of[stage], "virtual_stage": stage}
+        place = {"microbatch": microbatch, "chunk": chunk, "virtual_stage": stage}
         yield rank, COMPUTE, _event(f"{name}{microbatch}", CATEGORIES[name], rank, start, end, **place)
 
 
@@ -169,14 +168,13 @@ def _lanes(events_of_track: list[dict[str, Any]]) -> list[tuple[dict[str, Any], 
 def _counters(timeline: Timeline, kept: ArrayLike | None, static: ArrayLike | None) -> list[dict[str, Any]]:
     """Chunks alive and bytes on every rank: up when a forward starts, down when what releases it ends."""
     plan = timeline.compiled
-    bounds = np.append(plan.rank_starts, plan.size)
     columns = {"chunks alive": (np.asarray(resident(plan, 1.0)), np.zeros(plan.schedule.pp), 1.0)}
     if kept is not None:
         base = np.zeros(plan.schedule.pp) if static is None else np.asarray(static, dtype=np.float64)
         columns["memory GiB"] = (np.asarray(resident(plan, np.asarray(kept, dtype=np.float64))), base, 2.0**30)
     out = []
     for rank in range(plan.schedule.pp):
-        own = plan.by_rank[bounds[rank] : bounds[rank + 1]]
+        own, bounds = plan.own(rank), plan.schedule.flat.starts
         when = np.where(plan.kind[own] == 0, timeline.start[own], timeline.end[own]) * MICRO
         for name, (level, base, unit) in columns.items():
             values = (level[bounds[rank] : bounds[rank + 1]] + base[rank]) / unit

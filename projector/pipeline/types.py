@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import accumulate, chain
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -15,17 +16,19 @@ __all__ = [
     "Action",
     "Compiled",
     "Costs",
+    "Flat",
     "Generator",
     "Indices",
     "Kind",
     "Schedule",
     "actions",
     "loop_placement",
-    "v_placement",
+    "snake_placement",
 ]
 
 Kind = Literal["F", "B", "W"]
 KINDS: tuple[Kind, ...] = ("F", "B", "W")
+_CODE = {kind: code for code, kind in enumerate(KINDS)}
 Indices = NDArray[np.intp]
 
 
@@ -46,13 +49,28 @@ def actions(kind: Kind, chunk: int, microbatches: int) -> tuple[Action, ...]:
     return tuple(Action(kind, chunk, number) for number in range(microbatches))
 
 
+class Flat(NamedTuple):
+    """The actions of all ranks laid end to end, ``[actions]`` each: ``kind`` is an index into ``KINDS``; rank ``r`` has
+    those from ``starts[r]`` to ``starts[r + 1]``."""
+
+    rank: Indices
+    kind: Indices
+    chunk: Indices
+    microbatch: Indices
+    starts: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Schedule:
     """The order in which every rank works.
 
     ``orders[rank]``: its actions, first to last. ``placement[rank][chunk]``: the virtual stage (0 … pp·vpp − 1, in the
-    order of the model's layers) which that chunk is. ``split``: backward comes as ``B`` (input gradient) and ``W``
-    (weight gradient) apart; else one ``B`` does both.
+    order of the model's layers) which that chunk is. A stage may stand on several ranks, each of which then runs its
+    share of the micro-batches there (bidirectional pipelines). ``split``: backward comes as ``B`` (input gradient) and
+    ``W`` (weight gradient) apart; else one ``B`` does both. ``joined[rank]``: from which to which of its actions those
+    that stand together run together: a ``W`` right after its own ``B`` as one whole backward, whose gradient leaves at
+    its end, and, compiled in pairs, a forward right before a backward beside it. ``None``: no whole backwards, pairs
+    anywhere.
     """
 
     name: str
@@ -62,6 +80,41 @@ class Schedule:
     split: bool
     orders: tuple[tuple[Action, ...], ...]
     placement: tuple[tuple[int, ...], ...]
+    joined: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def chunks(self) -> int:
+        """Model chunks that a rank holds."""
+        return len(self.placement[0])
+
+    @cached_property
+    def home(self) -> tuple[tuple[int, int], ...]:
+        """``[stages]``: (rank, chunk) where micro-batch 0 meets each virtual stage."""
+        columns = enumerate(zip(*self.placement, strict=True))
+        found = sorted(
+            (chunk // self.vpp, stage, rank, chunk) for chunk, own in columns for rank, stage in enumerate(own)
+        )
+        return tuple((rank, chunk) for copy, _, rank, chunk in found if copy == 0)
+
+    @property
+    def copies(self) -> int:
+        """Ranks that hold the same virtual stage: 1, or 2 where micro-batches enter at both ends."""
+        return self.chunks // self.vpp
+
+    @property
+    def each(self) -> int:
+        """Micro-batches that a chunk of a rank runs."""
+        return self.microbatches // self.copies
+
+    @cached_property
+    def flat(self) -> Flat:
+        """All orders as index arrays."""
+        lengths = [len(order) for order in self.orders]
+        kinds, chunks, numbers = zip(*chain.from_iterable(self.orders), strict=True)
+        rank = np.repeat(np.arange(self.pp), lengths)
+        codes = [_CODE[kind] for kind in kinds]
+        kind, chunk, microbatch = (np.asarray(column, np.intp) for column in (codes, chunks, numbers))
+        return Flat(rank, kind, chunk, microbatch, (0, *accumulate(lengths)))
 
 
 @dataclass(frozen=True)
@@ -86,7 +139,10 @@ class Generator:
     ``build(pp, vpp, microbatches, group, extra_warmup)`` returns the schedule; ``chunks``: the ``vpp`` it needs
     (``None``: any). ``source``: where the order is published. ``forwards_first``: all micro-batches are alive at once.
     ``tuned(pp, microbatches, costs)``: the schedule made for these durations, where the order depends on them.
-    ``listed``: tried where schedules are compared; else only when it is asked for.
+    ``listed``: tried where schedules are compared; else only when it is asked for. ``looped``, ``single``: the schedule
+    that a framework runs in its place for several chunks a rank, and for one. ``multiples``: what ``pp``, ``vpp`` and
+    ``microbatches`` are multiples of, where they are. ``gap(schedule, costs, makespan)``: share of the makespan by which
+    no order could be shorter, for orders that are searched for. ``pairs``: made for forwards that run beside backwards.
     """
 
     name: str
@@ -98,24 +154,31 @@ class Generator:
     forwards_first: bool = False
     tuned: Callable[[int, int, Costs], Schedule] | None = None
     listed: bool = True
+    looped: str | None = None
+    single: str | None = None
+    multiples: Mapping[str, int] = field(default_factory=dict)
+    gap: Callable[[Schedule, Costs, float], float] | None = None
+    pairs: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
     """A schedule as index arrays, in one topological order sorted by level (longest path in actions).
 
-    All of shape ``[n]``, ``n`` the number of actions, unless said otherwise: ``rank``, ``stage`` (virtual stage),
-    ``kind`` (index into ``KINDS``), ``microbatch``; ``before``: the action before it on the same rank; ``source``: the
-    action whose output it waits for (both −1: none); ``boundary``: index ``v`` of the crossing of ``source`` between
-    virtual stages ``v`` and ``v + 1`` when it leaves the rank, else −1; ``sends``: the boundary that the action's own
-    output crosses to another rank, else −1; ``steady``: the action lies between the first backward and the last forward
-    of its rank; ``levels`` ``[n_levels + 1]``: actions ``levels[i]:levels[i + 1]`` depend on earlier levels only.
+    All of shape ``[n]``, ``n`` the number of actions, unless said otherwise: ``rank``, ``chunk`` (on the rank), ``stage``
+    (virtual stage), ``kind`` (index into ``KINDS``), ``microbatch``; ``before``: the action before it on the same rank;
+    ``source``: the action whose output it waits for (both −1: none); ``boundary``: index ``v`` of the crossing of
+    ``source`` between virtual stages ``v`` and ``v + 1`` when it leaves the rank, else −1; ``sends``: the boundary that
+    the action's own output crosses to another rank, else −1; ``steady``: the action lies between the first backward and
+    the last forward of its rank; ``levels`` ``[n_levels + 1]``: actions ``levels[i]:levels[i + 1]`` depend on earlier
+    levels only.
     ``by_rank`` ``[n]``: all actions ordered by rank, then time; ``rank_starts`` ``[pp]``: where each rank begins in it.
     ``partner`` ``[n]``: the B that a forward runs beside, as one (−1: none, everywhere unless compiled ``paired``).
     """
 
     schedule: Schedule
     rank: Indices
+    chunk: Indices
     stage: Indices
     kind: Indices
     microbatch: Indices
@@ -155,13 +218,10 @@ class Compiled:
         """``before`` and ``source`` as plain lists, shifted by one so that 0 is 'none': for the scalar loop."""
         return (self.before + 1).tolist(), (self.source + 1).tolist()
 
-    @cached_property
-    def stage_rank(self) -> Indices:
-        """``[stages]``: the rank that holds each virtual stage."""
-        out = np.empty(self.stages, np.intp)
-        for rank, stages in enumerate(self.schedule.placement):
-            out[list(stages)] = rank
-        return out
+    def own(self, rank: int) -> Indices:
+        """The actions of one rank in time."""
+        bounds = self.schedule.flat.starts
+        return self.by_rank[bounds[rank] : bounds[rank + 1]]
 
 
 def loop_placement(pp: int, vpp: int) -> tuple[tuple[int, ...], ...]:
@@ -169,6 +229,8 @@ def loop_placement(pp: int, vpp: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(chunk * pp + rank for chunk in range(vpp)) for rank in range(pp))
 
 
-def v_placement(pp: int) -> tuple[tuple[int, ...], ...]:
-    """The V shape: down the ranks with chunk 0, back up with chunk 1; rank 0 holds both ends of the model."""
-    return tuple((rank, 2 * pp - 1 - rank) for rank in range(pp))
+def snake_placement(pp: int, vpp: int = 2) -> tuple[tuple[int, ...], ...]:
+    """Down the ranks with even chunks, back up with odd ones: with two a V, whose rank 0 holds both ends of the model."""
+    return tuple(
+        tuple(chunk * pp + (pp - 1 - rank if chunk % 2 else rank) for chunk in range(vpp)) for rank in range(pp)
+    )

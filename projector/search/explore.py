@@ -14,6 +14,7 @@ from typing import Any
 
 from projector import pipeline
 from projector.errors import InputError, NoMeasurement, Unsupported
+from projector.parameter import parameter
 from projector.projection import Projection
 from projector.workload.workload import Workload
 
@@ -28,11 +29,19 @@ CATEGORIES = (
     "communication and host",
     "batch",
 )
-_WORTH = 0.002  # a change stays for less than this share of the step only by chance (convention of this walk)
+_WORTH = parameter(
+    0.002, kind="assumed", source="a change stays for less than this share of the step only by chance: convention"
+)
 _WORDS = 60  # characters of a reason in a table
-_SPREAD, _SHARE = 0.06, 0.3
-"""90 % half width of ln(projected over measured gain): 6 % and three tenths of the gain. fitted on the 249 pairs of measured
-runs that differ in one field: 91 % of them are inside, but 74 % as a mean over switches, so it is narrow for rare ones."""
+#: 90 % half width of ln(projected over measured gain): a constant, and a share of the gain.
+_SPREAD, _SHARE = parameter(
+    (0.06, 0.3),
+    unit="ln",
+    kind="fitted",
+    source="249 pairs of measured runs that differ in one field: 91 % of them are inside, but 74 % as a mean over switches, "
+    "so it is narrow for rare ones",
+    scored=True,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +151,7 @@ def _schedule(w: Workload) -> Candidates:
     for name in pipeline.names():
         chunks = pipeline.generator(name).chunks
         for vpp in (chunks,) if chunks is not None else sorted({2, 3, 4, stated} - {1}):
-            if pipeline.choose(name, pp, vpp) == name:
+            if pipeline.choose(name, pp, vpp) == name and not pipeline.problems(name, pp, vpp, w.num_microbatches):
                 yield f"{name}, {vpp} chunks a rank", {"pipeline_schedule": name, "vpp": vpp}
     stages = pp * stated
     yield (

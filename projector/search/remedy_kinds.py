@@ -8,7 +8,7 @@ from typing import Any
 
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster
-from projector.layers.step import MUON
+from projector.layers.optimizers import MUON
 from projector.workload.workload import Workload
 
 __all__ = ["Change", "kinds"]
@@ -50,7 +50,7 @@ def kinds(resolved: Resolved, cluster: Cluster) -> Iterator[tuple[Change, ...]]:
 
 def _megatron(resolved: Resolved) -> bool:
     """Whether Megatron-Core runs it: its switches are there, and its optimizer."""
-    return resolved.execution.data_parallel in ("ddp", "megatron_fsdp") and not resolved.execution.whole_step_compiled
+    return resolved.execution.data_parallel.megatron_core and not resolved.execution.runtime.whole_step
 
 
 def _sequence_parallel(resolved: Resolved, _: Cluster) -> Options:
@@ -80,7 +80,7 @@ def _modules(resolved: Resolved, _: Cluster) -> Options:
     recipe, model = resolved.workload.recipe, resolved.workload.model
     if recipe.recompute_granularity == "full" or not _megatron(resolved):
         return
-    names = ["core_attn"] if resolved.execution.attention_materialised else []
+    names = ["core_attn"] if resolved.execution.fusion.attention_materialised else []
     if recipe.fp8_recipe != "delayed" or recipe.precision == "bf16":  # Megatron-LM transformer_config.py
         names += ["layernorm"] + (["moe_act"] if model.moe else [])
     names += ["mla_up_proj"] if model.mla else []
@@ -150,7 +150,7 @@ def _optimizer_offload(resolved: Resolved, _: Cluster) -> Options:
     if not _megatron(resolved) or recipe.data_parallel_sharding != "optim" or recipe.optimizer not in ("adam", "adamw"):
         return
     done = (recipe.optimizer_offload_fraction or 0.0) if recipe.optimizer_cpu_offload else 0.0
-    for quarter in (0.25, 0.5, 0.75, 1.0):
+    for quarter in (quarters / 4 for quarters in range(1, 5)):
         if quarter > done:
             further = {"optimizer_cpu_offload": True, "overlap_cpu_optimizer_d2h_h2d": True}
             aware = {"use_precision_aware_optimizer": True}  # Megatron-LM optimizer_config.py asks for it

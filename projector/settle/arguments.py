@@ -12,10 +12,10 @@ from projector.io.typed import of_type
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
 from projector.settle import scheduling
-from projector.workload.validate import problems
+from projector.workload.validate import known, problems
 from projector.workload.workload import Workload
 
-__all__ = ["MODES", "check"]
+__all__ = ["MODES", "around", "check", "of_workload"]
 
 MODES = ("simulate", "benchmark")
 
@@ -28,6 +28,15 @@ def check(
     efficiency: Efficiency | None = None,
 ) -> None:
     """Raises :class:`InputError` with everything that is wrong with the arguments of :func:`project`."""
+    wrong = [*around(cluster, mode, settings, efficiency), *of_workload(workload)]
+    if wrong:
+        raise InputError(wrong)
+
+
+def around(
+    cluster: Cluster, mode: str, settings: Settings = kernel_settings.DEFAULT, efficiency: Efficiency | None = None
+) -> list[Problem]:
+    """What is wrong with all arguments but the workload."""
     wrong = [*cluster_problems(cluster), *of_type(settings, Settings, "", "settings.")]
     if settings is not kernel_settings.DEFAULT and not wrong:
         try:
@@ -38,11 +47,14 @@ def check(
         wrong += of_type(efficiency, Efficiency, "", "efficiency.")
     if mode not in MODES:
         wrong.append(Problem("", "mode", mode, f"one of {', '.join(MODES)}"))
-    typed = of_type(workload, Workload, "")
-    wrong += problems(workload if typed else _with_split_rule(workload))
-    wrong += [] if typed else scheduling.problems(workload)
-    if wrong:
-        raise InputError(wrong)
+    return wrong
+
+
+def of_workload(workload: Workload) -> list[Problem]:
+    """What is wrong with a workload, the rules of its framework and schedule included."""
+    typed = [] if known(workload) else of_type(workload, Workload, "")
+    wrong = list(problems(workload if typed else _with_split_rule(workload)))
+    return wrong if typed else [*wrong, *scheduling.problems(workload)]
 
 
 def _with_split_rule(workload: Workload) -> Workload:

@@ -32,7 +32,7 @@ def settled(resolved: Resolved, gpu: Gpu, host: str, published: bool) -> Resolve
     full = made(recipe, "")
     if not plan(full, gpu).fits:
         return resolved
-    if not resolved.execution.recompute_fewest:
+    if not resolved.execution.recompute.fewest:
         return full
     layers = -(-resolved.workload.model.num_layers // (recipe.pp * recipe.vpp))
     blocks = [replace(recipe, recompute_method="block", recompute_num_layers=n) for n in range(1, layers)]

@@ -26,7 +26,14 @@ def problems(workload: Workload) -> list[Problem]:
     group = recipe.microbatch_group_size_per_vp_stage
     m = max(1, workload.num_microbatches)
     found = pipeline.problems(name, recipe.pp, chunks_of_rank, m, group, where="")
-    return [*(replace(problem, key=f"recipe.{problem.key}") for problem in found), *_last_group(name, recipe, m)]
+    return [*(_in_recipe(problem, recipe) for problem in found), *_last_group(name, recipe, m)]
+
+
+def _in_recipe(problem: Problem, recipe: Recipe) -> Problem:
+    if problem.key != "microbatches":
+        return replace(problem, key=f"recipe.{problem.key}")
+    expected = f"{problem.expected}, not {problem.found} micro-batches"
+    return replace(problem, key="recipe.global_batch_size", found=recipe.global_batch_size, expected=expected)
 
 
 def _last_group(name: str, recipe: Recipe, m: int) -> list[Problem]:

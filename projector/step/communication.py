@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from projector.collectives.model import Pricing
 from projector.frameworks.types import Resolved
-from projector.layers.step import gather, reduction
 from projector.layers.types import Collective
-from projector.step.boundary import activations
+from projector.pipeline.types import Schedule
+from projector.step.boundary import activations, copies
 from projector.step.run import GROUP_KEY, Step
-from projector.step.stages import Part, gathers_every_microbatch, messages, owned, reduces_every_microbatch
+from projector.step.stages import Part, messages, owned
 from projector.step.timing import Clock
 from projector.step.waits import mask
 
@@ -50,13 +50,12 @@ def traffic(
     resolved: Resolved, stages: Sequence[Sequence[Part]], clock: Clock, price: Pricing, step: Step
 ) -> tuple[Traffic, ...]:
     """The collectives of ``step``, by part, the longest first. ``stages``: blocks by virtual stage."""
-    placement = step.timeline.compiled.schedule.placement
-    own = [stages[v] for v in placement[step.rank]]
-    m = resolved.workload.num_microbatches
-    inside = list(_inside(resolved, own, clock, price, m))
+    schedule = step.timeline.compiled.schedule
+    own = [stages[v] for v in schedule.placement[step.rank]]
+    inside = list(_inside(resolved, own, clock, price, schedule.each))
     rows = [
         *_matched(inside, step.breakdown),
-        *_boundaries(resolved, placement, step, clock, price, m),
+        *_boundaries(resolved, schedule, step, clock, price),
         *_exchange(resolved, own, inside, step, clock, price),
     ]
     order = [*dict.fromkeys(GROUP_KEY.values()), "dp_s"]
@@ -102,16 +101,14 @@ def _matched(rows: Sequence[Traffic], parts: Mapping[str, float]) -> Iterator[Tr
         yield from (replace(row, hidden=row.hidden * share) for row in mine)
 
 
-def _boundaries(
-    resolved: Resolved, placement: Sequence[Sequence[int]], step: Step, clock: Clock, price: Pricing, m: int
-) -> Iterator[Traffic]:
+def _boundaries(resolved: Resolved, schedule: Schedule, step: Step, clock: Clock, price: Pricing) -> Iterator[Traffic]:
     """Activations and gradients that the rank sends and receives; the pipeline's delay beyond them is that of others."""
-    own = set(placement[step.rank])
+    own = schedule.placement[step.rank]
     rows = [
-        replace(_row(replace(op, name=name), clock.collective(op), 0.0, m, price), part="pp_s")
-        for stage, op in enumerate(activations(resolved, placement))
+        replace(_row(replace(op, name=name), clock.collective(op), 0.0, times * schedule.each, price), part="pp_s")
+        for stage, op in enumerate(activations(resolved, schedule))
         for name in ("p2p.activation", "p2p.gradient")
-        if op is not None and (stage in own or stage + 1 in own)
+        if op is not None and (times := (stage in own) + (stage + 1 in own))
     ]
     yield from _laid(rows, step.breakdown["pp_s"], "pp")
 
@@ -126,8 +123,10 @@ def _exchange(
 ) -> Iterator[Traffic]:
     """Reduction and gather around the pipeline, once a step."""
     whole = sum((owned(resolved, stage) for stage in own[1:]), owned(resolved, own[0]))
-    reduce = () if reduces_every_microbatch(resolved) else reduction(resolved, whole)
-    fetch = () if gathers_every_microbatch(resolved) else gather(resolved, whole)
+    workload, sharing = resolved.workload, resolved.execution.data_parallel
+    reduce = () if sharing.reduces_every_microbatch(workload.recipe) else sharing.reduction(workload, whole)
+    reduce += copies(resolved, step.timeline.compiled.schedule, step.rank, whole)
+    fetch = () if sharing.gathers_every_microbatch(workload.recipe) else sharing.gather(workload, whole)
     left = step.breakdown["dp_s"] - sum(row.exposed for row in inside if row.part == "dp_s")
     first = min(left, step.gather)
     for ops, shown in ((fetch, first), (reduce, left - first)):

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from projector.hardware.types import Gpu
-from projector.kernels.identity import Same
 from projector.layers.types import Operator, Stream
+from projector.memo import Same
 
 __all__ = ["Crowding", "Taken", "crowding", "without_units"]
 
 Crowding = Mapping[str, Mapping[Operator, float]]
-"""For each kind of traffic (``collective``, ``dispatch``, ``tp``): by operator, seconds lost per second of its own."""
+"""For each kind of traffic (``tp``, ``cp``, ``ep``, ``dp``, ``dispatch``): by operator, seconds lost a second of its own."""
 
 _MOST = 1.0  # nothing loses more than half of its rate (bound on nonsense for devices with few units)
 

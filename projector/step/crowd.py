@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from projector.collectives.model import Pricing
 from projector.frameworks.types import Resolved
@@ -12,7 +13,7 @@ from projector.kernels.simulate import shared
 from projector.layers.types import Collective, Operator
 from projector.step import contention
 
-__all__ = ["crowded"]
+__all__ = ["crowded", "taken_by"]
 
 
 def crowded(
@@ -21,11 +22,11 @@ def crowded(
     efficiency: Efficiency,
     settings: Settings,
     ops: Sequence[Operator] | Mapping[Operator, float],
-    price: Pricing,
+    taken: Mapping[str, contention.Taken],
 ) -> contention.Crowding:
-    """What communication beside each of ``ops`` (with its seconds, where our own models gave them) costs it; nothing to
-    ask where one GPU runs alone."""
-    if resolved.workload.gpus == 1:
+    """What communication by what it has ``taken`` costs each of ``ops`` (with its seconds, where our own models gave
+    them)."""
+    if not taken:
         return {}
     device, sustained = settings.device(cluster.gpu, efficiency)
 
@@ -34,25 +35,33 @@ def crowded(
         return [float(t) for t in times.seconds]
 
     known = ops if isinstance(ops, Mapping) else None
-    return contention.crowding(tuple(ops), device, _taken(resolved, price), priced, known)
+    return contention.crowding(tuple(ops), device, taken, priced, known)
 
 
 _LONG = 2.0**26  # bytes of a message that opens all channels (an all-gather of one layer's activations or weights)
+_LONGER = 2.0**36  # bytes beside which latency is nothing
 
 
-def _taken(resolved: Resolved, price: Pricing) -> dict[str, contention.Taken]:
-    """What each kind of traffic takes, from the channels and bytes of its collectives on the groups of this run; rings
-    by copy engines (``tp_comm_overlap``) and compiled exchanges as the framework says."""
+def taken_by(resolved: Resolved, price: Pricing) -> dict[str, contention.Taken]:
+    """What each kind of traffic takes, from the channels and bytes of collectives on its own group, at the rate they reach
+    once under way; rings by copy engines (``tp_comm_overlap``) and compiled exchanges as the framework says; nothing
+    where one GPU runs alone."""
+    if resolved.workload.gpus == 1:
+        return {}
     recipe, execution = resolved.workload.recipe, resolved.execution
 
     def taken(kind: str, group: str, transport: str = "nccl", units: int | None = None) -> contention.Taken:
         op = Collective(name=group, kind=kind, group=group, bytes=_LONG, transport=transport)
-        held, seconds = price.footprint(op), price.seconds(op)
-        memory = held.traffic / seconds if seconds > 0 else 0.0
+        held = price.footprint(op)
+        under_way = price.seconds(replace(op, bytes=2.0 * _LONGER)) - price.seconds(replace(op, bytes=_LONGER))
+        memory = held.traffic / _LONG * _LONGER / under_way if under_way > 0 else 0.0
         return contention.Taken(round(held.units) if units is None else units, memory)
 
+    beside = execution.tensor_parallel.overlapped_units if recipe.tp_comm_overlap else None
     return {
-        "collective": taken("all_gather", "world"),
-        "tp": taken("all_gather", "tp", units=execution.overlapped_tp_units if recipe.tp_comm_overlap else None),
+        "tp": taken("all_gather", "tp", units=beside),
+        "cp": taken("all_gather", "cp"),
+        "ep": taken("all_gather", "ep"),
+        "dp": taken("all_gather", "dp_shard"),
         "dispatch": taken("all_to_all", "ep", "deepep"),
     }

@@ -23,14 +23,14 @@ _ALL_ON_ONE = 1e9  # dispersion of expert loads beyond which the fullest rank ha
 def idle(resolved: Resolved) -> Resolved | None:
     """The workload as a stage without input runs it; None where an idle stage waits or its experts take no more."""
     recipe, model = resolved.workload.recipe, resolved.workload.model
-    busy = resolved.execution.idle_stages_compute and recipe.pp > 1 and model.moe is not None
+    busy = resolved.execution.pipeline.idle_stages_compute and recipe.pp > 1 and model.moe is not None
     if not busy or recipe.ep == 1 or recipe.moe_expert_capacity_factor is not None:
         return None
     routed = replace(recipe, moe_router_force_load_balancing=False, mock_data=True)
     return replace(
         resolved,
         workload=replace(resolved.workload, recipe=routed),
-        execution=replace(resolved.execution, expert_dispersion=_ALL_ON_ONE),
+        execution=resolved.execution.but(dispatch={"dispersion": _ALL_ON_ONE}),
     )
 
 

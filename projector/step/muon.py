@@ -14,15 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from projector.frameworks.types import Resolved
-from projector.layers.step import MUON, shards
+from projector.layers.optimizers import MATRICES, MUON
 from projector.layers.types import Gemm
 from projector.layers.weights import Held
+from projector.parameter import parameter
 from projector.step.timing import Clock
 
 __all__ = ["products", "seconds"]
 
-_ITERATIONS = 5
-_LAUNCHES = 5  # of an iteration: its three products and two sums
+_ITERATIONS = parameter(5, kind="published", source="muon_num_ns_steps of Megatron-LM: Newton-Schulz iterations")
+_LAUNCHES = parameter(5, unit="launches", kind="derived", source="of an iteration: its three products and two sums")
 
 
 def products(resolved: Resolved, part: Held) -> tuple[tuple[Gemm, float], ...]:
@@ -30,7 +31,7 @@ def products(resolved: Resolved, part: Held) -> tuple[tuple[Gemm, float], ...]:
     recipe = resolved.workload.recipe
     if recipe.optimizer not in MUON or recipe.lora is not None:
         return ()
-    dense, expert = shards(resolved)
+    dense, expert = resolved.execution.data_parallel.shards(resolved.workload)
     times = recipe.muon_num_ns_steps or _ITERATIONS
     found: list[tuple[Gemm, float]] = []
     for rows, columns, count, routed in _matrices(resolved, part):
@@ -48,7 +49,7 @@ def seconds(resolved: Resolved, part: Held, clock: Clock) -> float:
     times = resolved.workload.recipe.muon_num_ns_steps or _ITERATIONS
     device = sum(share * clock.kernels[op] for op, share in found)
     single = max(times * sum(clock.kernels[op] for op, _ in found[i : i + 3]) for i in range(0, len(found), 3))
-    issued = sum(share for _, share in found) / 3.0 * _LAUNCHES * resolved.execution.launch_us * 1e-6
+    issued = sum(share for _, share in found) / 3.0 * _LAUNCHES * resolved.execution.runtime.launch_us * 1e-6
     return max(device, single, issued)
 
 
@@ -63,7 +64,7 @@ def _iteration(m: int, n: int) -> tuple[Gemm, Gemm, Gemm]:
 def _matrices(resolved: Resolved, part: Held) -> Iterator[tuple[int, int, float, bool]]:
     """(rows, columns, how many on this rank, of routed experts) of every kind of matrix."""
     recipe = resolved.workload.recipe
-    for weight, number in part.only("linear").weights.items():
+    for weight, number in part.only(*MATRICES).weights.items():
         whole = recipe.tp if recipe.muon_tp_mode == "duplicated" and weight.split and not weight.expert else 1
         rows, columns = (whole if weight.split == side else 1 for side in ("rows", "columns"))
         for own in weight.parts or (weight.rows,):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from projector import pipeline
 from projector.layers.types import Block, Collective, Operator
 from projector.step.timing import SLOWED, Clock
 from projector.workload.recipe import Recipe
@@ -36,8 +37,12 @@ class Cover:
 
 
 def pairs_up(recipe: Recipe) -> bool:
-    """Whether forwards run beside backwards: without a pipeline, or with virtual stages (Megatron-LM asks for them)."""
-    return bool(recipe.overlap_moe_expert_parallel_comm) and (recipe.pp == 1 or recipe.vpp > 1)
+    """Whether forwards run beside backwards: without a pipeline, with virtual stages (Megatron-LM asks for them), or in a
+    schedule that is made of such pairs."""
+    if not recipe.overlap_moe_expert_parallel_comm:
+        return False
+    several = recipe.pp == 1 or recipe.vpp > 1
+    return several or pipeline.generator(pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).pairs
 
 
 def pipelined(recipe: Recipe) -> bool:
@@ -68,10 +73,9 @@ def cover(block: Block, clock: Clock, delayed: bool) -> Cover:
     third, last = _exchanges(backward, _COMBINE, ".bwd"), _exchanges(backward, _DISPATCH, ".bwd")
     if not (first and second and third and last):
         return Cover()
-    kind = clock.kind_of(first[0])
 
     def work(ops: Sequence[Operator]) -> _Work:
-        return _Work(*clock.work(ops, kind))
+        return _Work(*clock.work(ops, first[0]))
 
     shared = [op for op in forward[: forward.index(first[0])] if op.name.startswith("shared")]
     attention = [op for op in forward[: forward.index(first[0])] if op not in shared]

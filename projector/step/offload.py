@@ -16,36 +16,40 @@ backward of the one above; what the link does not manage in that time, the layer
 from __future__ import annotations
 
 from projector.frameworks.types import Resolved
-from projector.layers.step import fraction_on_host, moment_bytes, shards
+from projector.layers.lower import layer
+from projector.layers.optimizers import divided, moments
+from projector.layers.step import fraction_on_host
 from projector.layers.weights import Held
 from projector.memory.offload import moved, taken
-from projector.memory.recompute import selective
+from projector.parameter import parameter
 from projector.workload.model import LayerKind
 
 __all__ = ["layer_seconds", "optimizer_seconds"]
 
 _PARAMETER = 4.0  # bytes of a parameter that comes back: the fp32 copy of the host
-_CHUNKS = (
-    8.0  # pieces in which overlapped copies leave their first and last exposed (estimate: streams of the two copies)
+_CHUNKS = parameter(
+    8.0,
+    kind="assumed",
+    source="pieces in which overlapped copies leave their first and last exposed: streams of the two copies",
 )
 
 
 def optimizer_seconds(resolved: Resolved, part: Held) -> float:
     """Seconds that a rank waits for its host between the last gradient and the next forward."""
-    dense, expert = shards(resolved)
-    own = part.dense / dense + part.expert / expert
-    recipe, x = resolved.workload.recipe, resolved.execution
+    recipe, x = resolved.workload.recipe, resolved.execution.data_parallel
+    own = x.resident("states", resolved.workload, part.dense, part.expert)
     link = min(resolved.host_bandwidth, resolved.host_copies)
     if moved(recipe):
-        return own * (x.master_bytes + moment_bytes(resolved)) / link
+        shards = x.shards(resolved.workload)
+        states = sum(moments(recipe, rule, updated, *shards) for rule, updated in divided(recipe, part))
+        return (own * x.master_bytes + states) / link
     own *= fraction_on_host(resolved)
     if not own:
         return 0.0
-    zero = x.data_parallel == "zero"
-    down = own * (2.0 if zero else x.grad_bytes if x.data_parallel == "ddp" else 4.0) / link
-    up = own * (2.0 if zero else _PARAMETER) / link
+    down = own * (2.0 if x.bucketed_to_host else x.optimizer_grad_bytes) / link
+    up = own * (2.0 if x.bucketed_to_host else _PARAMETER) / link
     update = own * max(x.host_optimizer_bytes / resolved.host_optimizer, 1.0 / x.host_optimizer_rate)
-    if zero:  # gradients leave bucket by bucket beside the backward
+    if x.bucketed_to_host:
         return update + up
     if recipe.overlap_cpu_optimizer_d2h_h2d:
         longest = max(down, update, up)
@@ -55,5 +59,5 @@ def optimizer_seconds(resolved: Resolved, part: Held) -> float:
 
 def layer_seconds(resolved: Resolved, kind: LayerKind, position: int) -> float:
     """Seconds that the link needs, one way, for what the layer at ``position`` of its stage leaves in host memory."""
-    nbytes = taken(resolved, kind, position, selective(resolved, kind).saved)
+    nbytes = taken(resolved.workload.recipe, layer(kind, resolved), position)
     return nbytes / min(resolved.host_bandwidth, resolved.host_copies)

@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from projector import pipeline
 from projector.frameworks.types import Resolved
 from projector.layers import lower
-from projector.layers.step import gather, reduction
 from projector.layers.types import Block, Collective, HostWork, Operator
 from projector.layers.weights import Held, held
 from projector.step.neighbours import Cover, cover, pairs_up
-from projector.step.timing import SLOWED, Clock, Message, Phase, Segment, chain
+from projector.step.timing import NOTHING, SLOWED, Clock, Message, Phase, apart, chain
 from projector.step.waits import waits_for_host, with_mask
+from projector.workload.composition import recomputed
 from projector.workload.layout import Chunk
 from projector.workload.recipe import Recipe
 
@@ -22,11 +23,10 @@ __all__ = [
     "Part",
     "StageTime",
     "compute_operators",
-    "gathers_every_microbatch",
     "messages",
     "owned",
     "parts",
-    "reduces_every_microbatch",
+    "splits",
     "stage_time",
 ]
 
@@ -47,13 +47,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """One virtual stage, one micro-batch. ``weight``: seconds of the backward that a split schedule may postpone;
-    ``deferred``: seconds of a weight gradient left for the end of the step, in neither."""
+    """One virtual stage, one micro-batch. ``inputs``: its backward, without the weight gradients where the schedule
+    computes them apart: ``weight``, with the host time of their own launches (nothing where it does not).
+    ``deferred``: seconds of a weight gradient left for the end of the step, in neither. ``parts``: its blocks."""
 
     forward: Phase
-    backward: Phase
-    weight: float
+    inputs: Phase
+    weight: Phase = NOTHING
     deferred: float = 0.0
+    parts: Sequence[Part] = ()
+
+    @property
+    def backward(self) -> Phase:
+        """The whole backward."""
+        return apart(self.inputs, self.weight)
 
 
 def parts(resolved: Resolved, chunk: Chunk) -> tuple[Part, ...]:
@@ -65,20 +72,11 @@ def parts(resolved: Resolved, chunk: Chunk) -> tuple[Part, ...]:
     for position, layer in enumerate(chunk.layers):
         quantised = not (recipe.first_last_layers_bf16 and layer in (0, len(kinds) - 1))
         block = lower.layer(kinds[layer], resolved, quantised)
-        found.append(Part(block, _recomputed(recipe, position, layer)))
-    found += [Part(lower.mtp(resolved), _recomputed(recipe, 0, 0)) for _ in range(chunk.mtp)]
+        found.append(Part(block, recomputed(recipe, position, layer)))
+    found += [Part(lower.mtp(resolved), recomputed(recipe, 0, 0)) for _ in range(chunk.mtp)]
     if chunk.head:
         found.append(Part(lower.head(resolved), False, 0))
     return tuple(found)
-
-
-def _recomputed(recipe: Recipe, position: int, layer: int) -> bool:
-    """Megatron's rule: uniform replays every layer, block the first n of each virtual stage, ids the layers named."""
-    if recipe.recompute_layer_ids is not None:
-        return layer in recipe.recompute_layer_ids
-    if recipe.recompute_granularity == "full" and recipe.recompute_method == "block":
-        return position < (recipe.recompute_num_layers or 0)
-    return recipe.recompute_granularity in ("full", "selective")
 
 
 def compute_operators(stages: Sequence[Sequence[Part]]) -> Iterator[Operator]:
@@ -109,15 +107,17 @@ def _trained(resolved: Resolved, weights: Held) -> Held:
 def stage_time(
     resolved: Resolved, stage: Sequence[Part], clock: Clock, cache: dict[tuple[int, bool], StageTime]
 ) -> StageTime:
-    """One virtual stage from its blocks; ``cache`` holds blocks already priced in this projection."""
+    """One virtual stage from its blocks; ``cache`` holds blocks already priced. What a time comes to depend on must stand
+    in :func:`projector.step.problem.problem_of`, by which runs share it."""
     times = [_part_time(resolved, part, clock, cache) for part in stage]
-    forward, backward = chain(t.forward for t in times), chain(t.backward for t in reversed(times))
+    forward, inputs = chain(t.forward for t in times), chain(t.inputs for t in reversed(times))
     waits = waits_for_host(resolved, stage, [(t.forward.seconds, t.backward.seconds) for t in times])
     return StageTime(
         forward=with_mask(replace(forward, wait=forward.wait + waits[0]), resolved, stage, clock),
-        backward=replace(backward, wait=backward.wait + waits[1]),
-        weight=sum(t.weight for t in times),
+        inputs=replace(inputs, wait=inputs.wait + waits[1]),
+        weight=chain(t.weight for t in reversed(times)) if splits(resolved.workload.recipe) else NOTHING,
         deferred=sum(t.deferred for t in times),
+        parts=stage,
     )
 
 
@@ -135,24 +135,30 @@ def messages(resolved: Resolved, part: Part, clock: Clock) -> tuple[Message, ...
     return tuple(ledger)
 
 
+def splits(recipe: Recipe) -> bool:
+    """Whether the schedule computes weight gradients apart from input gradients."""
+    return pipeline.generator(pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).split
+
+
 def _price(resolved: Resolved, part: Part, clock: Clock, ledger: list[Message] | None = None) -> StageTime:
-    graphed = part.block.graphed
+    recipe, graphed, layer = resolved.workload.recipe, part.block.graphed, part.layers > 0
     later = _deferred(resolved, part)
     now = tuple(op for op in part.backward if op not in later)
-    recipe, layer = resolved.workload.recipe, part.layers > 0
+    postponed = tuple(op for op in part.block.backward_weight if op not in later) if splits(recipe) else ()
+    first = now[: len(now) - len(postponed)]
     beside = cover(part.block, clock, bool(recipe.delay_wgrad_compute)) if pairs_up(recipe) else Cover()
     forward = clock.phase(part.block.forward, layer=layer, graphed=graphed, covered=beside.forward, ledger=ledger)
-    backward = clock.phase(now, layer=layer, graphed=graphed, covered=beside.backward, ledger=ledger)
-    weight = clock.phase(tuple(op for op in part.block.backward_weight if op not in later)).compute
+    inputs = clock.phase(first, layer=layer, graphed=graphed, covered=beside.backward, ledger=ledger)
+    weight = clock.phase(postponed, graphed=graphed, ledger=ledger) if postponed else NOTHING
     weights = part.block.owned
     fetch, reduce = _unit_collectives(resolved, weights, _trained(resolved, weights))
     again = () if recipe.fsdp_reshard_after_forward is False else fetch
-    if resolved.execution.data_parallel == "ddp" and not recipe.overlap_grad_reduce:
-        backward, reduce = _after(backward, reduce, clock, ledger), ()
+    if not resolved.execution.data_parallel.reduces_beside_backward(recipe):
+        inputs, reduce = _after(inputs, reduce, clock, ledger), ()
     share = _shard_overlap(resolved, part)
     return StageTime(
-        forward=_beside(forward, fetch, clock, share, ledger),
-        backward=_beside(backward, (*again, *reduce), clock, share, ledger),
+        forward=_beside(forward, part.block.forward, fetch, clock, share, ledger),
+        inputs=_beside(inputs, first, (*again, *reduce), clock, share, ledger),
         weight=weight,
         deferred=clock.phase(later).seconds if later else 0.0,
     )
@@ -171,29 +177,10 @@ def _unit_collectives(
     resolved: Resolved, weights: Held, trained: Held
 ) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
     """Weight gathers and gradient reductions that one unit of a sharded framework issues in each micro-batch."""
-    fetch = gather(resolved, weights) if gathers_every_microbatch(resolved) else ()
-    reduce = reduction(resolved, trained) if reduces_every_microbatch(resolved) else ()
+    workload, sharing = resolved.workload, resolved.execution.data_parallel
+    fetch = sharing.gather(workload, weights) if sharing.gathers_every_microbatch(workload.recipe) else ()
+    reduce = sharing.reduction(workload, trained) if sharing.reduces_every_microbatch(workload.recipe) else ()
     return fetch, reduce
-
-
-def gathers_every_microbatch(resolved: Resolved) -> bool:
-    """Whether weights are gathered unit by unit for each pass, instead of once per step.
-
-    Under a pipeline torch's FSDP2 keeps them from the first forward to the last backward where they are not given back
-    after the forward (pytorch/torchtitan distributed/fsdp.py; torch distributed/pipelining/stage.py).
-    """
-    recipe, execution = resolved.workload.recipe, resolved.execution
-    kept = execution.unsharded_pipeline and recipe.pp > 1
-    return recipe.data_parallel_sharding == "optim_grads_params" and not kept
-
-
-def reduces_every_microbatch(resolved: Resolved) -> bool:
-    """Whether gradients are reduced in each micro-batch, instead of after the last: FSDP and ZeRO-2, but for FSDP2 under
-    a pipeline, whose stages synchronise with their last backward (torch distributed/pipelining/stage.py,
-    ``backward_maybe_with_nosync``)."""
-    execution = resolved.execution
-    piped = execution.data_parallel == "fsdp2" and resolved.workload.recipe.pp > 1
-    return execution.reduce_every_microbatch and not piped
 
 
 def _after(phase: Phase, collectives: Sequence[Collective], clock: Clock, ledger: list[Message] | None = None) -> Phase:
@@ -204,39 +191,41 @@ def _after(phase: Phase, collectives: Sequence[Collective], clock: Clock, ledger
     exposed = dict(phase.exposed)
     exposed["dp"] = exposed.get("dp", 0.0) + comm
     *before, last = phase.segments
-    host = last.host + clock.execution.collective_us * 1e-6 * len(collectives)
-    return replace(phase, segments=(*before, Segment(last.device + comm, host)), exposed=exposed)
+    host = last.host + clock.execution.runtime.collective_us * 1e-6 * len(collectives)
+    return replace(phase, segments=(*before, replace(last, device=last.device + comm, host=host)), exposed=exposed)
 
 
 def _shard_overlap(resolved: Resolved, part: Part) -> float:
     """Share of a unit's weight traffic that runs beside its compute: less where a compiler cannot move it past the custom
     calls of dropless experts (those of a capacity factor are products that it knows)."""
-    execution = resolved.execution
     opaque = resolved.workload.recipe.moe_expert_capacity_factor is None and part.block.owned.expert > 0
-    return execution.shard_overlap * (execution.opaque_overlap if opaque else 1.0)
+    return resolved.execution.data_parallel.hidden_share(opaque)
 
 
 def _beside(
     phase: Phase,
+    operators: Sequence[Operator],
     collectives: Sequence[Collective],
     clock: Clock,
     share: float,
     ledger: list[Message] | None = None,
 ) -> Phase:
-    """Lays prefetched communication beside a unit's compute: what is longer decides, both slow each other down."""
+    """Lays prefetched communication beside a unit's compute, its ``operators``: what is longer decides, both slow each
+    other down."""
     if not collectives:
         return phase
     comm = sum(clock.collective(op) for op in collectives)
     # The time in which the device waits for the host is no cover of its own: the larger of the two counts anyway.
-    window = min(comm * (1.0 + SLOWED), phase.device * (1.0 + phase.crowding)) * share
-    hidden, lost = window / (1.0 + SLOWED), window * phase.crowding / (1.0 + phase.crowding)
+    _, loss = clock.work(operators, max(collectives, key=lambda op: op.bytes))
+    window = min(comm * (1.0 + SLOWED), phase.device * (1.0 + loss)) * share
+    hidden, lost = window / (1.0 + SLOWED), window * loss / (1.0 + loss)
     if ledger is not None and comm > 0:
         each = [(op, clock.collective(op)) for op in collectives]
         ledger += [Message(op, seconds, seconds / comm * hidden) for op, seconds in each]
     extra = comm - hidden + lost
     first = phase.segments[0]
-    host = first.host + clock.execution.collective_us * 1e-6 * len(collectives)
+    host = first.host + clock.execution.runtime.collective_us * 1e-6 * len(collectives)
     exposed = dict(phase.exposed)
     exposed["dp"] = exposed.get("dp", 0.0) + comm - hidden
-    slowed = (Segment(first.device + extra, host), *phase.segments[1:])
+    slowed = (replace(first, device=first.device + extra, host=host), *phase.segments[1:])
     return replace(phase, segments=slowed, compute=phase.compute + lost, exposed=exposed)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
-from projector.frameworks.types import Execution
 from projector.kernels.host import host_seconds
-from projector.layers.types import Collective, HostWork, Operator
+from projector.layers.types import Collective, HostWork, Operator, Stream
+from projector.mechanisms import Execution
+from projector.parameter import parameter
 from projector.step.contention import Crowding
 
-__all__ = ["CONTENTION", "SLOWED", "Clock", "Message", "Phase", "Segment", "chain"]
+__all__ = ["CONTENTION", "NOTHING", "SLOWED", "Clock", "Message", "Phase", "Segment", "apart", "chain"]
 
-CONTENTION = 0.10
-"""Share of the time of a communication that the compute beside it loses, where no :mod:`projector.step.contention` says what
-each operator loses (published range 5–20 %)."""
+#: Share of the time of a communication that the compute beside it loses, where no :mod:`projector.step.contention` says
+#: what each operator loses.
+CONTENTION = parameter(0.10, kind="published", source="range of NCCL beside products: 5–20 %", low=0.05, high=0.2)
+#: How much longer communication takes beside compute on the whole chip.
+SLOWED = parameter(0.10, kind="published", source="5–20 %, of NCCL beside products", low=0.05, high=0.2)
+#: Host time left of an operator that a graph replays: the graph's own launch, events and copies of static inputs.
+GRAPH_REST = parameter(
+    0.1,
+    kind="assumed",
+    source="10–15 µs for a layer of 100 launches or more (NVIDIA/Megatron-LM docs/user-guide/features/cuda_graph.md)",
+)
 
-SLOWED = 0.10
-"""How much longer communication takes beside compute on the whole chip. published: 5–20 %, of NCCL beside products."""
-
-GRAPH_REST = 0.1
-"""Host time left of an operator that a graph replays: the graph's own launch, events and copies of static inputs,
-10–15 µs for a layer of 100 launches or more (NVIDIA/Megatron-LM docs/user-guide/features/cuda_graph.md; estimate)."""
+_GROUPS = {"tp": "tp", "etp": "tp", "cp": "cp", "ep": "ep", "tp_ep": "ep"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +39,20 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch between two synchronisation points: device seconds and the host seconds needed to issue it."""
+    """A stretch between two synchronisation points: device seconds and the host seconds needed to issue it. ``beside``:
+    device seconds more where no neighbour hides its exchanges."""
 
     device: float
     host: float
+    beside: float = 0.0
 
     @property
     def seconds(self) -> float:
         return max(self.device, self.host)
+
+    @property
+    def alone(self) -> float:
+        return max(self.device + self.beside, self.host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +61,6 @@ class Phase:
 
     ``measured``: device seconds that rest on measured kernels. ``wait``: seconds lost at synchronisation points, ``waited``:
     those of them that are communication, by group.
-    ``hidden``: communication seconds that run beside compute, less what they slow it down, by group. ``crowding``:
-    seconds that its compute loses for each second of its own beside collectives.
     """
 
     segments: tuple[Segment, ...]
@@ -60,8 +68,6 @@ class Phase:
     exposed: Mapping[str, float] = field(default_factory=dict)
     measured: float = 0.0
     wait: float = 0.0
-    hidden: Mapping[str, float] = field(default_factory=dict)
-    crowding: float = CONTENTION
     waited: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -71,6 +77,11 @@ class Phase:
     @property
     def device(self) -> float:
         return sum(s.device for s in self.segments)
+
+    @property
+    def saved(self) -> float:
+        """Seconds more where its exchanges have no neighbour to hide behind."""
+        return sum(s.alone - s.seconds for s in self.segments)
 
     @property
     def host_excess(self) -> float:
@@ -83,7 +94,7 @@ class Clock:
     """Prices operators for one projection: kernel seconds by operator, collective seconds, host cost."""
 
     kernels: Mapping[Operator, float]
-    measured: frozenset[Operator]
+    measured: Set[Operator]
     collective: Callable[[Collective], float]
     execution: Execution
     crowded: Crowding = field(default_factory=dict)
@@ -104,32 +115,29 @@ class Clock:
         ``ledger`` takes down every collective.
         """
         x = self.execution
-        windows = {kind: self._windows(operators, kind) for kind in {_kind(op) for op in operators if _hides(op)}}
         beside: dict[str, float] = self._beside(operators)
         segments: list[Segment] = []
-        device, compute, measured, wait = 0.0, 0.0, 0.0, 0.0
-        host = x.layer_us * 1e-6 if layer and not x.whole_step_compiled else 0.0
+        device, compute, measured, wait, neighbour = 0.0, 0.0, 0.0, 0.0, 0.0
+        host = x.runtime.layer_us * 1e-6 if layer and not x.runtime.whole_step else 0.0
         exposed: dict[str, float] = {}
-        beneath: dict[str, float] = {}
         elsewhere = covered or {}
         for op in operators:
             host += host_seconds(op, x) * (GRAPH_REST if op.name in graphed else 1.0)
             if isinstance(op, HostWork):
-                if op.sync and not x.whole_step_compiled:
-                    segments.append(Segment(device, host))
-                    device = host = 0.0
-                    wait += x.sync_us * 1e-6
+                if op.sync and not x.runtime.whole_step:
+                    segments.append(Segment(device, host, neighbour))
+                    device = host = neighbour = 0.0
+                    wait += x.runtime.sync_us * 1e-6
             elif isinstance(op, Collective):
                 seconds = self.collective(op)
                 hidden, lost = elsewhere.get(op.name, (0.0, 0.0))
+                neighbour += max(0.0, hidden - lost)
                 if op.hides_behind:
-                    hidden, lost = _take(beside, windows[_kind(op)], op.hides_behind, seconds)
+                    hidden, lost = _take(beside, self._losses(operators, op), op.hides_behind, seconds)
                 if ledger is not None:
                     ledger.append(Message(op, seconds, min(hidden, seconds)))
                 device += seconds - hidden + lost
                 compute += lost
-                if hidden > 0:
-                    beneath[op.group] = beneath.get(op.group, 0.0) + max(0.0, hidden - lost)
                 if seconds > hidden:
                     exposed[op.group] = exposed.get(op.group, 0.0) + seconds - hidden
             else:
@@ -137,28 +145,31 @@ class Clock:
                 device += seconds
                 compute += seconds
                 measured += seconds if op in self.measured else 0.0
-        segments.append(Segment(device, host))
-        crowding = self._windows(operators, "collective")["@phase"]
-        return Phase(tuple(segments), compute, exposed, measured, wait, beneath, crowding)
+        segments.append(Segment(device, host, neighbour))
+        return Phase(tuple(segments), compute, exposed, measured, wait)
 
-    def kind_of(self, op: Collective) -> str:
-        """The kind of traffic that ``op`` is (see :data:`projector.step.contention.Crowding`)."""
-        return _kind(op)
-
-    def work(self, operators: Iterable[Operator], kind: str) -> tuple[float, float]:
-        """Compute seconds of ``operators``, and seconds lost for each of them beside traffic of ``kind``."""
+    def work(self, operators: Iterable[Operator], beside: Collective) -> tuple[float, float]:
+        """Compute seconds of ``operators``, and seconds lost for each of them ``beside`` a collective."""
         computing = [op for op in operators if not isinstance(op, Collective | HostWork)]
-        return sum(self.kernels[op] for op in computing), self._windows(computing, kind)["@phase"]
+        return sum(self.kernels[op] for op in computing), self._losses(computing, beside)["@phase"]
 
-    def _windows(self, operators: Iterable[Operator], kind: str) -> dict[str, float]:
-        """By operator name, and for ``@phase``: seconds lost beside ``kind`` for each second of compute."""
-        losses = self.crowded.get(kind)
+    def _under_way(self, op: Collective) -> float:
+        """Share of a message's time in which its bytes move: the rest is latency, and touches no memory."""
+        seconds = self.collective(op)
+        return min(1.0, self.collective(replace(op, bytes=2.0 * op.bytes)) / seconds - 1.0) if seconds > 0 else 0.0
+
+    def _losses(self, operators: Iterable[Operator], beside: Collective) -> dict[str, float]:
+        """By operator name, and for ``@phase``: seconds lost ``beside`` a collective for each second of compute."""
+        losses = self.crowded.get(_kind(beside))
+        moving = 1.0 if losses is None else self._under_way(beside)
         own: dict[str, float] = {}
         lost: dict[str, float] = {}
         for op in operators:
             if not isinstance(op, Collective | HostWork):
                 seconds = self.kernels[op]
                 loss = CONTENTION if losses is None else losses.get(op, CONTENTION)
+                if isinstance(op, Stream):
+                    loss = moving * loss / (1.0 + (1.0 - moving) * loss)
                 for name in (op.name, "@phase"):
                     own[name] = own.get(name, 0.0) + seconds
                     lost[name] = lost.get(name, 0.0) + seconds * loss
@@ -175,15 +186,12 @@ class Clock:
         return beside
 
 
-def _hides(op: Operator) -> bool:
-    return isinstance(op, Collective) and bool(op.hides_behind)
-
-
-def _kind(op: Operator) -> str:
-    """Which compute units a collective takes: its own kernels', or those of an exchange that compiles its own."""
-    if not isinstance(op, Collective) or op.transport in ("deepep", "hybridep"):
+def _kind(op: Collective) -> str:
+    """Whose compute units and memory traffic a collective takes: those of an exchange with kernels of its own, or of its
+    group (one for all data-parallel groups)."""
+    if op.transport in ("deepep", "hybridep"):
         return "dispatch"
-    return "tp" if op.group == "tp" else "collective"
+    return _GROUPS.get(op.group, "dp")
 
 
 def _take(
@@ -209,27 +217,33 @@ def _take(
     return hidden, lost
 
 
+NOTHING = Phase((), 0.0)
+
+
+def apart(first: Phase, second: Phase) -> Phase:
+    """Two phases as one, between which other work is issued: the host time of neither is covered by the other."""
+    if not second.segments:
+        return first
+    whole = chain((first, second))
+    return replace(whole, segments=(*first.segments, *second.segments))
+
+
 def chain(phases: Iterable[Phase]) -> Phase:
     """Phases one after the other: without a synchronisation point between them the host runs ahead across the seam."""
     segments: list[Segment] = [Segment(0.0, 0.0)]
-    compute = measured = wait = crowded = 0.0
+    compute = measured = wait = 0.0
     exposed: dict[str, float] = {}
-    covered: dict[str, float] = {}
     waited: dict[str, float] = {}
     for phase in phases:
-        crowded += phase.crowding * phase.compute
-        first, *rest = phase.segments
+        first, *rest = phase.segments or (Segment(0.0, 0.0),)
         last = segments[-1]
-        segments[-1] = Segment(last.device + first.device, last.host + first.host)
+        segments[-1] = Segment(last.device + first.device, last.host + first.host, last.beside + first.beside)
         segments += rest
         compute += phase.compute
         measured += phase.measured
         wait += phase.wait
         for group, seconds in phase.exposed.items():
             exposed[group] = exposed.get(group, 0.0) + seconds
-        for group, seconds in phase.hidden.items():
-            covered[group] = covered.get(group, 0.0) + seconds
         for group, seconds in phase.waited.items():
             waited[group] = waited.get(group, 0.0) + seconds
-    crowding = crowded / compute if compute > 0 else CONTENTION
-    return Phase(tuple(segments), compute, exposed, measured, wait, covered, crowding, waited)
+    return Phase(tuple(segments), compute, exposed, measured, wait, waited)

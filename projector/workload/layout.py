@@ -11,8 +11,10 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import attrgetter
 
 from projector.errors import InputError, Problem
+from projector.memo import Recent
 from projector.workload.layout_string import parse_layout
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -69,7 +71,26 @@ def virtual_stages(recipe: Recipe) -> int:
 _Mistake = tuple[str, object, str]
 
 
-def _chunks(model: Model, recipe: Recipe) -> tuple[tuple[Chunk, ...], list[_Mistake]]:
+_Laid = tuple[tuple[Chunk, ...], list[_Mistake]]
+_LAID: Recent[_Laid] = Recent(4096)
+_laid_out = attrgetter(
+    "pp",
+    "vpp",
+    "pipeline_model_parallel_layout",
+    "decoder_first_pipeline_num_layers",
+    "decoder_last_pipeline_num_layers",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+    "allow_uneven_pipeline_split",
+    "pipeline_remainder",
+)
+
+
+def _chunks(model: Model, recipe: Recipe) -> _Laid:
+    return _LAID.get((model, _laid_out(recipe)), lambda: _made(model, recipe))
+
+
+def _made(model: Model, recipe: Recipe) -> _Laid:
     low = [(name, getattr(recipe, name), "at least 1") for name in ("pp", "vpp") if getattr(recipe, name) < 1]
     if low or model.num_layers < 0:
         return (), [*low]

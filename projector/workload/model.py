@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from projector.memo import HashedOnce
+from projector.workload.declared import about
+
 __all__ = ["MLA", "LayerKind", "MoE", "Model"]
+
+_NORMS = ("RMSNorm", "LayerNorm", "NonParametricLayerNorm")
+_POSITIONS = ("rope", "learned_absolute", "alibi", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +29,11 @@ class MLA:
 class MoE:
     """Routed experts of a model. ``moe_layer_freq`` holds one 0/1 per decoder layer (1: this layer has experts)."""
 
-    num_experts: int
+    num_experts: int = field(metadata=about(most=100_000))
     moe_router_topk: int
-    moe_ffn_hidden_size: int
+    moe_ffn_hidden_size: int = field(metadata=about(least=0))
     moe_layer_freq: tuple[int, ...]
-    moe_shared_expert_intermediate_size: int = 0
+    moe_shared_expert_intermediate_size: int = field(default=0, metadata=about(least=0))
     moe_shared_expert_gate: bool = False
     moe_router_num_groups: int | None = None
     moe_router_group_topk: int | None = None
@@ -44,7 +50,7 @@ class LayerKind:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class Model(HashedOnce):
     """A decoder-only transformer.
 
     ``ffn_hidden_size`` is the width of the *dense* MLP (one of gate/up, not their sum); ``kv_channels`` the head
@@ -59,17 +65,21 @@ class Model:
 
     name: str
     family: str
-    num_layers: int
-    hidden_size: int
-    ffn_hidden_size: int
-    num_attention_heads: int
-    vocab_size: int
-    num_query_groups: int
-    kv_channels: int
+    num_layers: int = field(metadata=about(most=10_000))
+    hidden_size: int = field(metadata=about(most=1_000_000))
+    ffn_hidden_size: int = field(metadata=about(most=10_000_000))
+    num_attention_heads: int = field(metadata=about(most=10_000))
+    vocab_size: int = field(metadata=about(most=100_000_000))
+    num_query_groups: int = field(metadata=about(most=10_000))
+    kv_channels: int = field(metadata=about(most=100_000))
     gated_linear_unit: bool = True
-    normalization: str = "RMSNorm"
-    position_embedding_type: str = "rope"
-    max_position_embeddings: int | None = None
+    normalization: str = field(
+        default="RMSNorm", metadata=about(choices=("RMSNorm", "LayerNorm", "NonParametricLayerNorm"))
+    )
+    position_embedding_type: str = field(
+        default="rope", metadata=about(choices=("rope", "learned_absolute", "alibi", "none"))
+    )
+    max_position_embeddings: int | None = field(default=None, metadata=about(most=1_000_000_000))
     qk_layernorm: bool = False
     add_bias_linear: bool = False
     add_qkv_bias: bool = False
@@ -83,9 +93,11 @@ class Model:
     embedding_layernorm: bool = False
     mla: MLA | None = None
     moe: MoE | None = None
-    mtp_num_layers: int = 0
+    mtp_num_layers: int = field(default=0, metadata=about(least=0))
     unsupported: tuple[str, ...] = ()
     source: str = ""
+
+    __hash__ = HashedOnce.__hash__
 
     @cached_property
     def layer_kinds(self) -> tuple[LayerKind, ...]:

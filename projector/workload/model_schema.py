@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from projector.errors import Problem
+from projector.workload.checks import LIMITS, range_problems, unreported, word_problems
 from projector.workload.model import Model
 from projector.workload.moe_layer_freq import expand
 from projector.workload.structure import parse_dataclass, to_mapping
-from projector.workload.vocabulary import LIMITS, range_problems, unreported, word_problems
 
 __all__ = ["merge", "model_from_mapping", "model_to_mapping"]
 

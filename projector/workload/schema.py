@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from projector.errors import Problem
 from projector.workload import zoo
+from projector.workload.checks import range_problems, unreported, word_problems
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
 from projector.workload.recipe import Recipe
 from projector.workload.structure import parse_dataclass, to_mapping
-from projector.workload.vocabulary import range_problems, unreported, word_problems
 
 __all__ = ["model_to_mapping", "parse_model", "parse_recipe", "recipe_to_mapping"]
 

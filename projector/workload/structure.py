@@ -11,24 +11,11 @@ from typing import Any, TypeVar
 
 from projector.errors import Problem, nearest
 from projector.io.typed import WORDS, hints, is_a
+from projector.workload.declared import about_of
 
 __all__ = ["parse_dataclass", "to_mapping"]
 
 T = TypeVar("T")
-
-#: Long Megatron-LM names of the fields that carry a short name here: what to suggest to who writes the long one.
-_LONG_NAMES = {
-    "tensor_model_parallel_size": "tp",
-    "pipeline_model_parallel_size": "pp",
-    "virtual_pipeline_model_parallel_size": "vpp",
-    "num_virtual_stages_per_pipeline_rank": "vpp",
-    "context_parallel_size": "cp",
-    "expert_model_parallel_size": "ep",
-    "expert_tensor_parallel_size": "etp",
-    "mbs": "micro_batch_size",
-    "gbs": "global_batch_size",
-    "moe_token_dispatcher": "moe_token_dispatcher_type",
-}
 
 
 def parse_dataclass(kind: type[T], mapping: object, where: str, prefix: str) -> tuple[T | None, list[Problem]]:
@@ -39,7 +26,7 @@ def parse_dataclass(kind: type[T], mapping: object, where: str, prefix: str) -> 
     problems, values = [], {}
     for key, value in mapping.items():
         if key not in fields:
-            problems.append(Problem(where, f"{prefix}{key}", value, _unknown(str(key), tuple(fields))))
+            problems.append(Problem(where, f"{prefix}{key}", value, _unknown(str(key), kind)))
             continue
         converted, expected = _convert(fields[key], value, where, f"{prefix}{key}.")
         if isinstance(expected, list):
@@ -73,9 +60,18 @@ def _convert(hint: Any, value: object, where: str, prefix: str) -> tuple[object,
     return None, WORDS[target] + (" or null" if type(None) in options else "")
 
 
-def _unknown(key: str, known: tuple[str, ...]) -> str:
-    short = _LONG_NAMES.get(key)
-    return f"the field {short}" if short in known else nearest(key, known)
+def _unknown(key: str, kind: type) -> str:
+    field = _called(kind).get(key)
+    return f"the field {field}" if field else nearest(key, tuple(hints(typing.cast(Any, kind))))
+
+
+@cache
+def _called(kind: Any) -> Mapping[str, str]:
+    """Field by what frameworks call it."""
+    told = about_of(kind).items()
+    return {
+        name: field for field, each in told for name in (*(n for some in each.names.values() for n in some), *each.also)
+    }
 
 
 @cache

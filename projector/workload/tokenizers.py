@@ -14,10 +14,14 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from projector.parameter import parameter
+
 __all__ = ["DEFAULT_SIZE", "UNNAMED", "Vocabulary", "completed", "vocabulary"]
 
-#: Where nothing names a tokenizer: that of Llama 3, between the 32k and 256k that are in use.
-DEFAULT_SIZE = 128256
+#: Where nothing names a tokenizer.
+DEFAULT_SIZE = parameter(
+    128256, kind="assumed", source="that of Llama 3, between the 32k and 256k that are in use", low=32_000, high=262_144
+)
 #: How a default that stands for silence is told.
 UNNAMED = "no tokenizer is named: the size of Llama 3's stands in"
 _NULL = ("NullTokenizer", "NullMultimodalTokenizer")
@@ -96,7 +100,7 @@ def completed(args: Mapping[str, object], names: tuple[str, ...] = ()) -> Vocabu
     extra = args.get("extra_vocab_size")
     if found and type(extra) is int and extra > 0 and not stated:
         found = Vocabulary(found.size + extra, f"{found.why}, extra_vocab_size {extra}", found.sure)
-    return found or Vocabulary(DEFAULT_SIZE, UNNAMED, sure=False)
+    return found or Vocabulary(int(DEFAULT_SIZE), UNNAMED, sure=False)
 
 
 def _text(value: object) -> str | None:

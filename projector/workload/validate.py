@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
+from operator import attrgetter
 
 from projector.errors import Problem
 from projector.io.typed import of_type
+from projector.memo import Recent, Same
 from projector.workload import layout
+from projector.workload.checks import LIMITS, range_problems, unreported, word_problems
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
-from projector.workload.vocabulary import LIMITS, range_problems, unreported, word_problems
 from projector.workload.workload import Workload
 
-__all__ = ["problems", "value_problems"]
+__all__ = ["known", "problems", "value_problems"]
 
 
 def problems(workload: Workload, where: str = "") -> tuple[Problem, ...]:
@@ -38,13 +40,57 @@ def value_problems(workload: Workload, where: str = "") -> tuple[Problem, ...]:
 
 def _of_values(workload: Workload, where: str) -> tuple[list[Problem], bool]:
     """Mistakes of single values, and whether sizes may be set against each other."""
+    if known(workload):
+        return _gpus(workload.gpus, where), not _gpus(workload.gpus, where)
     types = of_type(workload, Workload, where)
     if types and not (isinstance(getattr(workload, "model", None), Model) and isinstance(workload.recipe, Recipe)):
         return types, False
     model, recipe = workload.model, workload.recipe
     ranges = [*_gpus(workload.gpus, where), *_ranges(model, where, "model."), *_ranges(recipe, where, "recipe.")]
     found = [*types, *unreported(ranges, types), *_words(recipe, where, "recipe."), *_words(model, where, "model.")]
+    if not found:
+        _remember(model, recipe)
     return found, not (types or ranges)
+
+
+_SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "global_batch_size", "seq_length")
+_sizes = attrgetter(*_SIZES)
+_rest = attrgetter(*(f.name for f in fields(Recipe) if f.name not in _SIZES))
+_SOUND: Recent[bool] = Recent(4096)
+"""Models, and values of recipes without their sizes, of which no single value is wrong. Frozen, so they stay so."""
+
+
+def known(workload: Workload) -> bool:
+    """Whether all single values but the number of GPUs were looked at before: those of a search differ in sizes alone."""
+    model, recipe = getattr(workload, "model", None), getattr(workload, "recipe", None)
+    if type(workload) is not Workload or type(model) is not Model or type(recipe) is not Recipe:
+        return False
+    if (
+        type(workload.gpus) is not int
+        or type(workload.framework) is not str
+        or type(workload.framework_date) is not str
+    ):
+        return False
+    if not all(type(size) is int and 1 <= size <= _SMALL for size in _sizes(recipe)):
+        return False
+    try:
+        return Same(model) in _SOUND and _values_of(recipe) in _SOUND
+    except TypeError:  # a value without a hash is none that was sound
+        return False
+
+
+_SMALL = 1_000_000  # what every size may be, see LIMITS
+
+
+def _remember(model: Model, recipe: Recipe) -> None:
+    for key in (Same(model), _values_of(recipe)):
+        _SOUND.get(key, lambda: True)
+
+
+def _values_of(recipe: Recipe) -> tuple[object, ...]:
+    """The values with their types: 1, 1.0 and True are equal, but not equally right."""
+    rest = _rest(recipe)
+    return (*map(type, rest), *rest)
 
 
 def _words(item: object, where: str, prefix: str) -> list[Problem]:

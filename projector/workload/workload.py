@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from projector.workload.declared import about
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 
@@ -19,7 +20,7 @@ class Workload:
 
     model: Model
     recipe: Recipe
-    gpus: int
+    gpus: int = field(metadata=about(most=1_000_000))
     framework: str = "megatron-lm"
     framework_date: str = ""
 

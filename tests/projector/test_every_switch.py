@@ -99,7 +99,7 @@ CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "moe_router_dtype": (None, "fp32", EXPERTS),
     "moe_router_force_load_balancing": (False, True, EXPERTS),
     "moe_shared_expert_overlap": (False, True, EXPERTS),
-    "moe_expert_capacity_factor": (None, 2.0, EXPERTS),
+    "moe_expert_capacity_factor": (None, 1.0, EXPERTS | {"mock_data": False}),
     "moe_pad_expert_input_to_capacity": (False, True, EXPERTS | {"moe_expert_capacity_factor": 2.0}),
     "overlap_moe_expert_parallel_comm": (False, True, EXPERTS),
     "delay_wgrad_compute": (

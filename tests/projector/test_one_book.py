@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import dataset
+from harness.evidence import dataset
 from projector.errors import Unsupported
 from projector.frameworks import resolve
 from projector.layers.lower import embedding, head, layer, mtp
@@ -76,4 +76,30 @@ def test_time_and_memory_hold_the_same_weights_in_every_measured_run(root: Path)
                 assert trained.total == pytest.approx(expected, rel=1e-12), run.id
         except (Unsupported, ValueError):
             continue
+    assert len(seen) > 600
+
+
+def test_the_weights_of_all_ranks_are_those_of_the_model(root: Path) -> None:
+    """What tensor and expert parallelism cut, times the ranks that share it; what every rank repeats, once: norms, routers,
+    latent down projections, copies of tied embeddings. The vocabulary is padded to what the ranks can cut."""
+    seen = set()
+    for run in dataset.read(root / "measured" / "runs"):
+        if run.problem or run.model is None or run.recipe is None or run.workload in seen or run.recipe.lora:
+            continue
+        try:
+            case = resolve(run.workload, "nvidia")
+            stages = [owned(case, parts(case, chunk)) for chunk in chunks(run.model, case.workload.recipe)]
+        except (Unsupported, ValueError):
+            continue
+        seen.add(run.workload)
+        stored = {weight.storage: weight for stage in stages for weight in stage.weights if weight.storage}
+        weights = [item for stage in stages for item in stage.weights.items() if not item[0].storage]
+        recipe = case.workload.recipe
+        total = 0.0
+        for weight, number in [*weights, *((weight, 1) for weight in stored.values())]:
+            inner = recipe.etp if weight.expert else recipe.tp
+            total += weight.elements * number * (inner if weight.split else 1) * (recipe.ep if weight.expert else 1)
+        padding = (case.workload.padded_vocab_size - run.model.vocab_size) * run.model.hidden_size
+        published = count(run.model)
+        assert total == pytest.approx(published.total + padding * (2 if published.head else 1), rel=1e-9), run.id
     assert len(seen) > 600

@@ -44,14 +44,19 @@ from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.constants import element_bytes, pick
 from projector.kernels.protocol import FloatArray
 from projector.layers.types import Gemm
+from projector.parameter import parameter
 
 __all__ = ["Origami"]
 
 _ARCHITECTURES = ("gfx90a", "gfx942", "gfx950")
-_REGISTERS = 512 * 1024  # datasheet: vector and accumulator registers of one CDNA compute unit, bytes
-_LAUNCH_CYCLES = 9900.0  # published: kernel launch of newer versions, 4.5 µs at 2.2 GHz
-_LAUNCH_CYCLES_GHZ = 2.2
-_NON_TEMPORAL = 4  # published: cache hints from this value on bypass the caches
+_REGISTERS = parameter(
+    512 * 1024, unit="B", kind="datasheet", source="vector and accumulator registers of one CDNA compute unit"
+)
+_LAUNCH_CYCLES = parameter(
+    9900.0, unit="cycles", kind="published", source="kernel launch of newer versions of Origami, 4.5 µs at 2.2 GHz"
+)
+_LAUNCH_CYCLES_GHZ = parameter(2.2, unit="GHz", kind="published", source="clock at which Origami states its launch")
+_NON_TEMPORAL = parameter(4, kind="published", source="Origami: cache hints from this value on bypass the caches")
 
 # Operand type here: (data types of the binding in order of preference, block of scales, None where it has none).
 _TYPES: dict[str, tuple[tuple[str, ...], int]] = {
@@ -126,7 +131,7 @@ class Origami:
     def _seconds(self, op: Gemm) -> float:
         machine = self._machine(op)
         cycles = _cycles(self._package, machine, self._product(op))
-        launch = pick(self._efficiency, "gemm.launch_us", "hipblaslt", op.dtype, op.scaling, 3.0) * 1e-6
+        launch = pick(self._efficiency, "gemm.launch_us", "hipblaslt", op.dtype, op.scaling) * 1e-6
         if _counts_launch(self._package, machine):
             cycles, launch = cycles - _LAUNCH_CYCLES, _LAUNCH_CYCLES / (_LAUNCH_CYCLES_GHZ * 1e9)
         output = float(op.m) * op.n * op.batch * op.out_bytes
@@ -141,7 +146,7 @@ class Origami:
     def _machine(self, op: Gemm) -> _Machine:
         gpu, found = self._gpu, self._efficiency
         share = min(pick(found, "clock.matrix", "hipblaslt", op.dtype, op.scaling, 0.0), 1.0)
-        memory = min(pick(found, "gemm.memory", "hipblaslt", op.dtype, op.scaling, 0.85), 1.0)
+        memory = min(pick(found, "gemm.memory", "hipblaslt", op.dtype, op.scaling), 1.0)
         return _Machine(
             arch=gpu.arch,
             units=gpu.compute_units,

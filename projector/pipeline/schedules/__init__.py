@@ -1,64 +1,44 @@
-"""Every schedule by name. A new one is a new file here and its line in ``_MODULES``."""
+"""Every schedule by name. A new one is a new file here, with a ``GENERATOR``."""
 
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
+from importlib import import_module
+from pkgutil import iter_modules
 
 from projector.errors import InputError, Problem, nearest
-from projector.pipeline.schedules import (
-    dualpipe_v,
-    gpipe,
-    interleaved,
-    interleaved_zb,
-    looped_bfs,
-    one_f_one_b,
-    v_half,
-    v_min,
-    zb_1p,
-    zb_2p,
-    zb_h1,
-    zb_h2,
-    zb_ilp,
-    zbv,
-)
 from projector.pipeline.types import Costs, Generator, Schedule
 
-__all__ = ["build", "choose", "find", "generator", "names", "problems"]
+__all__ = ["build", "choose", "find", "generator", "names", "problems", "words"]
 
-_MODULES = (
-    gpipe,
-    one_f_one_b,
-    interleaved,
-    looped_bfs,
-    zb_h1,
-    zb_h2,
-    zb_1p,
-    zb_2p,
-    zb_ilp,
-    interleaved_zb,
-    zbv,
-    v_half,
-    v_min,
-    dualpipe_v,
-)
-_MANY_CHUNKS = {
-    "1f1b": "interleaved",
-    "zb_h1": "interleaved_zb",
-    "zb_h2": "interleaved_zb",
-    "zb_1p": "interleaved_zb",
-    "zb_2p": "interleaved_zb",
-    "zb_ilp": "interleaved_zb",
-    "gpipe": "looped_bfs",
-}
-_ONE_CHUNK = {"interleaved": "1f1b", "interleaved_zb": "zb_h1"}
 _REMARK = re.compile(r"-(vpp-?\d+|(via|with|using|by|on|over)-.*)$")
-_REGISTRY: dict[str, Generator] = {module.GENERATOR.name: module.GENERATOR for module in _MODULES}
+
+
+def _order(entry: Generator) -> tuple[bool, bool, int, str]:
+    return entry.split, entry.chunks is None, entry.chunks or 0, entry.name
+
+
+def _registered() -> dict[str, Generator]:
+    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+    own = [module.GENERATOR for module in modules if hasattr(module, "GENERATOR")]
+    return {entry.name: entry for entry in sorted(own, key=_order)}
+
+
+_REGISTRY = _registered()
 
 
 def names() -> tuple[str, ...]:
     """The registered schedules, without those that are only looked for when they are asked for."""
     return tuple(name for name, entry in _REGISTRY.items() if entry.listed)
+
+
+def words() -> tuple[str, ...]:
+    """What a recipe may call them: their names with hyphens, and the aliases that differ by more than hyphens."""
+    found: dict[str, str] = {}
+    for spelling in _spellings():
+        found.setdefault(spelling.replace("-", ""), spelling)
+    return tuple(found.values())
 
 
 def find(text: str) -> str | None:
@@ -87,8 +67,8 @@ def choose(text: str | None, pp: int, vpp: int) -> str:
     """
     if pp == 1 and vpp == 1:
         return "1f1b"
-    name = generator(text).name if text else "1f1b"
-    return (_MANY_CHUNKS if vpp > 1 else _ONE_CHUNK).get(name, name)
+    found = generator(text or "1f1b")
+    return (found.looped if vpp > 1 else found.single) or found.name
 
 
 def build(
@@ -134,11 +114,18 @@ def problems(
         found.append(Problem(where, "microbatch_group_size_per_vp_stage", group, expected))
     if extra_warmup < 0:
         found.append(Problem(where, "extra_warmup", extra_warmup, "an integer >= 0"))
-    if known is not None and (chunks := _REGISTRY[known].chunks) is not None and vpp != chunks:
-        found.append(Problem(where, "vpp", vpp, f"{chunks} for {known}"))
+    if known is None:
+        return found
+    entry = _REGISTRY[known]
+    if entry.chunks is not None and vpp != entry.chunks:
+        found.append(Problem(where, "vpp", vpp, f"{entry.chunks} for {known}"))
+    for key, unit in entry.multiples.items():
+        if sizes[key] % unit:
+            found.append(Problem(where, key, sizes[key], f"a multiple of {unit} for {known}"))
     return found
 
 
+@lru_cache(maxsize=256)
 def _normal(text: str) -> str:
     bare = re.sub(r"\([^)]*\)", " ", text.lower())
     return re.sub(r"[^a-z0-9]+", "-", bare).strip("-")

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 
-from projector.pipeline.schedules.split import alternate, v_schedule
+from projector.pipeline.schedules.split import alternate, keep, v_schedule
 from projector.pipeline.types import Action, Generator, Kind, Schedule, actions
 
-__all__ = ["GENERATOR"]
+__all__ = ["GENERATOR", "Parts", "joined", "parts"]
+
+
+Parts = tuple[tuple[Action, ...], tuple[Action, ...], tuple[Action, ...]]
 
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """The published order for at least ``2·pp`` micro-batches; for fewer, the same order without those that do not
-    exist.
-
-    Where the original runs a whole backward, W follows its B at once. Pairs that the original overlaps (a forward
-    beside a backward, to hide expert-parallel traffic) follow each other here: give durations that count the hidden
-    part once.
+    exist. Bubble and memory are those of DualPipe with twice the ranks.
     """
     del vpp, group, extra_warmup
+    ranks = parts(pp, microbatches)
+    whole = tuple(chain.from_iterable(rank) for rank in ranks)
+    return replace(v_schedule("dualpipe_v", pp, microbatches, whole), joined=joined(ranks))
+
+
+def parts(pp: int, microbatches: int) -> list[Parts]:
+    """The actions of every rank: before, while and after it runs whole backwards, beside forwards or alone."""
     enough = max(2 * pp, microbatches)
-    return v_schedule("dualpipe_v", pp, microbatches, (_Rank(pp, rank, enough).order() for rank in range(pp)))
+    ranks = [_Rank(pp, rank, enough).parts() for rank in range(pp)]
+    return [(keep(a, microbatches), keep(b, microbatches), keep(c, microbatches)) for a, b, c in ranks]
+
+
+def joined(ranks: Sequence[Parts]) -> tuple[tuple[int, int], ...]:
+    """Where on every rank forwards run beside backwards and backwards are whole (``Schedule.joined``)."""
+    return tuple((len(before), len(before) + len(own)) for before, own, _ in ranks)
 
 
 class _Rank:
@@ -33,18 +47,22 @@ class _Rank:
         self.rank = rank
         self.forwards, self.backwards = [0, 0], [0, 0]
         self.put_off: deque[Action] = deque()
+        # Weight gradients are put off from the middle of the first flush phase on: half a pass later on even ranks.
+        self.half = 2 * (self.above // 2) + (rank % 2 == 0)
 
-    def order(self) -> Iterator[Action]:
+    def parts(self) -> tuple[list[Action], list[Action], list[Action]]:
+        before, own = [*self._warmup()], [*self._steady(), *self._middle()]
+        if self.below == 0:  # the lowest rank does not overlap its first pair
+            before.append(own.pop(0))
+        return before, own, [*self._flush()]
+
+    def _warmup(self) -> Iterator[Action]:
         for _ in range(2 * self.below):
             yield self._forward(0)
         for _ in range(self.above):
             yield from (self._forward(0), self._forward(1))
         for _ in range(self.below):
             yield from (self._input(1), self.put_off.popleft(), self._forward(1))
-        yield from self._steady()
-        for _ in range(self.below):
-            yield from (*self._whole(1), self._forward(1), *self._whole(0))
-        yield from self._flush()
 
     def _steady(self) -> Iterator[Action]:
         """Forward of one chunk, whole backward of the other, in turn; nothing is put off at either end of it."""
@@ -58,15 +76,15 @@ class _Rank:
             self.backwards[behind] += self.steady
         return alternate(*lanes)
 
+    def _middle(self) -> Iterator[Action]:
+        for _ in range(self.below):
+            yield from (*self._whole(1), self._forward(1), *self._whole(0))
+        for step in range(self.half):
+            yield from self._whole(1 - step % 2)
+
     def _flush(self) -> Iterator[Action]:
-        # Weight gradients are put off from the middle of the first flush phase on: half a pass later on even ranks.
-        half = 2 * (self.above // 2) + (self.rank % 2 == 0)
-        for step in range(2 * self.above):
-            chunk = 1 - step % 2
-            if step < half:
-                yield from self._whole(chunk)
-            else:
-                yield self._input(chunk)
+        for step in range(self.half, 2 * self.above):
+            yield self._input(1 - step % 2)
         for _ in range(self.below):
             if self.put_off:
                 yield self.put_off.popleft()
@@ -95,4 +113,5 @@ GENERATOR = Generator(
     split=True,
     aliases=("dualpipev", "dual-pipe-v", "cut-in-half"),
     source="deepseek-ai/DualPipe dualpipev.py; arXiv 2412.19437; torch ScheduleDualPipeV (PyTorch 2.x)",
+    pairs=True,
 )

@@ -23,4 +23,5 @@ GENERATOR = Generator(
     aliases=("g-pipe", "fill-drain", "afab", "all-forward-all-backward"),
     source="Huang et al., arXiv 1811.06965",
     forwards_first=True,
+    looped="looped_bfs",
 )

@@ -86,4 +86,5 @@ GENERATOR = Generator(
     split=False,
     aliases=("1f1b-interleaved", "interleaved-1f1b", "interleaved1f1b", "virtual-pipeline", "vpp", "interleaving"),
     source="Narayanan et al., arXiv 2104.04473; Megatron-LM megatron/core/pipeline_parallel/schedules.py",
+    single="1f1b",
 )

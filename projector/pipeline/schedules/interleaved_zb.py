@@ -34,4 +34,5 @@ GENERATOR = Generator(
     split=True,
     aliases=("interleaved-zero-bubble", "interleavedzerobubble", "zero-bubble-interleaved"),
     source="torch.distributed.pipelining ScheduleInterleavedZeroBubble (PyTorch 2.x); Qi et al., arXiv 2401.10241",
+    single="zb_h1",
 )

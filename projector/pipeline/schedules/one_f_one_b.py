@@ -27,4 +27,5 @@ GENERATOR = Generator(
     split=False,
     aliases=("one-forward-one-backward", "pipedream-flush", "no-pipeline", "none", "non-interleaved", "dapple"),
     source="Narayanan et al., arXiv 2104.04473; Megatron-LM megatron/core/pipeline_parallel/schedules.py",
+    looped="interleaved",
 )

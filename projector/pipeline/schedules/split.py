@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from projector.pipeline.types import Action, Schedule, actions, v_placement
+from projector.pipeline.types import Action, Schedule, actions, snake_placement
 
 __all__ = ["alternate", "keep", "lagging", "v_schedule", "weights"]
 
@@ -45,4 +45,4 @@ def keep(order: Iterable[Action], microbatches: int) -> tuple[Action, ...]:
 def v_schedule(name: str, pp: int, microbatches: int, orders: Iterable[Iterable[Action]]) -> Schedule:
     """A split schedule on the V-shaped placement."""
     kept = tuple(keep(order, microbatches) for order in orders)
-    return Schedule(name, pp, 2, microbatches, True, kept, v_placement(pp))
+    return Schedule(name, pp, 2, microbatches, True, kept, snake_placement(pp))

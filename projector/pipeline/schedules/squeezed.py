@@ -11,17 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from projector.pipeline.schedules.steady import steady
 from projector.pipeline.types import Action, Kind
 
-__all__ = ["squeezed"]
+__all__ = ["in_full", "squeezed"]
 
 _PERIOD = 6  # slots a micro-batch takes on a rank: F, B and W of two chunks
 _PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
 _LAST, _W = 3, 4  # the last pass of a micro-batch; weight gradients, in the order of their B
 
 
-def squeezed(pp: int, microbatches: int, block: Callable[[int], Sequence[int]]) -> list[tuple[Action, ...]]:
-    """The order of every rank; ``block(rank)``: the slots of F of chunk 0 and 1, B of chunk 1 and 0 of one micro-batch."""
+def squeezed(pp: int, microbatches: int, block: Callable[[int], Sequence[int]]) -> tuple[tuple[Action, ...], ...]:
+    """The order of every rank; ``block(rank)``: the slots of F of chunk 0 and 1, B of chunk 1 and 0 of one micro-batch.
+
+    From ``2·pp`` micro-batches on the two ends do not meet.
+    """
+    return steady(lambda count: in_full(pp, count, block), microbatches, 2 * pp + 2)
+
+
+def in_full(pp: int, microbatches: int, block: Callable[[int], Sequence[int]]) -> list[tuple[Action, ...]]:
+    """The same by moving every micro-batch."""
     firsts = [block(rank) for rank in range(pp)]
     lanes = [[list(range(slot, slot + _PERIOD * microbatches, _PERIOD)) for slot in first] for first in firsts]
     ranks = [_Rank(own) for own in lanes]
@@ -48,10 +57,14 @@ class _Rank:
         self.taken = [event != 0 for event in self.events]
         alive = pending = 0
         for slot, event in enumerate(self.events):
-            if event == 0 and pending:
+            if event > 0:
+                alive += 1
+            elif event < 0:
+                pending += 1
+            elif pending:
                 self.weights.append(slot)
                 self.taken[slot] = True
-            alive, pending = _after(event, alive, pending)
+                alive, pending = alive - 1, pending - 1
             self.alive[slot], self.pending[slot] = alive, pending
 
     def move(self, lane: int, n: int, earliest: int, most: int) -> None:

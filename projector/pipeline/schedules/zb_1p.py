@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from projector.pipeline.schedules import zb_h1
-from projector.pipeline.schedules.zb_greedy import RULES, fastest, greedy
+from projector.pipeline.schedules.zb_greedy import fastest, greedy
 from projector.pipeline.types import Costs, Generator, Schedule
 
 __all__ = ["GENERATOR"]
@@ -18,8 +18,7 @@ def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup:
 def tuned(pp: int, microbatches: int, costs: Costs) -> Schedule:
     """The best for these times of the orders that the rules give and of ZB-H1, which keeps to the same limit."""
     by_hand = zb_h1.GENERATOR.build(pp, 1, microbatches, None, 0)
-    listed = (greedy("zb_1p", pp, microbatches, pp, costs, rule) for rule in RULES)
-    return fastest("zb_1p", (by_hand, *listed), costs)
+    return fastest("zb_1p", by_hand, pp, costs)
 
 
 GENERATOR = Generator(
@@ -30,4 +29,5 @@ GENERATOR = Generator(
     aliases=("zb1p", "zb-auto", "zero-bubble-auto"),
     source="Qi et al., arXiv 2401.10241, section 3.1 (ZB-1p: memory limit of p micro-batches)",
     tuned=tuned,
+    looped="interleaved_zb",
 )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
-from dataclasses import replace
 from itertools import product
 
 from projector.pipeline.compiler import compile_schedule
@@ -20,72 +18,113 @@ gradient must fit into a gap before the next arrival for it to be taken."""
 DEFAULT: Rule = (True, 0.5)
 RULES: tuple[Rule, ...] = tuple(product((True, False), (1.0, 0.5, 0.0)))
 _NEVER = float("inf")
+_Played = tuple[tuple[tuple[Action, ...], ...], float, float]
+"""(orders, makespan, longest span of a rank from its first start to its last end)."""
 
 
 def greedy(
-    name: str, pp: int, microbatches: int, limit: int, costs: Costs | None = None, rule: Rule = DEFAULT
+    name: str,
+    pp: int,
+    microbatches: int,
+    limit: int,
+    costs: Costs | None = None,
+    rule: Rule = DEFAULT,
+    released: float = 0.0,
 ) -> Schedule:
     """The order that ``rule`` gives, of at most ``limit`` micro-batches alive on any rank.
 
-    A micro-batch is alive from the start of its F to the end of its W. ``costs`` per rank (default: all equal, messages
-    for nothing). Source: Qi et al., arXiv 2401.10241, section 3.1, whose rules these are a simpler set of.
+    A micro-batch is alive from the start of its F to the end of its W; its B gives ``released`` of it back. ``costs`` per
+    rank (default: all equal, messages for nothing). Source: Qi et al., arXiv 2401.10241, section 3.1, whose rules these
+    are a simpler set of.
     """
-    orders = _play(pp, microbatches, limit, costs or Costs.equal(pp), rule)
-    return Schedule(name, pp, 1, microbatches, True, orders, loop_placement(pp, 1))
+    return _schedule(name, pp, microbatches, _play(pp, microbatches, limit, costs or Costs.equal(pp), rule, released))
 
 
-def fastest(name: str, candidates: Iterable[Schedule], costs: Costs) -> Schedule:
-    """The candidate with the least makespan for ``costs``, messages beside compute; it takes ``name``."""
+def fastest(name: str, by_hand: Schedule, limit: int, costs: Costs, half: bool = False) -> Schedule:
+    """The least makespan for ``costs``, messages beside compute: of ``by_hand``, which keeps to ``limit``, and of what
+    the rules give. Of equal ones that whose ranks work in the shortest span.
+
+    ``half``: where it is faster, the limit is kept with half of a micro-batch given back by its B, as the authors'
+    planner is configured (sail-sg/zero-bubble-pipeline-parallelism@39f2c18 scheduler/graph.py: ``mem_b``, ``mem_w``).
+    """
+    pp, m = by_hand.pp, by_hand.microbatches
+    best = _least([_timed(by_hand, costs), *(_play(pp, m, limit, costs, rule, 0.0) for rule in RULES)])
+    if half:
+        best = _least([best, *(_play(pp, m, limit, costs, rule, 0.5) for rule in ((True, 0.5), (False, 0.5)))], 1)
+    return _schedule(name, pp, m, best)
+
+
+def _least(played: list[_Played], keys: int = 2) -> _Played:
+    """The shortest by the first ``keys`` of makespan and span; sums of times that differ by rounding alone are equal."""
+    scale = 1e9 / max(played[0][1], 1e-300)
+    return min(played, key=lambda each: (round(each[1] * scale), round(each[2] * scale))[:keys])
+
+
+def _timed(schedule: Schedule, costs: Costs) -> _Played:
     parts = (costs.forward, costs.backward_input, costs.backward_weight, costs.p2p)
-
-    def makespan(schedule: Schedule) -> float:
-        return float(evaluate(compile_schedule(schedule), *parts, overlap_p2p=True).makespan)
-
-    return replace(min(candidates, key=makespan), name=name)
+    timeline = evaluate(compile_schedule(schedule), *parts, overlap_p2p=True)
+    return schedule.orders, float(timeline.makespan), float(timeline.rank_span.max())
 
 
-def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule) -> tuple[tuple[Action, ...], ...]:
+def _schedule(name: str, pp: int, microbatches: int, played: _Played) -> Schedule:
+    return Schedule(name, pp, 1, microbatches, True, played[0], loop_placement(pp, 1))
+
+
+def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float) -> _Played:
     """Ranks in the order of time, each choosing when it is free among what has arrived."""
     alternate, share = rule
     forward, backward, weight = (actions(kind, 0, m) for kind in ("F", "B", "W"))
-    last = pp - 1
+    to_f, to_b, to_w, hops = costs.forward, costs.backward_input, costs.backward_weight, (*costs.p2p, 0.0)
+    gaps = [seconds * share for seconds in to_w]
+    push, pop = heapq.heappush, heapq.heappop
+    last, room = pp - 1, float(limit - 1)
     orders: list[list[Action]] = [[] for _ in range(pp)]
     inputs: list[list[float]] = [[0.0] * m, *([] for _ in range(last))]  # when each micro-batch reaches a rank
     gradients: list[list[float]] = [[] for _ in range(pp)]
     ahead, behind, owed = [0] * pp, [0] * pp, [0] * pp  # forwards, backwards and weight gradients done
-    free, was_forward = [0.0] * pp, [False] * pp
+    alive = [0.0] * pp
+    free, was_forward, began = [0.0] * pp, [False] * pp, [0.0] * pp
     heap = [(0.0, 0)]
     while heap:
-        now, rank = heapq.heappop(heap)
+        now, rank = pop(heap)
         if now < free[rank]:
             continue
-        f, b, w = ahead[rank], behind[rank], owed[rank]
-        can_f = inputs[rank][f] if f < len(inputs[rank]) and f - w < limit else _NEVER
+        f, b = ahead[rank], behind[rank]
+        can_f = inputs[rank][f] if f < len(inputs[rank]) and alive[rank] <= room else _NEVER
         can_b = gradients[rank][b] if b < len(gradients[rank]) else _NEVER
         if can_b <= now and not (alternate and can_f <= now and not was_forward[rank]):
             orders[rank].append(backward[b])
             behind[rank], was_forward[rank] = b + 1, False
-            end, to, reached, hop = now + costs.backward_input[rank], rank - 1, gradients, rank - 1
+            alive[rank] -= released
+            free[rank] = end = now + to_b[rank]
+            if rank:
+                to, at = rank - 1, end + hops[rank - 1]
+                gradients[to].append(at)
+                if free[to] <= now:
+                    push(heap, (at, to))
         elif can_f <= now:
             orders[rank].append(forward[f])
+            began[rank] = began[rank] if f else now
             ahead[rank], was_forward[rank] = f + 1, True
-            end, to, reached, hop = now + costs.forward[rank], rank + 1, inputs, rank
+            alive[rank] += 1.0
+            free[rank] = end = now + to_f[rank]
+            if rank == last:
+                gradients[rank].append(end)
+            else:
+                to, at = rank + 1, end + hops[rank]
+                inputs[to].append(at)
+                if free[to] <= now:
+                    push(heap, (at, to))
         else:
-            following = min(can_f, can_b)
-            if w < b and following - now >= costs.backward_weight[rank] * share:
+            w, following = owed[rank], min(can_f, can_b)
+            if w < b and following - now >= gaps[rank]:
                 orders[rank].append(weight[w])
-                owed[rank], free[rank] = w + 1, now + costs.backward_weight[rank]
-                heapq.heappush(heap, (free[rank], rank))
+                alive[rank] -= 1.0 - released
+                owed[rank], free[rank] = w + 1, now + to_w[rank]
+                push(heap, (free[rank], rank))
             elif following < _NEVER:
-                heapq.heappush(heap, (following, rank))
+                push(heap, (following, rank))
             continue
-        free[rank] = end
-        heapq.heappush(heap, (end, rank))
-        if to > last:
-            gradients[rank].append(end)
-        elif to >= 0:
-            at = end + costs.p2p[hop]
-            reached[to].append(at)
-            if free[to] <= now:
-                heapq.heappush(heap, (at, to))
-    return tuple(map(tuple, orders))
+        push(heap, (end, rank))
+    spans = [end - start for start, end in zip(began, free, strict=True)]
+    return tuple(map(tuple, orders)), max(free), max(spans)

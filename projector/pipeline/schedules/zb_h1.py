@@ -33,4 +33,5 @@ GENERATOR = Generator(
         "zerobubble",
     ),
     source="Qi et al., arXiv 2401.10241, section 2.1",
+    looped="interleaved_zb",
 )

@@ -28,4 +28,5 @@ GENERATOR = Generator(
     split=True,
     aliases=("zbh2",),
     source="Qi et al., arXiv 2401.10241, section 2.2",
+    looped="interleaved_zb",
 )

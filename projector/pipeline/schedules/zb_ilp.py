@@ -58,4 +58,6 @@ GENERATOR = Generator(
     source="Qi et al., arXiv 2401.10241, section 3.1 and appendix G (integer programme)",
     tuned=tuned,
     listed=False,
+    gap=gap,
+    looped="interleaved_zb",
 )

@@ -10,11 +10,10 @@ import re
 from collections.abc import Mapping
 
 from projector.errors import InputError, Problem
+from projector.workload.loaders.aliases import renamings
 from projector.workload.loaders.shell.unknown import MARK, Unknown, Unknowns, is_known
 
 __all__ = ["arguments"]
-
-_BATCH = {"train_batch_size": "global_batch_size", "train_micro_batch_size_per_gpu": "micro_batch_size"}
 
 
 def arguments(text: str, where: str, unknowns: Unknowns) -> tuple[dict[str, object], dict[str, tuple[Unknown, ...]]]:
@@ -30,7 +29,7 @@ def arguments(text: str, where: str, unknowns: Unknowns) -> tuple[dict[str, obje
         raise InputError([Problem(where, "", type(content).__name__, "a DeepSpeed configuration in JSON")])
     zero = content.get("zero_optimization")
     zero = zero if isinstance(zero, Mapping) else {}
-    found: dict[str, object] = {name: content.get(key) for key, name in _BATCH.items()}
+    found: dict[str, object] = {name: content.get(key) for key, name in renamings("deepspeed").items()}
     found["zero_stage"] = zero.get("stage", 0)
     for name in ("bf16", "fp16"):
         part = content.get(name) or (content.get("bfloat16") if name == "bf16" else None)

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from projector.workload.loaders.huggingface_types import classic, dense_first, given, llama, qwen2
+from projector.workload.loaders.huggingface_types import (
+    classic,
+    dense_first,
+    given,
+    gpt2,
+    llama,
+    qwen2,
+    routed,
+    sizes,
+)
 from projector.workload.loaders.values import Reader
 
 __all__ = ["DECODERS", "REFUSED"]
@@ -44,7 +53,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 
 def _granite_moe(c: Reader) -> _Fields:
     """Granite MoE; ``granitemoeshared`` states the width of a shared expert."""
-    moe = _routed(c, "num_local_experts") | {"moe_ffn_hidden_size": c.integer("intermediate_size")}
+    moe = routed(c, "num_local_experts", "intermediate_size")
     shared = c.integer("shared_intermediate_size")
     return {**_tied(c), "moe": moe | given(moe_shared_expert_intermediate_size=shared)}
 
@@ -70,33 +79,22 @@ def _stablelm(c: Reader) -> _Fields:
 
 
 def _opt(c: Reader) -> _Fields:
-    hidden = c.integer("hidden_size")
-    projected = c.integer("word_embed_proj_dim") not in (None, hidden)
+    projected = c.integer("word_embed_proj_dim") not in (None, c.integer("hidden_size"))
     missing = ["embeddings of another width"] if projected else []
     missing += ["norms after attention and MLP"] if c.flag("do_layer_norm_before") is False else []
-    return classic(c) | {
-        "num_layers": c.integer("num_hidden_layers"),
-        "hidden_size": hidden,
-        "ffn_hidden_size": c.integer("ffn_dim"),
-        "num_attention_heads": c.integer("num_attention_heads"),
+    found = sizes(
+        c, num_layers="num_hidden_layers", hidden_size="hidden_size", ffn_hidden_size="ffn_dim",
+        num_attention_heads="num_attention_heads", max_position_embeddings="max_position_embeddings",
+    )  # fmt: skip
+    return {**classic(c), **found} | {
         "position_embedding_type": "learned_absolute",
-        "max_position_embeddings": c.integer("max_position_embeddings"),
         "add_bias_linear": c.flag("enable_bias") is not False,
         "unsupported": missing,
     }
 
 
 def _gpt_bigcode(c: Reader) -> _Fields:
-    hidden, heads = c.integer("n_embd"), c.integer("n_head")
-    return classic(c) | {
-        "num_layers": c.integer("n_layer"),
-        "hidden_size": hidden,
-        "ffn_hidden_size": c.integer("n_inner") or 4 * (hidden or 0),
-        "num_attention_heads": heads,
-        "num_query_groups": heads if c.flag("multi_query") is False else 1,
-        "position_embedding_type": "learned_absolute",
-        "max_position_embeddings": c.integer("n_positions"),
-    }
+    return {**gpt2(c), "num_query_groups": c.integer("n_head") if c.flag("multi_query") is False else 1}
 
 
 def _olmo(c: Reader) -> _Fields:
@@ -112,25 +110,22 @@ def _olmo3(c: Reader) -> _Fields:
 
 
 def _olmoe(c: Reader) -> _Fields:
-    moe = _routed(c, "num_experts") | {"moe_ffn_hidden_size": c.integer("intermediate_size")}
+    moe = routed(c, "num_experts", "intermediate_size")
     return {**llama(c), "qk_layernorm": True, "moe": moe, "unmodelled": (_WIDE_NORM,)}
 
 
 def _dbrx(c: Reader) -> _Fields:
     attention, experts = _inside(c, "attn_config"), _inside(c, "ffn_config")
-    width = experts.integer("ffn_hidden_size")
-    moe = _routed(experts, "moe_num_experts", "moe_top_k") | {"moe_ffn_hidden_size": width}
-    return {
-        "num_layers": c.integer("n_layers"),
-        "hidden_size": c.integer("d_model"),
-        "ffn_hidden_size": width,
-        "num_attention_heads": c.integer("n_heads"),
+    found = sizes(
+        c, num_layers="n_layers", hidden_size="d_model", num_attention_heads="n_heads", vocab_size="vocab_size",
+        max_position_embeddings="max_seq_len",
+    )  # fmt: skip
+    return found | {
+        "ffn_hidden_size": experts.integer("ffn_hidden_size"),
         "num_query_groups": attention.integer("kv_n_heads"),
-        "vocab_size": c.integer("vocab_size"),
-        "max_position_embeddings": c.integer("max_seq_len"),
         "normalization": "LayerNorm",
         "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings"),
-        "moe": moe,
+        "moe": routed(experts, "moe_num_experts", "ffn_hidden_size", "moe_top_k"),
     }
 
 
@@ -145,15 +140,11 @@ def _glm4(c: Reader) -> _Fields:
 def _chatglm(c: Reader) -> _Fields:
     missing = ["norms after attention and MLP"] if c.flag("apply_residual_connection_post_layernorm") else []
     groups = c.integer("multi_query_group_num") if c.flag("multi_query_attention") else None
+    alike = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "kv_channels")
     return {
-        "num_layers": c.integer("num_layers"),
-        "hidden_size": c.integer("hidden_size"),
-        "ffn_hidden_size": c.integer("ffn_hidden_size"),
-        "num_attention_heads": c.integer("num_attention_heads"),
+        **sizes(c, **{name: name for name in alike}),
+        **sizes(c, vocab_size="padded_vocab_size vocab_size", max_position_embeddings="seq_length"),
         "num_query_groups": groups or c.integer("num_attention_heads"),
-        "kv_channels": c.integer("kv_channels"),
-        "vocab_size": c.integer("padded_vocab_size", "vocab_size"),
-        "max_position_embeddings": c.integer("seq_length"),
         "normalization": "RMSNorm" if c.flag("rmsnorm") is not False else "LayerNorm",
         "add_bias_linear": bool(c.flag("add_bias_linear")),
         "add_qkv_bias": bool(c.flag("add_qkv_bias")),
@@ -198,13 +189,9 @@ def _qwen(c: Reader) -> _Fields:
 def _deepseek_moe(c: Reader) -> _Fields:
     """DeepSeekMoE (arXiv:2401.06066): plain attention, dense layers first, shared experts of the routed width."""
     width = c.integer("moe_intermediate_size")
-    moe = dense_first(c) | _routed(c, "n_routed_experts") | {"moe_ffn_hidden_size": width}
+    moe = dense_first(c) | routed(c, "n_routed_experts", "moe_intermediate_size")
     moe["moe_shared_expert_intermediate_size"] = (c.integer("n_shared_experts") or 0) * (width or 0)
     return {**llama(c), "moe": moe}
-
-
-def _routed(c: Reader, experts: str, topk: str = "num_experts_per_tok") -> _Fields:
-    return given(num_experts=c.integer(experts), moe_router_topk=c.integer(topk))
 
 
 def _inside(c: Reader, key: str) -> Reader:

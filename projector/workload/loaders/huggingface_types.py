@@ -7,30 +7,36 @@ from types import MappingProxyType
 
 from projector.workload.loaders.values import Reader
 
-__all__ = ["MODEL_TYPES", "classic", "dense_first", "given", "llama", "qwen2"]
+__all__ = ["MODEL_TYPES", "classic", "dense_first", "given", "gpt2", "llama", "qwen2", "routed", "sizes"]
 
 _Fields = dict[str, object]
+_LEARNED = {"position_embedding_type": "learned_absolute"}
 _BESIDE = "use_parallel_residual=True: attention and MLP one after the other"
 
 
 def llama(c: Reader) -> _Fields:
     """The common part of LLaMA-like decoders: RMSNorm, rotary positions, a gated MLP."""
-    heads = c.integer("num_attention_heads")
-    found: _Fields = {
-        "num_layers": c.integer("num_hidden_layers"),
-        "hidden_size": c.integer("hidden_size"),
-        "ffn_hidden_size": c.integer("intermediate_size"),
-        "num_attention_heads": heads,
-        "num_query_groups": c.integer("num_key_value_heads") or heads,
-        "kv_channels": c.integer("head_dim"),
-        "vocab_size": c.integer("vocab_size"),
-        "max_position_embeddings": c.integer("max_position_embeddings"),
-        "add_bias_linear": c.flag("mlp_bias") or False,
-        "add_qkv_bias": c.flag("attention_bias", "qkv_bias") or False,
-    }
-    tied = c.flag("tie_word_embeddings")
-    found["untie_embeddings_and_output_weights"] = not tied if tied is not None else True
+    found = sizes(
+        c, num_layers="num_hidden_layers", hidden_size="hidden_size", ffn_hidden_size="intermediate_size",
+        num_attention_heads="num_attention_heads", num_query_groups="num_key_value_heads", kv_channels="head_dim",
+        vocab_size="vocab_size", max_position_embeddings="max_position_embeddings",
+    )  # fmt: skip
+    found["num_query_groups"] = found["num_query_groups"] or found["num_attention_heads"]
+    found["add_bias_linear"] = c.flag("mlp_bias") or False
+    found["add_qkv_bias"] = c.flag("attention_bias", "qkv_bias") or False
+    found["untie_embeddings_and_output_weights"] = c.flag("tie_word_embeddings") is not True
     return found
+
+
+def sizes(c: Reader, **keys: str) -> _Fields:
+    """Model field to whole number, from the key (or several, the first that is there) that an architecture has for it."""
+    return {field: c.integer(*names.split()) for field, names in keys.items()}
+
+
+def routed(c: Reader, experts: str, width: str = "", topk: str = "num_experts_per_tok") -> _Fields:
+    """Experts as :func:`sizes` of them; what is not there stays out."""
+    named = {"moe_ffn_hidden_size": width} if width else {}
+    return given(**sizes(c, num_experts=experts, moe_router_topk=topk, **named))
 
 
 def mistral(c: Reader) -> _Fields:
@@ -66,39 +72,25 @@ def _sparse_steps(c: Reader) -> _Fields:
     step = c.integer("decoder_sparse_step") or 1
     dense = set(c.integers("mlp_only_layers") or ())
     freq = [int((i + 1) % step == 0 and i not in dense) for i in range(layers)]
-    return given(
-        num_experts=c.integer("num_experts", "num_local_experts"),
-        moe_router_topk=c.integer("num_experts_per_tok"),
-        moe_ffn_hidden_size=c.integer("moe_intermediate_size"),
-        moe_layer_freq=freq,
-    )
+    return {**routed(c, "num_experts num_local_experts", "moe_intermediate_size"), "moe_layer_freq": freq}
 
 
 def _mixtral(c: Reader) -> _Fields:
-    moe = given(
-        num_experts=c.integer("num_local_experts"),
-        moe_router_topk=c.integer("num_experts_per_tok"),
-        moe_ffn_hidden_size=c.integer("intermediate_size"),
-    )
-    return {**mistral(c), "moe": moe}
+    return {**mistral(c), "moe": routed(c, "num_local_experts", "intermediate_size")}
 
 
 def _deepseek(c: Reader) -> _Fields:
     """DeepSeek V2 and V3: latent attention, dense layers first, shared experts of the routed width."""
     found = {**llama(c), "kv_channels": None, "num_query_groups": c.integer("num_attention_heads")}
-    found["mla"] = given(
-        q_lora_rank=c.integer("q_lora_rank"),
-        kv_lora_rank=c.integer("kv_lora_rank"),
-        qk_head_dim=c.integer("qk_nope_head_dim"),
-        qk_pos_emb_head_dim=c.integer("qk_rope_head_dim"),
-        v_head_dim=c.integer("v_head_dim"),
-    )
+    latent = sizes(
+        c, q_lora_rank="q_lora_rank", kv_lora_rank="kv_lora_rank", qk_head_dim="qk_nope_head_dim",
+        qk_pos_emb_head_dim="qk_rope_head_dim", v_head_dim="v_head_dim",
+    )  # fmt: skip
+    found["mla"] = given(**latent)
     width = c.integer("moe_intermediate_size")
     score = c.word("scoring_func")
-    found["moe"] = dense_first(c) | given(
-        num_experts=c.integer("n_routed_experts", "num_experts"),
-        moe_router_topk=c.integer("num_experts_per_tok"),
-        moe_ffn_hidden_size=width,
+    experts = dense_first(c) | routed(c, "n_routed_experts num_experts", "moe_intermediate_size")
+    found["moe"] = experts | given(
         moe_shared_expert_intermediate_size=(c.integer("n_shared_experts", "num_shared_experts") or 0) * (width or 0),
         moe_router_num_groups=_several(c.integer("n_group")),
         moe_router_group_topk=c.integer("topk_group") if _several(c.integer("n_group")) else None,
@@ -120,11 +112,7 @@ def _several(groups: int | None) -> int | None:
 
 
 def _gpt_oss(c: Reader) -> _Fields:
-    moe = given(
-        num_experts=c.integer("num_local_experts"),
-        moe_router_topk=c.integer("num_experts_per_tok", "experts_per_token"),
-        moe_ffn_hidden_size=c.integer("intermediate_size"),
-    )
+    moe = routed(c, "num_local_experts", "intermediate_size", "num_experts_per_tok experts_per_token")
     biased = {"add_bias_linear": True, "add_qkv_bias": False, "attention_sinks": True}
     return {**llama(c), **biased, "moe": moe, "window_size": c.integer("sliding_window"), "window_attn_skip_freq": 2}
 
@@ -151,16 +139,12 @@ def _gemma(c: Reader) -> _Fields:
     return {**llama(c), "kv_channels": c.integer("head_dim") or 256, "untie_embeddings_and_output_weights": False}
 
 
-def _gpt2(c: Reader) -> _Fields:
-    hidden, heads = c.integer("n_embd"), c.integer("n_head")
-    return classic(c) | {
-        "num_layers": c.integer("n_layer"),
-        "hidden_size": hidden,
-        "ffn_hidden_size": c.integer("n_inner") or 4 * (hidden or 0),
-        "num_attention_heads": heads,
-        "position_embedding_type": "learned_absolute",
-        "max_position_embeddings": c.integer("n_positions", "n_ctx"),
-    }
+def gpt2(c: Reader) -> _Fields:
+    found = classic(c) | sizes(
+        c, num_layers="n_layer", hidden_size="n_embd", ffn_hidden_size="n_inner", num_attention_heads="n_head",
+        max_position_embeddings="n_positions n_ctx",
+    )  # fmt: skip
+    return found | {"ffn_hidden_size": found["ffn_hidden_size"] or 4 * (c.integer("n_embd") or 0), **_LEARNED}
 
 
 def _mpt(c: Reader) -> _Fields:
@@ -216,11 +200,7 @@ def classic(c: Reader) -> _Fields:
 
 def _hybrid(c: Reader) -> _Fields:
     """Nemotron-H: attention, Mamba and experts in layers of their own."""
-    moe = given(
-        num_experts=c.integer("n_routed_experts"),
-        moe_router_topk=c.integer("num_experts_per_tok"),
-        moe_ffn_hidden_size=c.integer("moe_intermediate_size"),
-    )
+    moe = routed(c, "n_routed_experts", "moe_intermediate_size")
     base = {**llama(c), "gated_linear_unit": False, "unsupported": ["Mamba layers"]}
     return {**base, "moe": moe} if "num_experts" in moe else base
 
@@ -243,7 +223,7 @@ MODEL_TYPES: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
         "deepseek_v3": _deepseek,
         "kimi_k2": _deepseek,
         "gpt_oss": _gpt_oss,
-        "gpt2": _gpt2,
+        "gpt2": gpt2,
         "gpt_neox": _gpt_neox,
         "mpt": _mpt,
         "bloom": _bloom,

@@ -11,8 +11,10 @@ from functools import cache
 from pathlib import Path
 
 from projector.errors import Problem
+from projector.workload.declared import about_of
 from projector.workload.loaders.spelling import misspelt, normal
 from projector.workload.loaders.values import literal
+from projector.workload.recipe import Recipe
 
 __all__ = ["NEUTRAL", "SHORT_NAMES", "Unread", "known", "sort"]
 
@@ -29,14 +31,10 @@ _LONGEST = 60  # characters of a value in a remark
 
 #: Short names of this project and of the literature, and what trainers call them.
 SHORT_NAMES: Mapping[str, str] = {
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "vpp": "num_virtual_stages_per_pipeline_rank",
-    "cp": "context_parallel_size",
-    "ep": "expert_model_parallel_size",
-    "etp": "expert_tensor_parallel_size",
-    "mbs": "micro_batch_size",
-    "gbs": "global_batch_size",
+    short: told.names["megatron"][0]
+    for name, told in about_of(Recipe).items()
+    for short in (name, *told.also)
+    if told.names.get("megatron", (short,))[0] != short
 }
 
 

@@ -11,23 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from projector.workload.loaders import megatron_forks
+from projector.workload.loaders.aliases import renamings
 from projector.workload.loaders.shell.lists import word_set
 from projector.workload.loaders.shell.unknown import Unknown, Unknowns, is_known
 from projector.workload.loaders.values import literal
+from projector.workload.optimizers import named
 
 __all__ = ["CommandLine", "parse", "with_defaults"]
 
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*(=.*)?", re.DOTALL)
 #: Names of forks and of other years for the arguments that the loaders read.
 _SAME = {
-    **megatron_forks.SAME,
-    "model_parallel_size": "tensor_model_parallel_size",
-    "batch_size": "micro_batch_size",
-    "pipe_parallel_size": "pipeline_model_parallel_size",
-    "sequence_length": "seq_length",
-    "activations_checkpoint_granularity": "recompute_granularity",
-    "activations_checkpoint_num_layers": "recompute_num_layers",
-    "checkpoint_num_layers": "recompute_num_layers",
+    **renamings("forks"),
+    "overlapped_distributed_optimizer": "use_distributed_optimizer",  # Megatron-LLaMA: cut alike, reduced in the backward
+    "pad_vocab_size_to": "padded_vocab_size",  # bigscience: the size after padding
     "activations_checkpoint_recent": "recompute_recent",
     "fp8_e4m3": "fp8",
     "fp8_hybrid": "fp8",
@@ -35,7 +32,6 @@ _SAME = {
     "topk": "moe_router_topk",
     "moe_top_k": "moe_router_topk",
     "moe_num_experts": "num_experts",
-    "moe_expert_parallel_size": "expert_model_parallel_size",
     "expert_interval": "moe_layer_freq",
     "moe_intermediate_size": "moe_ffn_hidden_size",
     "rms_norm": "use_rms_norm",
@@ -253,10 +249,12 @@ def _renamed(args: dict[str, object]) -> dict[str, object]:
         args.pop("num_experts")
     args |= _dense_layers(args)
     args = megatron_forks.in_own_words(args)
-    if args.get("optimizer") in ("fusedadamw", "fusedadam", "adamw"):
-        args["optimizer"] = "adam"
     if args.get("optimizer") in ("hybridadam", "cpu-adam"):  # Pai-Megatron-Patch: Adam whose states lie on the host
         args |= {"optimizer": "adam", "optimizer_cpu_offload": True}
+    if isinstance(word := args.get("optimizer"), str):
+        args["optimizer"] = named(word)
+        if args["optimizer"] == "adamw":  # its Adam decays weights apart, as AdamW does
+            args["optimizer"] = "adam"
     if args.get("moe_token_dispatcher_type") == "alltoall_seq":
         args["moe_token_dispatcher_type"] = "alltoall"  # Megatron core's older dispatcher, with the same exchange
     if args.get("fp8") is True:

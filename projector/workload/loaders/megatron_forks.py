@@ -9,15 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["SAME", "another_model", "in_own_words"]
+__all__ = ["another_model", "in_own_words"]
 
-#: Switches and sizes that another word of Megatron-LM stands for.
-SAME: Mapping[str, str] = {
-    "overlapped_distributed_optimizer": "use_distributed_optimizer",  # Megatron-LLaMA: cut alike, reduced in the backward
-    "pad_vocab_size_to": "padded_vocab_size",  # bigscience: the size after padding
-    "cpu_optimizer": "optimizer_cpu_offload",  # Megatron-DeepSpeed
-    "ring_attention_size": "context_parallel_size",
-}
 #: MindSpeed's ``--context-parallel-algo`` (mindspeed/features_manager/context_parallel).
 _CONTEXT = {"megatron_cp_algo": "p2p", "ulysses_cp_algo": "a2a", "kvallgather_cp_algo": "allgather"}
 _MOST_LAYERS = 10_000
@@ -68,6 +61,12 @@ def in_own_words(args: dict[str, object]) -> dict[str, object]:
             args |= {"expert_model_parallel_size": tp * ep, "expert_tensor_parallel_size": 1}
     if str(args.get("schedules_method") or args.get("schedule_method")) in ("vanilla", "None"):
         args = {name: value for name, value in args.items() if name not in ("schedules_method", "schedule_method")}
+    if args.get("schedules_method") == "dualpipev":  # MindSpeed: two model chunks a rank, in a V
+        args = {name: value for name, value in args.items() if name != "schedules_method"}
+        args |= {"pipeline_schedule": "dualpipe-v", "num_virtual_stages_per_pipeline_rank": 2}
+        args.pop("num_layers_per_virtual_pipeline_stage", None)
+        if args.pop("moe_fb_overlap", None):  # forwards beside backwards, which hide each other's exchanges
+            args["overlap_moe_expert_parallel_comm"] = True
     return _stages(args)
 
 

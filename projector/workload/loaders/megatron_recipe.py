@@ -1,90 +1,16 @@
-"""Megatron-LM arguments (and the switches that Primus adds) to recipe fields.
-
-Argument names: Megatron-LM megatron/training/arguments.py; Primus-Turbo switches: AMD-AGI/Primus@fd1eeabb
-primus/configs/modules/megatron/{primus_turbo,zero_bubble,primus_pipeline}.yaml.
+"""Megatron-LM arguments (and the switches that Primus adds) to recipe fields: those that hold a field as it stands by
+what the field declares, and here those that it is worked out from.
 """
 
 from __future__ import annotations
 
+from projector.workload.checks import CHOICES
+from projector.workload.loaders.aliases import stated
 from projector.workload.loaders.megatron_adapters import adapters
 from projector.workload.loaders.values import Reader
-from projector.workload.vocabulary import CHOICES
 
 __all__ = ["recipe_fields"]
 
-_INTEGERS = {
-    "micro_batch_size": ("micro_batch_size",),
-    "global_batch_size": ("global_batch_size",),
-    "seq_length": ("seq_length",),
-    "tp": ("tensor_model_parallel_size",),
-    "pp": ("pipeline_model_parallel_size",),
-    "cp": ("context_parallel_size",),
-    "ep": ("expert_model_parallel_size",),
-    "etp": ("expert_tensor_parallel_size",),
-    "decoder_first_pipeline_num_layers": ("decoder_first_pipeline_num_layers",),
-    "decoder_last_pipeline_num_layers": ("decoder_last_pipeline_num_layers",),
-    "microbatch_group_size_per_vp_stage": ("microbatch_group_size_per_vp_stage",),
-    "num_distributed_optimizer_instances": ("num_distributed_optimizer_instances",),
-    "recompute_num_layers": ("recompute_num_layers", "checkpoint_num_layers"),
-    "cpu_offloading_num_layers": ("cpu_offloading_num_layers",),
-    "make_vocab_size_divisible_by": ("make_vocab_size_divisible_by",),
-    "muon_num_ns_steps": ("muon_num_ns_steps",),
-    "sync_free_stage": ("turbo_sync_free_moe_stage",),
-    "moe_deepep_num_sms": ("moe_deepep_num_sms", "moe_flex_dispatcher_num_sms", "turbo_deepep_num_cu"),
-}
-_FLAGS = {
-    name: (name,)
-    for name in (
-        "sequence_parallel",
-        "tp_comm_overlap",
-        "account_for_embedding_in_pipeline_split",
-        "account_for_loss_in_pipeline_split",
-        "overlap_p2p_comm",
-        "defer_embedding_wgrad_compute",
-        "overlap_grad_reduce",
-        "overlap_param_gather",
-        "grad_reduce_in_bf16",
-        "gradient_accumulation_fusion",
-        "use_precision_aware_optimizer",
-        "optimizer_cpu_offload",
-        "overlap_cpu_optimizer_d2h_h2d",
-        "offload_optimizer_states",
-        "fp8_dot_product_attention",
-        "first_last_layers_bf16",
-        "moe_permute_fusion",
-        "moe_router_force_load_balancing",
-        "mock_data",
-        "moe_shared_expert_overlap",
-        "moe_pad_expert_input_to_capacity",
-        "overlap_moe_expert_parallel_comm",
-        "delay_wgrad_compute",
-        "apply_rope_fusion",
-        "manual_gc",
-        "check_for_nan_in_loss_and_grad",
-        "create_attention_mask_in_dataloader",
-        "numa_binding",
-        "use_turbo_attention",
-        "use_turbo_gemm",
-        "use_turbo_rms_norm",
-    )
-} | {
-    "fp8_param_gather": ("fp8_param_gather", "fp8_param"),
-    "moe_router_fusion": ("moe_router_fusion", "moe_use_fused_router_with_aux_score"),
-}
-_WORDS = {
-    "cp_comm_type": ("cp_comm_type",),
-    "optimizer": ("optimizer",),
-    "muon_tp_mode": ("muon_tp_mode",),
-    "main_grads_dtype": ("main_grads_dtype",),
-    "main_params_dtype": ("main_params_dtype",),
-    "exp_avg_dtype": ("exp_avg_dtype",),
-    "exp_avg_sq_dtype": ("exp_avg_sq_dtype",),
-    "recompute_method": ("recompute_method",),
-    "moe_router_dtype": ("moe_router_dtype",),
-    "attention_backend": ("attention_backend",),
-    "data_parallel_sharding": ("data_parallel_sharding",),
-    "pipeline_schedule": ("pipeline_schedule",),
-}
 #: Optimizer-state types only count under the precision-aware optimizer: Megatron-LM prints their defaults always.
 _PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 #: Names of Primus' own schedules (``pp_algorithm`` when ``patch_primus_pipeline`` is set) and of this project.
@@ -105,20 +31,16 @@ _V_MEMORY = {"zb": "zbv", "half": "v-half", "min": "v-min"}
 
 def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     """The recipe fields that ``args`` states; what is absent stays absent. Wrong values end in ``args.problems``."""
-    found: dict[str, object] = {field: args.integer(*names) for field, names in _INTEGERS.items()}
-    found |= {field: args.flag(*names) for field, names in _FLAGS.items()}
-    found |= {field: _named(args.word(*names)) for field, names in _WORDS.items()}
-    found["moe_expert_capacity_factor"] = args.number("moe_expert_capacity_factor")
-    found["optimizer_offload_fraction"] = args.number("optimizer_offload_fraction")
+    found = stated(args, "megatron", "primus", "own")
     if args.flag("fine_grained_activation_offloading"):
         found["offload_modules"] = args.words("offload_modules")
-    found["recompute_layer_ids"] = args.integers("recompute_layer_ids")
     layout = args.raw("pipeline_model_parallel_layout")
     found["pipeline_model_parallel_layout"] = None if layout is None else str(layout)
     if not found["use_precision_aware_optimizer"]:
         found |= dict.fromkeys(_PRECISION_AWARE)
     found |= _precision(args)
-    found |= _virtual_stages(args, num_layers, found["pp"])
+    by_layers = _virtual_stages(args, num_layers, found["pp"])
+    found["vpp"] = by_layers if found["vpp"] is None else found["vpp"]
     found |= _sharding(args, found["data_parallel_sharding"])
     found |= _recompute(args)
     found |= _experts(args)
@@ -131,10 +53,6 @@ def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     if args.flag("grad_reduce_in_fp32") is not None:
         found["grad_reduce_in_bf16"] = not args.flag("grad_reduce_in_fp32")
     return {field: value for field, value in found.items() if value is not None}
-
-
-def _named(word: str | None) -> str | None:
-    return None if word == "none" else word
 
 
 def _precision(args: Reader) -> dict[str, object]:
@@ -154,12 +72,9 @@ def _precision(args: Reader) -> dict[str, object]:
     return {"precision": "fp32"} if stated else {}
 
 
-def _virtual_stages(args: Reader, num_layers: int | None, pp: object) -> dict[str, object]:
-    vpp = args.integer("virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank")
+def _virtual_stages(args: Reader, num_layers: int | None, pp: object) -> int | None:
     each = args.integer("num_layers_per_virtual_pipeline_stage")
-    if vpp is None and each and num_layers and isinstance(pp, int) and pp > 0:
-        vpp = max(1, num_layers // (pp * each))
-    return {"vpp": vpp}
+    return max(1, num_layers // (pp * each)) if each and num_layers and isinstance(pp, int) and pp > 0 else None
 
 
 def _sharding(args: Reader, stated: object) -> dict[str, object]:
@@ -234,6 +149,8 @@ def _schedule(args: Reader) -> dict[str, object]:
             args.problems.append(("pp_algorithm", name, f"one of {', '.join(_SCHEDULES)}"))
         name = _SCHEDULES.get(name, "")
         return {"pipeline_schedule": name or None, **({"vpp": 2} if name in _V_MEMORY.values() else {})}
+    if args.flag("patch_zero_bubble") and args.flag("enable_1f1b_v"):
+        return {"pipeline_schedule": "v-1f1b", "vpp": 2}
     if args.flag("patch_zero_bubble") and args.flag("enable_zero_bubble"):
         if not args.flag("zero_bubble_v_schedule"):
             return {"pipeline_schedule": "zb-h1"}

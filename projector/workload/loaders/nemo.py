@@ -13,35 +13,30 @@ from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
+from projector.workload.loaders.aliases import renamings
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.values import Reader
 from projector.workload.model import Model
+from projector.workload.optimizers import named
 
 __all__ = ["is_nemo", "load"]
 
-#: NeMo's names for arguments that Megatron-LM calls otherwise.
+#: Arguments of the model that both call alike.
+_MODEL = (
+    *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels"),
+    *("max_position_embeddings", "position_embedding_type", "moe_router_topk", "moe_ffn_hidden_size"),
+    "cross_entropy_loss_fusion",
+)
+#: What NeMo calls Megatron-LM's arguments; the rest of ``model`` is left to NeMo.
 _NAMES: Mapping[str, str] = {
-    "encoder_seq_length": "seq_length",
-    "activations_checkpoint_granularity": "recompute_granularity",
-    "activations_checkpoint_method": "recompute_method",
-    "activations_checkpoint_num_layers": "recompute_num_layers",
-    "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
+    **renamings("nemo"),
     "num_moe_experts": "num_experts",
-    "ub_tp_comm_overlap": "tp_comm_overlap",
     "override_vocab_size": "vocab_size",
     "bias": "add_bias_linear",
     "qkv_bias": "add_qkv_bias",
+    **{name: name for name in _MODEL},
 }
-#: What is passed on under its own name; the rest of ``model`` is left to NeMo.
-_SAME = (
-    *("micro_batch_size", "global_batch_size", "tensor_model_parallel_size", "pipeline_model_parallel_size"),
-    *("context_parallel_size", "expert_model_parallel_size", "num_layers", "hidden_size", "ffn_hidden_size"),
-    *("num_attention_heads", "num_query_groups", "kv_channels", "max_position_embeddings", "sequence_parallel"),
-    *("position_embedding_type", "make_vocab_size_divisible_by", "moe_router_topk", "moe_grouped_gemm"),
-    *("moe_token_dispatcher_type", "moe_ffn_hidden_size", "moe_expert_capacity_factor", "cross_entropy_loss_fusion"),
-    *("gradient_accumulation_fusion", "overlap_p2p_comm"),
-)
 #: A configuration is whole: what it leaves out or sets to null is this.
 _DEFAULTS: Mapping[str, object] = {
     "recompute_granularity": "none",
@@ -96,11 +91,11 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     missing = [key for key in _NEEDED[3:] if stated.get(key) is None] if model else missing
     source = "a file of its defaults" if content.get("defaults") else "the recipe or the checkpoint that it builds on"
     problems = [Problem(where, f"model.{key}", "nothing", f"it stated: {source} is not read") for key in missing]
-    args = {_NAMES.get(key, key): value for key, value in stated.items() if key in (*_SAME, *_NAMES)}
+    args = {_NAMES[key]: value for key, value in stated.items() if key in _NAMES}
     problems += [
         Problem(where, f"model.{key}", value, "a value: this reference is not resolved")
         for key, value in stated.items()
-        if key in (*_SAME, *_NAMES) and isinstance(value, str) and "${" in value
+        if key in _NAMES and isinstance(value, str) and "${" in value
     ]
     if problems:
         raise InputError(problems)
@@ -191,7 +186,7 @@ def _optimizer(optim: Mapping[str, object]) -> dict[str, object]:
     name = str(optim.get("name") or "")
     sharded = name in _SHARDED
     return {
-        "optimizer": "sgd" if name == "sgd" else "adam",
+        "optimizer": named(name) if name else "adam",
         "use_distributed_optimizer": sharded,
         "overlap_grad_reduce": reader.flag("overlap_grad_sync") if sharded else None,
         "overlap_param_gather": reader.flag("overlap_param_sync") if sharded else None,

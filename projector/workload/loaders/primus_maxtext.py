@@ -10,13 +10,14 @@ import math
 from collections.abc import Mapping
 
 from projector.errors import InputError, Problem, Unsupported
+from projector.workload.checks import LIMITS
+from projector.workload.loaders import aliases
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.primus_built import built, flat
 from projector.workload.loaders.primus_experiment import Experiment
 from projector.workload.loaders.primus_maxtext_model import MODEL_WORDS, model_of
 from projector.workload.loaders.values import Reader
 from projector.workload.model import Model
-from projector.workload.vocabulary import LIMITS
 
 __all__ = ["DEFAULTS", "POLICIES", "WORDS", "load"]
 
@@ -73,7 +74,7 @@ _QUANTISED: Mapping[str, tuple[str, str | None]] = {
     "te_mxfp8": ("mxfp8", None),
     "te_nvfp4": ("nvfp4", None),
 }
-_OPTIMIZERS = {"adamw": "adamw", "adam_pax": "adam", "sgd": "sgd", "muon": "muon"}
+_OPTIMIZERS = {"adamw": "adamw", "adam_pax": "adam", "sgd": "sgd_no_momentum", "muon": "muon"}
 _CONTEXT = {"all_gather": "allgather", "ring": "p2p", "ulysses": "a2a", "usp": "a2a+p2p"}
 
 
@@ -97,16 +98,15 @@ def load(experiment: Experiment, base: Model | None = None) -> Loaded:
         axes["context"] * axes["context_usp_ulysses"],
         axes["pipeline"],
     )
-    fields: dict[str, object] = {
+    fields = {
+        **aliases.stated(args, "maxtext"),
         "micro_batch_size": _micro_batch(args, each * tp * cp * pp, pp),
         "global_batch_size": max(1, round(each * steps * (experiment.gpus or 1))),
-        "seq_length": args.integer("max_target_length"),
         "tp": tp,
         "cp": cp,
         "pp": pp,
         "ep": axes["expert"],
         "optimizer": _one(args, "opt_type", _OPTIMIZERS),
-        "optimizer_cpu_offload": args.flag("optimizer_memory_host_offload"),
         "mock_data": args.word("dataset_type") == "synthetic",
         "attention_backend": "unfused" if args.word("attention") == "dot_product" else "fused",
         "device_memory_fraction": _pool(args, experiment),

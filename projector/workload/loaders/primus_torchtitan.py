@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload import zoo
+from projector.workload.loaders import aliases
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.primus_built import built, flat, model_named
 from projector.workload.loaders.primus_experiment import Experiment
@@ -104,20 +105,12 @@ def load(experiment: Experiment, base: Model | None = None) -> Loaded:
     pp = args.integer("parallelism.pipeline_parallel_degree") or 1
     each = (args.integer("parallelism.pipeline_parallel_microbatch_size") or 1) if pp > 1 else local
     stated = total is not None and total > 0
-    fields: dict[str, object] = {
+    fields = {
+        **aliases.stated(args, "torchtitan"),
         "micro_batch_size": each,
         "global_batch_size": total if stated else local,
-        "seq_length": args.integer("training.seq_len"),
-        "tp": args.integer("parallelism.tensor_parallel_degree"),
         "pp": pp,
-        "cp": args.integer("parallelism.context_parallel_degree"),
-        "ep": args.integer("parallelism.expert_parallel_degree"),
-        "etp": args.integer("parallelism.expert_tensor_parallel_degree"),
-        "tp_comm_overlap": args.flag("parallelism.enable_async_tensor_parallel"),
         "torch_compile": args.flag("compile.enable") and "model" in (args.words("compile.components") or ("model",)),
-        "mock_data": args.flag("training.mock_data"),
-        "moe_router_force_load_balancing": args.flag("debug.moe_force_load_balance"),
-        "optimizer_cpu_offload": args.flag("training.enable_cpu_offload"),
         **precision,
     }
     fields |= _optimizer(args)

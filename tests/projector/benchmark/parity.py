@@ -13,7 +13,7 @@ from projector.benchmark.layers_dtensor import split, whole
 from projector.benchmark.layers_moe import Routed
 from projector.benchmark.layers_parallel import Group, Ranks
 from projector.benchmark.layers_parts import Made
-from projector.frameworks.types import Execution
+from projector.mechanisms import Execution
 from projector.workload import zoo
 from projector.workload.model import LayerKind
 from projector.workload.recipe import Recipe
@@ -21,7 +21,7 @@ from projector.workload.workload import Workload
 
 __all__ = ["differences"]
 
-_APART = Execution(qkv_fused=False, gate_up_fused=False, tensor_parallel="dtensor")
+_APART = Execution.of(fusion={"qkv": False, "gate_up": False}, tensor_parallel={"strategy": "dtensor"})
 _ROWS = ("proj", "fc2")  # split by what goes in
 
 

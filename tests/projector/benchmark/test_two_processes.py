@@ -46,6 +46,7 @@ def _routed() -> Model:
 def _work(model: Model | None = None, framework: str = "pytorch", **recipe: object) -> Workload:
     stated: dict[str, object] = {"micro_batch_size": 1, "global_batch_size": 4, "seq_length": 32, "precision": "fp32"}
     stated |= {"data_parallel_sharding": "no_shard", "overlap_grad_reduce": False, "recompute_granularity": "none"}
+    stated |= {"create_attention_mask_in_dataloader": False}  # sent to the other tensor-parallel ranks before any layer
     made = Recipe(**(stated | recipe))  # type: ignore[arg-type]
     return Workload(model=model or zoo.load("llama3_8b", **DENSE), recipe=made, gpus=2, framework=framework)
 

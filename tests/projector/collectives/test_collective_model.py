@@ -11,8 +11,9 @@ from projector.collectives.constants import constants, sections
 from projector.collectives.model import KINDS, Pricing, bandwidth_bound, best, costs, seconds, seconds_of
 from projector.errors import InputError
 from projector.hardware import catalogue
-from projector.hardware.types import Efficiency, GroupShape, Parameter
+from projector.hardware.types import Efficiency, GroupShape
 from projector.layers.types import Collective
+from projector.parameter import Parameter
 
 H100 = catalogue.cluster("h100_sxm")
 A100 = catalogue.cluster("a100_sxm_80gb")

@@ -80,21 +80,21 @@ def test_sequence_parallelism_needs_tensor_parallelism() -> None:
 
 
 def test_rules_depend_on_the_device() -> None:
-    assert resolve(workload("megatron-lm"), "amd", "cdna4").execution.gemm_family == "hipblaslt"
-    assert resolve(workload("megatron-lm"), "nvidia", "ampere").execution.attention_family == "fa2"
-    assert resolve(workload("megatron-lm"), "nvidia", "blackwell").execution.attention_family == "cudnn"
+    assert resolve(workload("megatron-lm"), "amd", "cdna4").execution.kernels.gemm == "hipblaslt"
+    assert resolve(workload("megatron-lm"), "nvidia", "ampere").execution.kernels.attention == "fa2"
+    assert resolve(workload("megatron-lm"), "nvidia", "blackwell").execution.kernels.attention == "cudnn"
 
 
 def test_recipe_switches_change_the_execution() -> None:
     plain = resolve(workload("megatron-lm")).execution
-    assert plain.wgrad_accumulation == "fused"
-    assert plain.grad_bytes == 4.0
+    assert plain.fusion.wgrad_accumulation == "fused"
+    assert plain.data_parallel.grad_bytes == 4.0
     changed = resolve(workload("megatron-lm", gradient_accumulation_fusion=False, grad_reduce_in_bf16=True)).execution
-    assert changed.wgrad_accumulation == "separate"
-    assert changed.reduce_bytes == changed.grad_bytes == 2.0
-    sharded = resolve(workload("megatron-lm", data_parallel_sharding="optim_grads_params")).execution
-    assert sharded.data_parallel == "megatron_fsdp"
-    assert sharded.reduce_every_microbatch
+    assert changed.fusion.wgrad_accumulation == "separate"
+    assert changed.data_parallel.reduce_bytes == changed.data_parallel.grad_bytes == 2.0
+    sharded = resolve(workload("megatron-lm", data_parallel_sharding="optim_grads_params"))
+    assert sharded.execution.data_parallel.name == "megatron_fsdp"
+    assert sharded.execution.data_parallel.reduces_every_microbatch(sharded.workload.recipe)
 
 
 @pytest.mark.parametrize(
@@ -133,4 +133,23 @@ def test_an_unknown_framework_names_the_nearest() -> None:
 def test_attention_on_amd_is_what_the_stack_calls(framework: str, arch: str, expected: str) -> None:
     recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096)
     job = Workload(model=LLAMA, recipe=recipe, gpus=8, framework=framework)
-    assert resolve(job, "amd", arch).execution.attention_family == expected
+    assert resolve(job, "amd", arch).execution.kernels.attention == expected
+
+
+def test_every_number_of_a_framework_has_a_source(tmp_path, monkeypatch):
+    """A number that no entry of ``sources`` covers, and an entry of an unknown kind, are errors that name the number."""
+    from projector.frameworks import profiles_io
+
+    def problems(sources, rule=""):
+        path = tmp_path / "mine.yaml"
+        path.write_text(f"title: Mine\nextends: megatron-lm\nsources: {sources}\n{rule}"
+                        "execution: {runtime: {launch_us: 6.0}}\n")  # fmt: skip
+        with pytest.raises(InputError) as caught:
+            profiles_io._read(path)
+        return [(p.key, p.found) for p in caught.value.problems]
+
+    stated = "[{title: a trace, kind: fitted, values: [runtime.launch_us]}]"
+    assert problems("[a page]") == [("sources", "nothing for runtime.launch_us")]
+    assert problems(stated.replace("fitted", "guessed")) == [("execution.runtime.launch_us.kind", "guessed")]
+    rule = "rules:\n  - when: {vendor: amd}\n    execution: {runtime: {step_ms: 9.0}}\n"
+    assert problems(stated, rule) == [("rules[0].sources", "nothing for runtime.step_ms")]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from projector.frameworks.types import Execution
 from projector.hardware import catalogue, efficiency
 from projector.kernels.simulate import Simulated
 from projector.layers.types import Attention
+from projector.mechanisms import Execution
 
 
 def rate(
@@ -28,7 +28,7 @@ def rate(
         backward=backward,
         dtype="bf16",
     )
-    model = Simulated(device, efficiency.of(device), Execution(attention_family=family), alone=True)
+    model = Simulated(device, efficiency.of(device), Execution.of(kernels={"attention": family}), alone=True)
     return op.flops / float(model.times([op]).seconds[0]) / 1e12
 
 

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
-from projector.hardware.types import Efficiency, Parameter
+from projector.hardware.types import Efficiency
 from projector.kernels import attention
 from projector.kernels.attention_tiles import block, dq_bytes, padded, parent
 from projector.kernels.constants import element_bytes
 from projector.kernels.materialised import expand
 from projector.kernels.simulate import Simulated
 from projector.layers.types import Attention, Gemm, Stream
+from projector.mechanisms import Execution
+from projector.parameter import Parameter
 
 GPUS = (
     ("a100_sxm_80gb", "fa2"),
@@ -38,7 +39,7 @@ def op(**changes: object) -> Attention:
 
 
 def seconds(name: str, family: str, *ops: Attention) -> np.ndarray:
-    return Simulated(gpu(name), load(name), Execution(attention_family=family)).times(ops).seconds
+    return Simulated(gpu(name), load(name), Execution.of(kernels={"attention": family})).times(ops).seconds
 
 
 shapes = st.builds(

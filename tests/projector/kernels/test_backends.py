@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from projector.errors import InputError, Unsupported
-from projector.frameworks.types import Execution
 from projector.hardware import clock
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
@@ -22,6 +21,7 @@ from projector.kernels.constants import pick
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated
 from projector.layers.types import Gemm, GroupedGemm, Stream
+from projector.mechanisms import Execution
 from tests.projector.kernels.origami_package import DEVELOPMENT, RELEASED, build
 
 SQUARE = Gemm(name="square", m=4096, n=8192, k=2048)

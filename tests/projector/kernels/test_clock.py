@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projector.errors import InputError
-from projector.frameworks.types import Execution
 from projector.hardware import clock
 from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
-from projector.hardware.types import Efficiency, Gpu, Parameter
+from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated
 from projector.layers.types import Attention, Gemm, Operator, Stream
+from projector.mechanisms import Execution
+from projector.parameter import Parameter
 
 GPUS = st.sampled_from(gpu_names())
 BIG = Gemm(name="big", m=16384, n=16384, k=16384, dtype="fp16")
@@ -144,7 +145,7 @@ def test_settings_say_what_they_come_to() -> None:
 
 def test_a_held_clock_does_not_rise_where_units_stand_idle() -> None:
     device, efficiency = gpu("mi300x"), load("mi300x")
-    execution = Execution(attention_family="aiter")
+    execution = Execution.of(kernels={"attention": "aiter"})
     few = Attention(name="a", batch=1, heads=4, kv_heads=4, seq_q=4096, seq_k=4096, head_dim_qk=128, head_dim_v=128)
     own = clock.sustained_mhz(device, efficiency)
     free = Simulated(device, efficiency, execution).times([few]).seconds[0]

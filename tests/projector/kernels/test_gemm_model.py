@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.kernels import gemm
@@ -18,6 +17,7 @@ from projector.kernels.simulate import Simulated
 from projector.kernels.tile_data import TILES
 from projector.kernels.tiles import parse, tiles
 from projector.layers.types import Gemm
+from projector.mechanisms import Execution
 from tests.gemm_reference import seconds as reference
 
 GPUS = ("a100_sxm_80gb", "h100_sxm", "b200", "gb300", "mi250x", "mi300x", "mi355x")
@@ -25,7 +25,7 @@ SIZES = st.integers(1, 20_000)
 
 
 def model(name: str, family: str = "") -> Simulated:
-    return Simulated(gpu(name), load(name), Execution(gemm_family=family))
+    return Simulated(gpu(name), load(name), Execution.of(kernels={"gemm": family}))
 
 
 def seconds(name: str, *ops: Gemm) -> np.ndarray:
@@ -181,7 +181,7 @@ def test_the_arrays_say_what_the_law_says(
 
 def test_a_short_product_alone_runs_above_the_clock_that_a_step_sustains() -> None:
     """B200: figures timed through a framework, a few repetitions in a row (see the efficiency file)."""
-    device, execution = gpu("b200"), Execution(gemm_family="cublaslt")
+    device, execution = gpu("b200"), Execution.of(kernels={"gemm": "cublaslt"})
     short, long = (Gemm(name="g", m=4096, n=size, k=4096) for size in (4096, 4096 * 64))
     alone, inside = (Simulated(device, load("b200"), execution, flag).times([short, long]).seconds for flag in (1, 0))
     gain = inside / alone - 1.0

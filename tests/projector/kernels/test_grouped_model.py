@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projector.errors import InputError
-from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
-from projector.hardware.types import Efficiency, Parameter
+from projector.hardware.types import Efficiency
 from projector.kernels import grouped
 from projector.kernels.simulate import Simulated
 from projector.kernels.token_spread import flatten
 from projector.layers.types import GroupedGemm
+from projector.mechanisms import Execution
+from projector.parameter import Parameter
 
 OP = GroupedGemm(name="e", groups=8, rows=8 * 1024, n=4096, k=2048)
 BACKENDS = st.sampled_from(("fused", "multi_stream", "loop"))

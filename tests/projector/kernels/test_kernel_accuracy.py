@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import Measured, read
 from projector.layers.types import Attention, Gemm, GroupedGemm
+from projector.mechanisms import Execution
 
 
 def errors(root: Path, name: str, family: str, kind: type, least: float, **fields: object) -> np.ndarray:
@@ -26,7 +26,7 @@ def errors(root: Path, name: str, family: str, kind: type, least: float, **field
 
     rows = [row for row in read(root / "measured" / "kernels" / name) if wanted(row)]
     assert len(rows) >= 5
-    model = Simulated(gpu(name), load(name), Execution(gemm_family=family, attention_family=family), alone=True)
+    model = Simulated(gpu(name), load(name), Execution.of(kernels={"gemm": family, "attention": family}), alone=True)
     return model.times([row.op for row in rows]).seconds / np.array([row.seconds for row in rows]) - 1.0
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.kernels import gemm
 from projector.kernels.simulate import Simulated
 from projector.kernels.tiles import parse
 from projector.layers.types import Stream
+from projector.mechanisms import Execution
 
 ONE_TILE = parse("128x128x64")
 # Ten units, no memory limit, no fixed costs: a product takes whole rounds of ten tiles.

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from projector.frameworks.types import Execution
 from projector.hardware import clock
 from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
@@ -19,6 +18,7 @@ from projector.kernels.constants import element_bytes
 from projector.kernels.simulate import Simulated
 from projector.kernels.tiles import Catalogue, tiles
 from projector.layers.types import Gemm
+from projector.mechanisms import Execution
 
 TIGHT = 1.0 + 1e-9
 SCALINGS = {"fp8": ("tensorwise", "rowwise", "blockwise"), "mxfp8": ("mxfp8",), "mxfp4": ("mxfp4",)}
@@ -49,7 +49,7 @@ def model(name: str, family: str, mhz: float | None = None) -> Simulated:
     device, efficiency = gpu(name), load(name)
     if mhz is not None:
         device, efficiency = clock.with_clock(device, efficiency, mhz)
-    return Simulated(device, efficiency, Execution(gemm_family=family))
+    return Simulated(device, efficiency, Execution.of(kernels={"gemm": family}))
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def test_narrow_types_are_not_slower_for_the_same_constants_and_tiles(case: Case
     wide = replace(case.op, dtype="bf16", scaling="")
     if not alike(case.catalogue, Case(case.name, case.family, wide).catalogue):
         return
-    same = Simulated(gpu(case.name), bare(load(case.name)), Execution(gemm_family=case.family))
+    same = Simulated(gpu(case.name), bare(load(case.name)), Execution.of(kernels={"gemm": case.family}))
     # The last iteration of a narrow type covers more of K: up to one tile.
     step = int(case.catalogue.depth.max())
     k = -(-case.op.k // step) * step

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.kernels import neighbours
@@ -18,6 +17,7 @@ from projector.kernels.recorded import Recorded, left_out
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import read
 from projector.layers.types import Gemm, Stream
+from projector.mechanisms import Execution
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = ROOT / "measured" / "kernels"
@@ -28,7 +28,7 @@ RECORDED: dict[str, Recorded] = {}
 
 def simulated(name: str, family: str) -> Simulated:
     attention = "fa2" if family == "cublaslt" else "aiter"
-    return Simulated(gpu(name), load(name), Execution(gemm_family=family, attention_family=attention))
+    return Simulated(gpu(name), load(name), Execution.of(kernels={"gemm": family, "attention": attention}))
 
 
 def recorded(name: str, family: str) -> Recorded:
@@ -143,7 +143,7 @@ def test_a_hundred_thousand_look_ups() -> None:
 
 
 def test_what_a_short_run_gained_is_taken_off_inside_a_step(root: Path) -> None:
-    device, execution = gpu("b200"), Execution(gemm_family="cublaslt")
+    device, execution = gpu("b200"), Execution.of(kernels={"gemm": "cublaslt"})
     inside, alone = (Simulated(device, load("b200"), execution, flag) for flag in (False, True))
     op = Gemm(name="g", m=4096, n=7168, k=4096)
     folder = root / "measured" / "kernels"

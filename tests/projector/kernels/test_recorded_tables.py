@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from projector.errors import InputError
-from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
 from projector.kernels import tables
@@ -20,12 +19,13 @@ from projector.kernels.recorded import REACH, Recorded, available
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import read, tables_dir
 from projector.layers.types import Attention, Gemm, Stream
+from projector.mechanisms import Execution
 
 HEADER = "family,dtype,scaling,layout,accumulate,out_bytes,m,n,k,batch,time_us,condition,source\n"
 
 
 def fallback(name: str, gemm: str = "hipblaslt", attention: str = "aiter") -> Simulated:
-    return Simulated(gpu(name), load(name), Execution(gemm_family=gemm, attention_family=attention))
+    return Simulated(gpu(name), load(name), Execution.of(kernels={"gemm": gemm, "attention": attention}))
 
 
 def table(folder: Path, *lines: str) -> Path:

@@ -13,10 +13,11 @@ from harness.kernels import stream_sets
 from harness.kernels.stream_schema import stream as cells_of
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
-from projector.hardware.types import Efficiency, Parameter
+from projector.hardware.types import Efficiency
 from projector.kernels import stream
 from projector.kernels.tables import operator, read
 from projector.layers.types import Stream
+from projector.parameter import Parameter
 
 BYTES = st.floats(0.0, 1e10)
 KINDS = st.sampled_from(("norm", "copy", "reduce", "fill", "optimizer", "scatter", "cast"))

@@ -54,14 +54,16 @@ def test_mask_products_grow_with_the_square_of_the_sequence() -> None:
 
 def test_a_gather_based_framework_has_no_mask_products() -> None:
     load = resolved(**CAPACITY)
-    gathers = replace(load, execution=replace(load.execution, capacity_dispatch="permute"))
+    gathers = replace(load, execution=load.execution.but(dispatch={"einsum": False}))
     assert flops(lower.layer(MODEL.layer_kinds[-1], gathers), "moe.mask") == 0
 
 
 def test_static_shapes_hold_the_worst_case_but_multiply_only_what_arrived() -> None:
     load = resolved()
     static = lower.layer(MODEL.layer_kinds[-1], load)
-    exact = lower.layer(MODEL.layer_kinds[-1], replace(load, execution=replace(load.execution, static_shapes=False)))
+    exact = lower.layer(
+        MODEL.layer_kinds[-1], replace(load, execution=load.execution.but(dispatch={"static_shapes": False}))
+    )
 
     def act(block: Block) -> Stream:
         return next(op for op in block.forward if isinstance(op, Stream) and op.name == "experts.act")
@@ -95,7 +97,7 @@ def test_natural_routing_loads_the_fullest_rank_more() -> None:
     recipe, experts = case.workload.recipe, case.workload.model.moe
     assert experts is not None
     rows = recipe.seq_length * recipe.micro_batch_size * experts.moe_router_topk
-    factor = fullest_rank(case.execution.expert_dispersion, experts.num_experts // recipe.ep, recipe.ep, rows)
+    factor = fullest_rank(case.execution.dispatch.dispersion, experts.num_experts // recipe.ep, recipe.ep, rows)
     assert factor > 1.0
     assert flops(natural, "experts") == pytest.approx(factor * flops(forced, "experts"), rel=1e-3)
     fixed = moe(**CAPACITY, moe_router_force_load_balancing=False)

@@ -12,7 +12,7 @@ SEQ, HEADS, WIDTH = 8192, 64, 128
 
 
 def ring(cp: int, eager: bool = True) -> Block:
-    case = with_execution(resolved(LLAMA_70B, cp=cp, cp_comm_type="p2p", seq_length=SEQ), eager_ring=eager)
+    case = with_execution(resolved(LLAMA_70B, cp=cp, cp_comm_type="p2p", seq_length=SEQ), fusion={"eager_ring": eager})
     return layer(LLAMA_70B.layer_kinds[0], case)
 
 

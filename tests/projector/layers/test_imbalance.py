@@ -66,7 +66,7 @@ def test_more_experts_on_a_rank_even_it_out_and_more_ranks_do_not() -> None:
 
 def test_natural_routing_reaches_the_grouped_products() -> None:
     model = zoo.load("deepseek_v3")
-    drawn = with_execution(resolved(model, ep=8, moe_router_force_load_balancing=False), expert_dispersion=0.2)
+    drawn = with_execution(resolved(model, ep=8, moe_router_force_load_balancing=False), dispatch={"dispersion": 0.2})
     natural = layer(EXPERTS, drawn)
     forced = layer(EXPERTS, resolved(model, ep=8, moe_router_force_load_balancing=True))
     assert "experts.fc1" in names(natural.forward)

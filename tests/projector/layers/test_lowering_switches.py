@@ -79,7 +79,7 @@ def test_latent_attention_gathers_latents_only():
     ("how", "accumulate", "extra"), [("fused", True, 0), ("separate", False, 10), ("none", False, 0)]
 )
 def test_gradient_accumulation(how, accumulate, extra):
-    case = with_execution(resolved(LLAMA_70B), wgrad_accumulation=how)
+    case = with_execution(resolved(LLAMA_70B), fusion={"wgrad_accumulation": how})
     block = layer(DENSE, case)
     gemms = [op for op in block.backward_weight if isinstance(op, Gemm)]
     assert all(op.accumulate is accumulate for op in gemms)
@@ -89,7 +89,7 @@ def test_gradient_accumulation(how, accumulate, extra):
 
 def test_split_projections_have_the_same_flop_and_more_kernels():
     fused = layer(DENSE, resolved(LLAMA_70B, tp=2))
-    split = layer(DENSE, with_execution(resolved(LLAMA_70B, tp=2), qkv_fused=False, gate_up_fused=False))
+    split = layer(DENSE, with_execution(resolved(LLAMA_70B, tp=2), fusion={"qkv": False, "gate_up": False}))
     for a, b in zip(phases(fused), phases(split), strict=True):
         assert flops(a) == flops(b)
     assert len([op for op in split.forward if isinstance(op, Gemm)]) == 7
@@ -200,7 +200,7 @@ def test_ring_attention_steps_hide_their_exchange():
 
 
 def test_materialised_attention():
-    case = with_execution(resolved(LLAMA_70B), attention_materialised=True)
+    case = with_execution(resolved(LLAMA_70B), fusion={"attention_materialised": True})
     ops = [op for ops in phases(layer(DENSE, case)) for op in ops if isinstance(op, Attention)]
     assert ops
     assert not any(op.flash for op in ops)
@@ -221,7 +221,7 @@ def test_compiled_elementwise_kernels_are_fewer_and_read_less():
     compiled = layer(
         DENSE,
         with_execution(
-            resolved(LLAMA_70B, apply_rope_fusion=False, bias_activation_fusion=False), elementwise_compiled=True
+            resolved(LLAMA_70B, apply_rope_fusion=False, bias_activation_fusion=False), fusion={"elementwise": True}
         ),
     )
     assert 8 <= launches(compiled.forward) <= 14
@@ -296,7 +296,7 @@ def test_cross_entropy_bytes(how, per_logit):
 def test_loss_check_waits_for_the_device():
     assert syncs(head(resolved(LLAMA_70B)).forward) == 1
     assert syncs(head(resolved(LLAMA_70B, check_for_nan_in_loss_and_grad=False)).forward) == 0
-    assert syncs(head(with_execution(resolved(LLAMA_70B), whole_step_compiled=True)).forward) == 0
+    assert syncs(head(with_execution(resolved(LLAMA_70B), runtime={"strategy": "full_iteration_graph"})).forward) == 0
 
 
 def test_embedding_gradient_is_dense():
@@ -332,8 +332,8 @@ def test_blocks_are_built_once():
 
 def test_sharded_units_of_fsdp2_copy_weights_and_gradients():
     case = resolved(LLAMA_70B, data_parallel_sharding="optim_grads_params", data_parallel_shard_size=8)
-    fsdp2 = with_execution(case, data_parallel="fsdp2", gather_bytes=2.0, reduce_bytes=4.0)
-    one_buffer = layer(DENSE, with_execution(case, data_parallel="fsdp1"))
+    fsdp2 = with_execution(case, data_parallel={"strategy": "fsdp2", "gather_bytes": 2.0, "reduce_bytes": 4.0})
+    one_buffer = layer(DENSE, with_execution(case, data_parallel={"strategy": "fsdp1"}))
     block = layer(DENSE, fsdp2)
     weights = block.owned.dense
     assert block.forward[0].name.endswith("copy_out")
@@ -367,7 +367,13 @@ def test_sync_free_stages_move_and_then_remove_the_wait():
 def test_row_wise_scaling_gathers_sixteen_bits_and_casts_everything():
     fp8 = {"precision": "fp8", "tp": 8, "tp_comm_overlap": True}
     tensor, row = (
-        layer(DENSE, with_execution(resolved(LLAMA_70B, **fp8, fp8_recipe=how), quantised_gather="tensorwise"))
+        layer(
+            DENSE,
+            with_execution(
+                resolved(LLAMA_70B, **fp8, fp8_recipe=how),
+                tensor_parallel={"quantised_gather": "tensorwise"},
+            ),
+        )
         for how in ("tensorwise", "rowwise")
     )
     gathered = [sum(c.bytes for c in collectives(b.forward, "all_gather")) for b in (tensor, row)]
@@ -381,7 +387,7 @@ def test_row_wise_scaling_gathers_sixteen_bits_and_casts_everything():
 
 def test_expert_biases_and_clamps_are_counted_as_they_run():
     oss = zoo.load("gpt_oss_120b")
-    block = layer(LayerKind(True, 128), with_execution(resolved(oss, ep=8), expert_bias_fused=False))
+    block = layer(LayerKind(True, 128), with_execution(resolved(oss, ep=8), fusion={"expert_bias": False}))
     rows = named(block.forward, "experts.fc2").rows
     assert named(block.forward, "experts.fc2.bias").bytes == 28 * rows * oss.hidden_size
     assert "experts.fc1.bias" not in names(block.forward)  # in the epilogue of the product

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projector.frameworks import resolve
-from projector.layers.lower import layer
+from projector.layers.lower import layer, mtp
 from projector.layers.types import Attention, Gemm, GroupedGemm
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
@@ -67,3 +67,14 @@ def test_each_kept_output_spares_work(framework: str) -> None:
     for name in ("qkv_proj", "out_proj", "mlpwi", "context"):
         assert flops(name) < whole
     assert flops("qkv_proj", "out_proj", "mlpwi", "mlpwo", "context") < 0.2 * whole
+
+
+@pytest.mark.parametrize(("method", "again"), [("uniform", True), ("block", False)])
+def test_full_recompute_takes_prediction_modules_along_layer_by_layer_only(method: str, again: bool) -> None:
+    """NVIDIA/Megatron-LM@d98e8a64dd core/transformer/multi_token_prediction.py: ``block`` is not supported, and skipped."""
+    recipe = Recipe(
+        micro_batch_size=1, global_batch_size=8, seq_length=4096,
+        recompute_granularity="full", recompute_method=method, recompute_num_layers=1,
+    )  # fmt: skip
+    block = mtp(resolve(Workload(model=zoo.load("deepseek_v3"), recipe=recipe, gpus=8), "nvidia", "hopper"))
+    assert bool(block.recompute) is again

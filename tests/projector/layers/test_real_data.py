@@ -47,4 +47,4 @@ def test_nothing_said_is_a_benchmark_on_random_tokens() -> None:
 def test_each_framework_says_how_uneven_text_is(framework: str) -> None:
     assert load(framework).name == framework
     made = resolved(framework)
-    assert made.execution.real_data_dispersion > made.execution.expert_dispersion
+    assert made.execution.dispatch.real_data_dispersion > made.execution.dispatch.dispersion

@@ -6,9 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from projector.frameworks.types import Execution, Resolved
+from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
-from projector.workload.model import MLA, Model, MoE
+from projector.layers.lower import layer
+from projector.mechanisms import Execution
+from projector.mechanisms.data_parallel import of_degree
+from projector.workload.model import MLA, LayerKind, Model, MoE
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -96,7 +99,17 @@ def recipe(**changes: Any) -> Recipe:
 
 
 def resolved(model: Model, how: Recipe, gpus: int, **execution: Any) -> Resolved:
-    return Resolved(workload=Workload(model=model, recipe=how, gpus=gpus), execution=Execution(**execution))
+    made = Execution.of(**execution)
+    sharing = of_degree(made.data_parallel, how.data_parallel_sharding)
+    return Resolved(
+        workload=Workload(model=model, recipe=how, gpus=gpus),
+        execution=dataclasses.replace(made, data_parallel=sharing),
+    )
+
+
+def tensors(case: Resolved, kind: LayerKind) -> dict[str, float]:
+    """Bytes saved by a layer, by storage."""
+    return {each.tensor: each.bytes for each in layer(kind, case).saves if each.since == "forward"}
 
 
 def from_row(row: Mapping[str, Any]) -> Resolved:

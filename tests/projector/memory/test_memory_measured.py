@@ -77,7 +77,7 @@ def test_deepseek_with_virtual_stages_and_mtp(granularity: str, measured_gib: fl
     assert planned.ranks.index(max(planned.ranks, key=lambda r: r.allocated)) == (2 if granularity == "none" else 3)
 
 
-def _torchtitan(gpus: int, **execution: Any) -> Any:
+def _torchtitan(gpus: int, **fusion: Any) -> Any:
     """Llama-3-8B in torchtitan: FSDP2, two sequences of 8,192 tokens, operator-selective checkpoints."""
     how = recipe(
         micro_batch_size=2,
@@ -92,14 +92,11 @@ def _torchtitan(gpus: int, **execution: Any) -> Any:
         recompute_modules=("op_sac",),
     )
     behaviour = {
-        "loss": "fp32",
-        "parameter_bytes": 4.0,
-        "master_bytes": 0.0,
-        "data_parallel": "fsdp2",
-        "elementwise_compiled": True,
-        "wgrad_accumulation": "none",
+        "data_parallel": {"strategy": "fsdp2"},
+        "fusion": {"loss": "fp32", "elementwise": True, "qkv": False, "gate_up": False, "wgrad_accumulation": "none"}
+        | fusion,
     }
-    return plan(resolved(llama(32), how, gpus, **(behaviour | execution)), gpu("hopper", 94.0))
+    return plan(resolved(llama(32), how, gpus, **behaviour), gpu("hopper", 94.0))
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved
+from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved, tensors
 
-from projector.memory.activations import saved
+from projector.layers.lower import layer
 from projector.memory.plan import plan
-from projector.memory.recompute import selective
 from projector.workload.model import LayerKind, Model
 
 GPU = gpu()
@@ -76,7 +75,7 @@ def test_what_selective_recompute_drops(module: str, mib: int) -> None:
     how = recipe(ep=8, recompute_granularity="selective", recompute_modules=(module,), **CAPACITY)
     case = resolved(deepseek_v2(), how, 8)
     kinds = [LayerKind(False)] + 3 * [LayerKind(True)]
-    dropped = sum(sum(saved(case, kind).values()) - selective(case, kind).saved for kind in kinds)
+    dropped = sum(layer(kind, case).saved_bytes - layer(kind, case).kept_bytes for kind in kinds)
     assert dropped / 2**20 == pytest.approx(mib, abs=0.6)
 
 
@@ -85,12 +84,12 @@ def test_what_selective_recompute_drops(module: str, mib: int) -> None:
 def test_tensor_and_expert_parallelism_together(tp: int, ep: int) -> None:
     """Latents and their norms follow the sequence shard, heads and shared experts the tensor split; routed rows fall
     with the shard because each rank routes its own tokens."""
-    one = saved(resolved(deepseek_v2(), recipe(ep=ep, **CAPACITY), 8), LayerKind(True))
-    split = saved(resolved(deepseek_v2(), recipe(tp=tp, ep=ep, **CAPACITY), 8), LayerKind(True))
-    for name in ("q_latent", "kv_latent", "q", "k", "v", "shared_fc1_out", "mlp_norm_in"):
+    one = tensors(resolved(deepseek_v2(), recipe(ep=ep, **CAPACITY), 8), LayerKind(True))
+    split = tensors(resolved(deepseek_v2(), recipe(tp=tp, ep=ep, **CAPACITY), 8), LayerKind(True))
+    for name in ("q_down.out", "kv_norm.in", "q", "k", "v", "shared.fc1.out", "pre_mlp_norm.in"):
         assert split[name] == pytest.approx(one[name] / tp), name
     rows = {t: -(-(4096 // t * 6) // 160) * 160 for t in (1, tp)}
-    assert split["expert_input"] / one["expert_input"] == pytest.approx(rows[tp] / rows[1])
+    assert split["experts.in"] / one["experts.in"] == pytest.approx(rows[tp] / rows[1])
 
 
 def test_unfused_loss_holds_fp32_where_the_fused_one_overwrites() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import dataset
+from harness.evidence import dataset
 from projector import project
 from projector.errors import InputError
 from projector.hardware import catalogue

@@ -10,6 +10,7 @@ from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved
 
 from projector.frameworks import resolve
 from projector.memory.plan import plan
+from projector.memory.tolerance import TOLERANCE, tolerance
 from projector.memory.verdict import (
     communicator_bytes,
     device_bytes,
@@ -53,8 +54,9 @@ def test_slack_is_larger_without_tensor_parallelism() -> None:
     assert two == pytest.approx(103.3e9)
 
 
-def test_part_of_the_slack_is_unavoidable() -> None:
-    case = resolved(llama(), recipe(), 1, context_bytes=1e9)
+def test_part_of_the_slack_is_unavoidable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("projector.memory.verdict.tolerance", lambda _: 0.0)
+    case = resolved(llama(), recipe(), 1, allocator={"context_bytes": 1e9})
     found = verdict(case, 100e9, gpu(usable_gib=104e9 / GIB))
     assert found.required == pytest.approx(100e9 * 1.02 + 1e9)
     assert found.device == pytest.approx(106.8e9 + 1e9)
@@ -63,13 +65,60 @@ def test_part_of_the_slack_is_unavoidable() -> None:
     assert verdict(case, 100e9, gpu(usable_gib=102.9e9 / GIB)).status == "out-of-memory"
 
 
+@pytest.mark.parametrize(
+    ("planned", "share", "status"),
+    [
+        (True, 1.14, "fits"),
+        (True, 1.12, "too-close"),
+        (True, 0.89, "too-close"),
+        (True, 0.87, "out-of-memory"),
+        (False, 1.07, "fits"),
+        (False, 1.05, "too-close"),
+        (False, 0.95, "too-close"),
+        (False, 0.93, "out-of-memory"),
+    ],
+)
+def test_within_its_own_error_the_model_does_not_decide(planned: bool, share: float, status: str) -> None:
+    """12 % where a compiler places buffers, 6 % under DDP; the margin keeps its sign."""
+    pool = {"strategy": "planned_pool", "pool_fraction": 1.0}
+    how: dict[str, Any] = {"allocator": pool if planned else {}}
+    case = resolved(llama(), recipe(tp=2), 2, **how)
+    required = verdict(case, 100e9, GPU).required
+    found = verdict(case, 100e9, gpu(usable_gib=share * required / GIB))
+    assert found.status == status
+    assert (found.margin > 0) == (share > 1)
+    assert found.tolerance == tolerance(case)
+
+
+_SHARDED = recipe(data_parallel_sharding="optim_grads_params")
+
+
+def test_what_has_too_few_peaks_has_the_tolerance_of_all() -> None:
+    assert tolerance(resolved(llama(), _SHARDED, 8, data_parallel={"strategy": "zero3"})) == TOLERANCE["other"]
+    assert (
+        tolerance(
+            resolved(llama(), recipe(), 8, data_parallel={"strategy": "fsdp2"}, allocator={"strategy": "planned_pool"})
+        )
+        == TOLERANCE["planned"]
+    )
+
+
+def test_words_of_a_verdict() -> None:
+    case = resolved(llama(), recipe(), 8)
+    needed = plan(case, GPU).required / GIB
+    assert plan(case, gpu(usable_gib=1.2 * needed)).words == "fits"
+    words = plan(case, gpu(usable_gib=needed + 0.5)).words
+    assert words == f"too close to tell: {needed:.1f} of {needed + 0.5:.1f} GiB ± 6 %"
+    assert plan(case, gpu(usable_gib=needed / 1.2)).words == f"out of memory by {needed - needed / 1.2:.2f} GiB"
+
+
 def test_a_pool_taken_at_start_is_the_limit_and_has_no_slack() -> None:
     """JAX: the arena of a compiled step must fit the pool; context and communicators live outside it."""
-    case = resolved(llama(), recipe(tp=2), 8, pool_fraction=0.9, planned_arena=True)
+    case = resolved(llama(), recipe(tp=2), 8, allocator={"strategy": "planned_pool", "pool_fraction": 0.9})
     device = gpu(usable_gib=178.0)
     pool = 0.9 * device.memory_bytes
     below, above = verdict(case, pool - 1, device), verdict(case, pool + 1, device)
-    assert (below.status, above.status) == ("fits", "out-of-memory")
+    assert (below.status, above.status) == ("too-close", "too-close")
     assert below.usable == pool
     assert below.reserved == pool - 1
     assert below.margin == pytest.approx(1)
@@ -77,13 +126,11 @@ def test_a_pool_taken_at_start_is_the_limit_and_has_no_slack() -> None:
 
 
 def test_the_pool_never_passes_what_the_driver_leaves() -> None:
-    case = resolved(llama(), recipe(), 8, pool_fraction=1.0, planned_arena=True)
+    case = resolved(llama(), recipe(), 8, allocator={"strategy": "planned_pool", "pool_fraction": 1.0})
     assert usable_bytes(case, gpu(usable_gib=170.0)) == 170.0 * GIB
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "moments"), [("adam", 2), ("adamw", 2), ("sgd", 1), ("lion", 1), ("adafactor", 0)]
-)
+@pytest.mark.parametrize(("optimizer", "moments"), [("adam", 2), ("adamw", 2), ("sgd", 1), ("lion", 1)])
 def test_each_optimizer_keeps_its_moments(optimizer: str, moments: int) -> None:
     how = recipe(optimizer=optimizer, data_parallel_sharding="no_shard")
     rank = plan(resolved(llama(2), how, 1), GPU).ranks[0]
@@ -109,11 +156,11 @@ def test_the_recipe_states_the_pool() -> None:
     workload = dataclasses.replace(
         resolved(llama(), recipe(device_memory_fraction=0.96), 8).workload, framework="maxtext"
     )
-    assert resolve(workload, "amd").execution.pool_fraction == 0.96
+    assert resolve(workload, "amd").execution.allocator.pool_fraction == 0.96
     plain = dataclasses.replace(workload, recipe=dataclasses.replace(workload.recipe, device_memory_fraction=None))
-    assert resolve(plain, "amd").execution.pool_fraction == 0.93
+    assert resolve(plain, "amd").execution.allocator.pool_fraction == 0.93
     other = dataclasses.replace(workload, framework="megatron-lm")
-    assert resolve(other, "amd").execution.pool_fraction == 0.0
+    assert resolve(other, "amd").execution.allocator.pool_fraction == 0.0
 
 
 @pytest.mark.parametrize(
@@ -126,9 +173,9 @@ def test_the_recipe_states_the_pool() -> None:
     ],
 )
 def test_only_buffers_that_change_size_fragment(changes: dict[str, Any], slack: float) -> None:
-    case = resolved(deepseek_v3(8, 1), recipe(**changes), 64, ragged_slack=0.2)
+    case = resolved(deepseek_v3(8, 1), recipe(**changes), 64, allocator={"ragged_slack": 0.2})
     assert ragged_slack(case) == slack
-    usual = dataclasses.replace(case, execution=dataclasses.replace(case.execution, ragged_slack=0.0))
+    usual = dataclasses.replace(case, execution=case.execution.but(allocator={"ragged_slack": 0.0}))
     assert reserved_bytes(case, 1e9) == pytest.approx(reserved_bytes(usual, 1e9) + slack * 1e9)
     found, base = (verdict(each, 50e9, GPU) for each in (case, usual))
     assert found.required - base.required == pytest.approx(slack * 50e9)

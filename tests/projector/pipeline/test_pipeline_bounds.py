@@ -9,7 +9,7 @@ from test_pipeline_times import cases
 
 from projector import pipeline
 from projector.pipeline.bounds import lower_bound
-from projector.pipeline.types import loop_placement, v_placement
+from projector.pipeline.types import loop_placement, snake_placement
 
 
 @settings(max_examples=120, deadline=None)
@@ -32,7 +32,7 @@ def test_met_by_optimal_schedules(pp, m):
         assert lower_bound(loop_placement(pp, 1), m, ones, ones, ones, split=True) == 3 * m + pp - 1  # ZB-H1
     if m >= 2 * pp:
         both = np.ones(2 * pp)
-        assert lower_bound(v_placement(pp), m, both, both, both, split=True) == 6 * m + pp - 1  # ZB-V
+        assert lower_bound(snake_placement(pp), m, both, both, both, split=True) == 6 * m + pp - 1  # ZB-V
 
 
 def test_a_batch_and_messages():

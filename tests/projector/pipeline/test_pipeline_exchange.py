@@ -10,6 +10,7 @@ import pytest
 
 from projector import pipeline
 from projector.pipeline.exchange import Exchange, arrival, finish
+from projector.pipeline.exchange import spans as laid
 
 PLACE = ((0, 2), (1, 3))
 PLAIN = Exchange(
@@ -19,7 +20,8 @@ PLAIN = Exchange(
     overlap_reduce=False,
     overlap_gather=False,
     bucket=0.1,
-    contention=0.0,
+    contention=np.zeros((2, 4)),
+    idle=np.zeros((2, 4)),
 )
 
 
@@ -72,13 +74,51 @@ def test_nothing_to_exchange_changes_nothing():
 def test_a_reduction_longer_than_the_backward_beside_it():
     long = finish(replace(PLAIN, overlap_reduce=True, reduce=np.array([20.0, 0, 0, 0])), line())
     assert long.ends[0] == pytest.approx(line().rank_end[0] + 20.0 - 2.0)  # hidden behind one backward of 2 s
-    slowed = finish(replace(PLAIN, overlap_reduce=True, reduce=np.array([20.0, 0, 0, 0]), contention=0.5), line())
-    assert slowed.ends[0] == pytest.approx(long.ends[0] + 0.5 * 2.0)
+    beside = replace(PLAIN, overlap_reduce=True, reduce=np.array([20.0, 0, 0, 0]), contention=np.full((2, 4), 0.5))
+    assert finish(beside, line()).ends[0] == pytest.approx(long.ends[0])  # the compute ends later, but first still
+    short = finish(replace(beside, reduce=np.array([1.5, 0, 0, 0])), line())
+    assert short.ends[0] == pytest.approx(line().rank_end[0] + 0.5 * 1.35 + 0.15)
+    waiting = finish(replace(beside, reduce=np.array([1.5, 0, 0, 0]), idle=np.full((2, 4), 0.5)), line())
+    assert waiting.ends[0] == pytest.approx(short.ends[0] - 0.5)
 
 
 def test_spans_of_one_track_stay_in_order():
     for overlap in (False, True):
-        spans = finish(replace(PLAIN, overlap_reduce=overlap), line()).spans
+        exchange = replace(PLAIN, overlap_reduce=overlap)
+        spans = laid(exchange, arrival(exchange, PLACE, np.ones(4)), finish(exchange, line()), PLACE)
         for rank in range(2):
             own = [span for span in spans if span.rank == rank]
             assert all(a.end <= b.start + 1e-12 for a, b in pairwise(own))
+
+
+def test_a_batch_is_its_runs_one_by_one():
+    draw = np.random.default_rng(3)
+    compiled = pipeline.compile("interleaved", 2, 2, 4)
+    for overlap, logged in ((False, True), (True, True), (True, False)):
+        runs = [
+            Exchange(
+                reduce=draw.uniform(0, 3, 4),
+                gather=draw.uniform(0, 1, 4),
+                optimizer=draw.uniform(0, 1, 2),
+                overlap_reduce=overlap,
+                overlap_gather=overlap,
+                bucket=0.1,
+                contention=draw.uniform(0, 0.2, (2, 4)),
+                idle=draw.uniform(0, 0.3, (2, 4)),
+                logged=logged,
+            )
+            for _ in range(5)
+        ]
+        names = ("reduce", "gather", "optimizer", "contention", "idle")
+        batch = replace(runs[0], **{name: np.stack([getattr(run, name) for run in runs]) for name in names})
+        forward = draw.uniform(0.5, 2, (5, 4))
+        start = arrival(batch, PLACE, forward)
+        timeline = pipeline.evaluate(compiled, forward, forward, forward, release=start.release)
+        end = finish(batch, timeline)
+        for row, run in enumerate(runs):
+            alone = arrival(run, PLACE, forward[row])
+            assert alone.base == start.base[row]
+            assert (alone.release == start.release[row]).all()
+            own = pipeline.evaluate(compiled, *[forward[row]] * 3, release=alone.release)
+            assert finish(run, own).ends == pytest.approx(end.ends[row], rel=1e-12)
+            assert finish(run, own).reduced == pytest.approx(end.reduced[row], rel=1e-12)

@@ -10,7 +10,7 @@ from test_schedules import sizes
 
 from projector import pipeline
 from projector.errors import InputError
-from projector.pipeline import KINDS
+from projector.pipeline.residency import shortened
 
 
 def chunks(name, pp, vpp, m):
@@ -69,14 +69,45 @@ def test_peak_is_a_replay(case, seed):
 
 @settings(max_examples=60, deadline=None)
 @given(sizes())
-def test_in_flight_ends_empty_and_peaks_alike(case):
+def test_the_replay_is_a_walk_along_the_orders(case):
     compiled = pipeline.compile(*case)
-    top = pipeline.peak(compiled, np.ones(compiled.stages))
-    for rank, flight in enumerate(pipeline.in_flight(compiled)):
-        assert flight.sign.sum() == 0
-        assert flight.alive.max() == top[rank]
-        assert [KINDS[k] for k in flight.kind] == [action.kind for action in compiled.schedule.orders[rank]]
+    schedule = compiled.schedule
+    played, place = pipeline.replay(schedule), 0
+    for order in schedule.orders:
+        alive, pending = [0] * schedule.chunks, [0] * schedule.chunks
+        for kind, chunk, _ in order:
+            assert played.alive[place].tolist() == alive
+            assert played.pending[place].tolist() == pending
+            alive[chunk] += {"F": 1, "B": -1, "W": 0}[kind]
+            pending[chunk] += {"F": 0, "B": int(schedule.split), "W": -1}[kind]
+            place += 1
+        assert alive == pending == [0] * schedule.chunks
     assert (pipeline.resident(compiled, 1.0)[np.append(compiled.rank_starts[1:], compiled.size) - 1] == 0).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes())
+def test_in_flight_has_every_situation_of_the_replay_once(case):
+    name, pp, vpp, m, group, extra = case
+    compiled = pipeline.compile(*case)
+    met, played = pipeline.in_flight(name, pp, vpp, m, group, extra), pipeline.replay(compiled.schedule)
+    assert met.placement == compiled.schedule.placement
+    flat = compiled.schedule.flat
+    for rank, found in enumerate(met.ranks):
+        rows = range(flat.starts[rank], flat.starts[rank + 1])
+        walked = dict.fromkeys(
+            (flat.kind[i] == 0, flat.chunk[i], *played.alive[i], *played.pending[i]) for i in rows if flat.kind[i] < 2
+        )
+        columns = (found.forward[:, None], found.chunk[:, None], found.alive, found.pending)
+        rows = [tuple(row) for row in np.concatenate(columns, axis=1)]
+        if shortened(m, pp, group) == m:
+            assert rows == list(walked)
+        elif (group or pp) % pp == 0:
+            assert _heaviest(rows) == _heaviest(walked)  # what the ends of a longer step add is lighter
+
+
+def _heaviest(rows):
+    return max(sum(row[2:]) + row[0] for row in rows)
 
 
 def test_wrong_shape():

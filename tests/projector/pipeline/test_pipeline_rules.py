@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projector import pipeline
-from projector.workload.vocabulary import SCHEDULES
+from projector.workload.checks import CHOICES
 
 
 @pytest.mark.parametrize("name", pipeline.names())
@@ -19,8 +19,9 @@ def test_recompute_of_whole_layers_excludes_weight_gradients_put_off(name):
         assert conflict is None
 
 
-def test_every_word_of_the_vocabulary_is_a_schedule_and_the_other_way_round():
-    assert {pipeline.find(word) for word in SCHEDULES} == {*pipeline.names(), "zb_ilp"}  # found only when asked for
+def test_every_word_of_a_recipe_is_a_schedule_and_the_other_way_round():
+    found = {pipeline.find(word) for word in CHOICES["pipeline_schedule"]}
+    assert found == {*pipeline.names(), "zb_ilp"}  # found only when asked for
 
 
 def test_problems_are_those_of_build():

@@ -111,10 +111,10 @@ def test_bounds(drawn):
     line = pipeline.evaluate(compiled, forward, backward, weight, p2p, overlap_p2p=overlap)
     m, total, tolerance = case[3], np.add(backward, weight), 1e-9
     one = np.add(forward, total)
-    own = [m * one[list(stages)].sum() for stages in compiled.schedule.placement]
+    own = [compiled.schedule.each * one[list(stages)].sum() for stages in compiled.schedule.placement]
     assert line.rank_busy == pytest.approx(np.asarray(own))
     assert line.makespan >= max(own) - tolerance
-    crossing = sum(np.asarray(p2p)[np.diff(compiled.stage_rank) != 0])
+    crossing = sum(np.asarray(p2p)[np.diff([rank for rank, _ in compiled.schedule.home]) != 0])
     there_and_back = sum(forward) + sum(backward if compiled.schedule.split else total) + 2 * crossing
     assert line.makespan >= there_and_back - tolerance
     serial = m * (one.sum() + 4 * crossing) * (1 if overlap else 2)
@@ -194,13 +194,13 @@ def test_release_delays_the_first_forward_only():
 
 def test_first_starts_and_last_ends():
     line = times("1f1b", 4, 1, 8)
-    assert line.rank_first_start("F").tolist() == [0, 1, 2, 3]
-    assert line.rank_last_end("B").tolist() == [33, 31, 29, 27]
+    assert line.first_start("F").tolist() == [0, 1, 2, 3]
+    assert line.last_end("B").tolist() == [33, 31, 29, 27]
     assert line.last_backward.tolist() == [33, 31, 29, 27]
     assert np.isinf(line.first_start("W")).all()
     split = times("zbv", 4, 2, 8)
     assert (split.last_backward >= split.last_end("B")).all()
-    assert split.rank_last_end("W").max() == split.makespan
+    assert split.last_end("W").max() == split.makespan
 
 
 def test_nothing_takes_time():

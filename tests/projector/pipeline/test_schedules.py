@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -20,9 +21,9 @@ from projector.pipeline.types import Action, Schedule, loop_placement
 @st.composite
 def sizes(draw):
     name = draw(st.sampled_from(pipeline.names()))
-    chunks = pipeline.generator(name).chunks
-    vpp = chunks or draw(st.integers(1, 4))
-    pp, m = draw(st.integers(1, 7)), draw(st.integers(1, 17))
+    chunks, unit = pipeline.generator(name).chunks, pipeline.generator(name).multiples
+    vpp = chunks or draw(st.integers(1, 4)) * unit.get("vpp", 1)
+    pp, m = draw(st.integers(1, 7)) * unit.get("pp", 1), draw(st.integers(1, 17)) * unit.get("microbatches", 1)
     group = draw(st.none() | st.integers(min(pp, m), 12)) if chunks is None else None
     return name, pp, vpp, m, group, draw(st.integers(0, 2))
 
@@ -32,12 +33,20 @@ def sizes(draw):
 def test_every_action_once_and_no_deadlock(case):
     schedule = pipeline.build(*case)
     _, pp, vpp, m, *_ = case
+    kinds = "FBW" if schedule.split else "FB"
+    done = Counter(
+        (kind, own[chunk], number)
+        for own, order in zip(schedule.placement, schedule.orders, strict=True)
+        for kind, chunk, number in order
+    )
+    assert done == Counter((k, stage, i) for k in kinds for stage in range(pp * vpp) for i in range(m))
     for order in schedule.orders:
-        kinds = "FBW" if schedule.split else "FB"
-        assert Counter(order) == Counter(Action(k, c, i) for k in kinds for c in range(vpp) for i in range(m))
+        assert Counter(chunk for _, chunk, _ in order) == dict.fromkeys(
+            range(schedule.chunks), len(kinds) * schedule.each
+        )
     ones = [1.0] * (pp * vpp)
     assert len(simulate(schedule, ones, ones, ones)) == sum(map(len, schedule.orders))
-    assert sorted(stage for own in schedule.placement for stage in own) == list(range(pp * vpp))
+    assert Counter(chain(*schedule.placement)) == dict.fromkeys(range(pp * vpp), schedule.copies)
 
 
 @pytest.mark.parametrize(("pp", "m"), [(1, 1), (1, 5), (4, 1), (4, 2), (4, 4), (4, 8), (8, 3), (8, 64)])
@@ -194,8 +203,9 @@ def test_the_compiler_refuses_orders_that_cannot_run():
 @pytest.mark.parametrize("name", pipeline.names())
 def test_which_schedules_run_all_forwards_first(name):
     entry = pipeline.generator(name)
-    orders = pipeline.build(name, 4, entry.chunks or 2, 40).orders
-    first = all([action.kind for action in order].index("B") == 40 * (entry.chunks or 2) for order in orders)
+    built = pipeline.build(name, 4, entry.chunks or 2, 40)
+    orders, forwards = built.orders, built.each * built.chunks
+    first = all([action.kind for action in order].index("B") == forwards for order in orders)
     assert first == entry.forwards_first
 
 

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projector.frameworks.types import Execution
 from projector.hardware import catalogue
 from projector.hardware.efficiency import load
 from projector.kernels.simulate import Simulated
 from projector.layers.types import Collective, Gemm, Operator, Stream
+from projector.mechanisms import Execution
 from projector.step.contention import Taken, crowding, without_units
 from projector.step.timing import SLOWED, Clock
 
 H100 = catalogue.gpu("h100_sxm")
-MEMORY = {"collective": 125e9, "dispatch": 125e9, "tp": 1125e9}
+MEMORY = {"dp": 125e9, "dispatch": 125e9, "tp": 1125e9}
 COPY = Stream(name="copy", kind="copy", read=1e9, write=1e9)
 
 
@@ -42,7 +42,7 @@ def test_units_leave_with_their_share_of_the_rate() -> None:
 
 def test_a_product_of_one_full_wave_loses_more_than_one_of_many() -> None:
     one_wave, many = product("one", 128 * 12, 256 * 11), product("many", 128 * 64, 256 * 64)
-    lost = losses([one_wave, many], collective=24)["collective"]
+    lost = losses([one_wave, many], dp=24)["dp"]
     assert lost[one_wave] > lost[many] > 0.1
     assert lost[many] == pytest.approx(132 / 108 - 1.0, abs=0.12)
 
@@ -51,38 +51,37 @@ def test_a_product_of_one_full_wave_loses_more_than_one_of_many() -> None:
 def test_more_units_taken_never_cost_less(a: int, b: int) -> None:
     few, more = sorted((a, b))
     op = product("g", 8192, 8192)
-    assert losses([op], collective=few)["collective"][op] <= losses([op], collective=more)["collective"][op]
+    assert losses([op], dp=few)["dp"][op] <= losses([op], dp=more)["dp"][op]
 
 
 def test_memory_bound_kernels_lose_by_the_traffic_not_by_the_units() -> None:
-    lost = losses([COPY], collective=24, dispatch=64)
-    assert lost["collective"][COPY] == lost["dispatch"][COPY]
-    assert lost["tp"][COPY] > lost["collective"][COPY] > 0.0
+    lost = losses([COPY], dp=24, dispatch=64)
+    assert lost["dp"][COPY] == lost["dispatch"][COPY]
+    assert lost["tp"][COPY] > lost["dp"][COPY] > 0.0
 
 
 def test_both_slow_each_other_down() -> None:
     """A message as long as its cover: compute runs at 1/(1 + loss), the message at 1/(1 + SLOWED)."""
     op = product("g", 8192, 8192)
     comm = Collective(name="c", kind="all_gather", group="dp", bytes=1.0, hides_behind=("g",))
-    quiet = Execution(launch_us=0.0, collective_us=0.0, layer_us=0.0, linear_us=0.0)
+    quiet = Execution.of(runtime={"launch_us": 0.0, "collective_us": 0.0, "layer_us": 0.0, "linear_us": 0.0})
     clock = Clock(
         kernels={op: 1.0},
         measured=frozenset(),
         collective=lambda _: 2.0,
         execution=quiet,
-        crowded={"collective": {op: 0.5}},
+        crowded={"dp": {op: 0.5}},
     )
     phase = clock.phase([op, comm])
     moved = 1.5 / (1.0 + SLOWED)
     assert phase.seconds == pytest.approx(1.5 + 2.0 - moved)
     assert phase.exposed["dp"] == pytest.approx(2.0 - moved)
-    assert phase.crowding == pytest.approx(0.5)
 
 
 def test_exchanges_with_kernels_of_their_own_take_their_own_units() -> None:
     op = product("g", 8192, 8192)
-    quiet = Execution(launch_us=0.0, collective_us=0.0, layer_us=0.0, linear_us=0.0)
-    crowded = {"collective": {op: 0.5}, "dispatch": {op: 0.0}, "tp": {op: 0.25}}
+    quiet = Execution.of(runtime={"launch_us": 0.0, "collective_us": 0.0, "layer_us": 0.0, "linear_us": 0.0})
+    crowded = {"ep": {op: 0.5}, "dispatch": {op: 0.0}, "tp": {op: 0.25}}
     clock = Clock(kernels={op: 9.0}, measured=frozenset(), collective=lambda _: 1.0, execution=quiet, crowded=crowded)
 
     def seconds(group: str, transport: str) -> float:

@@ -16,7 +16,7 @@ from projector.frameworks.types import Resolved
 from projector.hardware import catalogue, host_link
 from projector.hardware.types import Cluster, Fabric, GroupShape
 from projector.layers import lower
-from projector.layers.step import copies, gather, optimizer, reduction, shards
+from projector.layers.step import optimizer
 from projector.layers.types import Collective, Stream
 from projector.layers.weights import Held, Weight, held
 from projector.projection import Projection, project
@@ -59,6 +59,22 @@ def by_name(ops: tuple[Collective, ...]) -> dict[str, tuple[str, str, float]]:
     return {op.name: (op.kind, op.group, op.bytes) for op in ops}
 
 
+def copies(case: Resolved) -> tuple[int, int]:
+    return case.execution.data_parallel.copies(case.workload)
+
+
+def shards(case: Resolved) -> tuple[int, int]:
+    return case.execution.data_parallel.shards(case.workload)
+
+
+def reduction(case: Resolved, part: Held) -> tuple[Collective, ...]:
+    return case.execution.data_parallel.reduction(case.workload, part)
+
+
+def gather(case: Resolved, part: Held) -> tuple[Collective, ...]:
+    return case.execution.data_parallel.gather(case.workload, part)
+
+
 def test_the_distributed_optimizer_scatters_over_all_ranks() -> None:
     case = resolved()
     assert copies(case) == (1, 1)
@@ -94,7 +110,10 @@ def test_as_many_instances_as_ranks_only_add_up() -> None:
 
 def test_plain_data_parallelism_adds_up_over_all_ranks() -> None:
     case = resolved(data_parallel_sharding="no_shard")
-    assert {(op.kind, op.group) for op in reduction(case, PART)} == {("all_reduce", "dp"), ("all_reduce", "edp")}
+    assert {(op.kind, op.group) for op in reduction(case, PART)} == {
+        ("all_reduce", "dp"),
+        ("all_reduce", "edp"),
+    }
     assert gather(case, PART) == ()
 
 

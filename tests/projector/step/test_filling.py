@@ -49,8 +49,8 @@ def test_the_fill_waits_for_each_iteration_before_the_last_stage_has_input() -> 
     from projector.step.timing import Phase, Segment
 
     def stage(forward: float, backward: float) -> StageTime:
-        one, two = (Phase((Segment(seconds, 0.0),), seconds, {}, 0.0, 0.0, {}, 0.0) for seconds in (forward, backward))
-        return StageTime(forward=one, backward=two, weight=0.0)
+        one, two = (Phase((Segment(seconds, 0.0),), seconds) for seconds in (forward, backward))
+        return StageTime(forward=one, inputs=two)
 
     full = [stage(1.0, 2.0), stage(1.0, 3.0)]
     empty = [stage(4.0, 8.0), stage(1.5, 2.5)]
@@ -63,4 +63,4 @@ def test_all_tokens_of_a_group_arrive_at_one_rank() -> None:
 
     empty = filling.idle(resolve(workload(), "amd", "gfx950"))
     assert empty is not None
-    assert fullest_rank(empty.execution.expert_dispersion, 32, 8, 4096.0) == 8.0
+    assert fullest_rank(empty.execution.dispatch.dispersion, 32, 8, 4096.0) == 8.0

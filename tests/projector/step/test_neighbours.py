@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projector.frameworks.types import Execution
 from projector.hardware import catalogue
 from projector.layers.types import Block, Collective, Gemm, Operator, Stream
+from projector.mechanisms import Execution
 from projector.projection import Projection, project
 from projector.step.neighbours import cover, pairs_up
 from projector.step.timing import SLOWED, Clock
@@ -20,7 +20,9 @@ from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 H100 = catalogue.default_cluster("h100_sxm")
-QUIET = Execution(launch_us=0.0, collective_us=0.0, sync_us=0.0, layer_us=0.0, linear_us=0.0)
+QUIET = Execution.of(
+    runtime={"launch_us": 0.0, "collective_us": 0.0, "sync_us": 0.0, "layer_us": 0.0, "linear_us": 0.0}
+)
 
 
 def exchange(name: str) -> Collective:
@@ -46,7 +48,7 @@ LAYER = Block(
 def clock(kernels: dict[Operator, float], messages: float) -> Clock:
     """Nothing slows anything down but the message itself."""
     every = dict.fromkeys((*LAYER.forward, *LAYER.backward_input, *LAYER.backward_weight), 0.0) | kernels
-    none = {kind: dict.fromkeys(every, 0.0) for kind in ("collective", "dispatch")}
+    none = {kind: dict.fromkeys(every, 0.0) for kind in ("ep", "dispatch")}
     return Clock(kernels=every, measured=frozenset(), collective=lambda _: messages, execution=QUIET, crowded=none)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from projector.errors import InputError, Unsupported
 from projector.hardware import catalogue
+from projector.memory.timeline import memory_timeline
 from projector.projection import Projection, project
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
@@ -66,6 +67,17 @@ def test_every_schedule_adds_up(name: str) -> None:
         assert {span.rank for span in projection.spans} == set(range(4))
 
 
+def test_weight_gradients_that_are_computed_apart_bring_their_own_host_time() -> None:
+    """A host-bound stage: W waits for its own launches, and a longer sequence does not move time from B to W."""
+    shape: dict[str, object] = {"tp": 8, "sequence_parallel": True}
+    short = made(pipeline_schedule="zb_h1", seq_length=256, **shape)
+    stages = short.timeline.compiled.stages
+    inputs, weight = (short.timeline.durations[kind * stages : (kind + 1) * stages] for kind in (1, 2))
+    assert (0.25 * inputs < weight).all()
+    longer = [made(pipeline_schedule="v-min", vpp=2, seq_length=length, **shape).step_seconds for length in (256, 512)]
+    assert longer == sorted(longer)
+
+
 def test_orders_made_for_the_stages_are_no_slower() -> None:
     by_hand, listed = (made(pipeline_schedule=name) for name in ("zb_h1", "zb-1p"))
     assert listed.timeline.compiled.schedule.name == "zb_1p"
@@ -108,3 +120,12 @@ def test_a_last_group_that_does_not_fill_the_pipeline() -> None:
     with pytest.raises(InputError, match="not 1 \\(17 in groups of 4\\)"):
         made(vpp=2, global_batch_size=17 * 8)
     assert made(vpp=1, global_batch_size=17 * 8).step_seconds > 0
+
+
+@pytest.mark.parametrize("name", ["zb-1p", "zb-2p"])
+def test_memory_is_that_of_the_order_made_for_the_times_at_hand(name: str) -> None:
+    found = made(pipeline_schedule=name)
+    lines = memory_timeline(found.resolved, H100.gpu, found.timeline)
+    for line, rank in zip(lines, found.memory.ranks, strict=True):
+        if rank.event not in ("optimizer_step", "construction"):
+            assert line.peak == pytest.approx(rank.allocated)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projector.frameworks.types import Execution
 from projector.layers.types import Collective, HostWork, Operator, Stream
+from projector.mechanisms import Execution
 from projector.step.timing import CONTENTION, SLOWED, Clock, chain
 
-QUIET = Execution(launch_us=0.0, collective_us=0.0, sync_us=0.0, layer_us=0.0)
+QUIET = Execution.of(runtime={"launch_us": 0.0, "collective_us": 0.0, "sync_us": 0.0, "layer_us": 0.0})
 
 
 def stream(name: str) -> Stream:
@@ -49,7 +49,7 @@ def test_compute_hides_only_once() -> None:
 
 def test_the_host_limits_between_synchronisations() -> None:
     a, b = stream("a"), stream("b")
-    execution = Execution(launch_us=1e6, collective_us=0.0, sync_us=0.5e6, layer_us=0.0)
+    execution = Execution.of(runtime={"launch_us": 1e6, "collective_us": 0.0, "sync_us": 0.5e6, "layer_us": 0.0})
     phase = clock({a: 5.0, b: 0.1}, execution=execution).phase([a, HostWork(name="s", sync=True), b])
     assert phase.seconds == pytest.approx(5.0 + 1.0 + 0.5)
     assert phase.host_excess == pytest.approx(0.9 + 0.5)
@@ -59,7 +59,7 @@ def test_the_host_limits_between_synchronisations() -> None:
 
 def test_a_compiled_step_has_no_host_time() -> None:
     a = stream("a")
-    execution = Execution(launch_us=1e6, whole_step_compiled=True)
+    execution = Execution.of(runtime={"strategy": "full_iteration_graph", "launch_us": 1e6})
     assert clock({a: 0.1}, execution=execution).phase([a, HostWork(name="s", sync=True)]).seconds == pytest.approx(0.1)
 
 

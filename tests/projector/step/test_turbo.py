@@ -77,13 +77,13 @@ def test_eight_bits_gain_where_experts_have_work(model: str) -> None:
 def test_turbo_attention_is_aiter_and_ulysses() -> None:
     def core(resolved: Resolved) -> str:
         assert any(isinstance(op, Attention) for op in lower.layer(LayerKind(False), resolved).forward)
-        return resolved.execution.attention_family
+        return resolved.execution.kernels.attention
 
     assert core(settled(model="llama3_8b", use_turbo_attention=True)) == "aiter_a16"
     old = Workload(**{**vars(workload("llama3_8b")), "framework_date": "2024-06"})
-    assert resolve(old, "amd", "gfx942").execution.attention_family == "ck"
+    assert resolve(old, "amd", "gfx942").execution.kernels.attention == "ck"
     turbo = Workload(**{**vars(workload("llama3_8b", use_turbo_attention=True)), "framework_date": "2024-06"})
-    assert resolve(turbo, "amd", "gfx942").execution.attention_family == "aiter"
+    assert resolve(turbo, "amd", "gfx942").execution.kernels.attention == "aiter"
     assert resolve(workload("llama3_8b", use_turbo_attention=True, cp=2), "amd").workload.recipe.cp_comm_type == "a2a"
 
 

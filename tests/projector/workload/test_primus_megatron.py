@@ -252,6 +252,7 @@ def test_a_preset_that_is_not_there_is_named(tmp_path: Path) -> None:
     [
         ({"patch_zero_bubble": True, "enable_zero_bubble": True}, "zb-h1", 1),
         ({"patch_zero_bubble": True, "enable_zero_bubble": True, "zero_bubble_v_schedule": True}, "v-half", 2),
+        ({"patch_zero_bubble": True, "enable_1f1b_v": True}, "v-1f1b", 2),
         (
             {
                 "patch_zero_bubble": True,

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from projector import project
+from projector.errors import InputError
+from projector.hardware import catalogue
 from projector.pipeline.schedules import names as schedule_names
 from projector.workload import zoo
+from projector.workload.checks import CHOICES
 from projector.workload.recipe import Recipe
 from projector.workload.validate import problems
-from projector.workload.vocabulary import CHOICES, SCHEDULES
 from projector.workload.workload import Workload
 
 GOOD = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096}
@@ -91,7 +94,7 @@ def test_models_are_checked_too():
 
 
 def test_the_pipelines_schedules_are_known_words():
-    assert {name.replace("_", "-") for name in schedule_names()} <= set(SCHEDULES)
+    assert {name.replace("_", "-") for name in schedule_names()} <= set(CHOICES["pipeline_schedule"])
 
 
 def test_words_are_unambiguous():
@@ -106,3 +109,12 @@ def test_words_are_unambiguous():
 )
 def test_any_numbers_end_in_a_list(sizes, model, batch):
     assert isinstance(found(model, **sizes, global_batch_size=batch), dict)
+
+
+@pytest.mark.parametrize("gpus", [1 + 2j, True, 8.0, "8", None, [8]])
+def test_the_number_of_gpus_is_looked_at_where_all_else_is_known(gpus: object) -> None:
+    right = Workload(model=zoo.load("llama3_8b"), recipe=Recipe(**GOOD), gpus=8)
+    cluster = catalogue.default_cluster("h100_sxm")
+    assert project(right, cluster).step_seconds > 0
+    with pytest.raises(InputError, match="gpus"):
+        project(dataclasses.replace(right, gpus=gpus), cluster)  # type: ignore[arg-type]

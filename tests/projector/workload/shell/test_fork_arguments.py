@@ -93,7 +93,6 @@ def test_whole_chunks_are_replayed(tmp_path: Path) -> None:
         ("--num-zero-experts 64", "experts that compute nothing"),
         ("--num-experts 32 32 64", "unlike numbers of experts"),
         ("--num-experts 8 --moe-router-topk 2 --mlp-type residual", "residual"),
-        ("--schedules-method dualpipev", "dualpipev"),
         ("--schedule-method seq1f1b", "seq1f1b"),
         ("--layerzero", "layerzero"),
         ("--moe-extended-tp --num-experts 8 --moe-router-topk 2", "moe_extended_tp"),
@@ -183,3 +182,10 @@ def test_a_tokenizers_name_counts_before_its_type(tmp_path: Path, name: str, siz
     line = _BASE.replace("--vocab-size 32000", f"--tokenizer-type Llama2Tokenizer --tokenizer-model {name}")
     path.write_text(f"#!/bin/bash\ntorchrun --nproc_per_node 8 pretrain_gpt.py {line}\n")
     assert scripts.load(path).model.vocab_size == size
+
+
+def test_dualpipev_is_two_chunks_a_rank_with_exchanges_beside_the_other_direction(tmp_path: Path) -> None:
+    recipe = _loaded(tmp_path, "--schedules-method dualpipev --moe-fb-overlap --pipeline-model-parallel-size 4").recipe
+    assert recipe is not None
+    assert (recipe.pipeline_schedule, recipe.vpp, recipe.pp) == ("dualpipe-v", 2, 4)
+    assert recipe.overlap_moe_expert_parallel_comm

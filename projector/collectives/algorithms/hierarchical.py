@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from projector.collectives.direct import inside, outside, turns
+from projector.collectives.algorithms.direct import inside, outside, turns
 from projector.collectives.network import Cost, Network
 
 __all__ = ["all_to_all"]

@@ -11,8 +11,14 @@ import math
 from collections.abc import Iterator
 
 from projector.collectives.network import PROTOCOLS, Cost, Network
+from projector.parameter import parameter
 
 __all__ = ["all_gather", "all_reduce", "levels", "reduce_scatter"]
+
+_PAT_US = parameter(2.8, unit="us", kind="published", source="NCCL src/graph/tuning.cc (2026-06): PAT, per rank")
+_PAT_OVERLAP = parameter(
+    3.5, kind="published", source="NCCL src/graph/tuning.cc (2026-06): PAT, times that a network hop is overlapped"
+)
 
 
 def all_reduce(net: Network) -> Iterator[Cost]:
@@ -48,8 +54,7 @@ def levels(net: Network) -> tuple[int, int]:
 def _pat(net: Network) -> Iterator[Cost]:
     if net.local > 1 or net.nodes < 2:
         return
-    # 2.8 us a rank and a network hop overlapped 3.5 times: NCCL src/graph/tuning.cc (2026-06).
-    steps = net.crossings(*levels(net), "simple") / 3.5 + 2.8e-6 * net.size
+    steps = net.crossings(*levels(net), "simple") / _PAT_OVERLAP + _PAT_US * 1e-6 * net.size
     volume = (net.size - 1) / net.size
     rate = net.ring_rate() * net.constants.share("rate.pat")
     yield Cost("pat.simple", net.base("ring", "simple") + steps, volume / rate, net.fill("simple"))

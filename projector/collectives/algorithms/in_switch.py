@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from projector.collectives.algorithms.tree import levels
 from projector.collectives.network import Cost, Network
-from projector.collectives.tree import levels
 
 __all__ = ["all_reduce"]
 

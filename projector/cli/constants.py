@@ -1,0 +1,92 @@
+"""``projector constants``: every number that a projection rests on, with its source."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from projector.cli import as_json
+from projector.cli.options import Subparsers, add_command, add_json
+from projector.cli.page import Line, show
+from projector.errors import InputError, Problem, nearest
+from projector.parameter import FIELDS, KINDS
+
+if TYPE_CHECKING:
+    from projector.parameter import Count, Parameter
+
+    Constants = Mapping[str, Parameter | Count]
+
+__all__ = ["register"]
+
+_WIDTH = 79
+_INDENT = "    "
+
+
+def register(commands: Subparsers) -> None:
+    about = "every constant of the models: value, unit, kind, range, source"
+    parser = add_command(commands, "constants", about, _constants, examples=("step", "gemm.loop --kind fitted --json"))
+    parser.add_argument(
+        "pattern", nargs="?", default="*", metavar="PATTERN", help="only these: step, 'efficiency.mi3*'"
+    )
+    parser.add_argument("--kind", choices=KINDS, help="only constants of this kind")
+    parser.add_argument("--scored", action="store_true", help="only those chosen while looking at runs that are scored")
+    add_json(parser)
+
+
+def _constants(options: argparse.Namespace) -> None:
+    chosen = _chosen(options)
+    if options.json:
+        listed = [{"name": name} | {key: getattr(each, key) for key in FIELDS} for name, each in chosen.items()]
+        as_json.write({"command": "constants", "constants": listed})
+        return
+    show(_lines(chosen))
+
+
+def _chosen(options: argparse.Namespace) -> Constants:
+    """Those whose name holds or matches the pattern. Raises :class:`InputError` where none does."""
+    from projector.constants import every
+
+    known, pattern = every(), options.pattern.lower()
+    wild = pattern if any(mark in pattern for mark in "*?[") else f"*{pattern}*"
+    named = {name: each for name, each in known.items() if fnmatchcase(name.lower(), wild)}
+    if not named:
+        raise InputError([Problem("constants", "", options.pattern, nearest(options.pattern, list(known)))])
+    return {
+        name: each
+        for name, each in named.items()
+        if options.kind in (None, each.kind) and (each.scored or not options.scored)
+    }
+
+
+def _lines(chosen: Constants) -> Iterator[Line]:
+    kinds = Counter(each.kind for each in chosen.values())
+    counts = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
+    scored = sum(each.scored for each in chosen.values())
+    head = f"{len(chosen)} constants: {counts or 'none'}; {scored} chosen while looking at runs that are scored"
+    yield from (Line(text, "bold") for text in textwrap.wrap(head, _WIDTH))
+    for name, each in chosen.items():
+        yield Line("")
+        yield Line(name, "bold")
+        unit = "" if each.unit == "1" else f" {each.unit}"
+        facts = [
+            f"{each.value:.6g}{unit}",
+            each.kind,
+            *_range(each),
+            *(["chosen on scored runs"] if each.scored else []),
+        ]
+        yield Line(f"{_INDENT}{', '.join(facts)}")
+        said = textwrap.wrap(
+            each.source, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+        )
+        yield from (Line(text, "dim") for text in said)
+
+
+def _range(each: Parameter | Count) -> list[str]:
+    if each.low is None and each.high is None:
+        return []
+    low, high = ("" if end is None else f"{end:.6g}" for end in (each.low, each.high))
+    return [f"at least {low}" if not high else f"at most {high}" if not low else f"{low} to {high}"]

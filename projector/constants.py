@@ -1,0 +1,68 @@
+"""Every constant that a projection rests on, by name: those of the code, of frameworks, of the efficiency files, of
+collectives, of data sheets.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+
+from projector.parameter import Count, Parameter, declared
+
+__all__ = ["every", "modules"]
+
+#: Rooms whose numbers are no physics: words on a screen, files, foreign configurations, and what only times a device.
+_WITHOUT = ("__main__", "benchmark", "cli", "io", "workload.loaders")
+
+
+def modules() -> tuple[str, ...]:
+    """The modules whose constants are parameters."""
+    import projector
+
+    found = (module.name for module in pkgutil.walk_packages(projector.__path__, "projector."))
+    without = tuple(f"projector.{room}" for room in _WITHOUT)
+    return tuple(name for name in found if not f"{name}.".startswith(tuple(f"{room}." for room in without)))
+
+
+def every() -> Mapping[str, Parameter | Count]:
+    """``kernels.neighbours.REACH``, ``frameworks.primus.runtime.step_ms``, ``efficiency.gfx950.gemm.loop.bf16``,
+    ``collectives.nccl.link.intra``, ``gpus.mi355x.memory_gib``, …, in that order of rooms."""
+    return dict([*_code(), *_frameworks(), *_efficiency(), *_collectives(), *_quoted("gpus"), *_quoted("clusters")])
+
+
+def _code() -> Iterator[tuple[str, Parameter | Count]]:
+    for module in modules():
+        import_module(module)
+        room = module.removeprefix("projector.")
+        yield from ((f"{room}.{name.lstrip('_')}", each) for name, each in declared(module).items())
+
+
+def _frameworks() -> Iterator[tuple[str, Parameter]]:
+    from projector import frameworks
+
+    for name in frameworks.names():
+        yield from ((f"frameworks.{name}.{key}", each) for key, each in frameworks.load(name).constants.items())
+
+
+def _efficiency() -> Iterator[tuple[str, Parameter]]:
+    from projector.hardware.efficiency_file import FOLDER, shipped
+
+    for path in sorted(FOLDER.glob("*.yaml")):
+        yield from ((f"efficiency.{path.stem}.{key}", each) for key, each in shipped(path.stem).items())
+
+
+def _collectives() -> Iterator[tuple[str, Parameter]]:
+    from projector.collectives.constants import sections
+
+    for section, entries in sections().items():
+        yield from ((f"collectives.{section}.{key}", each) for key, each in entries.items())
+
+
+def _quoted(folder: str) -> Iterator[tuple[str, Parameter]]:
+    from projector import hardware
+    from projector.hardware.quoted import quoted
+
+    for path in sorted((Path(hardware.__path__[0]) / folder).glob("*.yaml")):
+        yield from ((f"{folder}.{path.stem}.{key}", each) for key, each in quoted(path).items())

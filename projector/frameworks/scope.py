@@ -1,0 +1,93 @@
+"""What a layer of one rank can see of a run, so that configurations that differ elsewhere share its operators and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import fields, replace
+from functools import lru_cache
+from operator import attrgetter
+
+from projector.frameworks.types import Resolved
+from projector.mechanisms import Execution
+from projector.workload.declared import about_of
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+__all__ = ["ONCE_A_STEP", "OUTSIDE_A_LAYER", "as_layers_see", "once_a_step"]
+
+_TOLD = about_of(Recipe)
+OUTSIDE_A_LAYER = frozenset(name for name, told in _TOLD.items() if "layer" not in told.affects)
+"""Recipe fields on which neither the operators nor the saved bytes of a layer, embedding or head depend. Of ``pp``,
+``data_parallel_shard_size`` and the number of micro-batches they see whether it is one."""
+
+ONCE_A_STEP = frozenset(
+    name for name in OUTSIDE_A_LAYER if not {"schedule"} <= _TOLD[name].affects <= {"schedule", "memory"}
+)
+"""Those of them that do more than say where layers stand and in which order they work: gradients, optimizer, the loop."""
+
+_AT_ONE = ("pp", "data_parallel_shard_size")
+_SEEN = tuple(f.name for f in fields(Recipe) if f.name not in {*OUTSIDE_A_LAYER, *_AT_ONE})
+_seen = attrgetter(*_SEEN)
+_once = attrgetter(*sorted(ONCE_A_STEP - {"global_batch_size"}))  # its micro-batches: one or several
+
+_Host = tuple[int, int | None, float, float, float]
+
+
+def as_layers_see(resolved: Resolved) -> Resolved:
+    """``resolved`` with everything that no layer can see at one value: one object for all configurations alike to it.
+
+    Keys of caches of operators, kernel times and saved bytes. Pipeline sizes, batch, schedule and optimizer of the result
+    mean nothing.
+    """
+    known = resolved.__dict__.get(_KEPT)
+    if isinstance(known, Resolved):
+        return known
+    workload, recipe = resolved.workload, resolved.workload.recipe
+    host = (
+        resolved.node_ranks,
+        resolved.pod_ranks,
+        resolved.host_bandwidth,
+        resolved.host_copies,
+        resolved.host_optimizer,
+    )
+    ones = (recipe.pp == 1, (recipe.data_parallel_shard_size or 1) == 1, workload.num_microbatches > 1)
+    found = _view(workload.model, workload.framework, resolved.execution, _seen(recipe), ones, host)
+    resolved.__dict__[_KEPT] = found
+    return found
+
+
+_KEPT = "_as_layers_see"
+
+
+def once_a_step(resolved: Resolved) -> Hashable:
+    """With :func:`as_layers_see` a key of what ranks hold and do once a step: equal where both are."""
+    workload, recipe = resolved.workload, resolved.workload.recipe
+    return workload.dp, workload.edp, recipe.data_parallel_shard_size, _once(recipe)
+
+
+@lru_cache(maxsize=1024)
+def _view(
+    model: Model,
+    framework: str,
+    execution: Execution,
+    seen: tuple[object, ...],
+    ones: tuple[bool, bool, bool],
+    host: _Host,
+) -> Resolved:
+    piped, sharded, several = 2 - ones[0], 2 - ones[1], 1 + ones[2]
+    given = dict(zip(_SEEN, seen, strict=True))
+    recipe = Recipe(**given, pp=piped, data_parallel_shard_size=sharded, global_batch_size=1)  # type: ignore[arg-type]
+    recipe = replace(recipe, global_batch_size=several * recipe.micro_batch_size)
+    gpus = recipe.tp * recipe.cp * piped
+    made = Resolved(
+        workload=Workload(model=model, recipe=recipe, gpus=gpus, framework=framework),
+        execution=execution,
+        node_ranks=host[0],
+        pod_ranks=host[1],
+        host_bandwidth=host[2],
+        host_copies=host[3],
+        host_optimizer=host[4],
+    )
+    made.__dict__[_KEPT] = made
+    return made

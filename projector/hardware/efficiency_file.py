@@ -1,0 +1,43 @@
+"""Files of efficiency parameters: ``parameters: {key: {value, kind, source, low, high}}``.
+
+Meaning of the keys: ``efficiency/README.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from projector.errors import InputError, Problem
+from projector.io.files import parse_yaml
+from projector.parameter import Parameter, read
+
+__all__ = ["FOLDER", "parse", "priors", "shipped"]
+
+FOLDER = Path(__file__).parent / "efficiency"
+
+
+def priors() -> Mapping[str, Parameter]:
+    """What holds for every GPU until a file of its own says otherwise."""
+    return shipped("gpu")
+
+
+@cache
+def shipped(stem: str) -> Mapping[str, Parameter]:
+    """The parameters of one file of ours; none where there is no such file."""
+    path = FOLDER / f"{stem}.yaml"
+    return parse(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}
+
+
+def parse(text: str, where: str) -> Mapping[str, Parameter]:
+    """Parameters of one file's text. Raises ``InputError`` with every mistake."""
+    data = parse_yaml(text, where)
+    found = data.get("parameters") if isinstance(data, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise InputError([Problem(where, "parameters", found, "a mapping of parameters")])
+    problems: list[Problem] = []
+    parameters = {str(key): read(cell, where, f"parameters.{key}", problems) for key, cell in found.items()}
+    if problems:
+        raise InputError(problems)
+    return parameters

@@ -1,0 +1,5 @@
+"""What a framework chooses among: one strategy a file, each with the parameters that its framework may change."""
+
+from projector.mechanisms.execution import Execution
+
+__all__ = ["Execution"]

@@ -1,0 +1,199 @@
+"""What every strategy of data parallelism answers: what is resident, what travels, when, and beside what.
+
+Bytes follow Megatron-LM's distributed optimizer (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/distributed,
+core/optimizer) and PyTorch FSDP2 (pytorch/torchtitan@b5bcd76c6 torchtitan/distributed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from projector.layers.types import Collective, Operator
+from projector.layers.weights import Held
+from projector.mechanisms.strategy import Strategy
+from projector.parameter import parameter
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+__all__ = ["DataParallel", "Gathered"]
+
+_OVERLAP = parameter(
+    0.9, kind="assumed", source="estimate: gathers and reductions wait a little for each other and for their copies"
+)
+_HOST_BYTES = parameter(
+    80.0,
+    unit="B",
+    kind="published",
+    source="CPU Adam of Megatron-Core beside its copies (NVIDIA-NeMo/Megatron-Bridge pull request 3062)",
+)
+_HOST_RATE = parameter(
+    0.68e9,
+    unit="parameters/s",
+    kind="published",
+    source="CPU Adam of Megatron-Core on DGX H100: 1.9e9 parameters in 2.9 s (Megatron-Bridge pull request 3062)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Gathered weights (and their gradients) on top of a rank's own share, bytes: during layers, while the loss is
+    differentiated, and while the output layer is."""
+
+    forward: float = 0.0
+    backward: float = 0.0
+    loss: float = 0.0
+    projection: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataParallel(Strategy):
+    """Every rank has its own micro-batches; gradients meet once in each step.
+
+    ``parameter_bytes``, ``master_bytes``: of a weight as the model reads it, and of the optimizer's own copy (0: it has
+    none). ``grad_bytes``: of an element of the accumulation buffer; ``kept_gradient_bytes``: of a second, narrow one
+    beside it. ``reduce_bytes``, ``gather_bytes``: of an element on the wire. ``overlap``: share of the shorter of
+    compute and weight traffic of a unit that really runs beside the other; ``opaque_overlap``: what is left of that
+    beside layers whose experts run in custom calls. ``across_nodes``: ranks of one shard group sit in different nodes
+    (a mesh axis over the network). ``flat_buffers``: weights are copied into one flat buffer on the device when the
+    model is wrapped. ``hook_us``: host microseconds that hang on one parameter's gradient: accumulation, bucket
+    counters. ``host_optimizer_bytes``, ``host_optimizer_rate``: an optimizer on the CPU: host-memory traffic of a
+    parameter, and parameters/s of one process.
+    """
+
+    degree: ClassVar[str]
+    """The ``data_parallel_sharding`` of a recipe that runs it."""
+    divided: ClassVar[frozenset[str]] = frozenset()
+    """What the ranks of a shard group share out: of ``weights``, ``gradients``, ``states``."""
+    megatron_core: ClassVar[bool] = False
+    """Part of Megatron-Core: linears are Transformer Engine's, products of torch run in the output layer alone."""
+    clears_buffers: ClassVar[bool] = False
+    """Whole gradient buffers are cleared, scaled and looked through in every step."""
+    bucketed_to_host: ClassVar[bool] = False
+    """Gradients leave for an optimizer on the host bucket by bucket beside the backward, in 16 bits; weights return
+    so."""
+
+    parameter_bytes: float = 2.0
+    master_bytes: float = 4.0
+    grad_bytes: float = 4.0
+    kept_gradient_bytes: float = 0.0
+    reduce_bytes: float = 4.0
+    gather_bytes: float = 2.0
+    overlap: float = _OVERLAP
+    opaque_overlap: float = 1.0
+    across_nodes: bool = False
+    flat_buffers: bool = True
+    unsharded_pipeline: bool = False
+    hook_us: float = 0.0
+    host_optimizer_bytes: float = _HOST_BYTES
+    host_optimizer_rate: float = _HOST_RATE
+
+    def shards(self, workload: Workload) -> tuple[int, int]:
+        """Ranks that share one optimizer state, dense (of dp · cp) and expert (of expert data parallelism)."""
+        if not self.divided:
+            return 1, 1
+        dense, expert = self.copies(workload)
+        return max(1, workload.dp * workload.recipe.cp // dense), workload.edp // expert
+
+    def copies(self, workload: Workload) -> tuple[int, int]:
+        """Groups that each hold one whole state among them, dense and expert: replicas of HSDP, or instances of the
+        partial distributed optimizer (Megatron-LM core/parallel_state.py, ``num_distributed_optimizer_instances``)."""
+        recipe, ranks = workload.recipe, workload.dp * workload.recipe.cp
+        dense = max(
+            recipe.num_distributed_optimizer_instances or 1, ranks // (recipe.data_parallel_shard_size or ranks)
+        )
+        return dense, dense if workload.edp % dense == 0 else 1
+
+    def resident(self, what: str, workload: Workload, dense: float, expert: float) -> float:
+        """Elements of ``what`` (as in ``divided``) that one rank keeps, of those that the model has on its
+        coordinates."""
+        if what not in self.divided:
+            return dense + expert
+        by_dense, by_expert = self.shards(workload)
+        return dense / by_dense + expert / by_expert
+
+    def reduction(self, workload: Workload, part: Held, name: str = "grad") -> tuple[Collective, ...]:
+        """Reduction of the gradients ``part``: reduce-scatter where state is sharded, all-reduce elsewhere.
+
+        Where several groups hold a whole state each, the shards are all-reduced between them after that.
+        """
+        ops: list[Collective] = []
+        for label, group, elements, groups in self._shared(workload, part, name):
+            nbytes = elements * self.reduce_bytes
+            if not self.divided:
+                ops.append(Collective(name=f"{label}_all_reduce", kind="all_reduce", group=group, bytes=nbytes))
+                continue
+            inner = _ranks(workload, group) // groups
+            shard, replicas = (f"{group}_shard", f"{group}_replicate") if groups > 1 else (group, "")
+            if inner > 1:
+                ops.append(Collective(name=f"{label}_reduce_scatter", kind="reduce_scatter", group=shard, bytes=nbytes))
+            if replicas:
+                op = Collective(name=f"{label}_replicas", kind="all_reduce", group=replicas, bytes=nbytes / inner)
+                ops.append(op)
+        return tuple(ops)
+
+    def gather(self, workload: Workload, part: Held, name: str = "param") -> tuple[Collective, ...]:
+        """All-gather of the weights ``part`` over the ranks that share them; nothing where every rank keeps its own."""
+        if not self.divided:
+            return ()
+        return tuple(
+            Collective(
+                name=f"{label}_all_gather",
+                kind="all_gather",
+                group=f"{group}_shard" if groups > 1 else group,
+                bytes=elements * self.gather_bytes,
+            )
+            for label, group, elements, groups in self._shared(workload, part, name)
+            if _ranks(workload, group) > groups
+        )
+
+    def _shared(self, workload: Workload, part: Held, name: str) -> Iterator[tuple[str, str, float, int]]:
+        """(name, group, elements, groups with a whole state) of the dense and expert weights that several ranks
+        have."""
+        dense, expert = self.copies(workload)
+        if part.dense and _ranks(workload, "dp") > 1:
+            yield name, "dp", part.dense, dense
+        if part.expert and _ranks(workload, "edp") > 1:
+            yield f"{name}_expert", "edp", part.expert, expert
+
+    def gathers_every_microbatch(self, recipe: Recipe) -> bool:
+        """Whether weights are gathered unit by unit for each pass, instead of once per step."""
+        return False
+
+    def reduces_every_microbatch(self, recipe: Recipe) -> bool:
+        """Whether gradients are reduced in each micro-batch, instead of after the last."""
+        return "gradients" in self.divided
+
+    def reduces_beside_backward(self, recipe: Recipe) -> bool:
+        """Whether a reduction in each micro-batch runs beside the compute of its unit."""
+        return True
+
+    def overlaps_last_reduction(self, recipe: Recipe) -> bool:
+        """Whether a reduction after the last micro-batch runs beside its backward, bucket by bucket."""
+        return bool(recipe.overlap_grad_reduce)
+
+    def hidden_share(self, opaque: bool) -> float:
+        """Share of a unit's weight traffic that runs beside its compute; ``opaque``: a compiler cannot look into it."""
+        return self.overlap * (self.opaque_overlap if opaque else 1.0)
+
+    def copied(
+        self, unit: str, recipe: Recipe, elements: float, activation_bytes: float
+    ) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
+        """Copies around a unit of ``elements`` trained weights: before its forward, before its backward, after it."""
+        return (), (), ()
+
+    def gathered(self, recipe: Recipe, whole: float, unit: float, embedding: float, head: float) -> Gathered:
+        """What a rank of ``whole`` weights holds of them for a while; ``unit``: the largest layer; the ends of the
+        model."""
+        return Gathered()
+
+    @property
+    def optimizer_grad_bytes(self) -> float:
+        """Of a gradient as the optimizer reads it."""
+        return 4.0
+
+
+def _ranks(workload: Workload, group: str) -> int:
+    """Ranks that reduce the same gradients: dense (``dp``) or of experts (``edp``)."""
+    return workload.edp if group == "edp" else workload.dp * workload.recipe.cp

@@ -1,0 +1,22 @@
+"""The strategy that a recipe's degree of sharding runs in a framework."""
+
+from __future__ import annotations
+
+from projector.mechanisms.data_parallel.base import DataParallel
+from projector.mechanisms.data_parallel.ddp import DDP
+from projector.mechanisms.data_parallel.distributed_optimizer import DistributedOptimizer
+from projector.mechanisms.data_parallel.megatron_fsdp import MegatronFSDP
+from projector.mechanisms.data_parallel.zero2 import Zero2
+
+__all__ = ["of_degree"]
+
+_BY_DEGREE: dict[str, type[DataParallel]] = {
+    kind.degree: kind for kind in (DDP, DistributedOptimizer, Zero2, MegatronFSDP)
+}
+
+
+def of_degree(strategy: DataParallel, degree: str | None) -> DataParallel:
+    """``strategy`` where a recipe shards as it does (``data_parallel_sharding``), else the one of that degree, with the
+    same parameters."""
+    kind = _BY_DEGREE[degree or "no_shard"]
+    return strategy if strategy.degree == kind.degree else kind(**strategy.carried(kind))

@@ -1,0 +1,42 @@
+"""PyTorch FSDP2 (torch distributed/fsdp/_fully_shard): sharded parameters one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from projector.layers.types import Operator, Stream
+from projector.mechanisms.data_parallel.sharded import FullySharded
+from projector.workload.recipe import Recipe
+
+__all__ = ["FSDP2"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FSDP2(FullySharded):
+    """Gathered weights are split into parameters, gradients packed and cast for the wire; the embedding is released
+    after use. Under a pipeline stages synchronise with their last backward, unit after unit."""
+
+    name: ClassVar[str] = "fsdp2"
+    parameter_bytes: float = 4.0
+    master_bytes: float = 0.0
+
+    def reduces_every_microbatch(self, recipe: Recipe) -> bool:
+        return recipe.pp == 1
+
+    def overlaps_last_reduction(self, recipe: Recipe) -> bool:
+        return False
+
+    def copied(
+        self, unit: str, recipe: Recipe, elements: float, activation_bytes: float
+    ) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
+        """torch distributed/fsdp/_fully_shard/_fsdp_collectives.py, ``split_with_sizes_copy`` and ``chunk_cat``."""
+        if (recipe.data_parallel_shard_size or 1) == 1 or not elements:
+            return (), (), ()
+        nbytes, wire = self.gather_bytes * elements, self.reduce_bytes * elements
+        split, again = (
+            Stream(name=f"{unit}.{name}", kind="copy", read=nbytes, write=nbytes)
+            for name in ("copy_out", "copy_out.bwd")
+        )
+        pack = Stream(name=f"{unit}.chunk_cat", kind="copy", read=activation_bytes * elements, write=wire)
+        return (split,), (again,), (pack,)

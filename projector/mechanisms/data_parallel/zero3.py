@@ -1,0 +1,32 @@
+"""DeepSpeed ZeRO-3 (deepspeed/runtime/zero/stage3.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from projector.mechanisms.data_parallel.sharded import FullySharded
+from projector.parameter import parameter
+
+__all__ = ["Zero3"]
+
+_BUCKET = parameter(
+    5e8, unit="elements", kind="published", source="deepspeed/runtime/zero/config.py, reduce_bucket_size"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Zero3(FullySharded):
+    """Gradients leave in buckets of 16 bits, beside the backward."""
+
+    name: ClassVar[str] = "zero3"
+    bucketed_to_host: ClassVar[bool] = True
+    parameter_bytes: float = 4.0
+    master_bytes: float = 0.0
+
+    @property
+    def _unit_gradient(self) -> float:
+        return 2.0
+
+    def _beside_layers(self, whole: float, ends: float) -> float:
+        return 2.0 * min(_BUCKET, whole)

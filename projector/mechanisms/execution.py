@@ -1,0 +1,115 @@
+"""How a framework executes a workload: one strategy of every mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from projector.errors import Problem, nearest
+from projector.mechanisms.adapters import Adapters
+from projector.mechanisms.allocator.base import Allocator
+from projector.mechanisms.allocator.caching import Caching
+from projector.mechanisms.data_parallel.base import DataParallel
+from projector.mechanisms.data_parallel.ddp import DDP
+from projector.mechanisms.dispatch.base import Dispatch
+from projector.mechanisms.dispatch.permute import Permute
+from projector.mechanisms.fusion.base import Fusion
+from projector.mechanisms.fusion.transformer_engine import TransformerEngine
+from projector.mechanisms.kernels import Kernels
+from projector.mechanisms.pipeline import PipelineEngine
+from projector.mechanisms.recompute import Recompute
+from projector.mechanisms.runtime.base import Runtime
+from projector.mechanisms.runtime.eager import Eager
+from projector.mechanisms.strategy import STRATEGY, Strategy, found_in, mistakes
+from projector.mechanisms.tensor_parallel import AutogradFunctions, DTensor, TensorParallel
+from projector.memo import HashedOnce
+
+__all__ = ["Execution", "merged", "problems", "strategies"]
+
+Stated = Mapping[str, Mapping[str, Any]]
+"""By mechanism: the strategy's name (``strategy``) and parameters of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution(HashedOnce):
+    """Behaviour of one framework (one release range of it) on one GPU vendor's stack. Without a profile: Megatron-
+    Core's."""
+
+    kernels: Kernels = Kernels()
+    fusion: Fusion = TransformerEngine()
+    tensor_parallel: TensorParallel = AutogradFunctions()
+    dispatch: Dispatch = Permute()
+    data_parallel: DataParallel = DDP()
+    pipeline: PipelineEngine = PipelineEngine()
+    recompute: Recompute = Recompute()
+    adapters: Adapters = Adapters()
+    runtime: Runtime = Eager()
+    allocator: Allocator = Caching()
+
+    __hash__ = HashedOnce.__hash__
+
+    @classmethod
+    def of(cls, **stated: Mapping[str, Any]) -> Execution:
+        """From what a profile says, which :func:`problems` found sound."""
+        return cls().but(**stated)
+
+    def but(self, **stated: Mapping[str, Any]) -> Execution:
+        """With other parameters, or other strategies where ``strategy`` names one (which then starts with its own)."""
+        chosen: dict[str, Any] = {place: _chosen(getattr(self, place), place, how) for place, how in stated.items()}
+        return replace(self, **chosen)
+
+
+def _chosen(before: Strategy, place: str, stated: Mapping[str, Any]) -> Strategy:
+    parameters = {key: value for key, value in stated.items() if key != STRATEGY}
+    if stated.get(STRATEGY, before.name) == before.name:
+        return before.but(parameters)
+    return _kinds(place)[stated[STRATEGY]](**parameters)
+
+
+def _kinds(place: str) -> Mapping[str, type[Strategy]]:
+    """Strategies of a mechanism by name."""
+    alone: dict[str, tuple[type[Strategy], ...]] = {
+        "kernels": (Kernels,),
+        "tensor_parallel": (AutogradFunctions, DTensor),
+        "pipeline": (PipelineEngine,),
+        "recompute": (Recompute,),
+        "adapters": (Adapters,),
+    }
+    if place in alone:
+        return {kind.name: kind for kind in alone[place]}
+    return found_in(f"projector.mechanisms.{place}")
+
+
+def merged(base: Stated, more: Stated) -> dict[str, Mapping[str, Any]]:
+    """``more`` over ``base``: parameter by parameter, afresh where another strategy is named."""
+    whole = dict(base)
+    for place, stated in more.items():
+        old = base.get(place, {})
+        same = stated.get(STRATEGY, old.get(STRATEGY)) == old.get(STRATEGY)
+        whole[place] = {**old, **stated} if same else stated
+    return whole
+
+
+def strategies() -> Mapping[str, Mapping[str, type[Strategy]]]:
+    """Of every mechanism its strategies by name."""
+    return {place: _kinds(place) for place in _PLACES}
+
+
+_NEUTRAL = Execution()
+_PLACES = tuple(field.name for field in fields(Execution))
+
+
+def problems(where: str, prefix: str, stated: Mapping[str, Any], base: Stated) -> list[Problem]:
+    """Mistakes in the mapping ``stated`` of a profile, whose strategies are those of ``base`` unless it names
+    others."""
+    found: list[Problem] = []
+    for place, how in stated.items():
+        if place not in _PLACES:
+            found.append(Problem(where, f"{prefix}.{place}", place, nearest(place, _PLACES)))
+        elif not isinstance(how, Mapping):
+            found.append(Problem(where, f"{prefix}.{place}", how, "a mapping of a strategy and its parameters"))
+        else:
+            name = base.get(place, {}).get(STRATEGY, getattr(_NEUTRAL, place).name)
+            found += mistakes(where, f"{prefix}.{place}", _kinds(place), {STRATEGY: name, **how})
+    return found

@@ -1,0 +1,1 @@
+"""Which kernels a framework joins and what their joining leaves in memory: one file a named set."""

@@ -1,0 +1,24 @@
+"""PyTorch's own modules, one kernel after the other (pytorch/torchtitan@b5bcd76c6 torchtitan/models/common)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from projector.mechanisms.fusion.base import Fusion
+
+__all__ = ["TorchEager"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchEager(Fusion):
+    """Three products for queries, keys and values, two for gate and up; autograd adds gradients up; the loss in
+    fp32."""
+
+    name: ClassVar[str] = "torch_eager"
+    qkv: bool = False
+    gate_up: bool = False
+    eager_ring: bool = True
+    wgrad_accumulation: str = "none"
+    expert_gemm_split: bool = True
+    loss: str = "fp32"

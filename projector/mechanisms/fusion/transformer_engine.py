@@ -1,0 +1,17 @@
+"""Transformer Engine's modules (NVIDIA/TransformerEngine@d0067d0da transformer_engine/pytorch/module)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from projector.mechanisms.fusion.base import Fusion
+
+__all__ = ["TransformerEngine"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerEngine(Fusion):
+    """Norms beside products, weight gradients added up by the product that makes them."""
+
+    name: ClassVar[str] = "transformer_engine"

@@ -1,0 +1,66 @@
+"""What every runtime has: microseconds of the host by what it issues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from projector.mechanisms.strategy import Strategy
+from projector.parameter import parameter
+
+__all__ = ["Runtime"]
+
+_LAUNCH = parameter(
+    7.0, unit="us", kind="published", source="a launch through an eager framework takes 5–10 µs", low=5.0, high=10.0
+)
+_LINEAR = parameter(
+    35.0,
+    unit="us",
+    kind="published",
+    source="te.Linear: about 2.7 times torch.nn.Linear, 13.5 µs on x86, 33–37 µs on Grace (NVIDIA/TransformerEngine issue "
+    "2053)",
+)
+_ATTENTION = parameter(80.0, unit="us", kind="published", source="fused attention: 60–120 µs", low=60.0, high=120.0)
+_NARROW_LINEAR = parameter(
+    2.0, kind="published", source="at least twice for FP8 (NVIDIA/TransformerEngine issue 761)", low=2.0
+)
+_NARROW_EXPERT = parameter(4.0, kind="assumed", source="estimate: casts, scales and caches of each expert apart")
+_ESTIMATED = parameter(
+    {"collective_us": 25.0, "sync_us": 20.0, "grouped_us": 100.0, "expert_us": 10.0},
+    unit="us",
+    kind="assumed",
+    source="estimate from launches and modules of an eager framework",
+)
+_STEP_MS = parameter(5.0, unit="ms", kind="assumed", source="estimate: Python of a step outside its micro-batches")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime(Strategy):
+    """``*_us``: host microseconds of a launch, the issue of a collective, a synchronisation; of a module beyond its
+    launches: a layer beyond its linears and the expert half of one (router, dispatcher) in forward, the same in
+    backward; a dense linear in forward (half of it per product in backward), attention, a grouped linear, and each of
+    its experts where the backend loops over them. ``narrow_*``: factors of 8- and 4-bit linears and experts: casts,
+    scales, caches.
+
+    ``step_ms``: host milliseconds a step. ``unbound_host_factor``: host cost of a process that may run far from its
+    GPU, over a bound one. ``gc_stall_ms``: one full collection of Python's oldest generation; ``gc_steps``: steps
+    between two of them on one rank, where they are not run on all ranks together.
+    """
+
+    whole_step: ClassVar[bool] = False
+    """The step is one program: launches cost (almost) nothing, the host reads nothing back."""
+    launch_us: float = _LAUNCH
+    collective_us: float = _ESTIMATED["collective_us"]
+    sync_us: float = _ESTIMATED["sync_us"]
+    layer_us: float = 0.0
+    moe_layer_us: float = 0.0
+    linear_us: float = _LINEAR
+    attention_us: float = _ATTENTION
+    grouped_us: float = _ESTIMATED["grouped_us"]
+    expert_us: float = _ESTIMATED["expert_us"]
+    narrow_linear_factor: float = _NARROW_LINEAR
+    narrow_expert_factor: float = _NARROW_EXPERT
+    unbound_host_factor: float = 1.0
+    step_ms: float = _STEP_MS
+    gc_stall_ms: float = 0.0
+    gc_steps: float = 0.0

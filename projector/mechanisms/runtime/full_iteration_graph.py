@@ -1,0 +1,18 @@
+"""One CUDA or HIP graph of the whole iteration (Megatron-LM core/full_cuda_graph.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from projector.mechanisms.runtime.base import Runtime
+
+__all__ = ["FullIterationGraph"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullIterationGraph(Runtime):
+    """What ``cuda_graph_scope: [full_iteration]`` makes of an eager runtime."""
+
+    name: ClassVar[str] = "full_iteration_graph"
+    whole_step: ClassVar[bool] = True

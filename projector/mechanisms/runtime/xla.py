@@ -1,0 +1,18 @@
+"""XLA: the step is compiled as a whole and runs as one executable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from projector.mechanisms.runtime.base import Runtime
+
+__all__ = ["XLA"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class XLA(Runtime):
+    """JAX dispatches one executable a step (``jax.jit`` of the training step)."""
+
+    name: ClassVar[str] = "xla"
+    whole_step: ClassVar[bool] = True

@@ -1,0 +1,66 @@
+"""A mechanism is chosen among strategies: frozen dataclasses with a name, found by the file they stand in."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, ClassVar, Self
+
+from projector.errors import Problem, nearest
+from projector.io.typed import hints, is_a
+
+__all__ = ["STRATEGY", "Strategy", "found_in", "mistakes"]
+
+STRATEGY = "strategy"
+"""The key of a profile that names one; all others of its mapping are parameters."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """One way to do what a mechanism does. Its fields are its parameters: ``bool``, ``int``, ``float`` or ``str``."""
+
+    name: ClassVar[str]
+
+    def but(self, parameters: Mapping[str, Any]) -> Self:
+        """The same strategy with other parameters."""
+        return dataclasses.replace(self, **parameters)
+
+    def carried(self, to: type[Strategy]) -> dict[str, Any]:
+        """Parameters of this one that ``to`` has as well."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(to) if hasattr(self, field.name)}
+
+
+@cache
+def found_in(package: str) -> Mapping[str, type[Strategy]]:
+    """Strategies by name: what each file of a package of mechanisms defines and names."""
+    folder = importlib.import_module(package).__path__
+    modules = [importlib.import_module(f"{package}.{each.name}") for each in pkgutil.iter_modules(folder)]
+    return {
+        kind.name: kind
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+        and issubclass(kind, Strategy)
+        and kind.__module__ == module.__name__
+        and "name" in vars(kind)
+    }
+
+
+def mistakes(where: str, place: str, kinds: Mapping[str, type[Strategy]], stated: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with a mapping that names a strategy and some of its parameters."""
+    name = stated[STRATEGY]
+    if name not in kinds:
+        return [Problem(where, f"{place}.{STRATEGY}", name, nearest(str(name), tuple(kinds)))]
+    kind: Any = kinds[name]
+    types, found = hints(kind), []
+    for key, value in stated.items():
+        if key == STRATEGY:
+            continue
+        if key not in types:
+            found.append(Problem(where, f"{place}.{key}", key, nearest(key, tuple(types))))
+        elif not is_a(types[key], value):
+            found.append(Problem(where, f"{place}.{key}", value, f"a value of type {types[key].__name__}"))
+    return found

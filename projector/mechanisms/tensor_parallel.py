@@ -1,0 +1,44 @@
+"""How tensor parallelism is written: autograd functions around local products, or sharded tensors that redistribute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from projector.mechanisms.strategy import Strategy
+
+__all__ = ["AutogradFunctions", "DTensor", "TensorParallel"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorParallel(Strategy):
+    """``quantised_gather``: cast recipes whose gathers carry 8 bits (``all`` or ``tensorwise``). ``backward_overlap``:
+    the input is gathered again beside dgrad, its gradient summed beside wgrad. ``overlapped_units``: compute units that
+    communication holds beside compute under ``tp_comm_overlap``, where the collective model does not say."""
+
+    sharded_tensors: ClassVar[bool]
+    """Products see whole tensors that are sharded underneath."""
+    quantised_gather: str = "all"
+    backward_overlap: bool = True
+    overlapped_units: int = 8  # rings by copy engines, bulk gathers and scatters by 4 to 24 blocks
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutogradFunctions(TensorParallel):
+    """Megatron-LM core/tensor_parallel, and what compilers make of annotated products."""
+
+    name: ClassVar[str] = "autograd_functions"
+    sharded_tensors: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DTensor(TensorParallel):
+    """torch distributed/tensor: weights are sharded tensors that redistribute on the spot, and the wait follows the
+    collective; symmetric memory moves it by copy engines (torch distributed/_symmetric_memory). 8-bit gathers for
+    tensor-wise scaling only (torchtitan models/llama3/infra/parallelize.py)."""
+
+    name: ClassVar[str] = "dtensor"
+    sharded_tensors: ClassVar[bool] = True
+    quantised_gather: str = "tensorwise"
+    backward_overlap: bool = False
+    overlapped_units: int = 1

@@ -1,0 +1,34 @@
+"""How far off a projected peak may be: what the verdict must leave to either side of the limit.
+
+By how weights and memory are managed, since that decides which bytes a plan may miss: ``planned`` (a compiler places every
+buffer; it also trades speed for memory when it does not fit), else by data parallelism. A kind with too few measured peaks
+has the tolerance of all of them.
+"""
+
+from __future__ import annotations
+
+from projector.frameworks.types import Resolved
+from projector.parameter import parameter
+
+__all__ = ["kind", "tolerance"]
+
+TOLERANCE = parameter(
+    {"planned": 0.123, "ddp": 0.062, "other": 0.112},
+    kind="fitted",
+    source="python -m harness tolerance: |ln(measured / projected peak)| that nine of ten measured peaks stay within, every "
+    "cell of source, GPU and model family weighing the same",
+    low=0.0,
+    high=1.0,
+    scored=True,
+)
+
+
+def kind(resolved: Resolved) -> str:
+    """What decides the error of a plan."""
+    sharing = resolved.execution.data_parallel
+    return "planned" if resolved.execution.allocator.planned else "ddp" if sharing.clears_buffers else sharing.name
+
+
+def tolerance(resolved: Resolved) -> float:
+    """|ln(true / projected)| of the peak that is exceeded once in ten."""
+    return TOLERANCE.get(kind(resolved), TOLERANCE["other"])

@@ -1,0 +1,277 @@
+"""What a schedule is evaluated with: seconds of its stages, messages and what surrounds it, of one run or of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from projector import pipeline
+from projector.frameworks.types import Resolved
+from projector.kernels.host import collection_seconds
+from projector.layers.step import optimizer
+from projector.layers.types import Collective
+from projector.layers.weights import Held
+from projector.memo import Recent, Same
+from projector.parameter import parameter
+from projector.pipeline import Timeline
+from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
+from projector.pipeline.types import Compiled, Costs, Schedule
+from projector.step import muon, offload
+from projector.step.boundary import activations, copies
+from projector.step.neighbours import pairs_up, pipelined
+from projector.step.stages import StageTime
+from projector.step.timing import Clock
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Cycle", "by_rank", "compiled_schedule", "cycle", "stacked", "tuned"]
+
+_BUCKET_SHARE = parameter(
+    0.1,
+    kind="derived",
+    source="share of a reduction (or parameter gather) that is never hidden, its last (first) bucket: Megatron's bucket of "
+    "max(40e6, 1e6·dp) elements against the 0.2–2e9 parameters of a rank",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Cycle:
+    """Seconds by virtual stage (``forward``, ``inputs``, ``weight`` ``[…, stages]``; an unsplit backward is the sum of the
+    last two), of each ``message`` between two of them ``[…, stages − 1]``, and of what surrounds them.
+
+    ``hidden``: what forward and backward of each stage save when they run as a pair. ``deferred`` ``[…, pp]``: weight
+    gradients computed after the last backward. ``between`` ``[…]``: seconds of the loop itself; ``unpaired`` ``[…]``:
+    expert-parallel traffic of the first forward and the last backward of a step without pipeline. A leading axis is a batch
+    of runs on one schedule, with the same switches.
+    """
+
+    compiled: Compiled
+    forward: Floats
+    inputs: Floats
+    weight: Floats
+    messages: Floats
+    hidden: tuple[Floats, Floats] | None
+    overlap_p2p: bool
+    overlap_flush: bool
+    exchange: Exchange
+    deferred: Floats
+    between: Floats
+    unpaired: Floats
+
+    def arrival(self) -> Arrival:
+        """When the parameters of the stages are there."""
+        return arrival(self.exchange, self.compiled.schedule.placement, self.forward)
+
+    def play(self, start: Arrival, messages: Floats) -> Timeline:
+        """The schedule with ``messages`` of these seconds."""
+        release = start.release if start.release.any() else None
+        stages = self.forward, self.inputs, self.weight
+        switches = self.overlap_p2p, self.overlap_flush
+        return pipeline.evaluate(self.compiled, *stages, messages, *switches, release=release, hidden=self.hidden)
+
+    def last(self, end: Finish) -> Floats:
+        """``[…]``: when the last rank has done what it owes to this step."""
+        return np.asarray(np.maximum(end.ends.max(axis=-1), (end.ends + self.deferred).max(axis=-1)))
+
+    def seconds(self, start: Arrival, end: Finish) -> Floats:
+        """``[…]``: from one step to the next."""
+        return np.asarray(start.base + self.last(end) + self.between + self.unpaired)
+
+
+def cycle(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[Held], clock: Clock) -> Cycle:
+    """What the schedule of one run is evaluated with. ``times``, ``trained``: one per virtual stage."""
+    recipe = resolved.workload.recipe
+    messages = _messages(resolved, clock)
+    forward = np.array([t.forward.seconds for t in times])
+    inputs = np.array([t.inputs.seconds for t in times])
+    weight = np.array([t.weight.seconds for t in times])
+    hidden = _beside_neighbours(resolved, times)
+    if hidden is not None:  # forwards and backwards that run alone expose it
+        forward, inputs = forward + hidden[0], inputs + hidden[1]
+    compiled = _tuned(resolved, forward, inputs, weight, messages)
+    schedule = compiled.schedule
+    flush = not resolved.execution.pipeline.p2p_synchronous
+    return Cycle(
+        compiled=compiled,
+        forward=forward,
+        inputs=inputs,
+        weight=weight,
+        messages=messages,
+        hidden=hidden,
+        overlap_p2p=bool(recipe.overlap_p2p_comm) or flush,
+        overlap_flush=flush,
+        exchange=_exchange(resolved, clock, schedule, trained, times),
+        deferred=_deferred(times, schedule.placement, schedule.each),
+        between=np.asarray(_between_steps(resolved)),
+        unpaired=np.asarray(_unpaired(resolved, times)),
+    )
+
+
+def stacked(cycles: Sequence[Cycle]) -> Cycle:
+    """A batch of runs on one schedule that differ in seconds only (none of them with pairs)."""
+    one = cycles[0]
+    inside = {name: np.stack([getattr(c, name) for c in cycles]) for name in _SECONDS}
+    around = {name: np.stack([getattr(c.exchange, name) for c in cycles]) for name in _AROUND}
+    exchange: Exchange = replace(one.exchange, **around)  # type: ignore[arg-type]
+    return replace(one, exchange=exchange, **inside)  # type: ignore[arg-type]
+
+
+_SECONDS = ("forward", "inputs", "weight", "messages", "deferred", "between", "unpaired")
+_AROUND = ("reduce", "gather", "optimizer", "contention", "idle")
+
+
+def compiled_schedule(resolved: Resolved) -> Compiled:
+    """The schedule of the recipe for its stages and micro-batches (compiled once per process).
+
+    With expert-parallel overlap each rank runs one forward more ahead, and forwards beside backwards from then on
+    (Megatron-LM core/pipeline_parallel/schedules.py, combined_1f1b.py).
+    """
+    recipe = resolved.workload.recipe
+    name = pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)
+    group = recipe.microbatch_group_size_per_vp_stage
+    extra, m = int(pipelined(recipe)), resolved.workload.num_microbatches
+    return pipeline.compile(name, recipe.pp, recipe.vpp, m, group, extra, paired=bool(extra))
+
+
+def by_rank(each: Sequence[Held], placement: Sequence[Sequence[int]]) -> tuple[Held, ...]:
+    """The weights of every pipeline rank from those of its virtual stages; one object for ranks that hold the same ones."""
+    found = []
+    for own in placement:
+        if len(own) == 1:
+            found.append(each[own[0]])
+        else:
+            parts = [each[v] for v in own]
+            found.append(_SUMS.get(tuple(map(Same, parts)), lambda parts=parts: sum(parts, Held({}))))  # type: ignore[misc]
+    return tuple(found)
+
+
+_SUMS: Recent[Held] = Recent(4096)
+
+
+def _beside_neighbours(resolved: Resolved, times: Sequence[StageTime]) -> tuple[Floats, Floats] | None:
+    """Seconds of expert-parallel traffic that forward and backward of each stage hide when they run as a pair."""
+    if not pipelined(resolved.workload.recipe):
+        return None
+    forward = np.array([t.forward.saved for t in times])
+    backward = np.array([t.inputs.saved for t in times])
+    return forward, backward
+
+
+def _unpaired(resolved: Resolved, times: Sequence[StageTime]) -> float:
+    """Seconds that the first forward and the last backward of a step without pipeline show: they have no partner."""
+    recipe = resolved.workload.recipe
+    if not pairs_up(recipe) or pipelined(recipe):
+        return 0.0
+    return sum(part.saved for t in times for part in (t.forward, t.inputs))
+
+
+def _deferred(times: Sequence[StageTime], placement: Sequence[Sequence[int]], m: int) -> Floats:
+    """Seconds of weight gradients that each rank computes after its last backward ``[pp]``, in what is its bubble."""
+    return np.array([m * sum(times[v].deferred for v in own) for own in placement])
+
+
+def _between_steps(resolved: Resolved) -> float:
+    """Seconds of a step that no operator stands for: logging, barriers, the loop itself, garbage collection."""
+    workload = resolved.workload
+    stall = collection_seconds(resolved.execution, workload.gpus, bool(workload.recipe.manual_gc))
+    return resolved.execution.runtime.step_ms * 1e-3 + stall
+
+
+def tuned(resolved: Resolved) -> bool:
+    """Whether the order of the schedule depends on the times of its stages."""
+    recipe = resolved.workload.recipe
+    return pipeline.generator(pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).tuned is not None
+
+
+def _tuned(resolved: Resolved, forward: Floats, inputs: Floats, weight: Floats, messages: Floats) -> Compiled:
+    """The schedule, its order made for these times where it depends on them."""
+    compiled = compiled_schedule(resolved)
+    schedule = compiled.schedule
+    if pipeline.generator(schedule.name).tuned is None:
+        return compiled
+    costs = Costs(*(tuple(part.tolist()) for part in (forward, inputs, weight, messages)))
+    return pipeline.compile(schedule.name, schedule.pp, schedule.vpp, schedule.microbatches, costs=costs)
+
+
+def _exchange(
+    resolved: Resolved,
+    clock: Clock,
+    schedule: Schedule,
+    trained: Sequence[Held],
+    times: Sequence[StageTime],
+) -> Exchange:
+    """Seconds of what surrounds the pipeline. A rank's buffers are reduced chunk by chunk: each by its elements."""
+    workload, sharing = resolved.workload, resolved.execution.data_parallel
+    recipe = workload.recipe
+    reduce, fetch, steps = np.zeros(len(trained)), np.zeros(len(trained)), []
+    known: dict[int, tuple[float, float, float]] = {}
+    held = by_rank(trained, schedule.placement)
+    for rank, (own, whole) in enumerate(zip(schedule.placement, held, strict=True)):
+        if id(whole) not in known:
+            known[id(whole)] = _around(resolved, clock, whole)
+        to_reduce, to_fetch, to_step = known[id(whole)]
+        to_reduce += _seconds(clock, copies(resolved, schedule, rank, whole))
+        size = whole.dense + whole.expert
+        for v in own:
+            share = (trained[v].dense + trained[v].expert) / size if size else 0.0
+            reduce[v], fetch[v] = share * to_reduce, share * to_fetch
+        steps.append(to_step)
+    largest = max(by_rank(trained, schedule.placement), key=lambda held: held.dense + held.expert)
+    return Exchange(
+        reduce=reduce,
+        gather=fetch,
+        optimizer=np.array(steps),
+        overlap_reduce=sharing.overlaps_last_reduction(recipe),
+        overlap_gather=bool(recipe.overlap_param_gather),
+        bucket=_BUCKET_SHARE,
+        contention=_losses(times, clock, (sharing.gather(workload, largest), sharing.reduction(workload, largest))),
+        idle=np.array([[each.host_excess for each in (t.forward, t.backward)] for t in times]).T,
+    )
+
+
+def _losses(times: Sequence[StageTime], clock: Clock, beside: Sequence[Sequence[Collective]]) -> Floats:
+    """Seconds that forward and backward of each stage lose a second of the collectives ``beside`` them ``[2, stages]``."""
+    found = np.zeros((2, len(times)))
+    for direction, ops in enumerate(beside):
+        whole = _seconds(clock, ops)
+        for op in ops if whole > 0 else ():
+            known: dict[tuple[int, bool], tuple[float, float]] = {}
+            for stage, time in enumerate(times):
+                own = stretched = 0.0
+                for part in time.parts:
+                    key = id(part.block), part.recomputed
+                    if key not in known:
+                        known[key] = clock.work(part.backward if direction else part.block.forward, op)
+                    seconds, loss = known[key]
+                    own, stretched = own + seconds, stretched + seconds * (1.0 + loss)
+                share = clock.collective(op) / whole
+                found[direction, stage] += share * (1.0 - own / stretched) if stretched > 0 else 0.0
+    return found
+
+
+def _around(resolved: Resolved, clock: Clock, whole: Held) -> tuple[float, float, float]:
+    """Seconds of reduction, gather and optimizer of a rank that holds ``whole``."""
+    workload, sharing = resolved.workload, resolved.execution.data_parallel
+    reduced, gathered = (
+        sharing.reduces_every_microbatch(workload.recipe),
+        sharing.gathers_every_microbatch(workload.recipe),
+    )
+    to_reduce = 0.0 if reduced else _seconds(clock, sharing.reduction(workload, whole))
+    to_fetch = 0.0 if gathered else _seconds(clock, sharing.gather(workload, whole))
+    on_device = clock.phase(optimizer(resolved, whole)).seconds + muon.seconds(resolved, whole, clock)
+    return to_reduce, to_fetch, on_device + offload.optimizer_seconds(resolved, whole)
+
+
+def _seconds(clock: Clock, ops: Sequence[Collective]) -> float:
+    return sum(clock.collective(op) for op in ops)
+
+
+def _messages(resolved: Resolved, clock: Clock) -> Floats:
+    """Seconds of one activation sent from each virtual stage to the next ``[stages − 1]``."""
+    host = resolved.execution.runtime.collective_us * 1e-6 if resolved.execution.pipeline.p2p_synchronous else 0.0
+    sent = activations(resolved, compiled_schedule(resolved).schedule)
+    priced = {op: clock.collective(op) + host for op in set(sent) if op is not None}
+    return np.array([priced[op] if op else 0.0 for op in sent])

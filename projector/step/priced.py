@@ -1,0 +1,139 @@
+"""Everything a step is made of, priced: stages of its layers, weights of its ranks, a clock for what surrounds them."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from projector.collectives.model import Pricing
+from projector.collectives.placement import groups as place
+from projector.errors import NoMeasurement
+from projector.frameworks import Resolved
+from projector.hardware.types import Cluster, Efficiency
+from projector.kernels import backends
+from projector.kernels.protocol import KernelModel
+from projector.kernels.settings import Settings
+from projector.kernels.simulate import Simulated, shared
+from projector.layers.step import optimizer
+from projector.layers.types import Collective, HostWork, Operator
+from projector.layers.weights import Held
+from projector.memo import Recent, Same
+from projector.memory.plan import placement
+from projector.step import filling, muon
+from projector.step.contention import Crowding, Taken
+from projector.step.crowd import crowded, taken_by
+from projector.step.cycle import by_rank
+from projector.step.problem import Layers, Stage, problem_of
+from projector.step.stages import Part, StageTime
+from projector.step.timing import Clock
+
+__all__ = ["Priced", "priced"]
+
+_LAYERS: Recent[Layers] = Recent(128)
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """``stages``: one per virtual stage, in pipeline order. ``idle``: seconds that a step waits for stages that compute on
+    nothing. ``model``, ``price``: of kernels and of collectives."""
+
+    resolved: Resolved
+    stages: Sequence[Stage]
+    idle: float
+    layers: Layers
+    model: KernelModel
+    price: Pricing
+
+    @property
+    def times(self) -> list[StageTime]:
+        return [stage.time for stage in self.stages]
+
+    @property
+    def held(self) -> list[Held]:
+        return [stage.held for stage in self.stages]
+
+    @property
+    def parts(self) -> list[tuple[Part, ...]]:
+        return [stage.parts for stage in self.stages]
+
+    def optimizers(self) -> list[Operator]:
+        """What the device computes once a step, on any rank."""
+        ops: dict[Operator, None] = {}
+        for whole in {id(each): each for each in by_rank(self.held, placement(self.resolved))}.values():
+            each = optimizer(self.resolved, whole)
+            ops |= {op: None for op in each if not isinstance(op, Collective | HostWork)}
+            ops |= {op: None for op, _ in muon.products(self.resolved, whole)}
+        return list(ops)
+
+    def clock(self, once: Mapping[Operator, float] | None = None) -> Clock:
+        """For the layers and for what is done once a step. ``once``: seconds of the latter where they are known."""
+        if once is None:
+            ops = self.optimizers()
+            once = dict(zip(ops, self.model.times(ops).seconds.tolist(), strict=True))  # type: ignore[arg-type]
+        layers, taken = self.layers.clock, taken_by(self.resolved, self.price)
+        return Clock(
+            kernels=ChainMap(once, layers.kernels),  # type: ignore[arg-type]
+            measured=layers.measured,
+            collective=self.price.seconds,
+            execution=self.resolved.execution,
+            crowded={**layers.crowded, "dp": self.layers.beside(taken["dp"])} if taken else layers.crowded,
+        )
+
+
+def priced(
+    resolved: Resolved,
+    cluster: Cluster,
+    efficiency: Efficiency,
+    mode: str,
+    settings: Settings,
+    corrected: Callable[[KernelModel], KernelModel] | None = None,
+) -> Priced:
+    """The step of ``resolved``, priced by the kernel model of ``mode``, with ``corrected`` over it.
+
+    Raises :class:`NoMeasurement` in ``benchmark`` mode on a GPU without measured tables.
+    """
+    found = _kernels(resolved, cluster, efficiency, mode, settings)
+    model = corrected(found) if corrected else found
+    own = mode != "simulate" or corrected is not None  # a kernel model of this projection alone
+    groups = place(
+        resolved.workload.recipe,
+        resolved.workload.gpus,
+        cluster,
+        shards_apart=resolved.execution.data_parallel.across_nodes,
+    )
+    price = Pricing(groups, cluster, efficiency, resolved.workload.recipe.moe_deepep_num_sms)
+
+    def layers_of(run: Resolved) -> Layers:
+        def make() -> Layers:
+            def crowd(ops: Mapping[Operator, float], taken: Mapping[str, Taken]) -> Crowding:
+                known = ops if isinstance(model, Simulated) else tuple(ops)
+                return crowded(run, cluster, efficiency, settings, known, taken)
+
+            return Layers(run, model, price.seconds, crowd, taken_by(run, price))
+
+        key = (Same(cluster), Same(efficiency), settings, Same(model), problem_of(run, groups))
+        return make() if own else _LAYERS.get(key, make)
+
+    layers = layers_of(resolved)
+    stages, idle, empty = layers.stages(resolved), 0.0, filling.idle(resolved)
+    if empty:
+        waited = [stage.time for stage in layers_of(empty).stages(empty)]
+        idle = filling.seconds([stage.time for stage in stages], waited, resolved.workload.recipe.pp)
+    return Priced(resolved, stages, idle, layers, model, price)
+
+
+def _kernels(
+    resolved: Resolved, cluster: Cluster, efficiency: Efficiency, mode: str, settings: Settings
+) -> KernelModel:
+    device, sustained = settings.device(cluster.gpu, efficiency)
+    ours = shared(device, sustained, resolved.execution)
+    simulated = backends.over(settings.gemm_backend, device, sustained, ours)
+    if mode == "simulate":
+        return simulated
+    from projector.kernels import recorded
+
+    if not recorded.available(cluster.gpu.name):
+        raise NoMeasurement(f"no measurement for {cluster.gpu.name}")
+    alone = Simulated(device, sustained, resolved.execution, alone=True) if simulated is ours else None
+    return recorded.Recorded(cluster.gpu, simulated, alone=alone)

@@ -1,0 +1,126 @@
+"""The layers of a run with their times, shared by all configurations that only lay them out otherwise.
+
+What one layer costs depends on the view that layers have (:mod:`projector.frameworks.scope`), on the device, on how the
+groups lie in which layers communicate, and on the few switches that :func:`problem_of` names; never on the number of
+stages, the batch or the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+from projector.frameworks.scope import as_layers_see
+from projector.frameworks.types import Resolved
+from projector.hardware.types import GroupShape
+from projector.kernels.protocol import KernelModel
+from projector.layers.types import Collective, Operator
+from projector.layers.weights import Held
+from projector.memo import Recent
+from projector.step.contention import Crowding, Taken
+from projector.step.neighbours import pairs_up
+from projector.step.stages import (
+    Part,
+    StageTime,
+    compute_operators,
+    owned,
+    parts,
+    splits,
+    stage_time,
+)
+from projector.step.timing import Clock
+from projector.workload.composition import Composition, compositions
+
+__all__ = ["Layers", "Stage", "problem_of"]
+
+_GROUPS = ("world", "tp", "cp", "ep", "etp", "tp_ep")
+_SHARDED = ("dp", "dp_shard", "dp_replicate", "edp", "edp_shard", "edp_replicate")
+"""Groups in which layers communicate: always, and where their weights or gradients travel with every micro-batch."""
+
+Crowd = Callable[[Mapping[Operator, float], Mapping[str, Taken]], Crowding]
+
+
+def problem_of(resolved: Resolved, groups: Mapping[str, GroupShape]) -> Hashable:
+    """Equal for runs on one cluster whose layers take the same time: the key of their :class:`Layers`."""
+    workload, recipe = resolved.workload, resolved.workload.recipe
+    sharing = resolved.execution.data_parallel
+    every = sharing.gathers_every_microbatch(recipe), sharing.reduces_every_microbatch(recipe)
+    sharded: Hashable = None
+    if any(every):
+        sharded = (workload.dp, workload.edp, sharing.copies(workload), *(groups.get(name) for name in _SHARDED))
+    return (
+        as_layers_see(resolved),
+        pairs_up(recipe),
+        splits(recipe),
+        bool(recipe.defer_embedding_wgrad_compute) and recipe.pp > 1,
+        bool(recipe.overlap_grad_reduce),
+        every,
+        sharded,
+        *(groups.get(name) for name in _GROUPS),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One virtual stage: its blocks in order, one micro-batch of it, and its weights with gradients."""
+
+    parts: tuple[Part, ...]
+    time: StageTime
+    held: Held
+
+
+class Layers:
+    """Stages of one layer problem; operators are priced once, through one vectorised call for all that are new."""
+
+    def __init__(
+        self,
+        resolved: Resolved,
+        model: KernelModel,
+        collective: Callable[[Collective], float],
+        crowd: Crowd,
+        taken: Mapping[str, Taken],
+    ) -> None:
+        self._model, self._crowd, self._taken = model, crowd, taken
+        self._kernels: dict[Operator, float] = {}
+        self._measured: set[Operator] = set()
+        self._crowded: dict[str, dict[Operator, float]] = {}
+        self._around: Recent[dict[Operator, float]] = Recent(32)
+        self._times: dict[tuple[int, bool], StageTime] = {}
+        self._stages: dict[Composition, Stage] = {}
+        self.clock = Clock(
+            kernels=self._kernels,
+            measured=self._measured,
+            collective=collective,
+            execution=resolved.execution,
+            crowded=self._crowded,
+        )
+
+    def stages(self, resolved: Resolved) -> list[Stage]:
+        """The virtual stages of a run with this problem, in pipeline order."""
+        layout, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
+        missing = {kind: chunk for kind, chunk in zip(kinds, layout, strict=True) if kind not in self._stages}
+        made = {kind: parts(resolved, chunk) for kind, chunk in missing.items()}
+        self._price(compute_operators(list(made.values())))
+        for kind, blocks in made.items():
+            time = stage_time(resolved, blocks, self.clock, self._times)
+            self._stages[kind] = Stage(blocks, time, owned(resolved, blocks))
+        return [self._stages[kind] for kind in kinds]
+
+    def beside(self, taken: Taken) -> Mapping[Operator, float]:
+        """Losses of all operators priced so far beside what data parallelism has ``taken`` in one run."""
+        known = self._around.get(taken, dict[Operator, float])
+        new = {op: seconds for op, seconds in self._kernels.items() if op not in known}
+        if new:
+            known.update(self._crowd(new, {"dp": taken})["dp"])
+        return known
+
+    def _price(self, operators: Iterable[Operator]) -> None:
+        new = [op for op in dict.fromkeys(operators) if op not in self._kernels]
+        if not new:
+            return
+        times = self._model.times(new)  # type: ignore[arg-type]
+        priced = dict(zip(new, times.seconds.tolist(), strict=True))
+        self._kernels.update(priced)
+        self._measured.update(op for op, known in zip(new, times.measured.tolist(), strict=True) if known)
+        for kind, losses in self._crowd(priced, self._taken).items():
+            self._crowded.setdefault(kind, {}).update(losses)

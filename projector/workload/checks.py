@@ -1,0 +1,84 @@
+"""What is wrong with single values by what their fields declare: numbers out of range, words nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from projector.errors import Problem, nearest
+from projector.pipeline import schedules
+from projector.workload.declared import About, about_of
+from projector.workload.model import MLA, Model, MoE
+from projector.workload.recipe import LoRA, Recipe
+from projector.workload.workload import Workload
+
+__all__ = ["CHOICES", "LIMITS", "range_problems", "unreported", "word_problems"]
+
+_DECLARED: Mapping[str, About] = MappingProxyType(
+    {name: told for kind in (Workload, Recipe, LoRA, Model, MoE, MLA) for name, told in about_of(kind).items()}
+)
+#: The words that a field may hold; a schedule names itself.
+CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {name: told.choices for name, told in _DECLARED.items() if told.choices} | {"pipeline_schedule": schedules.words()}
+)
+#: The largest number that a field may hold.
+LIMITS: Mapping[str, int] = MappingProxyType({name: told.most for name, told in _DECLARED.items()})
+_ANY = About()
+
+
+def range_problems(values: Mapping[str, object], where: str, prefix: str) -> list[Problem]:
+    """One :class:`Problem` per number in ``values`` that is out of range: sizes from 1 (some from
+    0), factors above 0, to what their fields declare; also inside mappings. Values of another type are left to who
+    checks types.
+    """
+    found: list[Problem] = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found += range_problems(value, where, f"{prefix}{name}.")
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            continue
+        told = _DECLARED.get(name, _ANY)
+        least, most = told.least, told.most
+        if isinstance(value, float):
+            zero = least == 0
+            if not (0.0 < value <= most or (zero and value == 0.0)):
+                expected = f"a number from 0 to {most}" if zero else f"a number above 0, at most {most}"
+                found.append(Problem(where, prefix + name, value, expected))
+            continue
+        if not least <= value <= most:
+            found.append(Problem(where, prefix + name, value, f"a number from {least} to {most}"))
+    return found
+
+
+def unreported(found: list[Problem], before: list[Problem]) -> list[Problem]:
+    """Those of ``found`` whose key no problem of ``before`` names: one value is reported once."""
+    named = {problem.key for problem in before}
+    return [problem for problem in found if problem.key not in named]
+
+
+def word_problems(values: Mapping[str, object], where: str, prefix: str) -> list[Problem]:
+    """One :class:`Problem` per word in ``values`` (field name to value) that :data:`CHOICES` does not know.
+
+    Values of another type than text or a list are left to who checks types. Schedules may have ``_`` for ``-``.
+    """
+    problems = []
+    for name, value in values.items():
+        known = CHOICES.get(name)
+        if known is None:
+            continue
+        words = value if isinstance(value, (list, tuple)) else (value,)
+        problems += [
+            Problem(where, f"{prefix}{name}", word, f"one of {', '.join(known)}{_hint(word, known)}")
+            for word in words
+            if isinstance(word, str) and _spelling(name, word) not in known
+        ]
+    return problems
+
+
+def _spelling(name: str, word: str) -> str:
+    return word.lower().replace("_", "-") if name == "pipeline_schedule" else word
+
+
+def _hint(word: str, known: tuple[str, ...]) -> str:
+    close = nearest(word, known)
+    return f" ({close.split('; ')[1]})" if "; " in close else ""

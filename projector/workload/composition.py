@@ -1,0 +1,73 @@
+"""What each virtual stage is made of: equal stages of one run, and of many runs, are one object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+
+from projector.memo import Recent
+from projector.workload.layout import Chunk, chunks
+from projector.workload.model import LayerKind, Model
+from projector.workload.recipe import Recipe
+
+__all__ = ["Composition", "compositions", "recomputed"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Composition:
+    """``layers``: kind of each, whether it stays in 16 bits, whether it is recomputed; ``mtp``: MTP modules, and whether
+    they are recomputed. Compared as the one object that it is."""
+
+    embedding: bool
+    layers: tuple[tuple[LayerKind, bool, bool], ...]
+    mtp: tuple[int, bool]
+    head: bool
+
+
+_Stages = tuple[tuple[Chunk, ...], tuple[Composition, ...]]
+_STAGES: Recent[_Stages] = Recent(4096)
+_COMPOSITIONS: Recent[Composition] = Recent(16384)
+
+_LAID_OUT = attrgetter(
+    "pp",
+    "vpp",
+    "pipeline_model_parallel_layout",
+    "decoder_first_pipeline_num_layers",
+    "decoder_last_pipeline_num_layers",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+    "allow_uneven_pipeline_split",
+    "pipeline_remainder",
+    "recompute_granularity",
+    "recompute_method",
+    "recompute_num_layers",
+    "recompute_layer_ids",
+    "first_last_layers_bf16",
+)
+
+
+def compositions(model: Model, recipe: Recipe) -> _Stages:
+    """The virtual stages in pipeline order, and what each is made of. Raises :class:`InputError` as :func:`chunks`."""
+    return _STAGES.get((model, _LAID_OUT(recipe)), lambda: _made(model, recipe))
+
+
+def _made(model: Model, recipe: Recipe) -> _Stages:
+    layout, kinds = chunks(model, recipe), model.layer_kinds
+    narrow_ends = {0, len(kinds) - 1} if recipe.first_last_layers_bf16 else set()
+
+    def composition(chunk: Chunk) -> Composition:
+        layers = tuple((kinds[i], i in narrow_ends, recomputed(recipe, at, i)) for at, i in enumerate(chunk.layers))
+        mtp = chunk.mtp, bool(chunk.mtp) and recomputed(recipe, 0, 0)
+        key = chunk.embedding, layers, mtp, chunk.head
+        return _COMPOSITIONS.get(key, lambda: Composition(*key))
+
+    return layout, tuple(composition(chunk) for chunk in layout)
+
+
+def recomputed(recipe: Recipe, position: int, layer: int) -> bool:
+    """Megatron's rule: uniform replays every layer, block the first n of each virtual stage, ids the layers named."""
+    if recipe.recompute_layer_ids is not None:
+        return layer in recipe.recompute_layer_ids
+    if recipe.recompute_granularity == "full" and recipe.recompute_method == "block":
+        return position < (recipe.recompute_num_layers or 0)
+    return recipe.recompute_granularity in ("full", "selective")

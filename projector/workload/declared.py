@@ -1,0 +1,91 @@
+"""What a field of a recipe or a model says of itself, once: checks, flags, loaders, hints and docs are made from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["AFFECTS", "SAME", "About", "about", "about_of", "recipe_field"]
+
+#: What a field may change: ``layer`` the operators, replay, host time or saved tensors of a layer on one rank; ``schedule``
+#: the order of actions or what stands on a stage; ``memory`` the peak; ``step`` any other seconds of a step (exchanges,
+#: optimizer, clocks).
+AFFECTS = ("layer", "schedule", "step", "memory")
+
+#: A framework's name for the field is the field's own.
+SAME = "="
+_KEY = "about"
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """``help``: what the field means, in half a sentence. ``affects``: see :data:`AFFECTS`.
+
+    ``least`` (0 or 1; of a factor: whether it may be 0) and ``most`` bound numbers; ``choices`` are the words it may hold.
+    ``names``: by framework, settings that hold the field's value as it stands, the first counts; ``told_by``: settings from
+    which a loader works it out; ``also``: further spellings here. ``essential``: most runs state it.
+    """
+
+    help: str = ""
+    affects: frozenset[str] = frozenset()
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    least: int = 1
+    most: int = 1_000_000
+    names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    told_by: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    essential: bool = False
+
+
+def about(
+    help: str = "",
+    affects: str = "",
+    *,
+    unit: str = "",
+    choices: tuple[str, ...] = (),
+    least: int = 1,
+    most: int = 1_000_000,
+    told_by: str = "",
+    also: str = "",
+    essential: bool = False,
+    **names: str,
+) -> Mapping[str, About]:
+    """Metadata of a dataclass field. Several names, settings or effects are one text with blanks between them."""
+    return {
+        _KEY: About(
+            help=help,
+            affects=frozenset(affects.split()),
+            unit=unit,
+            choices=choices,
+            least=least,
+            most=most,
+            names={framework: tuple(text.split()) for framework, text in names.items()},
+            told_by=tuple(told_by.split()),
+            also=tuple(also.split()),
+            essential=essential,
+        )
+    }
+
+
+def recipe_field(help: str, affects: str, *, default: Any = None, **told: Any) -> Any:
+    """A field that may be left out, with what :func:`about` takes."""
+    return dataclasses.field(default=default, metadata=about(help, affects, **told))
+
+
+@cache
+def about_of(kind: Any) -> Mapping[str, About]:
+    """What the fields of a dataclass say, in their order; nothing of one that says nothing."""
+    return MappingProxyType(dict(_of(kind)))
+
+
+def _of(kind: Any) -> Iterator[tuple[str, About]]:
+    for field in dataclasses.fields(kind):
+        told: About = field.metadata.get(_KEY, About())
+        names = {framework: tuple(field.name if name == SAME else name for name in given)
+                 for framework, given in told.names.items()}  # fmt: skip
+        yield field.name, dataclasses.replace(told, names=names)

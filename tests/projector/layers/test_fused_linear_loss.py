@@ -1,0 +1,76 @@
+"""Losses that never hold all logits: memory of a chunk, gradients made early, and what the published kernel saves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from projector.errors import Unsupported
+from projector.frameworks import resolve
+from projector.hardware import catalogue
+from projector.layers.cross_entropy import cross_entropy
+from projector.layers.local import Local, local
+from projector.memory.plan import plan
+from projector.workload import zoo
+from projector.workload.recipe import LoRA, Recipe
+from projector.workload.workload import Workload
+
+H100 = catalogue.default_cluster("h100_sxm")
+GIB = 2.0**30
+
+
+def case(loss: str, **how: Any) -> Any:
+    fields: dict[str, Any] = {"micro_batch_size": 4, "global_batch_size": 32, "seq_length": 4096}
+    recipe = Recipe(**(fields | {"cross_entropy_fusion": loss, "data_parallel_sharding": "optim"} | how))
+    return resolve(
+        Workload(model=zoo.load("llama3_8b"), recipe=recipe, gpus=8, framework="megatron-lm"), "nvidia", "hopper"
+    )
+
+
+def of(loss: str, **how: Any) -> tuple[Local, Any]:
+    lo = local(case(loss, **how))
+    return lo, cross_entropy(lo)
+
+
+def test_a_chunk_of_logits_is_as_large_as_the_hidden_states() -> None:
+    """16,384 tokens, 128,256 words, width 4,096: 32 times the width, so 512 tokens at a time (Liger's own rule)."""
+    lo, part = of("liger")
+    weight = float(lo.vocab * lo.hidden)
+    assert part.saves[0].bytes == pytest.approx(2.0 * 16384 * 4096 + 2.0 * weight)
+    assert part.forward_transient.bytes == pytest.approx(2.0 * 512 * lo.vocab + 6.0 * weight)
+    (added,) = [op for op in part.forward if op.name == "loss.accumulate"]
+    assert added.read == pytest.approx(32 * 8.0 * weight)
+
+
+def test_a_frozen_weight_has_no_gradient() -> None:
+    lo, part = of("liger", lora=LoRA(dim=16, targets=("linear_qkv",)))
+    assert part.saves[0].bytes == pytest.approx(lo.hidden_bytes)
+    assert not [op for op in part.forward if op.name == "loss.accumulate"]
+
+
+def test_logits_that_are_made_again_leave_two_numbers_a_token() -> None:
+    lo, part = of("linear")
+    assert part.saves[0].bytes == 8.0 * lo.tokens
+    assert part.backward_input[0].name == "output.again"
+
+
+def test_longer_batches_gain_more() -> None:
+    """The logits of an unfused loss grow with the tokens, a chunk and the weight's gradient hardly do."""
+
+    def saved(size: int) -> float:
+        peaks = [plan(case(loss, micro_batch_size=size), H100.gpu).allocated for loss in ("unfused", "liger")]
+        return (peaks[0] - peaks[1]) / GIB
+
+    assert 0 < saved(4) < saved(8)
+
+
+@pytest.mark.parametrize("tokens", [4096, 8192])
+def test_peak_grows_with_the_sequence(tokens: int) -> None:
+    one, two = (plan(case("liger", seq_length=n), H100.gpu).allocated for n in (tokens, 2 * tokens))
+    assert one < two
+
+
+def test_a_split_vocabulary_is_refused() -> None:
+    with pytest.raises(Unsupported, match="liger"):
+        of("liger", tp=2)

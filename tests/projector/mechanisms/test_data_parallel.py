@@ -1,0 +1,132 @@
+"""Laws of every strategy of data parallelism: what is kept, what travels, and how the two trade."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from projector.hardware import catalogue
+from projector.layers.weights import Held, Weight, held
+from projector.mechanisms.data_parallel import DataParallel, of_degree
+from projector.mechanisms.strategy import found_in
+from projector.memory.plan import plan
+from projector.projection import project
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+KINDS: dict[str, type[DataParallel]] = dict(found_in("projector.mechanisms.data_parallel"))  # type: ignore[arg-type]
+DEGREES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
+EVERYTHING = frozenset({"weights", "gradients", "states"})
+
+
+def weights(dense: int, expert: int) -> Held:
+    return held([([Weight(name="dense", rows=dense), Weight(name="experts", rows=expert, expert=True)], 1)])
+
+
+def job(gpus: int = 64, ep: int = 1, model: str = "qwen3_30b_a3b", **recipe: object) -> Workload:
+    fields: dict[str, object] = {
+        "micro_batch_size": 1,
+        "global_batch_size": 2 * gpus,
+        "seq_length": 4096,
+        "ep": ep,
+        "recompute_granularity": "none",
+    }
+    return Workload(model=zoo.load(model), recipe=Recipe(**fields | recipe), gpus=gpus)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_strategy_has_a_degree_and_divides_what_is_known(name: str) -> None:
+    assert KINDS[name].degree in DEGREES
+    assert KINDS[name].divided <= EVERYTHING
+
+
+@pytest.mark.parametrize("name", KINDS)
+@given(instances=st.sampled_from([1, 2, 4]), ep=st.sampled_from([1, 8, 64]), dense=st.integers(0, 10**9))
+def test_what_all_ranks_keep_is_the_model_times_its_copies(name: str, instances: int, ep: int, dense: int) -> None:
+    sharing, work = KINDS[name](), job(ep=ep, num_distributed_optimizer_instances=instances)
+    copies, of_experts = sharing.copies(work)
+    for what in EVERYTHING:
+        apart = what in sharing.divided
+        kept = sharing.resident(what, work, float(dense), 0.0) * work.dp
+        assert kept == pytest.approx(dense * (copies if apart else work.dp))
+        kept = sharing.resident(what, work, 0.0, 1e6) * work.edp
+        assert kept == pytest.approx(1e6 * (of_experts if apart else work.edp))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_group_of_one_sends_nothing(name: str) -> None:
+    alone = job(gpus=1)
+    assert KINDS[name]().reduction(alone, weights(10, 0)) == ()
+    assert KINDS[name]().gather(alone, weights(10, 0)) == ()
+
+
+def wire(ops: tuple[object, ...]) -> float:
+    """Bytes over all links of a ring, in units of (n − 1)/n: an all-reduce passes its buffer twice."""
+    return sum(op.bytes * (2.0 if op.kind == "all_reduce" else 1.0) for op in ops)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_scatter_and_gather_carry_what_one_all_reduce_does(name: str) -> None:
+    """Rajbhandari et al. 2020, section 7.1: ZeRO-1 and 2 send as much as data parallelism, in one type."""
+    work, part = job(ep=8), weights(10**9, 10**8)
+    same = {"reduce_bytes": 2.0, "gather_bytes": 2.0}
+    sharing, plain = KINDS[name](**same), KINDS["ddp"](**same)
+    sent = wire(sharing.reduction(work, part)) + wire(sharing.gather(work, part))
+    assert sent == pytest.approx(wire(plain.reduction(work, part)))
+
+
+def traffic(sharing: DataParallel, work: Workload, part: Held) -> float:
+    """Bytes of a step's reductions and gathers: per pass and micro-batch where the strategy says so."""
+    recipe, m = work.recipe, work.num_microbatches
+    reduced = wire(sharing.reduction(work, part)) * (m if sharing.reduces_every_microbatch(recipe) else 1)
+    return reduced + wire(sharing.gather(work, part)) * (2 * m if sharing.gathers_every_microbatch(recipe) else 1)
+
+
+@given(st.sampled_from([1, 2, 8]), st.sampled_from([1, 4, 16]))
+def test_sharing_out_more_sends_no_less(pp: int, batches: int) -> None:
+    work, part = job(pp=pp, global_batch_size=64 // pp * batches), weights(10**9, 10**8)
+    same = {"reduce_bytes": 2.0, "gather_bytes": 2.0}
+    sent = [traffic(of_degree(KINDS["ddp"](**same), degree), work, part) for degree in DEGREES]
+    assert all(more >= less * (1 - 1e-12) for less, more in pairwise(sent))
+
+
+@pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan", "deepspeed", "maxtext", "llm-foundry"])
+def test_sharing_out_more_takes_no_more_memory(framework: str) -> None:
+    cluster = catalogue.cluster("h100_sxm")
+    found = [
+        project(
+            Workload(
+                model=zoo.load("llama3_8b"),
+                recipe=Recipe(
+                    micro_batch_size=1,
+                    global_batch_size=64,
+                    seq_length=4096,
+                    data_parallel_sharding=degree,
+                    recompute_granularity="full",
+                    recompute_method="uniform",
+                ),
+                gpus=64,
+                framework=framework,
+            ),
+            cluster,
+        )
+        for degree in DEGREES
+    ]
+    held_ = [each.memory.allocated for each in found]
+    assert all(more <= less for less, more in pairwise(held_))
+    for each in found:
+        whole = plan(each.resolved, cluster.gpu).ranks[0]
+        assert whole.components["weights"] >= 0.9 * 2 * each.resolved.workload.model.num_layers
+        assert each.resolved.execution.data_parallel.degree == each.resolved.workload.recipe.data_parallel_sharding
+
+
+def test_another_degree_keeps_the_parameters() -> None:
+    named = KINDS["fsdp2"](reduce_bytes=3.0, hook_us=5.0)
+    assert of_degree(named, "optim_grads_params") is named
+    lesser = of_degree(named, "optim")
+    assert (lesser.name, lesser.reduce_bytes, lesser.hook_us) == ("distributed_optimizer", 3.0, 5.0)  # type: ignore[attr-defined]
+    assert of_degree(named, None).name == "ddp"

@@ -1,0 +1,132 @@
+"""Profiles name strategies that exist, mistakes are told with the closest name, and nobody asks for a strategy by name."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from projector.errors import InputError
+from projector.frameworks import load, names, profiles_io, resolve
+from projector.mechanisms import Execution
+from projector.mechanisms.execution import merged, strategies
+from projector.mechanisms.strategy import STRATEGY
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+PACKAGE = Path(profiles_io.__file__).parents[1]
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_profile_names_strategies_that_exist(name: str) -> None:
+    profile, known = load(name), strategies()
+    for part in (profile.execution, *(rule.get("execution", {}) for rule in profile.rules)):
+        for place, stated in part.items():
+            assert stated.get(STRATEGY, next(iter(known[place]))) in known[place]
+    assert isinstance(Execution.of(**profile.execution), Execution)
+
+
+@pytest.mark.parametrize("name", ["torchtitan", "maxtext", "pytorch"])
+def test_what_is_not_megatron_takes_nothing_from_its_file(name: str) -> None:
+    megatron = load("megatron-lm")
+    assert not set(megatron.sources) & set(load(name).sources)
+    assert not megatron.published.keys() & load(name).published.keys()
+
+
+def test_strategies_have_one_file_and_one_name() -> None:
+    for place, kinds in strategies().items():
+        folder = PACKAGE / "mechanisms" / place
+        if folder.is_dir():
+            assert {kind.__module__.rpartition(".")[2] for kind in kinds.values()} == set(kinds)
+
+
+_ASKED = re.compile(
+    r"\b(?:data_parallel|allocator|runtime|fusion|dispatch|tensor_parallel|pipeline|recompute)(?:\.name)?"
+    r"\s*(?:==|!=|not in|in)\s*[\[({]?\s*[\"']"
+)
+
+
+def test_nobody_asks_for_a_strategy_by_name() -> None:
+    asked = [
+        f"{path.relative_to(PACKAGE)}: {line.strip()}"
+        for path in PACKAGE.rglob("*.py")
+        if path.relative_to(PACKAGE).parts[0] not in ("mechanisms", "frameworks")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if _ASKED.search(line)
+        or re.search(r"isinstance\([^)]*\.(data_parallel|allocator|runtime|fusion|dispatch),", line)
+    ]
+    assert asked == []
+
+
+def test_the_search_above_finds_what_it_is_for() -> None:
+    assert _ASKED.search('if x.data_parallel == "fsdp2":')
+    assert _ASKED.search("if execution.runtime.name in ('xla', 'eager')")
+    assert not _ASKED.search("execution.data_parallel.resident(what)")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "profiles"
+    shutil.copytree(PACKAGE / "frameworks" / "profiles", home)
+    monkeypatch.setattr(profiles_io, "_FOLDER", home)
+    cached = (profiles_io.names, profiles_io.load, profiles_io.find, profiles_io._aliases)
+    for each in cached:
+        each.cache_clear()
+    yield home  # type: ignore[misc]
+    monkeypatch.undo()
+    for each in cached:
+        each.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "nearest"),
+    [
+        ("{data_parallel: {strategy: fdsp2}}", "execution.data_parallel.strategy", "fsdp2"),
+        ("{data_parallel: {strategy: fsdp2, reduce_byte: 2.0}}", "execution.data_parallel.reduce_byte", "reduce_bytes"),
+        ("{runtime: {launch_us: fast}}", "execution.runtime.launch_us", "float"),
+        ("{runtime: {launch_us: true}}", "execution.runtime.launch_us", "float"),
+        ("{fusions: {qkv: true}}", "execution.fusions", "fusion"),
+        ("{allocator: caching}", "execution.allocator", "mapping"),
+        ("{allocator: {strategy: 3}}", "execution.allocator.strategy", "caching"),
+    ],
+)
+def test_mistakes_of_a_profile(folder: Path, text: str, key: str, nearest: str) -> None:
+    for place, body in (
+        ("", f"execution: {text}"),
+        ("rules[0].", f"rules:\n  - when: {{moe: true}}\n    execution: {text}"),
+    ):
+        profiles_io.load.cache_clear()
+        (folder / "mine.yaml").write_text(f"title: Mine\nflop_formula: palm\n{body}\n", encoding="utf-8")
+        profiles_io.names.cache_clear()
+        with pytest.raises(InputError) as caught:
+            load("mine")
+        found = [(problem.key, problem.expected) for problem in caught.value.problems]
+        assert any(where == f"{place}{key}" and nearest in expected for where, expected in found), found
+
+
+def test_a_profile_without_a_parent_resolves(folder: Path) -> None:
+    stated = "defaults: {data_parallel_sharding: optim}\nexecution: {runtime: {strategy: xla}}"
+    (folder / "mine.yaml").write_text(f"title: Mine\nflop_formula: palm\n{stated}\n", encoding="utf-8")
+    profiles_io.names.cache_clear()
+    work = Workload(
+        model=zoo.load("llama3_8b"),
+        recipe=Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096),
+        gpus=8,
+        framework="mine",
+    )
+    made = resolve(work).execution
+    assert made.runtime.whole_step
+    assert made.data_parallel.name == "distributed_optimizer"
+
+
+def test_a_strategy_named_anew_starts_with_its_own_parameters() -> None:
+    base = {"fusion": {"strategy": "torch_eager", "norm": False}, "runtime": {"launch_us": 3.0}}
+    assert merged(base, {"fusion": {"qkv": True}})["fusion"] == {"strategy": "torch_eager", "norm": False, "qkv": True}
+    assert merged(base, {"fusion": {"strategy": "xla"}})["fusion"] == {"strategy": "xla"}
+    assert merged(base, {"runtime": {"step_ms": 1.0}})["runtime"] == {"launch_us": 3.0, "step_ms": 1.0}
+    made = Execution.of(fusion={"strategy": "torch_eager", "norm": False})
+    assert made.but(fusion={"qkv": True}).fusion.norm is False
+    assert made.but(fusion={"strategy": "xla"}).fusion.norm is True

@@ -1,0 +1,121 @@
+"""Many configurations at once are what they are one by one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from projector import Projection, project, project_many
+from projector.errors import InputError, Unsupported
+from projector.hardware import catalogue
+from projector.many import STATUSES
+from projector.pipeline import names
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+H100 = catalogue.default_cluster("h100_sxm")
+
+
+def layouts(number: int) -> list[Workload]:
+    """Layouts of dense and expert models over all schedules; some do not divide, some do not fit."""
+    draw = random.Random(11)
+    models = {name: zoo.load(name) for name in ("llama3_8b", "llama3_70b", "qwen3_30b_a3b", "deepseek_v3")}
+    found = []
+    for _ in range(number):
+        name, pp = draw.choice(list(models)), draw.choice((1, 2, 4, 8))
+        dense = name.startswith("llama")
+        recipe = Recipe(
+            micro_batch_size=draw.choice((1, 2)),
+            global_batch_size=draw.choice((128, 256, 384)),
+            seq_length=draw.choice((2048, 4096)),
+            tp=draw.choice((1, 2, 4, 8)),
+            pp=pp,
+            vpp=draw.choice((1, 2)) if pp > 1 else 1,
+            cp=draw.choice((1, 2)) if dense else 1,
+            ep=1 if dense else draw.choice((8, 16)),
+            sequence_parallel=True,
+            pipeline_schedule=draw.choice((None, *names())),
+            recompute_granularity=draw.choice(("none", "selective", "full")),
+            data_parallel_sharding=draw.choice(("optim", "optim", "optim_grads_params", "no_shard")),
+            overlap_grad_reduce=draw.choice((None, False, True)),
+            overlap_param_gather=draw.choice((None, False, True)),
+            overlap_moe_expert_parallel_comm=None if dense else draw.choice((None, True)),
+            allow_uneven_pipeline_split=True,
+        )
+        framework = draw.choice(("megatron-lm", "megatron-lm", "torchtitan", "maxtext"))
+        found.append(Workload(model=models[name], recipe=recipe, gpus=256, framework=framework))
+    return found
+
+
+def tried(load: Workload) -> Projection | Exception:
+    try:
+        return project(load, H100)
+    except (InputError, Unsupported) as error:
+        return error
+
+
+@pytest.fixture(scope="module")
+def loads() -> list[Workload]:
+    return layouts(300)
+
+
+def test_every_row_is_what_project_says_of_it(loads: list[Workload]) -> None:
+    many = project_many(loads, H100)
+    assert len(many) == len(loads)
+    assert set(many.status) == set(STATUSES)
+    compared = 0
+    for row, load in enumerate(loads):
+        one = tried(load)
+        if isinstance(one, Exception):
+            assert many.status[row] == ("invalid" if isinstance(one, InputError) else "unsupported")
+            assert many.reason[row] == str(one)
+            assert np.isnan(many.step_seconds[row])
+            continue
+        assert many.status[row] == ("ok" if one.memory.fits else "out-of-memory")
+        if many.reason[row].startswith("at least"):  # a bound has said so before the order was made
+            assert np.isnan(many.memory[row])
+            assert float(many.reason[row].split()[2]) <= one.memory.required / 1e9 + 0.1
+        else:
+            assert many.memory[row] == pytest.approx(one.memory.allocated, rel=1e-9)
+        if one.memory.fits:
+            compared += 1
+            assert many.reason[row] == ""
+            assert many.step_seconds[row] == pytest.approx(one.step_seconds, rel=1e-9)
+            assert many.tgs[row] == pytest.approx(one.tgs, rel=1e-9)
+        else:
+            assert "GB of" in many.reason[row]
+    assert compared > 40
+
+
+def test_the_best_are_whole_projections_in_order(loads: list[Workload]) -> None:
+    many = project_many(loads[:80], H100, best=5)
+    assert [row for row, _ in many.best] == list(many.ranking[:5])
+    speeds = [made.tgs for _, made in many.best]
+    assert speeds == sorted(speeds, reverse=True)
+    assert speeds[0] == pytest.approx(np.nanmax(many.tgs), rel=1e-9)
+
+
+def test_order_and_company_change_nothing(loads: list[Workload]) -> None:
+    few = loads[:60]
+    there, back = project_many(few, H100), project_many(few[::-1], H100)
+    assert back.status[::-1] == there.status
+    assert np.allclose(back.step_seconds[::-1], there.step_seconds, rtol=1e-12, equal_nan=True)
+
+
+def test_nothing_in_is_nothing_out() -> None:
+    many = project_many([], H100)
+    assert len(many) == 0
+    assert many.best == ()
+
+
+def test_what_is_wrong_with_the_cluster_is_said_once(loads: list[Workload]) -> None:
+    with pytest.raises(InputError, match="gpus_per_node"):
+        project_many(loads, replace(H100, gpus_per_node=0))
+    with pytest.raises(InputError, match="mode"):
+        project_many(loads, H100, mode="guess")
+    with pytest.raises(InputError, match="simulate"):
+        project_many(loads, H100, mode="benchmark")

@@ -1,0 +1,153 @@
+"""A number that a projection rests on says where it comes from: bare ones are found in the source.
+
+What counts: numbers of module level and defaults of dataclass fields, and floats inside functions, in every module that
+``projector constants`` lists. A number inside a call of ``parameter`` has its source.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from projector.constants import every, modules
+from projector.parameter import declared
+
+#: What is no physics, by what it is instead.
+ALLOWED = {
+    "how much is searched, shown or kept": (
+        "errors.MOST_TEXT",
+        "errors.MOST_EXPECTED",
+        "errors.MOST_PROBLEMS",
+        "kernels.neighbours.TREE",
+        "pipeline.optimal.LARGEST",
+        "pipeline.schedules.zb_ilp.LARGEST",
+        "pipeline.sketch.LABEL",
+        "memory.sketch.LABEL",
+        "search.explore.WORDS",
+        "search.remedies.MOST_PROJECTED",
+    ),
+    "largest input that is read": ("hardware.primus.NUMBERS", "hardware.check.MOST"),
+    "shapes that kernels are compiled for": (
+        "kernels.attention_tiles.HEAD_DIMS",
+        "kernels.attention_tiles.BLOCKS",
+        "kernels.attention_tiles.OF_ARCH",
+    ),
+    "definitions": ("kernels.constants.BYTES", "layers.local.GATHERED_BYTES", "kernels.recorded.p90"),
+}
+NAMES = frozenset(name for names in ALLOWED.values() for name in names)
+#: Rooms of which a part is drawing; formulas that a framework prints, to be reproduced as they stand.
+DRAWING = ("pipeline.draw", "memory.draw")
+FORMULAS = ("frameworks.flops_formulas",)
+SMALL = 6
+
+
+def is_unit(value: float) -> bool:
+    """0, small whole numbers, powers of two and of ten, and their halves and quarters."""
+    size = abs(value)
+    if size in range(SMALL + 1):
+        return True
+    exact = (math.log2(size), math.log10(size)) if math.isfinite(size) else (0.0,)
+    return any(abs(one - round(one)) < 1e-9 for one in exact)
+
+
+def numbers(node: ast.AST, whole: bool) -> Iterator[ast.Constant]:
+    """Literals below ``node`` outside calls of ``parameter``; ``whole``: integers and floats that are whole too."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "parameter":
+        return
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        if not is_unit(node.value) and (whole or node.value != round(node.value)):
+            yield node
+        return
+    if (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Pow | ast.LShift)
+        and isinstance(node.left, ast.Constant)
+    ):
+        return  # a unit: 2**30, 1 << 20
+    for child in ast.iter_child_nodes(node):
+        yield from numbers(child, whole)
+
+
+def bare(source: str, room: str) -> list[str]:
+    """``room.NAME: line: number`` of every bare number in a module's source."""
+    found: list[str] = []
+
+    def those(where: str, node: ast.AST, whole: bool) -> list[str]:
+        if where in NAMES:
+            return []
+        return [f"{where}: line {each.lineno}: {each.value}" for each in numbers(node, whole)]
+
+    for statement in ast.parse(source).body:
+        names = [
+            target
+            for target in ast.walk(statement)
+            if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store)
+        ]
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            found += those(f"{room}.{names[0].id.lstrip('_') if names else ''}", statement, whole=True)
+            continue
+        for inner in ast.walk(statement):
+            if isinstance(inner, ast.ClassDef):
+                for field in inner.body:
+                    if isinstance(field, ast.AnnAssign):
+                        found += those(f"{room}.{inner.name}", field, whole=True)
+            elif isinstance(inner, ast.FunctionDef):
+                found += those(f"{room}.{inner.name}", inner, whole=False)
+    return list(dict.fromkeys(found))
+
+
+def source_of(module: str) -> str:
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("room", sorted({name.split(".")[1] for name in modules()}))
+def test_no_number_is_bare(room: str) -> None:
+    mine = [name for name in modules() if name.split(".")[1] == room]
+    rooms = [name.removeprefix("projector.") for name in mine]
+    found = [each for module, name in zip(mine, rooms, strict=True) if name not in (*DRAWING, *FORMULAS)
+             for each in bare(source_of(module), name)]  # fmt: skip
+    assert found == [], "write NAME = parameter(value, unit=…, kind=…, source=…); see projector/parameter.py"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("_SHARE = 0.87", ["room.SHARE: line 1: 0.87"]),
+        ("_LINK: dict[str, float] = {'volta': 15.8e9}", ["room.LINK: line 1: 15800000000.0"]),
+        ("_LAUNCHES = (1, 14)", ["room.LAUNCHES: line 1: 14"]),
+        ("class A:\n    launch_us: float = 7.0", ["room.A: line 2: 7.0"]),
+        ("def f(x):\n    return x.get('y', 0.85)", ["room.f: line 2: 0.85"]),
+        ("def f(x, y=0.3):\n    return x", ["room.f: line 1: 0.3"]),
+        ("_SHARE = parameter(0.87, kind='assumed', source='s')\n_GIB = 2.0**30\n_MICRO = 1e-6", []),
+        ("def f(x):\n    return 0.5 * x * 1e-6 + 12.0 * x", []),
+    ],
+)
+def test_a_bare_number_is_found(source: str, found: list[str]) -> None:
+    assert bare(source, "room") == found
+
+
+def test_every_constant_has_a_name_a_kind_and_a_source() -> None:
+    known = every()
+    assert len(known) > 1000
+    for name, each in known.items():
+        assert each.source.strip(), name
+        assert each.kind, name
+    for module in modules():
+        mine = {f"{module.removeprefix('projector.')}.{name.lstrip('_')}" for name in declared(module)}
+        assert mine <= set(known)
+
+
+def test_what_is_allowed_is_there() -> None:
+    """An allowance without a number is superfluous."""
+    for name in sorted(NAMES):
+        module, _, constant = name.rpartition(".")
+        source = source_of(f"projector.{module}")
+        assert any(f"{constant}{sign}" in source for sign in (" =", ":", ",", "(")), name

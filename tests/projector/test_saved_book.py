@@ -1,0 +1,179 @@
+"""One book of activations: what modules save is what memory holds, what recompute drops is what it replays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from projector.errors import Unsupported
+from projector.frameworks import Resolved, resolve
+from projector.layers import lower
+from projector.layers.local import local
+from projector.layers.part import Part, forward_of
+from projector.layers.saved import Saved, nbytes, once
+from projector.layers.types import Gemm, GroupedGemm
+from projector.workload import zoo
+from projector.workload.model import LayerKind
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
+KINDS = ("llama3_8b", "qwen3_30b_a3b", "deepseek_v3", "deepseek_v2_lite", "gpt_oss_120b", "gemma3_27b")
+
+
+def case(name: str, execution: dict[str, object] | None = None, **fields: object) -> Resolved:
+    stated = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096, "bias_activation_fusion": True}
+    made = resolve(Workload(model=zoo.load(name), recipe=Recipe(**stated | fields), gpus=64), "nvidia", "hopper")
+    return replace(made, execution=replace(made.execution, **(execution or {})))
+
+
+def layers(name: str, **fields: object) -> Iterator[tuple[LayerKind, Resolved, tuple[Part, ...]]]:
+    made = case(name, **fields)
+    for kind in dict.fromkeys(made.workload.model.layer_kinds):
+        yield kind, made, lower._layer_parts(kind, local(made))
+
+
+def names(saves: tuple[Saved, ...]) -> set[str]:
+    return {each.tensor for each in saves}
+
+
+def products(part: Part) -> bool:
+    return any(isinstance(op, Gemm | GroupedGemm) for op in part.backward_weight)
+
+
+def test_a_storage_counts_once_as_wide_and_long_as_anybody_needs_it() -> None:
+    narrow = Saved(name="fc1.in", storage="x", bytes=1.0, until="weight_gradient", input=True)
+    wide = Saved(name="router.in", storage="x", bytes=2.0, input=True)
+    for order in ((narrow, wide), (wide, narrow)):
+        (one,) = once(order)
+        assert (one.bytes, one.until) == (2.0, "weight_gradient")
+    assert nbytes([narrow, wide, Saved(name="y", bytes=3.0)]) == 5.0
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_every_input_that_is_saved_was_made_in_the_layer_or_enters_it(name: str) -> None:
+    """So full recompute keeps the layer's input alone, and brings back everything else."""
+    try:
+        found = list(layers(name, recompute_granularity="full"))
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    for kind, made, _ in found:
+        block = lower.layer(kind, made)
+        assert len(block.saves) == len(names(block.saves))
+        assert names(block.kept) == {"input_norm.in"}
+        assert block.kept_bytes + block.dropped_bytes == pytest.approx(block.saved_bytes)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_named_output_is_kept_and_what_makes_it_is_not_replayed(name: str) -> None:
+    for kind, made, parts in layers(name, recompute_granularity="full", recompute_saved=("context", "out_proj")):
+        block = lower.layer(kind, made)
+        assert {"input_norm.in", "core_attn.out", "core_attn.lse", "proj.out"} == names(block.kept)
+        replayed = {op.name for op in block.recompute}
+        named = [part for part in parts if part.name in ("core_attn", "proj")]
+        assert not replayed & {op.name for op in forward_of(named) if isinstance(op, Gemm)}
+        assert {"qkv", "q_proj", "q_up"} & replayed
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("module", MODULES)
+def test_what_is_replayed_is_what_is_dropped(name: str, module: str) -> None:
+    for kind, made, parts in layers(name, recompute_granularity="selective", recompute_modules=(module,)):
+        block, again = lower.layer(kind, made), [part for part in parts if module in part.tags]
+        remade = {each.tensor for part in again for each in (*part.makes, *part.saves) if not each.input}
+        assert block.recompute == forward_of(again)
+        assert names(block.dropped) <= remade
+        own = {each.tensor for part in again for each in part.saves if not each.input and each.since == "forward"}
+        still_read = {each.tensor for part in parts if part not in again for each in part.saves}
+        assert own - still_read <= names(block.dropped)
+        if module not in ("layernorm", "mla_up_proj", "moe_act"):  # whose checkpoints refill their output
+            assert not names(block.dropped) & still_read
+        checkpoint = [each for part in again for each in part.reads if each.tensor not in remade]
+        assert block.kept_bytes + block.dropped_bytes == pytest.approx(block.saved_bytes + nbytes(checkpoint))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_weight_gradient_that_waits_keeps_what_it_reads(name: str) -> None:
+    for kind, made, parts in layers(name):
+        for part in parts:
+            waiting = [each for each in part.saves if each.until == "weight_gradient"]
+            assert bool(waiting) == products(part), part.name
+        block = lower.layer(kind, made)
+        assert 0 < block.pending_bytes < 2 * block.saved_bytes
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_frozen_weights_keep_nothing_for_their_gradients(name: str) -> None:
+    from projector.workload.recipe import LoRA
+
+    for kind, made, parts in layers(name, lora=LoRA(dim=8, targets=("linear_proj",))):
+        assert [part.name for part in parts if any(s.until == "weight_gradient" for s in part.saves)] == ["proj"]
+        assert lower.layer(kind, made).saved_bytes < lower.layer(kind, case(name)).saved_bytes
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4, 8])
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+def test_the_closed_form_of_a_layer_whose_scores_are_written(tp: int, sequence_parallel: bool) -> None:
+    """Korthikanti et al. (arXiv:2205.05198), equations 2 and 4: sbh(34 + 5as/h) bytes over t with sequence parallelism,
+    sbh(10 + 24/t + 5as/(ht)) without; less the two masks of dropout between the linears (one byte an element each), more
+    mean and deviation of two norms."""
+    model = replace(
+        zoo.load("llama3_8b"),
+        num_query_groups=32,
+        ffn_hidden_size=4 * 4096,
+        gated_linear_unit=False,
+        normalization="LayerNorm",
+    )
+    how = Recipe(micro_batch_size=2, global_batch_size=64, seq_length=1024, tp=tp, sequence_parallel=sequence_parallel)
+    made = resolve(Workload(model=model, recipe=how, gpus=64), "nvidia", "hopper")
+    made = replace(made, execution=made.execution.but(fusion={"attention_materialised": True}))
+    s, b, h, a = 1024, 2, 4096, 32
+    split = tp if sequence_parallel else 1
+    expected = s * b * h * (8 / split + 24 / tp + 5 * a * s / (h * tp)) + 16 * s * b / split
+    assert lower.layer(LayerKind(False), made).saved_bytes == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["llama3_8b", "qwen3_30b_a3b", "deepseek_v3"])
+def test_sequence_parallelism_splits_everything(name: str) -> None:
+    """Experts too: each rank routes its own shard. But the probabilities a token's row map holds are whole numbers."""
+    one, four = case(name), case(name, tp=4, sequence_parallel=True)
+    for kind in dict.fromkeys(one.workload.model.layer_kinds):
+        whole, part = lower.layer(kind, one), lower.layer(kind, four)
+        assert part.saved_bytes == pytest.approx(whole.saved_bytes / 4, rel=1e-3)
+
+
+def test_a_layer_norm_keeps_no_copy_in_fp32_however_the_framework_fuses() -> None:
+    """torch's native_layer_norm saves its input, mean and deviation (aten native_layer_norm); an eager RMSNorm its fp32
+    input as well."""
+    model = zoo.load("llama3_8b")
+    how = Recipe(micro_batch_size=1, global_batch_size=64, seq_length=4096)
+    upcast = {}
+    for kind in ("RMSNorm", "LayerNorm"):
+        made = resolve(Workload(model=replace(model, normalization=kind), recipe=how, gpus=64), "nvidia", "hopper")
+        made = replace(made, execution=made.execution.but(fusion={"norm": False}))
+        upcast[kind] = nbytes(each for each in lower.layer(LayerKind(False), made).saves if "upcast" in each.tensor)
+    assert upcast == {"RMSNorm": 2 * 4 * 4096 * 4096, "LayerNorm": 0}
+
+
+def test_eight_bit_linears_save_what_they_multiply() -> None:
+    """The inputs of fc1 and of the latent up-projections in 8 bits; what router and attention read stays in 16."""
+    made = case("deepseek_v3", precision="fp8", fp8_recipe="delayed", ep=8)
+    saves = {each.tensor: each.bytes for each in lower.layer(LayerKind(True), made).saves}
+    x = 4096 * 7168
+    assert saves["pre_mlp_norm.out"] == 2 * x
+    assert saves["input_norm.out"] == x
+    assert saves["q_norm.out"] == 4096 * 1536
+    assert saves["core_attn.out"] == 2 * 4096 * 128 * 128
+
+
+def test_what_a_prediction_module_drops_is_what_it_replays() -> None:
+    """``block`` passes it by (NVIDIA/Megatron-LM core/transformer/multi_token_prediction.py), ``uniform`` takes it along."""
+    passed = case("deepseek_v3", recompute_granularity="full", recompute_method="block", recompute_num_layers=1)
+    assert lower.mtp(passed).recompute == ()
+    assert lower.mtp_layer(passed).kept_bytes == lower.mtp_layer(passed).saved_bytes
+    along = case("deepseek_v3", recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1)
+    assert lower.mtp(along).recompute
+    assert lower.mtp_layer(along).kept_bytes < 0.5 * lower.mtp_layer(along).saved_bytes
+    assert lower.mtp(case("deepseek_v3", recompute_granularity="selective")).recompute

@@ -1,0 +1,103 @@
+"""Configurations that differ outside their layers share them: the view that layers have loses nothing they read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.evidence import dataset
+from harness.predictors.ours import cluster_of
+from projector.errors import InputError, Unsupported
+from projector.frameworks import Resolved, resolve
+from projector.frameworks.scope import OUTSIDE_A_LAYER, as_layers_see
+from projector.layers import lower
+from projector.layers.types import Block
+from projector.memory import chunks
+from projector.settle.workload import settle
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+RUNS = Path(__file__).parents[2] / "measured" / "runs"
+
+
+def settled() -> Iterator[tuple[str, Resolved]]:
+    for run in (run for run in dataset.read(RUNS) if not run.problem):
+        try:
+            yield run.id, settle(run.workload, cluster_of(run.cluster, run.gpu, run.gpus_per_node), published=True)
+        except (InputError, Unsupported):
+            continue
+
+
+def blocks(resolved: Resolved) -> Iterator[Block]:
+    model = resolved.workload.model
+    yield lower._embedding.__wrapped__(resolved)
+    yield lower._head.__wrapped__(resolved)
+    for kind in dict.fromkeys(model.layer_kinds):
+        yield lower._layer.__wrapped__(kind, resolved, True)
+        yield lower._layer.__wrapped__(kind, resolved, False)
+    if model.mtp_num_layers:
+        yield lower._mtp.__wrapped__(resolved)
+        yield lower._mtp_layer.__wrapped__(resolved)
+
+
+def parts(resolved: Resolved) -> Iterator[object]:
+    """Blocks and what they save, which is no part of their identity."""
+    for block in blocks(resolved):
+        yield block
+        yield block.saves, block.kept, block.dropped, block.offloadable
+        yield block.forward_transient, block.replay_transient, block.backward_transients
+
+
+@pytest.mark.skipif(not RUNS.is_dir(), reason="no measured runs in this checkout")
+def test_every_measured_run_has_the_same_layers_in_the_view() -> None:
+    seen: set[Resolved] = set()
+    for name, resolved in settled():
+        if resolved in seen:
+            continue
+        seen.add(resolved)
+        try:
+            whole = list(parts(resolved))
+        except Unsupported:
+            continue
+        assert whole == list(parts(as_layers_see(resolved))), name
+    assert len(seen) > 500
+
+
+def some(**fields: object) -> Resolved:
+    recipe = Recipe(micro_batch_size=1, global_batch_size=512, seq_length=4096, tp=2, pp=4, ep=8, **fields)  # type: ignore[arg-type]
+    return resolve(Workload(model=zoo.load("deepseek_v3"), recipe=recipe, gpus=256))
+
+
+def test_what_lies_outside_makes_no_other_view() -> None:
+    one = as_layers_see(some())
+    for name, value in {
+        "vpp": 2,
+        "global_batch_size": 1024,
+        "pipeline_schedule": "zb_1p",
+        "optimizer": "sgd",
+        "overlap_grad_reduce": False,
+        "optimizer_cpu_offload": True,
+    }.items():
+        assert name in OUTSIDE_A_LAYER
+        other = some()
+        recipe = replace(other.workload.recipe, **{name: value})
+        assert as_layers_see(replace(other, workload=replace(other.workload, recipe=recipe))) is one
+
+
+def test_what_lies_inside_makes_another_view() -> None:
+    one = as_layers_see(some())
+    assert as_layers_see(some(sequence_parallel=True)) is not one
+    assert as_layers_see(some(precision="fp8")) is not one
+    base = some()
+    flat = replace(base, workload=replace(base.workload, recipe=replace(base.workload.recipe, pp=1)))
+    assert as_layers_see(flat) is not one  # tied embeddings share storage there
+
+
+def test_a_view_of_a_view_is_itself() -> None:
+    view = as_layers_see(some())
+    assert as_layers_see(view) is view
+    assert chunks.as_layers_see(view) is view
