@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.projector.test_documents import TOO_MUCH
+from tests.projector.io.test_documents import TOO_MUCH
 
 MIXTRAL = str(ROOT / "examples" / "mixtral_8x22b_mi355x.yaml")
 CASE = """\

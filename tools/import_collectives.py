@@ -2,7 +2,8 @@
 
     python tools/import_collectives.py COLLECTIVES.csv [TARGET]
 
-Columns and rules: measured/collectives/README.md, harness/collectives_table.py. Only figures and their source are kept.
+Columns and rules: measured/collectives/README.md, harness/kernels/collectives_table.py. Only figures and their source
+are kept.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from harness.collectives_table import Record, convert, text
+from harness.kernels.collectives_table import Record, convert, text
 
 TARGET = Path(__file__).resolve().parents[1] / "measured" / "collectives"
 

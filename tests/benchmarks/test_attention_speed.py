@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.kernels import attention
 from projector.kernels.simulate import Simulated
 from projector.layers.types import Attention
+from projector.mechanisms import Execution
 
 SHAPES, FEW = 100_000, 20
 DEVICE, FAMILY = "h100_sxm", "fa3"
@@ -79,7 +79,7 @@ def test_columns_outrun_the_work_list(benchmark: BenchmarkFixture) -> None:
 
 def test_one_operator_seen_before(benchmark: BenchmarkFixture) -> None:
     one = Attention(name="", batch=1, heads=8, kv_heads=1, seq_q=8192, seq_k=8192, head_dim_qk=128, head_dim_v=128)
-    model = Simulated(gpu(DEVICE), load(DEVICE), Execution(attention_family=FAMILY))
+    model = Simulated(gpu(DEVICE), load(DEVICE), Execution.of(kernels={"attention": FAMILY}))
     ops = [one]
     assert benchmark(model.times, ops).seconds[0] > 0
 

@@ -12,6 +12,7 @@ from projector.collectives.model import Pricing, costs, seconds_of
 from projector.hardware import catalogue
 from projector.hardware.types import GroupShape
 from projector.layers.types import Collective
+from projector.memo import forget
 
 SIZES, FEW = 100_000, 300
 SHAPE = GroupShape(512, 8)
@@ -41,10 +42,12 @@ def test_an_operator_seen_before(benchmark: BenchmarkFixture) -> None:
     cluster = catalogue.cluster("mi355x")
     op = Collective(name="x", kind="all_reduce", group="dp", bytes=3e7)
     pricing = Pricing({"dp": SHAPE}, cluster)
-    start = time.perf_counter()
+    fresh = 0.0
     for _ in range(FEW):
+        forget()
+        start = time.perf_counter()
         Pricing({"dp": SHAPE}, cluster).seconds(op)
-    fresh = (time.perf_counter() - start) / FEW
+        fresh += (time.perf_counter() - start) / FEW
     benchmark(pricing.seconds, op)
     start = time.perf_counter()
     for _ in range(FEW):

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from projector.frameworks.types import Execution
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.kernels import gemm
 from projector.kernels.simulate import Simulated
 from projector.kernels.tiles import tiles
 from projector.layers.types import Gemm
+from projector.mechanisms import Execution
 from tests.gemm_reference import seconds as reference
 
 SHAPES = 100_000

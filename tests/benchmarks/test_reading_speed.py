@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness import dataset
-from harness.ingest.command import load
-from harness.ingest.logs import registry
+from harness.evidence import dataset
+from harness.evidence.ingest.command import load
+from harness.evidence.ingest.logs import registry
 from projector.frameworks import resolve
 from projector.hardware.catalogue import gpu
 from projector.memory.plan import plan

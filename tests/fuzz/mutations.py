@@ -5,13 +5,17 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 import random
 from typing import Any
 
 from projector.errors import InputError
 from projector.io.files import parse_yaml
 
-__all__ = ["JUNK", "mutate"]
+__all__ = ["JUNK", "MANY", "mutate"]
+
+MANY = int(os.environ.get("FUZZ_TRIES", "10000"))
+"""Tries of one slow test."""
 
 JUNK: tuple[Any, ...] = (
     *(

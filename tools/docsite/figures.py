@@ -16,6 +16,7 @@ from statistics import median
 
 from harness.report.blocks import cells, sections, table
 from projector.errors import InputError, Problem
+from projector.memory.tolerance import TOLERANCE
 
 __all__ = ["FIGURES", "ROOT"]
 
@@ -143,12 +144,17 @@ def _percent(value: float, sign: str = "") -> str:
 
 def collectives() -> str:
     """Median and worst absolute error of the collective model by fabric and size class."""
-    from harness.collectives_score import score
-    from harness.collectives_table import read
+    from harness.kernels.collectives_score import score
+    from harness.kernels.collectives_table import read
     from harness.report.view_collectives import by_fabric
 
     made = by_fabric(score(read(ROOT / "measured" / "collectives")))
     return table([column.title for column in made.columns], [list(row) for row in made.rows])
+
+
+def _tolerance() -> str:
+    """What the memory verdict leaves to either side of the limit."""
+    return table(["memory managed by", "tolerance"], [[name, _percent(value)] for name, value in TOLERANCE.items()])
 
 
 #: Every figure by the name of its markers. ``python tools/docs.py show NAME`` prints one.
@@ -163,6 +169,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "factors": _whole("accuracy", "simulate: calibration factors"),
     "assumptions": _columns("simulate: error with and without assumptions of the importer", range(11)),
     "fits-in-memory": _columns("simulate: does it fit in memory?", range(3)),
+    "tolerance": _tolerance,
     "goals/gemm": _goals("GEMM"),
     "goals/attention": _goals("attention"),
     "goals/grouped": _goals("grouped"),

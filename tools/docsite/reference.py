@@ -19,17 +19,19 @@ __all__ = ["REFERENCE", "words"]
 
 _WORDS = Path(__file__).with_name("words.yaml")
 _NONE = " | None"
+#: Frameworks whose names for a recipe field are shown, by how the declaration calls them.
+_CALLED = {"torchtitan": "torchtitan", "maxtext": "MaxText", "nemo": "NeMo", "deepspeed": "DeepSpeed"}
 
 
 @cache
 def words() -> Mapping[str, Mapping[str, Any]]:
-    """What the code leaves unsaid about its public names: ``row`` and ``recipe``, one entry a field."""
+    """What the code leaves unsaid about its public names: ``row``, one entry a column."""
     found: Mapping[str, Mapping[str, Any]] = yaml.safe_load(_WORDS.read_text(encoding="utf-8"))
     return found
 
 
 def _said(kind: str, found: type) -> Mapping[str, Mapping[str, str]]:
-    """``means`` (and ``megatron``) of every field of a dataclass: our words, else those of its docstring.
+    """``means`` of every field of a dataclass: our words, else those of its docstring.
 
     Raises :class:`InputError` for fields that nothing explains, and for words without a field.
     """
@@ -52,8 +54,8 @@ def _explained(docstring: str) -> dict[str, str]:
 
 
 def row_columns() -> str:
-    """The columns of ``results.csv`` in their order (:class:`harness.results.Row`)."""
-    from harness.results import Row
+    """The columns of ``results.csv`` in their order (:class:`harness.contracts.results.Row`)."""
+    from harness.contracts.results import Row
 
     said = _said("row", Row)
     rows = [
@@ -65,33 +67,59 @@ def row_columns() -> str:
 
 def row_words() -> str:
     """The values that ``fit`` and ``status`` take, and the version of the schema."""
-    from harness.results import FITS, SCHEMA_VERSION, STATUSES
+    from harness.contracts.results import FITS, SCHEMA_VERSION, STATUSES
 
     fits, statuses = (", ".join(f"`{word}`" for word in some) for some in (FITS, STATUSES))
     return f"Schema version {SCHEMA_VERSION}. `fit` is one of {fits}; `status` one of {statuses}."
 
 
 def recipe_fields() -> str:
-    """Every field of :class:`projector.workload.recipe.Recipe`: Megatron's argument, what it may hold, what it means."""
+    """What every field of :class:`projector.workload.recipe.Recipe` declares of itself."""
+    from projector.workload.checks import CHOICES
+    from projector.workload.declared import AFFECTS, about_of
     from projector.workload.recipe import Recipe
-    from projector.workload.vocabulary import CHOICES
 
     rows = []
-    said = _said("recipe", Recipe)
+    told = about_of(Recipe)
     for field in dataclasses.fields(Recipe):
-        word = said[field.name]
-        arguments = " ".join(f"`{name}`" for name in word.get("megatron", "").split())
-        values = " ".join(f"`{value}`" for value in CHOICES.get(field.name, ())) or _type(field)
-        rows.append([f"`{field.name}`", arguments or "–", values, _default(field), word["means"]])
-    return table(["field", "Megatron-LM or Primus argument", "holds", "default", "meaning"], rows)
+        each = told[field.name]
+        arguments = (*each.names.get("megatron", ()), *each.names.get("primus", ()), *each.told_by)
+        others = [
+            f"{_CALLED[tool]} `{name}`"
+            for tool in _CALLED
+            for name in each.names.get(tool, ())
+            if name not in arguments
+        ]
+        values = " ".join(f"`{value}`" for value in CHOICES.get(field.name, ())) or each.unit or _type(field)
+        effect = ", ".join(word for word in AFFECTS if word in each.affects)
+        cells = [
+            " ".join(f"`{name}`" for name in arguments),
+            ", ".join(others),
+            values,
+            _default(field),
+            effect,
+            each.help,
+        ]
+        rows.append([f"`{field.name}`", *(cell or "–" for cell in cells)])
+    return table(
+        ["field", "Megatron-LM or Primus argument", "elsewhere", "holds", "default", "may change", "meaning"], rows
+    )
 
 
 def execution_fields() -> str:
-    """Every field of :class:`projector.frameworks.types.Execution` with its neutral value."""
-    from projector.frameworks.types import Execution
+    """Every strategy of every mechanism with its parameters and what they are where a profile says nothing."""
+    from projector.mechanisms.execution import strategies
 
-    rows = [[f"`{f.name}`", _type(f), f"`{f.default}`"] for f in dataclasses.fields(Execution)]
-    return table(["key", "type", "without a framework file"], rows)
+    rows = [
+        [f"`{place}`", f"`{name}`", " ".join(f"`{f.name}: {_word(f.default)}`" for f in dataclasses.fields(kind))]
+        for place, kinds in strategies().items()
+        for name, kind in kinds.items()
+    ]
+    return table(["mechanism", "strategy", "parameters"], rows)
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def unmodelled() -> str:
@@ -149,10 +177,9 @@ def frameworks() -> str:
     rows = []
     for name in known.names():
         found = known.load(name)
-        rows.append(
-            [f"`{name}`", found.title, str(len(found.execution)), str(len(found.rules)), str(len(found.sources))]
-        )
-    return table(["framework", "title", "execution keys", "rules", "sources"], rows)
+        stated = sum(len(parameters) for parameters in found.execution.values())
+        rows.append([f"`{name}`", found.title, str(stated), str(len(found.rules)), str(len(found.sources))])
+    return table(["framework", "title", "stated of its strategies", "rules", "sources"], rows)
 
 
 def schedules() -> str:
@@ -162,14 +189,14 @@ def schedules() -> str:
     rows = []
     for name in pipeline.names():
         found = pipeline.generator(name)
-        chunks = "any" if found.chunks is None else str(found.chunks)
+        chunks = str(found.chunks or (f"multiples of {found.multiples['vpp']}" if "vpp" in found.multiples else "any"))
         rows.append([f"`{name}`", chunks, "F, B, W" if found.split else "F, B", plain(found.source)])
     return table(["schedule", "chunks a rank", "actions", "source"], rows)
 
 
 def dialects() -> str:
     """The dialects of logs that are read."""
-    from harness.ingest.logs import registry
+    from harness.evidence.ingest.logs import registry
 
     found = [(each.NAME, each.__doc__) for each in registry.LINES]
     found += [(each.NAME, each.__doc__) for each in registry.DOCUMENTS]
@@ -179,7 +206,7 @@ def dialects() -> str:
 
 def thresholds() -> str:
     """What a gate may ask for."""
-    from harness.gate import THRESHOLDS
+    from harness.score.gate import THRESHOLDS
 
     rows = [
         [f"`{name}`", each.meaning, "at least" if each.at_least else "at most", f"{each.low:g} to {each.high:g}"]
@@ -201,21 +228,21 @@ def _plain_files(text: str) -> str:
 
 def selectors() -> str:
     """Keys of an entry of ``select``."""
-    from harness.selection import FIELDS
+    from harness.evidence.selection import FIELDS
 
     return ", ".join(f"`{name}`" for name in ("runs", *FIELDS))
 
 
 def steady_reasons() -> str:
     """The reasons for which a step of a log is cut, in the order of the rule."""
-    from harness.ingest.steady import REASONS
+    from harness.evidence.ingest.steady import REASONS
 
     return "\n".join(f"{i}. {reason}" for i, reason in enumerate(REASONS) if reason)
 
 
 def physical_bounds() -> str:
     """Outside what a figure of a run is doubted, and outside what it is refused."""
-    from harness.physics import BOUNDS
+    from harness.evidence.physics import BOUNDS
 
     low, high = BOUNDS.mfu
     rows = [
@@ -247,6 +274,15 @@ def _first(text: str) -> str:
     return plain(text.strip().split("\n\n")[0])
 
 
+def scored_constants() -> str:
+    """Constants that were chosen while looking at measured runs on which projections are scored."""
+    from projector.constants import every
+
+    rows = [[f"`{name}`", f"{each.value:.6g}", "" if each.unit == "1" else each.unit, each.kind, plain(each.source)]
+            for name, each in every().items() if each.scored]  # fmt: skip
+    return table(["constant", "value", "unit", "kind", "source"], rows)
+
+
 #: Every table by the name of its markers.
 REFERENCE: Mapping[str, Callable[[], str]] = {
     "row-columns": row_columns,
@@ -256,6 +292,7 @@ REFERENCE: Mapping[str, Callable[[], str]] = {
     "unmodelled": unmodelled,
     "settings": settings,
     "commands": command_tables,
+    "scored-constants": scored_constants,
     "gpus": gpus,
     "frameworks": frameworks,
     "schedules": schedules,

@@ -1,0 +1,142 @@
+"""Sweeps of 2,000 layouts through ``project_many``, beside the same layouts one by one and beside llm-analysis."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import random
+import resource
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from projector import project, project_many
+from projector.errors import InputError, Unsupported
+from projector.hardware import catalogue
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+H100 = catalogue.default_cluster("h100_sxm")
+NUMBER = 2000
+
+
+def dense(seq_length: int = 8192) -> list[Workload]:
+    """Layouts of Llama-3 70B on 512 GPUs that divide, in an order without meaning."""
+    model, gpus, found = zoo.load("llama3_70b"), 512, []
+    sizes = itertools.product(
+        (1, 2, 4, 8), (1, 2, 4, 8, 16), (1, 2, 5), (1, 2, 4), (1, 2, 4), ("none", "selective", "full"), (512, 1024)
+    )
+    for tp, pp, vpp, cp, micro, recompute, batch in sizes:
+        each = micro * gpus // (tp * pp * cp)
+        if 80 % (pp * vpp) or (vpp > 1 and pp == 1) or batch % each or (vpp > 1 and batch // each % pp):
+            continue
+        recipe = Recipe(
+            micro_batch_size=micro,
+            global_batch_size=batch,
+            seq_length=seq_length,
+            tp=tp,
+            pp=pp,
+            vpp=vpp,
+            cp=cp,
+            recompute_granularity=recompute,
+            sequence_parallel=tp > 1,
+        )
+        found.append(Workload(model=model, recipe=recipe, gpus=gpus))
+    random.Random(0).shuffle(found)
+    return found[:NUMBER]
+
+
+def experts(seq_length: int = 4096) -> list[Workload]:
+    """Layouts of DeepSeek-V3 on 1024 GPUs, three schedules among them."""
+    model, gpus, found = zoo.load("deepseek_v3"), 1024, []
+    sizes = itertools.product(
+        *((1, 2, 4, 8), (1, 2, 4, 8, 16), (8, 16, 32, 64), (1, 2, 4), ("none", "selective", "full"), (4096, 8192)),
+        ((None, 1), (None, 2), (None, 4), ("zbv", 2), ("zb_h1", 1)),
+    )
+    for tp, pp, ep, micro, recompute, batch, (schedule, vpp) in sizes:
+        each = micro * gpus // (tp * pp)
+        if (pp == 1 and vpp > 1) or (schedule and (pp == 1 or recompute == "full")):
+            continue
+        if batch % each or (vpp > 1 and batch // each % pp):
+            continue
+        recipe = Recipe(
+            micro_batch_size=micro,
+            global_batch_size=batch,
+            seq_length=seq_length,
+            tp=tp,
+            pp=pp,
+            vpp=vpp,
+            ep=ep,
+            pipeline_schedule=schedule,
+            recompute_granularity=recompute,
+            sequence_parallel=tp > 1,
+            allow_uneven_pipeline_split=True,
+            moe_token_dispatcher_type="flex",
+        )
+        found.append(Workload(model=model, recipe=recipe, gpus=gpus))
+    random.Random(0).shuffle(found)
+    return found[:NUMBER]
+
+
+def alone(loads: list[Workload]) -> float:
+    """Seconds of one configuration through ``project``."""
+    began = time.process_time()
+    for load in loads:
+        try:
+            project(load, H100)
+        except (InputError, Unsupported):
+            continue
+    return (time.process_time() - began) / len(loads)
+
+
+def swept(loads: list[Workload]) -> float:
+    """Seconds of one configuration through ``project_many``."""
+    began = time.process_time()
+    project_many(loads, H100)
+    return (time.process_time() - began) / len(loads)
+
+
+@pytest.mark.parametrize("loads", [dense(), experts()], ids=["llama3-70b", "deepseek-v3"])
+def test_a_sweep_costs_less_than_its_layouts_one_by_one(benchmark: Any, loads: list[Workload]) -> None:
+    first, again = swept(loads), swept(loads)
+    benchmark.pedantic(project_many, (loads, H100), rounds=1)
+    one = alone(loads[:100])
+    benchmark.extra_info |= {"first_per_s": 1 / first, "again_per_s": 1 / again, "project_per_s": 1 / one}
+    assert again < 0.5 * one
+
+
+def test_a_sweep_beside_llm_analysis(benchmark: Any) -> None:
+    if importlib.util.find_spec("llm_analysis") is None:
+        pytest.skip("llm-analysis is not installed (extra: peers)")
+    from llm_analysis.analysis import LLMAnalysis
+    from llm_analysis.config import get_gpu_config_by_name, get_model_config_by_name
+
+    tool = LLMAnalysis(
+        get_model_config_by_name("decapoda-research_llama-7b-hf"), get_gpu_config_by_name("h100-sxm-80gb")
+    )
+    began = time.process_time()
+    for _ in range(100):
+        tool.training(batch_size_per_gpu=1, seq_len=4096, total_num_gpus=8, output_dir=None)
+    theirs = (time.process_time() - began) / 100
+    loads = dense()
+    swept(loads)
+    benchmark.extra_info["over_llm_analysis"] = swept(loads) / theirs
+    benchmark.pedantic(project_many, (loads, H100), rounds=1)
+
+
+def test_a_long_sweep_fills_no_memory() -> None:
+    """Peak memory of the process; every pass is another layer problem for each layout."""
+
+    def passes(number: int) -> Iterator[Workload]:
+        for k in range(number):
+            yield from (replace(load, recipe=replace(load.recipe, seq_length=1024 * (k + 1))) for load in dense())
+
+    project_many(passes(3), H100)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    project_many(passes(8), H100)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert after < 1.25 * before
