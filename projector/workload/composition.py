@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from projector.memo import Recent
-from projector.workload.layout import Chunk, chunks
+from projector.workload.layout import LAID_OUT, Chunk, chunks
 from projector.workload.model import LayerKind, Model
 from projector.workload.recipe import Recipe
 
@@ -29,15 +29,7 @@ _STAGES: Recent[_Stages] = Recent(4096)
 _COMPOSITIONS: Recent[Composition] = Recent(16384)
 
 _LAID_OUT = attrgetter(
-    "pp",
-    "vpp",
-    "pipeline_model_parallel_layout",
-    "decoder_first_pipeline_num_layers",
-    "decoder_last_pipeline_num_layers",
-    "account_for_embedding_in_pipeline_split",
-    "account_for_loss_in_pipeline_split",
-    "allow_uneven_pipeline_split",
-    "pipeline_remainder",
+    *LAID_OUT,
     "recompute_granularity",
     "recompute_method",
     "recompute_num_layers",

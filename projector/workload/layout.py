@@ -19,7 +19,7 @@ from projector.workload.layout_string import parse_layout
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 
-__all__ = ["Chunk", "chunks", "problems", "virtual_stages"]
+__all__ = ["LAID_OUT", "Chunk", "chunks", "problems", "virtual_stages"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ _Mistake = tuple[str, object, str]
 
 _Laid = tuple[tuple[Chunk, ...], list[_Mistake]]
 _LAID: Recent[_Laid] = Recent(4096)
-_laid_out = attrgetter(
+LAID_OUT = (
     "pp",
     "vpp",
     "pipeline_model_parallel_layout",
@@ -84,6 +84,8 @@ _laid_out = attrgetter(
     "allow_uneven_pipeline_split",
     "pipeline_remainder",
 )
+"""Fields of a recipe that say which layers a stage holds."""
+_laid_out = attrgetter(*LAID_OUT)
 
 
 def _chunks(model: Model, recipe: Recipe) -> _Laid:
