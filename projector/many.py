@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import heappush, heappushpop
 from itertools import chain, groupby, islice
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,23 +18,26 @@ from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
-from projector.layers.types import Operator
-from projector.memory.plan import fullest, least
+from projector.memory.peaks import Laid, fullest, fullest_of, laid, least
 from projector.memory.verdict import Verdict
+from projector.operators.types import Operator
 from projector.pipeline.exchange import finish
 from projector.projection import Projection, project
 from projector.settle import arguments
 from projector.settle.workload import settled
 from projector.step.cycle import Cycle, cycle, stacked, tuned
+from projector.step.limit import Seconds, limits, shortest
 from projector.step.priced import Priced, priced
 from projector.workload.workload import Workload
 
 __all__ = ["STATUSES", "Many", "project_many"]
 
 Floats = NDArray[np.float64]
+T = TypeVar("T")
 
-STATUSES = ("ok", "out-of-memory", "invalid", "unsupported")
+STATUSES = ("ok", "slower", "out-of-memory", "invalid", "unsupported")
 _WIDE = 64  # configurations evaluated together: their timelines stay within some tens of megabytes
+_HEAT = 32  # configurations priced together, once the best are full: their times can spare those behind them
 _AT_ONCE = 2048  # configurations between settling and evaluation, so that 10⁵ of them need no more memory than these
 
 
@@ -42,8 +47,9 @@ class Many:
 
     ``status``: one of :data:`STATUSES`, ``reason`` why it is not ``ok``; ``step_seconds``, ``tgs`` (NaN unless ``ok``);
     ``memory``: bytes allocated at the peak of the fullest rank. It is NaN where there is no configuration to speak of, and
-    where an order that is made for its times cannot fit whatever it is (``reason``: "at least …"). All others are what
-    :func:`projector.project` finds for the workload alone.
+    where an order that is made for its times was not made, because it cannot fit whatever it is (``reason``: "at least …")
+    or is ``slower``. That is what a row is whose bound is no faster than the best that were asked for. All others are
+    what :func:`projector.projection.project` finds for the workload alone.
     """
 
     status: tuple[str, ...]
@@ -76,12 +82,14 @@ def project_many(
     cluster: Cluster,
     mode: str = "simulate",
     *,
-    best: int = 100,
+    best: int | None = 100,
     settings: Settings = kernel_settings.DEFAULT,
 ) -> Many:
-    """Projects every workload on ``cluster``; of the ``best`` fastest :attr:`Many.best` has all that a projection says.
+    """Projects every workload on ``cluster`` that can be among the ``best`` fastest (None: every one);
+    :attr:`Many.best` has all that a projection says of these.
 
-    What does not fit in memory is rejected before anything is priced. ``workloads`` may be a generator: only the best of
+    What does not fit in memory, and what the peak of the device makes too slow, is rejected before anything is priced; what
+    its priced stages make too slow, before its schedule is evaluated. ``workloads`` may be a generator: only the best of
     them are kept. Raises nothing for a workload: its row says why it has no time. Raises :class:`InputError` for a mode
     other than ``simulate``, or what is wrong with ``cluster``.
     """
@@ -91,15 +99,11 @@ def project_many(
     if wrong:
         raise InputError(wrong)
     parts: list[_Rows] = []
-    fastest: dict[int, tuple[float, Workload]] = {}
-    given, first = iter(workloads), 0
+    race, given, first = _Race(best), iter(workloads), 0
     while loads := tuple(islice(given, _AT_ONCE)):
         rows = _Rows(len(loads))
-        _evaluate(list(_fitting(loads, cluster, rows)), cluster, settings, rows)
-        speeds = rows.tokens / rows.seconds
-        here = ((first + i, (float(speeds[i]), loads[i])) for i in np.argsort(-speeds, kind="stable")[:best])
-        fastest |= {i: found for i, found in here if found[0] == found[0]}
-        fastest = dict(sorted(fastest.items(), key=lambda item: -item[1][0])[:best])
+        _evaluate(_fitting(loads, cluster, rows), cluster, settings, rows, race)
+        race.enter({first + i: (rows.tokens[i] / rows.seconds[i], load) for i, load in enumerate(loads)})
         parts.append(rows)
         first += len(loads)
     seconds, tokens, memory = (
@@ -112,10 +116,50 @@ def project_many(
         step_seconds=seconds,
         tgs=tokens / seconds,
         memory=memory,
-        fastest={int(i): load for i, (_, load) in fastest.items()},
+        fastest=race.leaders,
         cluster=cluster,
         settings=settings,
     )
+
+
+class _Race:
+    """The fastest so far, and the tokens/s/GPU that one more must beat."""
+
+    def __init__(self, best: int | None) -> None:
+        self._best = best
+        self._speeds: list[float] = []
+        self._leaders: dict[int, tuple[float, Workload]] = {}
+
+    @property
+    def limited(self) -> bool:
+        return self._best is not None
+
+    @property
+    def heat(self) -> int:
+        """How many to look at next: all, or those that there is room for, then some at a time."""
+        return _AT_ONCE if self._best is None else max(self._best - len(self._speeds), _HEAT)
+
+    @property
+    def reach(self) -> float:
+        """What the last of the best reaches; 0 where there is room."""
+        full = self._best is not None and len(self._speeds) >= self._best
+        return self._speeds[0] if full and self._speeds else 0.0
+
+    def time(self, speeds: Iterable[float]) -> None:
+        """Takes down tokens/s/GPU."""
+        best = self._best or 0
+        for speed in (each for each in speeds if each == each and best):
+            (heappush if len(self._speeds) < best else heappushpop)(self._speeds, speed)
+
+    def enter(self, found: Mapping[int, tuple[float, Workload]]) -> None:
+        """Keeps the workloads of the fastest."""
+        both = self._leaders | {i: one for i, one in found.items() if one[0] == one[0]}
+        order = sorted(both.items(), key=lambda item: -item[1][0])
+        self._leaders = dict(order[: self._best])
+
+    @property
+    def leaders(self) -> dict[int, Workload]:
+        return {i: load for i, (_, load) in self._leaders.items()}
 
 
 class _Rows:
@@ -128,6 +172,14 @@ class _Rows:
     def reject(self, row: int, status: str, reason: str) -> None:
         self.status[row], self.reason[row] = status, reason
 
+    def faster(self, those: Sequence[tuple[int, T]], most: Floats, race: _Race) -> list[tuple[int, T]]:
+        """Those that can be among the best at the ``most`` tokens/s/GPU they reach; the others are rejected."""
+        reach = race.reach
+        for (row, _), speed in zip(those, most, strict=True):
+            if speed <= reach:
+                self.reject(row, "slower", f"at most {speed:.4g} tokens/s/GPU, the best have {reach:.4g} or more")
+        return [one for one, speed in zip(those, most, strict=True) if speed > reach]
+
     def fits(self, row: int, verdict: Verdict, bound: str = "") -> bool:
         """Whether a row fits in memory; it is rejected where it does not, or where a ``bound`` says that it cannot."""
         if verdict.margin < 0:
@@ -137,41 +189,82 @@ class _Rows:
         return verdict.margin >= 0
 
 
-def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> Iterator[tuple[int, Resolved]]:
+def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> list[tuple[int, Resolved]]:
     """Rows that can run and fit, as the cluster would run them; the others are rejected in ``rows``."""
+    every = list(_laid(loads, cluster, rows))
+    known = [(row, run) for row, run in every if not tuned(run.resolved)]  # the order of others waits for their times
+    peaks = dict(zip((row for row, _ in known), fullest_of([run for _, run in known], cluster.gpu), strict=True))
+    fitting = []
+    for row, run in every:
+        if row in peaks:
+            rows.memory[row], verdict = peaks[row]
+            fits = rows.fits(row, verdict)
+        else:
+            fits = rows.fits(row, least(run, cluster.gpu), "at least ")
+        if fits:
+            fitting.append((row, run.resolved))
+    return fitting
+
+
+def _laid(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> Iterator[tuple[int, Laid]]:
     for row, load in enumerate(loads):
         try:
             wrong = arguments.of_workload(load)
             if wrong:
                 raise InputError(wrong)
-            resolved = settled(load, cluster, published=False)
-            if tuned(resolved):  # its order, and with it its memory, waits for its times
-                rows.tokens[row] = load.tokens_per_step / load.gpus
-                if rows.fits(row, least(resolved, cluster.gpu), "at least "):
-                    yield row, resolved
-                continue
-            allocated, verdict = fullest(resolved, cluster.gpu)
+            run = laid(settled(load, cluster, published=False), cluster.gpu)
         except InputError as error:
             rows.reject(row, "invalid", str(error))
-            continue
         except Unsupported as error:
             rows.reject(row, "unsupported", str(error))
-            continue
-        rows.memory[row] = allocated
-        rows.tokens[row] = load.tokens_per_step / load.gpus
-        if rows.fits(row, verdict):
-            yield row, resolved
+        else:
+            rows.tokens[row] = load.tokens_per_step / load.gpus
+            yield row, run
 
 
-def _evaluate(fitting: Sequence[tuple[int, Resolved]], cluster: Cluster, settings: Settings, rows: _Rows) -> None:
-    """Step seconds of ``fitting``: kernels of all of them first, then their schedules in batches."""
-    efficiency = efficiency_of(cluster.gpu)
-    steps: list[tuple[int, Priced]] = []
-    for row, resolved in fitting:
+def _evaluate(
+    fitting: Sequence[tuple[int, Resolved]], cluster: Cluster, settings: Settings, rows: _Rows, race: _Race
+) -> None:
+    """Step seconds of those of ``fitting`` that can win: the fastest by the peak of the device first."""
+    runs = [resolved for _, resolved in fitting]
+    device, _ = settings.device(cluster.gpu, efficiency_of(cluster.gpu))
+    most = np.full(len(runs), np.inf)
+    if race.limited:
+        most = rows.tokens[[row for row, _ in fitting]] / shortest(runs, [limits(run, device) for run in runs])
+    order = np.argsort(-most, kind="stable")
+    while len(order):
+        now, order = np.split(order, [race.heat])
+        heat = rows.faster([fitting[i] for i in now], most[now], race)
+        steps = _priced(heat, cluster, settings, rows)
+        if race.limited:
+            floor = shortest([made.resolved for _, made in steps], [_seconds_of(made) for _, made in steps])
+            steps = rows.faster(steps, rows.tokens[[row for row, _ in steps]] / floor, race)
+        _time(steps, cluster, rows)
+        done = [row for row, _ in steps]
+        race.time(rows.tokens[done] / rows.seconds[done])
+
+
+def _priced(
+    heat: Sequence[tuple[int, Resolved]], cluster: Cluster, settings: Settings, rows: _Rows
+) -> list[tuple[int, Priced]]:
+    efficiency, steps = efficiency_of(cluster.gpu), []
+    for row, resolved in heat:
         try:
             steps.append((row, priced(resolved, cluster, efficiency, "simulate", settings)))
         except (InputError, Unsupported) as error:
             rows.reject(row, "unsupported" if isinstance(error, Unsupported) else "invalid", str(error))
+    return steps
+
+
+def _seconds_of(made: Priced) -> Seconds:
+    """Of every stage, what hides nothing: a part of its exchanges may run beside another stage."""
+    times = made.times
+    forward, inputs, weight = np.array([(t.forward.seconds, t.inputs.seconds, t.weight.seconds) for t in times]).T
+    return forward, inputs, weight
+
+
+def _time(steps: Sequence[tuple[int, Priced]], cluster: Cluster, rows: _Rows) -> None:
+    """Step seconds: what is done once a step of all of them first, then their schedules in batches."""
     once = _once([made for _, made in steps])
     # schedule by schedule: few of them are in the memory at a time
     for _, alike in groupby(sorted(steps, key=lambda step: _schedule(step[1])), key=lambda step: _schedule(step[1])):
@@ -179,7 +272,9 @@ def _evaluate(fitting: Sequence[tuple[int, Resolved]], cluster: Cluster, setting
         for row, made in alike:
             run = cycle(made.resolved, made.times, made.held, made.clock(once[id(made.model)]))
             if tuned(made.resolved):
-                rows.memory[row], verdict = fullest(made.resolved, cluster.gpu, run.compiled.schedule)
+                rows.memory[row], verdict = fullest(
+                    laid(made.resolved, cluster.gpu), cluster.gpu, run.compiled.schedule
+                )
                 if not rows.fits(row, verdict):
                     continue
             cycles.setdefault(_alike(run), []).append((row, run, made.idle))

@@ -7,11 +7,25 @@ from dataclasses import fields
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
-__all__ = ["HashedOnce", "Recent", "Same", "forget"]
+__all__ = ["DERIVED", "HashedOnce", "Recent", "Same", "but", "forget"]
 
 T = TypeVar("T")
 V = TypeVar("V")
 _HASH = "_hash"
+#: What is kept beside the fields of a frozen dataclass because it follows from them; copies with other values go without it.
+DERIVED = (_HASH, "_as_layers_see", "_as_weights_see")
+
+
+def but(value: T, **changes: object) -> T:
+    """:func:`dataclasses.replace` for frozen dataclasses of many fields without slots or ``__post_init__``, 20 times as
+    fast: a search makes three copies of every configuration."""
+    made = object.__new__(type(value))
+    kept = made.__dict__
+    kept.update(value.__dict__)
+    kept.update(changes)
+    for name in DERIVED:
+        kept.pop(name, None)
+    return made
 
 
 class HashedOnce:

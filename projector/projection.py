@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -62,7 +61,6 @@ class Projection:
     spans: tuple[Span, ...] = ()
     stage_seconds: tuple[tuple[float, float], ...] = ()
     communication: tuple[Traffic, ...] = ()
-    seconds_to_project: float = 0.0
 
 
 def project(
@@ -87,7 +85,6 @@ def project(
     Raises :class:`InputError` for a configuration that cannot run (all reasons at once), :class:`Unsupported` for one
     that no model here covers, :class:`NoMeasurement` in ``benchmark`` mode on a GPU without measured tables.
     """
-    began = time.perf_counter()
     arguments.check(workload, cluster, mode, settings, efficiency)
     resolved = settled(workload, cluster, published=published)
     gpu = cluster.gpu
@@ -113,7 +110,6 @@ def project(
         bubble=step.breakdown["bubble_s"] / step.seconds,
         stage_seconds=tuple((time.forward.seconds, time.backward.seconds) for time in made.times),
         communication=traffic(resolved, made.parts, clock, made.price, step) if communication else (),
-        seconds_to_project=time.perf_counter() - began,
     )
 
 

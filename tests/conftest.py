@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,12 @@ from hypothesis import settings
 # The same examples in every run, however slow the machine: what fails in CI fails at home.
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.load_profile("steady")
+
+# What a test breaks on purpose must not be remembered, nor be hidden by what was remembered before.
+os.environ["PROJECTOR_CACHE"] = "off"
+
+# Tables are as wide as they need to be unless a test states a width.
+os.environ.pop("COLUMNS", None)
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"

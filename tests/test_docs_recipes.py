@@ -278,6 +278,35 @@ def test_a_dialect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert steps[3].tokens_per_s == 9100
 
 
+def test_a_predictor(tmp_path: Path) -> None:
+    """The file that the page shows, in the working directory, scored by the page's command."""
+    (text,) = code("extend/predictor.md", "python")
+    (tmp_path / "my_rules.py").write_text(text, encoding="utf-8")
+    shutil.copy(ROOT / "measured" / "runs" / "primus_mi300x.yaml", tmp_path / "mine.yaml")
+    line, *_ = code("extend/predictor.md", "sh")[0].splitlines()
+    words = [sys.executable, *shlex.split(line)[1:]]
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    words[words.index("suites/dense.yaml") : words.index("suites/dense.yaml") + 1] = ["--runs", "mine.yaml"]
+    done = run(*words, "--out", "out")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))["rows"]
+    mine = [row for row in rows if row["predictor"] == "rule-of-thumb"]
+    projected = [row for row in mine if row["status"] == "ok"]
+    assert {row["gpu"] for row in projected} == {"mi300x"}
+    assert {round(row["projected_tgs"]) for row in projected if row["fit"] == "uncalibrated"} == {10_000}
+    assert any(row["error"] is not None for row in projected)
+    assert any(row["reason"].startswith("no rule for mi3") for row in mine)
+    wrong = run(*[word.replace("my_rules:RuleOfThumb", "my_rules:Rule,my_rule:X,calculonn") for word in words])
+    assert wrong.returncode == 2
+    assert len(wrong.stderr.strip().splitlines()) == 3
+    assert "calculon" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+
+
 def test_the_case_and_the_suite(tmp_path: Path) -> None:
     """The case of start/your-run.md is projected; the suite of start/suite-and-gate.md is read, its runs selected."""
     from harness.evidence import suite

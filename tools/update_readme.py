@@ -1,4 +1,5 @@
-"""Put the generated parts of README.md in place: figures from reports/figures.md, terminal output from reports/moe.txt.
+"""Put the generated parts of README.md in place: figures from reports/figures.md and reports/results.csv, terminal output
+from reports/moe.txt.
 
     python tools/update_readme.py [--check]
 
@@ -8,14 +9,30 @@ With ``--check`` nothing is written; exit code 1 says that README.md is not what
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from harness.report import blocks
+import pandas as pd
+
+from harness.contracts import frame
+from harness.contracts.results import Row, RunFacts
+from harness.evidence import dataset
+from harness.report import blocks, files
+from harness.report.table import percent, signed
+from harness.score import accuracy
 from projector.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
-SECTIONS = ("In short", "Throughput error", "By GPU", "Speed")
-TABLES, ROWS = 4, 8
+SECTIONS = ("In short",)
+TABLES, ROWS, SCREEN = 2, 8, 42
+#: Kinds of sources in words, as runs of ``measured/runs`` state them.
+KINDS = {
+    "log": "logs of training runs",
+    "table": "tables that were published with their runs",
+    "document": "documentation of frameworks and vendors",
+    "issue": "issues and pull requests",
+    "figure": "figures of papers and posts",
+}
 
 
 def figures(text: str) -> str:
@@ -24,11 +41,42 @@ def figures(text: str) -> str:
     return "\n\n".join(f"### {name}\n\n{parts[name]}" for name in SECTIONS if name in parts)
 
 
+def sources(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> str:
+    """Error of the simulation by kind of source, held out and as projected, most rows first."""
+    mine = frame.part(frame.of(rows, facts), predictor="simulate")
+    cells = [_cells(KINDS.get(kind, kind), found) for (kind,), found in frame.parts(mine, ["source_kind"])]
+    lines = sorted((line for line in cells if line[1] != "0"), key=lambda line: -int(line[1]))
+    head = ["source", "runs compared", "median error", "plain mean", "macro mean", "bias", "as projected, plain"]
+    note = (
+        "Held out: each row corrected by what runs of other model families teach; the last column is before any correction."
+        " Macro: every (model family × GPU × framework) cell weighs the same."
+    )
+    return f"{blocks.table(head, [*lines, _cells('all', mine)])}\n\n{note}"
+
+
+def _cells(name: str, rows: pd.DataFrame) -> list[str]:
+    held, plain = (accuracy.summarise(frame.part(rows, fit=fit)) for fit in ("heldout", "uncalibrated"))
+    shown = (percent(held.median), percent(held.mape), percent(held.macro_mape), signed(held.bias), percent(plain.mape))
+    return [name, str(held.compared), *shown]
+
+
+def facts_of(folder: Path) -> dict[str, RunFacts]:
+    """What the table of sources asks of each measured run."""
+    return {
+        run.id: RunFacts(
+            run_id=run.id, source_kind=run.source.kind, complete=run.model is not None and run.recipe is not None
+        )
+        for run in dataset.read(folder)
+    }
+
+
 def excerpt(text: str) -> str:
-    """The headline and the first tables of what a run prints, each cut after a few rows; the verdicts of the gate."""
-    head, *blocks = text.strip().split("\n\n")
-    made = [head, *(_cut(block) for block in blocks[:TABLES])]
-    made += [block for block in blocks[TABLES:] if block.startswith("Gate")]
+    """What a run prints: whole where it is one screen, else its headline, the first tables, each cut, and the gate."""
+    if len(text.splitlines()) <= SCREEN:
+        return "```text\n" + text.strip() + "\n```"
+    head, *parts = text.strip().split("\n\n")
+    made = [head, *(_cut(part) for part in parts[:TABLES])]
+    made += [part for part in parts[TABLES:] if part.startswith("Gate")]
     return "```text\n" + "\n\n".join(made) + "\n```"
 
 
@@ -48,10 +96,11 @@ def replaced(readme: str, name: str, content: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    path = ROOT / "README.md"
+    path, reports = ROOT / "README.md", ROOT / "reports"
     old = path.read_text(encoding="utf-8")
-    new = replaced(old, "figures", figures((ROOT / "reports" / "figures.md").read_text(encoding="utf-8")))
-    new = replaced(new, "output", excerpt((ROOT / "reports" / "moe.txt").read_text(encoding="utf-8")))
+    new = replaced(old, "sources", sources(files.rows(reports / "results.csv"), facts_of(ROOT / "measured" / "runs")))
+    new = replaced(new, "figures", figures((reports / "figures.md").read_text(encoding="utf-8")))
+    new = replaced(new, "output", excerpt((reports / "moe.txt").read_text(encoding="utf-8")))
     if "--check" in arguments:
         if new != old:
             print("README.md: its generated parts are not those of reports/; run ./run reports", file=sys.stderr)

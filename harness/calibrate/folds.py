@@ -10,21 +10,20 @@ nothing of the label has touched it: neither the choice, nor the parameters, nor
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.calibrate import intervals, scatter
+from harness.calibrate import intervals, scatter, weights
 from harness.calibrate.calibration import Observation
 from harness.calibrate.intervals import Learnt
 from harness.calibrate.laws import Fitted, Ground, Rows
 from harness.calibrate.scatter import Scatter
 from harness.contracts.estimates import Estimate
 from projector import experience
-from projector.experience import Basis
+from projector.experience import Basis, Correction
 
 __all__ = ["Bench", "Fold", "Label", "by_family", "judge"]
 
@@ -49,21 +48,26 @@ class Fold:
     scatter: Scatter
     learnt: Learnt | None
 
-    def ground(self, levels: tuple[str, ...]) -> Ground:
-        """What a place teaches, its scatter included."""
-        return _with_scatter(self.fitted.ground(levels), self.scatter.of_levels(levels))
+    def ground(self, levels: tuple[str, ...], without: str = "") -> Ground:
+        """What a place teaches, its scatter included; ``without``: the scatter of a label's own rows."""
+        ground = self.fitted.ground(levels)
+        return replace(ground, basis=replace(ground.basis, scatter=self.scatter.of_levels(levels, without)))
 
-    def stack(self, framework: str) -> Basis:
+    def stack(self, framework: str, without: str = "") -> Basis:
         """What a framework teaches, its scatter included."""
-        return replace(self.fitted.stack(framework), scatter=self.scatter.of_stack(framework))
+        return replace(self.fitted.stack(framework), scatter=self.scatter.of_stack(framework, without))
+
+    def says(self, o: Observation, without: str = "") -> tuple[Ground, Correction, tuple[float, ...]]:
+        """The ground that a row stands on, its correction, and what is known of its own uncertainty."""
+        ground, stack = self.ground(o.levels, without), self.stack(o.framework, without)
+        found = experience.correct(o.shares, ground.basis, stack)
+        return ground, found, experience.features(o.assumed, o.shares, ground.basis, stack)
 
     def estimate(self, o: Observation) -> Estimate:
         """Of a row that the fold has not seen."""
-        ground, stack = self.ground(o.levels), self.stack(o.framework)
-        found = experience.correct(o.shares, ground.basis, stack)
+        ground, found, told = self.says(o)
         half = math.inf
         if self.learnt is not None:
-            told = experience.features(o.assumed, o.shares, ground.basis, stack)
             half = float(intervals.half_widths(np.array([told]), np.array([found.error]), self.learnt)[0])
         return Estimate(
             law=self.law,
@@ -131,27 +135,22 @@ class Bench:
         enough = len({self.label(o) for o in training}) > 1
         laws = self.rows.laws if law is None else (law,)
         residuals = {one: self._inner(one, training, out) for one in laws} if enough else {}
-        scores = {one: _macro(training, found) for one, found in residuals.items()}
+        cells = [o.cell for o in training]
+        scores = {one: weights.macro(np.abs(found), cells) for one, found in residuals.items()}
         law = _simplest(scores) if scores else law or DEFAULT
-        labels = [self.label(o) for o in training]
-        spread = scatter.gather(training, residuals[law], labels) if enough else Scatter({}, {})
-        return Fold(
-            law=law,
-            fitted=self.fit(law, *out),
-            scores=scores,
-            scatter=spread,
-            learnt=self._learn(law, training, residuals[law], spread, out) if enough else None,
-        )
+        fold = Fold(law=law, fitted=self.fit(law, *out), scores=scores, scatter=Scatter({}, {}), learnt=None)
+        if not enough:
+            return fold
+        spread = scatter.gather(training, residuals[law], [self.label(o) for o in training])
+        return replace(fold, scatter=spread, learnt=self._learn(law, training, residuals[law], spread, out))
 
     def _inner(self, law: str, training: Sequence[Observation], out: tuple[str, ...]) -> list[float]:
         """ln(measured / estimated) of each training row, by the fit without its label."""
         made = []
         for o in training:
             fitted = self.fit(law, *out, self.label(o))
-            made.append(
-                o.log_ratio
-                - experience.correct(o.shares, fitted.ground(o.levels).basis, fitted.stack(o.framework)).value
-            )
+            ground, stack = fitted.ground(o.levels).basis, fitted.stack(o.framework)
+            made.append(o.log_ratio - experience.correct(o.shares, ground, stack).value)
         return made
 
     def _learn(
@@ -165,11 +164,10 @@ class Bench:
         told, errors = [], []
         for o in training:
             label = self.label(o)
-            fitted = self.fit(law, *out, label)
-            ground = _with_scatter(fitted.ground(o.levels), spread.of_levels(o.levels, label))
-            stack = replace(fitted.stack(o.framework), scatter=spread.of_stack(o.framework, label))
-            told.append(experience.features(o.assumed, o.shares, ground.basis, stack))
-            errors.append(experience.correct(o.shares, ground.basis, stack).error)
+            inner = Fold(law=law, fitted=self.fit(law, *out, label), scores={}, scatter=spread, learnt=None)
+            _, found, features = inner.says(o, label)
+            told.append(features)
+            errors.append(found.error)
         return intervals.learn(np.array(told), np.array(errors), np.abs(residuals), [o.cell for o in training])
 
 
@@ -177,14 +175,3 @@ def _simplest(scores: Mapping[str, float]) -> str:
     """The first law (the simplest stands first) whose score is as good as the best, but for :data:`MARGIN`."""
     best = min(scores.values())
     return next(law for law, score in scores.items() if score <= best * (1.0 + MARGIN))
-
-
-def _with_scatter(ground: Ground, scatter: float) -> Ground:
-    return replace(ground, basis=replace(ground.basis, scatter=scatter))
-
-
-def _macro(rows: Sequence[Observation], residuals: Sequence[float]) -> float:
-    cells: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for o, residual in zip(rows, residuals, strict=True):
-        cells[o.cell].append(abs(residual))
-    return math.fsum(math.fsum(v) / len(v) for v in cells.values()) / len(cells)

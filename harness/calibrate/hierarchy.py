@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.calibrate.calibration import Observation, weighted_median
+from harness.calibrate import weights
+from harness.calibrate.calibration import Observation
 from projector.experience import TERMS
 
 __all__ = ["Design", "Posterior", "design", "fit"]
@@ -160,8 +161,8 @@ def _solve(
     """Means (k,), covariance (k, k), variance of each block, noise variance."""
     size, whole = len(prior), float(weight.sum())
     count = np.bincount(block, minlength=size).astype(float)
-    centre = weighted_median(y, weight)
-    noise = max((1.4826 * weighted_median(np.abs(y - centre), weight)) ** 2, LEAST_NOISE)
+    centre = weights.median(y, weight)
+    noise = max((1.4826 * weights.median(np.abs(y - centre), weight)) ** 2, LEAST_NOISE)
     variance, residual = prior.copy(), y - centre
     covariance: Array
     for turn in range(ITERATIONS):

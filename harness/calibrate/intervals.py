@@ -12,41 +12,21 @@ so the coverage is reported as it came out, never assumed. Pure functions.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.calibrate import weights
 from projector import experience
 
-if TYPE_CHECKING:
-    from harness.contracts.estimates import Estimate
-    from harness.contracts.results import Row
-
-__all__ = ["LEVEL", "Coverage", "Learnt", "attach", "coverage", "half_widths", "inside", "learn"]
+__all__ = ["LEVEL", "Learnt", "half_widths", "learn"]
 
 LEVEL = 0.9
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    """How often the measurement fell inside, over rows and over cells, and how wide the intervals are.
-
-    ``width``: median of high / low − 1; ``macro_width``: median over cells of the median inside each. ``rows``: held-out
-    rows with an interval and a measurement.
-    """
-
-    rows: int
-    inside: float
-    macro: float
-    width: float
-    macro_width: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +46,9 @@ def learn(features: Array, error: Array, residual: Array, cells: Sequence[Hashab
 
     None: too few cells for a 90 % quantile.
     """
-    weight = _cell_weights(cells)
+    weight = weights.by_cell(cells)
     # one broken row must not set the scale of all
-    cut = np.minimum(residual, _weighted_quantile(residual, weight, 0.95))
+    cut = np.minimum(residual, weights.quantile(residual, weight, 0.95))
     made = Learnt(
         coefficients=tuple(_difficulty(features, cut, weight).tolist()),
         seen=tuple(features.max(axis=0).tolist()),
@@ -83,26 +63,6 @@ def learn(features: Array, error: Array, residual: Array, cells: Sequence[Hashab
 def half_widths(features: Array, error: Array, learnt: Learnt) -> Array:
     """Half widths (n,) in ln(step time) of rows with these features (n, k) and standard errors (n,)."""
     return learnt.quantile * _scale(features, error, learnt)
-
-
-def attach(rows: Sequence[Row], estimates: Mapping[tuple[str, str], Estimate]) -> list[Row]:
-    """The rows with ``interval_low`` and ``interval_high`` (tokens/s/GPU) where they are held out and projected.
-
-    ``estimates``: held out, by (predictor, run id).
-    """
-    made = []
-    for row in rows:
-        found = estimates.get((row.predictor, row.run_id)) if row.fit == "heldout" else None
-        if found is not None and row.projected_tgs is not None and math.isfinite(found.half):
-            low, high = row.projected_tgs * math.exp(-found.half), row.projected_tgs * math.exp(found.half)
-            row = replace(row, interval_low=low, interval_high=high)
-        made.append(row)
-    return made
-
-
-def _cell_weights(cells: Sequence[Hashable]) -> Array:
-    count = Counter(cells)
-    return np.array([1.0 / count[cell] for cell in cells])
 
 
 def _scale(x: Array, error: Array, learnt: Learnt) -> Array:
@@ -129,38 +89,4 @@ def _quantile(score: Array, weight: Array) -> float:
     """The conformal quantile: the new row is one more cell, of a score that may be anything."""
     whole = float(weight.sum())
     level = LEVEL * (whole + 1.0) / whole
-    return math.inf if level > 1.0 else _weighted_quantile(score, weight, level)
-
-
-def _weighted_quantile(values: Array, weight: Array, level: float) -> float:
-    order = np.argsort(values, kind="stable")
-    cumulated = np.cumsum(weight[order]) / weight.sum()
-    return float(values[order][min(int(np.searchsorted(cumulated, level - 1e-12)), len(values) - 1)])
-
-
-def inside(row: Row) -> bool | None:
-    """Whether the measurement fell into the interval; None where one of the two is missing."""
-    if row.interval_low is None or row.interval_high is None or row.measured_tgs is None:
-        return None
-    return row.interval_low <= row.measured_tgs <= row.interval_high
-
-
-def coverage(rows: Iterable[Row]) -> Coverage | None:
-    """Empirical coverage of the rows that have an interval and a measurement; None where none has."""
-    judged = [(row, hit) for row in rows if (hit := inside(row)) is not None]
-    if not judged:
-        return None
-    hits: dict[tuple[str, str, str], list[bool]] = defaultdict(list)
-    widths: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for row, hit in judged:
-        cell = (row.family, row.gpu, row.framework)
-        hits[cell].append(hit)
-        if row.interval_low and row.interval_high:
-            widths[cell].append(row.interval_high / row.interval_low - 1.0)
-    return Coverage(
-        rows=len(judged),
-        inside=sum(hit for _, hit in judged) / len(judged),
-        macro=sum(sum(found) / len(found) for found in hits.values()) / len(hits),
-        width=float(np.median([w for found in widths.values() for w in found])),
-        macro_width=float(np.median([np.median(found) for found in widths.values()])),
-    )
+    return math.inf if level > 1.0 else weights.quantile(score, weight, level)

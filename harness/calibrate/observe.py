@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from harness.calibrate.calibration import WHOLE, Observation
-from harness.contracts.results import Row, RunFacts
+from harness.contracts import frame
+from harness.contracts.runs import BREAKDOWN
 from projector import experience
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["entries", "of_rows", "shares_of"]
 
 
-def of_rows(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> list[Observation]:
+def of_rows(rows: pd.DataFrame) -> list[Observation]:
     """The projected rows of one predictor before any fit, by GPU, architecture, vendor and all."""
-    made = []
-    for row in rows:
-        if row.projected_step_seconds is None:
-            continue
-        fact = facts[row.run_id]
-        made.append(
-            Observation(
-                run_id=row.run_id,
-                family=row.family,
-                framework=row.framework,
-                levels=(row.gpu, f"arch:{fact.arch}", f"vendor:{fact.vendor}", "all"),
-                log_ratio=math.nan if row.error is None else math.log1p(row.error),
-                gpu=row.gpu,
-                shares=shares_of(row.breakdown, row.projected_step_seconds, row.precision),
-                assumed=entries(row.assumed),
-            )
+    return [
+        Observation(
+            run_id=row.run_id,
+            family=row.family,
+            framework=row.framework,
+            levels=(row.gpu, f"arch:{row.arch}", f"vendor:{row.vendor}", "all"),
+            log_ratio=math.log1p(row.error),
+            gpu=row.gpu,
+            shares=shares_of(
+                {name: seconds for name in BREAKDOWN if not math.isnan(seconds := getattr(row, name))},
+                row.projected_step_seconds,
+                row.precision,
+            ),
+            assumed=entries(row.assumed),
         )
-    return made
+        for row in frame.lines(rows[rows["projected_step_seconds"].notna()])
+    ]
 
 
 def shares_of(breakdown: Mapping[str, float], step_seconds: float, precision: str) -> tuple[float, ...]:

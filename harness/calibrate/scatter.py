@@ -7,10 +7,11 @@ coarser place; a residual counts for at most a factor of two, so that a broken r
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.calibrate import weights
 from harness.calibrate.calibration import Observation
 
 __all__ = ["Scatter", "gather"]
@@ -50,11 +51,10 @@ class Scatter:
 
 def gather(observations: Sequence[Observation], residuals: Sequence[float], labels: Sequence[str]) -> Scatter:
     """The sums of held-out ``residuals`` (ln); ``labels``: what each was held out by."""
-    count = Counter(o.cell for o in observations)
     whole: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     parts: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for o, residual, label in zip(observations, residuals, labels, strict=True):
-        weight = 1.0 / count[o.cell]
+    weighed = weights.by_cell(o.cell for o in observations).tolist()
+    for o, residual, label, weight in zip(observations, residuals, labels, weighed, strict=True):
         for place in ("", *dict.fromkeys(o.levels), f"stack:{o.framework}"):
             for sums in (whole[place], parts[place, label]):
                 sums[0] += weight * min(abs(residual), MOST)

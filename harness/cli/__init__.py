@@ -11,6 +11,7 @@ from harness.cli import (
     collectives,
     compare,
     figures,
+    history,
     ingest,
     inputs,
     kernels,
@@ -26,7 +27,7 @@ from projector.io.guard import guarded
 
 __all__ = ["main"]
 
-COMMANDS = (run, ingest, measure, calibrate, kernels, collectives, report, compare, figures, inputs, tolerance)
+COMMANDS = (run, ingest, measure, calibrate, kernels, collectives, report, history, compare, figures, inputs, tolerance)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.cli.common import fraction
+from harness.contracts import frame
 from harness.contracts.results import Row
 from harness.report import files
 from harness.score import drift
@@ -50,8 +51,8 @@ def read(args: argparse.Namespace) -> tuple[Row, ...] | None:
 def compare(args: argparse.Namespace, earlier: Sequence[Row], rows: Sequence[Row]) -> tuple[Drift, Drift]:
     """The held-out rows against the earlier ones, and the uncalibrated ones likewise."""
     tolerance = drift.BROKEN if args.drift_tolerance is None else args.drift_tolerance
+    old, new = frame.of(earlier), frame.of(rows)
     held, plain = (
-        drift.compare(earlier, rows, fit, tolerance, may_remove=args.allow_removed)
-        for fit in ("heldout", "uncalibrated")
+        drift.compare(old, new, fit, tolerance, may_remove=args.allow_removed) for fit in ("heldout", "uncalibrated")
     )
     return held, plain

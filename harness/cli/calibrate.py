@@ -8,15 +8,20 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any, say
+from harness.cli.common import Subparsers, add_command, positive, read_any, say
+from harness.contracts import frame
+from harness.contracts.estimates import Factor
 from harness.contracts.results import Evaluation
 from harness.evaluation import evaluate, experience
+from harness.evidence import shelf
 from harness.report import view_transfer
-from harness.report.table import Column, Report, Table, number, percent
-from harness.score import accuracy
+from harness.report.spec import figure, listed, metric, text
+from harness.report.table import Report, Table, number
+from harness.score.figures import Figures
 from projector import experience_file
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole
+from projector.io.progress import progress
 
 __all__ = ["command", "register"]
 
@@ -39,7 +44,7 @@ def register(commands: Subparsers) -> None:
     parser.add_argument(
         "--measured",
         type=Path,
-        default=Path("measured/runs"),
+        default=shelf.folder("measured/runs"),
         metavar="FOLDER",
         help="folder of measured runs, where --runs is not given (default: measured/runs)",
     )
@@ -73,16 +78,16 @@ def command(args: argparse.Namespace) -> int:
     if unknown:
         raise InputError(Problem("command line", "GPU", gpu, nearest(gpu, present)) for gpu in unknown)
     tools = evaluate.tools_for(NAME)[:1]
-    with progress_bar(len(runs), "projecting") as progress:
-        made = evaluate.evaluate(
-            [evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs or 1, progress=progress
-        )
-    learnt = experience.learnt(made)
+    with progress("projecting", len(runs)) as told:
+        made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs or 1, progress=told)
+        told(words="learning")
+        learnt = experience.learnt(made)
     if args.out and learnt is None:
         raise InputError([Problem("measured runs", "", "too few model families", "runs of many families")])
     tables = [_table(made, args.gpus or present), *([] if learnt is None else [view_transfer.parameters(learnt)])]
     if not args.gpus:
-        tables += view_transfer.of_evaluation(made, NAME)
+        with progress("transferring"):
+            tables += view_transfer.of_evaluation(made, NAME)
     if args.out and learnt is not None:
         write_whole(args.out, experience_file.text(learnt))
     report = Report(title=f"Calibration of {NAME}", lines=(_sentence(made),), tables=tuple(tables))
@@ -97,31 +102,21 @@ def _sentence(evaluation: Evaluation) -> str:
 
 
 def _table(evaluation: Evaluation, gpus: Sequence[str]) -> Table:
-    columns = (
-        Column("GPU", numeric=False),
-        Column("step-time factor"),
-        Column("spread"),
-        Column("rows"),
-        Column("cells"),
-        Column("uncalibrated"),
-        Column("calibrated"),
-        Column("held out"),
-        Column("plain"),
+    def factor(of: Figures) -> Factor:
+        return evaluation.factors[NAME, str(of.rows["gpu"].iloc[0])]
+
+    made = (
+        text("GPU", lambda of: of.rows["gpu"].iloc[0]),
+        figure("step-time factor", lambda of: number(factor(of).value, 3)),
+        figure("spread", lambda of: number(factor(of).spread, 3)),
+        figure("rows", lambda of: factor(of).rows),
+        figure("cells", lambda of: factor(of).cells),
+        *(metric(name) for name in ("uncalibrated", "calibrated", "mape", "plain")),
     )
-    made = []
-    for gpu in sorted(gpus):
-        factor = evaluation.factors.get((NAME, gpu))
-        if factor is None:
-            continue
-        mine = [r for r in evaluation.rows if r.gpu == gpu]
-        fits = [
-            accuracy.summarise(accuracy.select(mine, NAME, fit), evaluation.facts)
-            for fit in ("uncalibrated", "calibrated", "heldout")
-        ]
-        counts = (number(factor.value, 3), number(factor.spread, 3), str(factor.rows), str(factor.cells))
-        made.append((gpu, *counts, *(percent(s.macro_mape) for s in fits), percent(fits[-1].mape)))
+    fitted = sorted(gpu for gpu in gpus if (NAME, gpu) in evaluation.factors)
+    lines = [Figures(frame.part(evaluation.once, gpu=gpu, predictor=NAME), evaluation.once) for gpu in fitted]
     note = (
         "Factor: mean over the cells of a GPU of what the law in use makes of its rows. Macro MAPE of TGS. Held out: each"
         " row by a law, parameters and all, that saw no row of its model family."
     )
-    return Table(title="Step-time factors", columns=columns, rows=tuple(made), note=note)
+    return listed("Step-time factors", lines, made, note)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from harness.cli.common import say
 from harness.report.table import NONE, Column, Report, Table, percent
 from projector.errors import InputError, Problem, nearest
+from projector.io.progress import progress
 
 if TYPE_CHECKING:
     from harness.kernels.calibrate import Fitted
@@ -27,7 +28,9 @@ def run(args: argparse.Namespace) -> int:
     if unknown:
         raise InputError(Problem("command line", "GPU", gpu, nearest(gpu, known)) for gpu in unknown)
     began = time.perf_counter()
-    made = calibrate.calibrate(gpus, kinds or tuple(calibrate.KINDS), write, jobs or min(2, os.cpu_count() or 1))
+    with progress("fitting kernels") as told:
+        jobs = jobs or min(2, os.cpu_count() or 1)
+        made = calibrate.calibrate(gpus, kinds or tuple(calibrate.KINDS), write, jobs, told)
     rows = tuple(_row(name, each) for name, fits in made for each in fits)
     words = "written to" if write else "nothing is written; they would go to"
     files = sorted({calibrate.REFERENCE.get(name, name) for name, _ in made} | {name for name, _ in made})

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from harness.cli.common import Subparsers, add_command, say
+from harness.evidence import shelf
 from projector.errors import InputError, Problem
 
 __all__ = ["command", "register"]
@@ -23,7 +24,7 @@ def register(commands: Subparsers) -> None:
         "folder",
         nargs="?",
         type=Path,
-        default=Path("measured/collectives"),
+        default=shelf.folder("measured/collectives"),
         metavar="FOLDER",
         help="tables of measured collectives, <cluster>.csv (default: measured/collectives)",
     )

@@ -1,11 +1,9 @@
-"""What several commands share: reading runs from any file, and a progress bar."""
+"""What several commands share: reading runs from any file, and saying what was made."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +13,13 @@ from projector.cli.options import Subparsers
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from harness.report.screen import Screen
     from harness.report.table import Report
 
-__all__ = ["Subparsers", "add_command", "fraction", "positive", "progress_bar", "read_any", "say"]
+__all__ = ["Subparsers", "add_command", "add_loudness", "fraction", "positive", "read_any", "say", "say_screen"]
 
 #: Rows of a table on a terminal; the rest is in the files and in the JSON document.
 MOST_ROWS = 40
-# Fewer projections than this are over before a bar is drawn.
-MIN_BAR = 50
 
 
 def add_command(
@@ -57,6 +54,24 @@ def say(
     terminal.show(report, most=most)
     if written:
         print(f"\nwritten to {written}")
+
+
+def add_loudness(parser: argparse.ArgumentParser) -> None:
+    """How much of an evaluation is shown."""
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--verbose", action="store_true", help="show every table instead of one screen (files hold them either way)")
+    add("--quiet", action="store_true", help="show the gate only, a line a check")
+
+
+def say_screen(args: argparse.Namespace, shown: Screen, *, further: Mapping[str, object] | None = None) -> None:
+    """One screen; with ``--quiet`` the gate, with ``--verbose`` or ``--json`` everything (see :func:`say`)."""
+    from harness.report import screen
+    from projector.io import terminal
+
+    if args.json or args.verbose:
+        say(args, shown.report, written=str(shown.folder or ""), further=further)
+    else:
+        terminal.show(screen.gate(shown) if args.quiet else screen.blocks(shown))
 
 
 def positive(text: str) -> int:
@@ -102,18 +117,3 @@ def read_any(paths: Sequence[Path]) -> list[MeasuredRun]:
     if problems:
         raise InputError(problems)
     return runs
-
-
-@contextmanager
-def progress_bar(total: int, words: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr while long work lasts; nothing where stderr is no terminal or the work is short."""
-    if total < MIN_BAR or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(words, total=total)
-        yield lambda done, whole: bar.update(task, completed=done, total=whole)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.common import Subparsers, add_command, positive, read_any, say
+from harness.evidence import shelf
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 
@@ -49,7 +50,7 @@ def register(commands: Subparsers) -> None:
     add(
         "--measured",
         type=Path,
-        default=Path("measured/runs"),
+        default=shelf.folder("measured/runs"),
         metavar="FOLDER",
         help="folder of measured runs, where --runs is not given (default: measured/runs)",
     )
@@ -97,10 +98,10 @@ def _ratios(sides: Sequence[Side]) -> dict[str, Ratio]:
 
 def _write(folder: Path, sides: Sequence[Side], report: Report, sentence: str) -> list[str]:
     """Everything is drawn before anything is written."""
-    from harness.report import compare_plot, markdown
+    from harness.report import compare_plot, markdown, plot
 
     figure = compare_plot.draw(sides, sentence)
-    made: dict[str, str | bytes] = {f"compare.{kind}": compare_plot.image(figure, kind) for kind in ("png", "svg")}
+    made: dict[str, str | bytes] = {"compare.png": plot.png(figure), "compare.svg": plot.svg(figure, searched=True)}
     made["compare.md"] = markdown.render(report, {"Six panels": "compare.png"})
     for name, content in made.items():
         write_whole(folder / name, content)

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from harness.cli import against
-from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any, say
-from harness.contracts.results import Row
+from harness.cli.common import Subparsers, add_command, positive, read_any, say
+from harness.contracts.results import BASELINE
 from harness.evaluation import evaluate, speed
-from harness.evidence import suite
+from harness.evidence import shelf, suite
 from harness.report import files, markdown, provenance, publish, view_drift, view_figures, view_switches
 from harness.report.plot import png
 from harness.report.table import Report
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
+from projector.io.progress import progress
 
 __all__ = ["command", "register"]
 
-# Enough to tell two projections apart, few enough that another machine's last bit changes nothing.
-DIGITS = 6
+_DOTS_PER_INCH = 120  # of plots that are checked in
 
 
 def register(commands: Subparsers) -> None:
@@ -38,11 +36,11 @@ def register(commands: Subparsers) -> None:
     add(
         "--measured",
         type=Path,
-        default=Path("measured/runs"),
+        default=shelf.folder("measured/runs"),
         metavar="FOLDER",
         help="folder of measured runs (default: measured/runs)",
     )
-    add("--suite", type=Path, default=Path("suites/moe.yaml"), metavar="FILE", help="timed (default: suites/moe.yaml)")
+    add("--suite", type=Path, default=shelf.folder("suites") / "moe.yaml", metavar="SUITE", help="timed (default: moe)")
     add("--speed", action=argparse.BooleanOptionalAction, default=True, help="time the project's own work too")
     add("--out", type=Path, metavar="DIR", help="also write figures.md, accuracy.md and .html, plots and results.csv")
     add("--jobs", type=positive, default=1, metavar="N", help="processes")
@@ -50,6 +48,7 @@ def register(commands: Subparsers) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
+    args.suite = shelf.suite(args.suite)
     paths = sorted(args.measured.glob("*.yaml"))
     problems = [] if paths else [Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs")]
     if args.speed and not args.suite.is_file():
@@ -62,14 +61,16 @@ def command(args: argparse.Namespace) -> int:
     earlier = against.read(args)
     runs = read_any(paths)
     # Timed first: the evaluation of a thousand runs would leave every kernel time remembered.
-    timed = speed.measure(args.suite) if args.speed else None
+    with progress("timing the project's own work"):
+        timed = speed.measure(args.suite) if args.speed else None
     tools = evaluate.tools_for("both")
-    with progress_bar(len(runs) * len(tools), "projecting") as progress:
-        made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs, progress=progress)
-    report = view_figures.build(made, timed, _suites(args.suite.parent, args.measured))
-    if args.out is not None:
-        read = provenance.collect(paths, ("harness", *args.argv), 0.0)
-        _write(args.out, report, files.Saved(evaluation=made, gates={}, provenance=read))
+    with progress("projecting", len(runs) * len(tools)) as told:
+        made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs, progress=told)
+    with progress("writing reports"):
+        report = view_figures.build(made, timed, _suites(args.suite.parent, args.measured))
+        if args.out is not None:
+            read = provenance.collect(paths, ("harness", *args.argv), 0.0)
+            _write(args.out, report, files.Saved(evaluation=made, gates={}, provenance=read))
     if earlier is None:
         say(args, report, most=None, written=str(args.out or ""))
         return 0
@@ -95,13 +96,21 @@ def _write(folder: Path, report: Report, saved: files.Saved) -> None:
     rows = saved.evaluation.unique_rows
     whole = publish.report_of(saved, (), "Projection accuracy over all measured runs")
     brief = publish.brief(whole)
-    images = publish.drawn(rows)
-    for name, (_, data) in images.items():
-        write_whole(folder / name, data)
-    linked = {caption: name for name, (caption, _) in images.items()}
+    linked = {}
+    plots = [
+        p
+        for name in saved.evaluation.predictors
+        if name != BASELINE
+        for p in publish.main_plots(saved.evaluation, name)
+    ]
+    for picture in plots:
+        for kind, data in picture.drawn(_DOTS_PER_INCH).items():
+            write_whole(folder / picture.file(kind), data)
+            linked[picture.caption] = picture.file(kind)
     write_whole(folder / "figures.md", markdown.render(report))
     write_whole(folder / "accuracy.md", markdown.render(brief, linked))
-    write_whole(folder / "accuracy.html", publish.page(brief, saved.evaluation))
+    write_whole(folder / "accuracy.html", publish.page(brief, saved))
+    _post(folder, saved)
     switched, found = view_switches.build(saved.evaluation, view_figures.MAIN)
     drawn = view_switches.plot(found)
     if drawn is not None:
@@ -109,13 +118,16 @@ def _write(folder: Path, report: Report, saved: files.Saved) -> None:
     shown = {"Gains of single switches: projected over measured": "switches.png"} if drawn is not None else {}
     write_whole(folder / "switches.md", markdown.render(switched, shown))
     mine = (r for r in rows if r.predictor == view_figures.MAIN and r.fit != "calibrated")
-    write_whole(folder / "results.csv", files.csv_text(_rounded(mine)))
+    write_whole(folder / "results.csv", files.csv_text(map(files.rounded, mine)))
 
 
-def _rounded(rows: Iterable[Row]) -> Iterable[Row]:
-    """Figures to ``DIGITS`` significant digits, and without the time that a projection took."""
-    names = [f.name for f in fields(Row)]
-    for row in rows:
-        values = {name: getattr(row, name) for name in names}
-        short: dict[str, Any] = {name: float(f"{v:.{DIGITS}g}") for name, v in values.items() if isinstance(v, float)}
-        yield replace(row, **{**short, "seconds_to_project": None})
+def _post(folder: Path, saved: files.Saved) -> None:
+    """The article and its plots, without what differs from one machine and commit to the next."""
+    drawn = []
+    for picture in publish.post_plots(saved.evaluation):
+        for kind, data in picture.drawn(_DOTS_PER_INCH).items():
+            write_whole(folder / picture.file(kind), data)
+            drawn.append(picture)
+    stable = replace(saved, provenance={"inputs": saved.provenance.get("inputs", {})})
+    title = Report(title="How far off are projections of training speed?")
+    write_whole(folder / "post.md", publish.article(title, stable, drawn))

@@ -14,6 +14,8 @@ from harness.cli.common import Subparsers, add_command, positive
 from harness.report import ingest_table
 from harness.report.ingest_view import CutView, StepView
 from projector.cli import as_json
+from projector.io import terminal
+from projector.io.table import Line
 
 if TYPE_CHECKING:
     from harness.evidence.ingest.report import IngestReport, LogRun, RowReport
@@ -90,11 +92,9 @@ def command(args: argparse.Namespace) -> int:
         return _ended(made)
     if not args.summary:
         for row in made.rows:
-            print("\n".join(_row(row)))
-            if row.id in views:
-                print("\n".join(ingest_table.lines(views[row.id])))
+            terminal.show([*map(Line, _row(row)), *(ingest_table.blocks(views[row.id]) if row.id in views else ())])
     plots = _plot(drawn, args.out) if args.out is not None and not args.no_plot else []
-    print("\n".join((*_totals(made), *(f"written: {path}" for path in plots))))
+    terminal.show(map(Line, (*_totals(made), *(f"written: {path}" for path in plots))))
     return _ended(made)
 
 
@@ -111,14 +111,14 @@ def _long(args: argparse.Namespace) -> int:
 
     def told(row: RowReport) -> None:
         if not (args.summary or args.json):
-            sys.stdout.write("\n".join(_row(row)) + "\n")
+            terminal.show(map(Line, _row(row)))
 
     made = stream_table(args.paths[0], args.out, args.map, told)
     if args.json:  # too many rows for one document: their totals
         totals = {"statuses": made.statuses, "refusals": made.refusals, "written": made.written}
         as_json.write({"command": "ingest", **{name: dict(counts) for name, counts in totals.items()}})
         return 0
-    print("\n".join(_counted(made.statuses, made.refusals, made.written)))
+    terminal.show(map(Line, _counted(made.statuses, made.refusals, made.written)))
     return 0
 
 

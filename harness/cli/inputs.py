@@ -6,9 +6,10 @@ import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, progress_bar
+from harness.cli.common import Subparsers, add_command
 from projector.cli import as_json
 from projector.errors import InputError, Problem
+from projector.io.progress import progress
 
 __all__ = ["command", "register"]
 
@@ -48,12 +49,11 @@ def command(args: argparse.Namespace) -> int:
     if problems:
         raise InputError(problems)
     made: list[inputs.Line] = []
-    with progress_bar(sum(len(files) for _, files in found), "projecting") as progress:
+    with progress("projecting", sum(len(files) for _, files in found)) as told:
         for folder, files in found:
             for line in inputs.lines(folder, files, args.gpu):
                 made.append(line)
-                if progress is not None:
-                    progress(len(made), sum(len(files) for _, files in found))
+                told(len(made))
     text = inputs.markdown(made)
     if args.out is not None:
         write_whole(args.out, text)

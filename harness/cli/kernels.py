@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.cli.common import Subparsers, add_command, positive, say
 from harness.report.table import Report
 from projector.errors import InputError, Problem
+from projector.io.progress import progress
 
 __all__ = ["command", "register"]
 
@@ -54,13 +55,16 @@ def command(args: argparse.Namespace) -> int:
     if not loaded.rows:
         say(args, kernel_view.nothing(loaded))
         return 0
-    made = score.score(loaded.rows, args.cross_validate, args.jobs)
-    report = kernel_view.build(made, loaded)
+    with progress("scoring kernels") as told:
+        made = score.score(loaded.rows, args.cross_validate, args.jobs, told)
+        report = kernel_view.build(made, loaded)
     if suites:
-        shown = kernel_view.unmeasured(suite_shares.shares(suites))
+        with progress("projecting suites"):
+            shown = kernel_view.unmeasured(suite_shares.shares(suites))
         report = replace(report, tables=(*report.tables, shown))
     if args.out is not None:
-        _write(args, report, made, loaded)
+        with progress("writing reports"):
+            _write(args, report, made, loaded)
     say(args, report, written=str(args.out or ""))
     return 0
 

@@ -7,11 +7,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.common import Subparsers, add_command, positive
 from projector.cli import as_json
+from projector.io import terminal
+from projector.io.progress import progress
+from projector.io.table import Column, Table
 
 if TYPE_CHECKING:
     from harness.measure.closed import Trained
@@ -20,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["command", "register", "show", "watching"]
 
 DEFAULT_OUT = Path("out") / "measure"
-_WIDTH = 160  # characters of a table in a file or a pipe
 
 
 def register(commands: Subparsers) -> None:
@@ -107,34 +110,31 @@ def watching(total: int) -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda text: print(text, file=sys.stderr, flush=True)
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("training", total=total)
-        yield lambda text: bar.update(task, advance=1, description=text)
+    done = count(1)
+    with progress("training", total) as told:
+        yield lambda text: told(next(done), words=text)
 
 
 def show(done: Sequence[Trained], *, aside: bool = False) -> None:
     """What was trained, a line each; ``aside``: on stderr, where stdout is a document."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="Trained here", title_justify="left", box=None, pad_edge=False)
-    for name in ("run", "model", "split"):
-        table.add_column(name, overflow="fold")
-    for name in ("processes", "batch", "steps", "step ms", "interval", "spread", "tokens/s", "loss"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for each in done:
-        table.add_row(*_cells(each))
     out = sys.stderr if aside else sys.stdout
-    console = Console(file=out, width=None if out.isatty() else _WIDTH)
-    console.print(table)
-    console.print(
-        "steps: kept of those run; interval: 90 % of the median; spread: slowest repetition over the fastest",
-        style="dim",
-    )
+    terminal.show([Table(title="Trained here", columns=_COLUMNS, rows=tuple(map(_cells, done)), note=_NOTE)], out)
+
+
+_COLUMNS = (
+    Column("run", numeric=False),
+    Column("model", numeric=False, minor=4),
+    Column("split", numeric=False),
+    Column("processes", minor=2),
+    Column("batch", minor=3),
+    Column("steps", minor=2),
+    Column("step ms"),
+    Column("interval"),
+    Column("spread", minor=1),
+    Column("tokens/s"),
+    Column("loss", minor=5),
+)
+_NOTE = "steps: kept of those run; interval: 90 % of the median; spread: slowest repetition over the fastest"
 
 
 def _cells(each: Trained) -> tuple[str, ...]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, say
-from harness.report import files, junit, publish
+from harness.cli.common import Subparsers, add_command, add_loudness, say, say_screen
+from harness.contracts.results import Evaluation
+from harness.report import files, junit, publish, screen
+from harness.report.table import Report
 from harness.score import gate
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
+from projector.io.progress import progress
 
 __all__ = ["command", "register"]
 
@@ -20,32 +23,63 @@ def register(commands: Subparsers) -> None:
         "report",
         "make tables, plots and the page again from saved results",
         command,
-        examples=("out/scaling --format html md", "out/scaling --out out/again --format csv --json"),
+        examples=("out/scaling --format html md", "out/scaling --by gpu,family --metric mape,bias,tau --format md"),
     )
     add = parser.add_argument
     add("results", type=Path, metavar="RESULTS", help="a results.json or its folder")
     add("--out", type=Path, metavar="DIR", help="where to write (default: beside the results)")
-    add("--format", nargs="+", choices=tuple(publish.FORMATS), metavar="NAME", help=_FORMATS)
+    add("--format", nargs="+", default=[], metavar="NAME", help=_FORMATS)
+    add("--by", default="", metavar="COLUMN,…", help="show one table by these columns, such as gpu,family or tp")
+    add("--metric", default="", metavar="NAME,…", help="with these figures, such as mape,bias,tau")
+    add(
+        "--where",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="TEST",
+        help="of these rows: precision=fp8 'gpus>=64'",
+    )
     add("--plots", action=argparse.BooleanOptionalAction, default=True, help="without --format: draw plots too")
     add("--junit", type=Path, metavar="FILE", help="also write gates and rows as JUnit XML")
+    add_loudness(parser)
 
 
 _FORMATS = (
-    "any of " + "; ".join(f"{name} ({files})" for name, files in publish.FORMATS.items()) + ". Default: html md png"
+    "any of " + "; ".join(f"{name} ({files})" for name, files in publish.FORMATS.items()) + ". Default: html md png."
+    " With --by, --metric or --where: md, csv or tex, to stdout"
 )
 
 
 def command(args: argparse.Namespace) -> int:
     if args.out is not None and args.out.exists() and not args.out.is_dir():
         raise InputError([Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist")])
+    asked = bool(args.by or args.metric or args.where)
+    problems = [] if asked else publish.format_problems(args.format)
+    if problems:
+        raise InputError(problems)
     saved = files.read(args.results)
     e = saved.evaluation
-    checks = [c for name, limits in saved.gates.items() for c in gate.check(name, e.rows, e.facts, limits)]
+    if asked:
+        return _one_table(args, e)
+    checks = [c for name, limits in saved.gates.items() for c in gate.check(name, e.frame, limits)]
     title = "Projection accuracy: " + ", ".join(saved.gates) if saved.gates else "Projection accuracy"
     made = publish.report_of(saved, checks, title)
     folder = args.out or (args.results if args.results.is_dir() else args.results.parent)
-    publish.write_reports(folder, made, saved, args.format or publish.usual(plots=args.plots))
+    with progress("writing reports"):
+        publish.write_reports(folder, made, saved, args.format or publish.usual(plots=args.plots))
     if args.junit:
         write_whole(args.junit, junit.render(checks, e.rows))
-    say(args, made, written=str(folder))
+    say_screen(args, screen.Screen(report=made, evaluation=e, checks=checks, folder=folder))
+    return 0
+
+
+def _one_table(args: argparse.Namespace, evaluation: Evaluation) -> int:
+    """The table that was asked for, on stdout."""
+    from harness.report import query
+
+    made = query.ask(evaluation, args.by, args.metric, args.where, args.format)
+    if args.format and not args.json:
+        print(query.FORMATS[args.format[0]](made), end="")
+    else:
+        say(args, Report(title=str(args.results), tables=(made,)), most=None)
     return 0

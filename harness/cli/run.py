@@ -12,21 +12,23 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness import predictors
-from harness.cli import against
-from harness.cli.common import Subparsers, add_command, positive, progress_bar, read_any, say
+from harness.cli import against, record
+from harness.cli.common import Subparsers, add_command, add_loudness, positive, read_any, say_screen
 from harness.contracts.results import Row
 from harness.contracts.runs import MeasuredRun
 from harness.evaluation import evaluate
 from harness.evidence import suite
 from harness.evidence.physics import judge
+from harness.measure.spec import Plan
 from harness.predictors import Predictor
-from harness.report import files, github, junit, provenance, publish, runner, view_drift
+from harness.report import files, github, junit, provenance, publish, runner, screen, view_drift
 from harness.report.table import Report
 from harness.score import drift, gate
 from projector.cli.kernel_settings import read_settings
 from projector.cli.options import add_kernels
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole
+from projector.io.progress import progress
 from projector.kernels.settings import DEFAULT
 
 __all__ = ["command", "register"]
@@ -34,6 +36,7 @@ __all__ = ["command", "register"]
 T = TypeVar("T")
 
 DEFAULT_OUT = Path("out")
+_MOST_NAMED = 3  # runs or suites in the name of a folder
 _PROBES = 2  # of the device and of what joins processes: items of the progress bar beside trainings
 
 
@@ -49,8 +52,15 @@ def register(commands: Subparsers) -> None:
         ),
     )
     add = parser.add_argument
-    add("suites", nargs="*", type=Path, metavar="SUITE", help="a suite file, such as suites/moe.yaml")
+    add(
+        "suites",
+        nargs="*",
+        type=Path,
+        metavar="SUITE",
+        help="a suite file, or the name of one of the project's own: moe, dense, …",
+    )
     add("--runs", nargs="+", action="extend", default=[], type=Path, metavar="FILE", help=_RUNS)
+    add("--id", nargs="+", default=[], metavar="ID", dest="ids", help=_IDS)
     add("--mode", choices=("simulate", "benchmark", "both"), default="simulate")
     add("--with", dest="extra", default="", metavar="NAME,…", help="more predictors: " + ", ".join(predictors.names()))
     add("--measured", type=Path, metavar="FOLDER", help="measured runs (default: ../measured/runs from the suite)")
@@ -63,6 +73,7 @@ def register(commands: Subparsers) -> None:
         help="exit with 1 where a threshold does not hold",
     )
     add("--junit", type=Path, metavar="FILE", help="also write the gate as JUnit XML")
+    record.add(parser)
     against.add(parser)
     cores = min(2, os.cpu_count() or 1)
     add(
@@ -72,10 +83,12 @@ def register(commands: Subparsers) -> None:
         metavar="N",
         help="processes (default: 2 where there are cores for them)",
     )
+    add_loudness(parser)
     add_kernels(parser)
 
 
 _RUNS = "measured runs to evaluate without a suite: strict YAML, or a loose YAML, JSON or CSV table"
+_IDS = "only these runs, of the suites, of --runs, or else of all that were measured; no gate is judged"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +109,8 @@ def command(args: argparse.Namespace) -> int:
     inputs, trained = _trained(_inputs(args), args)
     selected = inputs.selected
     jobs = 1 if trained else args.jobs  # layers that are timed at the same time disturb each other
-    with progress_bar(len(selected) * len(inputs.tools), "projecting") as progress:
-        evaluation = evaluate.evaluate(selected, inputs.tools, jobs=jobs, progress=progress)
+    with progress("projecting", len(selected) * len(inputs.tools)) as told:
+        evaluation = evaluate.evaluate(selected, inputs.tools, jobs=jobs, progress=told)
     read = [path for s in inputs.suites for path in s.inputs] + list(args.runs) + trained
     saved = files.Saved(
         evaluation=evaluation,
@@ -118,14 +131,16 @@ def _trained(inputs: _Inputs, args: argparse.Namespace) -> tuple[_Inputs, list[P
 
     with measure.watching(total + _PROBES) as told:
         closed = loop.close(inputs.suites, _folder(args, inputs) / "measured", told, live=live)
-    measure.show(closed.done, aside=args.json)
+    if args.verbose or args.json:
+        measure.show(closed.done, aside=args.json)
     suites = tuple(replace(s, runs=(*s.runs, *closed.runs.get(s.name, ()))) for s in inputs.suites)
     return replace(inputs, suites=suites, tools=closed.predictors(inputs.tools)), list(closed.files)
 
 
 def _folder(args: argparse.Namespace, inputs: _Inputs) -> Path:
     """Where the results go."""
-    folder: Path = args.out or DEFAULT_OUT / ("-".join(s.name for s in inputs.suites) or args.runs[0].stem)
+    named = args.ids or [s.name for s in inputs.suites] or [args.runs[0].stem]
+    folder: Path = args.out or DEFAULT_OUT / "-".join(named[:_MOST_NAMED]).replace("/", "-")
     return folder
 
 
@@ -143,6 +158,8 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
     extra = [name.strip() for name in args.extra.split(",") if name.strip()]
     settings = checked(lambda: read_settings(args)) or DEFAULT
     tools = checked(lambda: evaluate.tools_for(args.mode, extra, settings)) or ()
+    if args.ids and not args.suites and not args.runs:
+        args.runs = sorted((args.measured or Path("measured/runs")).glob("*.yaml"))
     suites = checked(lambda: suite.load_all(args.suites, args.measured)) or []
     runs = checked(lambda: read_any(args.runs)) or []
     earlier = checked(lambda: against.read(args))
@@ -152,11 +169,16 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
         for doubt in judge(run).doubts:
             print(f"doubtful: {run.id}: {doubt}", file=sys.stderr)
     problems += against.problems(args)
+    checked(lambda: record.check(args))
     if args.out is not None and args.out.exists() and not args.out.is_dir():
         problems.append(Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist"))
     problems += _two_of_one_id(suites, runs)
+    problems += [] if problems else _unknown(args.ids, suites, runs)
     if problems:
         raise InputError(problems)
+    if args.ids:
+        suites = [replace(s, runs=_only(s.runs, args.ids), gate={}, plan=Plan()) for s in suites]
+        runs = list(_only(runs, args.ids))
     return _Inputs(tools=tools, suites=tuple(suites), runs=tuple(runs), earlier=earlier)
 
 
@@ -171,10 +193,19 @@ def _two_of_one_id(suites: Sequence[suite.Suite], runs: Sequence[MeasuredRun]) -
     return problems
 
 
+def _unknown(ids: Sequence[str], suites: Sequence[suite.Suite], runs: Sequence[MeasuredRun]) -> list[Problem]:
+    known = {run.id for s in suites for run in s.runs} | {run.id for run in runs}
+    return [Problem("command line", "--id", name, nearest(name, tuple(known))) for name in ids if name not in known]
+
+
+def _only(runs: Sequence[MeasuredRun], ids: Sequence[str]) -> tuple[MeasuredRun, ...]:
+    return tuple(run for run in runs if run.id in ids)
+
+
 def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> int:
     evaluation = saved.evaluation
-    checks = [c for s in inputs.suites for c in gate.check(s.name, evaluation.rows, evaluation.facts, s.gate)]
-    title = ", ".join(s.title for s in inputs.suites) or _title(args.runs)
+    checks = [c for s in inputs.suites for c in gate.check(s.name, evaluation.frame, s.gate)]
+    title = ", ".join(args.ids or [s.title for s in inputs.suites]) or _title(args.runs)
     report = publish.report_of(saved, checks, title)
     moved = None
     if inputs.earlier is not None:
@@ -182,12 +213,15 @@ def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> i
         report = view_drift.added(report, moved, plain)
     folder = _folder(args, inputs)
     plots = args.out is not None if args.plots is None else args.plots
-    publish.write_rows(folder, saved)
-    publish.write_reports(folder, report, saved, publish.usual(plots=plots))
+    with progress("writing reports"):
+        publish.write_rows(folder, saved)
+        publish.write_reports(folder, report, saved, publish.usual(plots=plots))
     if args.junit:
         write_whole(args.junit, junit.render(checks, evaluation.rows))
+    record.append(args, inputs.suites, evaluation)
     held = all(c.passed for c in checks) and (moved is None or moved.passed)
-    say(args, report, written=str(folder), further={"passed": held})
+    shown = screen.Screen(report=report, evaluation=evaluation, checks=checks, drift=moved, folder=folder)
+    say_screen(args, shown, further={"passed": held})
     _tell_github(report, checks, moved, level="error" if args.gate else "warning", aside=args.json)
     return 0 if held or not args.gate else 1
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from harness.cli.common import Subparsers, add_command, read_any, say
+from harness.evidence import shelf
 
 __all__ = ["command", "register"]
 
@@ -22,7 +23,7 @@ def register(commands: Subparsers) -> None:
         "runs",
         nargs="*",
         type=Path,
-        default=[Path("measured/runs")],
+        default=[shelf.folder("measured/runs")],
         metavar="RUNS",
         help="measured runs: files or folders (default: measured/runs)",
     )

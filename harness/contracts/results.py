@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts.estimates import Chosen, Estimate, Factor
@@ -25,7 +26,6 @@ __all__ = [
     "Evaluation",
     "Row",
     "RunFacts",
-    "frame",
     "row_from_mapping",
     "unique",
 ]
@@ -90,6 +90,13 @@ class Row:
         """The stated parts of the step, in seconds."""
         parts = {name: getattr(self, name) for name in BREAKDOWN}
         return {name: value for name, value in parts.items() if value is not None}
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measurement fell into the interval; None where one of the two is missing."""
+        if self.interval_low is None or self.interval_high is None or self.measured_tgs is None:
+            return None
+        return self.interval_low <= self.measured_tgs <= self.interval_high
 
     def to_mapping(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in COLUMNS}
@@ -161,9 +168,21 @@ class Evaluation:
     def unique_rows(self) -> list[Row]:
         return unique(self.rows)
 
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """All rows as :mod:`harness.contracts.frame` has them."""
+        from harness.contracts import frame
 
-def frame(rows: Iterable[Row]) -> pd.DataFrame:
-    """The rows as a DataFrame with exactly ``COLUMNS`` (pandas is imported here and nowhere else in a run)."""
-    import pandas as pd
+        return frame.of(self.rows, self.facts)
 
-    return pd.DataFrame([row.to_mapping() for row in rows], columns=list(COLUMNS))
+    @cached_property
+    def once(self) -> pd.DataFrame:
+        """:attr:`frame` with every run × predictor × fit once."""
+        from harness.contracts import frame
+
+        return frame.once(self.frame)
+
+    @property
+    def predictors(self) -> list[str]:
+        """In order of appearance."""
+        return list(dict.fromkeys(row.predictor for row in self.rows))

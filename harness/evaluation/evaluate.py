@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness import predictors
-from harness.calibrate import calibration, folds, intervals, observe
+from harness.calibrate import calibration, folds, observe
 from harness.calibrate.calibration import Observation
 from harness.calibrate.folds import Fold
 from harness.contracts.estimates import Estimate, Factor
@@ -49,14 +49,14 @@ def evaluate(
     predictions = {(tool.name, run.id): p for (tool, run), p in zip(tasks, made, strict=True)}
     fitted = {tool.name: _fit(tool, runs.values(), facts, predictions) for tool in tools}
     rows = [
-        row_of(s, tool.name, fit, predictions[tool.name, s.run.id], fitted[tool.name].factor(fit, s.run.id))
+        row_of(s, tool.name, fit, predictions[tool.name, s.run.id], fitted[tool.name].estimate(fit, s.run.id))
         for s in selected
         for tool in tools
         for fit in FITS
     ]
     held = {(name, run_id): f for name, fits in fitted.items() for run_id, f in fits.heldout.items()}
     return Evaluation(
-        rows=tuple(intervals.attach(rows, held)),
+        rows=tuple(rows),
         facts=facts,
         factors={(name, key): f for name, fits in fitted.items() for key, f in fits.by_key.items()},
         fallbacks={
@@ -74,11 +74,9 @@ class _Fitted:
     calibrated: Mapping[str, Estimate]
     heldout: Mapping[str, Estimate]
 
-    def factor(self, fit: str, run_id: str) -> float:
-        if fit == "uncalibrated":
-            return 1.0
-        found = (self.calibrated if fit == "calibrated" else self.heldout).get(run_id)
-        return 1.0 if found is None else found.value
+    def estimate(self, fit: str, run_id: str) -> Estimate | None:
+        fitted = {"calibrated": self.calibrated, "heldout": self.heldout}.get(fit, {})
+        return fitted.get(run_id)
 
 
 def _fit(
@@ -122,13 +120,16 @@ def _factors(seen: Iterable[Observation], calibrated: Mapping[str, Estimate]) ->
     }
 
 
-def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction, factor: float) -> Row:
-    """The row of one prediction with its step time (and every part of it) multiplied by ``factor``."""
+def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction, estimate: Estimate | None) -> Row:
+    """The row of one prediction, its step time (and every part of it) as the estimate has it; held out: with interval."""
     run, p = selected.run, prediction
+    factor = 1.0 if estimate is None else estimate.value
     step = None if p.step_seconds is None else p.step_seconds * factor
     tgs = None if step is None else _tgs(run, step)
     m = run.measured
-    scaled: dict[str, Any] = {name: p.breakdown[name] * factor for name in BREAKDOWN if name in p.breakdown}
+    figures: dict[str, Any] = {name: p.breakdown[name] * factor for name in BREAKDOWN if name in p.breakdown}
+    if estimate is not None and fit == "heldout" and tgs is not None and math.isfinite(estimate.half):
+        figures |= {"interval_low": tgs * math.exp(-estimate.half), "interval_high": tgs * math.exp(estimate.half)}
     return Row(
         run_id=run.id,
         suite=selected.suite,
@@ -154,7 +155,7 @@ def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction,
         memory_error=_relative(p.memory_gib, m.peak_memory_gib),
         measured_share=p.measured_share,
         seconds_to_project=p.seconds_to_project if p.step_seconds is not None else None,
-        **scaled,
+        **figures,
     )
 
 

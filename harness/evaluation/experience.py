@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from harness.calibrate import intervals, observe
 from harness.calibrate.folds import Fold
-from harness.contracts.results import Evaluation, Row
+from harness.contracts import frame
+from harness.contracts.results import Evaluation
 from harness.score import accuracy
 from projector import experience_file
 from projector.experience import Basis, Experience
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["learnt", "text"]
 
@@ -26,8 +31,8 @@ def learnt(evaluation: Evaluation, predictor: str = "simulate") -> Experience | 
     fold = evaluation.laws.get(predictor)
     if not isinstance(fold, Fold) or fold.learnt is None:
         return None
-    rows = accuracy.select(evaluation.unique_rows, predictor, "uncalibrated")
-    known = accuracy.comparable(rows)
+    rows = frame.part(evaluation.once, predictor=predictor, fit="uncalibrated")
+    known = rows[rows["error"].notna()]
     return Experience(
         law=fold.law,
         level=intervals.LEVEL,
@@ -35,32 +40,32 @@ def learnt(evaluation: Evaluation, predictor: str = "simulate") -> Experience | 
         least=fold.learnt.least,
         coefficients=fold.learnt.coefficients,
         seen=fold.learnt.seen,
-        grounds=_grounds(fold, evaluation, known),
-        stacks={name: fold.stack(name) for name in sorted({row.framework for row in known} - {""})},
+        grounds=_grounds(fold, known),
+        stacks={name: fold.stack(name) for name in sorted({*known["framework"]} - {""})},
         unseen=fold.stack(""),
         evidence=_evidence(evaluation, predictor, known),
     )
 
 
-def _grounds(fold: Fold, evaluation: Evaluation, known: Sequence[Row]) -> dict[str, Basis]:
+def _grounds(fold: Fold, known: pd.DataFrame) -> dict[str, Basis]:
     """Every GPU with runs, and for GPUs without: their architecture, their vendor, and all."""
     found: dict[str, Basis] = {}
-    for o in observe.of_rows(known, evaluation.facts):
+    for o in observe.of_rows(known):
         for place, key in enumerate(o.levels):
             if key not in found:
                 found[key] = fold.ground((*[""] * place, *o.levels[place:])).basis
     return found
 
 
-def _evidence(evaluation: Evaluation, predictor: str, known: Sequence[Row]) -> dict[str, str]:
-    held = accuracy.summarise(accuracy.select(evaluation.unique_rows, predictor, "heldout"), evaluation.facts)
-    lines = sorted(f"{row.run_id} {row.measured_tgs:.6g}" for row in known)
+def _evidence(evaluation: Evaluation, predictor: str, known: pd.DataFrame) -> dict[str, str]:
+    held = accuracy.summarise(frame.part(evaluation.once, predictor=predictor, fit="heldout"))
+    lines = sorted(f"{run} {tgs:.6g}" for run, tgs in zip(known["run_id"], known["measured_tgs"], strict=True))
     figures = (("macro", held.macro_mape), ("plain", held.mape))
     error = ", ".join(f"{100 * value:.1f} % {name}" for name, value in figures if value is not None)
     return {
         "rows": str(len(known)),
-        "cells": str(len({accuracy.cell(row) for row in known})),
-        "families": str(len({row.family for row in known})),
+        "cells": str(known["cell"].nunique()),
+        "families": str(known["family"].nunique()),
         "digest": f"sha256 of the lines 'run id, measured tokens/s/GPU': {_digest(lines)}",
         "held_out": error,
     }

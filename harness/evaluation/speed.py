@@ -72,7 +72,7 @@ def measure(suite: Path) -> Speed:
 
 def _python(*arguments: str) -> str:
     """Standard output of a new interpreter that finds this very package, wherever it is installed."""
-    root = str(Path(__file__).resolve().parents[1])
+    root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
     command = [sys.executable, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path})

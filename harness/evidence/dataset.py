@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +18,15 @@ from harness.evidence import physics
 from harness.evidence.run_text import to_yaml
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue, own
-from projector.io.files import read_yaml, write_whole
+from projector.io.files import parse_yaml, read_text, write_whole
+from projector.io.kept import keep, recall
 from projector.workload.model import Model
 from projector.workload.schema import parse_model, parse_recipe
 from projector.workload.structure import parse_dataclass
 
-__all__ = ["is_strict", "parse", "read", "read_all", "to_yaml", "write"]
+__all__ = ["is_strict", "parse", "read", "read_all", "remember", "remembered", "to_yaml", "write"]
 
-_KEYS = [
-    "id",
-    "source",
-    "gpu",
-    "gpus",
-    "gpus_per_node",
-    "cluster",
-    "stack",
-    "model",
-    "model_name",
-    "recipe",
-    "measured",
-    "group",
-    "switches",
-    "assumed",
-    "problem",
-    "notes",
-]
+_KEYS = [field.name for field in fields(MeasuredRun)]
 _REQUIRED = ("id", "source", "gpu", "gpus", "stack", "measured")
 _STATUS = ("ok", "out-of-memory")
 _MEMORY = ("allocated", "reserved", "device")
@@ -58,17 +43,36 @@ def read_all(paths: Iterable[str | Path]) -> list[MeasuredRun]:
     problems: list[Problem] = []
     for path in _files(paths, problems):
         try:
-            found, wrong = parse(read_yaml(path), str(path))
+            text = read_text(path, "a readable YAML file")
+            runs += known if (known := remembered(text)) is not None else _parsed(text, str(path))
         except InputError as error:
             problems += error.problems
-            continue
-        runs += found
-        problems += wrong
     if problems:
         raise InputError([*problems, *_duplicates(runs, "")])
     if twice := _duplicates(runs, ""):
         raise InputError(twice)
     return runs
+
+
+def _parsed(text: str, where: str) -> list[MeasuredRun]:
+    runs, problems = parse(parse_yaml(text, where), where)
+    if problems:
+        raise InputError(problems)
+    remember(text, runs)
+    return runs
+
+
+def remembered(text: str) -> list[MeasuredRun] | None:
+    """The runs of a strict file with this text, where this code has read it before."""
+    known: list[MeasuredRun] | None = recall("runs", text)
+    return known
+
+
+def remember(text: str, runs: Sequence[MeasuredRun]) -> None:
+    """For :func:`remembered`: what was read of ``text`` without a mistake. A file that names others (hardware of its own) is
+    read again each time."""
+    if not any(catalogue.is_path(name) for run in runs for name in (run.gpu, run.cluster) if name):
+        keep("runs", text, list(runs))
 
 
 def _files(paths: Iterable[str | Path], problems: list[Problem]) -> list[Path]:

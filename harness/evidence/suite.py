@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.contracts.runs import MeasuredRun
-from harness.evidence import cases, selection
+from harness.evidence import cases, selection, shelf
 from harness.measure import spec
 from harness.measure.spec import Plan
 from harness.predictors import MODES
@@ -76,12 +76,13 @@ def load(path: Path, runs_folder: Path | None = None) -> Suite:
 
 
 def load_all(paths: list[Path], runs_folder: Path | None = None) -> list[Suite]:
-    """Several suites; the mistakes of all of them in one :class:`InputError`, as are two suites of one name."""
+    """Several suites, by file or by the name of one of the project's own (``moe``). The mistakes of all of them in one
+    :class:`InputError`, as are two suites of one name."""
     suites: list[Suite] = []
     problems: list[Problem] = []
     for path in dict.fromkeys(paths):
         try:
-            suites.append(load(path, runs_folder))
+            suites.append(load(shelf.suite(path), runs_folder))
         except InputError as error:
             problems += error.problems
     counts = Counter(s.name for s in suites)

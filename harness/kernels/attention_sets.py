@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from harness.kernels.fit import Set
 from projector.kernels.attention_tiles import block, parent
 from projector.kernels.tables import Measured
-from projector.layers.types import Attention
+from projector.operators.types import Attention
 
 __all__ = ["sets"]
 

@@ -5,10 +5,11 @@ not fitted.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import yaml
@@ -23,21 +24,26 @@ from projector.hardware.efficiency_file import parse
 from projector.hardware.types import Efficiency
 from projector.io.files import write_whole
 from projector.kernels.tables import Measured, read, tables_dir
-from projector.layers.types import Stream
+from projector.operators.types import Stream
 from projector.parameter import Parameter
 
 __all__ = [
     "KINDS",
     "REFERENCE",
     "Fitted",
+    "Progress",
     "calibrate",
     "fit_gpu",
     "is_shared",
     "measured_gpus",
     "store",
     "stored",
+    "told",
     "unfitted",
 ]
+
+T = TypeVar("T")
+Progress = Callable[[int, int], None]
 
 FOLDER = Path(__file__).resolve().parents[2] / "projector" / "hardware" / "efficiency"
 # The best-measured device of an architecture speaks for its siblings in all but BF16 GEMMs, where each board's power
@@ -90,9 +96,14 @@ def _neighbours(row: Measured) -> object:
 
 
 def calibrate(
-    names: Sequence[str], kinds: Sequence[str] = tuple(KINDS), write: bool = True, jobs: int = 1
+    names: Sequence[str],
+    kinds: Sequence[str] = tuple(KINDS),
+    write: bool = True,
+    jobs: int = 1,
+    progress: Progress | None = None,
 ) -> list[tuple[str, list[Fitted]]]:
-    """Fit these GPUs (all that have tables where none is named) and write their files.
+    """Fit these GPUs (all that have tables where none is named) and write their files; ``progress(done, total)`` is called
+    after each GPU.
 
     Raises ``InputError`` for a file that cannot be written; a file is replaced whole or not at all.
     """
@@ -100,14 +111,24 @@ def calibrate(
     parts = [tuple(kinds)] * len(chosen)
     if jobs > 1 and len(chosen) > 1:
         with ProcessPoolExecutor(max_workers=min(jobs, len(chosen))) as pool:
-            fits = list(pool.map(_fit_folder, chosen, parts))
+            fits = told(pool.map(_fit_folder, chosen, parts), len(chosen), progress)
     else:
-        fits = list(map(_fit_folder, chosen, parts))
+        fits = told(map(_fit_folder, chosen, parts), len(chosen), progress)
     made = list(zip(chosen, fits, strict=True))
     if write:
         for name, fitted in made:
             _write(name, {k: p for each in fitted if each.kept for k, p in each.outcome.values.items()})
     return made
+
+
+def told(made: Iterable[T], total: int, progress: Progress | None) -> list[T]:
+    """All of ``made``, with ``progress(done, total)`` called after each."""
+    found = []
+    for each in made:
+        found.append(each)
+        if progress:
+            progress(len(found), total)
+    return found
 
 
 def measured_gpus() -> list[str]:

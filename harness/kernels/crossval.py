@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.kernels.calibrate import KINDS, fit_gpu, unfitted
+from harness.kernels.calibrate import KINDS, Progress, fit_gpu, told, unfitted
 from harness.kernels.fit import Array
 from harness.kernels.model import seconds
 from harness.kernels.schema import Row
 from projector.hardware.types import Efficiency
 
-__all__ = ["FEWEST_GROUPS", "HeldOut", "held_out"]
+__all__ = ["FEWEST_GROUPS", "HeldOut", "Progress", "held_out"]
 
 #: Fewer groups than this cannot be left out in turn to any purpose.
 FEWEST_GROUPS = 5
@@ -30,7 +30,7 @@ class HeldOut:
     how: tuple[str, ...]
 
 
-def held_out(rows: Sequence[Row], jobs: int = 1) -> HeldOut:
+def held_out(rows: Sequence[Row], jobs: int = 1, progress: Progress | None = None) -> HeldOut:
     """Every row by a refit of its class, on the other rows given, without its whole group."""
     alike: dict[str, list[int]] = {}
     for i, row in enumerate(rows):
@@ -40,9 +40,9 @@ def held_out(rows: Sequence[Row], jobs: int = 1) -> HeldOut:
     parts = [[rows[i] for i in alike[name]] for name in names]
     if jobs > 1 and len(names) > 1 and len(rows) > 100:
         with ProcessPoolExecutor(max_workers=min(jobs, len(names))) as pool:
-            found = list(pool.map(_of_gpu, names, parts))
+            found = told(pool.map(_of_gpu, names, parts), len(names), progress)
     else:
-        found = list(map(_of_gpu, names, parts))
+        found = told(map(_of_gpu, names, parts), len(names), progress)
     out, how = np.full(len(rows), np.nan), [""] * len(rows)
     for name, (times, words) in zip(names, found, strict=True):
         out[alike[name]] = times

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from projector.hardware.types import Efficiency, Gpu
-from projector.kernels.simulate import Simulated
+from projector.kernels.simulate import Simulated, arrange
 from projector.kernels.tables import Measured
 from projector.mechanisms import Execution
 from projector.parameter import Parameter
@@ -79,10 +79,14 @@ def folds_of(groups: Sequence[object]) -> npt.NDArray[np.intp]:
 
 
 def predict(data: Set, values: Array, which: npt.NDArray[np.intp], device: Gpu, base: Efficiency) -> Array:
+    return _model(data, values, device, base).fresh([data.rows[i].op for i in which])
+
+
+def _model(data: Set, values: Array, device: Gpu, base: Efficiency) -> Simulated:
     overlay = {key: Parameter(float(v), "fitted", "") for key, v in zip(data.keys, values, strict=True)}
     efficiency = Efficiency(gpu=device.name, parameters={**base.parameters, **overlay})
     execution = Execution.of(kernels={"gemm": data.family, "attention": data.family})
-    return Simulated(device, efficiency, execution, alone=True).fresh([data.rows[i].op for i in which])
+    return Simulated(device, efficiency, execution, alone=True)
 
 
 def solve(
@@ -102,8 +106,10 @@ def solve(
 
     pull = max(PULL * np.sqrt(len(which)), 0.05)
 
+    given, measured = arrange([data.rows[i].op for i in which]), times[which]
+
     def residual(unit: Array) -> Array:
-        ratio = predict(data, low + (high - low) * unit, which, device, base) / times[which]
+        ratio = _model(data, low + (high - low) * unit, device, base).arranged(given) / measured
         return np.concatenate([weight * np.log(ratio), pull * (unit - start)])
 
     from scipy.optimize import least_squares

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from harness.kernels.fit import Set
 from projector.kernels.tables import Measured
-from projector.layers.types import Gemm
+from projector.operators.types import Gemm
 
 __all__ = ["sets"]
 

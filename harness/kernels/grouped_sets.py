@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from harness.kernels.fit import Set
 from projector.kernels.tables import Measured
-from projector.layers.types import GroupedGemm
+from projector.operators.types import GroupedGemm
 
 __all__ = ["sets"]
 

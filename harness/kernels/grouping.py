@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.kernels.schema import Row
 from projector.kernels.protocol import ComputeOp
-from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
 __all__ = ["group_of", "group_of_op"]
 

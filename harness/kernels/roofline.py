@@ -16,7 +16,7 @@ from harness.kernels.schema import Row
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import ComputeOp
-from projector.layers.types import Attention, Gemm, Stream
+from projector.operators.types import Attention, Gemm, Stream
 
 __all__ = ["fitted", "fixed", "unique_bytes"]
 

@@ -23,7 +23,7 @@ from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.types import Gpu
 from projector.kernels.protocol import ComputeOp
 from projector.kernels.tables import Measured, operator, sources_of
-from projector.layers.types import Stream
+from projector.operators.types import Stream
 
 __all__ = ["OWN", "Row", "Skipped", "TableFile", "read"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.kernels import model, roofline, transfer
-from harness.kernels.crossval import held_out
+from harness.kernels.crossval import Progress, held_out
 from harness.kernels.fit import Array
 from harness.kernels.schema import Row
 from harness.kernels.table import was_fitted
@@ -87,8 +87,11 @@ class Score:
         return {k: np.array(found[k]) for k in sorted(found, key=repr)}
 
 
-def score(rows: Sequence[Row], cross_validate: bool = True, jobs: int = 1) -> Score:
-    """Predictions of every row by every fit. Without ``cross_validate`` nothing is refitted, so none is held out."""
+def score(rows: Sequence[Row], cross_validate: bool = True, jobs: int = 1, progress: Progress | None = None) -> Score:
+    """Predictions of every row by every fit. Without ``cross_validate`` nothing is refitted, so none is held out.
+
+    ``progress(done, total)`` is called after each GPU that was refitted.
+    """
     seconds = {
         "shipped": _shipped(rows),
         "heldout": np.full(len(rows), np.nan),
@@ -98,7 +101,7 @@ def score(rows: Sequence[Row], cross_validate: bool = True, jobs: int = 1) -> Sc
     }
     how = ("not asked for",) * len(rows)
     if cross_validate:
-        found = held_out(rows, jobs)
+        found = held_out(rows, jobs, progress)
         seconds |= {"heldout": found.seconds, "roofline": roofline.fitted(rows)}
         how = found.how
     flops = np.array([row.flops for row in rows])

@@ -8,7 +8,7 @@ from harness.kernels import stream_schema
 from harness.kernels.cells import Cells
 from projector.hardware.types import Gpu
 from projector.kernels.tables import Measured, operator
-from projector.layers.types import Stream
+from projector.operators.types import Stream
 
 __all__ = ["OWN", "measured", "own", "third_party", "too_fast"]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from harness.kernels.fit import Set
 from projector.kernels.tables import Measured
-from projector.layers.types import Stream
+from projector.operators.types import Stream
 
 __all__ = ["BARE", "sets"]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import ComputeOp
-from projector.layers.types import Gemm, Stream
+from projector.operators.types import Gemm, Stream
 
 __all__ = ["passes"]
 

@@ -12,10 +12,10 @@ from projector.hardware.types import Cluster
 from projector.kernels.protocol import ComputeOp
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import read, tables_dir
-from projector.layers.types import Collective, Gemm, GroupedGemm, HostWork, Stream
+from projector.operators.types import Collective, Gemm, GroupedGemm, HostWork, Stream
 from projector.projection import Projection
 from projector.step.stages import parts
-from projector.workload.layout import chunks
+from projector.workload.composition import compositions
 
 __all__ = ["Share", "SuiteShare", "class_of", "share"]
 
@@ -72,7 +72,7 @@ def share(projection: Projection, cluster: Cluster) -> Share:
 def _compute(projection: Projection) -> Iterator[ComputeOp]:
     """Every kernel of one micro-batch on all stages, recomputed ones twice."""
     resolved = projection.resolved
-    for chunk in chunks(resolved.workload.model, resolved.workload.recipe):
+    for chunk in compositions(resolved.workload.model, resolved.workload.recipe)[1]:
         for part in parts(resolved, chunk):
             for op in (*part.block.forward, *part.backward):
                 if not isinstance(op, Collective | HostWork):

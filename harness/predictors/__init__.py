@@ -1,4 +1,5 @@
-"""Predictors by name. A new one is a file in this folder and one line in ``_REGISTERED``.
+"""Predictors by name. A new one is a file in this folder and one line in ``_REGISTERED``, or a file of the user's that is
+named as ``module:Class``.
 
 Targets are imported when they are asked for, so that listing the names costs nothing.
 """
@@ -6,6 +7,7 @@ Targets are imported when they are asked for, so that listing the names costs no
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterable
 
 from harness.contracts.results import BASELINE
@@ -35,26 +37,45 @@ def names() -> tuple[str, ...]:
 
 
 def load(wanted: Iterable[str], settings: Settings = DEFAULT) -> tuple[Predictor, ...]:
-    """The named predictors, each once, in the order given.
+    """The named predictors, each once, in the order given; ``module:Class`` is one of the user's.
 
     Unknown names and peers whose package is not installed raise :class:`InputError`, all at once.
     ``settings``: kernels and clocks of our own modes.
     """
-    asked = tuple(dict.fromkeys(wanted))
-    problems = [Problem("command line", "--with", n, nearest(n, names())) for n in asked if n not in _REGISTERED]
-    made = []
-    for name in asked:
-        if name in _REGISTERED:
-            try:
-                made.append(_make(name, (settings,) if name in MODES else ()))
-            except InputError as error:
-                problems += error.problems
+    made: dict[str, Predictor] = {}
+    problems: list[Problem] = []
+    for word in dict.fromkeys(wanted):
+        try:
+            found = _own(word) if ":" in word else _make(word, (settings,) if word in MODES else ())
+        except InputError as error:
+            problems += error.problems
+            continue
+        if found.name in made or (":" in word and found.name in _REGISTERED):
+            problems.append(Problem("command line", "--with", word, f"a predictor of another name than {found.name}"))
+        made[found.name] = found
     if problems:
         raise InputError(problems)
-    return tuple(made)
+    return tuple(made.values())
 
 
 def _make(name: str, extra: tuple[object, ...]) -> Predictor:
+    if name not in _REGISTERED:
+        raise InputError([Problem("command line", "--with", name, f"{nearest(name, names())}; or module:Class")])
     module, attribute, arguments = _REGISTERED[name]
     made: Predictor = getattr(importlib.import_module(module), attribute)(*arguments, *extra)
+    return made
+
+
+def _own(word: str) -> Predictor:
+    """The predictor of a user: an object made without arguments, of a module on the path or in the working directory."""
+    module, _, attribute = word.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        made = getattr(importlib.import_module(module), attribute)()
+    except Exception as error:
+        expected = f"module:Class that can be imported and made ({type(error).__name__}: {error})"
+        raise InputError([Problem("command line", "--with", word, expected)]) from None
+    if not isinstance(made, Predictor):
+        raise InputError([Problem("command line", "--with", word, "a class with name, predict and levels")])
     return made

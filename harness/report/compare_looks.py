@@ -7,21 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.compare.side import Side
+from harness.report import plot
+from harness.report.plot import GREY
 
 __all__ = ["GREY", "MOST_POINTS", "Look", "empty", "looks", "plain", "without"]
 
-#: Okabe and Ito's colours (told apart without red-green vision), dark ones first, each with a marker of its own.
-_STYLES = (
-    ("#0072b2", "o"),
-    ("#d55e00", "^"),
-    ("#009e73", "s"),
-    ("#cc79a7", "D"),
-    ("#000000", "v"),
-    ("#e69f00", "P"),
-    ("#56b4e9", "X"),
-    ("#7f7f7f", "*"),
-)
-GREY, _PALE = "#555555", "#e2e2e2"
 MOST_POINTS = 3000  # of one series; a longer one is drawn in even strides
 _LONGEST = 64  # characters of a name
 
@@ -41,15 +31,13 @@ def looks(sides: Sequence[Side]) -> list[Look]:
 
     return [
         Look(side=side, letter=chr(ord("A") + i), label=short(side.name), colour=colour, marker=marker)
-        for i, (side, (colour, marker)) in enumerate(zip(sides, _STYLES, strict=False))
+        for i, side in enumerate(sides)
+        for colour, marker in (plot.LIGHT.mark(i),)
     ]
 
 
 def plain(axes: Any) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(visible=True, color=_PALE, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=8)
+    plot.plain(axes)
     axes.title.set_fontsize(10)
     axes.title.set_horizontalalignment("left")
     axes.title.set_x(0.0)

@@ -1,8 +1,7 @@
-"""Six panels of runs side by side as PNG and SVG; matplotlib is imported when drawn."""
+"""Six panels of runs side by side; matplotlib is imported when drawn."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,11 +9,12 @@ from harness.compare.side import Side
 from harness.report import compare_panels as panels
 from harness.report import compare_steps as steps
 from harness.report.compare_looks import looks, plain
+from harness.report.plot import blank
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "image"]
+__all__ = ["draw"]
 
 _WRAP = 150  # characters of the verdict in one line
 
@@ -23,13 +23,10 @@ def draw(sides: Sequence[Side], sentence: str) -> Figure:
     """Step time, TGS, memory, loss, stability and breakdown; the verdict above, the names of the sides below."""
     import textwrap
 
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     shown = looks(sides)
-    figure = Figure(figsize=(12, 11), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = blank(12, 11)
     axes = figure.subplots(3, 2).flatten()
     drawn = (steps.step_time, panels.rate, panels.memory, panels.loss, steps.stable, panels.breakdown)
     for place, panel in zip(axes, drawn, strict=True):
@@ -44,14 +41,3 @@ def draw(sides: Sequence[Side], sentence: str) -> Figure:
         handles=handles, loc="outside lower center", ncols=1 if len(shown) > 4 else 2, fontsize=9, frameon=False
     )
     return figure
-
-
-def image(figure: Figure, kind: str) -> bytes:
-    """The figure as ``png`` or ``svg`` (its text stays text), without a time stamp: the same runs, the same bytes."""
-    import matplotlib
-
-    out = io.BytesIO()
-    metadata = {"Software": None} if kind == "png" else {"Date": None}
-    with matplotlib.rc_context({"svg.hashsalt": "runs", "svg.fonttype": "none"}):
-        figure.savefig(out, format=kind, dpi=120, metadata=metadata)
-    return out.getvalue()

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,10 @@ from projector.errors import InputError, Problem
 from projector.io.files import as_mapping, parse_json, read_text
 from projector.io.typed import type_problems
 
-__all__ = ["Saved", "csv_text", "json_text", "read", "rows"]
+__all__ = ["Saved", "csv_text", "json_text", "read", "rounded", "rows"]
+
+# Enough to tell two projections apart, few enough that another machine's last bit changes nothing.
+DIGITS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +50,13 @@ def csv_text(rows: Iterable[Row]) -> str:
     for row in rows:
         writer.writerow("" if value is None else csvcell.shielded(value) for value in row.to_mapping().values())
     return out.getvalue()
+
+
+def rounded(row: Row) -> Row:
+    """The same on every machine: figures to :data:`DIGITS` significant digits, without the time that a projection took."""
+    values = row.to_mapping().items()
+    short: dict[str, Any] = {name: float(f"{v:.{DIGITS}g}") for name, v in values if isinstance(v, float)}
+    return replace(row, **{**short, "seconds_to_project": None})
 
 
 def json_text(saved: Saved) -> str:

@@ -5,7 +5,6 @@ Style and script are the files of ``page/``; they are written into the page, whi
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Mapping
 from functools import cache
 from html import escape
@@ -14,44 +13,46 @@ from typing import Any
 
 from harness.report import payload
 from harness.report.table import Column, Report, Table
+from harness.report.verdict import Verdict
 
 __all__ = ["render"]
 
 PAGE = Path(__file__).parent / "page"
-SCRIPTS = ("data.js", "charts.js", "rows.js", "main.js")
+STYLES = ("page.css", "charts.css")
+SCRIPTS = ("data.js", "charts.js", "hero.js", "hover.js", "rows.js", "drawer.js", "main.js")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 # A page that broke says so, to a reader's tools and to the tests.
 CATCH = "addEventListener('error', e => { document.documentElement.dataset.error = e.message; });\n"
 
 LONG_TEXT = 24
-HEADLINES = 2  # tables above the rows and the plots
 
 
-def render(report: Report, plots: Mapping[str, bytes] | None = None, data: Mapping[str, Any] | None = None) -> str:
-    """The page. ``plots`` maps a caption to PNG bytes; ``data``: what :func:`harness.report.payload.build` makes."""
-    return "\n".join(_lines(report, plots or {}, data)) + "\n"
+def render(report: Report, data: Mapping[str, Any] | None = None, said: Verdict | None = None) -> str:
+    """The page. ``data``: what :func:`harness.report.payload.build` makes; ``said`` stands above everything."""
+    return "\n".join(_lines(report, data, said)) + "\n"
 
 
-def _lines(report: Report, plots: Mapping[str, bytes], data: Mapping[str, Any] | None) -> Iterator[str]:
+def _lines(report: Report, data: Mapping[str, Any] | None, said: Verdict | None) -> Iterator[str]:
     yield from _head(report.title)
     yield from _navigation(report, data)
-    yield '<section id="short"><ul>' + "".join(f"<li>{escape(line)}</li>" for line in report.lines) + "</ul>"
+    yield '<section id="short">'
+    if said is not None:
+        yield from _verdict(said)
+    else:
+        yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in report.lines) + "</ul>"
     yield from _gate(report.gate)
-    for table in report.tables[:HEADLINES]:
-        yield _section(table)
+    if data is not None:
+        yield _file("first.html")
     yield "</section>"
-    for caption, image in plots.items():
-        encoded = base64.b64encode(image).decode()
-        yield f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{encoded}"></figure>'
     if data is not None:
         yield _file("explorer.html")
-    yield from _tables(report.tables[HEADLINES:], folded=data is not None)
+    yield from _tables(report.tables, folded=data is not None)
     if report.provenance:
         items = "".join(f"<li>{escape(name)}: <code>{escape(value)}</code></li>" for name, value in report.provenance)
         yield '<section id="provenance"><h2>Provenance</h2><p class="note">Inputs with their SHA-256.</p>'
         yield f"<ul>{items}</ul></section>"
-    yield '<div id="tip" hidden></div>'
+    yield '<div id="tip" role="status" hidden></div>'
     yield from _script(data)
     yield "</body></html>"
 
@@ -61,7 +62,7 @@ def _head(title: str) -> Iterator[str]:
     yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{text}</title><style>\n{_file('page.css')}</style></head>"
+    yield f"<title>{text}</title><style>\n{''.join(map(_file, STYLES))}</style></head>"
     yield f'<body><header><h1>{text}</h1><button type="button" class="plain" id="theme">light / dark</button></header>'
 
 
@@ -69,15 +70,26 @@ def _navigation(report: Report, data: Mapping[str, Any] | None) -> Iterator[str]
     if data is None:
         return
     places = [
-        ("short", "In short"),
-        ("explore", "Error"),
+        ("short", "Verdict"),
+        ("explore", "Rows"),
+        ("where", "Error"),
         ("ranking", "Ranking"),
         ("parts-of", "Step"),
-        ("memory", "Memory"),
     ]
-    places += [("refused", "Refusals"), ("every", "Every row"), ("tables", "Tables")]
+    places += [("memory", "Memory"), ("refused", "Refusals"), ("tables", "Tables")]
     places += [("provenance", "Provenance")] if report.provenance else []
     yield "<nav>" + "".join(f'<a href="#{i}" data-to="{i}">{words}</a>' for i, words in places) + "</nav>"
+
+
+def _verdict(said: Verdict) -> Iterator[str]:
+    yield f'<p class="verdict">{escape(said.headline)}</p>'
+    if said.lines:
+        yield f'<p class="note">{escape(" ".join(said.lines))}</p>'
+    tiles = (
+        f"<li><b>{escape(f.value)}</b><span>{escape(f.meaning)}</span><small>{escape(f.more)}</small></li>"
+        for f in said.figures
+    )
+    yield f'<ul class="tiles">{"".join(tiles)}</ul>'
 
 
 def _gate(lines: tuple[str, ...]) -> Iterator[str]:
@@ -143,7 +155,7 @@ def _cell(value: str, column: Column) -> str:
     return f"<td{_kind(long and 'long', column.minor and 'minor')}>{text}</td>"
 
 
-def _kind(*names: str | bool) -> str:
+def _kind(*names: str | int) -> str:
     """The class attribute of the names that hold."""
     held = " ".join(name for name in names if isinstance(name, str))
     return f' class="{held}"' if held else ""

@@ -1,41 +1,48 @@
-"""What was kept and cut of a log's steps, as aligned text; timers and kernels where the log has them."""
+"""What was kept and cut of a log's steps; timers and kernels where the log has them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from harness.report.ingest_view import StepView
+from projector.io.table import Column, Line, Table
 
-__all__ = ["lines"]
+__all__ = ["blocks"]
 
-_HEAD = ("steps", "count", "iterations", "median s", "total s")
+_STEPS = (
+    Column("steps", numeric=False),
+    Column("count"),
+    Column("iterations", minor=1),
+    *map(Column, ("median s", "total s")),
+)
+_TIMERS = (Column("timer", numeric=False), Column("mean seconds a step"))
+_KERNELS = (Column("kernel", numeric=False), *map(Column, ("seconds", "calls")))
 _MOST = 10  # timers and kernels shown
-_NAME = 56  # characters of a kernel's name
 
 
-def lines(view: StepView) -> Iterator[str]:
+def blocks(view: StepView) -> Iterator[Line | Table]:
     """The table of one run, and under it the interval, timers and kernels."""
     kept = view.seconds[view.reasons == 0]
     numbers = view.iteration[view.reasons == 0]
     inside = _span(int(numbers.min()), int(numbers.max()))
-    rows = [_HEAD, ("kept", f"{view.kept}", inside, _s(view.median), _s(kept.sum()))]
+    rows = [("kept", f"{view.kept}", inside, _s(view.median), _s(kept.sum()))]
     rows += [
         (f"cut: {cut.reason}", f"{cut.steps}", _span(cut.first, cut.last), _s(cut.median_s), _s(cut.total_s))
         for cut in view.cuts
     ]
-    yield from _aligned(rows)
+    note = ""
     if view.low is not None and view.high is not None:
         interval = f"{_s(view.low)} to {_s(view.high)} s ({100 * (view.high - view.low) / view.median:.2g} % wide)"
-        yield f"  90 % interval of the median: {interval}; mean {_s(view.mean)} s"
+        note = f"90 % interval of the median: {interval}; mean {_s(view.mean)} s"
+    yield Table(title="", columns=_STEPS, rows=tuple(rows), note=note)
     if view.timers:
-        yield "  timers, mean seconds a step:"
-        yield from _aligned([(name, f"{seconds:.4g}") for name, seconds in view.timers[:_MOST]], "    ")
+        timers = tuple((name, f"{seconds:.4g}") for name, seconds in view.timers[:_MOST])
+        yield Table(title="", columns=_TIMERS, rows=timers)
     if view.shares:
-        yield "  of the traced time: " + ", ".join(f"{what} {share:.1%}" for what, share in view.shares)
+        yield Line("of the traced time: " + ", ".join(f"{what} {share:.1%}" for what, share in view.shares))
     if view.kernels:
-        yield "  kernels with most time (seconds, calls):"
-        table = [(name[:_NAME], f"{seconds:.4g}", f"{calls}") for name, seconds, calls in view.kernels[:_MOST]]
-        yield from _aligned(table, "    ")
+        kernels = tuple((name, f"{seconds:.4g}", f"{calls}") for name, seconds, calls in view.kernels[:_MOST])
+        yield Table(title="Kernels with most time", columns=_KERNELS, rows=kernels)
 
 
 def _s(seconds: float) -> str:
@@ -44,11 +51,3 @@ def _s(seconds: float) -> str:
 
 def _span(first: int, last: int) -> str:
     return f"{first}" if first == last else f"{first}-{last}"
-
-
-def _aligned(rows: Sequence[Sequence[str]], indent: str = "  ") -> Iterator[str]:
-    """Columns as wide as their widest cell; the first flush left, the rest flush right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        yield (indent + "  ".join(cells)).rstrip()

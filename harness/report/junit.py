@@ -1,18 +1,20 @@
 """Gates and rows as JUnit XML, for the test view of a CI system: a test case a check and a test case a row.
 
 A row is judged where its suite has a ``worst`` threshold for its predictor: |held-out error| above it fails. A row that
-cannot be projected is skipped with its reason; the baseline has no test cases. Element and attribute names are those of
-the JUnit Ant task's schema.
+cannot be projected is skipped with its reason; the baseline has no test cases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING
 
 from harness.contracts.results import BASELINE, Row
 from harness.report.table import NONE, number, signed
 from harness.score.gate import Check
+
+if TYPE_CHECKING:
+    from junitparser import TestCase
 
 __all__ = ["render"]
 
@@ -22,58 +24,49 @@ WORST = "worst"
 
 def render(checks: Sequence[Check], rows: Iterable[Row] = ()) -> str:
     """One ``testsuite`` a suite for its gate, and one a suite and predictor for its held-out ``rows``."""
-    root = ElementTree.Element("testsuites", name="projection accuracy")
-    for suite in dict.fromkeys(c.suite for c in checks):
-        _add(root, suite, [_check_case(c) for c in checks if c.suite == suite])
+    from junitparser import JUnitXml, TestSuite
+
     limits = {(c.suite, c.predictor): c.limit for c in checks if c.name == WORST}
-    held: dict[tuple[str, str], list[Row]] = {}
+    cases: dict[str, list[TestCase]] = {}
+    for check in checks:
+        cases.setdefault(check.suite, []).append(_check_case(check))
     for row in rows:
         if row.fit == "heldout" and row.predictor != BASELINE:
-            held.setdefault((row.suite, row.predictor), []).append(row)
-    for (suite, predictor), members in held.items():
-        limit = limits.get((suite, predictor))
-        _add(root, f"{suite or 'runs'} rows, {predictor}", [_row_case(r, limit) for r in members])
-    _total(root)
-    ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+            suite = f"{row.suite or 'runs'} rows, {row.predictor}"
+            cases.setdefault(suite, []).append(_row_case(row, limits.get((row.suite, row.predictor))))
+    made = JUnitXml("projection accuracy")
+    for name, members in cases.items():
+        gathered = TestSuite(_legal(name))
+        gathered.add_testcases(members)  # all at once: one by one they are counted again each time
+        made.add_testsuite(gathered)
+    made.update_statistics()  # type: ignore[no-untyped-call]
+    text: str = made.tostring().decode("utf-8")  # type: ignore[no-untyped-call]
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
 
 
-def _add(root: ElementTree.Element, name: str, cases: Sequence[ElementTree.Element]) -> None:
-    suite = ElementTree.SubElement(root, "testsuite", name=_legal(name), tests=str(len(cases)))
-    for kind, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        suite.set(kind, str(sum(case.find(tag) is not None for case in cases)))
-    seconds = sum(float(case.get("time", 0)) for case in cases)
-    suite.set("time", f"{seconds:.3f}")
-    suite.extend(cases)
+def _case(name: str, place: str, said: str, seconds: float = 0.0, *, failed: str = "", skipped: str = "") -> TestCase:
+    from junitparser import Failure, Skipped, TestCase
 
-
-def _total(root: ElementTree.Element) -> None:
-    for kind in ("tests", "failures", "errors", "skipped"):
-        root.set(kind, str(sum(int(suite.get(kind, 0)) for suite in root)))
-
-
-def _check_case(c: Check) -> ElementTree.Element:
-    case = ElementTree.Element("testcase", classname=_legal(f"{c.suite}.{c.predictor}"), name=_legal(c.name), time="0")
-    if not c.passed:
-        ElementTree.SubElement(case, "failure", message=_legal(str(c)))
-    ElementTree.SubElement(case, "system-out").text = _legal(str(c))
+    case = TestCase(_legal(name), _legal(place), seconds)
+    if failed or skipped:  # before the output: the schema has an order
+        case.result = [Failure(_legal(failed)) if failed else Skipped(_legal(skipped))]
+    case.system_out = _legal(said)
     return case
 
 
-def _row_case(row: Row, limit: float | None) -> ElementTree.Element:
-    case = ElementTree.Element(
-        "testcase",
-        classname=_legal(f"{row.suite or 'runs'}.{row.predictor}.{row.gpu or 'no-gpu'}"),
-        name=_legal(row.run_id),
-        time=f"{row.seconds_to_project or 0:.4f}",
-    )
-    said = _said(row)
+def _check_case(c: Check) -> TestCase:
+    return _case(c.name, f"{c.suite}.{c.predictor}", str(c), failed="" if c.passed else str(c))
+
+
+def _row_case(row: Row, limit: float | None) -> TestCase:
+    said, failed, skipped = _said(row), "", ""
+    place = f"{row.suite or 'runs'}.{row.predictor}.{row.gpu or 'no-gpu'}"
     if row.projected_step_seconds is None:
-        ElementTree.SubElement(case, "skipped", message=_legal(f"{row.status}: {row.reason}"))
+        skipped = f"{row.status}: {row.reason}"
     elif limit is not None and row.error is not None and abs(row.error) > limit:
-        ElementTree.SubElement(case, "failure", message=_legal(f"{said}; required |error| <= {limit:g}"))
-    ElementTree.SubElement(case, "system-out").text = _legal(said)
-    return case
+        failed = f"{said}; required |error| <= {limit:g}"
+    seconds = round(row.seconds_to_project or 0.0, 4)
+    return _case(row.run_id, place, said, seconds, failed=failed, skipped=skipped)
 
 
 def _said(row: Row) -> str:

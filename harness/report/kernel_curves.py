@@ -16,8 +16,7 @@ from harness.kernels.fit import Array
 from harness.kernels.schema import Row
 from harness.report.kernel_lines import DIMENSIONS, Line, attention_lines, gemm_lines, grouped_lines
 from harness.report.kernel_plot import MARKS
-from harness.report.kernel_png import png
-from harness.report.plot import blank, plain
+from harness.report.plot import blank, plain, png
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import load
 from projector.kernels.tables import Measured

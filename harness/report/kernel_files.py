@@ -46,7 +46,7 @@ def write(
 def _drawn(score: Score, curves: bool) -> Mapping[str, tuple[str, bytes]]:
     """File name → (caption, PNG)."""
     from harness.report import kernel_plot
-    from harness.report.kernel_png import png
+    from harness.report.plot import png
 
     fit = "heldout" if np.isfinite(score.seconds["heldout"]).any() else "shipped"
     made: dict[str, tuple[str, bytes]] = {}

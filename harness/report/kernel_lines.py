@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.kernels.schema import Row
-from projector.layers.types import Attention, Gemm, GroupedGemm
+from projector.operators.types import Attention, Gemm, GroupedGemm
 
 __all__ = ["DIMENSIONS", "Line", "attention_lines", "gemm_lines", "grouped_lines"]
 

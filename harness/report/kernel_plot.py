@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.kernels.score import Score
-from harness.report.plot import GREY, PALE, _log_ticks, blank, plain
+from harness.report.plot import BLUE, GREY, LIGHT, PALE, VERMILION, blank, log_ticks, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["MARKS", "TITLES", "histogram", "legend", "scatter"]
 
-# Okabe and Ito (jfly.uni-koeln.de/color), seven that are told apart by everybody, each with a marker of its own.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-MARKERS = "o^sDvPX<>*hd"
-MARKS = tuple((COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i in range(12))
+MARKS = tuple(LIGHT.mark(i) for i in range(12))
 MOST_POINTS = 1500  # of one GPU: more are one blot, and a larger file
 ACROSS = 4
 TITLES = {
@@ -59,11 +56,11 @@ def _panel(axes: Any, measured: Any, modelled: Any) -> None:
     axes.plot(ends, ends, color=GREY, linewidth=0.8, zorder=1)
     some = _thinned(np.arange(len(measured)))
     within = np.abs(modelled / measured - 1.0) <= 0.1
-    for inside, colour, marker in ((True, COLOURS[0], "o"), (False, COLOURS[1], "^")):
+    for inside, colour, marker in ((True, BLUE, "o"), (False, VERMILION, "^")):
         shown = some[within[some] == inside]
         axes.scatter(measured[shown], modelled[shown], s=10, alpha=0.6, linewidths=0, color=colour, marker=marker)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
-    _log_ticks(axes, *ends)
+    log_ticks(float(ends[0]), float(ends[1]), (axes.xaxis, axes.yaxis))
     axes.set_aspect("equal")
     plain(axes)
 
@@ -78,7 +75,7 @@ def histogram(score: Score, fit: str) -> Figure | None:
     bins = np.linspace(-50, 50, 51)
     for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
         mine = np.array([row.kind == kind for row in score.rows]) & np.isfinite(error)
-        for which, colour, label in ((mine, "#BBBBBB", "all shapes"), (mine & score.large, COLOURS[0], "> 1e10 FLOP")):
+        for which, colour, label in ((mine, "#BBBBBB", "all shapes"), (mine & score.large, BLUE, "> 1e10 FLOP")):
             axes.hist(np.clip(100 * error[which], -50, 50), bins=bins, color=colour, label=label)
         axes.axvline(0, color=GREY, linewidth=0.8)
         axes.set_title(f"{TITLES[kind]}: {mine.sum()} rows, {(mine & score.large).sum()} large", fontsize=9)

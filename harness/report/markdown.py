@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from harness.report.table import Report, Table
 
-__all__ = ["render"]
+__all__ = ["escape", "render", "table_lines"]
 
 
 def render(report: Report, plots: Mapping[str, str] | None = None) -> str:
@@ -18,7 +18,7 @@ def _lines(report: Report, plots: Mapping[str, str]) -> Iterator[str]:
     yield f"# {report.title}"
     yield ""
     for line in report.lines:
-        yield f"- {_escape(line)}"
+        yield f"- {escape(line)}"
     if report.gate:
         yield ""
         yield "## Gate (held out)"
@@ -31,7 +31,7 @@ def _lines(report: Report, plots: Mapping[str, str]) -> Iterator[str]:
         yield ""
         yield f"## {table.title}"
         yield ""
-        yield from _table(table)
+        yield from table_lines(table)
     if report.provenance:
         yield ""
         yield "## Provenance (inputs with their SHA-256)"
@@ -41,23 +41,24 @@ def _lines(report: Report, plots: Mapping[str, str]) -> Iterator[str]:
 
 def _gate(line: str) -> str:
     word, _, rest = line.partition(" ")
-    return f"**{word}** {_escape(rest)}"
+    return f"**{word}** {escape(rest)}"
 
 
-def _table(table: Table) -> Iterator[str]:
+def table_lines(table: Table) -> Iterator[str]:
+    """The lines of a table and, below it, of its note."""
     yield _row([c.title for c in table.columns])
-    yield _row(["---:" if c.numeric else "---" for c in table.columns], escape=False)
+    yield _row(["---:" if c.numeric else "---" for c in table.columns], marked=True)
     yield from (_row(row) for row in table.rows)
     if table.note:
         yield ""
-        yield _escape(table.note)
+        yield escape(table.note)
 
 
-def _row(cells: Sequence[str], *, escape: bool = True) -> str:
-    return "| " + " | ".join(_escape(c) if escape else c for c in cells) + " |"
+def _row(cells: Sequence[str], *, marked: bool = False) -> str:
+    return "| " + " | ".join(c if marked else escape(c) for c in cells) + " |"
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Characters that Markdown would read as markup in a cell or a sentence."""
     made = text.replace("\\", "\\\\").replace("\n", " ")
     for mark in "|*<`":

@@ -6,9 +6,12 @@ The script is :mod:`harness.report.page`'s ``data.js``; the two change together.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from harness.contracts import frame
 from harness.contracts.results import FITS, Evaluation, Row, RunFacts
 from harness.contracts.runs import BREAKDOWN
 from harness.report.parallelism import DEGREES, degrees
@@ -23,8 +26,15 @@ DIGITS = 5
 MOST_KEYS, MOST_LETTERS = 3, 36
 
 
-def build(evaluation: Evaluation) -> dict[str, Any]:
-    """JSON-ready columns of an evaluation: ``runs``, one entry a run; ``predictors``, their figures by fit; ``groups``."""
+# Options of `harness run` that say which rows are made, and how.
+_KEPT = frozenset(
+    {"--runs", "--measured", "--mode", "--with", "--gemm-backend", "--gpu-clock-mhz", "--power-cap-watts"}
+)
+
+
+def build(evaluation: Evaluation, provenance: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """JSON-ready columns of an evaluation: ``runs``, one entry a run; ``predictors``, their figures by fit; ``groups``;
+    ``recipes``: what each run states, as ``key=value``; ``again``: :func:`again`."""
     rows = evaluation.unique_rows
     facts = evaluation.facts
     first: dict[str, Row] = {}
@@ -38,7 +48,29 @@ def build(evaluation: Evaluation) -> dict[str, Any]:
         "runs": _runs(list(first.values()), facts),
         "predictors": {name: _predictor(rows, name, fits, list(first)) for name in names},
         "groups": {name: _groups(rows, facts, name) for name in names},
+        "recipes": _recipes([facts[i] for i in first]),
+        "again": again(provenance),
     }
+
+
+def again(provenance: Mapping[str, Any]) -> str:
+    """The command that projects one of the rows once more: the recorded one without what it wrote and judged; the id of
+    the run is to stand behind it. Without a recorded ``harness run`` the run is sought among all measured ones."""
+    command, inputs = list(provenance.get("command", ())), provenance.get("inputs", {})
+    kept, option = [], ""
+    for word in command[2:] if command[1:2] == ["run"] else ["--mode", "both"]:
+        if word.startswith("--"):
+            option = word.partition("=")[0]
+        if option in _KEPT or word in inputs:
+            kept.append(str(word))
+    return shlex.join(["python", "-m", "harness", "run", *kept, "--id"])
+
+
+def _recipes(facts: Sequence[RunFacts]) -> dict[str, Any]:
+    """``words``: every ``key=value`` once; ``at``: for every run the places of its own."""
+    places: dict[str, int] = {}
+    at = [[places.setdefault(f"{k}={v}", len(places)) for k, v in f.differs.items() if v] for f in facts]
+    return {"words": list(places), "at": at}
 
 
 def dumps(data: Mapping[str, Any]) -> str:
@@ -104,7 +136,7 @@ def _shares(row: Row) -> list[int] | None:
 
 def _groups(rows: Sequence[Row], facts: Mapping[str, RunFacts], name: str) -> list[dict[str, Any]]:
     mine = accuracy.select(rows, name, "heldout")
-    found = ranking.group_rankings(mine, facts)
+    found = ranking.group_rankings(frame.of(mine, facts))
     apart = _told_apart(mine, facts)
     return [
         {
@@ -113,6 +145,7 @@ def _groups(rows: Sequence[Row], facts: Mapping[str, RunFacts], name: str) -> li
             "tau": _short(g.tau),
             "regret": _short(g.regret),
             "keys": list(apart[g.group][0]),
+            "seen": g.stated,
         }
         for g in found
     ]

@@ -1,112 +1,122 @@
-"""Plots of the rows: projected against measured, and the error by model. matplotlib is imported when drawn.
+"""How every plot looks: colours, a figure, axes, ticks, and the bytes of a picture. matplotlib is imported when drawn.
 
-Colours are from the colour-blind-safe set of Okabe and Ito (jfly.uni-koeln.de/color). Ratios are drawn on logarithmic
-axes, where twice too fast and twice too slow are equally far from right.
+Colours are from the colour-blind-safe set of Okabe and Ito (jfly.uni-koeln.de/color), a marker beside each, so that a print
+without colour can be read too. The same rows give the same bytes: no time stamp, no random ids.
 """
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from harness.contracts.results import Row
-from harness.score.accuracy import by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["blank", "errors_by_model", "measured_projected", "plain", "png", "ratio_lines", "svg"]
+__all__ = [
+    "BLUE",
+    "DARK",
+    "GREY",
+    "LIGHT",
+    "PALE",
+    "THEMES",
+    "VERMILION",
+    "Theme",
+    "blank",
+    "log_ticks",
+    "plain",
+    "png",
+    "svg",
+]
 
-BLUE, VERMILION, GREY, PALE = "#0072B2", "#D55E00", "#555555", "#E2E2E2"
-MOST_MODELS = 40
-COLOURS = 64
-PANELS_ACROSS = 4
-TICKS = (0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 5.0, 10.0)
-FEW_TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-# Inches of a panel, and the ratio of its ends, from which the labels of all ticks have room.
-WIDE, WIDE_SPAN = 5.0, 20.0
-CROWD = 100
+
+_SHAPES = "o^sDvPX<>*hd"
 
 
-def blank(width: float, height: float) -> Figure:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Theme:
+    """Colours of a figure: what is read, what stands back, lines of the grid, bands, and series that are told apart."""
+
+    page: str
+    ink: str
+    faint: str
+    line: str
+    band: str
+    series: tuple[str, ...]
+
+    @property
+    def right(self) -> str:
+        return self.series[0]
+
+    @property
+    def wrong(self) -> str:
+        return self.series[1]
+
+    def mark(self, i: int) -> tuple[str, str]:
+        """Colour and marker of the i-th series; no two of the first two dozen are alike."""
+        return self.series[i % len(self.series)], _SHAPES[i % len(_SHAPES)]
+
+
+LIGHT = Theme(
+    page="#FFFFFF",
+    ink="#1A1C1F",
+    faint="#555555",
+    line="#E2E2E2",
+    band="#E2E2E2",
+    series=("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#1A1C1F", "#7F7F7F"),
+)
+DARK = Theme(
+    page="#16181C",
+    ink="#E7E9EC",
+    faint="#A3A9B2",
+    line="#2F343B",
+    band="#343A43",
+    series=("#56A8DD", "#F08040", "#22C197", "#DD93BD", "#A5D8F5", "#F0B732", "#E7E9EC", "#8C939C"),
+)
+#: What stands behind a file's name for each.
+THEMES = {"": LIGHT, "-dark": DARK}
+
+BLUE, VERMILION = LIGHT.series[:2]
+GREY, PALE = LIGHT.faint, LIGHT.line
+
+_COLOURS = 255  # of a PNG; 256 with the one that the palette reserves
+
+
+def blank(width: float, height: float, theme: Theme = LIGHT) -> Figure:
     """An empty figure, in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor=theme.page)
     FigureCanvasAgg(figure)
     return figure
 
 
-def plain(axes: Any) -> None:
+def plain(axes: Any, theme: Theme = LIGHT) -> None:
     """The style of all axes: no box, a pale grid behind the marks."""
+    axes.set_facecolor(theme.page)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(True, color=PALE, linewidth=0.6)
+    axes.grid(True, color=theme.line, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=8)
+    if theme is not LIGHT:
+        axes.tick_params(colors=theme.faint)
+        axes.spines[["left", "bottom"]].set_color(theme.faint)
+        for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
+            text.set_color(theme.ink)
 
 
-def measured_projected(rows: Sequence[Row], title: str) -> Figure | None:
-    """A panel a GPU, most rows first: projected over measured TGS with the ±10 % band. None: no rows."""
-    rows = [r for r in rows if r.measured_tgs and r.projected_tgs]
-    if not rows:
-        return None
-    groups = sorted(by(rows, lambda r: r.gpu).items(), key=lambda item: (-len(item[1]), item[0]))
-    across = min(PANELS_ACROSS, len(groups))
-    down = -(-len(groups) // across)
-    figure = blank(max(4.6, 3.0 * across), 0.5 + 2.9 * down)
-    panels = figure.subplots(down, across, squeeze=False).flatten()
-    for axes, (gpu, members) in zip(panels, groups, strict=False):
-        _panel(axes, gpu, members)
-    for axes in panels[len(groups) :]:
-        axes.set_axis_off()
-    figure.suptitle(
-        f"{title}: on the line = exact, blue circle = within ±10 %, orange triangle = outside, bar = 90 % interval",
-        fontsize=11,
-    )
-    figure.supxlabel("measured tokens/s/GPU", fontsize=9)
-    figure.supylabel("projected tokens/s/GPU", fontsize=9)
-    return figure
-
-
-def _panel(axes: Any, gpu: str, rows: Sequence[Row]) -> None:
-    measured = [r.measured_tgs for r in rows if r.measured_tgs]
-    projected = [r.projected_tgs for r in rows if r.projected_tgs]
-    ends = (min(*measured, *projected) / 1.5, max(*measured, *projected) * 1.5)
-    axes.fill_between(ends, [0.9 * v for v in ends], [1.1 * v for v in ends], color=PALE, zorder=0)
-    axes.plot(ends, ends, color=GREY, linewidth=0.8, zorder=1)
-    bars = [(r.measured_tgs, r.interval_low, r.interval_high) for r in rows if r.measured_tgs]
-    drawn = [(x, low, high) for x, low, high in bars if low is not None and high is not None]
-    axes.vlines(*map(list, zip(*drawn, strict=True)) if drawn else ([], [], []), color=GREY, linewidth=0.4, alpha=0.25)
-    within = [r.error is not None and abs(r.error) <= 0.1 for r in rows]
-    for inside, colour, marker in ((True, BLUE, "o"), (False, VERMILION, "^")):
-        axes.scatter(
-            [v for v, w in zip(measured, within, strict=True) if w == inside],
-            [v for v, w in zip(projected, within, strict=True) if w == inside],
-            s=14,
-            alpha=0.7,
-            linewidths=0,
-            color=colour,
-            marker=marker,
-        )
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
-    _log_ticks(axes, *ends)
-    axes.set_title(f"{gpu}: {sum(within)} of {len(rows)} within", fontsize=9)
-    axes.set_aspect("equal")
-    plain(axes)
-
-
-def _log_ticks(axes: Any, low: float, high: float) -> None:
-    """Decades, or 1-2-5 where the axis spans less than two of them; never so many labels that they touch."""
+def log_ticks(low: float, high: float, axes: Collection[Any]) -> None:
+    """Decades, or 1-2-5 where an axis spans less than two of them; never so many labels that they touch."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     span = high / low
     subs = (1.0,) if span > 100 else (1.0, 2.0, 5.0) if span > 4 else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [sub * 10.0**decade for decade in decades for sub in subs if low <= sub * 10.0**decade <= high]
-    for axis in (axes.xaxis, axes.yaxis):
+    for axis in axes:
         axis.set_major_locator(FixedLocator(ticks))
         axis.set_major_formatter(FuncFormatter(_short))
         axis.set_minor_locator(NullLocator())
@@ -116,91 +126,23 @@ def _short(value: float, _: int) -> str:
     return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
 
 
-def errors_by_model(rows: Sequence[Row], title: str) -> Figure | None:
-    """One line a model: every row's projected / measured TGS, a box of the quartiles, most wrong median first."""
-    import numpy as np
-
-    ratios = {
-        m: _ratios(members) for m, members in by((r for r in rows if r.error is not None), lambda r: r.model).items()
-    }
-    if not ratios:
-        return None
-    names = sorted(ratios, key=lambda m: -abs(float(np.log(np.median(ratios[m])))))[:MOST_MODELS][::-1]
-    figure = blank(7.4, 1.3 + 0.26 * len(names))
-    axes = figure.add_subplot()
-    _lines(axes, {name: ratios[name] for name in names})
-    axes.set_xlabel("projected / measured tokens/s/GPU (band: ±10 %; orange: median)", fontsize=9)
-    left_out = f" ({len(names)} of {len(ratios)} models)" if len(ratios) > len(names) else ""
-    axes.set_title(title + left_out, fontsize=11)
-    return figure
-
-
-def ratio_lines(axes: Any, groups: Mapping[str, Sequence[Row]]) -> None:
-    """One line a group from below: every compared row's projected / measured TGS with median and quartiles."""
-    _lines(axes, {name: _ratios(rows) for name, rows in groups.items()})
-
-
-def _ratios(rows: Iterable[Row]) -> Any:
-    import numpy as np
-
-    return np.array([1.0 + r.error for r in rows if r.error is not None])
-
-
-def _lines(axes: Any, ratios: Mapping[str, Any]) -> None:
-    import numpy as np
-
-    plain(axes)
-    axes.axvspan(0.9, 1.1, color=PALE, zorder=0)
-    axes.axvline(1.0, color=GREY, linewidth=0.8, zorder=1)
-    grey = {"color": "#777777", "linewidth": 0.9}
-    axes.boxplot(
-        list(ratios.values()),
-        orientation="horizontal",
-        positions=range(len(ratios)),
-        widths=0.6,
-        showfliers=False,
-        medianprops={"color": VERMILION, "linewidth": 1.6},
-        boxprops=grey,
-        whiskerprops=grey,
-        capprops=grey,
-        manage_ticks=False,
-        zorder=4,
-    )
-    for i, found in enumerate(ratios.values()):
-        offsets = i + 0.22 * np.sin(2.4 * np.arange(len(found)))
-        axes.scatter(found, offsets, s=7, color=BLUE, alpha=_opacity(len(found)), linewidths=0, zorder=3)
-    low, high = min(r.min() for r in ratios.values()), max(r.max() for r in ratios.values())
-    ends = min(0.8, low) / 1.08, max(1.25, high) * 1.08
-    narrow = axes.get_figure().get_figwidth() / axes.get_gridspec().ncols < WIDE
-    ticks = FEW_TICKS if narrow or ends[1] / ends[0] > WIDE_SPAN else TICKS
-    axes.set_xscale("log")
-    axes.set_xticks(ticks, [f"{t:g}×" for t in ticks])
-    axes.set_xticks([], minor=True)
-    axes.set_xlim(*ends)
-    axes.set_yticks(range(len(ratios)), [f"{m} ({len(found)})" for m, found in ratios.items()])
-    axes.set_ylim(-0.7, len(ratios) - 0.3)
-
-
-def _opacity(marks: int) -> float:
-    """Of one mark: crowds stay readable, single marks stay visible."""
-    return 0.55 if marks < CROWD else 0.3
-
-
 def png(figure: Figure, dots_per_inch: int = 120) -> bytes:
-    """The figure as PNG of few colours (a quarter of the size), without a time stamp: the same rows, the same bytes."""
+    """The figure as PNG of few colours: a quarter of the size."""
     from PIL import Image
 
     drawn, out = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=dots_per_inch)
-    Image.open(drawn).convert("RGB").quantize(COLOURS).save(out, format="png", optimize=True)
+    picture = Image.open(drawn).convert("RGB")
+    few = picture.quantize(_COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    few.save(out, format="png", compress_level=6)
     return out.getvalue()
 
 
-def svg(figure: Figure) -> bytes:
-    """The figure as SVG with its letters as shapes (a press needs no font), without a time stamp or random ids."""
+def svg(figure: Figure, *, searched: bool = False) -> bytes:
+    """The figure as SVG: its letters as shapes, for a press that needs no font, or ``searched`` as text."""
     import matplotlib
 
     out = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "harness", "svg.fonttype": "path"}):
+    with matplotlib.rc_context({"svg.hashsalt": "harness", "svg.fonttype": "none" if searched else "path"}):
         figure.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""More plots of the rows for print: error by GPU, framework and parallelism, memory, parts of the step, order in groups.
+"""More plots of the rows for print: error by GPU, framework and parallelism, memory, parts of the step.
 
 matplotlib is imported when drawn; figure, axes style and colours are those of :mod:`harness.report.plot`.
 """
@@ -6,18 +6,19 @@ matplotlib is imported when drawn; figure, axes style and colours are those of :
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.contracts.results import Row, RunFacts
 from harness.contracts.runs import BREAKDOWN
 from harness.report.parallelism import DEGREES, degrees, order
-from harness.report.plot import BLUE, GREY, PALE, VERMILION, blank, plain, ratio_lines
-from harness.score import accuracy, ranking
+from harness.report.plot import GREY, LIGHT, PALE, blank, plain
+from harness.report.plot_rows import ratio_lines
+from harness.score import accuracy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["errors_by_kind", "errors_by_parallelism", "memory", "orders", "steps"]
+__all__ = ["errors_by_kind", "errors_by_parallelism", "memory", "steps"]
 
 Facts = Mapping[str, RunFacts]
 
@@ -29,8 +30,8 @@ PARTS = dict(
         strict=True,
     )
 )
-KINDS = {"allocated": ("#0072B2", "o"), "reserved": ("#E69F00", "s"), "device": ("#009E73", "^"), "": ("#999999", "o")}
-MOST_BARS, GROUPS, ACROSS = 30, 6, 3
+KINDS = {"allocated": LIGHT.mark(0), "reserved": LIGHT.mark(5), "device": LIGHT.mark(2), "": LIGHT.mark(7)}
+MOST_BARS, ACROSS = 30, 3
 
 
 def errors_by_kind(rows: Sequence[Row], title: str) -> Figure | None:
@@ -127,50 +128,3 @@ def _name(part: str) -> str:
 
 def _share(rows: Sequence[Row], part: str) -> float:
     return 100 * sum(r.breakdown.get(part, 0.0) / (r.projected_step_seconds or 1.0) for r in rows) / len(rows)
-
-
-def orders(rows: Sequence[Row], facts: Facts, title: str) -> Figure | None:
-    """Slope charts of the groups with most rows: measured order on the left, projected on the right."""
-    groups = sorted(ranking.group_rankings(rows, facts), key=lambda g: (-g.rows, g.group))[:GROUPS]
-    if not groups:
-        return None
-    members = {g.group: [r for r in rows if r.group == g.group and r.error is not None] for g in groups}
-    across = min(ACROSS, len(groups))
-    down = -(-len(groups) // across)
-    tallest = [max(len(members[g.group]) for g in groups[i * across : (i + 1) * across]) for i in range(down)]
-    figure = blank(3.6 * across, 0.8 + sum(0.7 + 0.17 * n for n in tallest))
-    panels = figure.subplots(down, across, squeeze=False, height_ratios=[n + 3 for n in tallest]).flatten()
-    for axes, group in zip(panels, groups, strict=False):
-        _slope(axes, members[group.group], facts)
-        tau = "–" if group.tau is None else f"{group.tau:.2f}".replace("-", "−")
-        axes.set_title(f"{group.group}\ntau-b {tau}, regret {100 * group.regret:.1f} %", fontsize=8)
-    for axes in panels[len(groups) :]:
-        axes.set_axis_off()
-    figure.suptitle(f"{title}: measured order, left, and projected, right (dashed orange: inverted)", fontsize=11)
-    return figure
-
-
-def _slope(axes: Any, rows: Sequence[Row], facts: Facts) -> None:
-    measured = sorted(rows, key=lambda r: -(r.measured_tgs or 0.0))
-    projected = sorted(rows, key=lambda r: -(r.projected_tgs or 0.0))
-    ties = accuracy.by(projected, lambda r: f"{r.projected_tgs:.6g}")
-    place = {r.run_id: sum(map(projected.index, same)) / len(same) for same in ties.values() for r in same}
-    for i, row in enumerate(measured):
-        wrong = any(_inverted(row, other, facts) for other in rows)
-        colour, style = (VERMILION, "--") if wrong else (BLUE, "-")
-        axes.plot((0, 1), (i, place[row.run_id]), style, color=colour, marker="o", markersize=2.5, linewidth=1.0)
-        axes.text(-0.04, i, f"{row.measured_tgs:.4g}", ha="right", va="center", fontsize=6.5)
-    for same in ties.values():
-        text = f"{same[0].projected_tgs:.4g}" + (f" ({len(same)})" if len(same) > 1 else "")
-        axes.text(1.04, place[same[0].run_id], text, ha="left", va="center", fontsize=6.5)
-    axes.set(xlim=(-0.35, 1.45), ylim=(max(len(rows), 4) - 0.5, -0.5))
-    axes.set_axis_off()
-
-
-def _inverted(a: Row, b: Row, facts: Facts) -> bool:
-    """Whether the projection orders two runs against a measured difference beyond the noise."""
-    if a is b or not (a.measured_tgs and b.measured_tgs and a.projected_tgs and b.projected_tgs):
-        return False
-    noise = max(ranking.NOISE, facts[a.run_id].rel_std or 0.0, facts[b.run_id].rel_std or 0.0)
-    apart = max(a.measured_tgs / b.measured_tgs, b.measured_tgs / a.measured_tgs) > 1.0 + noise
-    return apart and (a.measured_tgs - b.measured_tgs) * (a.projected_tgs - b.projected_tgs) < 0

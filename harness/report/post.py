@@ -1,47 +1,262 @@
-"""The few tables that an author shows: headline, by GPU, by model; as Markdown made to be pasted, or for LaTeX."""
+"""An article on the rows, made to be posted: what was measured, how good the projection is, where it is bad and why, and how
+to see it again. Every figure is computed; the tables are also what LaTeX is given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from harness.contracts import frame
 from harness.contracts.results import BASELINE, Evaluation
-from harness.report import markdown, view
-from harness.report.table import Report, Table, without
+from harness.report import markdown, payload, view, view_rows
+from harness.report.plot_post import PLOTS
+from harness.report.spec import Spec, figure, listed, table, text, values
+from harness.report.table import NONE, Table, number, percent, signed, without
+from harness.report.verdict import figures_of, main, many, verdict
+from harness.score import accuracy, causes, whatif
+from harness.score.figures import Figures
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["render", "tables"]
 
+_CELLS = _ROWS = _REASONS = 5
+_SOURCES = 12
+
+_WHAT = {
+    "simulate": "every kernel and collective priced by an analytical model",
+    "benchmark": "kernel times from measured tables where there are any",
+    BASELINE: "one share of the peak for each GPU and precision",
+}
+
+_BY_SOURCE = Spec(
+    title="By source",
+    by=("project",),
+    metrics=("rows", "compared", "coverage", "median:median error", "plain:mean error", "worst"),
+)
+
 
 def tables(evaluation: Evaluation) -> tuple[Table, ...]:
-    """Headline and ranking of every predictor, then error by GPU and by model of the first; main columns only."""
-    rows = evaluation.unique_rows
-    names = list(dict.fromkeys(r.predictor for r in rows))
-    made = [view.headline(evaluation, rows, names), view.orders(evaluation, rows, names)]
-    for name in [n for n in names if n != BASELINE][:1]:
-        made += [view.by_gpu(evaluation, rows, name), view.by_model(evaluation, rows, name)]
+    """Headline and ranking of every predictor, then error by GPU and by model of the first, its rows where they are few, and
+    cases that nobody measured; main columns only."""
+    rows = evaluation.once
+    made = [table(rows, view.HEADLINE), table(rows, view.ORDERS)]
+    for name in [n for n in evaluation.predictors if n != BASELINE][:1]:
+        made += [table(rows, view.BY_GPU, name), table(rows, view.BY_MODEL, name)]
+        made += [view_rows.few(evaluation, name), view_rows.unmeasured(evaluation, name)]
     return tuple(_main(t) for t in made if t.rows)
 
 
-def _main(table: Table) -> Table:
-    return without(table, *(i for i, column in enumerate(table.columns) if column.minor))
+def _main(made: Table) -> Table:
+    return without(made, *(i for i, column in enumerate(made.columns) if column.minor))
 
 
-def render(evaluation: Evaluation, title: str, gate: Sequence[str], provenance: Mapping[str, Any]) -> str:
-    """A page of Markdown that stands alone: no pictures, no links, no more than a reader takes in."""
-    failed = [line for line in gate if not line.startswith("PASS")]
-    lines = list(view.sentences(evaluation))
-    if gate:
-        lines.append(f"gate: {len(gate) - len(failed)} of {len(gate)} checks hold")
-    return markdown.render(
-        Report(title=title, lines=(*lines, *failed, *_made_of(provenance)), tables=tables(evaluation))
+def render(
+    evaluation: Evaluation,
+    title: str,
+    gate: Sequence[str],
+    provenance: Mapping[str, Any],
+    pictures: Mapping[str, str] = {},
+) -> str:
+    """The article as Markdown. ``pictures``: file names by plot, of :data:`harness.report.plot_post.PLOTS`."""
+    return "\n".join(_lines(evaluation, title, gate, provenance, pictures)).rstrip() + "\n"
+
+
+def _lines(
+    evaluation: Evaluation, title: str, gate: Sequence[str], provenance: Mapping[str, Any], pictures: Mapping[str, str]
+) -> Iterator[str]:
+    def picture(name: str) -> Iterator[str]:
+        if name in pictures:
+            yield from (f"![{PLOTS[name]}]({pictures[name]})", "")
+
+    name = main(evaluation)
+    of = figures_of(evaluation, name)
+    said = verdict(evaluation)
+    yield from (f"# {markdown.escape(title)}", "")
+    yield from _paragraph(said.headline, *said.lines)
+    yield from picture("hero")
+    if of.rows.empty:
+        return
+    yield from _section("What was measured", _measured(of))
+    yield from _table(_sources(evaluation, name))
+    yield from picture("sources")
+    yield from _section("How good it is", _good(of, gate))
+    yield from _paragraph(*(f"{key}: {_WHAT[key]}." for key in evaluation.predictors if key in _WHAT))
+    yield from _table(_main(table(evaluation.once, view.HEADLINE)))
+    yield from _table(_main(table(evaluation.once, view.BY_GPU, name)))
+    if of.order.groups:
+        yield from _section("Does it pick the right configuration?", _order(of))
+        yield from picture("what-if")
+        yield from picture("orders")
+    yield from _section("Where it is bad, and why", _bad(of))
+    for made in (_cells(of), _worst(of), _refused(of)):
+        yield from _table(made)
+    yield from _section("See it again", _again(of, provenance))
+
+
+def _section(title: str, lines: Iterator[str]) -> Iterator[str]:
+    yield from (f"## {title}", "")
+    yield from lines
+
+
+def _paragraph(*sentences: str) -> Iterator[str]:
+    words = " ".join(sentence for sentence in sentences if sentence)
+    yield from (markdown.escape(words), "") if words else ()
+
+
+def _table(made: Table) -> Iterator[str]:
+    if made.rows:
+        yield from (f"**{markdown.escape(made.title)}**", "", *markdown.table_lines(made), "")
+
+
+def _measured(of: Figures) -> Iterator[str]:
+    rows = of.fit("heldout")
+    projects = values(rows, "project")
+    kinds = {key: rows[key][rows[key] != ""].nunique() for key in ("model", "family", "gpu", "framework")}
+    held = of.held
+    yield from _paragraph(
+        f"{many(len(rows), 'run')} of {many(projects.nunique(), 'source')}: {many(kinds['model'], 'model')} of"
+        f" {kinds['family']} families, {many(kinds['gpu'], 'kind')} of GPU, {many(kinds['framework'], 'framework')}.",
+        f"{held.eligible} of them state a throughput and a whole configuration; {held.compared} of these"
+        f" ({percent(held.coverage)}) are projected and compared.",
     )
 
 
-def _made_of(provenance: Mapping[str, Any]) -> list[str]:
+def _sources(evaluation: Evaluation, name: str) -> Table:
+    made = table(evaluation.once, _BY_SOURCE, name)
+    ordered = sorted(made.rows, key=lambda row: (-int(row[2]), row[0]))[:_SOURCES]
+    left = len(made.rows) - len(ordered)
+    note = f"The {_SOURCES} with most compared rows; {left} others have fewer. Held out." if left else "Held out."
+    return Table(title="Where the measurements come from", columns=made.columns, rows=tuple(ordered), note=note)
+
+
+def _good(of: Figures, gate: Sequence[str]) -> Iterator[str]:
+    held, inside, memory = of.held, of.intervals, of.memory
+    failed = [line for line in gate if not line.startswith("PASS")]
+    yield from _paragraph(
+        f"Where every run counts once the mean error of tokens/s/GPU is {percent(held.mape)}; where every kind of run (model"
+        f" family × GPU × framework) counts once, it is {percent(held.macro_mape)}: a few odd kinds weigh as much there as"
+        " hundreds of runs of one source.",
+        f"With nothing fitted it is {percent(of.uncalibrated.mape)} and {percent(of.uncalibrated.macro_mape)}."
+        if of.uncalibrated.mape is not None
+        else "",
+        f"{percent(inside.inside, 0)} of the measurements lie inside their 90 % interval ({percent(inside.macro, 0)} by"
+        f" kind); half of the intervals are narrower than {percent(inside.width, 0)}."
+        if inside is not None
+        else "",
+        f"Peak memory is off by {percent(memory.mape)} on average over {many(memory.compared, 'run')}."
+        if memory is not None
+        else "",
+    )
+    if gate:
+        yield from _paragraph(
+            f"Gate: {len(gate) - len(failed)} of {len(gate)} checks hold.", *(f"{line}." for line in failed)
+        )
+
+
+def _order(of: Figures) -> Iterator[str]:
+    found = whatif.gains(of.fit("heldout"))
+    order, seen = of.order, of.order_seen
+    yield from _paragraph(
+        f"{many(order.groups, 'group')} hold runs of one job that differ in a few switches. Kendall's tau-b is"
+        f" {number(order.tau)} on average; over the {seen.groups} groups that differ in something that a projector sees,"
+        f" {number(seen.tau)}.",
+        f"Running what the projection puts first costs {percent(order.regret)} of throughput on average, at worst"
+        f" {percent(order.worst_regret)} ({order.worst_group or NONE}).",
+        f"Over {many(len(found.measured), 'pair')} of runs the projected gain of the faster one is off by"
+        f" {percent(found.typical_error)} in the median."
+        if len(found.measured)
+        else "",
+    )
+
+
+def _known(of: Figures) -> pd.DataFrame:
+    held = accuracy.eligible(of.fit("heldout"))
+    return held[held["error"].notna()]
+
+
+def _bad(of: Figures) -> Iterator[str]:
+    known = _known(of)
+    if known.empty:
+        return
+    cells, left = causes.cells(known), causes.ablations(known)
+    most, alone = cells[:3], cells[cells["rows"] == 1]
+    yield from _paragraph(
+        f"The {len(most)} worst of {many(len(cells), 'kind')} of run add {100 * most['points'].sum():.1f} of the"
+        f" {100 * cells['points'].sum():.1f} points of the mean by kind; {many(len(alone), 'kind')} rest on a single run"
+        f" ({100 * alone['points'].sum():.1f} points)."
+        if len(cells) > 1
+        else "",
+        f"Were the typical error of every kind known in advance, {percent(left['error'].iloc[-1])} would be left: that is"
+        " how much runs of one kind differ among themselves, and no correction by kind can take it away."
+        if len(cells) > 1
+        else "",
+    )
+
+
+def _cells(of: Figures) -> Table:
+    made = (
+        text("family", lambda c: c.family or NONE),
+        text("GPU", lambda c: c.gpu or NONE),
+        text("framework", lambda c: c.framework or NONE),
+        figure("rows", lambda c: c.rows),
+        figure("error", lambda c: percent(c.mape)),
+        figure("points", lambda c: f"{100 * c.points:.2f}"),
+        text("largest part of the step", lambda c: f"{c.largest_part} {percent(c.largest_share, 0)}"),
+        text("where to look", lambda c: c.fault),
+    )
+    known = _known(of)
+    found = frame.lines(causes.cells(known)[:_CELLS]) if len(known) else []
+    note = "Points: of the mean by kind. Where to look: which kin is off the same way by at least half as much."
+    return listed("The kinds of run that cost most", found, made, note)
+
+
+def _worst(of: Figures) -> Table:
+    known = _known(of)
+    order = known["error"].abs().sort_values(ascending=False, kind="stable").index[:_ROWS]
+    made = (
+        text("run", lambda r: r.run_id),
+        figure("measured", lambda r: f"{r.measured_tgs:,.4g}" if r.measured_tgs < 1000 else f"{r.measured_tgs:,.0f}"),
+        figure(
+            "projected", lambda r: f"{r.projected_tgs:,.4g}" if r.projected_tgs < 1000 else f"{r.projected_tgs:,.0f}"
+        ),
+        figure("error", lambda r: signed(r.error)),
+        text("of its source", lambda r: "leaves something out" if r.assumed else "states everything"),
+    )
+    return listed("The runs that are furthest off", frame.lines(known.loc[order]), made, "Tokens/s/GPU, held out.")
+
+
+def _refused(of: Figures) -> Table:
+    made = (
+        figure("rows", lambda r: len(r.run_ids)),
+        text("why there is no projection", lambda r: r.reason),
+        text("for example", lambda r: r.run_ids[0]),
+    )
+    found = accuracy.refusals(of.fit("heldout"))
+    left = len(found) - _REASONS
+    note = f"{many(left, 'rarer reason')} {'is' if left == 1 else 'are'} in the report." if left > 0 else ""
+    return listed("What is not projected", found[:_REASONS], made, note)
+
+
+def _again(of: Figures, provenance: Mapping[str, Any]) -> Iterator[str]:
+    command = " ".join(["python -m", *map(str, provenance.get("command", ("harness", "figures", "--out", "reports")))])
+    worst = of.held.worst_id or of.rows["run_id"].iloc[0]
+    yield from ("```sh", f"{command}   # all of it", f"{payload.again(provenance)} {worst}   # one run", "```", "")
+    yield from _paragraph(*_made_of(provenance))
+    yield from _paragraph(
+        "Held out is the calibration alone: several constants of the models were chosen with these same runs at hand, so"
+        " expect more error on runs that are not among them."
+    )
+
+
+def _made_of(provenance: Mapping[str, Any]) -> Iterator[str]:
     versions = [f"{name} {version}" for name, version in dict(provenance.get("versions", {})).items()]
     revision = str(provenance.get("revision", ""))
-    inputs = len(provenance.get("inputs", {}))
-    said = [f"made with {', '.join(versions)}"] if versions else []
-    said += [f"revision {revision[:12]}{'+changes' if revision.endswith('+changes') else ''}"] if revision else []
-    said += [f"{inputs} input files"] if inputs else []
-    return [", ".join(said)] if said else []
+    if versions:
+        yield f"Made with {', '.join(versions)}."
+    if revision:
+        yield f"Revision {revision[:12]}{'+changes' if revision.endswith('+changes') else ''}."
+    if provenance.get("inputs"):
+        yield f"{many(len(provenance['inputs']), 'input file')}, with their hashes in the report."

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["collect", "flat", "revision", "whole"]
+__all__ = ["ROOT", "collect", "commit", "commits", "flat", "revision", "versions", "whole"]
 
 DISTRIBUTIONS = ("projector-harness", "numpy", "PyYAML")
+ROOT = Path(__file__).resolve().parents[2]
+_CHANGES = "+changes"
+_MOST_COMMITS = 50
 
 
 def collect(inputs: Iterable[Path], command: Sequence[str], seconds: float) -> dict[str, object]:
@@ -20,11 +25,16 @@ def collect(inputs: Iterable[Path], command: Sequence[str], seconds: float) -> d
         "command": list(command),
         "python": platform.python_version(),
         "platform": platform.system() + " " + platform.machine(),
-        "versions": {name: _version(name) for name in DISTRIBUTIONS},
-        "revision": revision(Path(__file__).resolve().parents[2]),
+        "versions": versions(),
+        "revision": revision(ROOT),
         "seconds": round(seconds, 3),
         "inputs": {str(path): _sha256(path) for path in dict.fromkeys(inputs)},
     }
+
+
+def versions() -> dict[str, str]:
+    """Of the distributions that figures depend on."""
+    return {name: _version(name) for name in DISTRIBUTIONS}
 
 
 def flat(provenance: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
@@ -55,13 +65,50 @@ def revision(root: Path) -> str:
         return ""
     head = _git(root, "rev-parse", "HEAD")
     changed = _git(root, "status", "--porcelain", "--untracked-files=no")
-    return head + ("+changes" if head and changed else "")
+    return head + (_CHANGES if head and changed else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """``committed``: ISO 8601 in UTC; ``changed``: files of the checkout differ from it. All empty away from one."""
+
+    revision: str = ""
+    committed: str = ""
+    subject: str = ""
+    changed: bool = False
+
+
+def commit(root: Path = ROOT) -> Commit:
+    """What the checkout at ``root`` stands on."""
+    stated = revision(root)
+    head = stated.removesuffix(_CHANGES)
+    if not head:
+        return Commit()
+    date, _, subject = _git(root, "log", "-1", "--format=%cd\t%s", "--date=format-local:%Y-%m-%dT%H:%M:%SZ").partition(
+        "\t"
+    )
+    return Commit(revision=head, committed=date, subject=subject, changed=head != stated)
+
+
+def commits(since: str, until: str, root: Path = ROOT) -> tuple[str, ...]:
+    """Abbreviated revision and subject of every commit behind ``since`` up to ``until``, oldest first; empty where ``root``
+    does not hold them. At most :data:`_MOST_COMMITS`."""
+    if not (root / ".git").exists():
+        return ()
+    told = _git(root, "log", "--reverse", "--format=%h %s", f"-{_MOST_COMMITS}", f"{since}..{until}", "--")
+    return tuple(told.splitlines())
 
 
 def _git(root: Path, *arguments: str) -> str:
     try:
         done = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=True
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=10,
+            check=True,
+            env={**os.environ, "TZ": "UTC"},
         )
     except (OSError, subprocess.SubprocessError):
         return ""

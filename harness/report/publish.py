@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import predictors
-from harness.contracts.results import BASELINE, Evaluation, Row
+from harness.contracts import frame
+from harness.contracts.results import BASELINE, Evaluation
 from harness.report import files, html, latex, markdown, payload, post, provenance, view
+from harness.report.plot import THEMES
+from harness.report.plot_post import PLOTS
 from harness.report.table import Report
+from harness.report.verdict import main, verdict
 from harness.score import accuracy
 from harness.score.gate import Check
+from projector.errors import Problem, nearest
 from projector.io.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FORMATS", "ROW_BY_ROW", "brief", "drawn", "page", "report_of", "usual", "write_reports", "write_rows"]
+__all__ = [
+    "FORMATS",
+    "ROW_BY_ROW",
+    "Picture",
+    "article",
+    "brief",
+    "format_problems",
+    "main_plots",
+    "page",
+    "post_plots",
+    "report_of",
+    "usual",
+    "write_reports",
+    "write_rows",
+]
 
 #: How the titles of tables with one line a run end.
 ROW_BY_ROW = ("every row", "every refusal", "run by run (held out)")
@@ -26,7 +46,8 @@ ROW_BY_ROW = ("every row", "every refusal", "run by run (held out)")
 #: What :func:`write_reports` can write, with the files that come of it.
 FORMATS = {
     "html": "report.html: everything, with charts, filters and every row",
-    "md": "report.md: every table; post.md: the few for a post",
+    "md": "report.md: every table; post.md: an article",
+    "post": "post.md with its plots, light and dark, as PNG and SVG",
     "csv": "results.csv: every row",
     "png": "plots for a screen",
     "svg": "the same plots for print",
@@ -34,7 +55,13 @@ FORMATS = {
 }
 
 PNG_DOTS_PER_INCH = 150
-_STEMS = ("measured", "models", "kinds", "parallelism", "memory", "steps", "orders")
+# Of the plots of a predictor; the others are of the post, which has one predictor.
+_STEMS = ("measured", "models", "kinds", "parallelism", "memory", "steps")
+
+
+def format_problems(words: Collection[str]) -> list[Problem]:
+    """The words that name none of :data:`FORMATS`."""
+    return [Problem("command line", "--format", w, nearest(w, tuple(FORMATS))) for w in words if w not in FORMATS]
 
 
 def usual(*, plots: bool) -> tuple[str, ...]:
@@ -52,9 +79,12 @@ def brief(report: Report) -> Report:
     return replace(report, tables=tuple(t for t in report.tables if not t.title.endswith(ROW_BY_ROW)))
 
 
-def page(report: Report, evaluation: Evaluation) -> str:
+def page(report: Report, saved: files.Saved) -> str:
     """The HTML page with charts, filters and every row (where there is one)."""
-    return html.render(brief(report), data=payload.build(evaluation) if evaluation.rows else None)
+    evaluation = saved.evaluation
+    if not evaluation.rows:
+        return html.render(report)
+    return html.render(brief(report), payload.build(evaluation, saved.provenance), verdict(evaluation))
 
 
 def write_rows(folder: Path, saved: files.Saved) -> None:
@@ -66,88 +96,142 @@ def write_rows(folder: Path, saved: files.Saved) -> None:
 
 def _remove_plots(folder: Path, kinds: Sequence[str]) -> None:
     """Beside new rows the plots of older ones would mislead."""
-    for name in predictors.names():
-        for stem in _STEMS:
-            for kind in kinds:
-                (folder / f"{name}-{stem}.{kind}").unlink(missing_ok=True)
+    stems = [f"{name}-{stem}" for name in predictors.names() for stem in _STEMS]
+    stems += [f"post-{name}{end}" for name in PLOTS for end in THEMES]
+    for stem in stems:
+        for kind in kinds:
+            (folder / f"{stem}.{kind}").unlink(missing_ok=True)
 
 
 def write_reports(folder: Path, report: Report, saved: files.Saved, formats: Collection[str]) -> None:
     """The files of the formats asked for (keys of :data:`FORMATS`). Other plots of a kind that is written are removed."""
     evaluation = saved.evaluation
     whole = replace(report, provenance=provenance.whole(saved.provenance))
-    pictures = _pictures(folder, evaluation, [kind for kind in ("png", "svg") if kind in formats])
+    pictures = _pictures(folder, evaluation, formats)
     if "md" in formats:
-        shown = pictures.get("png") or pictures.get("svg") or {}
+        shown = {p.caption: p.file("png" if "png" in p.kinds else "svg") for p in pictures if p.kinds and not p.dark}
         write_whole(folder / "report.md", markdown.render(brief(whole), shown))
-        write_whole(folder / "post.md", post.render(evaluation, report.title, report.gate, saved.provenance))
+    if "md" in formats or "post" in formats:
+        write_whole(folder / "post.md", article(report, saved, pictures))
     if "html" in formats:
-        write_whole(folder / "report.html", page(whole, evaluation))
+        write_whole(folder / "report.html", page(whole, saved))
     if "csv" in formats:
         write_whole(folder / "results.csv", files.csv_text(evaluation.rows))
     if "tex" in formats:
         write_whole(folder / "accuracy.tex", latex.render(post.tables(evaluation)))
 
 
-def _pictures(folder: Path, evaluation: Evaluation, kinds: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Writes every plot in every kind; by kind, caption → file name."""
-    _remove_plots(folder, kinds)
-    made: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
-    if not kinds:
-        return made
-    from harness.report import plot
+def article(report: Report, saved: files.Saved, pictures: Iterable[Picture]) -> str:
+    """``post.md``, with the light ones of the pictures."""
+    known = {p.stem: p.file("png" if "png" in p.kinds else "svg") for p in pictures if p.kinds and not p.dark}
+    shown = {name: known[f"post-{name}"] for name in PLOTS if f"post-{name}" in known}
+    return post.render(saved.evaluation, report.title, report.gate, saved.provenance, shown)
 
-    writers: dict[str, Callable[[Figure], bytes]] = {"png": lambda f: plot.png(f, PNG_DOTS_PER_INCH), "svg": plot.svg}
-    for stem, caption, figure in _figures(evaluation):
-        for kind in kinds:
-            write_whole(folder / f"{stem}.{kind}", writers[kind](figure))
-            made[kind][caption] = f"{stem}.{kind}"
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A plot that is not drawn yet, and the kinds of file that it becomes."""
+
+    stem: str
+    caption: str
+    draw: Callable[[], Figure | None]
+    kinds: tuple[str, ...] = ("png",)
+
+    @property
+    def dark(self) -> bool:
+        return self.stem.endswith("-dark")
+
+    def file(self, kind: str) -> str:
+        return f"{self.stem}.{kind}"
+
+    def drawn(self, dots_per_inch: int = PNG_DOTS_PER_INCH) -> dict[str, bytes]:
+        """The bytes by kind; nothing where there is nothing to draw."""
+        from harness.report import plot
+
+        figure = self.draw()
+        writers = {"png": lambda f: plot.png(f, dots_per_inch), "svg": plot.svg}
+        return {} if figure is None else {kind: writers[kind](figure) for kind in self.kinds}
+
+
+def _pictures(folder: Path, evaluation: Evaluation, formats: Collection[str]) -> list[Picture]:
+    """Writes every plot in every kind asked for; those that came of it."""
+    kinds = tuple(kind for kind in ("png", "svg") if kind in formats)
+    _remove_plots(folder, ("png", "svg") if "post" in formats else kinds)
+    asked = [replace(p, kinds=kinds) for p in _plots(evaluation)] if kinds else []
+    if "post" in formats:
+        asked += [replace(p, kinds=("png", "svg")) for p in post_plots(evaluation)]
+    elif kinds:
+        asked += [replace(p, kinds=kinds) for p in post_plots(evaluation) if not p.dark]
+    made = []
+    for picture in asked:
+        found = picture.drawn()
+        for kind, data in found.items():
+            write_whole(folder / picture.file(kind), data)
+        made += [picture] if found else []
     return made
 
 
-def _figures(evaluation: Evaluation) -> list[tuple[str, str, Figure]]:
-    """File stem, caption and figure of every plot: two of each predictor, all of the first; none of the baseline."""
-    rows = evaluation.unique_rows
-    names = [n for n in dict.fromkeys(r.predictor for r in rows) if n != BASELINE]
-    made = [plot for name in names for plot in _main_plots(rows, name)]
-    made[2:2] = _detail_plots(evaluation, rows, names[0]) if names else []
-    return [(stem, caption, figure) for stem, caption, figure in made if figure is not None]
+def _plots(evaluation: Evaluation) -> list[Picture]:
+    """Two of each predictor, all of the first; none of the baseline."""
+    names = [n for n in evaluation.predictors if n != BASELINE]
+    made = [p for name in names for p in main_plots(evaluation, name)]
+    return [*made, *_detail_plots(evaluation, names[0])] if names else []
 
 
-Drawn = list[tuple[str, str, "Figure | None"]]
+def main_plots(evaluation: Evaluation, name: str) -> list[Picture]:
+    """The two plots that are drawn of every predictor."""
+    from harness.report import plot_rows
 
-
-def _main_plots(rows: Sequence[Row], name: str, fit: str = "heldout") -> Drawn:
-    from harness.report import plot
-
-    mine = accuracy.select(rows, name, fit)
-    measured = plot.measured_projected(mine, f"{name}, held out")
-    models = plot.errors_by_model(mine, f"{name}, held out: error by model")
+    mine = accuracy.select(evaluation.unique_rows, name, "heldout")
+    title = f"{name}, held out"
     return [
-        (f"{name}-measured", f"{name}: projected over measured", measured),
-        (f"{name}-models", f"{name}: error by model", models),
+        Picture(
+            f"{name}-measured", f"{name}: projected over measured", lambda: plot_rows.measured_projected(mine, title)
+        ),
+        Picture(
+            f"{name}-models",
+            f"{name}: error by model",
+            lambda: plot_rows.errors_by_model(mine, f"{title}: error by model"),
+        ),
     ]
 
 
-def _detail_plots(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Drawn:
+def _detail_plots(evaluation: Evaluation, name: str) -> list[Picture]:
     from harness.report import plot_details as details
 
-    facts, title = evaluation.facts, f"{name}, held out"
+    rows, facts, title = evaluation.unique_rows, evaluation.facts, f"{name}, held out"
     held, raw = accuracy.select(rows, name, "heldout"), accuracy.select(rows, name, "uncalibrated")
-    drawn = (
-        ("kinds", "error by GPU and framework", details.errors_by_kind(held, f"{title}: error by GPU and framework")),
-        ("parallelism", "error by parallelism", details.errors_by_parallelism(held, facts, f"{title}: parallelism")),
-        ("memory", "projected over measured memory", details.memory(raw, facts, f"{name}: memory")),
-        ("steps", "parts of the step by model", details.steps(raw, f"{name}: where the projected step goes")),
-        ("orders", "order in the largest groups", details.orders(held, facts, title)),
+    kinds = f"{title}: error by GPU and framework"
+    made: tuple[tuple[str, str, Callable[[], Figure | None]], ...] = (
+        ("kinds", "error by GPU and framework", lambda: details.errors_by_kind(held, kinds)),
+        (
+            "parallelism",
+            "error by parallelism",
+            lambda: details.errors_by_parallelism(held, facts, f"{title}: parallelism"),
+        ),
+        ("memory", "projected over measured memory", lambda: details.memory(raw, facts, f"{name}: memory")),
+        (
+            "steps",
+            "parts of the step by model",
+            lambda: details.steps(raw, f"{name}: where the projected step goes"),
+        ),
     )
-    return [(f"{name}-{stem}", f"{name}: {caption}", figure) for stem, caption, figure in drawn]
+    return [Picture(f"{name}-{stem}", f"{name}: {caption}", draw) for stem, caption, draw in made]
 
 
-def drawn(rows: Sequence[Row]) -> Mapping[str, tuple[str, bytes]]:
-    """File name → (caption, PNG) of the two plots that are checked in, for every predictor but the baseline."""
-    from harness.report import plot
+def post_plots(evaluation: Evaluation) -> list[Picture]:
+    """The plots of the post, light and dark."""
+    from harness.report import plot_orders, plot_post
 
-    names = [n for n in dict.fromkeys(r.predictor for r in rows) if n != BASELINE]
-    made = [figure for name in names for figure in _main_plots(rows, name)]
-    return {f"{stem}.png": (caption, plot.png(figure)) for stem, caption, figure in made if figure is not None}
+    held = frame.part(evaluation.once, predictor=main(evaluation), fit="heldout")
+    draw = {
+        "hero": plot_post.hero,
+        "sources": plot_post.sources,
+        "what-if": plot_post.what_if,
+        "orders": plot_orders.orders,
+    }
+    return [
+        Picture(f"post-{name}{end}", f"{PLOTS[name]}{' (dark)' if end else ''}", partial(draw[name], held, theme))
+        for end, theme in THEMES.items()
+        for name in PLOTS
+    ]

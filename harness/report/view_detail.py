@@ -2,112 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from harness.contracts.results import Evaluation, Row
+from harness.contracts import frame
+from harness.contracts.results import Evaluation
 from harness.report import view_intervals
-from harness.report.parallelism import DEGREES, degrees, order
-from harness.report.table import NONE, Column, Table, number, percent, signed
+from harness.report.parallelism import DEGREES
+from harness.report.spec import NOT_STATED, Spec, figure, listed, number0, number3, table, text
+from harness.report.table import Column, Table, signed
 from harness.score import accuracy
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["of_predictor", "of_rows"]
 
+_ERRORS = (
+    *("rows", "compared", "coverage", "uncalibrated", "mape", "plain?", "bias", "median?", "p90?", "worst"),
+    "worst_row?",
+)
+_MEMORY = Spec(
+    title="{predictor}: memory error",
+    by=("memory_kind",),
+    metrics=("memory_rows", "memory_mape", "memory_plain?", "memory_bias", "memory_worst", "memory_worst_row?"),
+)
+_ASSUMED = Spec(
+    title="{predictor}: error with and without assumptions of the importer", by=("assumptions",), metrics=_ERRORS
+)
+_BY = tuple(
+    Spec(title=f"{{predictor}}: by {name}", by=(name,), metrics=_ERRORS, detail=True)
+    for name in ("cell", "framework", "family", "precision")
+)
+_SOURCE = replace(_BY[0], title="{predictor}: by source", by=("source",))
 
-def of_predictor(evaluation: Evaluation, rows: Sequence[Row], name: str, *, repeats: bool = False) -> list[Table]:
+
+def of_predictor(evaluation: Evaluation, name: str, *, repeats: bool = False) -> list[Table]:
     """Tables of one predictor, in reading order. ``repeats``: those that do not depend on the mode were shown already."""
-    uncalibrated = accuracy.select(rows, name, "uncalibrated")
-    facts = evaluation.facts
+    rows = evaluation.once
+    plain = frame.part(rows, predictor=name, fit="uncalibrated")
+    measured = rows[rows["memory_error"].notna()]
     made = [
-        replace(_memory(evaluation, uncalibrated, name), detail=repeats),
-        replace(_verdicts(evaluation, uncalibrated, name), detail=repeats),
-        replace(_refusals(uncalibrated, name), detail=repeats),
-        _by(
-            evaluation, rows, name, "assumptions", lambda r: "with" if facts[r.run_id].assumed else "none", detail=False
+        *(
+            replace(each, detail=repeats)
+            for each in (table(measured, _MEMORY, name), _verdicts(plain, name), _refusals(plain, name))
         ),
-        _by(evaluation, rows, name, "cell", lambda r: ", ".join(part or NONE for part in accuracy.cell(r))),
-        _by(evaluation, rows, name, "framework", lambda r: r.framework),
-        _by(evaluation, rows, name, "family", lambda r: r.family),
-        _by(evaluation, rows, name, "precision", lambda r: r.precision),
-        _by_parallelism(evaluation, rows, name),
-        _by(evaluation, rows, name, "source", lambda r: facts[r.run_id].source),
+        table(rows, _ASSUMED, name),
+        *(table(rows, spec, name) for spec in _BY),
+        _by_parallelism(rows, name),
+        table(rows, _SOURCE, name),
         _factors(evaluation, name),
         _fallbacks(evaluation, name),
     ]
-    return [table for table in made if table.rows]
+    return [each for each in made if each.rows]
 
 
-def _by(
-    evaluation: Evaluation,
-    rows: Sequence[Row],
-    name: str,
-    title: str,
-    key: Callable[[Row], str],
-    *,
-    detail: bool = True,
-) -> Table:
-    columns = (
-        Column(title, numeric=False),
-        Column("rows"),
-        Column("compared"),
-        Column("coverage"),
-        Column("uncalibrated"),
-        Column("held out"),
-        Column("plain", minor=True),
-        Column("bias"),
-        Column("median", minor=True),
-        Column("p90", minor=True),
-        Column("worst"),
-        Column("worst row", numeric=False, minor=True),
-    )
-    made = []
-    for value, members in accuracy.by(rows, key).items():
-        u = accuracy.summarise(accuracy.select(members, name, "uncalibrated"), evaluation.facts)
-        h = accuracy.summarise(accuracy.select(members, name, "heldout"), evaluation.facts)
-        errors = (percent(u.macro_mape), percent(h.macro_mape), percent(h.mape), signed(h.macro_bias))
-        tail = (percent(h.median), percent(h.p90), signed(h.worst), h.worst_id)
-        made.append((value or NONE, str(h.rows), str(h.compared), percent(h.coverage), *errors, *tail))
-    heading = {"assumptions": "error with and without assumptions of the importer"}.get(title, f"by {title}")
-    return Table(title=f"{name}: {heading}", columns=columns, rows=tuple(sorted(made)), detail=detail)
-
-
-def _by_parallelism(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
+def _by_parallelism(rows: pd.DataFrame, name: str) -> Table:
     """A line a value of every degree; a row counts once in each degree."""
-
-    def value_of(key: str) -> Callable[[Row], str]:
-        return lambda row: degrees(evaluation.facts[row.run_id])[key]
-
-    made: list[tuple[str, ...]] = []
+    known, lines = rows[rows["complete"]], []
     for key, (words, _) in DEGREES.items():
-        table = _by(evaluation, rows, name, "parallelism", value_of(key))
-        columns = table.columns
-        known = [line for line in table.rows if line[0] != NONE]
-        made += [(f"{words} {line[0]}", *line[1:]) for line in sorted(known, key=lambda line: order(line[0]))]
-    return Table(title=f"{name}: by parallelism", columns=columns, rows=tuple(made), note=_DEGREES, detail=True)
+        found = table(known, Spec(title="{predictor}: by parallelism", by=(key,), metrics=_ERRORS, detail=True), name)
+        lines += [(f"{words} {line[0]}", *line[1:]) for line in found.rows if line[0] != NOT_STATED]
+    note = "Rows whose source states the whole configuration. A row counts once in each degree."
+    columns = (Column("parallelism", numeric=False), *found.columns[1:])
+    return replace(found, columns=columns, rows=tuple(lines), note=note)
 
 
-_DEGREES = "Rows whose source states the whole configuration. A row counts once in each degree."
-
-
-def _memory(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
-    columns = (
-        Column("memory measured as", numeric=False),
-        Column("compared"),
-        Column("MAPE"),
-        Column("plain", minor=True),
-        Column("bias"),
-        Column("worst"),
-        Column("worst row", numeric=False, minor=True),
-    )
-    made = tuple(
-        (m.kind, str(m.compared), percent(m.macro_mape), percent(m.mape), signed(m.bias), signed(m.worst), m.worst_id)
-        for m in accuracy.memory(rows, evaluation.facts)
-    )
-    return Table(title=f"{name}: memory error", columns=columns, rows=made)
-
-
-def _verdicts(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
-    v = accuracy.verdicts(rows, evaluation.facts)
+def _verdicts(rows: pd.DataFrame, name: str) -> Table:
+    v = accuracy.verdicts(rows)
     columns = (Column("", numeric=False), Column("measured: ran"), Column("measured: out of memory"))
     made = (
         ("projected: fits", str(v.both_fit), str(len(v.missed))),
@@ -122,101 +85,78 @@ def _verdicts(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
     return Table(title=f"{name}: does it fit in memory?", columns=columns, rows=made if v.total else (), note=note)
 
 
-def _refusals(rows: Sequence[Row], name: str) -> Table:
-    columns = (
-        Column("why there is no projection", numeric=False),
-        Column("status", numeric=False),
-        Column("rows"),
-        Column("for example", numeric=False, minor=True),
-    )
+def _refusals(rows: pd.DataFrame, name: str) -> Table:
     by_reason: dict[str, list[accuracy.Refusal]] = {}
     for refusal in accuracy.refusals(rows):
         by_reason.setdefault(refusal.reason, []).append(refusal)
-    counted = [
-        (sum(len(r.run_ids) for r in same), reason, ", ".join(r.status for r in same), same[0].run_ids[0])
-        for reason, same in by_reason.items()
-    ]
-    ordered = sorted(counted, key=lambda line: -line[0])
-    made = tuple((reason, status, str(n), example) for n, reason, status, example in ordered)
-    total = sum(r.projected_step_seconds is None for r in rows)
-    return Table(
-        title=f"{name}: refusals",
-        columns=columns,
-        rows=made,
-        note=f"{total} of {len(rows)} rows have no projection; a row with two reasons counts in both.",
+    found = sorted(by_reason.values(), key=lambda same: -sum(len(r.run_ids) for r in same))
+    made = (
+        text("why there is no projection", lambda same: same[0].reason),
+        text("status", lambda same: ", ".join(r.status for r in same)),
+        figure("rows", lambda same: sum(len(r.run_ids) for r in same)),
+        text("for example", lambda same: same[0].run_ids[0], minor=1),
     )
+    total = int(rows["projected_step_seconds"].isna().sum())
+    note = f"{total} of {len(rows)} rows have no projection; a row with two reasons counts in both."
+    return listed(f"{name}: refusals", found, made, note)
 
 
 def _factors(evaluation: Evaluation, name: str) -> Table:
-    columns = (
-        Column("key", numeric=False),
-        Column("step-time factor"),
-        Column("spread", help="weighted median of |ln(measured / calibrated)|"),
-        Column("rows"),
-        Column("cells"),
+    made = (
+        text("key", "key"),
+        figure("step-time factor", "value", number3),
+        figure("spread", "spread", number3, "weighted median of |ln(measured / calibrated)|"),
+        figure("rows", "rows"),
+        figure("cells", "cells"),
     )
-    made = tuple(
-        (key, number(f.value, 3), number(f.spread, 3), str(f.rows), str(f.cells))
-        for (predictor, key), f in sorted(evaluation.factors.items())
-        if predictor == name
-    )
+    found = (factor for (predictor, _), factor in sorted(evaluation.factors.items()) if predictor == name)
     note = "What the law in use makes of the rows of a key: the mean over its (family × framework) cells."
-    return Table(title=f"{name}: calibration factors", columns=columns, rows=made, note=note, detail=True)
+    return listed(f"{name}: calibration factors", found, made, note, detail=True)
 
 
 def _fallbacks(evaluation: Evaluation, name: str) -> Table:
-    columns = (Column("held out by", numeric=False), Column("rows"), Column("for example", numeric=False, minor=True))
     found: dict[str, list[str]] = {}
     for (predictor, run_id), key in evaluation.fallbacks.items():
         if predictor == name:
             found.setdefault(key or "nothing: left uncalibrated", []).append(run_id)
-    made = tuple((key, str(len(ids)), ids[0]) for key, ids in found.items())
-    return Table(
-        title=f"{name}: rows whose family is alone on its GPU",
-        columns=columns,
-        rows=made,
-        note="Their held-out estimate leans on other families on related GPUs.",
-        detail=True,
+    made = (
+        text("held out by", lambda item: item[0]),
+        figure("rows", lambda item: len(item[1])),
+        text("for example", lambda item: item[1][0], minor=1),
     )
+    note = "Their held-out estimate leans on other families on related GPUs."
+    return listed(f"{name}: rows whose family is alone on its GPU", found.items(), made, note, detail=True)
 
 
-def of_rows(rows: Sequence[Row], names: Sequence[str]) -> list[Table]:
+def of_rows(rows: pd.DataFrame, names: Sequence[str]) -> list[Table]:
     """Every row of each predictor, and every refusal by run: the full lists."""
-    made = []
-    for name in names:
-        made += [_every_row(rows, name), _every_refusal(rows, name)]
-    return [table for table in made if table.rows]
+    made = [each for name in names for each in (_every_row(rows, name), _every_refusal(rows, name))]
+    return [each for each in made if each.rows]
 
 
-def _every_row(rows: Sequence[Row], name: str) -> Table:
-    columns = (
-        Column("run", numeric=False),
-        Column("model", numeric=False),
-        Column("GPU", numeric=False),
-        Column("GPUs"),
-        Column("precision", numeric=False),
-        Column("measured TGS"),
-        Column("projected TGS"),
-        Column("90 % interval"),
-        Column("uncalibrated"),
-        Column("held out"),
-        Column("memory"),
-        Column("status", numeric=False),
+def _every_row(rows: pd.DataFrame, name: str) -> Table:
+    plain = frame.part(rows, predictor=name, fit="uncalibrated").set_index("run_id")["error"]
+    held = frame.part(rows, predictor=name, fit="heldout")
+    made = (
+        text("run", "run_id"),
+        text("model", "model"),
+        text("GPU", "gpu"),
+        figure("GPUs", "gpus"),
+        text("precision", "precision"),
+        figure("measured TGS", "measured_tgs", number0),
+        figure("projected TGS", "projected_tgs", number0),
+        figure("90 % interval", view_intervals.span),
+        figure("uncalibrated", "plain", signed),
+        figure("held out", "error", signed),
+        figure("memory", "memory_error", signed),
+        text("status", "status"),
     )
-    plain = {r.run_id: r.error for r in accuracy.select(rows, name, "uncalibrated")}
-    made = tuple(
-        (
-            *(r.run_id, r.model, r.gpu, str(r.gpus), r.precision),
-            *(number(r.measured_tgs, 0), number(r.projected_tgs, 0), view_intervals.span(r)),
-            *(signed(plain.get(r.run_id)), signed(r.error), signed(r.memory_error), r.status),
-        )
-        for r in accuracy.select(rows, name, "heldout")
-    )
-    return Table(title=f"{name}: every row", columns=columns, rows=made, detail=True)
+    lines = frame.lines(held.assign(plain=held["run_id"].map(plain)))
+    return listed(f"{name}: every row", lines, made, detail=True)
 
 
-def _every_refusal(rows: Sequence[Row], name: str) -> Table:
-    columns = (Column("run", numeric=False), Column("status", numeric=False), Column("reason", numeric=False))
-    refused = [r for r in accuracy.select(rows, name, "uncalibrated") if r.projected_step_seconds is None]
-    made = tuple((r.run_id, r.status, r.reason) for r in refused)
-    return Table(title=f"{name}: every refusal", columns=columns, rows=made, detail=True)
+def _every_refusal(rows: pd.DataFrame, name: str) -> Table:
+    plain = frame.part(rows, predictor=name, fit="uncalibrated")
+    made = (text("run", "run_id"), text("status", "status"), text("reason", "reason"))
+    refused = frame.lines(plain[plain["projected_step_seconds"].isna()])
+    return listed(f"{name}: every refusal", refused, made, detail=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from harness.report.table import Column, Report, Table, percent, signed
+from harness.report.spec import figure, listed, text
+from harness.report.table import Report, Table, percent, signed
 from harness.score.drift import WORSE, Drift, Moved
 
 __all__ = ["added", "causes"]
@@ -66,29 +67,17 @@ def _remeasured(moved: Moved) -> str:
 
 
 def _moved(drift: Drift) -> Table:
-    columns = (
-        Column("row that moved", numeric=False),
-        Column("predictor", numeric=False),
-        Column("error of", numeric=False),
-        Column("before"),
-        Column("now"),
-        Column("growth"),
-        Column("verdict", numeric=False),
+    made = (
+        text("row that moved", "run_id"),
+        text("predictor", "predictor"),
+        text("error of", "metric"),
+        figure("before", "before", signed),
+        figure("now", "after", signed),
+        figure("growth", "growth", signed),
+        text("verdict", lambda m: _verdict(m, drift.tolerance)),
     )
     moved = [m for m in drift.moved if abs(m.growth) > SHOWN]
-    rows = tuple(
-        (
-            m.run_id,
-            m.predictor,
-            m.metric,
-            signed(m.before),
-            signed(m.after),
-            signed(m.growth),
-            _verdict(m, drift.tolerance),
-        )
-        for m in moved
-    )
-    return Table(title="Drift against earlier results (held out)", columns=columns, rows=rows)
+    return listed("Drift against earlier results (held out)", moved, made)
 
 
 def _verdict(moved: Moved, tolerance: float) -> str:
@@ -97,7 +86,6 @@ def _verdict(moved: Moved, tolerance: float) -> str:
 
 
 def _listed(drift: Drift) -> Table:
-    columns = (Column("change", numeric=False), Column("predictor", numeric=False), Column("run", numeric=False))
     changes = (("lost", drift.lost), ("removed", drift.removed), ("gained", drift.gained), ("new", drift.added))
-    rows = tuple((word, *key) for word, keys in changes for key in keys)
-    return Table(title="Projections lost, removed, gained and new", columns=columns, rows=rows)
+    made = (text("change", lambda c: c[0]), text("predictor", lambda c: c[1]), text("run", lambda c: c[2]))
+    return listed("Projections lost, removed, gained and new", [(w, *key) for w, keys in changes for key in keys], made)

@@ -5,14 +5,20 @@ Goals are the project's own. A figure is of ``simulate`` unless it says otherwis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
-from harness.calibrate import intervals
-from harness.contracts.results import BASELINE, Evaluation, Row
+from harness.contracts import frame
+from harness.contracts.results import Evaluation
 from harness.evaluation.speed import Speed
 from harness.report import view, view_causes, view_intervals, view_ranking, view_transfer
-from harness.report.table import NONE, Column, Report, Table, number, percent, signed, without
-from harness.score import accuracy, ranking
+from harness.report.spec import GOAL, Spec, table
+from harness.report.table import NONE, Column, Report, Table, number, percent, without
+from harness.score import accuracy
+from harness.score.figures import Figures
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["MAIN", "build"]
 
@@ -22,7 +28,29 @@ MAIN = "simulate"
 # written with them at hand, so their error is in-sample and the others' stands beside it.
 MEMORY_SOURCE = "SimuMax"
 
-Rows = Sequence[Row]
+_BY_MODEL = Spec(
+    title="By model",
+    by=("model",),
+    metrics=(
+        *("compared", "coverage", "uncalibrated", "plain_uncalibrated?", "worst_uncalibrated", "mape", "plain?"),
+        "worst",
+    ),
+    needs="compared",
+    note="MAPE macro, then plain, then the worst row: uncalibrated first, held out second.",
+)
+_BY_GPU = Spec(
+    title="By GPU",
+    by=("gpu",),
+    metrics=(*_BY_MODEL.metrics, "baseline:constant MFU"),
+    needs="compared",
+    note=_BY_MODEL.note,
+)
+_MEMORY = Spec(
+    title="Memory",
+    by=("project", "memory_kind", "gpu"),
+    metrics=("memory_rows", "memory_plain:MAPE", "memory_bias", "memory_worst", "memory_worst_row?"),
+    note="Peak memory, plain. Allocated: live tensors; reserved: the allocator's; device: all of the process.",
+)
 
 
 def build(
@@ -31,19 +59,19 @@ def build(
     """``evaluation``: all measured runs under :data:`MAIN`, the baseline and any other predictor. ``suites``: run ids by
     suite, for the order inside groups.
     """
-    rows = evaluation.unique_rows
-    names = list(dict.fromkeys(r.predictor for r in rows))
+    rows = evaluation.once
+    of = Figures(frame.part(rows, predictor=MAIN), rows)
     tables = [
-        _summary(evaluation, rows),
-        _brief(view.headline(evaluation, rows, names)),
-        _brief(view.orders(evaluation, rows, names)),
-        view_ranking.by_suite(evaluation, rows, MAIN, suites),
-        _by(evaluation, rows, "GPU", lambda r: r.gpu, baseline=True),
-        _by(evaluation, rows, "model", lambda r: r.model),
+        _summary(of),
+        _brief(table(rows, view.HEADLINE)),
+        _brief(table(rows, view.ORDERS)),
+        view_ranking.by_suite(evaluation, MAIN, suites),
+        table(rows, _BY_GPU, MAIN),
+        table(rows, _BY_MODEL, MAIN),
         *view_transfer.of_evaluation(evaluation, MAIN),
         view_intervals.of_predictor(rows, MAIN),
-        *view_causes.of_predictor(evaluation, rows, MAIN),
-        _memory(evaluation, rows),
+        *view_causes.of_predictor(evaluation, MAIN),
+        table(rows[rows["memory_error"].notna()], _MEMORY, MAIN),
         *([_speed(speed)] if speed else []),
     ]
     return Report(title="Figures to report", tables=tuple(t for t in tables if t.rows))
@@ -53,14 +81,18 @@ def _brief(table: Table) -> Table:
     return without(table, *(i for i, column in enumerate(table.columns) if column.minor))
 
 
-def _summary(evaluation: Evaluation, rows: Rows) -> Table:
-    plain, _, held = view.fits_of(evaluation, rows, MAIN)
-    groups = ranking.group_rankings(accuracy.select(rows, MAIN, "heldout"), evaluation.facts)
-    order = ranking.summary(groups)
-    beaten = [_beats(evaluation, members) for members in accuracy.by(rows, lambda r: r.gpu).values()]
+def _summary(of: Figures) -> Table:
+    plain, held, order = of.uncalibrated, of.held, of.order
+    beaten = [Figures(part, of.whole).beats for _, part in frame.parts(of.rows, ["gpu"])]
     judged = [b for b in beaten if b is not None]
-    memory, others = _memory_errors(evaluation, rows)
+    theirs = of.rows["source"].str.contains(MEMORY_SOURCE, regex=False).to_numpy(dtype=bool)
+    memory, others = (
+        accuracy.memory_error(part.drop_duplicates("run_id")) for part in (of.rows[theirs], of.rows[~theirs])
+    )
     coverage = f"{percent(held.coverage)} ({held.compared} of {held.eligible} rows)"
+    ranged = "" if order.tau_range is None else f", {number(order.tau_range[0])} to {number(order.tau_range[1])}"
+    tau = f"{number(order.tau)} ({order.groups} groups{ranged})"
+    fit = None if memory is None else memory.mape
     made = (
         ("coverage of runs with a whole configuration", coverage, *_goal(held.coverage, 0.90, least=True)),
         ("MAPE of tokens/s/GPU, uncalibrated", _two(plain.macro_mape, plain.mape), "", ""),
@@ -71,63 +103,47 @@ def _summary(evaluation: Evaluation, rows: Rows) -> Table:
             "all",
             _met(bool(judged) and all(judged)),
         ),
-        (
-            "Kendall's tau-b, mean over groups, held out",
-            _ranged(number(order.tau), order.tau_range, len(groups)),
-            "",
-            "",
-        ),
-        _covered(rows),
-        (
-            f"MAPE of peak memory, {MEMORY_SOURCE} runs (in-sample)",
-            f"{percent(_mape(memory), 2)} ({len(memory)} rows)",
-            *_goal(_mape(memory), 0.05),
-        ),
-        ("the same, all other runs", f"{percent(_mape(others))} ({len(others)} rows)", "", ""),
+        ("Kendall's tau-b, mean over groups, held out", tau, "", ""),
+        _covered(of),
+        (f"MAPE of peak memory, {MEMORY_SOURCE} runs (in-sample)", _peaks(memory, 2), *_goal(fit, 0.05)),
+        ("the same, all other runs", _peaks(others), "", ""),
     )
-    columns = (
-        Column("figure", numeric=False),
-        Column("value"),
-        Column("goal"),
-        Column("met", numeric=False),
-    )
+    columns = (Column("figure", numeric=False), Column("value"), Column("goal"), Column("met", numeric=False))
     note = (
         "Of simulate. MAPE: macro, and plain in brackets; memory: plain. In-sample: the memory model was written with"
         " these runs at hand. Held out is the calibration alone: several constants of the models were chosen on these"
-        f" same runs, so expect more error on runs not among them.{_heaviest(evaluation, rows)}"
+        f" same runs, so expect more error on runs not among them.{_heaviest(of)}"
     )
     return Table(title="In short", columns=columns, rows=made, note=note)
 
 
-def _heaviest(evaluation: Evaluation, rows: Rows) -> str:
+def _peaks(found: accuracy.MemorySummary | None, digits: int = 1) -> str:
+    return f"{NONE} (0 rows)" if found is None else f"{percent(found.mape, digits)} ({found.compared} rows)"
+
+
+def _heaviest(of: Figures) -> str:
     """A sentence on the cell that weighs most in the held-out macro error: one odd source can carry much of it."""
-    compared = accuracy.comparable(accuracy.select(rows, MAIN, "heldout"))
-    cells = accuracy.by((r for r in compared if evaluation.facts[r.run_id].complete), accuracy.cell)
-    means = {cell: sum(abs(r.error or 0.0) for r in members) / len(members) for cell, members in cells.items()}
-    if not means:
+    held = accuracy.eligible(of.fit("heldout"))
+    compared = held[held["error"].notna()]
+    if compared.empty:
         return ""
-    worst = max(means, key=lambda cell: means[cell])
-    share = 100 * means[worst] / len(means)
-    named = " × ".join(part or NONE for part in worst)
+    sizes = compared["error"].abs().groupby([compared[name] for name in frame.CELL], sort=False)
+    means = sizes.mean()
+    at = int(means.to_numpy().argmax())
+    named = " × ".join(part or NONE for part in means.index.tolist()[at])
     return (
-        f" Of the held-out macro figure, {share:.1f} points are one of its {len(means)} cells:"
-        f" {named}, {percent(means[worst])} over {len(cells[worst])} rows."
+        f" Of the held-out macro figure, {100 * means.iloc[at] / len(means):.1f} points are one of its {len(means)} cells:"
+        f" {named}, {percent(means.iloc[at])} over {sizes.size().iloc[at]} rows."
     )
 
 
-def _covered(rows: Rows) -> tuple[str, str, str, str]:
-    found = intervals.coverage(accuracy.select(rows, MAIN, "heldout"))
-    low, high = view_intervals.GOAL
+def _covered(of: Figures) -> tuple[str, str, str, str]:
+    low, high = GOAL
     title = "measurements inside their 90 % interval, held out"
     goal = f"{percent(low, 0)} to {percent(high, 0)}"
-    if found is None:
+    if of.intervals is None:
         return (title, NONE, goal, _met(False))
-    return (title, _two(found.macro, found.inside), goal, _met(low <= found.macro <= high))
-
-
-def _ranged(value: str, span: ranking.Range, groups: int) -> str:
-    between = "" if span is None else f", {number(span[0])} to {number(span[1])}"
-    return f"{value} ({groups} groups{between})"
+    return (title, _two(of.intervals.macro, of.intervals.inside), goal, _met(low <= of.intervals.macro <= high))
 
 
 def _two(macro: float | None, plain: float | None) -> str:
@@ -141,96 +157,6 @@ def _goal(value: float | None, bound: float, *, least: bool = False) -> tuple[st
 
 def _met(met: bool) -> str:
     return "yes" if met else "no"
-
-
-def _beats(evaluation: Evaluation, rows: Rows) -> bool | None:
-    """Whether the held-out macro MAPE is below the baseline's on the same rows; None where one of them has none."""
-    mine = view.fits_of(evaluation, rows, MAIN)[2].macro_mape
-    base = _baseline(evaluation, rows, "heldout")
-    return None if mine is None or base is None else mine < base
-
-
-def _baseline(evaluation: Evaluation, rows: Rows, fit: str) -> float | None:
-    ids = {r.run_id for r in accuracy.comparable(accuracy.select(rows, MAIN, fit))}
-    mine = [r for r in accuracy.select(rows, BASELINE, fit) if r.run_id in ids]
-    return accuracy.summarise(mine, evaluation.facts).macro_mape
-
-
-def _by(evaluation: Evaluation, rows: Rows, title: str, key: Callable[[Row], str], *, baseline: bool = False) -> Table:
-    columns = [
-        Column(title, numeric=False),
-        Column("compared"),
-        Column("coverage"),
-        Column("uncalibrated", help="macro MAPE"),
-        Column("plain", minor=True),
-        Column("worst"),
-        Column("held out", help="macro MAPE"),
-        Column("plain", minor=True),
-        Column("worst"),
-    ]
-    if baseline:
-        columns.append(Column("constant MFU", help="held out, on the same rows"))
-    made = []
-    idle = []
-    for value, members in sorted(accuracy.by(rows, key).items(), key=lambda item: item[0].lower()):
-        u, _, h = view.fits_of(evaluation, members, MAIN)
-        if not h.compared:
-            idle.append(f"{value or view.NOT_STATED} ({h.rows})")
-            continue
-        line = (value, str(h.compared), percent(h.coverage))
-        errors = tuple(cell for s in (u, h) for cell in (percent(s.macro_mape), percent(s.mape), signed(s.worst)))
-        made.append((*line, *errors, *((percent(_baseline(evaluation, members, "heldout")),) if baseline else ())))
-    note = "MAPE macro, then plain, then the worst row: uncalibrated first, held out second."
-    if idle:
-        note += f" Nothing to compare (rows): {', '.join(idle)}."
-    return Table(title=f"By {title}", columns=tuple(columns), rows=tuple(made), note=note)
-
-
-def _memory_errors(evaluation: Evaluation, rows: Rows) -> tuple[list[float], list[float]]:
-    """|memory error| of the rows that the memory goal is about, and of all others."""
-    found: tuple[list[float], list[float]] = ([], [])
-    for row in accuracy.select(rows, MAIN, "uncalibrated"):
-        if row.memory_error is not None:
-            other = MEMORY_SOURCE not in evaluation.facts[row.run_id].source
-            found[other].append(abs(row.memory_error))
-    return found
-
-
-def _mape(errors: Sequence[float]) -> float | None:
-    return sum(errors) / len(errors) if errors else None
-
-
-def _memory(evaluation: Evaluation, rows: Rows) -> Table:
-    """By project that the figure comes from, and by what it counts."""
-    columns = (
-        Column("source", numeric=False),
-        Column("counts", numeric=False),
-        Column("GPU", numeric=False),
-        Column("compared"),
-        Column("MAPE"),
-        Column("bias"),
-        Column("worst"),
-        Column("worst row", numeric=False, minor=True),
-    )
-    known = [r for r in accuracy.select(rows, MAIN, "uncalibrated") if r.memory_error is not None]
-    made = []
-    for (source, gpu), members in accuracy.by(
-        known, lambda r: (_project(evaluation.facts[r.run_id].source), r.gpu)
-    ).items():
-        for m in accuracy.memory(members, evaluation.facts):
-            figures = (percent(m.mape), signed(m.bias), signed(m.worst), m.worst_id)
-            made.append((source, m.kind, gpu, str(m.compared), *figures))
-    note = "Peak memory, plain. Allocated: live tensors; reserved: the allocator's; device: all of the process."
-    return Table(title="Memory", columns=columns, rows=tuple(sorted(made)), note=note)
-
-
-def _project(source: str) -> str:
-    """The project in front of a source's title: up to its revision or its first path."""
-    head = source.split(" @")[0].split(",")[0]
-    words = head.split()
-    if not words:
-        return NONE
-    return words[0] if "/" in words[0] else " ".join(words[:3]).strip('"')
 
 
 def _speed(speed: Speed) -> Table:

@@ -2,55 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import isnan
+from typing import TYPE_CHECKING, Any
 
-from harness.calibrate import intervals
-from harness.contracts.results import Row
-from harness.report.table import NONE, Column, Table, percent
-from harness.score import accuracy
+from harness.report.spec import GOAL, GROUPS, Spec, table
+from harness.report.table import NONE, Column, Table
 
-__all__ = ["of_predictor", "span"]
+if TYPE_CHECKING:
+    import pandas as pd
 
-KINDS: tuple[tuple[str, Callable[[Row], str]], ...] = (
-    ("all", lambda _: ""),
-    ("GPU", lambda row: row.gpu),
-    ("family", lambda row: row.family),
-    ("framework", lambda row: row.framework),
+__all__ = ["GOAL", "of_predictor", "span"]
+
+_SPEC = Spec(
+    title="{predictor}: 90 % intervals",
+    by=(),
+    metrics=("intervals", "inside", "inside_macro", "width", "width_cells?", "inside_goal"),
+    needs="intervals",
 )
-GOAL = (0.85, 0.95)
+_NOTE = (
+    "Conformal 90 % intervals of held-out tokens/s/GPU: from the residuals of other model families, by fits that saw"
+    " none of them. Few rows say little: ten rows of true coverage 90 % show 70 to 100 %."
+)
 
 
-def of_predictor(rows: Sequence[Row], name: str) -> Table:
+def of_predictor(rows: pd.DataFrame, name: str) -> Table:
     """Coverage and width of the held-out intervals of one predictor: overall, by GPU, family and framework."""
-    columns = (
-        Column("by", numeric=False),
-        Column("of", numeric=False),
-        Column("rows"),
-        Column("inside"),
-        Column("inside, macro", help="each (family × GPU × framework) cell weighing the same"),
-        Column("width", help="median of high / low − 1"),
-        Column("width of cells", help="median over cells", minor=True),
-        Column(f"{percent(GOAL[0], 0)} to {percent(GOAL[1], 0)}", numeric=False),
-    )
-    held = accuracy.select(rows, name, "heldout")
-    made = []
-    for kind, key in KINDS:
-        for value, members in sorted(accuracy.by(held, key).items()):
-            found = intervals.coverage(members)
-            if found is None:
-                continue
-            where = "below" if found.macro < GOAL[0] else "above" if found.macro > GOAL[1] else "yes"
-            figures = (str(found.rows), percent(found.inside), percent(found.macro), percent(found.width, 0))
-            made.append((kind, value or NONE, *figures, percent(found.macro_width, 0), where))
-    note = (
-        "Conformal 90 % intervals of held-out tokens/s/GPU: from the residuals of other model families, by fits that saw"
-        " none of them. Few rows say little: ten rows of true coverage 90 % show 70 to 100 %."
-    )
-    return Table(title=f"{name}: 90 % intervals", columns=columns, rows=tuple(made), note=note)
+    whole = table(rows, _SPEC, name)
+    lines = [("all", NONE, *line) for line in whole.rows]
+    for key in ("gpu", "family", "framework"):
+        lines += [(GROUPS[key], *line) for line in table(rows, replace(_SPEC, by=(key,)), name).rows]
+    columns = (Column("by", numeric=False), Column("of", numeric=False), *whole.columns)
+    return replace(whole, columns=columns, rows=tuple(lines), note=_NOTE)
 
 
-def span(row: Row) -> str:
-    """The interval of a row as text, tokens/s/GPU."""
-    if row.interval_low is None or row.interval_high is None:
-        return NONE
-    return f"{row.interval_low:.0f} to {row.interval_high:.0f}"
+def span(row: Any) -> str | None:
+    """The interval of a line of the frame as text, tokens/s/GPU; None where there is none."""
+    return None if isnan(row.interval_low) else f"{row.interval_low:.0f} to {row.interval_high:.0f}"

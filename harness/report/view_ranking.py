@@ -1,49 +1,73 @@
-"""Tables of the order inside groups: with bootstrap intervals, by suite, and what differs inside each group."""
+"""Tables of the order inside groups: by group, with bootstrap intervals by suite, and what differs inside each group."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
-from harness.contracts.results import Evaluation, Row
-from harness.report.table import NONE, Column, Table, number, percent
-from harness.score import accuracy, ranking, resample
-from harness.score.ranking import GroupRanking, Range
+from harness.contracts import frame
+from harness.contracts.results import Evaluation
+from harness.report.spec import cells, columns, few, figure, listed, metric, percent0, text
+from harness.report.table import NONE, Table, number, percent
+from harness.score import ranking, resample
+from harness.score.figures import Figures
+from harness.score.ranking import GroupRanking
 
-__all__ = ["by_suite", "groups"]
+__all__ = ["by_suite", "groups", "of_predictor"]
 
 Suites = Mapping[str, Collection[str]]
 
-_COLUMNS = (
-    Column("suite", numeric=False),
-    Column("groups"),
-    Column("rows"),
-    Column("tau-b"),
-    Column("90 %", numeric=False, help="bootstrap over groups"),
-    Column("agreement", minor=True),
-    Column("90 %", numeric=False, minor=True),
-    Column("pooled", help="agreement over all pairs of all groups"),
-    Column("90 %", numeric=False, minor=True),
-    Column("regret"),
-    Column("90 %", numeric=False),
-    Column("worst regret", minor=True),
-    Column("worst group", numeric=False, minor=True),
+_BY_SUITE = tuple(
+    metric(name)
+    for name in (
+        *("groups", "ranked", "tau", "tau_range", "agreement?", "agreement_range?", "pooled", "pooled_range?"),
+        *("regret", "regret_range", "worst_regret?", "worst_group?"),
+    )
 )
 
 
-def by_suite(evaluation: Evaluation, rows: Sequence[Row], name: str, suites: Suites | None = None) -> Table:
+def of_predictor(evaluation: Evaluation, name: str) -> list[Table]:
+    """The groups, worst order first; all of them and by suite; and what differs inside."""
+    of = Figures(frame.part(evaluation.once, predictor=name), evaluation.once)
+    if not of.groups:
+        return []
+    return [_inside(of, name), by_suite(evaluation, name), groups(of, name)]
+
+
+def _inside(of: Figures, name: str) -> Table:
+    made = (
+        text("group", "group"),
+        figure("rows", "rows"),
+        figure("missing", "missing", help="measured rows of the group without a projection", minor=1),
+        figure("tau-b", "tau", number),
+        figure("agreement", "agreement", percent0),
+        figure("regret", "regret", percent, "throughput lost by running the projected best"),
+        text("what differs", lambda g: few(g.differs)),
+    )
+    o = of.order
+    worst = f" (worst {percent(o.worst_regret)}: {o.worst_group})" if o.worst_group else ""
+    note = (
+        f"{o.groups} groups, {o.rows} rows: mean tau-b {number(o.tau)}, pairwise agreement"
+        f" {percent(o.agreement)} (pooled {percent(o.pooled_agreement)}), top-1 regret {percent(o.regret)}{worst}. Held out;"
+        f" pairs within {percent(ranking.NOISE, 0)} of each other are ties."
+    )
+    return listed(f"{name}: ranking inside groups", sorted(of.groups, key=_worst_first), made, note)
+
+
+def _worst_first(group: GroupRanking) -> tuple[float, str]:
+    return (2.0 if group.tau is None else group.tau, group.group)
+
+
+def by_suite(evaluation: Evaluation, name: str, suites: Suites | None = None) -> Table:
     """How well a predictor orders the rows of a group: over all groups, and by suite.
 
     ``suites``: run ids by suite; by default as the rows themselves say.
     """
-    held = accuracy.select(rows, name, "heldout")
+    held = frame.part(evaluation.once, predictor=name, fit="heldout")
+    seen = {g.group for g in ranking.group_rankings(held) if g.stated}
     chosen = suites if suites is not None else _suites(evaluation, name)
-    made = [_line("all", ranking.group_rankings(held, evaluation.facts))]
-    made += [
-        _line(suite, ranking.group_rankings([row for row in held if row.run_id in ids], evaluation.facts))
-        for suite, ids in chosen.items()
-    ]
-    seen = [g for g in ranking.group_rankings(held, evaluation.facts) if g.stated]
-    made.insert(1, _line("all, by a field seen", seen))
+    lines = {"all": held, "all, by a field seen": held[held["group"].isin(seen)]}
+    lines |= {suite: held[held["run_id"].isin(list(ids))] for suite, ids in chosen.items()}
+    made = [(suite, *cells(_BY_SUITE, Figures(rows, rows))) for suite, rows in lines.items()]
     note = (
         f"Held out. Ranges: {percent(resample.LEVEL, 0)} percentile bootstrap over groups ({resample.DRAWS} draws, fixed"
         f" seed); pairs within {percent(ranking.NOISE, 0)}, or within the spread that a source states, are ties. Regret:"
@@ -51,49 +75,31 @@ def by_suite(evaluation: Evaluation, rows: Sequence[Row], name: str, suites: Sui
         " projector sees, not in switches alone."
     )
     shown = tuple(line for line in made if line[1] != "0")
-    return Table(title=f"{name}: order inside groups, by suite", columns=_COLUMNS, rows=shown, note=note)
+    titles = (text("suite", str).column, *columns(_BY_SUITE))
+    return Table(title=f"{name}: order inside groups, by suite", columns=titles, rows=shown, note=note)
 
 
 def _suites(evaluation: Evaluation, name: str) -> Suites:
-    found: dict[str, list[str]] = {}
-    for row in accuracy.select(evaluation.rows, name, "heldout"):
-        if row.suite:
-            found.setdefault(row.suite, []).append(row.run_id)
-    return {suite: frozenset(ids) for suite, ids in found.items()} if len(found) > 1 else {}
+    rows = frame.part(evaluation.frame, predictor=name, fit="heldout")
+    found = {str(suite): set(part["run_id"]) for (suite,), part in frame.parts(rows, ["suite"]) if suite}
+    return found if len(found) > 1 else {}
 
 
-def _line(suite: str, found: Sequence[GroupRanking]) -> tuple[str, ...]:
-    o = ranking.summary(found)
-    tau = NONE if o.tau_range is None else f"{number(o.tau_range[0])} to {number(o.tau_range[1])}"
-    shares = ((o.agreement, o.agreement_range), (o.pooled_agreement, o.pooled_range), (o.regret, o.regret_range))
-    spans = [cell for value, span in shares for cell in (percent(value), _span(span))]
-    return (suite, str(o.groups), str(o.rows), number(o.tau), tau, *spans, percent(o.worst_regret), o.worst_group)
-
-
-def _span(span: Range) -> str:
-    return NONE if span is None else f"{percent(span[0])} to {percent(span[1])}"
-
-
-def groups(evaluation: Evaluation, rows: Sequence[Row], name: str) -> Table:
+def groups(of: Figures, name: str) -> Table:
     """Every group, worst order first, with all that differs inside it."""
-    columns = (
-        Column("group", numeric=False),
-        Column("rows"),
-        Column("tau-b"),
-        Column("agreement"),
-        Column("regret"),
-        Column("projected best", numeric=False, minor=True),
-        Column("measured best", numeric=False, minor=True),
-        Column("differs, seen by a projector", numeric=False),
-        Column("differs, unseen", numeric=False, help="switches and versions that no recipe field holds"),
+    made = (
+        text("group", "group"),
+        figure("rows", "rows"),
+        figure("tau-b", "tau", number),
+        figure("agreement", "agreement", percent0),
+        figure("regret", "regret", percent),
+        text("projected best", "chosen", minor=1),
+        text("measured best", "best", minor=1),
+        text("differs, seen by a projector", lambda g: ", ".join(k for k in g.differs if k not in g.unseen) or NONE),
+        text("differs, unseen", lambda g: ", ".join(g.unseen) or NONE, help=_UNSEEN),
     )
-    found = ranking.group_rankings(accuracy.select(rows, name, "heldout"), evaluation.facts)
-    made = tuple(
-        (
-            *(g.group, str(g.rows), number(g.tau), percent(g.agreement, 0), percent(g.regret), g.chosen, g.best),
-            ", ".join(key for key in g.differs if key not in g.unseen) or NONE,
-            ", ".join(g.unseen) or NONE,
-        )
-        for g in sorted(found, key=lambda g: (2.0 if g.tau is None else g.tau, g.group))
-    )
-    return Table(title=f"{name}: what differs inside groups", columns=columns, rows=made, detail=True)
+    found = sorted(of.groups, key=_worst_first)
+    return listed(f"{name}: what differs inside groups", found, made, detail=True)
+
+
+_UNSEEN = "switches and versions that no recipe field holds"

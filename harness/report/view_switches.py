@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report.plot import BLUE, GREY, VERMILION, blank, plain
-from harness.report.table import NONE, Column, Report, Table
+from harness.report.spec import figure, listed, text
+from harness.report.table import NONE, Report, Table, percent, signed
 from harness.score.scaling import GOAL, Series, scaling, within
-from harness.score.switches import REAL, Pair, Step, Switch, ladders, pairs, sign_share, switches
+from harness.score.switches import REAL, Pair, ladders, pairs, sign_share, switches
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 __all__ = ["build", "plot"]
@@ -21,43 +24,38 @@ _LONGEST = 28
 
 def build(evaluation: Evaluation, predictor: str) -> tuple[Report, list[Pair]]:
     """The report on ``predictor``'s uncalibrated projections, and the pairs that it is made of."""
-    rows = [r for r in evaluation.unique_rows if r.predictor == predictor and r.fit == "uncalibrated"]
-    found = pairs(rows, evaluation.facts)
+    rows = frame.part(evaluation.once, predictor=predictor, fit="uncalibrated")
+    found = pairs(rows)
     summaries = switches(found)
-    grown, climbed = scaling(rows, evaluation.facts), ladders(rows, evaluation.facts)
+    grown, climbed = scaling(rows), ladders(rows)
     whole, macro = sign_share(summaries)
     lines = (
         f"{sum(p.stated for p in found)} pairs of measured runs differ in one recipe field; of the "
-        f"{sum(s.real for s in summaries if s.stated)} with a measured "
-        f"gain beyond {100 * REAL:.0f} %, {_share(whole)} are projected with the right sign ({_share(macro)} as a mean over "
-        "switches)",
+        f"{summaries['real'][summaries['stated']].sum()} with a measured "
+        f"gain beyond {100 * REAL:.0f} %, {percent(whole)} are projected with the right sign ({percent(macro)} as a mean"
+        " over switches)",
         *_efficiency(grown),
     )
     tables = (
-        _by_switch("By recipe field", [s for s in summaries if s.stated]),
-        _by_switch("Switches that no recipe field holds", [s for s in summaries if not s.stated]),
-        *((_by_step(climbed),) if climbed else ()),
+        _by_switch("By recipe field", summaries[summaries["stated"]]),
+        _by_switch("Switches that no recipe field holds", summaries[~summaries["stated"]]),
+        *((listed("Ladders", climbed, _STEPS, "each run keeps what the runs before it changed"),) if climbed else ()),
         *((_by_size(grown),) if grown else ()),
-        _by_pair([p for p in found if p.stated]),
+        listed("Pairs", [p for p in found if p.stated], _PAIRS, _WRONG),
     )
     return Report(title="Switches", lines=lines, tables=tables), found
 
 
-def _share(value: float | None) -> str:
-    return NONE if value is None else f"{100 * value:.1f} %"
-
-
-def _by_switch(title: str, summaries: Sequence[Switch]) -> Table:
-    columns = ("Switch", "pairs", "gain > 2 %", "right sign", "mean |ln error|", "mean ln error")
-    return Table(
-        title=title,
-        columns=tuple(Column(name, numeric=i > 0) for i, name in enumerate(columns)),
-        rows=tuple(
-            (s.name, str(s.pairs), str(s.real), str(s.right) if s.real else NONE, f"{s.spread:.3f}", f"{s.bias:+.3f}")
-            for s in summaries
-        ),
-        note="ln error: of the projected over the measured gain",
+def _by_switch(title: str, summaries: pd.DataFrame) -> Table:
+    made = (
+        text("Switch", "Index"),
+        figure("pairs", "pairs"),
+        figure("gain > 2 %", "real"),
+        figure("right sign", lambda s: s.right if s.real else NONE),
+        figure("mean |ln error|", lambda s: f"{s.spread:.3f}"),
+        figure("mean ln error", lambda s: f"{s.bias:+.3f}"),
     )
+    return listed(title, frame.lines(summaries), made, "ln error: of the projected over the measured gain")
 
 
 def _efficiency(grown: Sequence[Series]) -> tuple[str, ...]:
@@ -71,66 +69,37 @@ def _efficiency(grown: Sequence[Series]) -> tuple[str, ...]:
 
 
 def _by_size(grown: Sequence[Series]) -> Table:
-    columns = ("Source", "GPU", "job", "GPUs", "to", "measured efficiency", "projected efficiency", "error")
-    return Table(
-        title="Scaling",
-        columns=tuple(Column(title, numeric=i > 2) for i, title in enumerate(columns)),
-        rows=tuple(
-            (
-                _short(series.origin),
-                series.gpu,
-                f"{point.model}, {series.settings}",
-                str(series.smallest),
-                str(point.gpus),
-                f"{point.measured:.3f}",
-                f"{point.projected:.3f}",
-                f"{100 * point.error:+.1f} %{' ✗' if abs(point.error) > GOAL else ''}",
-            )
-            for series in grown
-            for point in series.points
-        ),
-        note="efficiency: FLOP/s of the model on one GPU over those at the smallest size of the series; "
-        f"✗: projected beyond {100 * GOAL:.0f} % of the measured one",
+    made = (
+        text("Source", lambda at: _short(at[0].origin)),
+        text("GPU", lambda at: at[0].gpu),
+        text("job", lambda at: f"{at[1].model}, {at[0].settings}"),
+        figure("GPUs", lambda at: at[0].smallest),
+        figure("to", lambda at: at[1].gpus),
+        figure("measured efficiency", lambda at: f"{at[1].measured:.3f}"),
+        figure("projected efficiency", lambda at: f"{at[1].projected:.3f}"),
+        figure("error", lambda at: f"{signed(at[1].error)}{' ✗' if abs(at[1].error) > GOAL else ''}"),
     )
-
-
-def _by_step(found: Sequence[Step]) -> Table:
-    columns = ("Ladder", "changed", "measured gain", "projected gain")
-    return Table(
-        title="Ladders",
-        columns=tuple(Column(title, numeric=title.endswith("gain")) for title in columns),
-        rows=tuple(
-            (
-                s.group,
-                ", ".join(s.changed),
-                f"{s.measured:.3f}",
-                f"{s.projected:.3f}{' ✗' if s.real and not s.right else ''}",
-            )
-            for s in found
-        ),
-        note="each run keeps what the runs before it changed",
+    note = (
+        "efficiency: FLOP/s of the model on one GPU over those at the smallest size of the series; "
+        f"✗: projected beyond {100 * GOAL:.0f} % of the measured one"
     )
+    return listed("Scaling", [(series, point) for series in grown for point in series.points], made, note)
 
 
-def _by_pair(found: Sequence[Pair]) -> Table:
-    columns = ("Switch", "from", "to", "measured gain", "projected gain", "first run", "second run")
-    return Table(
-        title="Pairs",
-        columns=tuple(Column(title, numeric=title.endswith("gain")) for title in columns),
-        rows=tuple(
-            (
-                p.switch,
-                _short(p.before),
-                _short(p.after),
-                f"{p.measured:.3f}",
-                f"{p.projected:.3f}{' ✗' if p.real and not p.right else ''}",
-                p.first,
-                p.second,
-            )
-            for p in found
-        ),
-        note=f"✗: the sign of a measured gain beyond {100 * REAL:.0f} % is projected wrong",
-    )
+_GAINS = (
+    figure("measured gain", lambda g: f"{g.measured:.3f}"),
+    figure("projected gain", lambda g: f"{g.projected:.3f}{' ✗' if g.real and not g.right else ''}"),
+)
+_STEPS = (text("Ladder", "group"), text("changed", lambda s: ", ".join(s.changed)), *_GAINS)
+_PAIRS = (
+    text("Switch", "switch"),
+    text("from", lambda p: _short(p.before)),
+    text("to", lambda p: _short(p.after)),
+    *_GAINS,
+    text("first run", "first"),
+    text("second run", "second"),
+)
+_WRONG = f"✗: the sign of a measured gain beyond {100 * REAL:.0f} % is projected wrong"
 
 
 def _short(text: str) -> str:
@@ -143,8 +112,8 @@ def plot(found: Sequence[Pair]) -> Figure | None:
     names = sorted({p.switch for p in found}, reverse=True)
     if not names:
         return None
-    figure = blank(8.0, 0.8 + 0.34 * len(names))
-    axes = figure.subplots()
+    drawn = blank(8.0, 0.8 + 0.34 * len(names))
+    axes = drawn.subplots()
     for right, colour, marker in ((True, BLUE, "o"), (False, VERMILION, "^")):
         chosen = [p for p in found if (p.right or not p.real) == right]
         axes.scatter(
@@ -162,4 +131,4 @@ def plot(found: Sequence[Pair]) -> Figure | None:
     plain(axes)
     axes.set_xlabel("ln(projected gain / measured gain), %", fontsize=9)
     axes.legend(loc="upper left", fontsize=8, frameon=False)
-    return figure
+    return drawn

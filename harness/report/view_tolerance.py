@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from harness.report.spec import figure, listed, text
 from harness.report.table import Column, Report, Table, percent
 from harness.score.memory_error import LEVEL, Judged, Peak, held_out, tolerances
 from projector.memory.tolerance import TOLERANCE
@@ -20,48 +23,54 @@ def build(found: Sequence[Peak], outcomes: Sequence[Judged]) -> Report:
 
 
 def _fitted(found: Sequence[Peak]) -> Table:
-    columns = (Column("memory managed by", False), Column("peaks"), Column("tolerance"), Column("in use"))
     learnt = tolerances(found)
-    rows = tuple(
-        (
-            name,
-            str(sum(peak.kind == name or name == "other" for peak in found)),
-            f"{learnt[name]:.3f}" if name in learnt else "",
-            f"{TOLERANCE[name]:.3f}" if name in TOLERANCE else "",
-        )
-        for name in sorted(learnt.keys() | TOLERANCE.keys())
+    made = (
+        text("memory managed by", str),
+        figure("peaks", lambda name: sum(peak.kind == name or name == "other" for peak in found)),
+        figure("tolerance", lambda name: f"{learnt[name]:.3f}" if name in learnt else ""),
+        figure("in use", lambda name: f"{TOLERANCE[name]:.3f}" if name in TOLERANCE else ""),
     )
     note = (
         f"|ln(measured / projected)| that {100 * LEVEL:.0f} % of peaks stay within, conformal; every cell of source, GPU "
         "and model family weighs the same. other: all peaks, for what has too few of its own."
     )
-    return Table(title="Tolerance", columns=columns, rows=rows, note=note)
+    return listed("Tolerance", sorted(learnt.keys() | TOLERANCE.keys()), made, note)
 
 
 def _cells(found: Sequence[Peak]) -> Table:
-    columns = (
-        *(Column(name, False) for name in ("source", "GPU", "family", "managed by", "counts")),
-        *(Column(name) for name in ("peaks", "median", "90 %", "worst")),
-        Column("worst row", False, minor=True),
+    by: dict[tuple[str, ...], list[Peak]] = {}
+    for peak in found:
+        by.setdefault((*peak.cell, peak.kind, peak.counts), []).append(peak)
+
+    def size(item: tuple[tuple[str, ...], list[Peak]]) -> NDArray[np.float64]:
+        return np.abs([peak.error for peak in item[1]])
+
+    names = ("source", "GPU", "family", "managed by", "counts")
+    made = (
+        *(text(name, _part(i)) for i, name in enumerate(names)),
+        figure("peaks", lambda item: len(item[1])),
+        figure("median", lambda item: f"{np.median(size(item)):.3f}"),
+        figure("90 %", lambda item: f"{np.quantile(size(item), LEVEL):.3f}"),
+        figure("worst", lambda item: f"{size(item).max():.3f}"),
+        text("worst row", lambda item: item[1][int(size(item).argmax())].run_id, minor=1),
     )
-    rows = []
-    for cell in sorted({(*peak.cell, peak.kind, peak.counts) for peak in found}):
-        own = [peak for peak in found if (*peak.cell, peak.kind, peak.counts) == cell]
-        size = np.abs([peak.error for peak in own])
-        worst = own[int(size.argmax())]
-        figures = (float(np.median(size)), float(np.quantile(size, LEVEL)), abs(worst.error))
-        rows.append((*cell, str(len(own)), *(f"{figure:.3f}" for figure in figures), worst.run_id))
-    return Table(title="Error by cell, |ln(measured / projected)|", columns=columns, rows=tuple(rows))
+    return listed("Error by cell, |ln(measured / projected)|", sorted(by.items(), key=lambda item: item[0]), made)
+
+
+def _part(i: int) -> Callable[[Any], str]:
+    return lambda item: str(item[0][i])
 
 
 def _left_out(found: Sequence[Peak]) -> Table:
-    columns = (Column("source", False), Column("peaks"), Column("inside"))
     made = held_out(found)
-    rows = [(name, str(whole), percent(inside / whole)) for name, (inside, whole) in made.items()]
-    inside, whole = (sum(each[i] for each in made.values()) for i in (0, 1))
-    rows.append(("all", str(whole), percent(inside / whole if whole else None)))
+    whole = tuple(sum(each[i] for each in made.values()) for i in (0, 1))
+    columns = (
+        text("source", lambda item: item[0]),
+        figure("peaks", lambda item: item[1][1]),
+        figure("inside", lambda item: percent(item[1][0] / item[1][1] if item[1][1] else None)),
+    )
     note = "Peaks within the tolerance that all other sources give."
-    return Table(title="Coverage of sources left out", columns=columns, rows=tuple(rows), note=note)
+    return listed("Coverage of sources left out", [*made.items(), ("all", whole)], columns, note)
 
 
 def _verdicts(outcomes: Sequence[Judged]) -> Table:

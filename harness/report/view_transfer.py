@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import exp
 
-from harness.calibrate import folds, intervals
+from harness.calibrate import folds
 from harness.calibrate.folds import Fold
-from harness.contracts.results import Evaluation, Row
-from harness.report.table import NONE, Column, Table, number, percent, signed
-from harness.score import accuracy
+from harness.contracts.results import Evaluation
+from harness.report.spec import Spec, figure, listed, percent0, table, text
+from harness.report.table import Column, Table, number, percent, signed
 from harness.score.transfer import Outcome, Transfer, laws, of_rows, transfers
 from projector.experience import TERMS, Basis, Experience
 
 __all__ = ["of_evaluation", "parameters", "tables"]
 
+
 _COLUMNS = (
-    Column("groups", help="folds: one for each", minor=True),
-    Column("rows", minor=True),
-    Column("macro"),
-    Column("plain"),
-    Column("bias", minor=True),
-    Column("worst"),
-    Column("inside", help="measurements inside their 90 % interval"),
-    Column("inside, macro"),
-    Column("width", help="median of high / low − 1"),
-    Column("law chosen", numeric=False, help="rows by the law that their fold chose", minor=True),
+    figure("groups", "groups", help="folds: one for each", minor=1),
+    figure("rows", "summary.compared", minor=1),
+    figure("macro", "summary.macro_mape", percent),
+    figure("plain", "summary.mape", percent),
+    figure("bias", "summary.macro_bias", signed, minor=1),
+    figure("worst", "summary.worst", signed),
+    figure("inside", "coverage.inside", percent, "measurements inside their 90 % interval"),
+    figure("inside, macro", "coverage.macro", percent),
+    figure("width", "coverage.width", percent0, "median of high / low − 1"),
+)
+_UNSEEN = Spec(
+    title="",
+    by=(),
+    metrics=("compared:rows", "mape:macro", "plain", "plain_bias", "worst", "inside", "width"),
+    needs="compared",
 )
 
 
 def of_evaluation(evaluation: Evaluation, name: str) -> list[Table]:
     """The transfer tables of one predictor, from its uncalibrated rows; empty where there is nothing to hold out."""
-    given = of_rows(evaluation.unique_rows, evaluation.facts, name)
     fold = evaluation.laws.get(name)
-    return tables(given, fold if isinstance(fold, Fold) else None)
+    return tables(of_rows(evaluation.once, name), fold if isinstance(fold, Fold) else None)
 
 
 def tables(given: Transfer, fold: Fold | None = None) -> list[Table]:
@@ -42,16 +48,7 @@ def tables(given: Transfer, fold: Fold | None = None) -> list[Table]:
     if not found:
         return []
     made = [_summary(found), _laws(given, fold)]
-    made += [_each(outcome) for outcome in found if outcome.name != "family"]
-    return made
-
-
-def _figures(outcome: Outcome) -> tuple[str, ...]:
-    s, c = outcome.summary, outcome.coverage
-    inside = (NONE, NONE, NONE) if c is None else (percent(c.inside), percent(c.macro), percent(c.width, 0))
-    chosen = ", ".join(f"{law} {rows}" for law, rows in sorted(outcome.chosen.items(), key=lambda item: -item[1]))
-    errors = (percent(s.macro_mape), percent(s.mape), signed(s.macro_bias), signed(s.worst))
-    return (str(outcome.groups), str(s.compared), *errors, *inside, chosen)
+    return made + [_each(outcome) for outcome in found if outcome.name != "family"]
 
 
 def _summary(found: Sequence[Outcome]) -> Table:
@@ -61,63 +58,39 @@ def _summary(found: Sequence[Outcome]) -> Table:
         f" out one group more, and the simplest within {percent(folds.MARGIN, 0)} of the best score (mean |ln error|, each"
         " cell weighing the same) is used."
     )
-    rows = tuple((f"one {outcome.name}", *_figures(outcome)) for outcome in found)
-    return Table(title="What is left out", columns=(Column("left out", numeric=False), *_COLUMNS), rows=rows, note=note)
+    made = (
+        text("left out", lambda o: f"one {o.name}"),
+        *_COLUMNS,
+        text("law chosen", _chosen, help="rows by the law that their fold chose", minor=1),
+    )
+    return listed("What is left out", found, made, note)
+
+
+def _chosen(outcome: Outcome) -> str:
+    return ", ".join(f"{law} {rows}" for law, rows in sorted(outcome.chosen.items(), key=lambda item: -item[1]))
 
 
 def _laws(given: Transfer, fold: Fold | None) -> Table:
     scores: Mapping[str, float] = {} if fold is None else fold.scores
-    names = given.benches["family"].rows.laws
-    columns = (
-        Column("law", numeric=False),
-        Column("score", help="inner score over all rows", minor=True),
-        *_COLUMNS[:-1],
+    used = "" if fold is None else fold.law
+    made = (
+        text("law", lambda o: o.name + (" (in use)" if o.name == used else "")),
+        figure("score", lambda o: number(scores.get(o.name), 4), help="inner score over all rows", minor=1),
+        *_COLUMNS,
     )
-    rows = []
-    for outcome in laws(given, names):
-        score = scores.get(outcome.name)
-        mark = " (in use)" if fold is not None and fold.law == outcome.name else ""
-        rows.append((f"{outcome.name}{mark}", number(score, 4), *_figures(outcome)[:-1]))
     note = (
         "One family left out, the same law in every fold. factor: a median per GPU; pooled: one parameter a place,"
         " partially pooled over all, vendor, architecture, GPU and framework; terms: the same for every term of the step."
         " Shown to be read, not to choose by: the choice is made inside each fold."
     )
-    return Table(title="Laws of calibration", columns=columns, rows=tuple(rows), note=note)
+    return listed("Laws of calibration", laws(given, given.benches["family"].rows.laws), made, note)
 
 
 def _each(outcome: Outcome) -> Table:
     """By the value that was left out."""
-    keys: dict[str, Callable[[Row], str]] = {"framework": lambda row: row.framework, "GPU": lambda row: row.gpu}
-    columns = (
-        Column(f"unseen {outcome.name}", numeric=False),
-        Column("rows"),
-        Column("macro"),
-        Column("plain"),
-        Column("bias"),
-        Column("worst"),
-        Column("inside"),
-        Column("width"),
-    )
-    made = []
-    for value, members in sorted(accuracy.by(outcome.rows, keys[outcome.name]).items()):
-        line = _line(members)
-        if line is not None:
-            made.append((value or NONE, *line))
-    return Table(title=f"Every {outcome.name} as if it had never been seen", columns=columns, rows=tuple(made))
-
-
-def _line(members: Sequence[Row]) -> tuple[str, ...] | None:
-    known = accuracy.comparable(members)
-    if not known:
-        return None
-    errors = [row.error or 0.0 for row in known]
-    worst = max(errors, key=abs)
-    cells = accuracy.macro((accuracy.cell(row), abs(row.error or 0.0)) for row in known)
-    covered = intervals.coverage(known)
-    inside = (NONE, NONE) if covered is None else (percent(covered.inside), percent(covered.width, 0))
-    plain = sum(map(abs, errors)) / len(errors)
-    return (str(len(known)), percent(cells), percent(plain), signed(sum(errors) / len(errors)), signed(worst), *inside)
+    found = table(outcome.rows, replace(_UNSEEN, by=(outcome.name.lower(),)))
+    columns = (Column(f"unseen {outcome.name}", numeric=False), *found.columns[1:])
+    return replace(found, title=f"Every {outcome.name} as if it had never been seen", columns=columns, note="")
 
 
 def parameters(known: Experience) -> Table:

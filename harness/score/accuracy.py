@@ -1,34 +1,38 @@
-"""What the rows say of error: summaries by any column, macro averages, memory error and the out-of-memory verdicts.
+"""What the rows say of error: summaries, memory error, the out-of-memory verdicts, intervals and refusals.
 
-Pure functions of rows. Signed error = projected / measured TGS − 1; MAPE is the mean of its absolute value. A macro
-figure is the mean over (model family × GPU × framework) cells of the mean inside each cell. Coverage = rows with an
-error over rows that could have one: measured throughput and a whole configuration in the source (``eligible``). A row
-that is projected out of memory keeps its projected time, and so its error; whether the verdict is right is judged
-apart.
+Pure functions of the frame of rows (:mod:`harness.contracts.frame`), one predictor and one fit. Signed error =
+projected / measured TGS − 1; MAPE is the mean of its absolute value. A macro figure is the mean over (model family × GPU
+× framework) cells of the mean inside each cell. Coverage = rows with an error over rows that could have one: measured
+throughput and a whole configuration in the source (``eligible``). A row that is projected out of memory keeps its
+projected time, and so its error; whether the verdict is right is judged apart.
 """
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from harness.contracts.results import Row, RunFacts
+from harness.calibrate.weights import macro
+from harness.contracts import frame
+from harness.contracts.results import Row
 from projector.memory.verdict import TOO_CLOSE
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = [
+    "Coverage",
     "MemorySummary",
     "Refusal",
     "Summary",
     "Verdicts",
     "by",
-    "cell",
     "comparable",
-    "macro",
+    "coverage",
+    "eligible",
     "memory",
     "memory_error",
     "refusals",
@@ -37,7 +41,6 @@ __all__ = [
     "verdicts",
 ]
 
-Facts = Mapping[str, RunFacts]
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -80,6 +83,21 @@ class MemorySummary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Coverage:
+    """How often the measurement fell inside, over rows and over cells, and how wide the intervals are.
+
+    ``width``: median of high / low − 1; ``macro_width``: median over cells of the median inside each. ``rows``: those with
+    an interval and a measurement.
+    """
+
+    rows: int
+    inside: float
+    macro: float
+    width: float
+    macro_width: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Verdicts:
     """Out-of-memory, predicted against measured, over rows with both verdicts. ``close``: of the rows that are too close
     to tell, how many ran and how many did not; the other fields have the rest."""
@@ -113,111 +131,118 @@ def comparable(rows: Iterable[Row]) -> list[Row]:
     return [r for r in rows if r.error is not None]
 
 
-def cell(row: Row) -> tuple[str, str, str]:
-    """What a macro average weighs as one."""
-    return (row.family, row.gpu, row.framework)
+def by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """Rows by key, keys in order of first appearance."""
+    grouped: dict[Key, list[Row]] = {}
+    for row in rows:
+        grouped.setdefault(key(row), []).append(row)
+    return grouped
 
 
-def macro(values: Iterable[tuple[Hashable, float]]) -> float:
-    """Mean over cells of the mean inside each; ``values`` are (cell, value) pairs, at least one."""
-    cells: dict[Hashable, list[float]] = defaultdict(list)
-    for key, value in values:
-        cells[key].append(value)
-    return math.fsum(math.fsum(v) / len(v) for v in cells.values()) / len(cells)
+def eligible(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that could have an error."""
+    return rows[(rows["measured_tgs"].notna() & rows["complete"]).to_numpy(dtype=bool)]
 
 
-def summarise(rows: Sequence[Row], facts: Facts) -> Summary:
+def summarise(rows: pd.DataFrame) -> Summary:
     """The summary of rows of one predictor and one fit."""
-    incomplete = sum(not facts[r.run_id].complete for r in rows)
-    eligible = [r for r in rows if r.measured_tgs is not None and facts[r.run_id].complete]
-    compared = [(r, r.error) for r in eligible if r.error is not None]
-    counted = Summary(rows=len(rows), incomplete=incomplete, eligible=len(eligible), compared=len(compared))
-    if not compared:
-        return replace(counted, coverage=0.0 if eligible else None)
-    signed = np.array([e for _, e in compared])
-    size = np.abs(signed)
+    complete, errors = rows["complete"].to_numpy(dtype=bool), rows["error"].to_numpy(dtype=float)
+    able = complete & ~np.isnan(rows["measured_tgs"].to_numpy(dtype=float))
+    known = np.flatnonzero(able & ~np.isnan(errors))
+    counted: dict[str, Any] = {
+        "rows": len(rows),
+        "incomplete": int((~complete).sum()),
+        "eligible": int(able.sum()),
+        "compared": len(known),
+    }
+    if not len(known):
+        return Summary(**counted, coverage=0.0 if able.any() else None)
+    signed = errors[known]
+    size, cells = np.abs(signed), rows["cell"].to_numpy()[known].tolist()
     worst = int(np.argmax(size))
-    return replace(
-        counted,
-        coverage=len(compared) / len(eligible),
+    return Summary(
+        **counted,
+        coverage=len(known) / int(able.sum()),
         mape=float(size.mean()),
-        macro_mape=macro((cell(r), abs(e)) for r, e in compared),
+        macro_mape=macro(size, cells),
         bias=float(signed.mean()),
-        macro_bias=macro((cell(r), e) for r, e in compared),
+        macro_bias=macro(signed, cells),
         median=float(np.median(size)),
         p90=float(np.quantile(size, 0.9)),
         worst=float(signed[worst]),
-        worst_id=compared[worst][0].run_id,
-        cells=len({cell(r) for r, _ in compared}),
+        worst_id=str(rows["run_id"].iloc[known[worst]]),
+        cells=len(set(cells)),
     )
 
 
-def by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
-    """Rows by key, keys in order of first appearance."""
-    grouped: dict[Key, list[Row]] = defaultdict(list)
-    for row in rows:
-        grouped[key(row)].append(row)
-    return dict(grouped)
+def coverage(rows: pd.DataFrame) -> Coverage | None:
+    """Empirical coverage of the rows that have an interval and a measurement; None where none has."""
+    judged = rows.dropna(subset=["interval_low", "interval_high", "measured_tgs"])
+    if judged.empty:
+        return None
+    low, high = judged["interval_low"], judged["interval_high"]
+    inside = (low <= judged["measured_tgs"]) & (judged["measured_tgs"] <= high)
+    width = (high / low - 1.0)[low > 0.0]
+    return Coverage(
+        rows=len(judged),
+        inside=float(inside.mean()),
+        macro=macro(inside, judged["cell"]),
+        width=float(width.median()),
+        macro_width=float(width.groupby(judged["cell"]).median().median()),
+    )
 
 
-def memory(rows: Iterable[Row], facts: Facts) -> list[MemorySummary]:
+def memory(rows: pd.DataFrame) -> list[MemorySummary]:
     """Memory error by what the source measured, most rows first."""
-    known = [r for r in rows if r.memory_error is not None]
-    made = [_memory(kind, group) for kind, group in by(known, lambda r: facts[r.run_id].memory_kind or "").items()]
-    return sorted(made, key=lambda m: -m.compared)
+    made = (memory_error(found, str(kind)) for (kind,), found in frame.parts(rows, ["memory_kind"]))
+    return sorted((m for m in made if m is not None), key=lambda m: -m.compared)
 
 
-def memory_error(rows: Iterable[Row]) -> MemorySummary | None:
-    """Memory error of rows of one predictor and one fit, whatever their source counts; None where none has one.
+def memory_error(rows: pd.DataFrame, kind: str = "") -> MemorySummary | None:
+    """Memory error of rows of one predictor and one fit; None where none has one.
 
     A row that is projected out of memory though it ran counts as well: leaving it out would hide the largest errors.
     """
-    known = [r for r in rows if r.memory_error is not None]
-    return _memory("all", known) if known else None
-
-
-def _memory(kind: str, rows: Sequence[Row]) -> MemorySummary:
-    pairs = [(r, r.memory_error) for r in rows if r.memory_error is not None]
-    signed = np.array([e for _, e in pairs])
+    known = rows[rows["memory_error"].notna()]
+    if known.empty:
+        return None
+    signed = known["memory_error"].to_numpy(dtype=float)
     worst = int(np.argmax(np.abs(signed)))
     return MemorySummary(
         kind=kind or "not stated",
-        compared=len(pairs),
+        compared=len(known),
         mape=float(np.abs(signed).mean()),
-        macro_mape=macro((cell(r), abs(e)) for r, e in pairs),
+        macro_mape=macro(np.abs(signed), known["cell"]),
         bias=float(signed.mean()),
         worst=float(signed[worst]),
-        worst_id=pairs[worst][0].run_id,
+        worst_id=str(known["run_id"].iloc[worst]),
     )
 
 
-def verdicts(rows: Iterable[Row], facts: Facts) -> Verdicts:
+def verdicts(rows: pd.DataFrame) -> Verdicts:
     """Predicted against measured out-of-memory; a row without a memory projection or a known outcome is not judged."""
-    found: dict[tuple[bool, bool], list[str]] = defaultdict(list)
-    close = [0, 0]
-    for r in rows:
-        measured = facts[r.run_id].measured_status
-        if r.projected_memory_gib is None or not measured:
-            continue
-        if r.reason.startswith(TOO_CLOSE):
-            close[measured == "out-of-memory"] += 1
-        else:
-            found[r.status == "out-of-memory", measured == "out-of-memory"].append(r.run_id)
+    known = rows[(rows["projected_memory_gib"].notna() & (rows["measured_status"] != "")).to_numpy(dtype=bool)]
+    close = known["reason"].str.startswith(TOO_CLOSE).to_numpy(dtype=bool)
+    out, failed = (known[name].to_numpy() == "out-of-memory" for name in ("status", "measured_status"))
+
+    def ids(projected: bool, measured: bool) -> tuple[str, ...]:
+        return tuple(known["run_id"][~close & (out == projected) & (failed == measured)])
+
     return Verdicts(
-        close=(close[0], close[1]),
-        both_fit=len(found[False, False]),
-        both_out=len(found[True, True]),
-        false_alarm=tuple(found[True, False]),
-        missed=tuple(found[False, True]),
+        close=(int((close & ~failed).sum()), int((close & failed).sum())),
+        both_fit=len(ids(False, False)),
+        both_out=len(ids(True, True)),
+        false_alarm=ids(True, False),
+        missed=ids(False, True),
     )
 
 
-def refusals(rows: Iterable[Row]) -> list[Refusal]:
+def refusals(rows: pd.DataFrame) -> list[Refusal]:
     """Rows without a projected time by (status, reason), most frequent first; each part of ``a; b`` is a reason."""
-    ids: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for row in rows:
-        if row.projected_step_seconds is None:
-            for reason in dict.fromkeys(row.reason.split("; ")):
-                ids[row.status, reason].append(row.run_id)
-    made = [Refusal(status=status, reason=reason, run_ids=tuple(found)) for (status, reason), found in ids.items()]
+    refused = rows[rows["projected_step_seconds"].isna()][["run_id", "status", "reason"]]
+    each = refused.assign(reason=refused["reason"].str.split("; ")).explode("reason").drop_duplicates()
+    made = [
+        Refusal(status=status, reason=reason, run_ids=tuple(found["run_id"]))
+        for (status, reason), found in frame.parts(each, ["status", "reason"])
+    ]
     return sorted(made, key=lambda r: -len(r.run_ids))

@@ -8,20 +8,23 @@ what they promise is an upper bound, except where it says held out.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.calibrate.calibration import weighted_median
-from harness.contracts.results import Row
+from harness.calibrate import weights
+from harness.contracts import frame
+from harness.contracts.frame import CELL
 from harness.contracts.runs import BREAKDOWN
-from harness.score import accuracy, resample
+from harness.score import resample
 
-__all__ = ["Ablation", "Cell", "Condition", "Split", "Term", "ablations", "cells", "conditions", "per_key", "terms"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ablations", "cells", "conditions", "per_key", "terms"]
 
 Array = NDArray[np.float64]
 
@@ -43,231 +46,133 @@ _PART_SD, _ROW_SD = 0.3, 0.15
 _ALIKE = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """``points``: what the cell adds to macro MAPE; ``bias``: mean of r; ``scatter``: its standard deviation inside.
-
-    ``siblings``: mean r, without this cell, of the other cells of its family, GPU and framework; None: there are none.
-    """
-
-    family: str
-    gpu: str
-    framework: str
-    rows: int
-    mape: float
-    points: float
-    bias: float
-    scatter: float
-    largest_part: str
-    largest_share: float
-    siblings: Mapping[str, float | None]
-
-    @property
-    def fault(self) -> str:
-        """Where to look: which kin is off the same way, or nothing but the cell itself."""
-        if self.rows == 1 and not self._alike:
-            return "one row alone: its source, or a switch that it does not state"
-        if self.scatter > abs(self.bias):
-            return "scatter: what differs between its rows"
-        if not self._alike:
-            return "this cell alone: how its rows were run"
-        return "the whole " + ", ".join(self._alike)
-
-    @property
-    def _alike(self) -> tuple[str, ...]:
-        kin = ((name, value) for name, value in self.siblings.items() if value is not None)
-        return tuple(name for name, value in kin if value * self.bias > 0 and abs(value) >= _ALIKE * abs(self.bias))
+#: What a bias may be known by: columns.
+KEYS: Mapping[str, Sequence[str]] = {
+    "GPU": ["gpu"],
+    "framework": ["framework"],
+    "family": ["family"],
+    "precision": ["precision"],
+    "GPU and framework": ["gpu", "framework"],
+    "cell": ["cell"],
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
-    """Macro mean |r| of the rows of one key: as it is, with the key's own median taken out, and with every cell's."""
-
-    key: str
-    rows: int
-    cells: int
-    bias: float
-    error: float
-    without_bias: float
-    without_cells: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ablation:
-    """Macro mean |r| once the median of every value of a key (GPU, framework, …) is known. ``values``: how many."""
-
-    name: str
-    values: int
-    error: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
-    """A part of the step. ``theta``: the relative error of its time that explains r best; ``saved``: macro mean |r| less
-    with it corrected, in sample; ``held_out``: the same, each family by a fit that did not see it.
-    """
-
-    name: str
-    share: float
-    rows: int
-    theta: float
-    error: float
-    saved: float
-    held_out: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """Macro MAPE of rows with and without a property; ``points``: what those with it add; ``range``: 90 %, by cells."""
-
-    name: str
-    rows: int
-    cells: int
-    mape: float
-    range: tuple[float, float] | None
-    bias: float
-    others: float | None
-    points: float
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class _Known:
-    rows: Sequence[Row]
+    rows: pd.DataFrame
     r: Array
     weight: Array
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> _Known:
+        """The rows that have an error."""
+        some = rows[rows["error"].notna()].reset_index(drop=True)
+        return cls(some, np.log1p(some["error"].to_numpy(dtype=float)), weights.by_cell(some["cell"]))
 
     def macro(self, r: Array) -> float:
         return float(np.average(np.abs(r), weights=self.weight))
 
-
-def _known(rows: Sequence[Row]) -> _Known:
-    some = accuracy.comparable(rows)
-    count = Counter(accuracy.cell(row) for row in some)
-    r = np.array([math.log1p(row.error or 0.0) for row in some])
-    return _Known(some, r, np.array([1.0 / count[accuracy.cell(row)] for row in some]))
-
-
-def cells(rows: Sequence[Row]) -> list[Cell]:
-    """Every cell, what adds most to macro MAPE first."""
-    grouped = accuracy.by(accuracy.comparable(rows), accuracy.cell)
-    means = {cell: _mean([math.log1p(row.error or 0.0) for row in members]) for cell, members in grouped.items()}
-    made = [_cell(cell, members, means, len(grouped)) for cell, members in grouped.items()]
-    return sorted(made, key=lambda c: (-c.points, c.family, c.gpu, c.framework))
+    def centred(self, by: Sequence[str]) -> Array:
+        """r less the median of each value of some columns."""
+        left = self.r.copy()
+        for _, found in frame.parts(self.rows, by):
+            places = found.index.to_numpy()
+            left[places] -= weights.median(self.r[places], self.weight[places])
+        return left
 
 
-def _cell(
-    cell: tuple[str, str, str], members: Sequence[Row], means: Mapping[tuple[str, str, str], float], count: int
-) -> Cell:
-    mape = _mean([abs(row.error or 0.0) for row in members])
-    r = [math.log1p(row.error or 0.0) for row in members]
-    share = {part: _mean([_share(row, names) for row in members]) for part, names in PARTS.items()}
-    largest = max(share, key=lambda part: share[part])
-    kin = {
-        name: [mean for other, mean in means.items() if other != cell and other[i] == cell[i]]
-        for i, name in enumerate(("family", "GPU", "framework"))
-    }
-    return Cell(
-        family=cell[0],
-        gpu=cell[1],
-        framework=cell[2],
-        rows=len(members),
-        mape=mape,
-        points=mape / count,
-        bias=means[cell],
-        scatter=float(np.std(r)),
-        largest_part=largest,
-        largest_share=share[largest],
-        siblings={name: _mean(found) if found else None for name, found in kin.items()},
+def _shares(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of the step, by part; zeros where a projection has no parts."""
+    seconds = rows[list(BREAKDOWN)].fillna(0.0)
+    whole = seconds.sum(axis=1)
+    made = {part: seconds[list(names)].sum(axis=1) / whole.where(whole > 0.0) for part, names in PARTS.items()}
+    return rows[[]].assign(**made).fillna(0.0)
+
+
+def cells(rows: pd.DataFrame) -> pd.DataFrame:
+    """Every cell, what adds most to macro MAPE first.
+
+    ``points``: what the cell adds to it; ``bias``: mean of r; ``scatter``: its standard deviation inside; ``of_family``,
+    ``of_gpu``, ``of_framework``: mean r of the other cells of its kin, NaN where there are none; ``fault``: where to look.
+    """
+    known = _Known.of(rows)
+    some = known.rows.assign(r=known.r, size=known.rows["error"].abs())
+    each = some.groupby(list(CELL), sort=False)
+    share = some[list(CELL)].join(_shares(some)).groupby(list(CELL), sort=False).mean()
+    made = each.agg(rows=("r", "size"), mape=("size", "mean"), bias=("r", "mean")).assign(
+        scatter=each["r"].std(ddof=0), largest_part=share.idxmax(axis=1), largest_share=share.max(axis=1)
     )
+    made["points"] = made["mape"] / len(made)
+    for level in CELL:
+        made[f"of_{level}"] = _others(made["bias"], level)
+    made["fault"] = [_fault(cell) for cell in frame.lines(made)]
+    return made.reset_index().sort_values(["points", *CELL], ascending=[False, True, True, True])
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+def _fault(cell: Any) -> str:
+    """Where to look: which kin is off the same way, or nothing but the cell itself."""
+    kin = {"family": cell.of_family, "GPU": cell.of_gpu, "framework": cell.of_framework}
+    alike = [name for name, r in kin.items() if r * cell.bias > 0 and abs(r) >= _ALIKE * abs(cell.bias)]
+    if cell.rows == 1 and not alike:
+        return "one row alone: its source, or a switch that it does not state"
+    if cell.scatter > abs(cell.bias):
+        return "scatter: what differs between its rows"
+    return f"the whole {', '.join(alike)}" if alike else "this cell alone: how its rows were run"
 
 
-def _share(row: Row, names: Sequence[str]) -> float:
-    parts = row.breakdown
-    whole = math.fsum(parts.get(name, 0.0) for name in BREAKDOWN)
-    return math.fsum(parts.get(name, 0.0) for name in names) / whole if whole > 0.0 else 0.0
+def _others(means: pd.Series[Any], level: str) -> pd.Series[Any]:
+    """Of every cell the mean over the other cells of one kin; NaN where there are none."""
+    kin = means.groupby(level=level)
+    count = kin.transform("size") - 1
+    return (kin.transform("sum") - means) / count.where(count > 0)
 
 
-def per_key(rows: Sequence[Row], key: Callable[[Row], str]) -> list[Split]:
-    """Bias against scatter of every value of ``key``, the largest error first."""
+def per_key(rows: pd.DataFrame, key: str) -> pd.DataFrame:
+    """Macro mean |r| of every value of a column, the largest first: as it is (``error``), with the value's own median taken
+    out (``without_bias``), and with every cell's (``without_cells``)."""
     made = []
-    for value, members in accuracy.by(accuracy.comparable(rows), key).items():
-        known = _known(members)
-        bias = weighted_median(known.r, known.weight)
-        made.append(
-            Split(
-                key=value,
-                rows=len(members),
-                cells=len({accuracy.cell(row) for row in members}),
-                bias=bias,
-                error=known.macro(known.r),
-                without_bias=known.macro(known.r - bias),
-                without_cells=known.macro(_centred(known, accuracy.cell)),
-            )
-        )
-    return sorted(made, key=lambda s: (-s.error, s.key))
+    for (value,), members in frame.parts(rows[rows["error"].notna()], [key]):
+        known = _Known.of(members)
+        bias = weights.median(known.r, known.weight)
+        figures = (known.macro(known.r), known.macro(known.r - bias), known.macro(known.centred(["cell"])))
+        made.append((value, len(members), members["cell"].nunique(), bias, *figures))
+    names = ("key", "rows", "cells", "bias", "error", "without_bias", "without_cells")
+    return frame.table(made, names).sort_values(["error", "key"], ascending=[False, True])
 
 
-def ablations(rows: Sequence[Row]) -> list[Ablation]:
-    """What would be left if the bias of all, of every GPU, framework, family, cell were known (in sample)."""
-    known = _known(rows)
-    keys: dict[str, Callable[[Row], Hashable]] = {
-        "nothing": lambda _: None,
-        "GPU": lambda row: row.gpu,
-        "framework": lambda row: row.framework,
-        "family": lambda row: row.family,
-        "precision": lambda row: row.precision,
-        "GPU and framework": lambda row: (row.gpu, row.framework),
-        "cell": accuracy.cell,
-    }
-    made = []
-    for name, key in keys.items():
-        left = known.r if name == "nothing" else _centred(known, key)
-        made.append(Ablation(name=name, values=len({key(row) for row in known.rows}), error=known.macro(left)))
-    return made
-
-
-def _centred(known: _Known, key: Callable[[Row], Hashable]) -> Array:
-    places: dict[Hashable, list[int]] = {}
-    for i, row in enumerate(known.rows):
-        places.setdefault(key(row), []).append(i)
-    left = known.r.copy()
-    for found in places.values():
-        left[found] -= weighted_median(known.r[found], known.weight[found])
-    return left
-
-
-def terms(rows: Sequence[Row]) -> list[Term]:
-    """Which part of the step carries the error: r regressed on the shares, one prior for all parts."""
-    known = _known([row for row in rows if row.breakdown])
-    if not known.rows:
-        return []
-    x = np.array([[_share(row, names) for names in PARTS.values()] for row in known.rows])
-    families = np.array([row.family for row in known.rows], dtype=object)
-    theta, error = _ridge(x, known.r, known.weight)
-    predicted = np.zeros_like(x)
-    for family in dict.fromkeys(families.tolist()):
-        mine = families == family
-        if not mine.all():
-            fitted, _ = _ridge(x[~mine], known.r[~mine], known.weight[~mine])
-            predicted[mine] = x[mine] * fitted
-    now = known.macro(known.r)
-    made = [
-        Term(
-            name=name,
-            share=float(np.average(x[:, i], weights=known.weight)),
-            rows=int((x[:, i] > 0.0).sum()),
-            theta=float(theta[i]),
-            error=float(error[i]),
-            saved=now - known.macro(known.r - x[:, i] * theta[i]),
-            held_out=now - known.macro(known.r - predicted[:, i]),
-        )
-        for i, name in enumerate(PARTS)
+def ablations(rows: pd.DataFrame) -> pd.DataFrame:
+    """``error``: macro mean |r| once the median of every one of the ``values`` of a key is known, in sample."""
+    known = _Known.of(rows)
+    made = [("nothing", 1, known.macro(known.r))]
+    made += [
+        (name, len(known.rows.drop_duplicates(list(by))), known.macro(known.centred(by))) for name, by in KEYS.items()
     ]
-    return sorted(made, key=lambda t: -t.saved)
+    return frame.table(made, ("name", "values", "error"))
+
+
+def terms(rows: pd.DataFrame) -> pd.DataFrame:
+    """Which part of the step carries the error: r regressed on the shares, one prior for all parts.
+
+    ``theta``, ``error``: the relative error of its time that explains r best, and its standard error; ``saved``: macro mean
+    |r| less with it corrected, in sample; ``held_out``: the same, each family by a fit that did not see it.
+    """
+    known = _Known.of(rows[rows[list(BREAKDOWN)].notna().any(axis=1)])
+    x = _shares(known.rows).to_numpy(dtype=float)
+    made = []
+    if len(x):
+        theta, error = _ridge(x, known.r, known.weight)
+        predicted = np.zeros_like(x)
+        for family in known.rows["family"].unique():
+            mine = (known.rows["family"] == family).to_numpy(dtype=bool)
+            if not mine.all():
+                predicted[mine] = x[mine] * _ridge(x[~mine], known.r[~mine], known.weight[~mine])[0]
+        now = known.macro(known.r)
+        for i, name in enumerate(PARTS):
+            share, used = float(np.average(x[:, i], weights=known.weight)), int((x[:, i] > 0.0).sum())
+            left = (known.macro(known.r - x[:, i] * theta[i]), known.macro(known.r - predicted[:, i]))
+            made.append((name, share, used, float(theta[i]), float(error[i]), now - left[0], now - left[1]))
+    names = ("name", "share", "rows", "theta", "error", "saved", "held_out")
+    return frame.table(made, names).sort_values("saved", ascending=False, kind="stable")
 
 
 def _ridge(x: Array, r: Array, weight: Array) -> tuple[Array, Array]:
@@ -287,28 +192,25 @@ def _ridge(x: Array, r: Array, weight: Array) -> tuple[Array, Array]:
     return theta, error
 
 
-def conditions(rows: Sequence[Row], tests: Mapping[str, Callable[[Row], bool]]) -> list[Condition]:
-    """Rows with a property against rows without, what adds most first; properties of no row are left out."""
-    known = accuracy.comparable(rows)
-    whole = len({accuracy.cell(row) for row in known})
-    count = Counter(accuracy.cell(row) for row in known)
+def conditions(rows: pd.DataFrame, tests: Mapping[str, pd.Series[bool]]) -> pd.DataFrame:
+    """Rows with a property (a mask of ``rows``) against rows without, what adds most first; properties of none are left
+    out.
+
+    ``mape``: macro, with its bootstrap interval over cells (``range``; None for one cell); ``points``: what the rows add to
+    it; ``others``: of the rows without, NaN where there are none.
+    """
+    known = rows[rows["error"].notna()]
+    size, cell = known["error"].abs(), known["cell"]
+    weight = weights.by_cell(cell) / cell.nunique()
     made = []
     for name, holds in tests.items():
-        chosen = [row for row in known if holds(row)]
-        rest = [row for row in known if not holds(row)]
-        if not chosen:
-            continue
-        by_cell = [_mean([abs(row.error or 0.0) for row in m]) for m in accuracy.by(chosen, accuracy.cell).values()]
-        made.append(
-            Condition(
-                name=name,
-                rows=len(chosen),
-                cells=len(by_cell),
-                mape=_mean(by_cell),
-                range=resample.of_mean(by_cell),
-                bias=accuracy.macro((accuracy.cell(row), row.error or 0.0) for row in chosen),
-                others=accuracy.macro((accuracy.cell(row), abs(row.error or 0.0)) for row in rest) if rest else None,
-                points=math.fsum(abs(row.error or 0.0) / count[accuracy.cell(row)] for row in chosen) / whole,
-            )
-        )
-    return sorted(made, key=lambda c: -c.points)
+        mask = holds[known.index].to_numpy(dtype=bool)
+        if mask.any():
+            by_cell = size[mask].groupby(cell[mask], sort=False).mean().tolist()
+            bias = weights.macro(known["error"][mask], cell[mask])
+            others = np.nan if mask.all() else weights.macro(size[~mask], cell[~mask])
+            points = float((size * weight)[mask].sum())
+            mape = float(np.mean(by_cell))
+            made.append((name, int(mask.sum()), len(by_cell), mape, resample.of_mean(by_cell), bias, others, points))
+    names = ("name", "rows", "cells", "mape", "range", "bias", "others", "points")
+    return frame.table(made, names).sort_values("points", ascending=False, kind="stable")

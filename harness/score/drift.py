@@ -6,10 +6,18 @@ judged, since errors that cancel each other can make it better while a row becom
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from harness.contracts.results import BASELINE, Row
+import numpy as np
+
+from harness.contracts import frame
+from harness.contracts.results import BASELINE
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["BROKEN", "MEMORY", "THROUGHPUT", "WORSE", "Drift", "Moved", "compare"]
 
@@ -75,8 +83,8 @@ class Drift:
 
 
 def compare(
-    old: Iterable[Row],
-    new: Iterable[Row],
+    old: pd.DataFrame,
+    new: pd.DataFrame,
     fit: str = "heldout",
     broken: float = BROKEN,
     *,
@@ -88,64 +96,53 @@ def compare(
     constant follows whatever rows there are. ``broken``: growth of the error
     beyond which a row fails; ``may_remove``: removed rows are told, and pass.
     """
-    earlier, later = ([r for r in rows if r.fit == fit and r.predictor != BASELINE] for rows in (old, new))
-    was, now = _once(earlier), _once(later)
-    shared = [key for key in was if key in now]
-    moved = sorted((m for key in shared for m in _moves(was[key], now[key])), key=lambda m: -m.growth)
+    earlier, later = (rows[((rows["fit"] == fit) & (rows["predictor"] != BASELINE)).to_numpy()] for rows in (old, new))
+    first, last = (rows.drop_duplicates(_KEY).set_index(_KEY) for rows in (earlier, later))
+    shared = first.index[first.index.isin(last.index)]
+    was, now = first.loc[shared], last.loc[shared]
+    had, has = was["error"].notna().to_numpy(), now["error"].notna().to_numpy()
+    moved = sorted((m for names in _FIGURES for m in _moves(was, now, *names)), key=lambda m: -m.growth)
     speed = [m for m in moved if m.metric == THROUGHPUT]
-    lost = tuple(key for key in shared if was[key].error is not None and now[key].error is None)
+    asked = set(zip(later["suite"], later["predictor"], strict=True))
+    projected = earlier[earlier["error"].notna()].set_index(_KEY)
+    still_asked = [key in asked for key in zip(projected["suite"], projected.index.get_level_values(0), strict=True)]
+    gone = projected.index[~projected.index.isin(last.index) & np.array(still_asked, dtype=bool)]
     return Drift(
-        lost=lost,
-        gained=tuple(key for key in shared if was[key].error is None and now[key].error is not None),
+        lost=tuple(shared[had & ~has]),
+        gained=tuple(shared[~had & has]),
         moved=tuple(moved),
         broken=tuple(m for m in moved if m.growth > broken),
         before=sum(abs(m.before) for m in speed) / len(speed) if speed else None,
         after=sum(abs(m.after) for m in speed) / len(speed) if speed else None,
-        removed=_removed(earlier, later, now),
-        added=tuple(key for key in now if key not in was and now[key].error is not None),
-        reasons={key: _why(now[key]) for key in lost},
+        removed=tuple(dict.fromkeys(gone)),
+        added=tuple(last.index[~last.index.isin(first.index) & last["error"].notna().to_numpy()]),
+        reasons={row.Index: _why(row) for row in frame.lines(now[had & ~has])},
         tolerance=broken,
         fit=fit,
         may_remove=may_remove,
     )
 
 
-def _once(rows: Iterable[Row]) -> dict[Key, Row]:
-    kept: dict[Key, Row] = {}
-    for row in rows:
-        kept.setdefault((row.predictor, row.run_id), row)
-    return kept
+_KEY = ["predictor", "run_id"]
+_FIGURES = ((THROUGHPUT, "error", "measured_tgs"), (MEMORY, "memory_error", "measured_memory_gib"))
 
 
-def _moves(was: Row, now: Row) -> Iterable[Moved]:
-    """The row's change in throughput error and in memory error, where both versions have one."""
-    pairs = (
-        (THROUGHPUT, was.error, now.error, was.measured_tgs, now.measured_tgs),
-        (MEMORY, was.memory_error, now.memory_error, was.measured_memory_gib, now.measured_memory_gib),
-    )
-    for metric, before, after, measured, again in pairs:
-        if before is not None and after is not None:
+def _moves(was: pd.DataFrame, now: pd.DataFrame, metric: str, error: str, measured: str) -> Iterator[Moved]:
+    """The rows' change in one error, where both versions have it."""
+    columns = (was.index, was[error], now[error], was[measured], now[measured])
+    for (predictor, run), before, after, once, again in zip(*columns, strict=True):
+        if not (math.isnan(before) or math.isnan(after)):
             yield Moved(
-                run_id=was.run_id,
-                predictor=was.predictor,
+                run_id=run,
+                predictor=predictor,
                 before=before,
                 after=after,
                 metric=metric,
-                remeasured=measured != again,
+                remeasured=once != again and not (math.isnan(once) and math.isnan(again)),
             )
 
 
-def _removed(earlier: Iterable[Row], later: Iterable[Row], now: Mapping[Key, Row]) -> tuple[Key, ...]:
-    asked = {(r.suite, r.predictor) for r in later}
-    gone = (
-        (r.predictor, r.run_id)
-        for r in earlier
-        if r.error is not None and (r.suite, r.predictor) in asked and (r.predictor, r.run_id) not in now
-    )
-    return tuple(dict.fromkeys(gone))
-
-
-def _why(row: Row) -> str:
-    if row.measured_tgs is None:
+def _why(row: Any) -> str:
+    if math.isnan(row.measured_tgs):
         return "nothing measured"
-    return f"{row.status}: {row.reason}" if row.reason else row.status
+    return f"{row.status}: {row.reason}" if row.reason else str(row.status)

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from harness.calibrate import intervals
-from harness.contracts.results import Row, RunFacts
-from harness.score import accuracy, ranking
+from harness.contracts import frame
+from harness.score.accuracy import Summary
+from harness.score.figures import Figures
 from projector.errors import Problem, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["THRESHOLDS", "Check", "Threshold", "check", "parse_limits"]
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """``at_least`` False: the figure may not exceed the limit. ``low``/``high`` bound what a suite may ask for.
-
-    ``fit``: the rows it is judged on. A factor fitted per GPU hides a constant that is wrong by the same share in all
-    rows of that GPU: ``uncalibrated_mape`` sees it.
-    """
+    """``at_least`` False: the figure may not exceed the limit. ``low``/``high`` bound what a suite may ask for."""
 
     meaning: str
     at_least: bool
     low: float
     high: float
-    fit: str = "heldout"
     unit: str = "as a fraction"
 
 
@@ -39,7 +38,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "top1_regret": Threshold("mean throughput lost by the projected best of a group", False, 0.0, 1.0),
     "interval_coverage": Threshold("share of measurements inside their 90 % interval, macro", True, 0.0, 1.0),
     "memory_mape": Threshold("macro mean absolute memory error", False, 0.0, 10.0),
-    "uncalibrated_mape": Threshold("macro mean absolute TGS error before any fit", False, 0.0, 10.0, "uncalibrated"),
+    "uncalibrated_mape": Threshold("macro mean absolute TGS error before any fit", False, 0.0, 10.0),
     "min_rows": Threshold("rows with an error", True, 1, 1e6, unit="a number of rows"),
 }
 
@@ -88,87 +87,58 @@ def _expected_limit(name: object, limit: object) -> str:
     return ""
 
 
-def check(
-    suite: str, rows: Sequence[Row], facts: Mapping[str, RunFacts], gate: Mapping[str, Mapping[str, float]]
-) -> list[Check]:
-    """Every threshold of the predictors (modes) that were run, on the rows of this suite and of the threshold's fit."""
-    mine: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row.suite == suite:
-            mine.setdefault((row.predictor, row.fit), []).append(row)
-    ran = {predictor for predictor, _ in mine}
+def check(suite: str, rows: pd.DataFrame, gate: Mapping[str, Mapping[str, float]]) -> list[Check]:
+    """Every threshold of the predictors (modes) that were run, on the rows of this suite."""
+    mine = frame.part(rows, suite=suite)
+    ran = {str(mode): Figures(found, mine) for (mode,), found in frame.parts(mine, ["predictor"])}
     return [
-        _one(suite, mode, name, limit, mine.get((mode, THRESHOLDS[name].fit), []), facts)
+        _one(suite, mode, name, limit, ran[mode])
         for mode, limits in gate.items()
         if mode in ran
         for name, limit in limits.items()
     ]
 
 
-def _one(suite: str, mode: str, name: str, limit: float, rows: list[Row], facts: Mapping[str, RunFacts]) -> Check:
-    found, detail = _FIGURES[name](rows, facts)
+def _one(suite: str, mode: str, name: str, limit: float, of: Figures) -> Check:
+    found, detail = _FIGURES[name](of)
     holds = operator.ge if THRESHOLDS[name].at_least else operator.le
     passed = found is not None and bool(holds(found, limit))
     return Check(suite=suite, predictor=mode, name=name, found=found, limit=limit, passed=passed, detail=detail)
 
 
-Figure = tuple[float | None, str]
+def _bias(of: Summary) -> tuple[float | None, str]:
+    return (None, "") if of.macro_bias is None else (abs(of.macro_bias), f"signed {of.macro_bias:+.4f}")
 
 
-def _mape(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
-    s = accuracy.summarise(rows, facts)
-    return s.macro_mape, f"{s.compared} rows in {s.cells} cells"
+def _worst(of: Summary) -> tuple[float | None, str]:
+    return (None, "") if of.worst is None else (abs(of.worst), of.worst_id)
 
 
-def _bias(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
-    s = accuracy.summarise(rows, facts)
-    return (None, "") if s.macro_bias is None else (abs(s.macro_bias), f"signed {s.macro_bias:+.4f}")
+def _inside(of: Figures) -> tuple[float | None, str]:
+    c = of.intervals
+    return (None, "") if c is None else (c.macro, f"{c.rows} rows, {c.inside:.3f} of them inside")
 
 
-def _worst(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
-    s = accuracy.summarise(rows, facts)
-    return (None, "") if s.worst is None else (abs(s.worst), s.worst_id)
+def _memory(of: Figures) -> tuple[float | None, str]:
+    m = of.memory
+    return (None, "") if m is None else (m.macro_mape, f"{m.compared} rows, worst {m.worst_id}")
 
 
-def _coverage(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
-    s = accuracy.summarise(rows, facts)
-    return s.coverage, f"{s.compared} of {s.eligible} rows"
+def _mape(of: Summary) -> tuple[float | None, str]:
+    return of.macro_mape, f"{of.compared} rows in {of.cells} cells"
 
 
-def _tau(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
-    s = ranking.summary(ranking.group_rankings(rows, facts))
-    return s.tau, f"{s.groups} groups"
-
-
-def _regret(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
-    s = ranking.summary(ranking.group_rankings(rows, facts))
-    return s.regret, f"worst group {s.worst_group}" if s.worst_group else ""
-
-
-def _memory(rows: list[Row], _: Mapping[str, RunFacts]) -> Figure:
-    s = accuracy.memory_error(rows)
-    return (None, "") if s is None else (s.macro_mape, f"{s.compared} rows, worst {s.worst_id}")
-
-
-def _rows(rows: list[Row], facts: Mapping[str, RunFacts]) -> Figure:
-    s = accuracy.summarise(rows, facts)
-    return float(s.compared), f"of {s.rows} rows"
-
-
-def _inside(rows: list[Row], _: Mapping[str, RunFacts]) -> Figure:
-    found = intervals.coverage(rows)
-    return (None, "") if found is None else (found.macro, f"{found.rows} rows, {found.inside:.3f} of them inside")
-
-
-_FIGURES: dict[str, Callable[[list[Row], Mapping[str, RunFacts]], Figure]] = {
-    "mape": _mape,
-    "bias": _bias,
-    "worst": _worst,
-    "coverage": _coverage,
-    "kendall_tau": _tau,
-    "top1_regret": _regret,
+#: Held out, but ``uncalibrated_mape``: a factor fitted per GPU hides a constant that is wrong by the same share in all rows
+#: of that GPU. Each figure with what is said beside it.
+_FIGURES: dict[str, Callable[[Figures], tuple[float | None, str]]] = {
+    "mape": lambda of: _mape(of.held),
+    "bias": lambda of: _bias(of.held),
+    "worst": lambda of: _worst(of.held),
+    "coverage": lambda of: (of.held.coverage, f"{of.held.compared} of {of.held.eligible} rows"),
+    "kendall_tau": lambda of: (of.order.tau, f"{of.order.groups} groups"),
+    "top1_regret": lambda of: (of.order.regret, of.order.worst_group and f"worst group {of.order.worst_group}"),
     "interval_coverage": _inside,
     "memory_mape": _memory,
-    "uncalibrated_mape": _mape,
-    "min_rows": _rows,
+    "uncalibrated_mape": lambda of: _mape(of.uncalibrated),
+    "min_rows": lambda of: (float(of.held.compared), f"of {of.held.rows} rows"),
 }

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from harness.calibrate import weights
 
 __all__ = ["LEVEL", "Judged", "Peak", "held_out", "tolerances"]
 
 LEVEL = 0.9
 #: With fewer (effective) peaks the corrected level passes 95 %: one or two rows would decide.
 _LEAST = 19.0
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,23 +68,13 @@ def held_out(found: Sequence[Peak]) -> dict[str, tuple[int, int]]:
 
 def _quantile(found: Sequence[Peak]) -> float:
     """The conformal quantile of |error|, cells weighing the same; infinite where there are too few."""
-    if not found:
-        return math.inf
-    level = LEVEL * (1.0 + 1.0 / _effective(found))
+    level = LEVEL * (1.0 + 1.0 / _effective(found)) if found else math.inf
     if level > 1.0:
         return math.inf
-    size, weight = np.abs([peak.error for peak in found]), _weights(found)
-    order = np.argsort(size, kind="stable")
-    share = np.cumsum(weight[order]) / weight.sum()
-    return float(size[order][min(int(np.searchsorted(share, level - 1e-12)), len(found) - 1)])
+    return weights.quantile(np.abs([peak.error for peak in found]), weights.by_cell(peak.cell for peak in found), level)
 
 
 def _effective(found: Sequence[Peak]) -> float:
     """Rows that would say as much if all weighed the same (Kish)."""
-    weight = _weights(found)
+    weight = weights.by_cell(peak.cell for peak in found)
     return float(weight.sum() ** 2 / (weight**2).sum())
-
-
-def _weights(found: Sequence[Peak]) -> Array:
-    count = Counter(peak.cell for peak in found)
-    return np.array([1.0 / count[peak.cell] for peak in found])

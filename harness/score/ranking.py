@@ -8,14 +8,18 @@ projection calls best.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from harness.contracts.results import Row, RunFacts
+from harness.contracts import frame
 from harness.score import resample
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["NOISE", "GroupRanking", "RankingSummary", "agreement", "group_rankings", "regret", "summary", "tau_b"]
 
@@ -112,26 +116,25 @@ def regret(measured: ArrayLike, projected: ArrayLike) -> float:
     return float(1.0 - m[first].mean() / m.max())
 
 
-def group_rankings(rows: Iterable[Row], facts: Mapping[str, RunFacts], noise: float = NOISE) -> list[GroupRanking]:
+def group_rankings(rows: pd.DataFrame, noise: float = NOISE) -> list[GroupRanking]:
     """Every group of rows (one predictor, one fit) with at least two comparable rows, in order of appearance."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.group and row.measured_tgs is not None:
-            groups.setdefault(row.group, []).append(row)
-    made = (_group(name, members, facts, noise) for name, members in groups.items())
-    return [g for g in made if g is not None]
+    grouped = ((rows["group"] != "") & rows["measured_tgs"].notna()).to_numpy(dtype=bool)
+    measured = rows.loc[grouped, list(_READ)]
+    measured = measured[measured.groupby("group")["projected_tgs"].transform("count") > 1]
+    return [_group(str(name), members, noise) for (name,), members in frame.parts(measured, ["group"])]
 
 
-def _group(name: str, members: Sequence[Row], facts: Mapping[str, RunFacts], noise: float) -> GroupRanking | None:
-    rows = [r for r in members if r.projected_tgs is not None]
-    if len(rows) < 2:
-        return None
-    measured = np.array([r.measured_tgs for r in rows], dtype=float)
-    projected = np.array([r.projected_tgs for r in rows], dtype=float)
-    spread = np.array([max(noise, facts[r.run_id].rel_std or 0.0) for r in rows])
+_READ = ("group", "run_id", "measured_tgs", "projected_tgs", "rel_std", "differs", "switches")
+
+
+def _group(name: str, members: pd.DataFrame, noise: float) -> GroupRanking:
+    rows = members[members["projected_tgs"].notna()]
+    measured, projected = (rows[key].to_numpy(dtype=float) for key in ("measured_tgs", "projected_tgs"))
+    spread = np.maximum(noise, rows["rel_std"].fillna(0.0).to_numpy(dtype=float))
     share, pairs = agreement(measured, projected, spread)
-    differs = _differs([facts[r.run_id].differs for r in rows])
-    unseen = {key for r in rows for key in facts[r.run_id].switches}
+    differs = _differs(rows["differs"].tolist())
+    unseen = {key for switches in rows["switches"] for key in switches}
+    ids = rows["run_id"].tolist()
     return GroupRanking(
         group=name,
         rows=len(rows),
@@ -140,8 +143,8 @@ def _group(name: str, members: Sequence[Row], facts: Mapping[str, RunFacts], noi
         agreement=share,
         pairs=pairs,
         regret=regret(measured, projected),
-        chosen=rows[int(np.argmax(projected))].run_id,
-        best=rows[int(np.argmax(measured))].run_id,
+        chosen=ids[int(np.argmax(projected))],
+        best=ids[int(np.argmax(measured))],
         differs=differs,
         stated=bool(set(differs) - unseen),
         unseen=tuple(key for key in differs if key in unseen),

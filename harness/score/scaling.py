@@ -8,12 +8,14 @@ that a calibration factor cancels.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
+from typing import TYPE_CHECKING, Any
 
-from harness.contracts.results import Row, RunFacts
+from harness.contracts import frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["GOAL", "Point", "Series", "origin", "scaling", "within"]
 
@@ -56,12 +58,17 @@ class Series:
     points: tuple[Point, ...]
 
 
-def scaling(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> list[Series]:
+def scaling(rows: pd.DataFrame) -> list[Series]:
     """Every series among ``rows`` (one predictor, one fit) with at least two sizes, by origin, GPU and settings."""
-    usable = [r for r in rows if r.measured_tgs and r.projected_tgs and facts[r.run_id].flops_per_token]
-    same, growing = _grouped(usable, facts, _SCALED), _grouped(usable, facts, _GROWING)
-    found = [_series(key, members, facts) for key, members in same.items() if len({r.gpus for r in members}) > 1]
-    found += [_series(key, members, facts) for key, members in growing.items() if _grows(members, facts)]
+    usable = rows.dropna(subset=["measured_tgs", "projected_tgs", "flops_per_token"])
+    usable = usable[(usable[["measured_tgs", "projected_tgs", "flops_per_token"]] > 0.0).all(axis=1)]
+    named = usable.assign(
+        origin=[origin(source) for source in usable["source"]],
+        measured=usable["measured_tgs"] * usable["flops_per_token"],
+        projected=usable["projected_tgs"] * usable["flops_per_token"],
+    )
+    found = [_series(key, members) for key, members in _grouped(named, _SCALED) if members["gpus"].nunique() > 1]
+    found += [_series(key, members) for key, members in _grouped(named, _GROWING) if _grows(members)]
     return sorted(found, key=lambda s: (s.origin, s.gpu, s.smallest, s.settings))
 
 
@@ -71,16 +78,11 @@ def within(found: Sequence[Series], goal: float = GOAL) -> tuple[int, int]:
     return sum(error <= goal for error in errors), len(errors)
 
 
-Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
-
-
-def _grouped(rows: Iterable[Row], facts: Mapping[str, RunFacts], free: frozenset[str]) -> dict[Key, list[Row]]:
-    made: dict[Key, list[Row]] = {}
-    for row in rows:
-        known = facts[row.run_id]
-        shared = tuple(sorted((k, v) for k, v in known.differs.items() if k not in free))
-        made.setdefault((origin(known.source), row.gpu, row.framework, shared), []).append(row)
-    return made
+def _grouped(rows: pd.DataFrame, free: frozenset[str]) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
+    shared: list[Any] = [
+        tuple(sorted((k, v) for k, v in differs.items() if k not in free)) for differs in rows["differs"]
+    ]
+    return frame.parts(rows.assign(shared=shared), ["origin", "gpu", "framework", "shared"])
 
 
 def origin(source: str) -> str:
@@ -89,40 +91,27 @@ def origin(source: str) -> str:
     return source.split(" ")[0] if source.startswith("mlcommons/") else source.split(" @")[0]
 
 
-def _grows(members: Sequence[Row], facts: Mapping[str, RunFacts]) -> bool:
+def _grows(members: pd.DataFrame) -> bool:
     """Weak scaling of a paper: one size for each model, more GPUs for a larger one."""
-    sizes = {(r.gpus, facts[r.run_id].flops_per_token or 0.0) for r in members}
-    models = {r.model for r in members}
-    if len(models) < 2 or len(sizes) != len(models) or any("arXiv" not in facts[r.run_id].source for r in members):
+    sizes = members[["gpus", "flops_per_token"]].drop_duplicates()
+    models = members["model"].nunique()
+    if models < 2 or len(sizes) != models or not members["source"].str.contains("arXiv").all():
         return False
-    return [flops for _, flops in sorted(sizes)] == sorted(flops for _, flops in sizes)
+    return bool(sizes.sort_values(["gpus", "flops_per_token"])["flops_per_token"].is_monotonic_increasing)
 
 
-def _series(key: Key, members: Sequence[Row], facts: Mapping[str, RunFacts]) -> Series:
-    by: dict[int, list[Row]] = {}
-    for row in members:
-        by.setdefault(row.gpus, []).append(row)
-    sizes = sorted(by)
-    measured = {n: median(_rate(r, r.measured_tgs, facts) for r in by[n]) for n in sizes}
-    projected = {n: median(_rate(r, r.projected_tgs, facts) for r in by[n]) for n in sizes}
-    first = sizes[0]
+def _series(key: tuple[Any, ...], members: pd.DataFrame) -> Series:
+    by = members.groupby("gpus")
+    rate = by[["measured", "projected"]].median()
+    rate, runs, model = rate / rate.iloc[0], by.size(), by["model"].first()
     points = tuple(
-        Point(
-            gpus=n,
-            runs=len(by[n]),
-            model=by[n][0].model,
-            measured=measured[n] / measured[first],
-            projected=projected[n] / projected[first],
-        )
-        for n in sizes[1:]
+        Point(gpus=int(n), runs=int(runs[n]), model=str(model[n]), measured=float(m), projected=float(p))
+        for n, m, p in rate.iloc[1:].itertuples()
     )
     where, gpu, framework, shared = key
     settings = ", ".join(f"{k} {v}" for k, v in shared if k in _SHOWN)
-    return Series(origin=where, gpu=gpu, framework=framework, smallest=first, settings=settings, points=points)
+    smallest = int(rate.index[0])
+    return Series(origin=where, gpu=gpu, framework=framework, smallest=smallest, settings=settings, points=points)
 
 
 _SHOWN = ("tp", "pp", "vpp", "cp", "ep", "micro_batch_size", "precision", "seq_length")
-
-
-def _rate(row: Row, tgs: float | None, facts: Mapping[str, RunFacts]) -> float:
-    return (tgs or math.nan) * (facts[row.run_id].flops_per_token or math.nan)

@@ -7,13 +7,17 @@ precision together with its recipe counts as one). Gains are throughput ratios, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
-from harness.contracts.results import Row, RunFacts
+from harness.contracts import frame
 
-__all__ = ["REAL", "Pair", "Step", "Switch", "ladders", "pairs", "sign_share", "switches"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["REAL", "Gain", "Pair", "Step", "ladders", "pairs", "sign_share", "switches"]
 
 #: Gains below this are inside what repeated measurements differ by: their sign is not asked for.
 REAL = 0.02
@@ -23,18 +27,11 @@ _LADDER = "-steps"  # how a group is named whose runs each keep what the run bef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """``before``, ``after``: the values of the key ``switch``; gains are throughput of the second over the first.
-    ``stated``: the key is a field that a projector sees, not a switch of the framework that no recipe field holds."""
+class Gain:
+    """Throughput of a second run over a first one, measured and projected."""
 
-    switch: str
-    before: str
-    after: str
-    first: str
-    second: str
     measured: float
     projected: float
-    stated: bool = True
 
     @property
     def real(self) -> bool:
@@ -51,120 +48,102 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switch:
-    """All pairs of one key. ``real``: those whose measured gain exceeds :data:`REAL`; ``right``: of these, projected with
-    the same sign. ``spread``, ``bias``: mean absolute and mean ln(projected gain / measured gain)."""
+class Pair(Gain):
+    """``before``, ``after``: the values of the key ``switch``. ``stated``: the key is a field that a projector sees, not a
+    switch of the framework that no recipe field holds."""
 
-    name: str
-    pairs: int
-    real: int
-    right: int
-    spread: float
-    bias: float
+    switch: str
+    before: str
+    after: str
+    first: str
+    second: str
     stated: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One run of a ladder over the run before it: ``changed`` keys (with their new values), throughput ratios."""
+class Step(Gain):
+    """One run of a ladder over the run before it: ``changed`` keys (with their new values)."""
 
     group: str
     run: str
     changed: tuple[str, ...]
-    measured: float
-    projected: float
-
-    @property
-    def real(self) -> bool:
-        return abs(self.measured - 1.0) > REAL
-
-    @property
-    def right(self) -> bool:
-        return (self.measured - 1.0) * (self.projected - 1.0) > 0
 
 
-def ladders(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> list[Step]:
+def ladders(rows: pd.DataFrame) -> list[Step]:
     """Every step of the groups named as ladders, in the order of ``rows`` (one predictor, one fit)."""
-    before: dict[str, Row] = {}
+    before: dict[str, Any] = {}
     found: list[Step] = []
-    for row in rows:
-        if not row.group.endswith(_LADDER) or not row.measured_tgs or not row.projected_tgs:
-            continue
-        last = before.get(row.group)
-        before[row.group] = row
-        if last is None or not last.measured_tgs or not last.projected_tgs:
-            continue
-        one, other = facts[last.run_id].differs, facts[row.run_id].differs
-        keys = sorted(k for k in {**one, **other} if one.get(k, "") != other.get(k, "") and k not in _LABELS)
-        step = Step(
-            group=row.group,
-            run=row.run_id,
-            changed=tuple(f"{k} {other.get(k, '–')}" for k in keys),
-            measured=row.measured_tgs / last.measured_tgs,
-            projected=row.projected_tgs / last.projected_tgs,
-        )
-        found.append(step)
+    for row in frame.lines(_usable(rows[rows["group"].str.endswith(_LADDER)])):
+        last, before[row.group] = before.get(row.group), row
+        if last is not None:
+            keys = sorted(_different(last, row) - _LABELS)
+            changed = tuple(f"{k} {row.differs.get(k, '–')}" for k in keys)
+            found.append(Step(group=row.group, run=row.run_id, changed=changed, **_gain(last, row)))
     return found
 
 
-def pairs(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> list[Pair]:
+def pairs(rows: pd.DataFrame) -> list[Pair]:
     """Every single-key pair among ``rows`` (one predictor, one fit), sorted by switch, then by run."""
-    families: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        if row.measured_tgs and row.projected_tgs:
-            key = (facts[row.run_id].source, row.model, row.gpu, row.framework)
-            families.setdefault(key, []).append(row)
-    made = [pair for members in families.values() for a, b in combinations(members, 2) if (pair := _pair(a, b, facts))]
+    made = [
+        pair
+        for _, members in frame.parts(_usable(rows), ["source", "model", "gpu", "framework"])
+        for first, second in combinations(frame.lines(members), 2)
+        if (pair := _pair(first, second))
+    ]
     return sorted(made, key=lambda p: (p.switch, p.first, p.second))
 
 
-def _pair(a: Row, b: Row, facts: Mapping[str, RunFacts]) -> Pair | None:
-    if not (a.measured_tgs and b.measured_tgs and a.projected_tgs and b.projected_tgs):
+def _usable(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[((rows["measured_tgs"] > 0.0) & (rows["projected_tgs"] > 0.0)).to_numpy(dtype=bool)]
+
+
+def _different(first: Any, second: Any) -> set[str]:
+    one, other = first.differs, second.differs
+    return {key for key in {**one, **other} if one.get(key, "") != other.get(key, "")}
+
+
+def _gain(first: Any, second: Any) -> dict[str, float]:
+    names = ("measured", "projected")
+    return {name: getattr(second, f"{name}_tgs") / getattr(first, f"{name}_tgs") for name in names}
+
+
+def _pair(first: Any, second: Any) -> Pair | None:
+    different = _different(first, second)
+    if different == _TOGETHER:
+        different = {"precision"}
+    if len(different) != 1 or different & _LABELS:
         return None
-    one, other = facts[a.run_id].differs, facts[b.run_id].differs
-    different = {k for k in {**one, **other} if one.get(k, "") != other.get(k, "")}
-    if different & _LABELS:
-        return None
-    name = "precision" if different == _TOGETHER else next(iter(different)) if len(different) == 1 else ""
-    if not name:
-        return None
+    (name,) = different
     return Pair(
         switch=name,
-        before=one.get(name, "–"),
-        after=other.get(name, "–"),
-        first=a.run_id,
-        second=b.run_id,
-        measured=b.measured_tgs / a.measured_tgs,
-        projected=b.projected_tgs / a.projected_tgs,
-        stated=name not in {*facts[a.run_id].switches, *facts[b.run_id].switches},
+        before=first.differs.get(name, "–"),
+        after=second.differs.get(name, "–"),
+        first=first.run_id,
+        second=second.run_id,
+        stated=name not in {*first.switches, *second.switches},
+        **_gain(first, second),
     )
 
 
-def switches(found: Sequence[Pair]) -> list[Switch]:
-    """One summary a switch, by name."""
-    by: dict[str, list[Pair]] = {}
-    for pair in found:
-        by.setdefault(pair.switch, []).append(pair)
-    return [_summary(name, members) for name, members in sorted(by.items())]
-
-
-def _summary(name: str, members: Sequence[Pair]) -> Switch:
-    errors = [p.error for p in members]
-    return Switch(
-        name=name,
-        pairs=len(members),
-        real=sum(p.real for p in members),
-        right=sum(p.real and p.right for p in members),
-        spread=math.fsum(map(abs, errors)) / len(errors),
-        bias=math.fsum(errors) / len(errors),
-        stated=all(p.stated for p in members),
+def switches(found: Sequence[Pair]) -> pd.DataFrame:
+    """A line a switch, by name: its ``pairs``; the ``real`` ones, whose measured gain exceeds :data:`REAL`; of these the
+    ``right`` ones, projected with the same sign; mean absolute (``spread``) and mean (``bias``) ln(projected / measured
+    gain); ``stated``: a field that a projector sees."""
+    lines = [(p.switch, p.real, p.real and p.right, abs(p.error), p.error, p.stated) for p in found]
+    made = frame.table(lines, ("name", "real", "right", "spread", "bias", "stated")).groupby("name")
+    return made.agg(
+        pairs=("bias", "size"),
+        real=("real", "sum"),
+        right=("right", "sum"),
+        spread=("spread", "mean"),
+        bias=("bias", "mean"),
+        stated=("stated", "all"),
     )
 
 
-def sign_share(found: Sequence[Switch]) -> tuple[float | None, float | None]:
+def sign_share(found: pd.DataFrame) -> tuple[float | None, float | None]:
     """Share of real pairs of stated fields with the right sign: over all pairs, and as the mean over switches."""
-    real = [s for s in found if s.real and s.stated]
-    if not real:
+    real = found[(found["real"] > 0) & found["stated"]]
+    if real.empty:
         return None, None
-    whole = sum(s.right for s in real) / sum(s.real for s in real)
-    return whole, math.fsum(s.right / s.real for s in real) / len(real)
+    return float(real["right"].sum() / real["real"].sum()), float((real["right"] / real["real"]).mean())

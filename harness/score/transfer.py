@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from harness.calibrate import folds, intervals, observe
+import numpy as np
+
+from harness.calibrate import folds, observe
 from harness.calibrate.folds import Bench, Label
-from harness.calibrate.intervals import Coverage
+from harness.contracts import frame
 from harness.contracts.estimates import Estimate
-from harness.contracts.results import Row, RunFacts
 from harness.score import accuracy
-from harness.score.accuracy import Summary
+from harness.score.accuracy import Coverage, Summary
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["LABELS", "Outcome", "Transfer", "laws", "of_rows", "rows_of", "transfers"]
 
@@ -28,7 +33,7 @@ LABELS: Mapping[str, Label] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Outcome:
     """One way of holding out, or one law: its error, its intervals, and the rows themselves."""
 
@@ -37,15 +42,14 @@ class Outcome:
     summary: Summary
     coverage: Coverage | None
     chosen: Mapping[str, int]
-    rows: tuple[Row, ...]
+    rows: pd.DataFrame
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Transfer:
     """The rows of one predictor before any fit, and what they are held out by: a bench a label."""
 
-    rows: Sequence[Row]
-    facts: Mapping[str, RunFacts]
+    rows: pd.DataFrame
     benches: Mapping[str, Bench]
 
     def outcome(self, name: str, law: str | None = None) -> Outcome:
@@ -56,18 +60,18 @@ class Transfer:
         return Outcome(
             name=law or name,
             groups=bench.groups,
-            summary=accuracy.summarise(made, self.facts),
-            coverage=intervals.coverage(made),
+            summary=accuracy.summarise(made),
+            coverage=accuracy.coverage(made),
             chosen=Counter(estimate.law for estimate in found.values()),
-            rows=tuple(made),
+            rows=made,
         )
 
 
-def of_rows(rows: Sequence[Row], facts: Mapping[str, RunFacts], predictor: str) -> Transfer:
+def of_rows(rows: pd.DataFrame, predictor: str) -> Transfer:
     """``rows``: unique ones; what was fitted before is not looked at."""
-    plain = accuracy.select(rows, predictor, "uncalibrated")
-    seen = observe.of_rows(plain, facts)
-    return Transfer(rows=plain, facts=facts, benches={name: Bench.of(seen, label) for name, label in LABELS.items()})
+    plain = frame.part(rows, predictor=predictor, fit="uncalibrated")
+    seen = observe.of_rows(plain)
+    return Transfer(rows=plain, benches={name: Bench.of(seen, label) for name, label in LABELS.items()})
 
 
 def transfers(given: Transfer) -> list[Outcome]:
@@ -80,16 +84,18 @@ def laws(given: Transfer, names: Sequence[str]) -> list[Outcome]:
     return [given.outcome("family", name) for name in names]
 
 
-def rows_of(rows: Sequence[Row], estimates: Mapping[str, Estimate]) -> list[Row]:
+def rows_of(rows: pd.DataFrame, estimates: Mapping[str, Estimate]) -> pd.DataFrame:
     """Uncalibrated rows as the estimates (by run id) make them: held out, with intervals."""
-    made = []
-    for row in rows:
-        found = estimates.get(row.run_id)
-        if found is not None and row.projected_tgs is not None and row.projected_step_seconds is not None:
-            tgs = row.projected_tgs / found.value
-            error = tgs / row.measured_tgs - 1.0 if row.measured_tgs else None
-            step = row.projected_step_seconds * found.value
-            row = replace(row, projected_tgs=tgs, projected_step_seconds=step, error=error)
-        made.append(replace(row, fit="heldout"))
-    keyed = {(row.predictor, row.run_id): estimates[row.run_id] for row in made if row.run_id in estimates}
-    return intervals.attach(made, keyed)
+    found = [estimates.get(run_id) for run_id in rows["run_id"]]
+    factor = np.array([1.0 if each is None else each.value for each in found])
+    width = np.exp([np.inf if each is None else each.half for each in found])
+    tgs = rows["projected_tgs"] / factor
+    bounded = tgs.where(np.isfinite(width))
+    return rows.assign(
+        fit="heldout",
+        projected_tgs=tgs,
+        projected_step_seconds=rows["projected_step_seconds"] * factor,
+        error=tgs / rows["measured_tgs"] - 1.0,
+        interval_low=bounded / width,
+        interval_high=bounded * width,
+    )

@@ -11,7 +11,7 @@ from typing import Any
 from projector.benchmark.device import Device
 from projector.benchmark.job import Job, Ready, Skip, filled, torch_type
 from projector.kernels.constants import element_bytes
-from projector.layers.types import Attention
+from projector.operators.types import Attention
 
 __all__ = ["jobs"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from projector.layers.types import Collective, Operator
+from projector.operators.types import Collective, Operator
 from projector.step.timing import CONTENTION, Clock, Message, Phase, Segment
 
 __all__ = ["Live", "measured_phase"]
@@ -36,6 +36,15 @@ class Live(Clock):
         """Of a measured phase its seconds and the usual loss: nobody saw its operators one by one."""
         found = self.phases.get(tuple(operators))
         return super().work(operators, beside) if found is None else (found.compute, CONTENTION)
+
+    def work_of(
+        self,
+        key: Hashable,  # noqa: ARG002
+        operators: Callable[[], Iterable[Operator]],
+        beside: Collective,
+    ) -> tuple[float, float]:
+        """Of those very operators: a phase that was measured goes by no other key."""
+        return self.work(tuple(operators()), beside)
 
 
 def measured_phase(seconds: float, beyond: Mapping[str, float] | None = None) -> Phase:

@@ -20,8 +20,8 @@ from projector.hardware import efficiency
 from projector.hardware.efficiency_file import priors
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.simulate import Simulated
-from projector.layers.types import Attention, Gemm, Stream
 from projector.mechanisms import Execution
+from projector.operators.types import Attention, Gemm, Stream
 from projector.parameter import Parameter
 
 __all__ = ["BEST_SHARE", "Entry", "entry"]

@@ -82,7 +82,7 @@ def _group(asked: CollectiveWanted, ranks: Ranks) -> Group:
 
 
 def _call(asked: CollectiveWanted, group: Group, device: Device) -> Callable[[], Any]:
-    """One collective on buffers of its own. Sizes: see :class:`projector.layers.types.Collective`."""
+    """One collective on buffers of its own. Sizes: see :class:`projector.operators.types.Collective`."""
     dtype = _TYPES.get(asked.width, torch.float32)
     count = max(group.size, asked.bytes // dtype.itemsize // group.size * group.size)
 

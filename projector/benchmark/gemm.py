@@ -9,7 +9,7 @@ from typing import Any
 from projector.benchmark.device import Device
 from projector.benchmark.job import FP8, Job, Ready, Skip, filled, torch_type
 from projector.kernels.constants import element_bytes
-from projector.layers.types import Gemm
+from projector.operators.types import Gemm
 
 __all__ = ["family", "jobs", "narrow"]
 

@@ -10,7 +10,7 @@ from projector.benchmark.device import Device
 from projector.benchmark.gemm import family, narrow
 from projector.benchmark.job import FP8, Job, Ready, Skip, filled, torch_type
 from projector.kernels.constants import element_bytes
-from projector.layers.types import GroupedGemm
+from projector.operators.types import GroupedGemm
 
 __all__ = ["jobs"]
 

@@ -19,7 +19,8 @@ from projector.kernels import recorded
 from projector.kernels.protocol import ComputeOp, KernelModel
 from projector.kernels.simulate import Simulated
 from projector.layers import lower
-from projector.layers.types import Block, Collective, HostWork, Operator
+from projector.operators.part import Block
+from projector.operators.types import Collective, HostWork, Operator
 from projector.step.timing import Clock
 from projector.workload.workload import Workload
 

@@ -11,7 +11,7 @@ from projector.frameworks.types import Resolved
 from projector.pipeline.types import Compiled
 from projector.step.run import compiled_schedule
 from projector.step.stages import Part, parts
-from projector.workload.layout import chunks
+from projector.workload.composition import compositions
 
 __all__ = ["Named", "layer_kinds", "stages_of", "updates"]
 
@@ -27,15 +27,15 @@ class Named:
 
 def stages_of(resolved: Resolved) -> tuple[Named, ...]:
     """The virtual stages in pipeline order."""
-    recipe, kinds = resolved.workload.recipe, resolved.workload.model.layer_kinds
+    recipe = resolved.workload.recipe
     whole = recipe.recompute_granularity == "full"
     found = []
-    for chunk in chunks(resolved.workload.model, recipe):
+    for chunk in compositions(resolved.workload.model, recipe)[1]:
         blocks = parts(resolved, chunk)
         keys, wanted = ["embedding"] * chunk.embedding, []
-        for layer, part in zip(chunk.layers, blocks[len(keys) :], strict=False):
-            replayed = whole and part.recomputed
-            wanted.append(PartWanted(key_of(kinds[layer], replayed), kinds[layer], replayed, 1))
+        for layer in chunk.layers:
+            replayed = whole and layer.recomputed
+            wanted.append(PartWanted(key_of(layer.kind, replayed), layer.kind, replayed, 1))
         keys += [part.key for part in wanted] + ["head"] * chunk.head
         found.append(Named(tuple(keys), blocks, tuple(wanted)))
     return tuple(found)

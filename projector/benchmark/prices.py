@@ -12,7 +12,7 @@ from projector.frameworks.types import Resolved
 from projector.hardware import efficiency
 from projector.hardware.types import Cluster, GroupShape
 from projector.kernels.simulate import Simulated
-from projector.layers.types import Collective, HostWork, Operator
+from projector.operators.types import Collective, HostWork, Operator
 from projector.step.stages import Part
 from projector.step.timing import Clock, Phase
 

@@ -16,7 +16,7 @@ from projector.benchmark.job import Job, Ready, Skip, filled, unheard
 from projector.benchmark.passes import PASSES
 from projector.benchmark.stopwatch import Stopwatch, Timing
 from projector.kernels.protocol import ComputeOp
-from projector.layers.types import Attention, Gemm, Stream
+from projector.operators.types import Attention, Gemm, Stream
 
 __all__ = ["Found", "Probed", "Taken", "probe"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from projector.benchmark.live import Compared
 from projector.kernels.protocol import ComputeOp, KernelModel, Times
-from projector.layers.types import GroupedGemm
+from projector.operators.types import GroupedGemm
 
 __all__ = ["Timed"]
 

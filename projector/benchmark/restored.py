@@ -13,9 +13,9 @@ from projector.collectives.placement import groups
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster
 from projector.layers.step import optimizer
-from projector.layers.types import Collective, Operator
-from projector.layers.weights import Held
 from projector.mechanisms import Execution
+from projector.operators.types import Collective, Operator
+from projector.operators.weights import Held
 from projector.projection import Projection
 from projector.step.run import Step, compiled_schedule, run_step
 from projector.step.stages import owned, stage_time
@@ -124,6 +124,9 @@ class _Alike(Clock):
         return measured_phase(1e-3)
 
     def work(self, *_: object) -> tuple[float, float]:
+        return 1e-3, 0.0
+
+    def work_of(self, *_: object) -> tuple[float, float]:
         return 1e-3, 0.0
 
 

@@ -16,11 +16,11 @@ from projector.io.files import read_text
 from projector.kernels.protocol import ComputeOp
 from projector.kernels.tables import KINDS, operator
 from projector.layers.step import optimizer
-from projector.layers.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Stream
+from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Stream
 from projector.step.run import owned_by_rank
 from projector.step.stages import compute_operators, parts
 from projector.workload import zoo
-from projector.workload.layout import chunks
+from projector.workload.composition import compositions
 from projector.workload.recipe import Recipe
 from projector.workload.validate import problems
 from projector.workload.workload import Workload
@@ -53,7 +53,7 @@ def _operators(workload: Workload, vendor: str, arch: str) -> tuple[ComputeOp, .
         return ()
     try:
         resolved = resolve(workload, vendor, arch)
-        stages = [parts(resolved, chunk) for chunk in chunks(workload.model, resolved.workload.recipe)]
+        stages = [parts(resolved, each) for each in compositions(workload.model, resolved.workload.recipe)[1]]
         ops: list[Any] = list(compute_operators(stages))
         for held in owned_by_rank(resolved, stages):
             ops += [op for op in optimizer(resolved, held) if not isinstance(op, Collective | HostWork)]

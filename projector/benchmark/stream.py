@@ -9,7 +9,7 @@ from collections.abc import Callable
 from projector.benchmark.device import Device
 from projector.benchmark.job import Job, Ready, Skip
 from projector.benchmark.passes import PASSES, Pass
-from projector.layers.types import Stream
+from projector.operators.types import Stream
 
 __all__ = ["chosen", "jobs"]
 

@@ -11,7 +11,7 @@ from projector.benchmark.atomic import write_whole
 from projector.errors import InputError, Problem
 from projector.io.files import read_text
 from projector.kernels.protocol import ComputeOp
-from projector.layers.types import Attention, Gemm, GroupedGemm
+from projector.operators.types import Attention, Gemm, GroupedGemm
 
 __all__ = ["COLUMNS", "TableFile", "cells_of"]
 

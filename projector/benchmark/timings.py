@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from projector.layers.types import Collective
 from projector.mechanisms import Execution
+from projector.operators.types import Collective
 from projector.workload.model import LayerKind
 from projector.workload.workload import Workload
 
@@ -49,7 +49,7 @@ class StageWanted:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveWanted:
-    """A collective of ``size`` ranks; ``bytes`` as :class:`projector.layers.types.Collective` counts them."""
+    """A collective of ``size`` ranks; ``bytes`` as :class:`projector.operators.types.Collective` counts them."""
 
     kind: str
     group: str

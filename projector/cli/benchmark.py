@@ -93,15 +93,14 @@ def _kernels(
     whole: Workload, cluster: Cluster, device: Device, options: argparse.Namespace
 ) -> tuple[Sequence[Compared], Sequence[str]]:
     """Parts timed one by one beside what kernel models and tables say of them."""
-    from rich.console import Console
-
     from projector.benchmark.live import compare
     from projector.benchmark.shrink import shrink
+    from projector.io.progress import progress
 
     alone, notes = shrink(whole)
     watch = stopwatch(device, options)
-    with Console(stderr=True).status("timing layers") as status:
-        return compare(alone, device, cluster.gpu, watch, lambda part: status.update(f"timing {part}")), notes
+    with progress("timing layers") as told:
+        return compare(alone, device, cluster.gpu, watch, lambda part: told(words=f"timing {part}")), notes
 
 
 def _opened(device: Device | None) -> Device:
@@ -132,7 +131,8 @@ def _tell_step(
     whole: Workload, cluster: Cluster, found: Measurement, simulated: Projection, restored: Projection
 ) -> None:
     from projector.cli import live
-    from projector.cli.page import Line, show
+    from projector.io.table import Line
+    from projector.io.terminal import show
 
     ranks = found.asked.ranks
     show(
@@ -167,7 +167,8 @@ def _described(cluster: str | None, device: Device) -> Cluster:
 
 
 def _tell(rows: Sequence[Compared], device: Device, gpu: str, notes: Sequence[str]) -> None:
-    from projector.cli.page import Column, Line, Table, show
+    from projector.io.table import Column, Line, Table
+    from projector.io.terminal import show
 
     cells = [
         (
@@ -184,7 +185,7 @@ def _tell(rows: Sequence[Compared], device: Device, gpu: str, notes: Sequence[st
         for row in rows
     ]
     titles = ("times", "simulated ms", "tables ms", "tabled", "live ms", "spread", "simulated", "tables")
-    columns = (Column("part", text=True), *(Column(title) for title in titles))
+    columns = (Column("part", numeric=False), *(Column(title) for title in titles))
     title = "Layers of one rank, one micro-batch, without communication"
     note = "tabled: share of the kernels' time that tables stand behind. Last two: error of the time against live."
     show(

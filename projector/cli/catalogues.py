@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from projector.cli import as_json
 from projector.cli.options import Subparsers, add_command, add_json
-from projector.cli.page import NONE, Column, Table, show
 from projector.errors import InputError, Problem, nearest
+from projector.io.table import NONE, Column, Table
+from projector.io.terminal import show
 
 if TYPE_CHECKING:
     from projector.hardware.types import Fabric
@@ -61,9 +62,9 @@ def _models(options: argparse.Namespace) -> None:
     if options.json:
         as_json.write({"command": "models", "models": listed})
         return
-    columns = (Column("model", text=True), *map(Column, ("parameters", "active", "layers")))
+    columns = (Column("model", numeric=False), *map(Column, ("parameters", "active")), Column("layers", minor=1))
     if any(row[-1] for row in rows):
-        columns = (*columns, Column("not projected, because of", text=True))
+        columns = (*columns, Column("not projected, because of", numeric=False))
     shown = tuple(row[: len(columns)] for row in rows)
     show([Table(title=f"{len(rows)} models (10⁹ parameters)", columns=columns, rows=shown)])
 
@@ -87,9 +88,12 @@ def _gpus(options: argparse.Namespace) -> None:
         as_json.write({"command": "gpus", "gpus": listed})
         return
     columns = (
-        *(Column(title, text=True) for title in ("gpu", "title", "architecture")),
+        Column("gpu", numeric=False),
+        Column("title", numeric=False, minor=4),
+        Column("architecture", numeric=False, minor=1),
         *map(Column, ("bf16", "fp8", "fp4", "GiB", "GB/s", "node")),
-        *(Column(title, text=True) for title in ("fabric in the node, GB/s", "between nodes, GB/s")),
+        Column("fabric in the node, GB/s", numeric=False, minor=2),
+        Column("between nodes, GB/s", numeric=False, minor=3),
     )
     note = "Dense peaks in TFLOP/s; fabric bandwidth per GPU and direction in the usual cluster of the GPU."
     others = [name for name in catalogue.cluster_names() if name not in catalogue.gpu_names()]
@@ -129,9 +133,10 @@ def _clusters(options: argparse.Namespace) -> None:
         as_json.write({"command": "clusters", "clusters": listed})
         return
     columns = (
-        *(Column(title, text=True) for title in ("cluster", "gpu")),
+        Column("cluster", numeric=False),
+        Column("gpu", numeric=False, minor=1),
         *map(Column, ("host", "node")),
-        *(Column(title, text=True) for title in ("fabric in the node, GB/s", "between nodes, GB/s")),
+        *(Column(title, numeric=False) for title in ("fabric in the node, GB/s", "between nodes, GB/s")),
     )
     note = "GPUs of a host and of a node (an NVLink domain may span hosts); bandwidth per GPU and direction."
     show([Table(title=f"{len(rows)} clusters", columns=columns, rows=tuple(rows), note=note)])
@@ -151,5 +156,5 @@ def _frameworks(options: argparse.Namespace) -> None:
     if options.json:
         as_json.write({"command": "frameworks", "frameworks": listed})
         return
-    columns = tuple(Column(title, text=True) for title in ("framework", "title", "sources"))
+    columns = tuple(Column(name, numeric=False, minor=name == "title") for name in ("framework", "title", "sources"))
     show([Table(title=f"{len(chosen)} frameworks", columns=columns, rows=tuple(rows))])

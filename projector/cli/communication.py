@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from projector.cli.page import NONE, Column, Table
+from projector.io.table import NONE, Column, Table
 from projector.step.communication import Traffic
 
 __all__ = ["as_document", "table"]
 
-_TITLES = ("collective", "group", "operation", "algorithm", "MiB", "count", "ms", "hidden", "exposed")
-_TEXT = frozenset(_TITLES[:4])
-_DROPPED = ("operation", "algorithm", "count")
-"""Columns that a narrow terminal goes without, in this order; no figure is ever cut."""
-_GAP = 2
-_WIDTH = 80
+_COLUMNS = (
+    Column("collective", numeric=False),
+    Column("group", numeric=False),
+    Column("operation", numeric=False, minor=3),
+    Column("algorithm", numeric=False, minor=2),
+    Column("MiB"),
+    Column("count", minor=1),
+    Column("ms"),
+    Column("hidden"),
+    Column("exposed"),
+)
 _SUFFIXES = ("_all_reduce", "_reduce_scatter", "_all_gather")
 
 
-def table(rows: Sequence[Traffic], width: int | None = None) -> Table:
-    """Collectives by group with a total; ``width``: of the page (None: the terminal's, 80 where there is none)."""
+def table(rows: Sequence[Traffic]) -> Table:
+    """Collectives by group with a total."""
     wide = [_cells(row) for row in rows]
     total = (sum(row.seconds for row in rows), sum(row.hidden for row in rows), sum(row.exposed for row in rows))
     wide.append(("all", "", "", "", "", "", *map(_ms, total)))
-    kept = _columns(wide, width or shutil.get_terminal_size((_WIDTH, 24)).columns)
     return Table(
         title="Communication of a step (busiest rank)",
-        columns=tuple(Column(_TITLES[i], text=_TITLES[i] in _TEXT) for i in kept),
-        rows=tuple(tuple(cells[i] for i in kept) for cells in wide),
+        columns=_COLUMNS,
+        rows=tuple(wide),
         total=True,
         note="MiB of one message; ms of all in a step = hidden behind compute + exposed.",
     )
@@ -74,14 +77,3 @@ def _cells(row: Traffic) -> tuple[str, ...]:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.1f}"
-
-
-def _columns(rows: Sequence[tuple[str, ...]], width: int) -> list[int]:
-    """Columns that fit into ``width`` characters, in order."""
-    widths = [max(len(title), *(len(row[i]) for row in rows)) for i, title in enumerate(_TITLES)]
-    kept = list(range(len(_TITLES)))
-    for name in _DROPPED:
-        if sum(widths[i] for i in kept) + _GAP * (len(kept) - 1) <= width:
-            break
-        kept.remove(_TITLES.index(name))
-    return kept

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from projector.cli import as_json
 from projector.cli.options import Subparsers, add_command, add_json
-from projector.cli.page import Line, show
 from projector.errors import InputError, Problem, nearest
+from projector.io.table import Line
+from projector.io.terminal import show
 from projector.parameter import FIELDS, KINDS
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-_WIDTH = 79
 _INDENT = "    "
 
 
@@ -67,7 +66,7 @@ def _lines(chosen: Constants) -> Iterator[Line]:
     counts = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
     scored = sum(each.scored for each in chosen.values())
     head = f"{len(chosen)} constants: {counts or 'none'}; {scored} chosen while looking at runs that are scored"
-    yield from (Line(text, "bold") for text in textwrap.wrap(head, _WIDTH))
+    yield Line(head, "bold")
     for name, each in chosen.items():
         yield Line("")
         yield Line(name, "bold")
@@ -79,10 +78,7 @@ def _lines(chosen: Constants) -> Iterator[Line]:
             *(["chosen on scored runs"] if each.scored else []),
         ]
         yield Line(f"{_INDENT}{', '.join(facts)}")
-        said = textwrap.wrap(
-            each.source, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
-        )
-        yield from (Line(text, "dim") for text in said)
+        yield Line(f"{_INDENT}{each.source}", "dim")
 
 
 def _range(each: Parameter | Count) -> list[str]:

@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 from projector.cli.inputs import Case
-from projector.cli.page import NONE, Column, Line, Table
+from projector.io.table import NONE, Column, Line, Table
 from projector.projection import Projection, project
 from projector.search.explore import Tried, walk
 
 __all__ = ["as_document", "explored", "scaled", "table"]
 
 _COLUMNS = (
-    Column("category", True),
-    Column("change", True),
-    Column(""),
+    Column("category", numeric=False, minor=3),
+    Column("change", numeric=False),
+    Column("kept", numeric=False),
     Column("tokens/s/GPU"),
     Column("gain"),
-    Column("90 % interval"),
-    Column("moved", True),
-    Column("memory", True),
+    Column("90 % interval", minor=1),
+    Column("moved", numeric=False),
+    Column("memory", numeric=False, minor=2),
 )
 
 
@@ -46,7 +46,7 @@ def table(baseline: Projection, tried: Sequence[Tried]) -> Iterator[Line | Table
         title="Exploration: each change alone on the best configuration before it",
         columns=_COLUMNS,
         rows=tuple(_row(t) for t in tried),
-        note="* stays for the categories after it; moved: seconds of this step",
+        note="* kept for the categories after it; moved: seconds of this step, or why there is none",
     )
     kept = [t.projection for t in tried if t.kept and t.projection]
     if kept:

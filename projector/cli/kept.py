@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.memory.chunks import chunk_memory
-from projector.memory.parameters import stage
+from projector.memory.parameters import contents, stage
 from projector.memory.transients import unsharded
 from projector.projection import Projection
-from projector.workload.layout import chunks
+from projector.workload.composition import compositions
 
 __all__ = ["kept_by_stage", "static_by_rank"]
 
@@ -17,12 +17,12 @@ __all__ = ["kept_by_stage", "static_by_rank"]
 def kept_by_stage(made: Projection) -> NDArray[np.float64]:
     """``[stages]``: bytes that one micro-batch keeps on each virtual stage between forward and backward."""
     workload = made.resolved.workload
-    layout = chunks(workload.model, workload.recipe)
-    out = np.zeros(len(layout))
+    _, kinds = compositions(workload.model, workload.recipe)
+    out = np.zeros(len(kinds))
     for own in made.timeline.compiled.schedule.placement:
-        gathered = unsharded(made.resolved, stage(made.resolved, [layout[v] for v in own]))
+        gathered = unsharded(made.resolved, stage(made.resolved, contents(tuple(kinds[v] for v in own))))
         for v in own:
-            out[v] = chunk_memory(made.resolved, layout[v], v == 0, v == len(layout) - 1, gathered).saved
+            out[v] = chunk_memory(made.resolved, kinds[v], v == 0, v == len(kinds) - 1, gathered).saved
     return out
 
 

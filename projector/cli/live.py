@@ -13,8 +13,8 @@ from projector.errors import InputError, Problem
 if TYPE_CHECKING:
     from projector.benchmark.device import Device
     from projector.benchmark.measured import Measurement
-    from projector.cli.page import Table
     from projector.hardware.types import Cluster
+    from projector.io.table import Table
     from projector.projection import Projection
     from projector.workload.workload import Workload
 
@@ -83,7 +83,7 @@ def measurement(
 
 def table(found: Measurement, simulated: Projection, live: Projection, cluster: Cluster) -> Table:
     """Simulated against measured, by kind of layer and direction, and the step."""
-    from projector.cli.page import Column, Table
+    from projector.io.table import Column, Table
 
     rows = [
         (name, _ms(ours), _ms(theirs), "–" if spread is None else f"{spread:.0%}", f"{ours / theirs - 1.0:+.1%}")
@@ -91,7 +91,7 @@ def table(found: Measurement, simulated: Projection, live: Projection, cluster: 
         if theirs > 0
     ]
     columns = (
-        Column("part", text=True),
+        Column("part", numeric=False),
         *(Column(name) for name in ("simulated ms", "measured ms", "spread", "error")),
     )
     note = "One micro-batch of one rank, communication inside layers included. Spread: interquartile range over median."

@@ -32,8 +32,9 @@ def _run(options: argparse.Namespace) -> None:
     from projector.cli import document, remedies, report
     from projector.cli.changes import ALL
     from projector.cli.inputs import blamed, read_case
-    from projector.cli.page import Line, show
     from projector.errors import InputError, Problem
+    from projector.io.table import Line
+    from projector.io.terminal import show
     from projector.memory import draw
     from projector.memory.sketch import sketch
     from projector.memory.timeline import memory_timeline

@@ -14,7 +14,7 @@ from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
-    from projector.cli.page import Line, Table
+    from projector.io.table import Line, Table
     from projector.projection import Projection
 
 __all__ = ["register"]
@@ -71,9 +71,9 @@ def register(commands: Subparsers) -> None:
 def _run(options: argparse.Namespace) -> None:
     from projector.cli import document, report
     from projector.cli.inputs import blamed, read_case
-    from projector.cli.page import show
     from projector.cli.trace import write_trace
     from projector.cli.vocabulary_range import ranged
+    from projector.io.terminal import show
 
     case = read_case(options)
     with blamed(options):
@@ -98,7 +98,7 @@ class _Further:
 
 def _further(case: Case, options: argparse.Namespace, made: Projections) -> _Further:
     from projector.cli import communication, exploration, remedies
-    from projector.cli.page import Line
+    from projector.io.table import Line
     from projector.projection import project
 
     mode = SIMULATE if options.profiling_mode == BOTH else options.profiling_mode

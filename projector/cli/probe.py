@@ -87,13 +87,11 @@ def _joined(device: Device, made: Entry, asked: bool | None) -> Joined | None:
 
 
 def _probed(device: Device, watch: Stopwatch, largest: int | None) -> Probed:
-    from rich.console import Console
-
     from projector.benchmark.probe import probe
+    from projector.io.progress import progress
 
-    console = Console(stderr=True)
-    with console.status("probing") as status:
-        return probe(device, watch, largest, lambda what: status.update(f"probing: {what}"))
+    with progress("probing") as told:
+        return probe(device, watch, largest, lambda what: told(words=f"probing: {what}"))
 
 
 def _tell(probed: Probed, made: Entry) -> None:

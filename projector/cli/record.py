@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import sys
 from collections import Counter
@@ -177,19 +178,12 @@ def _folder(device: Device) -> Path:
 
 
 def _with_bar(jobs: Sequence[Job], watch: Stopwatch, folder: Path, longest: float) -> Recorded:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from projector.benchmark import record
+    from projector.io.progress import progress
 
-    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("kernels", total=len(jobs))
-
-        def told(job: Job) -> None:
-            progress.update(task, advance=1, description=job.kind)
-
-        return record.run(jobs, watch, folder, longest=longest, told=told)
+    done = itertools.count(1)
+    with progress("kernels", len(jobs)) as told:
+        return record.run(jobs, watch, folder, longest=longest, told=lambda job: told(next(done), words=job.kind))
 
 
 def _tell_plan(jobs: Sequence[Job], skipped: Counter[str], device: Device) -> None:

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from projector.cli.inputs import Case
-from projector.cli.page import Column, Line, Table, gib
+from projector.io.table import Column, Line, Table, gib
 from projector.projection import Projection, project
 from projector.search.remedies import Remedies, Remedy, remedies
 
 __all__ = ["as_document", "found", "lines"]
 
 _COLUMNS = (
-    Column("change", True),
+    Column("change", numeric=False),
     Column("step s"),
     Column("tokens/s/GPU"),
     Column("needed GiB"),
     Column("to spare GiB"),
-    Column("verdict", True),
+    Column("verdict", numeric=False),
 )
 
 

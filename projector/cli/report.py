@@ -10,7 +10,7 @@ from projector.cli.document import expectation, rank_totals, stages
 from projector.cli.inputs import Case
 from projector.cli.job import dp_scaling, tokens_per_second
 from projector.cli.leftover import counted, some
-from projector.cli.page import NONE, Column, Line, Table, gib, percent
+from projector.io.table import NONE, Column, Line, Table, gib, percent
 from projector.projection import Projection
 from projector.workload.layout import Chunk
 
@@ -90,7 +90,7 @@ def _summary(made: Projections) -> Table:
         simulated, measured = made.by_mode.values()
         notes.append(f"simulate against benchmark: {100 * (simulated.tgs / measured.tgs - 1):+.1f} % tokens/s/GPU.")
     titles = ("mode", "step s", "tokens/s/GPU", "MFU", "bubble", "measured kernels")
-    columns = tuple(Column(title, text=i == 0) for i, title in enumerate(titles))
+    columns = tuple(Column(title, numeric=i > 0, minor=i > 3) for i, title in enumerate(titles))
     return Table(title="Projection", columns=columns, rows=tuple(rows), note=" ".join(notes))
 
 
@@ -142,7 +142,7 @@ def _schedules(made: Projections) -> Table:
             )
         )
     titles = ("schedule", "step s", "tokens/s/GPU", "bubble", "device GiB", "verdict")
-    columns = tuple(Column(title, text=title in ("schedule", "verdict")) for title in titles)
+    columns = tuple(Column(title, numeric=title not in ("schedule", "verdict")) for title in titles)
     chosen = made.first.timeline.compiled.schedule.name
     note = f"Everything else here is of {chosen}: the fastest that fits, or the fastest where none does."
     return Table(title="Schedules", columns=columns, rows=tuple(rows), note=note)
@@ -151,7 +151,7 @@ def _schedules(made: Projections) -> Table:
 def _breakdown(made: Projections) -> Table:
     """Seconds on the rank that works longest; parts that are zero in every mode are left out."""
     each = list(made.by_mode.items())
-    columns = [Column("part", text=True)]
+    columns = [Column("part", numeric=False)]
     for mode, _ in each:
         words = f" ({mode})" if len(each) > 1 else ""
         columns += [Column(f"seconds{words}"), Column("share")]
@@ -172,7 +172,7 @@ def _breakdown(made: Projections) -> Table:
 
 def _stages(made: Projections) -> Table:
     each = list(made.by_mode.items())
-    columns = [Column("stage"), Column("rank"), Column("chunk"), Column("holds", text=True)]
+    columns = [Column("stage"), Column("rank"), Column("chunk"), Column("holds", numeric=False)]
     for mode, _ in each:
         words = f" ({mode})" if len(each) > 1 else ""
         columns += [Column(f"forward ms{words}"), Column(f"backward ms{words}")]
@@ -213,7 +213,10 @@ def _ranks(case: Case, made: Projection) -> Table:
         reserved, device = rank_totals(case, made, rank.allocated)
         sizes = (*(rank.components[name] for name in shown), rank.allocated, reserved, device)
         rows.append((str(rank.rank), f"{rank.parameters / 1e9:.2f}e9", *map(gib, sizes), rank.event))
-    columns = (*(Column(title) for title in titles), Column("peak", text=True))
+    # Where space is short, the largest components stay longest.
+    largest = sorted(shown, key=lambda name: -max(rank.components[name] for rank in plan.ranks))
+    minor = {name.replace("_", " "): 1 + i for i, name in enumerate(largest)} | {"parameters": 1 + len(largest)}
+    columns = (*(Column(title, minor=minor.get(title, 0)) for title in titles), Column("peak", numeric=False, minor=99))
     note = (
         "allocated: live tensors; reserved: with the allocator's cache; device: with context and communication buffers."
     )

@@ -48,8 +48,8 @@ def _run(options: argparse.Namespace) -> None:
     from projector.cli.changes import AUTO
     from projector.cli.comparison import best, compare, single
     from projector.cli.inputs import blamed, read_case
-    from projector.cli.page import show
     from projector.errors import Unsupported
+    from projector.io.terminal import show
 
     case = read_case(options)
     asked = options.pipeline_schedule_algorithm

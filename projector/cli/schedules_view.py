@@ -10,8 +10,8 @@ import numpy as np
 from projector.cli import document, report
 from projector.cli.comparison import Row, tally
 from projector.cli.inputs import Case
-from projector.cli.page import Column, Line, Table, gib, percent
 from projector.errors import InputError
+from projector.io.table import Column, Line, Table, gib, percent
 from projector.pipeline.evaluator import evaluate
 from projector.pipeline.optimal import Optimum, improve
 from projector.pipeline.sketch import sketch
@@ -80,7 +80,8 @@ def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Table:
         )
     titles = ("schedule", "vpp", "step s", "tokens/s/GPU", "bubble of makespan", "of span", "chunks alive",
               "fullest rank GiB", "emptiest", "verdict")  # fmt: skip
-    columns = tuple(Column(title, text=title in ("schedule", "verdict")) for title in titles)
+    words, minor = ("schedule", "verdict"), {"emptiest": 3, "of span": 2, "chunks alive": 1}
+    columns = tuple(Column(title, numeric=title not in words, minor=minor.get(title, 0)) for title in titles)
     note = f"* shown below: the fastest that fits, or the fastest where none does. {_BUBBLES}"
     return Table(title="Pipeline schedules", columns=columns, rows=tuple(cells), note=note)
 
@@ -119,7 +120,9 @@ def _ranks(case: Case, made: Projection) -> Table:
     titles = ("rank", "busy ms", "starts ms", "ends ms", "bubble of makespan", "of span", "chunks alive", "always GiB",
               "peak allocated", "peak device")  # fmt: skip
     name = timeline.compiled.schedule.name
-    return Table(title=f"Ranks of {name}", columns=tuple(map(Column, titles)), rows=tuple(rows))
+    minor = {"starts ms": 2, "ends ms": 2, "of span": 1}
+    columns = tuple(Column(title, minor=minor.get(title, 0)) for title in titles)
+    return Table(title=f"Ranks of {name}", columns=columns, rows=tuple(rows))
 
 
 def _entry(case: Case, row: Row) -> dict[str, Any]:

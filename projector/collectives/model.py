@@ -5,7 +5,7 @@ the protocol switch. So a time is continuous, grows with the bytes, never falls 
 topology, and is zero for a group of one. A new algorithm is one file of
 :mod:`projector.collectives.algorithms`.
 
-Sizes follow nccl-tests (see :mod:`projector.layers.types`).
+Sizes follow nccl-tests (see :mod:`projector.operators.types`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from projector.collectives.footprint import Footprint
 from projector.collectives.network import Cost, Network, network
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import Cluster, Efficiency, GroupShape
-from projector.layers.types import Collective
 from projector.memo import Recent, Same
+from projector.operators.types import Collective
 
 __all__ = ["ALGORITHMS", "KINDS", "Pricing", "bandwidth_bound", "best", "costs", "seconds", "seconds_of"]
 
@@ -91,11 +91,13 @@ def best(kind: str, nbytes: float, shape: GroupShape, cluster: Cluster, efficien
 
 
 class _Known:
-    """What groups of one shape cost on one cluster: seconds of a number of bytes by kind and transport, and networks."""
+    """What groups of one shape cost on one cluster: seconds of a number of bytes by kind and transport, networks, and what
+    messages take from compute."""
 
     def __init__(self) -> None:
         self.prices: Recent[Callable[[float], float]] = Recent(4096)
         self.networks: Recent[Network] = Recent(1024)
+        self.footprints: Recent[Footprint] = Recent(4096)
 
 
 _KNOWN: Recent[_Known] = Recent(16)
@@ -146,6 +148,10 @@ class Pricing:
         shape = self._shape(op)
         if shape.size <= 1 or op.bytes <= 0:
             return Footprint(0.0, 0.0)
+        key = op.kind, op.transport, op.bytes, shape, self._dispatch_units
+        return self._known.footprints.get(key, partial(self._footprint, op, shape))
+
+    def _footprint(self, op: Collective, shape: GroupShape) -> Footprint:
         net = self._network(shape)
         if op.kind == "all_to_all" and (op.transport in TOKEN_TRANSPORTS or op.transport == LOW_LATENCY):
             return footprint.of_tokens(op.bytes, net, self._dispatch_units)

@@ -115,9 +115,11 @@ def _constants(
     covered = {
         key: entry for entry in part.get("sources", ()) if isinstance(entry, Mapping) for key in entry.get("values", ())
     }
+    unused = set(covered)
     for mechanism, stated in part.get("execution", {}).items():
         for name, value in stated.items() if isinstance(stated, Mapping) else ():
             key = f"{mechanism}.{name}"
+            unused.discard(key)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             if key in covered:
@@ -126,6 +128,8 @@ def _constants(
                 yield key, read(cell, where, f"{place}execution.{key}", problems)
             else:
                 problems.append(Problem(where, f"{place}sources", f"nothing for {key}", "a source for every number"))
+    expected = "a number that the execution beside it states"
+    problems += [Problem(where, f"{place}sources", key, expected) for key in sorted(unused)]
 
 
 def _words(value: object) -> str:

@@ -11,12 +11,9 @@ from typing import Any
 from projector.errors import InputError
 from projector.frameworks.profiles_io import load
 from projector.frameworks.types import Framework, Resolved
-from projector.frameworks.unmodelled import unmodelled
 from projector.io.typed import of_type
-from projector.mechanisms.data_parallel import of_degree
 from projector.mechanisms.execution import Execution, merged
-from projector.mechanisms.runtime.full_iteration_graph import FullIterationGraph
-from projector.memo import Recent
+from projector.memo import Recent, but
 from projector.workload.checks import range_problems
 from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
@@ -49,25 +46,24 @@ def resolve(
     """A workload with every recipe field stated (but for those whose absence has a meaning of its own).
 
     ``vendor``, ``arch`` and ``host`` describe the device (``nvidia``/``amd``, ``hopper``, ``grace``): frameworks choose
-    other kernel libraries by them. ``assumed`` lists ``field=value`` for the *uncertain* defaults used here, and the
-    switches that nothing here models. Raises :class:`InputError` for values of another
-    type than their field's, and sizes below 1.
+    other kernel libraries by them. ``assumed`` lists ``field=value`` for the *uncertain* defaults used here. Raises
+    :class:`InputError` for values of another type than their field's, and sizes below 1.
     """
-    wrong = [] if known(workload) else of_type(workload, Workload, "")
+    sound = known(workload)
+    wrong = [] if sound else of_type(workload, Workload, "")
     if not wrong:
-        sizes = {name: getattr(workload.recipe, name) for name in _SIZES}
+        sizes = {} if sound else {name: getattr(workload.recipe, name) for name in _SIZES}
         wrong = range_problems({"gpus": workload.gpus, "recipe": sizes}, "", "")
     if wrong:
         raise InputError(wrong)
-    return _resolved(workload, vendor, arch, host, published)
+    if published or workload.recipe.pipeline_model_parallel_layout is not None:
+        return _made(workload, vendor, arch, host, published)
+    return _alike(workload, vendor, arch, host)
 
 
-@lru_cache(maxsize=1024)
-def _resolved(workload: Workload, vendor: str, arch: str, host: str, published: bool) -> Resolved:
+def _alike(workload: Workload, vendor: str, arch: str, host: str) -> Resolved:
     """By a workload that differs in sizes alone, where there was one: what a framework decides by sizes is in the key."""
     recipe, model = workload.recipe, workload.model
-    if published or recipe.pipeline_model_parallel_layout is not None:
-        return _made(workload, vendor, arch, host, published)
     rest = _rest(recipe)
     key = (
         *(workload.framework, workload.framework_date, vendor, arch, host, model),
@@ -77,8 +73,7 @@ def _resolved(workload: Workload, vendor: str, arch: str, host: str, published: 
     alike, unstated = _ALIKE.get(key, lambda: _first(workload, vendor, arch, host))
     implied = _by_size(workload)
     sizes = {name: getattr(recipe, name) for name in _SIZES} | {name: implied[name] for name in unstated}
-    own = dataclasses.replace(alike.workload.recipe, **sizes)
-    return dataclasses.replace(alike, workload=dataclasses.replace(workload, recipe=own))
+    return but(alike, workload=but(workload, recipe=but(alike.workload.recipe, **sizes)))
 
 
 _rest = attrgetter(*(f.name for f in dataclasses.fields(Recipe) if f.name not in _SIZES))
@@ -98,6 +93,7 @@ def _by_size(workload: Workload) -> dict[str, int]:
     return {"microbatch_group_size_per_vp_stage": recipe.pp, "data_parallel_shard_size": workload.dp * recipe.cp}
 
 
+@lru_cache(maxsize=1024)
 def _made(workload: Workload, vendor: str, arch: str, host: str, published: bool) -> Resolved:
     framework = load(workload.framework)
     traits = _traits(workload, vendor, arch, host)
@@ -110,9 +106,8 @@ def _made(workload: Workload, vendor: str, arch: str, host: str, published: bool
         for name in (framework.uncertain if published else ())
         if getattr(workload.recipe, name) is None and getattr(recipe, name) is not None
     )
-    execution = _one(_attention(_adapt(Execution.of(**behaviour), recipe), workload, recipe, arch))
-    notes = (*assumed, *unmodelled(workload.recipe))
-    return Resolved(workload=dataclasses.replace(workload, recipe=recipe), execution=execution, assumed=notes)
+    execution = _one(_attention(Execution.of(**behaviour).run_by(recipe), workload, recipe, arch))
+    return Resolved(workload=dataclasses.replace(workload, recipe=recipe), execution=execution, assumed=assumed)
 
 
 @lru_cache(maxsize=1024)
@@ -219,34 +214,3 @@ def _attention(execution: Execution, workload: Workload, recipe: Recipe, arch: s
         return execution
     family = "triton" if workload.model.attention_sinks else "aiter_a16" if arch == "gfx950" else "aiter"
     return execution.but(kernels={"attention": family})
-
-
-def _adapt(execution: Execution, recipe: Recipe) -> Execution:
-    """What recipe switches change of the execution: gradient dtype, accumulation, full-iteration graphs, sharding."""
-    sharing: dict[str, Any] = {}
-    fusion: dict[str, Any] = {}
-    if recipe.grad_reduce_in_bf16:
-        sharing |= {"reduce_bytes": 2.0, "grad_bytes": 2.0}
-    if recipe.main_params_dtype == "bf16" and execution.data_parallel.master_bytes == 0.0:
-        sharing |= {"parameter_bytes": 2.0, "grad_bytes": 2.0}
-    if recipe.fp8_param_gather and recipe.precision in ("fp8", "mxfp8"):
-        sharing["gather_bytes"] = 1.0
-    if recipe.fsdp_reshard_after_forward is not None:
-        sharing["unsharded_pipeline"] = not recipe.fsdp_reshard_after_forward
-    if execution.fusion.wgrad_accumulation == "fused" and not recipe.gradient_accumulation_fusion:
-        fusion["wgrad_accumulation"] = "separate"
-    if recipe.torch_compile:
-        fusion["elementwise"] = True
-    if recipe.attention_backend == "unfused":
-        fusion["attention_materialised"] = True
-    runtime = execution.runtime.but({"unbound_host_factor": 1.0}) if recipe.numa_binding else execution.runtime
-    if recipe.cuda_graph_scope and "full_iteration" in recipe.cuda_graph_scope and not runtime.whole_step:
-        runtime = FullIterationGraph(**runtime.carried(FullIterationGraph))
-    pool = execution.allocator.pool_fraction and recipe.device_memory_fraction
-    return dataclasses.replace(
-        execution,
-        data_parallel=of_degree(execution.data_parallel.but(sharing), recipe.data_parallel_sharding),
-        fusion=execution.fusion.but(fusion),
-        runtime=runtime,
-        allocator=execution.allocator.but({"pool_fraction": pool} if pool else {}),
-    )

@@ -14,7 +14,7 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["ONCE_A_STEP", "OUTSIDE_A_LAYER", "as_layers_see", "once_a_step"]
+__all__ = ["ONCE_A_STEP", "OUTSIDE_A_LAYER", "as_layers_see", "as_weights_see", "once_a_step"]
 
 _TOLD = about_of(Recipe)
 OUTSIDE_A_LAYER = frozenset(name for name, told in _TOLD.items() if "layer" not in told.affects)
@@ -26,9 +26,13 @@ ONCE_A_STEP = frozenset(
 )
 """Those of them that do more than say where layers stand and in which order they work: gradients, optimizer, the loop."""
 
+_NO_WEIGHT = frozenset(name for name in _TOLD if name.startswith("recompute_")) | {"micro_batch_size", "seq_length"}
+"""Fields that layers see and no weight: how much passes through, and what of it is kept."""
+
 _AT_ONE = ("pp", "data_parallel_shard_size")
 _SEEN = tuple(f.name for f in fields(Recipe) if f.name not in {*OUTSIDE_A_LAYER, *_AT_ONE})
 _seen = attrgetter(*_SEEN)
+_weighed = attrgetter(*(name for name in _SEEN if name not in _NO_WEIGHT))
 _once = attrgetter(*sorted(ONCE_A_STEP - {"global_batch_size"}))  # its micro-batches: one or several
 
 _Host = tuple[int, int | None, float, float, float]
@@ -44,20 +48,38 @@ def as_layers_see(resolved: Resolved) -> Resolved:
     if isinstance(known, Resolved):
         return known
     workload, recipe = resolved.workload, resolved.workload.recipe
-    host = (
-        resolved.node_ranks,
-        resolved.pod_ranks,
-        resolved.host_bandwidth,
-        resolved.host_copies,
-        resolved.host_optimizer,
-    )
     ones = (recipe.pp == 1, (recipe.data_parallel_shard_size or 1) == 1, workload.num_microbatches > 1)
-    found = _view(workload.model, workload.framework, resolved.execution, _seen(recipe), ones, host)
+    found = _view(workload.model, workload.framework, resolved.execution, _seen(recipe), ones, _host(resolved))
     resolved.__dict__[_KEPT] = found
     return found
 
 
 _KEPT = "_as_layers_see"
+
+
+def as_weights_see(resolved: Resolved) -> Hashable:
+    """A key of the weights of a layer, their optimizer state but for what :func:`once_a_step` says, and what is gathered."""
+    view = as_layers_see(resolved)
+    known: Hashable = view.__dict__.get(_WEIGHED)
+    if known is None:
+        workload = view.workload
+        ones = workload.recipe.pp, workload.recipe.data_parallel_shard_size
+        known = _one_key(
+            workload.model, workload.framework, view.execution, _weighed(workload.recipe), ones, _host(view)
+        )
+        view.__dict__[_WEIGHED] = known
+    return known
+
+
+_WEIGHED = "_as_weights_see"
+
+
+@lru_cache(maxsize=1024)
+def _one_key(*_values: Hashable) -> Hashable:
+    return object()
+
+
+_host = attrgetter("node_ranks", "pod_ranks", "host_bandwidth", "host_copies", "host_optimizer")
 
 
 def once_a_step(resolved: Resolved) -> Hashable:

@@ -20,7 +20,7 @@ from projector.kernels.attention_constants import AttentionConstants, constants
 from projector.kernels.attention_work import work
 from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import FloatArray
-from projector.layers.types import Attention
+from projector.operators.types import Attention
 
 __all__ = ["AttentionConstants", "AttentionShapes", "columns_of", "constants", "makespan", "seconds", "seconds_of"]
 

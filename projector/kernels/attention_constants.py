@@ -14,7 +14,7 @@ from math import ceil
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.attention_tiles import block, dq_bytes, padded, parent
 from projector.kernels.constants import pick
-from projector.layers.types import Attention
+from projector.operators.types import Attention
 from projector.parameter import parameter
 
 __all__ = ["AttentionConstants", "constants"]

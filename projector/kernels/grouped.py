@@ -23,7 +23,7 @@ from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import FloatArray
 from projector.kernels.tiles import tiles
 from projector.kernels.token_spread import Spread, flatten
-from projector.layers.types import GROUPED_STREAMS, Gemm, GroupedGemm
+from projector.operators.types import GROUPED_STREAMS, Gemm, GroupedGemm
 from projector.parameter import parameter
 
 __all__ = ["GroupedConstants", "as_gemm", "constants", "seconds"]

@@ -8,7 +8,7 @@ core/transformer/dot_product_attention.py and fused_softmax.py.
 from __future__ import annotations
 
 from projector.kernels.constants import element_bytes
-from projector.layers.types import Attention, Gemm, Stream
+from projector.operators.types import Attention, Gemm, Stream
 
 __all__ = ["expand"]
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
 __all__ = ["BoolArray", "ComputeOp", "FloatArray", "KernelModel", "Times"]
 

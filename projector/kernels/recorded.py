@@ -21,7 +21,7 @@ from projector.hardware.types import Gpu
 from projector.kernels.neighbours import REACH, Near, bounded, nearest
 from projector.kernels.protocol import BoolArray, ComputeOp, FloatArray, KernelModel, Times
 from projector.kernels.tables import Measured, read, tables_dir
-from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 from projector.parameter import parameter
 
 __all__ = ["REACH", "LeftOut", "Recorded", "available", "left_out"]

@@ -3,23 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels import attention, gemm, grouped, materialised, stream
 from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import ComputeOp, FloatArray, Times
 from projector.kernels.tiles import tiles
-from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
 from projector.mechanisms import Execution
 from projector.memo import Same
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
-__all__ = ["Simulated", "shared"]
+__all__ = ["Arranged", "Simulated", "arrange", "shared"]
 
 _KEPT = 2**14  # operators remembered per instance, so that a search cannot fill the memory
 _LISTS = 512  # and lists of them
+
+
+@dataclass(frozen=True, slots=True)
+class _Products:
+    """Dense products of one type: their places in the list, an operator of each class, and which class each is of, (n,)."""
+
+    places: NDArray[np.intp]
+    classes: tuple[Gemm, ...]
+    which: NDArray[np.intp]
+    shapes: gemm.GemmShapes
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """A list of operators as the models take them; nothing of it depends on a device's constants."""
+
+    ops: tuple[ComputeOp, ...]
+    products: tuple[_Products, ...]
+    routed: tuple[int, ...]
+    flash: tuple[int, ...]
+    plain: tuple[int, ...]
+    streams: tuple[int, ...]
+
+
+def arrange(ops: Sequence[ComputeOp]) -> Arranged:
+    """For :meth:`Simulated.arranged`: where the same list is asked for under many constants, this is done once."""
+    places: dict[str, list[int]] = {"dense": [], "routed": [], "flash": [], "plain": [], "streams": []}
+    for i, op in enumerate(ops):
+        if isinstance(op, Gemm):
+            places["dense"].append(i)
+        elif isinstance(op, GroupedGemm):
+            places["routed"].append(i)
+        elif isinstance(op, Attention):
+            places["flash" if op.flash else "plain"].append(i)
+        elif isinstance(op, Stream):
+            places["streams"].append(i)
+    dense = places.pop("dense")
+    return Arranged(tuple(ops), _products(ops, dense), **{name: tuple(found) for name, found in places.items()})
+
+
+def _products(ops: Sequence[ComputeOp], places: Sequence[int]) -> tuple[_Products, ...]:
+    kinds: dict[tuple[str, str], list[tuple[int, Gemm]]] = {}
+    for i in places:
+        op = ops[i]
+        if isinstance(op, Gemm):
+            kinds.setdefault((op.dtype, op.scaling), []).append((i, op))
+    made = []
+    for found in kinds.values():
+        index: dict[tuple[object, ...], int] = {}
+        which = [index.setdefault(_class_key(op), len(index)) for _, op in found]
+        first = {number: op for number, (_, op) in zip(reversed(which), reversed(found), strict=True)}
+        cells = np.array(
+            [
+                (o.m, o.n, o.k, o.batch, element_bytes(o.dtype), o.out_bytes, 2.0 if o.accumulate else 1.0)
+                for _, o in found
+            ],
+            dtype=np.float64,
+        )
+        made.append(
+            _Products(
+                np.array([i for i, _ in found]),
+                tuple(first[number] for number in range(len(index))),
+                np.array(which),
+                gemm.GemmShapes(*cells.T),
+            )
+        )
+    return tuple(made)
+
+
+def _class_key(op: Gemm | GroupedGemm) -> tuple[object, ...]:
+    return (op.dtype, op.scaling, op.layout, op.accumulate)
 
 
 class Simulated:
@@ -68,29 +141,28 @@ class Simulated:
         """Seconds of each operator, (n,), remembering nothing: for callers that never ask the same instance twice."""
         return self._evaluate(ops)
 
-    def _evaluate(self, ops: Sequence[ComputeOp]) -> FloatArray:
-        out = np.zeros(len(ops))
-        dense = [i for i, op in enumerate(ops) if isinstance(op, Gemm)]
-        routed = [i for i, op in enumerate(ops) if isinstance(op, GroupedGemm)]
-        flash = [i for i, op in enumerate(ops) if isinstance(op, Attention) and op.flash]
-        plain = [i for i, op in enumerate(ops) if isinstance(op, Attention) and not op.flash]
-        streams = [i for i, op in enumerate(ops) if isinstance(op, Stream)]
-        if dense:
-            out[dense] = self._products([op for i in dense if isinstance(op := ops[i], Gemm)])
-        if routed:
-            out[routed] = self._routed([op for i in routed if isinstance(op := ops[i], GroupedGemm)])
-        if flash:
-            chosen = [op for i in flash if isinstance(op := ops[i], Attention)]
-            out[flash] = attention.seconds(chosen, [self._attention_class(op) for op in chosen])
-        if streams:
-            out[streams] = stream.seconds(
-                [op for i in streams if isinstance(op := ops[i], Stream)], self.gpu, self.efficiency
+    def arranged(self, given: Arranged) -> FloatArray:
+        """As :meth:`fresh`, of a list that :func:`arrange` made ready."""
+        ops, out = given.ops, np.zeros(len(given.ops))
+        for products in given.products:
+            out[products.places] = self._dense(products)
+        if given.routed:
+            out[list(given.routed)] = self._routed([op for i in given.routed if isinstance(op := ops[i], GroupedGemm)])
+        if given.flash:
+            chosen = [op for i in given.flash if isinstance(op := ops[i], Attention)]
+            out[list(given.flash)] = attention.seconds(chosen, [self._attention_class(op) for op in chosen])
+        if given.streams:
+            out[list(given.streams)] = stream.seconds(
+                [op for i in given.streams if isinstance(op := ops[i], Stream)], self.gpu, self.efficiency
             )
-        for i in plain:
+        for i in given.plain:
             op = ops[i]
             if isinstance(op, Attention):
                 out[i] = self._evaluate(materialised.expand(op)).sum()
         return out
+
+    def _evaluate(self, ops: Sequence[ComputeOp]) -> FloatArray:
+        return self.arranged(arrange(ops))
 
     def _routed(self, ops: Sequence[GroupedGemm]) -> FloatArray:
         """One expert is a dense product and the cost of its group, several are the grouped model's."""
@@ -98,39 +170,15 @@ class Simulated:
         out = grouped.seconds(ops, classes)
         one = [i for i, op in enumerate(ops) if op.groups == 1 and op.rows > 0]
         if one:
-            alone = self._products([grouped.as_gemm(ops[i]) for i in one])
+            alone = self._evaluate([grouped.as_gemm(ops[i]) for i in one])
             out[one] = np.maximum(alone + [classes[i].group for i in one], [classes[i].issue for i in one])
         return out
 
-    def _products(self, ops: Sequence[Gemm]) -> FloatArray:
-        out = np.zeros(len(ops))
-        kinds: dict[tuple[str, str], list[int]] = {}
-        for i, op in enumerate(ops):
-            kinds.setdefault((op.dtype, op.scaling), []).append(i)
-        for kind, rows in kinds.items():
-            out[rows] = self._catalogue([ops[i] for i in rows], *kind)
-        return out
-
-    def _catalogue(self, ops: Sequence[Gemm], dtype: str, scaling: str) -> FloatArray:
-        index: dict[tuple[object, ...], int] = {}
-        classes: list[gemm.GemmConstants] = []
-        which = []
-        for op in ops:
-            key = self._class_key(op)
-            if key not in index:
-                index[key] = len(classes)
-                classes.append(self._gemm_class(key, op))
-            which.append(index[key])
-        cells = np.array(
-            [(o.m, o.n, o.k, o.batch, element_bytes(o.dtype), o.out_bytes, 2.0 if o.accumulate else 1.0) for o in ops],
-            dtype=np.float64,
-        )
-        catalogue = tiles(self.gpu.arch, self.execution.kernels.gemm, dtype, scaling)
-        return gemm.seconds(gemm.GemmShapes(*cells.T), classes, np.array(which), catalogue)
-
-    @staticmethod
-    def _class_key(op: Gemm | GroupedGemm) -> tuple[object, ...]:
-        return (op.dtype, op.scaling, op.layout, op.accumulate)
+    def _dense(self, given: _Products) -> FloatArray:
+        first = given.classes[0]
+        classes = [self._gemm_class(_class_key(op), op) for op in given.classes]
+        catalogue = tiles(self.gpu.arch, self.execution.kernels.gemm, first.dtype, first.scaling)
+        return gemm.seconds(given.shapes, classes, given.which, catalogue)
 
     def _gemm_class(self, key: tuple[object, ...], op: Gemm) -> gemm.GemmConstants:
         found = self._gemm_classes.get(key)
@@ -141,7 +189,7 @@ class Simulated:
         return found
 
     def _grouped_class(self, op: GroupedGemm) -> grouped.GroupedConstants:
-        key = (op.backend, *self._class_key(op))
+        key = (op.backend, *_class_key(op))
         found = self._grouped_classes.get(key)
         if found is None:
             found = grouped.constants(self.gpu, self.efficiency, self.execution.kernels.gemm, op, self.alone)

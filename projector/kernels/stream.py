@@ -15,7 +15,7 @@ import numpy as np
 
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.protocol import FloatArray
-from projector.layers.types import Stream
+from projector.operators.types import Stream
 
 __all__ = ["seconds"]
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from projector.errors import InputError, Problem
+from projector.io.places import nearest_folder
 from projector.kernels.protocol import ComputeOp
-from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
 __all__ = ["KINDS", "Measured", "operator", "read", "sources_of", "tables_dir"]
 
@@ -42,12 +43,7 @@ def tables_dir(start: Path | None = None) -> Path | None:
     """The nearest ``measured/kernels`` folder at or above ``start`` (default: the working directory), else beside the
     package, else the copy that an installed package carries.
     """
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
-        found = folder / "measured" / "kernels"
-        if found.is_dir():
-            return found
-    return PACKAGED if PACKAGED.is_dir() else None
+    return nearest_folder("measured/kernels", PACKAGED, start)
 
 
 def read(folder: Path) -> tuple[Measured, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from projector.kernels.protocol import FloatArray
-from projector.layers.types import GroupedGemm
+from projector.operators.types import GroupedGemm
 
 __all__ = ["Spread", "flatten"]
 

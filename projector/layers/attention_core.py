@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from projector.layers.local import Local
-from projector.layers.part import Part
 from projector.layers.quantise import operand_bytes
-from projector.layers.saved import Saved
-from projector.layers.types import Attention
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Attention
 from projector.parameter import parameter
 
 __all__ = ["Heads", "attend", "core", "remembering"]
@@ -24,7 +24,6 @@ _LAUNCHES = parameter(
 _MATERIALISED_LAUNCHES = parameter(
     (4, 6), unit="launches", kind="derived", source="a materialised one runs products, softmax and mask apart"
 )
-_UNFUSED_BACKENDS = ("unfused", "local", "materialised")
 _SCORE_BYTES = parameter(
     5.0,
     unit="B/score",
@@ -53,7 +52,7 @@ def _forward(
     name: str, heads: Heads, lo: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
 ) -> Attention:
     """Forward attention of ``seq_q`` queries on ``seq_k`` keys, for every sequence of the micro-batch × ``batch``."""
-    materialised = _materialised(lo)
+    materialised = lo.execution.fusion.attention_materialised
     launches = _MATERIALISED_LAUNCHES if materialised else _LAUNCHES.get(lo.execution.kernels.attention, (1, 3))
     return Attention(
         name=name,
@@ -70,10 +69,6 @@ def _forward(
         flash=not materialised,
         launches=launches[0] * batch,
     )
-
-
-def _materialised(lo: Local) -> bool:
-    return lo.execution.fusion.attention_materialised or lo.recipe.attention_backend in _UNFUSED_BACKENDS
 
 
 def attend(
@@ -130,7 +125,7 @@ def remembering(part: Part, heads: Heads, lo: Local) -> Part:
         Saved(name="v", bytes=element * lo.tokens * heads.kv_heads * heads.v, input=True),
         output,
     ]
-    if _materialised(lo):
+    if lo.execution.fusion.attention_materialised:
         saves.append(Saved(name="core_attn.scores", bytes=_SCORE_BYTES * queries * lo.recipe.seq_length))
     else:
         saves.append(Saved(name="core_attn.lse", bytes=4.0 * queries))

@@ -10,9 +10,9 @@ from projector.layers.context_parallel import core_attention
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual, sandwich, vectors
-from projector.layers.part import Part
-from projector.layers.types import Operator, Stream
-from projector.layers.weights import Weight
+from projector.operators.part import Part
+from projector.operators.types import Operator, Stream
+from projector.operators.weights import Weight
 from projector.parameter import parameter
 from projector.workload.model import LayerKind, Model
 

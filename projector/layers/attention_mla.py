@@ -12,9 +12,9 @@ from projector.layers.context_parallel import core_attention
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual, sandwich
-from projector.layers.part import Part
-from projector.layers.saved import Saved
-from projector.layers.types import Collective, Operator, Stream
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Collective, Operator, Stream
 from projector.parameter import parameter
 from projector.workload.model import MLA, LayerKind, Model
 

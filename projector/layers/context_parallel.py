@@ -15,8 +15,8 @@ from math import gcd
 from projector.layers.attention_core import Heads, attend, core, remembering
 from projector.layers.context_parallel_torch import ring
 from projector.layers.local import Local
-from projector.layers.part import Part
-from projector.layers.types import Attention, Collective, Operator, Stream
+from projector.operators.part import Part
+from projector.operators.types import Attention, Collective, Operator, Stream
 from projector.parameter import parameter
 
 __all__ = ["core_attention"]

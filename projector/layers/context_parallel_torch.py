@@ -9,8 +9,8 @@ in fp32 by elementary kernels; where a step touches half of a tensor, ``_partial
 from __future__ import annotations
 
 from projector.layers.local import Local
-from projector.layers.part import Part
-from projector.layers.types import Attention, Collective, Operator, Stream
+from projector.operators.part import Part
+from projector.operators.types import Attention, Collective, Operator, Stream
 from projector.parameter import parameter
 
 __all__ = ["ring"]

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from projector.errors import Unsupported
 from projector.layers.local import Local
-from projector.layers.part import Part
-from projector.layers.saved import Saved, Transient
-from projector.layers.types import Collective, Gemm, Operator, Stream
+from projector.operators.part import Part
+from projector.operators.saved import Saved, Transient
+from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.parameter import parameter
 
 __all__ = ["cross_entropy", "projection_backward"]

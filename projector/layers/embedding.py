@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from projector.layers.local import Local
 from projector.layers.norms import norm
-from projector.layers.part import Part
-from projector.layers.saved import Transient
-from projector.layers.types import Collective, Operator, Stream
-from projector.layers.weights import Weight
+from projector.operators.part import Part
+from projector.operators.saved import Transient
+from projector.operators.types import Collective, Operator, Stream
+from projector.operators.weights import Weight
 from projector.parameter import parameter
 
 __all__ = ["WORD_EMBEDDINGS", "embed"]
@@ -84,8 +84,5 @@ def _gradient(tensor: float, lo: Local) -> tuple[Stream, ...]:
     weight = float(lo.vocab * lo.hidden)
     rows = tensor / lo.tp  # each id falls into one rank's share
     dense = Stream(name="embedding.bwd", kind="gather", read=tensor + rows, write=lo.act * weight + rows, launches=2)
-    if lo.execution.fusion.wgrad_accumulation == "none":
-        return (dense,)
-    buffer = lo.execution.data_parallel.grad_bytes * weight
-    add = Stream(name="embedding.grad_add", kind="elementwise", read=lo.act * weight + buffer, write=buffer)
-    return (dense, add)
+    buffer = lo.execution.data_parallel.grad_bytes
+    return (dense, *lo.execution.fusion.added("embedding.grad_add", weight, lo.act, buffer))

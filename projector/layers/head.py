@@ -9,9 +9,9 @@ from projector.layers.embedding import WORD_EMBEDDINGS
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm
-from projector.layers.part import Part
-from projector.layers.types import HostWork
-from projector.layers.weights import stored_at
+from projector.operators.part import Part
+from projector.operators.types import HostWork
+from projector.operators.weights import stored_at
 
 __all__ = ["output"]
 
@@ -47,7 +47,7 @@ def output(lo: Local) -> tuple[Part, ...]:
 
 def _check(lo: Local) -> tuple[Part, ...]:
     """The loss of every micro-batch read by the host to look for NaN (Megatron-LM pretrain_gpt.py, loss_func)."""
-    if not lo.recipe.check_for_nan_in_loss_and_grad or lo.execution.runtime.whole_step:
+    if not lo.recipe.check_for_nan_in_loss_and_grad:
         return ()
     wait = HostWork(name="loss.nan_check", sync=True)
     return (Part(name="loss.nan_check", forward=(wait,), tags=HEAD),)

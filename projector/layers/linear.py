@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from projector.layers.local import Local
 from projector.layers.lora import adapter
-from projector.layers.part import Part
 from projector.layers.quantise import cast, norm_emits_quantised, operand_bytes, rescale, weight_cast
-from projector.layers.saved import Saved
-from projector.layers.types import Collective, Gemm, Operator, Stream
-from projector.layers.weights import Weight
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Collective, Gemm, Operator, Stream
+from projector.operators.weights import Weight
 from projector.parameter import parameter
 
 __all__ = ["Linear", "accumulation", "linear"]
@@ -275,23 +275,11 @@ def _returned(spec: Linear, lo: Local) -> Local:
 def accumulation(name: str, elements: float, lo: Local, launches: int = 1) -> tuple[float, bool, tuple[Stream, ...]]:
     """How a weight gradient of ``elements`` reaches the gradient buffer: (bytes of an output element, added in the
     GEMM's epilogue, kernels after it).
-
-    ``separate`` reads the fresh gradient and the buffer and writes the buffer (Megatron-LM without
-    ``gradient_accumulation_fusion``: 2 + 4 + 4 bytes per weight with an fp32 buffer).
     """
-    how, buffer = lo.execution.fusion.wgrad_accumulation, lo.execution.data_parallel.grad_bytes
-    if how == "fused":
+    fusion, buffer = lo.execution.fusion, lo.execution.data_parallel.grad_bytes
+    if fusion.wgrad_accumulation == "fused":
         return buffer, True, ()
-    if how == "separate":
-        add = Stream(
-            name=f"{name}.add",
-            kind="elementwise",
-            read=(lo.act + buffer) * elements,
-            write=buffer * elements,
-            launches=launches,
-        )
-        return lo.act, False, (add,)
-    return lo.act, False, ()
+    return lo.act, False, fusion.added(f"{name}.add", elements, lo.act, buffer, launches)
 
 
 def _pipelined(

@@ -1,17 +1,13 @@
-"""The sizes and types that one rank sees, derived once from a resolved workload.
-
-Tensor parallelism splits weights: every linear sees all ``tokens`` of the context-parallel rank. Sequence parallelism
-splits what lies between the linears: norms, residuals and the router see ``shard_tokens``.
-"""
+"""What a layer knows of the rank it runs on, derived once from a resolved workload."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from projector.frameworks.types import Resolved
 from projector.mechanisms import Execution
-from projector.workload.model import Model
+from projector.operators.rank import Rank
 from projector.workload.recipe import Recipe
 
 __all__ = ["Local", "local"]
@@ -23,66 +19,10 @@ _GATHERED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "mxfp4": 0.5 + 1 / 32, "nv
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local:
-    """One rank's view. ``tokens`` = s·b/cp; ``shard_tokens`` = tokens/tp with sequence parallelism; widths in elements.
+class Local(Rank):
+    """What a layer knows of its rank: sizes, types, and the strategies that it asks."""
 
-    ``dtype``/``act``: compute type outside quantised linears and its bytes; ``linear_dtype``/``scaling``: GEMM operands
-    of the linears (``dtype`` and "" when not quantised); ``cast_recipe``: how they are quantised ("" if not);
-    ``gathered``: bytes of one element of an all-gathered linear input; ``node_ranks``: ranks of a node.
-    """
-
-    model: Model
-    recipe: Recipe
     execution: Execution
-    batch: int
-    tokens: int
-    shard_tokens: int
-    sp: bool
-    hidden: int
-    heads: int
-    kv_heads: int
-    vocab: int
-    dtype: str
-    act: float
-    linear_dtype: str
-    scaling: str
-    cast_recipe: str
-    gathered: float
-    node_ranks: int = 8
-
-    @property
-    def tp(self) -> int:
-        return self.recipe.tp
-
-    @property
-    def hidden_bytes(self) -> float:
-        """One hidden-state tensor between the linears: the rows of the sequence-parallel shard."""
-        return self.act * self.shard_tokens * self.hidden
-
-    @property
-    def gathered_bytes(self) -> float:
-        """The same with all rows of the tensor-parallel group."""
-        return self.act * self.tokens * self.hidden
-
-    @property
-    def quantised(self) -> bool:
-        return bool(self.cast_recipe)
-
-    @property
-    def experts(self) -> Local:
-        """The view of routed experts: Megatron-LM's legacy grouped GEMM has no operands below 16 bits."""
-        if self.recipe.moe_grouped_gemm != "legacy" or (self.recipe.sync_free_stage or 0) >= 2:
-            return self
-        return replace(self, linear_dtype=self.dtype, scaling="", cast_recipe="", gathered=self.act)
-
-    @property
-    def trainable(self) -> bool:
-        """False when the base weights are frozen (adapters are trained instead)."""
-        return self.recipe.lora is None
-
-    @property
-    def compiled(self) -> bool:
-        return self.execution.fusion.elementwise or bool(self.recipe.torch_compile)
 
 
 def _precision(recipe: Recipe) -> tuple[str, str, str]:
@@ -124,6 +64,7 @@ def local(resolved: Resolved) -> Local:
         scaling=scaling,
         cast_recipe=cast_recipe,
         gathered=_GATHERED_BYTES.get(linear_dtype, act) if _gathers(resolved.execution, cast_recipe) else act,
+        compiled=resolved.execution.fusion.elementwise,
         node_ranks=resolved.node_ranks,
     )
 

@@ -7,10 +7,10 @@ the local outputs; beside a row linear the first factor's partial result is summ
 from __future__ import annotations
 
 from projector.layers.local import Local
-from projector.layers.part import Part
-from projector.layers.saved import Saved
-from projector.layers.types import Collective, Gemm, Operator, Stream
-from projector.layers.weights import Weight
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Collective, Gemm, Operator, Stream
+from projector.operators.weights import Weight
 
 __all__ = ["adapter"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, wraps
+from typing import ParamSpec
 
 from projector.errors import Unsupported
 from projector.frameworks.scope import as_layers_see
@@ -16,15 +17,15 @@ from projector.layers.head import output
 from projector.layers.local import Local, local
 from projector.layers.mlp import mlp
 from projector.layers.moe import moe_layer
-from projector.layers.part import Part, block
 from projector.layers.recompute import recomputed
-from projector.layers.types import Block, Recomputed
+from projector.operators.part import Block, Part, Recomputed, block
 from projector.workload.model import LayerKind, Model
 
 __all__ = ["embedding", "head", "layer", "mtp", "mtp_layer"]
 
 _KEPT = 512  # blocks of each kind, so that a search cannot fill the memory
 
+P = ParamSpec("P")
 Builder = Callable[[LayerKind, Local], tuple[Part, ...]]
 ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
     (attention_mla.applies, attention_mla.attention),
@@ -33,6 +34,18 @@ ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
 """Who builds the attention half of a layer: the first that applies to the model."""
 
 
+def _once_alike(build: Callable[P, Block]) -> Callable[P, Block]:
+    """Built once for all configurations that are alike to a layer."""
+    known = lru_cache(maxsize=_KEPT)(build)
+
+    @wraps(build)
+    def made(*given: P.args, **named: P.kwargs) -> Block:
+        return known(*(as_layers_see(each) if isinstance(each, Resolved) else each for each in given), **named)  # type: ignore[arg-type]
+
+    return made
+
+
+@_once_alike
 def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     """One decoder layer of ``kind`` for one micro-batch on one rank.
 
@@ -40,11 +53,6 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     ``recompute`` holds what is replayed *if* the recipe recomputes this layer (which layers it does is the schedule's
     matter). Raises :class:`Unsupported` for an architecture part no operator lowers.
     """
-    return _layer(kind, as_layers_see(resolved), quantised)
-
-
-@lru_cache(maxsize=_KEPT)
-def _layer(kind: LayerKind, resolved: Resolved, quantised: bool) -> Block:
     lo = local(resolved if quantised else _in_bf16(resolved))
     parts = _layer_parts(kind, lo)
     name = ("moe" if kind.moe else "dense") + (f"_w{kind.window}" if kind.window else "")
@@ -52,56 +60,42 @@ def _layer(kind: LayerKind, resolved: Resolved, quantised: bool) -> Block:
     return _sharded(block(f"layer_{name}", parts, again, _graphed(parts, lo), _offloaded(lo)), lo)
 
 
+@_once_alike
 def embedding(resolved: Resolved) -> Block:
     """The input embedding (first stage) for one micro-batch."""
-    return _embedding(as_layers_see(resolved))
+    return _end("embedding", embed, resolved)
 
 
-@lru_cache(maxsize=_KEPT)
-def _embedding(resolved: Resolved) -> Block:
-    lo = local(resolved)
-    parts = embed(lo)
-    return _sharded(block("embedding", parts, graphed=_graphed(parts, lo, whole=False)), lo)
-
-
+@_once_alike
 def head(resolved: Resolved) -> Block:
     """Final norm, output layer and loss (last stage)."""
-    return _head(as_layers_see(resolved))
+    return _end("head", output, resolved)
 
 
-@lru_cache(maxsize=_KEPT)
-def _head(resolved: Resolved) -> Block:
-    lo = local(resolved)
-    parts = output(lo)
-    return _sharded(block("head", parts, graphed=_graphed(parts, lo, whole=False)), lo)
-
-
+@_once_alike
 def mtp(resolved: Resolved) -> Block:
     """One depth of multi-token prediction with its output layer and loss."""
-    return _mtp(as_layers_see(resolved))
-
-
-@lru_cache(maxsize=_KEPT)
-def _mtp(resolved: Resolved) -> Block:
     lo = local(resolved)
     inner, around = _prediction(resolved)
     parts = (*around, *prediction.loss(lo))
     return _sharded(block("mtp", parts, _again(inner, lo), _graphed(inner, lo)), lo)
 
 
+@_once_alike
 def mtp_layer(resolved: Resolved) -> Block:
     """The same without output layer and loss, which all depths and the model itself compute at the end."""
-    return _mtp_layer(as_layers_see(resolved))
-
-
-@lru_cache(maxsize=_KEPT)
-def _mtp_layer(resolved: Resolved) -> Block:
     lo = local(resolved)
     _, parts = _prediction(resolved)
     return block("mtp_layer", parts, _again(parts, lo), offloaded=_offloaded(lo))
 
 
-@lru_cache(maxsize=_KEPT)
+def _end(name: str, build: Callable[[Local], tuple[Part, ...]], resolved: Resolved) -> Block:
+    """An end of the model, which a graph of the layers passes by."""
+    lo = local(resolved)
+    parts = build(lo)
+    return _sharded(block(name, parts, graphed=_graphed(parts, lo, whole=False)), lo)
+
+
 def _prediction(resolved: Resolved) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """(parts of the layer of a depth, the same with what stands before it)."""
     lo = local(resolved)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual, sandwich
-from projector.layers.part import Part
-from projector.layers.saved import Saved, Transient
-from projector.layers.types import Stream
+from projector.operators.part import Part
+from projector.operators.saved import Saved, Transient
+from projector.operators.types import Stream
 
 __all__ = ["activation", "feed_forward", "mlp"]
 

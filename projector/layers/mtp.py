@@ -13,10 +13,10 @@ from projector.layers.head import output
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm
-from projector.layers.part import Part
-from projector.layers.saved import Saved
-from projector.layers.types import Collective, Operator, Stream
-from projector.layers.weights import borrowed
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Collective, Operator, Stream
+from projector.operators.weights import borrowed
 from projector.parameter import parameter
 
 __all__ = ["depth", "loss"]

@@ -7,10 +7,10 @@ saved input and writes one gradient (Megatron-LM core/transformer/transformer_la
 from __future__ import annotations
 
 from projector.layers.local import Local
-from projector.layers.part import Part
-from projector.layers.saved import Saved
-from projector.layers.types import Operator, Stream
-from projector.layers.weights import Weight
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Operator, Stream
+from projector.operators.weights import Weight
 from projector.parameter import parameter
 
 __all__ = ["norm", "residual", "sandwich", "vectors"]
@@ -54,10 +54,8 @@ def norm(
     backward_ops: list[Operator] = [backward]
     if branch:
         backward_ops.append(_branch_add(name, tensor, compiled))
-    weight: tuple[Operator, ...] = ()
-    if lo.trainable and lo.execution.fusion.wgrad_accumulation != "none":
-        buffer = lo.execution.data_parallel.grad_bytes * width
-        weight = (Stream(name=f"{name}.grad_add", kind="elementwise", read=2 * buffer, write=buffer),)
+    buffer = lo.execution.data_parallel.grad_bytes
+    weight = lo.execution.fusion.added(f"{name}.grad_add", width, buffer, buffer) if lo.trainable else ()
     return Part(
         name=name,
         forward=(forward,),

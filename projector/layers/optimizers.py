@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from projector.layers.weights import Held, Weight
+from projector.operators.rank import WIDTH
+from projector.operators.weights import Held, Weight
 from projector.workload.recipe import Recipe
 
 __all__ = ["MATRICES", "MUON", "RULES", "Pass", "Rule", "State", "divided", "kind", "moments", "scratch", "widened"]
@@ -20,7 +21,6 @@ MATRICES = ("linear", "router")
 """Weights that Muon makes orthogonal: matrices but embeddings and output (Megatron-LM core/optimizer/
 emerging_optimizers.py, ``_is_nonlinear_or_embedding``)."""
 
-WIDTH = MappingProxyType({"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0})
 
 _FACTOR_FROM = 128  # shorter sides are not factored (optax/_src/factorized.py, min_dim_size_to_factor)
 _NARROW_FROM = 4096  # smaller tensors keep fp32 states (bitsandbytes@95f9af30 optim/optimizer.py, min_8bit_size)

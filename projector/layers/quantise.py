@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from projector.layers.local import Local
-from projector.layers.types import Stream
+from projector.operators.types import Stream
 from projector.parameter import parameter
 
 __all__ = ["cast", "norm_emits_quantised", "operand_bytes", "rescale", "weight_cast"]

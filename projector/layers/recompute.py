@@ -6,15 +6,16 @@ the forward again: collectives, expert exchange and host synchronisation include
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from projector.layers.part import Part, forward_of
-from projector.layers.saved import Saved, costliest, nbytes, once
-from projector.layers.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator, Recomputed
+from projector.operators.part import Part, Recomputed, forward_of
+from projector.operators.saved import Saved, costliest, nbytes, once
+from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator
 from projector.parameter import parameter
+from projector.workload.composition import Composition, Layer, counted
 from projector.workload.recipe import Recipe
 
-__all__ = ["checkpoint_groups", "recomputed"]
+__all__ = ["checkpointed", "recomputed"]
 
 # Last operators of a layer whose result only the layer's output needs. A compiler that sees the replay and the backward as
 # one program drops them from the replay (JAX jax.checkpoint: the recomputation is traced, then cleared of dead code).
@@ -128,19 +129,16 @@ def _made(parts: Iterable[Part]) -> frozenset[str]:
     return frozenset(each.tensor for part in parts for each in (*part.makes, *_own(part)))
 
 
-def checkpoint_groups(recipe: Recipe, layers: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Positions (within the chunk) that full recompute replays together; positions in no group are saved as they are.
+def checkpointed(recipe: Recipe, chunk: Composition) -> Iterator[tuple[tuple[tuple[Layer, ...], bool], int]]:
+    """The layers of a chunk that full recompute replays together, and (False) each that is saved as it is; equal neighbours
+    as one, and how many they are.
 
-    ``uniform``: the whole chunk in groups of ``recompute_num_layers``; ``block``: its first ``recompute_num_layers``
-    layers, one by one; ``recompute_layer_ids``: those layers of the model, one by one
+    ``uniform``: the whole chunk in groups of ``recompute_num_layers``; otherwise layer by layer
     (Megatron-LM core/transformer/transformer_block.py).
     """
-    if recipe.recompute_granularity != "full":
-        return ()
-    if recipe.recompute_layer_ids is not None:
-        chosen = set(recipe.recompute_layer_ids)
-        return tuple((i,) for i, layer in enumerate(layers) if layer in chosen)
+    whole = recipe.recompute_granularity == "full"
     number = recipe.recompute_num_layers or 1
-    if recipe.recompute_method == "block":
-        return tuple((i,) for i in range(min(number, len(layers))))
-    return tuple(tuple(range(i, min(i + number, len(layers)))) for i in range(0, len(layers), number))
+    if whole and number > 1 and recipe.recompute_method != "block" and recipe.recompute_layer_ids is None:
+        groups = (chunk.layers[i : i + number] for i in range(0, len(chunk.layers), number))
+        return counted((group, True) for group in groups)
+    return ((((layer,), whole and layer.recomputed), count) for layer, count in chunk.runs)

@@ -7,10 +7,10 @@ over the tensor-parallel group and sees the sequence shard.
 from __future__ import annotations
 
 from projector.layers.local import Local
-from projector.layers.part import Part
-from projector.layers.saved import Saved
-from projector.layers.types import Collective, Gemm, Operator, Stream
-from projector.layers.weights import Weight
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Collective, Gemm, Operator, Stream
+from projector.operators.weights import Weight
 from projector.parameter import parameter
 from projector.workload.model import MoE
 

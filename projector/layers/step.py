@@ -7,9 +7,9 @@ core/optimizer) and PyTorch FSDP2 (pytorch/torchtitan@b5bcd76c6 torchtitan/distr
 from __future__ import annotations
 
 from projector.frameworks.types import Resolved
-from projector.layers.optimizers import MUON, WIDTH, Rule, divided, moments, widened
-from projector.layers.types import Operator, Stream
-from projector.layers.weights import Held
+from projector.layers.optimizers import MUON, Rule, divided, moments, widened
+from projector.operators.types import Operator, Stream
+from projector.operators.weights import Held
 from projector.parameter import parameter
 
 __all__ = [
@@ -26,21 +26,10 @@ _CHUNK = parameter(
 
 
 def _weight_bytes(resolved: Resolved) -> tuple[float, float]:
-    """Bytes of one weight that Adam reads and writes, and of the copy that the model keeps (0: no pass of its own).
-
-    The precision-aware optimizer keeps what bf16 lacks of an fp32 weight and updates the model's own beside it, in one
-    kernel (TransformerEngine pytorch/optimizers/fused_adam.py, ``store_param_remainders``).
-    """
-    recipe, execution = resolved.workload.recipe, resolved.execution
-    if not execution.data_parallel.master_bytes:
-        return execution.data_parallel.parameter_bytes, 0.0
-    if not recipe.use_precision_aware_optimizer:
-        return execution.data_parallel.master_bytes, execution.data_parallel.parameter_bytes
-    stated = WIDTH[recipe.main_params_dtype or "fp32"]
-    in_place = stated >= 4.0 and recipe.precision not in ("fp16", "fp32") and not recipe.fp8_param_gather
-    return min(
-        execution.data_parallel.master_bytes, stated
-    ), 0.0 if in_place else execution.data_parallel.parameter_bytes
+    """Bytes of one weight that Adam reads and writes, and of the copy that the model keeps (0: no pass of its own)."""
+    sharing = resolved.execution.data_parallel
+    main, halved = sharing.main_weight(resolved.workload.recipe)
+    return main or sharing.parameter_bytes, sharing.parameter_bytes if main and not halved else 0.0
 
 
 def fraction_on_host(resolved: Resolved) -> float:

@@ -7,23 +7,24 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from projector.errors import Problem, nearest
-from projector.mechanisms.adapters import Adapters
 from projector.mechanisms.allocator.base import Allocator
 from projector.mechanisms.allocator.caching import Caching
 from projector.mechanisms.data_parallel.base import DataParallel
 from projector.mechanisms.data_parallel.ddp import DDP
+from projector.mechanisms.data_parallel.degree import of_degree
+from projector.mechanisms.dispatch.alltoall import AllToAll
 from projector.mechanisms.dispatch.base import Dispatch
-from projector.mechanisms.dispatch.permute import Permute
+from projector.mechanisms.dispatch.of_recipe import of_recipe
 from projector.mechanisms.fusion.base import Fusion
 from projector.mechanisms.fusion.transformer_engine import TransformerEngine
-from projector.mechanisms.kernels import Kernels
-from projector.mechanisms.pipeline import PipelineEngine
-from projector.mechanisms.recompute import Recompute
 from projector.mechanisms.runtime.base import Runtime
 from projector.mechanisms.runtime.eager import Eager
+from projector.mechanisms.single import Adapters, Kernels, PipelineEngine, Recompute
 from projector.mechanisms.strategy import STRATEGY, Strategy, found_in, mistakes
 from projector.mechanisms.tensor_parallel import AutogradFunctions, DTensor, TensorParallel
 from projector.memo import HashedOnce
+from projector.operators.types import Operator
+from projector.workload.recipe import Recipe
 
 __all__ = ["Execution", "merged", "problems", "strategies"]
 
@@ -39,7 +40,7 @@ class Execution(HashedOnce):
     kernels: Kernels = Kernels()
     fusion: Fusion = TransformerEngine()
     tensor_parallel: TensorParallel = AutogradFunctions()
-    dispatch: Dispatch = Permute()
+    dispatch: Dispatch = AllToAll()
     data_parallel: DataParallel = DDP()
     pipeline: PipelineEngine = PipelineEngine()
     recompute: Recompute = Recompute()
@@ -58,6 +59,21 @@ class Execution(HashedOnce):
         """With other parameters, or other strategies where ``strategy`` names one (which then starts with its own)."""
         chosen: dict[str, Any] = {place: _chosen(getattr(self, place), place, how) for place, how in stated.items()}
         return replace(self, **chosen)
+
+    def run_by(self, recipe: Recipe) -> Execution:
+        """With the parameters and strategies that words of ``recipe`` name."""
+        return replace(
+            self,
+            data_parallel=of_degree(self.data_parallel.run_by(recipe), recipe.data_parallel_sharding),
+            dispatch=of_recipe(self.dispatch, recipe),
+            fusion=self.fusion.run_by(recipe),
+            runtime=self.runtime.run_by(recipe),
+            allocator=self.allocator.run_by(recipe),
+        )
+
+    def host_seconds(self, op: Operator) -> float:
+        """Host seconds to issue ``op``."""
+        return self.runtime.seconds(op, self.data_parallel.hooks_us(op))
 
 
 def _chosen(before: Strategy, place: str, stated: Mapping[str, Any]) -> Strategy:

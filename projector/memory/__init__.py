@@ -1,7 +1,7 @@
 """Peak memory of a run: ``projector.memory.plan.plan(resolved, gpu)``.
 
-One file a concern: ``parameters`` and ``state`` (what never leaves), ``activations``, ``moe`` and ``head`` (what a
-forward saves), ``recompute``, ``transients`` and ``workspaces``, ``chunks`` (a model chunk's costliest moments),
-``plan`` (the peak of every rank) and ``verdict`` (reserved, device,
-does it fit).
+What modules hold and save is theirs to say. Here: ``parameters`` and ``state`` (what never leaves), ``transients`` and
+``workspaces``, ``offload``, ``chunks`` (a model chunk's costliest moments), ``holding`` (all of it, by rank), ``plan`` and
+``peaks`` (the peak of every rank, and of the fullest alone), ``verdict`` (reserved, device, does it fit) with its
+``tolerance``, ``timeline`` and its pictures.
 """

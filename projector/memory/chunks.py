@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
-from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
 from projector.layers import lower
 from projector.layers.local import local
-from projector.layers.recompute import checkpoint_groups
-from projector.layers.types import Block
+from projector.layers.recompute import checkpointed
 from projector.mechanisms.data_parallel import Gathered
 from projector.memory.offload import RESIDENT, module_bytes
 from projector.memory.transients import Stale, boundary_tensors, stale
-from projector.workload.layout import Chunk
-from projector.workload.model import LayerKind
+from projector.operators.part import Block
+from projector.workload.composition import Composition
 from projector.workload.recipe import Recipe
 
 __all__ = ["ChunkMemory", "Moment", "chunk_memory"]
@@ -43,6 +40,12 @@ class ChunkMemory:
     forward: Moment
     backward: Moment
 
+    @property
+    def sizes(self) -> tuple[float, float, float, float]:
+        """Saved, pending, all at the costliest moment of a forward, and of a backward beside what is saved: the alive count
+        of a backward includes its own micro-batch, whose saved bytes are part of its moment."""
+        return self.saved, self.pending, self.forward.total, self.backward.total - self.saved
+
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
@@ -65,43 +68,24 @@ class _Segment:
         return Moment(name, 0.0, max(extra, self.beside) + self.returned)
 
 
-def chunk_memory(resolved: Resolved, chunk: Chunk, first: bool, last: bool, gathered: Gathered) -> ChunkMemory:
+def chunk_memory(resolved: Resolved, chunk: Composition, first: bool, last: bool, gathered: Gathered) -> ChunkMemory:
     """``first``/``last``: the chunk begins or ends the model; ``gathered``: unsharded weights of its rank."""
-    all_kinds = resolved.workload.model.layer_kinds
-    kinds = tuple(all_kinds[i] for i in chunk.layers)
-    groups = checkpoint_groups(resolved.workload.recipe, chunk.layers)
-    return _chunk(as_layers_see(resolved), kinds, groups, chunk.embedding, chunk.head, chunk.mtp, first, last, gathered)
-
-
-@lru_cache(maxsize=1024)
-def _chunk(
-    resolved: Resolved,
-    kinds: tuple[LayerKind, ...],
-    groups: tuple[tuple[int, ...], ...],
-    embedding: bool,
-    head: bool,
-    mtp: int,
-    first: bool,
-    last: bool,
-    gathered: Gathered,
-) -> ChunkMemory:
     recipe, x = resolved.workload.recipe, local(resolved).hidden_bytes
-    blocks = {kind: lower.layer(kind, resolved) for kind in set(kinds)}
-    layers = [blocks[kind] for kind in kinds]
-    depths = [lower.mtp_layer(resolved)] * mtp
-    segments = _offloaded(recipe, _segments(recipe, layers, groups, x)) + [_plain(recipe, depth) for depth in depths]
-    entry = [lower.embedding(resolved)] * embedding
+    runs, depths = _segments(resolved, chunk, x), chunk.mtp[0]
+    depth = [lower.mtp_layer(resolved)] if depths else []
+    runs += [(_plain(recipe, block), depths) for block in depth]
+    entry = [lower.embedding(resolved)] * chunk.embedding
     running = boundary_tensors(resolved, first, last) + sum(block.saved_bytes for block in entry)
     old = stale(resolved, first, last)
     forward: list[Moment] = []
-    for segment in segments:
-        running += segment.saved
+    for segment, number in runs:
+        running += number * segment.saved
         forward += [_forward(layer, running, old.forward + gathered.forward) for layer in segment.layers]
-    ends = [lower.head(resolved)] * (head + mtp)  # all logits are made after the last layer
+    ends = [lower.head(resolved)] * (chunk.head + depths)  # all logits are made after the last layer
     kept = running + sum(end.saved_bytes for end in ends)
     forward.append(Moment("forward", kept, old.forward + (0.0 if ends else gathered.forward)))
     forward += [_forward(end, kept, old.forward + gathered.loss) for end in ends[:1]]
-    backward = _backward(segments, ends, kept, x, old, gathered)
+    backward = _backward(runs, ends, kept, x, old, gathered)
     backward += [
         Moment(moment.name, block.saved_bytes, moment.net + old.backward - (x if last else 0.0) + gathered.backward)
         for block in entry
@@ -111,7 +95,7 @@ def _chunk(
         # a combined forward and backward differentiates the old loss before it computes the new one
         # (Megatron-LM core/pipeline_parallel/combined_1f1b.py): its tensors never exist twice
         saved=kept - (_loss_bytes(ends) if recipe.overlap_moe_expert_parallel_comm else 0.0),
-        pending=sum(layer.pending_bytes for layer in (*layers, *depths)),
+        pending=sum(number * layer.pending_bytes for segment, number in runs for layer in segment.layers),
         forward=max(forward, key=lambda moment: moment.total),
         backward=max(backward, key=lambda moment: moment.total),
     )
@@ -128,7 +112,7 @@ def _loss_bytes(ends: list[Block]) -> float:
 
 
 def _backward(
-    segments: list[_Segment], ends: list[Block], kept: float, x: float, old: Stale, gathered: Gathered
+    runs: list[tuple[_Segment, int]], ends: list[Block], kept: float, x: float, old: Stale, gathered: Gathered
 ) -> list[Moment]:
     """Moments from the head down: each layer's backward with everything saved before it still there. No gradient enters
     the head, so that the boundary's counts one tensor too many there."""
@@ -137,29 +121,30 @@ def _backward(
         weights = gathered.projection if moment.freed else gathered.loss
         moments.append(Moment(moment.name, kept - moment.freed, moment.bytes + old.backward - x + weights))
     kept -= sum(end.saved_bytes for end in ends)
-    for segment in reversed(segments):
+    for segment, number in reversed(runs):
         most = segment.backward
         moments.append(Moment(most.name, kept, most.transient + old.backward + gathered.backward))
-        kept -= segment.saved
+        kept -= number * segment.saved
     return moments
 
 
-def _segments(recipe: Recipe, layers: list[Block], groups: tuple[tuple[int, ...], ...], x: float) -> list[_Segment]:
-    """``x``: bytes of a layer's input: a group keeps that of its first layer, and its replay makes the others' and the
-    output."""
-    grouped = {group[0]: group for group in groups}
-    inside = {i for group in groups for i in group}
-    out: list[_Segment] = []
-    for position, layer in enumerate(layers):
-        if position in grouped:
-            own = tuple(layers[i] for i in grouped[position])
-            saved = sum(each.kept_bytes for each in own) - x * (len(own) - 1)
-            returned = sum(each.dropped_bytes for each in own) + x * len(own)
-            beside = max(each.replay_transient.net if each.replay_transient else 0.0 for each in own)
-            out.append(_Segment(own, saved, returned, beside, True))
-        elif position not in inside:
-            out.append(_plain(recipe, layer))
-    return out
+def _segments(resolved: Resolved, chunk: Composition, x: float) -> list[tuple[_Segment, int]]:
+    """The layers of a chunk, equal neighbours as one and how many they are: of those, the last of a forward and the first
+    of a backward have most beside them. ``x``: bytes of a layer's input."""
+    recipe = resolved.workload.recipe
+    out: list[tuple[_Segment, int]] = []
+    for (group, replayed), number in checkpointed(recipe, chunk):
+        own = tuple(lower.layer(layer.kind, resolved) for layer in group)
+        out.append((_replayed(own, x) if replayed else _plain(recipe, own[0]), number))
+    return _offloaded(recipe, out)
+
+
+def _replayed(own: tuple[Block, ...], x: float) -> _Segment:
+    """A group keeps the input of its first layer, and its replay makes the others' and the output."""
+    saved = sum(each.kept_bytes for each in own) - x * (len(own) - 1)
+    returned = sum(each.dropped_bytes for each in own) + x * len(own)
+    beside = max(each.replay_transient.net if each.replay_transient else 0.0 for each in own)
+    return _Segment(own, saved, returned, beside, True)
 
 
 def _plain(recipe: Recipe, layer: Block) -> _Segment:
@@ -170,8 +155,11 @@ def _plain(recipe: Recipe, layer: Block) -> _Segment:
     return _Segment((layer,), layer.kept_bytes, layer.dropped_bytes, replay.net if replay else 0.0, bool(replay))
 
 
-def _offloaded(recipe: Recipe, segments: list[_Segment]) -> list[_Segment]:
+def _offloaded(recipe: Recipe, runs: list[tuple[_Segment, int]]) -> list[tuple[_Segment, int]]:
     """Without what host memory has of each layer, but for the layers whose tensors are on their way."""
+    if not (recipe.cpu_offloading_num_layers or recipe.offload_modules):
+        return runs
+    segments = [segment for segment, number in runs for _ in range(number)]
     number = min(recipe.cpu_offloading_num_layers or 0, len(segments))
 
     def left(i: int, segment: _Segment) -> float:
@@ -181,4 +169,4 @@ def _offloaded(recipe: Recipe, segments: list[_Segment]) -> list[_Segment]:
             return segment.saved
         return segment.saved - sum(module_bytes(recipe, layer) for layer in segment.layers)
 
-    return [replace(segment, saved=left(i, segment)) for i, segment in enumerate(segments)]
+    return [(replace(segment, saved=left(i, segment)), 1) for i, segment in enumerate(segments)]

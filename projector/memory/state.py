@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from projector.frameworks.types import Resolved
+from projector.layers.local import local
 from projector.layers.optimizers import divided, moments, scratch
 from projector.layers.step import fraction_on_host
-from projector.layers.weights import Held
 from projector.memory.offload import moved
-from projector.memory.parameters import StageParameters, Weights
-from projector.memory.sizes import DTYPE_BYTES, QUANTISED
+from projector.memory.parameters import StageParameters
+from projector.operators.weights import Held
 from projector.workload.recipe import Recipe
 
 __all__ = ["State", "state"]
@@ -59,15 +59,15 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     each = _per_element(resolved)
     weights = parameters.weights
     sharing = resolved.execution.data_parallel
-    trained = _trained(recipe, parameters)
+    trained = parameters.trained
 
-    def spread(of: Weights, what: str) -> float:
+    def spread(of: Held, what: str) -> float:
         return sharing.resident(what, resolved.workload, of.dense, of.expert)
 
     here = 0.0 if moved(recipe) else 1.0 - fraction_on_host(resolved)
     on_gpu = here * spread(trained, "states")
     shards = sharing.shards(resolved.workload)
-    states = sum(moments(recipe, rule, part, *shards) for rule, part in divided(recipe, parameters.trained))
+    states = sum(moments(recipe, rule, part, *shards) for rule, part in divided(recipe, trained))
     stored = 2.0 if recipe.lora and recipe.precision != "fp32" else each.weight
     narrowed, cache = _quantised_storage(resolved, weights, gpu_arch, stored)
     copied = sharing.flat_buffers and "gradients" not in sharing.divided and not recipe.lora
@@ -77,9 +77,9 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
         gradients=spread(trained, "gradients") * (each.gradient + sharing.kept_gradient_bytes),
         master_weights=on_gpu * each.master,
         moments=here * states,
-        dummy_wgrad=_dummy_wgrad(resolved, weights),
+        dummy_wgrad=0.0 if recipe.lora else resolved.execution.fusion.placeholders(weights),
         fp8_weight_cache=cache,
-        step=_step_bytes(resolved, each, spread(trained, "states"), parameters.trained),
+        step=_step_bytes(resolved, each, spread(trained, "states"), trained),
         construction=_construction(weights, each) if copied else 0.0,
     )
 
@@ -87,26 +87,15 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
 def _per_element(resolved: Resolved) -> _PerElement:
     recipe, execution = resolved.workload.recipe, resolved.execution
     gradient = execution.data_parallel.grad_bytes
-    if recipe.grad_reduce_in_bf16 or (recipe.use_precision_aware_optimizer and recipe.main_grads_dtype == "bf16"):
+    if recipe.use_precision_aware_optimizer and recipe.main_grads_dtype == "bf16":
         gradient = min(gradient, 2.0)
-    master = execution.data_parallel.master_bytes
-    if recipe.use_precision_aware_optimizer:
-        master = min(master, DTYPE_BYTES.get(recipe.main_params_dtype or "fp32", 4.0))
-        if master == 4.0 and recipe.precision not in ("fp16", "fp32") and not recipe.fp8_param_gather:
-            # the update kernel keeps only the 16 bits that the bf16 weight lacks
-            # (TransformerEngine pytorch/optimizers/fused_adam.py, store_param_remainders; set by Megatron-LM)
-            master = 2.0
+    main, halved = execution.data_parallel.main_weight(recipe)
     if recipe.precision == "fp32":
         return _PerElement(4.0, 4.0, 0.0)
-    return _PerElement(execution.data_parallel.parameter_bytes, gradient, master)
+    return _PerElement(execution.data_parallel.parameter_bytes, gradient, 2.0 if halved else main)
 
 
-def _trained(recipe: Recipe, parameters: StageParameters) -> Weights:
-    """Weights with gradients and optimizer state: all of them, or the adapters alone."""
-    return Weights(dense=parameters.adapters) if recipe.lora else parameters.weights
-
-
-def _quantised_storage(resolved: Resolved, weights: Weights, gpu_arch: str, weight_bytes: float) -> tuple[float, float]:
+def _quantised_storage(resolved: Resolved, weights: Held, gpu_arch: str, weight_bytes: float) -> tuple[float, float]:
     """(bytes saved because linear weights are stored in 8 bits, bytes of quantised copies kept across micro-batches).
 
     Hopper's 8-bit GEMM takes one operand layout only, so per-tensor scaling keeps a transposed copy; MXFP8 and
@@ -114,9 +103,10 @@ def _quantised_storage(resolved: Resolved, weights: Weights, gpu_arch: str, weig
     get_weight_workspace; pytorch/utils.py, is_non_tn_fp8_gemm_supported). Sharded weights are quantised per unit.
     """
     recipe = resolved.workload.recipe
-    if recipe.precision not in QUANTISED or "weights" in resolved.execution.data_parallel.divided:
+    if not local(resolved).quantised or "weights" in resolved.execution.data_parallel.divided:
         return 0.0, 0.0
-    elements = weights.linear + (0.0 if recipe.moe_grouped_gemm == "legacy" else weights.expert_linear)
+    linear = weights.only("linear")
+    elements = linear.dense if recipe.moe_grouped_gemm == "legacy" else linear.total
     row, column = _quantised_weight_bytes(recipe, gpu_arch)
     primary = recipe.fp8_param_gather or (
         recipe.lora is not None and resolved.execution.adapters.frozen_weights_quantised
@@ -137,17 +127,6 @@ def _quantised_weight_bytes(recipe: Recipe, gpu_arch: str) -> tuple[float, float
     return 1.0, 1.0 if gpu_arch in ("hopper", "ada") else 0.0
 
 
-def _dummy_wgrad(resolved: Resolved, weights: Weights) -> float:
-    """Placeholder weight gradients: fused accumulation returns one 2-byte tensor per *distinct* matrix shape, kept for
-    ever in a process-wide table (TransformerEngine pytorch/module/base.py, get_dummy_wgrad)."""
-    recipe, execution = resolved.workload.recipe, resolved.execution
-    fused = execution.fusion.wgrad_accumulation == "fused" and recipe.gradient_accumulation_fusion
-    if not fused or recipe.lora or execution.fusion.dummy_wgrad == "none":
-        return 0.0
-    shapes = weights.shapes | (weights.expert_shapes if execution.fusion.dummy_wgrad == "all" else frozenset())
-    return 2.0 * sum(rows * columns for rows, columns in shapes)
-
-
 def _step_bytes(resolved: Resolved, each: _PerElement, shard: float, trained: Held) -> float:
     """The optimizer works on an fp32 copy of the shard's gradient unless the gradient is fp32 or the update kernel
     reads it as it is (Megatron-LM core/optimizer/distrib_optimizer.py), as one that keeps no whole master does."""
@@ -158,7 +137,7 @@ def _step_bytes(resolved: Resolved, each: _PerElement, shard: float, trained: He
     return (0.0 if as_it_is else 4.0 * shard) + extra
 
 
-def _construction(weights: Weights, each: _PerElement) -> float:
+def _construction(weights: Held, each: _PerElement) -> float:
     """Module parameters live on while the flat buffers of the dense, then of the expert group are allocated."""
     twice = 2 * each.weight + each.gradient
     return max(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
-from projector.memory.plan import RankParts, rank_parts
+from projector.memory.holding import Holding, holdings
 from projector.pipeline import Timeline, replay
 from projector.pipeline.residency import Replay
 
@@ -54,12 +54,13 @@ def memory_timeline(resolved: Resolved, gpu: Gpu, timeline: Timeline) -> tuple[R
     the buffers is higher. Raises :class:`projector.errors.InputError` as it does.
     """
     played = replay(timeline.compiled.schedule)
-    return tuple(_rank(part, played, timeline) for part in rank_parts(resolved, gpu))
+    held = holdings(resolved, gpu.arch, played.schedule.placement)
+    return tuple(_rank(rank, own, played, timeline) for rank, own in enumerate(held))
 
 
-def _rank(part: RankParts, played: Replay, timeline: Timeline) -> RankTimeline:
-    plan, (low, high) = timeline.compiled, played.schedule.flat.starts[part.rank : part.rank + 2]
-    own = plan.own(part.rank)
+def _rank(rank: int, part: Holding, played: Replay, timeline: Timeline) -> RankTimeline:
+    plan, (low, high) = timeline.compiled, played.schedule.flat.starts[rank : rank + 2]
+    own = plan.own(rank)
     kind, chunk = plan.kind[own], plan.chunk[own]
     saved = np.array([memory.saved for memory in part.chunks])
     before = played.alive[low:high] @ saved + played.pending[low:high] @ [memory.pending for memory in part.chunks]
@@ -67,4 +68,4 @@ def _rank(part: RankParts, played: Replay, timeline: Timeline) -> RankTimeline:
     forward = np.array([memory.forward.total for memory in part.chunks])
     backward = np.array([memory.backward.total for memory in part.chunks]) - saved
     during = before + np.select([kind == _F, kind == _B], [forward[chunk], backward[chunk]], 0.0)
-    return RankTimeline(part.rank, timeline.start[own], timeline.end[own], before, during, after, part.static)
+    return RankTimeline(rank, timeline.start[own], timeline.end[own], before, during, after, part.components)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from projector.frameworks.types import Resolved
 from projector.layers.local import local
-from projector.layers.types import GROUPED_STREAMS
-from projector.memory.sizes import MIB
+from projector.operators.types import GROUPED_STREAMS
 from projector.parameter import parameter
 
 __all__ = ["workspace_bytes"]
 
+_MIB = 2.0**20
+
 # from compute capability 9 on, else
 _TE_LARGE, _TE_SMALL = parameter(
-    (32 * MIB + 1024, 4 * MIB), unit="B", kind="published", source="TransformerEngine pytorch/cpp_extensions/gemm.py"
+    (32 * _MIB + 1024, 4 * _MIB), unit="B", kind="published", source="TransformerEngine pytorch/cpp_extensions/gemm.py"
 )
 _TE_SMALL_ARCHS = frozenset({"volta", "turing", "ampere", "ada", "x86_64"})
 # by architecture, and of any other
 _TORCH_BLAS, _TORCH_BLAS_DEFAULT = parameter(
-    ({"hopper": 32 * MIB, "gfx90a": 32 * MIB, "gfx942": 128 * MIB, "gfx950": 128 * MIB}, 8.125 * MIB),
+    ({"hopper": 32 * _MIB, "gfx90a": 32 * _MIB, "gfx942": 128 * _MIB, "gfx950": 128 * _MIB}, 8.125 * _MIB),
     unit="B",
     kind="published",
     source="torch aten/src/ATen/cuda/CublasHandlePool.cpp: default workspace of one (handle, stream) pair",

@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 def lower_bound(
     placement: Sequence[Sequence[int]],
-    microbatches: int,
+    microbatches: ArrayLike,
     forward: ArrayLike,
     backward_input: ArrayLike,
     backward_weight: ArrayLike,
@@ -24,7 +24,7 @@ def lower_bound(
 ) -> Floats:
     """``[…]``: seconds that any order of these actions takes at least.
 
-    ``placement[rank][chunk]``: virtual stages (``Schedule.placement``,
+    ``microbatches``: a number, or one per run ``[…]``. ``placement[rank][chunk]``: virtual stages (``Schedule.placement``,
     :func:`projector.pipeline.types.loop_placement`). Durations ``[…, stages]`` and ``p2p`` (scalar or ``[stages − 1]``)
     as for :func:`projector.pipeline.evaluate`. The largest of:
 
@@ -39,9 +39,10 @@ def lower_bound(
     reach = np.concatenate([[0.0], np.cumsum(hops)])
     head, tail = _before(F) + reach, _before(back) + reach
     bound = F.sum(axis=-1) + back.sum(axis=-1) + 2 * reach[-1]
+    rounds = np.asarray(microbatches) * stages / sum(map(len, placement))
     for own in placement:
         chosen, lowest = list(own), min(own)
-        work = microbatches * stages / sum(map(len, placement)) * (F + B + W)[..., chosen].sum(axis=-1)
+        work = rounds * (F + B + W)[..., chosen].sum(axis=-1)
         bound = np.maximum(bound, head[..., lowest] + work + (0.0 if split else tail[..., lowest]))
     return np.asarray(bound)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from projector.errors import InputError, Problem
 from projector.frameworks import load as load_framework
 from projector.hardware.check import problems as cluster_problems
@@ -11,8 +9,9 @@ from projector.hardware.types import Cluster, Efficiency
 from projector.io.typed import of_type
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
+from projector.memo import but
 from projector.settle import scheduling
-from projector.workload.validate import known, problems
+from projector.workload.validate import known, problems, remember
 from projector.workload.workload import Workload
 
 __all__ = ["MODES", "around", "check", "of_workload"]
@@ -52,8 +51,11 @@ def around(
 
 def of_workload(workload: Workload) -> list[Problem]:
     """What is wrong with a workload, the rules of its framework and schedule included."""
-    typed = [] if known(workload) else of_type(workload, Workload, "")
+    before = known(workload)
+    typed = [] if before else of_type(workload, Workload, "")
     wrong = list(problems(workload if typed else _with_split_rule(workload)))
+    if not (before or wrong):
+        remember(workload)
     return wrong if typed else [*wrong, *scheduling.problems(workload)]
 
 
@@ -63,4 +65,4 @@ def _with_split_rule(workload: Workload) -> Workload:
     if recipe.allow_uneven_pipeline_split is not None:
         return workload
     rule = bool(load_framework(workload.framework).defaults.get("allow_uneven_pipeline_split"))
-    return replace(workload, recipe=replace(recipe, allow_uneven_pipeline_split=rule))
+    return but(workload, recipe=but(recipe, allow_uneven_pipeline_split=rule))

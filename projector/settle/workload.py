@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from projector.collectives.placement import ranks_per_node
 from projector.errors import Unsupported
 from projector.frameworks import Resolved, resolve
 from projector.hardware import host_link
 from projector.hardware.types import Cluster
+from projector.memo import but
 from projector.settle import arguments, inferred, scheduling
 from projector.workload.workload import Workload
 
@@ -42,7 +41,7 @@ def _placed(resolved: Resolved, cluster: Cluster) -> Resolved:
     if recipe.optimizer_cpu_offload or recipe.offload_optimizer_states or recipe.cpu_offloading_num_layers:
         host_link.separate(cluster)
     ranks = min(resolved.workload.gpus, cluster.gpus_per_host)
-    return replace(
+    return but(
         resolved,
         node_ranks=ranks_per_node(resolved.workload.gpus, cluster),
         pod_ranks=None if cluster.outer is None else cluster.inter.size,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from projector.collectives.placement import hop
 from projector.frameworks.types import Resolved
-from projector.layers.types import Collective
-from projector.layers.weights import Held
+from projector.operators.types import Collective
+from projector.operators.weights import Held
 from projector.pipeline.types import Schedule
 
 __all__ = ["activations", "copies"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from projector.collectives.model import Pricing
 from projector.frameworks.types import Resolved
-from projector.layers.types import Collective
+from projector.operators.types import Collective
 from projector.pipeline.types import Schedule
 from projector.step.boundary import activations, copies
 from projector.step.run import GROUP_KEY, Step
@@ -27,7 +27,7 @@ OTHERS = "wait for other ranks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """One kind of collective. ``group``: as of :class:`projector.layers.types.Collective`; ``part``: the part of the
+    """One kind of collective. ``group``: as of :class:`projector.operators.types.Collective`; ``part``: the part of the
     step it belongs to (``tp_s``, …); ``bytes``: of one message, ``count``: messages a step; ``seconds`` of all of them =
     ``hidden`` + ``exposed``."""
 

@@ -9,18 +9,28 @@ shares the memory with the messages, each of whose bytes is read or written two 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from projector.hardware.types import Gpu
-from projector.layers.types import Operator, Stream
 from projector.memo import Same
+from projector.operators.types import Operator, Stream
 
-__all__ = ["Crowding", "Taken", "crowding", "without_units"]
+__all__ = ["Crowding", "Losses", "Taken", "crowding", "matrix_losses", "without_units"]
 
-Crowding = Mapping[str, Mapping[Operator, float]]
-"""For each kind of traffic (``tp``, ``cp``, ``ep``, ``dp``, ``dispatch``): by operator, seconds lost a second of its own."""
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Seconds lost a second of an operator's own beside one kind of traffic: of products and attention by ``matrix``, the
+    same of every memory-bound kernel (``stream``)."""
+
+    matrix: Mapping[Operator, float]
+    stream: float
+
+
+Crowding = Mapping[str, Losses]
+"""For each kind of traffic: ``tp``, ``cp``, ``ep``, ``dp``, ``dispatch``."""
 
 _MOST = 1.0  # nothing loses more than half of its rate (bound on nonsense for devices with few units)
 
@@ -49,30 +59,30 @@ class Taken:
     memory: float
 
 
-def crowding(
-    ops: Sequence[Operator],
+def crowding(taken: Mapping[str, Taken], gpu: Gpu, matrix: Callable[[int], Mapping[Operator, float]]) -> Crowding:
+    """Losses beside each kind of traffic by what it has ``taken``. ``matrix``: of products by the units that are taken."""
+    found: dict[str, Losses] = {}
+    for kind, each in taken.items():
+        share = min(each.memory / gpu.memory_bandwidth, 0.5)
+        found[kind] = Losses(matrix(each.units), share / (1.0 - share))
+    return found
+
+
+def matrix_losses(
+    ops: Iterable[Operator],
     gpu: Gpu,
-    taken: Mapping[str, Taken],
+    units: int,
     price: Callable[[Gpu, Sequence[Operator]], Sequence[float]],
     known: Mapping[Operator, float] | None = None,
-) -> Crowding:
-    """Losses of ``ops`` beside each kind of traffic, by what each has ``taken``.
+) -> dict[Operator, float]:
+    """Of ``ops`` that are not memory-bound, on a ``gpu`` of whose ``units`` so many are taken.
 
     ``price``: seconds of operators on a device, by analytical models; ``known``: those on ``gpu`` itself, where these
     models have given them already.
     """
-    distinct = list(dict.fromkeys(ops))
-    matrix = [op for op in distinct if not isinstance(op, Stream)]
+    matrix = [op for op in dict.fromkeys(ops) if not isinstance(op, Stream)]
+    if not units:
+        return dict.fromkeys(matrix, 0.0)
     alone = price(gpu, matrix) if known is None else [known[op] for op in matrix]
-    by_units: dict[int, dict[Operator, float]] = {}
-    for units in {each.units for each in taken.values()}:
-        beside = price(without_units(gpu, units), matrix) if units else alone
-        by_units[units] = {
-            op: min(max(b / a - 1.0, 0.0), _MOST) for op, a, b in zip(matrix, alone, beside, strict=True)
-        }
-    found: dict[str, Mapping[Operator, float]] = {}
-    for kind, each in taken.items():
-        share = min(each.memory / gpu.memory_bandwidth, 0.5)
-        streams: dict[Operator, float] = {op: share / (1.0 - share) for op in distinct if isinstance(op, Stream)}
-        found[kind] = {**by_units[each.units], **streams}
-    return found
+    beside = price(without_units(gpu, units), matrix)
+    return {op: min(max(b / a - 1.0, 0.0), _MOST) for op, a, b in zip(matrix, alone, beside, strict=True)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from projector.collectives.model import Pricing
@@ -10,7 +10,7 @@ from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency, Gpu
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import shared
-from projector.layers.types import Collective, Operator
+from projector.operators.types import Collective, Operator
 from projector.step import contention
 
 __all__ = ["crowded", "taken_by"]
@@ -21,21 +21,18 @@ def crowded(
     cluster: Cluster,
     efficiency: Efficiency,
     settings: Settings,
-    ops: Sequence[Operator] | Mapping[Operator, float],
-    taken: Mapping[str, contention.Taken],
-) -> contention.Crowding:
-    """What communication by what it has ``taken`` costs each of ``ops`` (with its seconds, where our own models gave
-    them)."""
-    if not taken:
-        return {}
+    ops: Iterable[Operator],
+    known: Mapping[Operator, float] | None,
+    units: int,
+) -> dict[Operator, float]:
+    """What ``ops`` lose with so many ``units`` taken. ``known``: their seconds, where our own models gave them."""
     device, sustained = settings.device(cluster.gpu, efficiency)
 
     def priced(gpu: Gpu, those: Sequence[Operator]) -> Sequence[float]:
         times = shared(gpu, sustained, resolved.execution).times(those)  # type: ignore[arg-type]
         return [float(t) for t in times.seconds]
 
-    known = ops if isinstance(ops, Mapping) else None
-    return contention.crowding(tuple(ops), device, taken, priced, known)
+    return contention.matrix_losses(ops, device, units, priced, known)
 
 
 _LONG = 2.0**26  # bytes of a message that opens all channels (an all-gather of one layer's activations or weights)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from projector import pipeline
 from projector.frameworks.types import Resolved
-from projector.kernels.host import collection_seconds
 from projector.layers.step import optimizer
-from projector.layers.types import Collective
-from projector.layers.weights import Held
 from projector.memo import Recent, Same
+from projector.operators.types import Collective, Operator
+from projector.operators.weights import Held
 from projector.parameter import parameter
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
@@ -22,7 +22,7 @@ from projector.pipeline.types import Compiled, Costs, Schedule
 from projector.step import muon, offload
 from projector.step.boundary import activations, copies
 from projector.step.neighbours import pairs_up, pipelined
-from projector.step.stages import StageTime
+from projector.step.stages import Part, StageTime
 from projector.step.timing import Clock
 
 Floats = NDArray[np.float64]
@@ -174,10 +174,9 @@ def _deferred(times: Sequence[StageTime], placement: Sequence[Sequence[int]], m:
 
 
 def _between_steps(resolved: Resolved) -> float:
-    """Seconds of a step that no operator stands for: logging, barriers, the loop itself, garbage collection."""
-    workload = resolved.workload
-    stall = collection_seconds(resolved.execution, workload.gpus, bool(workload.recipe.manual_gc))
-    return resolved.execution.runtime.step_ms * 1e-3 + stall
+    """Host seconds of a step around its operators."""
+    recipe, runtime = resolved.workload.recipe, resolved.execution.runtime
+    return runtime.loop_seconds(resolved.workload.gpus, bool(recipe.manual_gc))
 
 
 def tuned(resolved: Resolved) -> bool:
@@ -219,7 +218,7 @@ def _exchange(
             share = (trained[v].dense + trained[v].expert) / size if size else 0.0
             reduce[v], fetch[v] = share * to_reduce, share * to_fetch
         steps.append(to_step)
-    largest = max(by_rank(trained, schedule.placement), key=lambda held: held.dense + held.expert)
+    largest = max(held, key=lambda whole: whole.dense + whole.expert)
     return Exchange(
         reduce=reduce,
         gather=fetch,
@@ -238,18 +237,30 @@ def _losses(times: Sequence[StageTime], clock: Clock, beside: Sequence[Sequence[
     for direction, ops in enumerate(beside):
         whole = _seconds(clock, ops)
         for op in ops if whole > 0 else ():
-            known: dict[tuple[int, bool], tuple[float, float]] = {}
-            for stage, time in enumerate(times):
-                own = stretched = 0.0
-                for part in time.parts:
-                    key = id(part.block), part.recomputed
-                    if key not in known:
-                        known[key] = clock.work(part.backward if direction else part.block.forward, op)
-                    seconds, loss = known[key]
-                    own, stretched = own + seconds, stretched + seconds * (1.0 + loss)
-                share = clock.collective(op) / whole
-                found[direction, stage] += share * (1.0 - own / stretched) if stretched > 0 else 0.0
+            known: dict[int, float] = {}
+            for time in times:
+                if id(time) not in known:
+                    known[id(time)] = _loss(time, clock, direction, op)
+            share = clock.collective(op) / whole
+            found[direction] += [share * known[id(time)] for time in times]
     return found
+
+
+def _loss(time: StageTime, clock: Clock, direction: int, beside: Collective) -> float:
+    """Seconds that a forward (a backward) of one stage loses a second of its time beside a collective."""
+    known: dict[tuple[int, bool], tuple[float, float]] = {}
+    own = stretched = 0.0
+    for part in time.parts:
+        key = id(part.block), part.recomputed
+        if key not in known:
+            known[key] = clock.work_of((*key, direction), partial(_phase, part, direction), beside)
+        seconds, loss = known[key]
+        own, stretched = own + seconds, stretched + seconds * (1.0 + loss)
+    return 1.0 - own / stretched if stretched > 0 else 0.0
+
+
+def _phase(part: Part, direction: int) -> Sequence[Operator]:
+    return part.backward if direction else part.block.forward
 
 
 def _around(resolved: Resolved, clock: Clock, whole: Held) -> tuple[float, float, float]:

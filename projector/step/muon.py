@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from projector.frameworks.types import Resolved
 from projector.layers.optimizers import MATRICES, MUON
-from projector.layers.types import Gemm
-from projector.layers.weights import Held
+from projector.operators.types import Gemm
+from projector.operators.weights import Held
 from projector.parameter import parameter
 from projector.step.timing import Clock
 

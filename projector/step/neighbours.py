@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from projector import pipeline
-from projector.layers.types import Block, Collective, Operator
+from projector.operators.part import Block
+from projector.operators.types import Collective, Operator
 from projector.step.timing import SLOWED, Clock
 from projector.workload.recipe import Recipe
 

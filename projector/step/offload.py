@@ -19,8 +19,8 @@ from projector.frameworks.types import Resolved
 from projector.layers.lower import layer
 from projector.layers.optimizers import divided, moments
 from projector.layers.step import fraction_on_host
-from projector.layers.weights import Held
 from projector.memory.offload import moved, taken
+from projector.operators.weights import Held
 from projector.parameter import parameter
 from projector.workload.model import LayerKind
 

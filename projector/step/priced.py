@@ -16,12 +16,11 @@ from projector.kernels.protocol import KernelModel
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated, shared
 from projector.layers.step import optimizer
-from projector.layers.types import Collective, HostWork, Operator
-from projector.layers.weights import Held
 from projector.memo import Recent, Same
-from projector.memory.plan import placement
+from projector.memory.holding import placement
+from projector.operators.types import Collective, HostWork, Operator
+from projector.operators.weights import Held
 from projector.step import filling, muon
-from projector.step.contention import Crowding, Taken
 from projector.step.crowd import crowded, taken_by
 from projector.step.cycle import by_rank
 from projector.step.problem import Layers, Stage, problem_of
@@ -78,6 +77,7 @@ class Priced:
             collective=self.price.seconds,
             execution=self.resolved.execution,
             crowded={**layers.crowded, "dp": self.layers.beside(taken["dp"])} if taken else layers.crowded,
+            kept=layers.kept,
         )
 
 
@@ -106,11 +106,12 @@ def priced(
 
     def layers_of(run: Resolved) -> Layers:
         def make() -> Layers:
-            def crowd(ops: Mapping[Operator, float], taken: Mapping[str, Taken]) -> Crowding:
-                known = ops if isinstance(model, Simulated) else tuple(ops)
-                return crowded(run, cluster, efficiency, settings, known, taken)
+            def crowd(ops: Mapping[Operator, float], units: int) -> Mapping[Operator, float]:
+                known = ops if isinstance(model, Simulated) else None
+                return crowded(run, cluster, efficiency, settings, ops, known, units)
 
-            return Layers(run, model, price.seconds, crowd, taken_by(run, price))
+            device, _ = settings.device(cluster.gpu, efficiency)
+            return Layers(run, device, model, price.seconds, crowd, taken_by(run, price))
 
         key = (Same(cluster), Same(efficiency), settings, Same(model), problem_of(run, groups))
         return make() if own else _LAYERS.get(key, make)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
-from projector.hardware.types import GroupShape
+from projector.hardware.types import Gpu, GroupShape
 from projector.kernels.protocol import KernelModel
-from projector.layers.types import Collective, Operator
-from projector.layers.weights import Held
-from projector.memo import Recent
-from projector.step.contention import Crowding, Taken
+from projector.operators.types import Collective, Operator
+from projector.operators.weights import Held
+from projector.step.contention import Losses, Taken, crowding
 from projector.step.neighbours import pairs_up
 from projector.step.stages import (
     Part,
@@ -37,7 +36,8 @@ _GROUPS = ("world", "tp", "cp", "ep", "etp", "tp_ep")
 _SHARDED = ("dp", "dp_shard", "dp_replicate", "edp", "edp_shard", "edp_replicate")
 """Groups in which layers communicate: always, and where their weights or gradients travel with every micro-batch."""
 
-Crowd = Callable[[Mapping[Operator, float], Mapping[str, Taken]], Crowding]
+Crowd = Callable[[Mapping[Operator, float], int], Mapping[Operator, float]]
+"""What operators, given with their seconds, lose when so many compute units are taken."""
 
 
 def problem_of(resolved: Resolved, groups: Mapping[str, GroupShape]) -> Hashable:
@@ -75,16 +75,16 @@ class Layers:
     def __init__(
         self,
         resolved: Resolved,
+        gpu: Gpu,
         model: KernelModel,
         collective: Callable[[Collective], float],
         crowd: Crowd,
         taken: Mapping[str, Taken],
     ) -> None:
-        self._model, self._crowd, self._taken = model, crowd, taken
+        self._model, self._crowd, self._gpu = model, crowd, gpu
         self._kernels: dict[Operator, float] = {}
         self._measured: set[Operator] = set()
-        self._crowded: dict[str, dict[Operator, float]] = {}
-        self._around: Recent[dict[Operator, float]] = Recent(32)
+        self._by_units: dict[int, dict[Operator, float]] = {}
         self._times: dict[tuple[int, bool], StageTime] = {}
         self._stages: dict[Composition, Stage] = {}
         self.clock = Clock(
@@ -92,27 +92,27 @@ class Layers:
             measured=self._measured,
             collective=collective,
             execution=resolved.execution,
-            crowded=self._crowded,
+            crowded=crowding(taken, gpu, self._matrix),
         )
 
     def stages(self, resolved: Resolved) -> list[Stage]:
         """The virtual stages of a run with this problem, in pipeline order."""
-        layout, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
-        missing = {kind: chunk for kind, chunk in zip(kinds, layout, strict=True) if kind not in self._stages}
-        made = {kind: parts(resolved, chunk) for kind, chunk in missing.items()}
+        _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
+        made = {kind: parts(resolved, kind) for kind in dict.fromkeys(kinds) if kind not in self._stages}
         self._price(compute_operators(list(made.values())))
         for kind, blocks in made.items():
             time = stage_time(resolved, blocks, self.clock, self._times)
             self._stages[kind] = Stage(blocks, time, owned(resolved, blocks))
         return [self._stages[kind] for kind in kinds]
 
-    def beside(self, taken: Taken) -> Mapping[Operator, float]:
-        """Losses of all operators priced so far beside what data parallelism has ``taken`` in one run."""
-        known = self._around.get(taken, dict[Operator, float])
-        new = {op: seconds for op, seconds in self._kernels.items() if op not in known}
-        if new:
-            known.update(self._crowd(new, {"dp": taken})["dp"])
-        return known
+    def beside(self, taken: Taken) -> Losses:
+        """Losses beside what data parallelism has ``taken`` in one run."""
+        return crowding({"dp": taken}, self._gpu, self._matrix)["dp"]
+
+    def _matrix(self, units: int) -> Mapping[Operator, float]:
+        if units not in self._by_units:
+            self._by_units[units] = dict(self._crowd(self._kernels, units))
+        return self._by_units[units]
 
     def _price(self, operators: Iterable[Operator]) -> None:
         new = [op for op in dict.fromkeys(operators) if op not in self._kernels]
@@ -122,5 +122,5 @@ class Layers:
         priced = dict(zip(new, times.seconds.tolist(), strict=True))
         self._kernels.update(priced)
         self._measured.update(op for op, known in zip(new, times.measured.tolist(), strict=True) if known)
-        for kind, losses in self._crowd(priced, self._taken).items():
-            self._crowded.setdefault(kind, {}).update(losses)
+        for units, losses in self._by_units.items():
+            losses.update(self._crowd(priced, units))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.frameworks.types import Resolved
-from projector.layers.weights import Held
+from projector.operators.weights import Held
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import finish, spans
 from projector.pipeline.trace import Span

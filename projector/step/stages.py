@@ -10,19 +10,20 @@ from dataclasses import dataclass, replace
 from projector import pipeline
 from projector.frameworks.types import Resolved
 from projector.layers import lower
-from projector.layers.types import Block, Collective, HostWork, Operator
-from projector.layers.weights import Held, held
+from projector.operators.part import Block
+from projector.operators.types import Collective, HostWork, Operator
+from projector.operators.weights import Held, held
 from projector.step.neighbours import Cover, cover, pairs_up
 from projector.step.timing import NOTHING, SLOWED, Clock, Message, Phase, apart, chain
 from projector.step.waits import waits_for_host, with_mask
-from projector.workload.composition import recomputed
-from projector.workload.layout import Chunk
+from projector.workload.composition import Composition
 from projector.workload.recipe import Recipe
 
 __all__ = [
     "Part",
     "StageTime",
     "compute_operators",
+    "counted_parts",
     "messages",
     "owned",
     "parts",
@@ -63,20 +64,22 @@ class StageTime:
         return apart(self.inputs, self.weight)
 
 
-def parts(resolved: Resolved, chunk: Chunk) -> tuple[Part, ...]:
+def parts(resolved: Resolved, chunk: Composition) -> tuple[Part, ...]:
     """The blocks of a virtual stage in order: embedding, layers, MTP modules, head."""
-    recipe, kinds = resolved.workload.recipe, resolved.workload.model.layer_kinds
-    found: list[Part] = []
+    return tuple(part for part, number in counted_parts(resolved, chunk) for _ in range(number))
+
+
+def counted_parts(resolved: Resolved, chunk: Composition) -> Iterator[tuple[Part, int]]:
+    """The same, equal neighbours as one, and how many they are."""
     if chunk.embedding:
-        found.append(Part(lower.embedding(resolved), False, 0))
-    for position, layer in enumerate(chunk.layers):
-        quantised = not (recipe.first_last_layers_bf16 and layer in (0, len(kinds) - 1))
-        block = lower.layer(kinds[layer], resolved, quantised)
-        found.append(Part(block, recomputed(recipe, position, layer)))
-    found += [Part(lower.mtp(resolved), recomputed(recipe, 0, 0)) for _ in range(chunk.mtp)]
+        yield Part(lower.embedding(resolved), False, 0), 1
+    for layer, number in chunk.runs:
+        yield Part(lower.layer(layer.kind, resolved, layer.narrow), layer.recomputed), number
+    depths, again = chunk.mtp
+    if depths:
+        yield Part(lower.mtp(resolved), again), depths
     if chunk.head:
-        found.append(Part(lower.head(resolved), False, 0))
-    return tuple(found)
+        yield Part(lower.head(resolved), False, 0), 1
 
 
 def compute_operators(stages: Sequence[Sequence[Part]]) -> Iterator[Operator]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from projector.kernels.host import host_seconds
-from projector.layers.types import Collective, HostWork, Operator, Stream
 from projector.mechanisms import Execution
+from projector.operators.types import Collective, HostWork, Operator, Stream
 from projector.parameter import parameter
 from projector.step.contention import Crowding
 
@@ -55,7 +55,7 @@ class Segment:
         return max(self.device + self.beside, self.host)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Phase:
     """Forward or backward of a block or chunk. ``exposed``: communication seconds inside ``device``, by group.
 
@@ -70,11 +70,11 @@ class Phase:
     wait: float = 0.0
     waited: Mapping[str, float] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         return sum(s.seconds for s in self.segments) + self.wait
 
-    @property
+    @cached_property
     def device(self) -> float:
         return sum(s.device for s in self.segments)
 
@@ -89,15 +89,21 @@ class Phase:
         return self.seconds - self.device
 
 
+_Sums = tuple[float, float, float]
+"""Seconds of all operators, those lost by products, those of memory-bound kernels."""
+
+
 @dataclass(frozen=True)
 class Clock:
-    """Prices operators for one projection: kernel seconds by operator, collective seconds, host cost."""
+    """Prices operators for one projection: kernel seconds by operator, collective seconds, host cost. ``kept``: sums that
+    clocks of the same layers share."""
 
     kernels: Mapping[Operator, float]
     measured: Set[Operator]
     collective: Callable[[Collective], float]
     execution: Execution
     crowded: Crowding = field(default_factory=dict)
+    kept: dict[Hashable, _Sums] = field(default_factory=dict)
 
     def phase(
         self,
@@ -118,11 +124,11 @@ class Clock:
         beside: dict[str, float] = self._beside(operators)
         segments: list[Segment] = []
         device, compute, measured, wait, neighbour = 0.0, 0.0, 0.0, 0.0, 0.0
-        host = x.runtime.layer_us * 1e-6 if layer and not x.runtime.whole_step else 0.0
+        host = x.runtime.layer_seconds if layer else 0.0
         exposed: dict[str, float] = {}
         elsewhere = covered or {}
         for op in operators:
-            host += host_seconds(op, x) * (GRAPH_REST if op.name in graphed else 1.0)
+            host += x.host_seconds(op) * (GRAPH_REST if op.name in graphed else 1.0)
             if isinstance(op, HostWork):
                 if op.sync and not x.runtime.whole_step:
                     segments.append(Segment(device, host, neighbour))
@@ -133,7 +139,8 @@ class Clock:
                 hidden, lost = elsewhere.get(op.name, (0.0, 0.0))
                 neighbour += max(0.0, hidden - lost)
                 if op.hides_behind:
-                    hidden, lost = _take(beside, self._losses(operators, op), op.hides_behind, seconds)
+                    losses = {name: self._loss(operators, op, name) for name in op.hides_behind}
+                    hidden, lost = _take(beside, losses, seconds)
                 if ledger is not None:
                     ledger.append(Message(op, seconds, min(hidden, seconds)))
                 device += seconds - hidden + lost
@@ -150,31 +157,49 @@ class Clock:
 
     def work(self, operators: Iterable[Operator], beside: Collective) -> tuple[float, float]:
         """Compute seconds of ``operators``, and seconds lost for each of them ``beside`` a collective."""
-        computing = [op for op in operators if not isinstance(op, Collective | HostWork)]
-        return sum(self.kernels[op] for op in computing), self._losses(computing, beside)["@phase"]
+        return self._worked(self._sums(operators, beside), beside)
+
+    def work_of(
+        self, key: Hashable, operators: Callable[[], Iterable[Operator]], beside: Collective
+    ) -> tuple[float, float]:
+        """The same of ``operators`` that go by ``key`` on all clocks that share their ``kept`` sums."""
+        losses = self.crowded.get(_kind(beside))
+        sums = self.kept.get((key, losses and id(losses.matrix)))
+        if sums is None:
+            sums = self.kept[key, losses and id(losses.matrix)] = self._sums(operators(), beside)
+        return self._worked(sums, beside)
+
+    def _sums(self, operators: Iterable[Operator], beside: Collective) -> _Sums:
+        losses = self.crowded.get(_kind(beside))
+        own = lost = streamed = 0.0
+        for op in operators:
+            if not isinstance(op, Collective | HostWork):
+                seconds = self.kernels[op]
+                own += seconds
+                if losses is None:
+                    lost += seconds * CONTENTION
+                elif isinstance(op, Stream):
+                    streamed += seconds
+                else:
+                    lost += seconds * losses.matrix.get(op, CONTENTION)
+        return own, lost, streamed
+
+    def _worked(self, sums: _Sums, beside: Collective) -> tuple[float, float]:
+        own, lost, streamed = sums
+        losses = self.crowded.get(_kind(beside))
+        if losses is not None:
+            moving = self._under_way(beside)
+            lost += streamed * moving * losses.stream / (1.0 + (1.0 - moving) * losses.stream)
+        return own, lost / own if own > 0 else CONTENTION
 
     def _under_way(self, op: Collective) -> float:
         """Share of a message's time in which its bytes move: the rest is latency, and touches no memory."""
         seconds = self.collective(op)
         return min(1.0, self.collective(replace(op, bytes=2.0 * op.bytes)) / seconds - 1.0) if seconds > 0 else 0.0
 
-    def _losses(self, operators: Iterable[Operator], beside: Collective) -> dict[str, float]:
-        """By operator name, and for ``@phase``: seconds lost ``beside`` a collective for each second of compute."""
-        losses = self.crowded.get(_kind(beside))
-        moving = 1.0 if losses is None else self._under_way(beside)
-        own: dict[str, float] = {}
-        lost: dict[str, float] = {}
-        for op in operators:
-            if not isinstance(op, Collective | HostWork):
-                seconds = self.kernels[op]
-                loss = CONTENTION if losses is None else losses.get(op, CONTENTION)
-                if isinstance(op, Stream):
-                    loss = moving * loss / (1.0 + (1.0 - moving) * loss)
-                for name in (op.name, "@phase"):
-                    own[name] = own.get(name, 0.0) + seconds
-                    lost[name] = lost.get(name, 0.0) + seconds * loss
-        rates = {name: lost[name] / seconds if seconds > 0 else CONTENTION for name, seconds in own.items()}
-        return {"@phase": CONTENTION, **rates}
+    def _loss(self, operators: Iterable[Operator], beside: Collective, name: str) -> float:
+        """Seconds lost ``beside`` a collective for each second of the operators of a name, or of all (``@phase``)."""
+        return self.work((op for op in operators if name in ("@phase", op.name)), beside)[1]
 
     def _beside(self, operators: Iterable[Operator]) -> dict[str, float]:
         """Seconds of compute, by operator name, that communication may still hide behind; ``@phase`` is their sum."""
@@ -194,17 +219,14 @@ def _kind(op: Collective) -> str:
     return _GROUPS.get(op.group, "dp")
 
 
-def _take(
-    beside: dict[str, float], losses: Mapping[str, float], names: Sequence[str], seconds: float
-) -> tuple[float, float]:
-    """(communication seconds hidden behind ``names``, seconds that the compute there loses).
+def _take(beside: dict[str, float], losses: Mapping[str, float], seconds: float) -> tuple[float, float]:
+    """(communication seconds hidden behind the names of ``losses``, seconds that the compute there loses).
 
     ``beside``: compute seconds not yet used, by name; what was used once can hide nothing else. Both slow each other
     down: compute of t seconds offers a window of t·(1 + loss), in which communication moves at 1/(1 + SLOWED).
     """
     hidden = lost = 0.0
-    for name in names:
-        loss = losses.get(name, CONTENTION)
+    for name, loss in losses.items():
         free = min(beside.get(name, 0.0), beside["@phase"]) * (1.0 + loss)
         window = min((seconds - hidden) * (1.0 + SLOWED), free)
         if window > 0:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from projector.frameworks.types import Resolved
-from projector.layers.types import Collective
+from projector.operators.types import Collective
 from projector.step.offload import layer_seconds
 from projector.step.timing import Clock, Phase
 from projector.workload.model import LayerKind

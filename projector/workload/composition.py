@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 from projector.memo import Recent
 from projector.workload.layout import LAID_OUT, Chunk, chunks
 from projector.workload.model import LayerKind, Model
 from projector.workload.recipe import Recipe
 
-__all__ = ["Composition", "compositions", "recomputed"]
+__all__ = ["Composition", "Layer", "compositions", "counted", "recomputed"]
+
+T = TypeVar("T")
+
+
+class Layer(NamedTuple):
+    """``narrow``: in the recipe's precision, not in 16 bits (``first_last_layers_bf16``); ``recomputed``: as a whole or in
+    part."""
+
+    kind: LayerKind
+    narrow: bool
+    recomputed: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Composition:
-    """``layers``: kind of each, whether it stays in 16 bits, whether it is recomputed; ``mtp``: MTP modules, and whether
-    they are recomputed. Compared as the one object that it is."""
+    """``layers``: in order; ``runs``: the same, equal neighbours as one and how many they are; ``mtp``: MTP modules, and
+    whether they are recomputed. Compared as the one object that it is."""
 
     embedding: bool
-    layers: tuple[tuple[LayerKind, bool, bool], ...]
+    layers: tuple[Layer, ...]
     mtp: tuple[int, bool]
     head: bool
+    runs: tuple[tuple[Layer, int], ...]
 
 
 _Stages = tuple[tuple[Chunk, ...], tuple[Composition, ...]]
@@ -45,15 +60,20 @@ def compositions(model: Model, recipe: Recipe) -> _Stages:
 
 def _made(model: Model, recipe: Recipe) -> _Stages:
     layout, kinds = chunks(model, recipe), model.layer_kinds
-    narrow_ends = {0, len(kinds) - 1} if recipe.first_last_layers_bf16 else set()
+    wide = {0, len(kinds) - 1} if recipe.first_last_layers_bf16 else set()
 
     def composition(chunk: Chunk) -> Composition:
-        layers = tuple((kinds[i], i in narrow_ends, recomputed(recipe, at, i)) for at, i in enumerate(chunk.layers))
+        layers = tuple(Layer(kinds[i], i not in wide, recomputed(recipe, at, i)) for at, i in enumerate(chunk.layers))
         mtp = chunk.mtp, bool(chunk.mtp) and recomputed(recipe, 0, 0)
         key = chunk.embedding, layers, mtp, chunk.head
-        return _COMPOSITIONS.get(key, lambda: Composition(*key))
+        return _COMPOSITIONS.get(key, lambda: Composition(*key, tuple(counted(layers))))
 
     return layout, tuple(composition(chunk) for chunk in layout)
+
+
+def counted(items: Iterable[T]) -> Iterator[tuple[T, int]]:
+    """Equal neighbours as one, and how many they are."""
+    return ((item, sum(1 for _ in alike)) for item, alike in groupby(items))
 
 
 def recomputed(recipe: Recipe, position: int, layer: int) -> bool:

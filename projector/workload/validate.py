@@ -15,7 +15,7 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["known", "problems", "value_problems"]
+__all__ = ["known", "problems", "remember", "value_problems"]
 
 
 def problems(workload: Workload, where: str = "") -> tuple[Problem, ...]:
@@ -49,7 +49,7 @@ def _of_values(workload: Workload, where: str) -> tuple[list[Problem], bool]:
     ranges = [*_gpus(workload.gpus, where), *_ranges(model, where, "model."), *_ranges(recipe, where, "recipe.")]
     found = [*types, *unreported(ranges, types), *_words(recipe, where, "recipe."), *_words(model, where, "model.")]
     if not found:
-        _remember(model, recipe)
+        remember(workload)
     return found, not (types or ranges)
 
 
@@ -82,8 +82,9 @@ def known(workload: Workload) -> bool:
 _SMALL = 1_000_000  # what every size may be, see LIMITS
 
 
-def _remember(model: Model, recipe: Recipe) -> None:
-    for key in (Same(model), _values_of(recipe)):
+def remember(workload: Workload) -> None:
+    """That no single value of it is wrong."""
+    for key in (Same(workload.model), _values_of(workload.recipe)):
         _SOUND.get(key, lambda: True)
 
 

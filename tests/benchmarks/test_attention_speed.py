@@ -15,8 +15,8 @@ from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.kernels import attention
 from projector.kernels.simulate import Simulated
-from projector.layers.types import Attention
 from projector.mechanisms import Execution
+from projector.operators.types import Attention
 
 SHAPES, FEW = 100_000, 20
 DEVICE, FAMILY = "h100_sxm", "fa3"

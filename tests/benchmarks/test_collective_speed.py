@@ -11,8 +11,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from projector.collectives.model import Pricing, costs, seconds_of
 from projector.hardware import catalogue
 from projector.hardware.types import GroupShape
-from projector.layers.types import Collective
 from projector.memo import forget
+from projector.operators.types import Collective
 
 SIZES, FEW = 100_000, 300
 SHAPE = GroupShape(512, 8)

@@ -11,7 +11,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.kernels import grouped
-from projector.layers.types import GroupedGemm
+from projector.operators.types import GroupedGemm
 
 DEVICE = "b200"
 TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256))

@@ -13,8 +13,8 @@ from projector.hardware.efficiency import load
 from projector.kernels import gemm
 from projector.kernels.simulate import Simulated
 from projector.kernels.tiles import tiles
-from projector.layers.types import Gemm
 from projector.mechanisms import Execution
+from projector.operators.types import Gemm
 from tests.gemm_reference import seconds as reference
 
 SHAPES = 100_000

@@ -128,15 +128,15 @@ def _collectives(path: Path) -> object:
 
 def _results(path: Path) -> object:
     """As ``harness report`` and ``harness run --against`` use them."""
-    from harness.report import files, html, markdown, publish
+    from harness.report import files, markdown, publish
     from harness.score import drift, gate
 
     saved = files.read(path)
     e = saved.evaluation
-    checks = [check for name, limits in saved.gates.items() for check in gate.check(name, e.rows, e.facts, limits)]
+    checks = [check for name, limits in saved.gates.items() for check in gate.check(name, e.frame, limits)]
     report = publish.report_of(saved, checks, "title")
-    drift.compare(e.rows, e.rows)
-    return markdown.render(report), html.render(report, ()), files.json_text(saved), files.csv_text(e.rows)
+    drift.compare(e.frame, e.frame)
+    return markdown.render(report), publish.page(report, saved), files.json_text(saved), files.csv_text(e.rows)
 
 
 LOADERS: Mapping[str, Loader] = {

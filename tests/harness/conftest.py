@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.contracts import frame
 from harness.contracts.results import Row, RunFacts
 
 SUITE = """\
@@ -84,6 +85,16 @@ def make_row() -> Callable[..., Row]:
             "error": error,
         }
         return Row(run_id=run_id, **{**values, **more})
+
+    return make
+
+
+@pytest.fixture
+def framed() -> Callable[..., Any]:
+    """Rows as a frame, with the same facts of every run, or with facts of their own."""
+
+    def make(rows: Sequence[Row], facts: Mapping[str, RunFacts] | None = None, **same: Any) -> Any:
+        return frame.of(rows, facts or {r.run_id: RunFacts(run_id=r.run_id, **same) for r in rows})
 
     return make
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.calibrate import calibration
+from harness.calibrate import calibration, weights
 from harness.calibrate.calibration import Observation
 
 RATIO = st.floats(-2, 2)
@@ -22,12 +22,12 @@ def seen(ratio: float, family: str = "f", key: str = "h100", framework: str = "m
 
 @given(st.lists(RATIO, min_size=1, max_size=30))
 def test_the_weighted_median_of_equal_weights_is_the_median(values: list[float]) -> None:
-    assert calibration.weighted_median(values, np.ones(len(values))) == pytest.approx(np.median(values))
+    assert weights.median(values, np.ones(len(values))) == pytest.approx(np.median(values))
 
 
 def test_weights_move_the_median() -> None:
-    assert calibration.weighted_median([1.0, 2.0, 3.0], [1.0, 1.0, 3.0]) == 3.0
-    assert calibration.weighted_median([1.0, 3.0], [2.0, 1.0]) == 1.0
+    assert weights.median([1.0, 2.0, 3.0], [1.0, 1.0, 3.0]) == 3.0
+    assert weights.median([1.0, 3.0], [2.0, 1.0]) == 1.0
 
 
 @given(st.lists(RATIO, min_size=1, max_size=20), RATIO)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from harness.contracts import frame
+from harness.contracts.results import Row
 from harness.score import drift
+from harness.score.drift import Drift
+
+
+def compare(old: Sequence[Row], new: Sequence[Row], **more: Any) -> Drift:
+    return drift.compare(frame.of(old), frame.of(new), **more)
 
 
 def test_lost_gained_and_broken(make_row) -> None:
     old = [make_row("a", 100, 101), make_row("b", 100, 102), make_row("c", 100, None), make_row("gone", 100, 100)]
     new = [make_row("a", 100, 120), make_row("b", 100, None), make_row("c", 100, 100), make_row("fresh", 100, 100)]
-    found = drift.compare(old, new)
+    found = compare(old, new)
     assert found.lost == (("simulate", "b"),)
     assert found.reasons == {("simulate", "b"): "unsupported"}
     assert found.gained == (("simulate", "c"),)
@@ -20,57 +30,57 @@ def test_lost_gained_and_broken(make_row) -> None:
 
 def test_a_lost_row_alone_does_not_pass(make_row) -> None:
     kept = make_row("a", 100, 101)
-    assert not drift.compare([kept, make_row("b", 100, 102)], [kept, make_row("b", 100, None)]).passed
+    assert not compare([kept, make_row("b", 100, 102)], [kept, make_row("b", 100, None)]).passed
 
 
 def test_a_better_mean_does_not_hide_a_broken_row(make_row) -> None:
     old = [make_row("a", 100, 150), make_row("b", 100, 100)]
     new = [make_row("a", 100, 100), make_row("b", 100, 110)]
-    found = drift.compare(old, new)
+    found = compare(old, new)
     assert found.after < found.before
     assert not found.passed
 
 
 def test_the_same_rows_pass(make_row) -> None:
     rows = [make_row("a", 100, 103), make_row("b", 100, None)]
-    found = drift.compare(rows, rows)
+    found = compare(rows, rows)
     assert found.passed
     assert found.before == found.after
 
 
 def test_a_row_that_leaves_its_suite_is_lost_coverage_unless_that_is_meant(make_row) -> None:
     old = [make_row("a", 100, 100), make_row("b", 100, 100)]
-    assert not drift.compare(old, old[:1]).passed
-    assert drift.compare(old, old[:1], may_remove=True).passed
-    assert drift.compare(old[:1], old).passed
+    assert not compare(old, old[:1]).passed
+    assert compare(old, old[:1], may_remove=True).passed
+    assert compare(old[:1], old).passed
 
 
 def test_what_was_not_asked_for_this_time_is_not_removed(make_row) -> None:
     old = [make_row("a"), make_row("b", suite="other"), make_row("c", predictor="benchmark")]
-    assert drift.compare(old, [make_row("a")]).removed == ()
+    assert compare(old, [make_row("a")]).removed == ()
     twice = [make_row("a", suite="other"), make_row("a"), make_row("b", suite="other"), make_row("b")]
-    assert drift.compare(twice, [make_row("a")]).removed == (("simulate", "b"),)
+    assert compare(twice, [make_row("a")]).removed == (("simulate", "b"),)
 
 
 def test_the_tolerance_is_what_the_user_says(make_row) -> None:
     old, new = [make_row("a", 100, 101)], [make_row("a", 100, 104)]
-    found = drift.compare(old, new)
+    found = compare(old, new)
     assert found.passed
     assert [m.run_id for m in found.worse] == ["a"]
-    assert not drift.compare(old, new, broken=0.02).passed
-    assert drift.compare(old, new, broken=0.03 + 1e-9).passed
+    assert not compare(old, new, broken=0.02).passed
+    assert compare(old, new, broken=0.03 + 1e-9).passed
 
 
 def test_memory_drifts_like_throughput(make_row) -> None:
     old = [make_row("a", memory_error=0.01, measured_memory_gib=10.0)]
     new = [make_row("a", memory_error=-0.20, measured_memory_gib=10.0)]
-    (broken,) = drift.compare(old, new).broken
+    (broken,) = compare(old, new).broken
     assert (broken.metric, round(broken.growth, 3)) == ("memory", 0.19)
-    assert drift.compare(old, new).after == 0.0
+    assert compare(old, new).after == 0.0
 
 
 def test_a_new_measurement_is_told_apart_from_a_new_projection(make_row) -> None:
-    (broken,) = drift.compare([make_row("a", 100, 100)], [make_row("a", 80, 100)]).broken
+    (broken,) = compare([make_row("a", 100, 100)], [make_row("a", 80, 100)]).broken
     assert broken.remeasured
-    (same,) = drift.compare([make_row("a", 100, 100)], [make_row("a", 100, 120)]).broken
+    (same,) = compare([make_row("a", 100, 100)], [make_row("a", 100, 120)]).broken
     assert not same.remeasured

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness import predictors
-from harness.contracts.results import COLUMNS, FITS, frame
+from harness.contracts import frame
+from harness.contracts.results import COLUMNS, FITS
 from harness.contracts.runs import BREAKDOWN, Measured, MeasuredRun, Prediction
 from harness.evaluation import evaluate
 from harness.evaluation.evaluate import Selected
@@ -130,7 +131,8 @@ def test_the_columns_are_those_of_the_contract(runs: list[MeasuredRun]) -> None:
     )
     assert tuple(contract.split()) == COLUMNS
     made = evaluate.evaluate([Selected("s", r) for r in runs], predictors.load(["constant-mfu"]))
-    assert list(frame(made.rows).columns) == list(COLUMNS)
+    assert list(made.frame.columns[: len(COLUMNS)]) == list(COLUMNS)
+    assert {name: str(dtype) for name, dtype in made.frame.dtypes.items()} == frame.SCHEMA
 
 
 def test_refusals_by_what_is_raised(runs: list[MeasuredRun]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -13,6 +15,7 @@ from types import ModuleType
 
 import pytest
 
+from harness.contracts.results import Row, RunFacts
 from harness.evaluation.evaluate import Evaluation
 from harness.evaluation.speed import Speed
 from harness.report import view_figures
@@ -133,12 +136,44 @@ def update_readme() -> ModuleType:
 
 def test_generated_parts_of_the_readme(update_readme: ModuleType) -> None:
     text = "# T\n\n## In short\n\n| a |\n\n## Memory\n\n| m |\n\n## Speed\n\n| s |\n"
-    assert update_readme.figures(text) == "### In short\n\n| a |\n\n### Speed\n\n| s |"
+    assert update_readme.figures(text) == "### In short\n\n| a |"
     old = "x\n<!-- figures:begin -->\nold\n<!-- figures:end -->\ny\n"
     new = update_readme.replaced(old, "figures", "new")
     assert new == "x\n<!-- figures:begin -->\nnew\n<!-- figures:end -->\ny\n"
     with pytest.raises(SystemExit, match="output:begin"):
         update_readme.replaced(old, "output", "new")
+
+
+def test_sources_are_tabled_by_kind(update_readme: ModuleType, make_row: Callable[..., Row]) -> None:
+    kinds = {"a": "log", "b": "log", "c": "table", "d": "issue"}
+    facts = {name: RunFacts(run_id=name, source_kind=kind) for name, kind in kinds.items()}
+    errors = {"a": 0.1, "b": -0.3, "c": 0.05, "d": None}
+    rows = [
+        make_row(name, projected=None if error is None else 100.0 * (1 + scale * error), fit=fit)
+        for name, error in errors.items()
+        for fit, scale in (("heldout", 1), ("uncalibrated", 2))
+    ]
+    lines = update_readme.sources(rows, facts).splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    assert cells[2] == ["logs of training runs", "2", "20.0 %", "20.0 %", "20.0 %", "-10.0 %", "40.0 %"]
+    assert cells[3][:2] == ["tables that were published with their runs", "1"]
+    assert cells[4][:2] == ["all", "3"], "a kind with nothing compared has no line"
+    assert len(cells) == 5
+
+
+def test_one_screen_is_shown_whole(update_readme: ModuleType) -> None:
+    text = "\n".join(f"line {i}" for i in range(40)) + "\n"
+    assert update_readme.excerpt(text) == f"```text\n{text}```"
+
+
+def test_the_readme_is_short_and_has_its_parts() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 200
+    first = "\n".join(text.splitlines()[:40])
+    for word in ("**The projector**", "**The harness**", "runs compared", "./run "):
+        assert word in first, "the first screen says what it is, how good it is, how to start"
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+        assert (ROOT / target).exists(), target
 
 
 def test_an_excerpt_is_cut_and_keeps_the_gate(update_readme: ModuleType) -> None:

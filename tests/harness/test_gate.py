@@ -25,80 +25,80 @@ GATE = {
 }
 
 
-def failed(rows, facts_for, limits=None):
-    checks = gate.check("s", rows, facts_for(*rows), {"simulate": limits} if limits else GATE)
+def failed(rows, framed, limits=None):
+    checks = gate.check("s", framed(rows), {"simulate": limits} if limits else GATE)
     return {c.name for c in checks if not c.passed}
 
 
-def test_good_rows_pass(rows, facts_for) -> None:
-    assert not failed(rows, facts_for)
+def test_good_rows_pass(rows, framed) -> None:
+    assert not failed(rows, framed)
 
 
-def test_a_bad_constant_fails(rows, facts_for) -> None:
+def test_a_bad_constant_fails(rows, framed) -> None:
     worse = [replace(r, projected_tgs=r.projected_tgs * 1.1, error=(1 + r.error) * 1.1 - 1) for r in rows]
-    assert failed(worse, facts_for) == {"mape", "worst", "bias"}
+    assert failed(worse, framed) == {"mape", "worst", "bias"}
 
 
-def test_a_bias_to_the_slow_side_fails_like_one_to_the_fast_side(rows, facts_for) -> None:
+def test_a_bias_to_the_slow_side_fails_like_one_to_the_fast_side(rows, framed) -> None:
     slower = [replace(r, projected_tgs=r.projected_tgs * 0.9, error=(1 + r.error) * 0.9 - 1) for r in rows]
-    assert failed(slower, facts_for) == {"mape", "worst", "bias"}
+    assert failed(slower, framed) == {"mape", "worst", "bias"}
 
 
-def test_a_dropped_row_fails(rows, facts_for) -> None:
+def test_a_dropped_row_fails(rows, framed) -> None:
     lost = replace(rows[1], projected_tgs=None, error=None, status="unsupported")
-    assert failed([rows[0], lost, *rows[2:]], facts_for) == {"coverage"}
+    assert failed([rows[0], lost, *rows[2:]], framed) == {"coverage"}
 
 
-def test_a_swapped_ranking_fails(rows, facts_for) -> None:
+def test_a_swapped_ranking_fails(rows, framed) -> None:
     swapped = [replace(rows[0], projected_tgs=149.0), rows[1], rows[2]]
-    assert failed(swapped, facts_for) == {"kendall_tau", "top1_regret"}
+    assert failed(swapped, framed) == {"kendall_tau", "top1_regret"}
 
 
-def test_one_broken_row_fails_though_the_mean_is_fine(rows, facts_for) -> None:
+def test_one_broken_row_fails_though_the_mean_is_fine(rows, framed) -> None:
     broken = [*rows, *(replace(rows[0], run_id=f"x{i}", error=0.0) for i in range(50)), replace(rows[0], error=0.5)]
-    assert failed(broken, facts_for, {"mape": 0.05, "worst": 0.2}) == {"worst"}
+    assert failed(broken, framed, {"mape": 0.05, "worst": 0.2}) == {"worst"}
 
 
-def test_memory_and_what_the_rows_do_not_define(rows, facts_for) -> None:
-    assert not failed(rows, facts_for, {"memory_mape": 0.01})
-    assert failed(rows, facts_for, {"memory_mape": 0.005}) == {"memory_mape"}
+def test_memory_and_what_the_rows_do_not_define(rows, framed) -> None:
+    assert not failed(rows, framed, {"memory_mape": 0.01})
+    assert failed(rows, framed, {"memory_mape": 0.005}) == {"memory_mape"}
     bare = [replace(r, memory_error=None) for r in rows]
-    (check,) = gate.check("s", bare, facts_for(*bare), {"simulate": {"memory_mape": 0.5}})
+    (check,) = gate.check("s", framed(bare), {"simulate": {"memory_mape": 0.5}})
     assert not check.passed
     assert "not defined" in str(check)
 
 
-def test_a_mode_that_was_not_run_is_not_judged(rows, facts_for) -> None:
-    assert gate.check("s", rows, facts_for(*rows), {"benchmark": {"mape": 0.01}}) == []
+def test_a_mode_that_was_not_run_is_not_judged(rows, framed) -> None:
+    assert gate.check("s", framed(rows), {"benchmark": {"mape": 0.01}}) == []
 
 
-def test_the_line_says_what_was_found_and_required(rows, facts_for) -> None:
-    (check,) = gate.check("s", rows, facts_for(*rows), {"simulate": {"worst": 0.001}})
+def test_the_line_says_what_was_found_and_required(rows, framed) -> None:
+    (check,) = gate.check("s", framed(rows), {"simulate": {"worst": 0.001}})
     assert str(check).startswith("FAIL s simulate worst: 0.02, required <= 0.001 (a)")
 
 
-def test_measurements_outside_their_intervals_fail(rows, facts_for) -> None:
+def test_measurements_outside_their_intervals_fail(rows, framed) -> None:
     wide = [replace(r, interval_low=80.0, interval_high=200.0) for r in rows]
     limits = {"interval_coverage": 0.8}
-    assert not failed(wide, facts_for, limits)
+    assert not failed(wide, framed, limits)
     narrow = [replace(wide[0], interval_high=90.0), *wide[1:]]
-    assert failed(narrow, facts_for, limits) == {"interval_coverage"}
-    assert failed(rows, facts_for, limits) == {"interval_coverage"}
+    assert failed(narrow, framed, limits) == {"interval_coverage"}
+    assert failed(rows, framed, limits) == {"interval_coverage"}
 
 
-def test_memory_of_rows_that_are_projected_not_to_fit_counts(rows, facts_for) -> None:
+def test_memory_of_rows_that_are_projected_not_to_fit_counts(rows, framed) -> None:
     out = replace(rows[1], status="out-of-memory", memory_error=3.0)
-    assert failed([rows[0], out, *rows[2:]], facts_for, {"memory_mape": 1.0}) == {"memory_mape"}
+    assert failed([rows[0], out, *rows[2:]], framed, {"memory_mape": 1.0}) == {"memory_mape"}
 
 
-def test_too_few_rows_fail_whatever_their_error(rows, facts_for) -> None:
-    assert not failed(rows, facts_for, {"min_rows": 3})
-    assert failed(rows[1:], facts_for, {"min_rows": 3, "mape": 0.03}) == {"min_rows"}
+def test_too_few_rows_fail_whatever_their_error(rows, framed) -> None:
+    assert not failed(rows, framed, {"min_rows": 3})
+    assert failed(rows[1:], framed, {"min_rows": 3, "mape": 0.03}) == {"min_rows"}
 
 
-def test_a_constant_that_a_fit_hides_is_seen_before_the_fit(rows, facts_for) -> None:
+def test_a_constant_that_a_fit_hides_is_seen_before_the_fit(rows, framed) -> None:
     before = [replace(r, fit="uncalibrated") for r in rows[:3]]
     limits = {"uncalibrated_mape": 0.03, "mape": 0.03}
-    assert not failed([*rows[:3], *before], facts_for, limits)
+    assert not failed([*rows[:3], *before], framed, limits)
     halved = [replace(r, error=-0.5) for r in before]
-    assert failed([*rows[:3], *halved], facts_for, limits) == {"uncalibrated_mape"}
+    assert failed([*rows[:3], *halved], framed, limits) == {"uncalibrated_mape"}

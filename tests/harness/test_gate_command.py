@@ -100,7 +100,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     def run(runs: Runs, *flags: str, gate: Mapping[str, float] = GATE, out: str = "out") -> tuple[int, str]:
         write(tmp_path, runs, gate)
         capsys.readouterr()
-        code = main(["run", "suites/tight.yaml", "--no-plots", "--out", out, *flags])
+        code = main(["run", "suites/tight.yaml", "--no-plots", "--verbose", "--out", out, *flags])
         said = capsys.readouterr()
         return code, said.out + said.err
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -71,7 +72,7 @@ def test_the_shell_gate_compares_with_a_baseline(gate: Shell, project_folder: Pa
     assert gate("suites/tiny.yaml", "--no-plots", OUT="baseline").returncode == 0
     same = gate("suites/tiny.yaml", "--no-plots", BASELINE="baseline")
     assert same.returncode == 0, same.stderr
-    assert "PASS against earlier results: 0 rows lost, 0 broken" in same.stdout
+    assert "Against earlier results: 0 lost, 0 broken" in same.stdout
 
 
 def test_a_passing_job_leaves_the_baseline_of_the_next_and_a_failing_one_does_not(
@@ -160,3 +161,133 @@ def test_the_shell_gate_is_executable_and_plain() -> None:
     assert os.access(path, os.X_OK)
     assert path.read_text().startswith("#!/bin/sh\n")
     subprocess.run(["sh", "-n", str(path)], check=True, timeout=30)
+
+
+def steps_of(path: Path) -> list[dict[str, Any]]:
+    made = yaml.safe_load(path.read_text())
+    jobs = made["jobs"].values() if "jobs" in made else [made["runs"]]
+    return [step for job in jobs for step in job["steps"]]
+
+
+def test_our_own_workflow_runs_the_whole_proof_and_keeps_history_and_reports() -> None:
+    path = ROOT / ".github" / "workflows" / "ci.yml"
+    made = yaml.safe_load(path.read_text())
+    assert set(made[True]) == {"pull_request", "push"}
+    assert made["permissions"] == {"contents": "read"}
+    steps = steps_of(path)
+    assert all(("uses" in step) != ("run" in step) for step in steps)
+    assert any(step.get("run") == ".ci/run" for step in steps)
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    (kept,) = [step for step in steps if step.get("uses", "").startswith("actions/upload-artifact@")]
+    assert set(kept["with"]["path"].split()) == {"history.sqlite", "out"}
+    restored, saved = (
+        next(s for s in steps if s.get("uses", "").startswith(f"actions/cache/{w}@")) for w in ("restore", "save")
+    )
+    assert restored["with"]["path"] == saved["with"]["path"] == "history.sqlite"
+    assert saved["with"]["key"].startswith("history-")
+
+
+def test_the_commands_of_our_files_are_those_of_the_programs() -> None:
+    """Every line that starts the harness parses: flags, commands, suites that exist."""
+    import harness.cli
+
+    lines = [
+        line.strip()
+        for path in (ROOT / ".github" / "workflows" / "ci.yml", CI / "action" / "action.yml")
+        for step in steps_of(path)
+        for line in step.get("run", "").splitlines()
+        if "-m harness " in line
+    ]
+    assert len(lines) == 4
+    for line in lines:
+        words = line.split("-m harness ")[1].replace('"', "").split()
+        parsed, rest = harness.cli._parser().parse_known_args(words)
+        assert rest == []
+        for suite in getattr(parsed, "suites", ()):
+            assert (ROOT / suite).is_file()
+
+
+@pytest.fixture
+def action() -> dict[str, Any]:
+    made: dict[str, Any] = yaml.safe_load((CI / "action" / "action.yml").read_text())
+    return made
+
+
+def test_the_action_is_one_that_github_reads(action: dict[str, Any]) -> None:
+    assert set(action) == {"name", "description", "inputs", "outputs", "runs"}
+    assert action["runs"]["using"] == "composite"
+    for step in action["runs"]["steps"]:
+        assert ("uses" in step) != ("run" in step)
+        assert ("shell" in step) == ("run" in step), "a composite step that runs something names its shell"
+        assert "${{" not in step.get("run", ""), "what a user states reaches the shell as environment, never as code"
+    text = (CI / "action" / "action.yml").read_text()
+    named = set(re.findall(r"inputs\.(\w+)", text))
+    assert named == set(action["inputs"])
+    assert all(isinstance(value["default"], str) and value["description"] for value in action["inputs"].values())
+
+
+def test_the_steps_of_the_action_work_as_a_runner_starts_them(
+    action: dict[str, Any], project_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What is installed is stood in for; the rest runs: a suite, its history, and what broke."""
+    temporary = tmp_path_factory.mktemp("runner")
+    programs = temporary / "harness" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (programs / "python").chmod(0o755)
+    stated = {name: value["default"] for name, value in action["inputs"].items()} | {
+        "suites": "tiny",
+        "flags": "--no-plots",
+    }
+
+    def filled(text: str) -> str:
+        with_inputs = re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda found: stated[found[1]], text)
+        return with_inputs.replace("${{ github.action_path }}", str(CI / "action"))
+
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
+    told = []
+    for step in action["runs"]["steps"]:
+        if "run" not in step or step["name"] == "Install":
+            continue
+        given = {name: filled(value) for name, value in step["env"].items()}
+        done = subprocess.run(
+            ["sh", "-e", "-c", step["run"]],
+            cwd=project_folder,
+            env={**kept, "PYTHONPATH": str(ROOT), "RUNNER_TEMP": str(temporary), **given},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        told.append(done.stdout)
+    assert "gate: passed" in told[0]
+    assert "No row is broken." in told[1]
+    assert (project_folder / "history.sqlite").is_file()
+    assert (project_folder / "out" / "accuracy" / "gate.xml").is_file()
+
+
+def test_the_hooks_are_ours_and_their_commands_exist() -> None:
+    made = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    hooks = [hook for repo in made["repos"] for hook in repo["hooks"]]
+    assert {hook["id"] for hook in hooks} >= {"ruff-check", "ruff-format", "arrows", "types", "readme", "documentation"}
+    assert all(repo["repo"] == "local" or repo["rev"].startswith("v") for repo in made["repos"])
+    for hook in hooks:
+        for name in ("files", "exclude"):
+            re.compile(hook.get(name, ""))
+        for word in hook.get("entry", "").split():
+            if word.endswith(".py"):
+                assert (ROOT / word).is_file()
+
+
+def test_the_changelog_is_in_its_form() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## \[([^\]]+)\](?: - (\d{4}-\d{2}-\d{2}))?$", text, flags=re.MULTILINE)
+    assert versions[0] == ("Unreleased", "")
+    assert all(date for _, date in versions[1:])
+    assert set(re.findall(r"^### (.*)$", text, flags=re.MULTILINE)) <= {
+        "Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"
+    }  # fmt: skip
+    stated = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
+    assert stated is not None
+    assert stated[1] in [name for name, _ in versions]

@@ -36,7 +36,7 @@ def refused(done: subprocess.CompletedProcess[str], folder: Path, *pieces: str) 
 
 
 def test_the_main_job(project_folder: Path) -> None:
-    done = harness("run", "suites/tiny.yaml", "--mode", "both", "--junit", "out/j.xml", cwd=project_folder)
+    done = harness("run", "suites/tiny.yaml", "--mode", "both", "--junit", "out/j.xml", "--verbose", cwd=project_folder)
     assert done.returncode == 0, done.stderr
     assert "simulate: by model" in done.stdout
     assert "simulate and benchmark side by side" in done.stdout
@@ -64,15 +64,34 @@ def test_a_gate_that_fails_exits_with_one_and_can_be_waived(project_folder: Path
     assert harness("run", "suites/tiny.yaml", "--no-gate", cwd=project_folder).returncode == 0
 
 
+def test_single_runs_by_their_ids(project_folder: Path) -> None:
+    done = harness("run", "suites/tiny.yaml", "--id", "what-if", "llama-tp4", "--json", cwd=project_folder)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((project_folder / "out" / "what-if-llama-tp4" / "results.json").read_text())["rows"]
+    assert {r["run_id"] for r in rows} == {"what-if", "llama-tp4"}
+    assert json.loads(done.stdout)["gate"] == []
+    every = harness("run", "--measured", "measured/runs", "--id", "llama-tp4", "--out", "one", cwd=project_folder)
+    assert every.returncode == 0, every.stderr
+    again = json.loads((project_folder / "one" / "results.json").read_text())["rows"]
+    alike = [("run_id", "llama-tp4"), ("predictor", "simulate"), ("fit", "uncalibrated")]
+    first, second = (next(r for r in found if all(r[k] == v for k, v in alike)) for found in (rows, again))
+    assert first["projected_tgs"] == second["projected_tgs"] > 0
+
+
+def test_an_unknown_id_names_the_nearest(project_folder: Path) -> None:
+    done = harness("run", "suites/tiny.yaml", "--id", "lama-tp4", "what-if", cwd=project_folder)
+    refused(done, project_folder, "--id: found 'lama-tp4'", "nearest: llama-tp4")
+
+
 def test_results_are_reported_again_and_compared(project_folder: Path) -> None:
     assert harness("run", "suites/tiny.yaml", "--out", "first", "--no-plots", cwd=project_folder).returncode == 0
-    again = harness("report", "first", cwd=project_folder)
+    again = harness("report", "first", "--verbose", cwd=project_folder)
     assert again.returncode == 0, again.stderr
     assert "simulate: by GPU" in again.stdout
     assert (project_folder / "first" / "simulate-measured.png").exists()
     same = harness("run", "suites/tiny.yaml", "--against", "first", cwd=project_folder)
     assert same.returncode == 0
-    assert "PASS against earlier results: 0 rows lost, 0 broken" in same.stdout
+    assert "Against earlier results: 0 lost, 0 broken" in same.stdout
     results = project_folder / "first" / "results.json"
     document = json.loads(results.read_text())
     for row in document["rows"]:
@@ -80,6 +99,7 @@ def test_results_are_reported_again_and_compared(project_folder: Path) -> None:
     results.write_text(json.dumps(document))
     worse = harness("run", "suites/tiny.yaml", "--against", "first", cwd=project_folder)
     assert worse.returncode == 1
+    assert "Gate: FAIL" in worse.stdout
     assert "FAIL against earlier results" in worse.stdout
 
 
@@ -192,8 +212,10 @@ def test_a_reader_that_closes_first_is_no_failure(project_folder: Path) -> None:
 def test_a_run_loads_nothing_heavy(project_folder: Path) -> None:
     code = (
         "import sys; from harness.cli import main\n"
+        "from harness.cli import run, report\n"
+        "assert 'pandas' not in sys.modules, 'the rows are a frame, help is not'\n"
         "assert main(['run', 'suites/tiny.yaml']) == 0\n"
-        "print([m for m in ('torch', 'scipy', 'matplotlib', 'pandas') if m in sys.modules], file=sys.stderr)\n"
+        "print([m for m in ('torch', 'scipy', 'matplotlib') if m in sys.modules], file=sys.stderr)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from harness.calibrate import intervals
 from harness.calibrate.folds import Bench, judge
 from harness.calibrate.observe import of_rows
+from harness.contracts import frame
 from harness.contracts.estimates import Estimate
 from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.evaluation import experience
+from harness.score import accuracy
+from harness.score.transfer import rows_of
 from projector.experience import FEATURES, correct, features
 from projector.experience_file import parse, text
 
@@ -115,26 +118,28 @@ def estimate(half: float) -> Estimate:
 
 
 def test_only_projected_held_out_rows_have_intervals() -> None:
-    rows = [row("a", "m", 0.1), row("b", "m", None), row("c", "m", 0.1, fit="calibrated"), row("d", "m", 0.1)]
-    rows.append(row("e", "m", None, projected_tgs=None))
-    known = {("simulate", name): estimate(0.1) for name in "abce"} | {("simulate", "d"): estimate(math.inf)}
-    got = {r.run_id: r for r in intervals.attach(rows, known)}
-    assert (got["a"].interval_low, got["a"].interval_high) == pytest.approx(
-        (1000 * math.exp(-0.1), 1000 * math.exp(0.1))
+    plain = {"fit": "uncalibrated"}
+    rows = [row("a", "m", 0.1, **plain), row("b", "m", None, **plain), row("c", "m", 0.1, **plain)]
+    rows += [row("d", "m", 0.1, **plain), row("e", "m", None, **plain, projected_tgs=None)]
+    known = {name: estimate(0.1) for name in "abe"} | {"d": estimate(math.inf)}
+    made = rows_of(frame.of(rows), known)
+    assert set(made["fit"]) == {"heldout"}
+    got = made.set_index("run_id")
+    assert got.loc["a", ["interval_low", "interval_high"]].tolist() == pytest.approx(
+        [1000 * math.exp(-0.1), 1000 * math.exp(0.1)]
     )
-    assert got["b"].interval_low is not None
-    assert [got[name].interval_low for name in "cde"] == [None] * 3
-    assert intervals.inside(got["b"]) is None
+    assert got["interval_low"].notna().to_dict() == {"a": True, "b": True, "c": False, "d": False, "e": False}
+    assert accuracy.coverage(made).rows == 1
 
 
 def test_coverage_counts_rows_and_cells() -> None:
     bounds = {"interval_low": 900.0, "interval_high": 1100.0}
     rows = [row("a", "m1", 0.0, **bounds), row("b", "m1", 0.05, **bounds), row("c", "m2", 0.5, **bounds)]
-    found = intervals.coverage([*rows, row("d", "m3", 0.0)])
+    found = accuracy.coverage(frame.of([*rows, row("d", "m3", 0.0)]))
     assert found is not None
     assert (found.rows, found.inside, found.macro) == (3, pytest.approx(2 / 3), 0.5)
     assert found.width == found.macro_width == pytest.approx(1100 / 900 - 1)
-    assert intervals.coverage([row("d", "m3", 0.0)]) is None
+    assert accuracy.coverage(frame.of([row("d", "m3", 0.0)])) is None
 
 
 def corpus(errors: list[float]) -> tuple[list[Row], dict[str, RunFacts]]:
@@ -148,7 +153,7 @@ def corpus(errors: list[float]) -> tuple[list[Row], dict[str, RunFacts]]:
 def test_exchangeable_families_are_covered_as_promised(seed: int, scale: float) -> None:
     errors = np.expm1(np.random.default_rng(seed).normal(0.0, scale, 40)).tolist()
     rows, facts = corpus(errors)
-    seen = of_rows(rows, facts)
+    seen = of_rows(frame.of(rows, facts))
     found = Bench.of(seen).held_out("pooled")
     inside = [abs(o.log_ratio - found[o.run_id].log) <= found[o.run_id].half for o in seen]
     assert 0.75 <= sum(inside) / len(inside) <= 1.0
@@ -156,7 +161,7 @@ def test_exchangeable_families_are_covered_as_promised(seed: int, scale: float) 
 
 def test_the_file_of_experience_reads_back_and_says_what_the_fold_says() -> None:
     rows, facts = corpus([0.01 * i for i in range(1, 31)])
-    seen = of_rows(rows, facts)
+    seen = of_rows(frame.of(rows, facts))
     fold, _ = judge(seen)
     made = Evaluation(rows=tuple(rows), facts=facts, laws={"simulate": fold})
     written = experience.text(made)
@@ -180,6 +185,6 @@ def test_the_file_of_experience_reads_back_and_says_what_the_fold_says() -> None
 
 def test_two_families_teach_no_interval() -> None:
     rows, facts = corpus([0.1, 0.2])
-    fold, _ = judge(of_rows(rows, facts))
+    fold, _ = judge(of_rows(frame.of(rows, facts)))
     assert experience.text(Evaluation(rows=tuple(rows), facts=facts, laws={"simulate": fold})) is None
     assert experience.text(Evaluation(rows=tuple(rows), facts=facts)) is None

@@ -12,6 +12,7 @@ import pytest
 from test_peers_refusals import run_of
 
 from harness import predictors
+from harness.contracts import frame
 from harness.contracts.runs import Measured, MeasuredRun
 from harness.evaluation import evaluate
 from harness.evaluation.evaluate import Selected
@@ -117,7 +118,7 @@ def test_refused_rows_count_against_its_coverage_and_share_a_table(tool: Predict
     ]
     tools = (tool, *predictors.load(["constant-mfu"]))
     made = evaluate.evaluate([Selected("s", r) for r in runs], tools)
-    mine = accuracy.summarise(accuracy.select(made.rows, "llm-analysis", "heldout"), made.facts)
+    mine = accuracy.summarise(frame.part(made.frame, predictor="llm-analysis", fit="heldout"))
     assert (mine.compared, mine.eligible, mine.coverage) == (2, 4, 0.5)
     (table,) = [t for t in view.build(made).tables if t.title == "Other projectors on the same rows"]
     assert [row[:3] for row in table.rows] == [

@@ -55,10 +55,10 @@ def test_regret_is_the_throughput_lost_by_following_the_projection() -> None:
     assert ranking.regret([80.0, 100.0], [7.0, 7.0]) == pytest.approx(0.1)
 
 
-def test_the_spread_that_a_source_states_widens_a_tie(make_row, facts_for) -> None:
+def test_the_spread_that_a_source_states_widens_a_tie(make_row, facts_for, framed) -> None:
     rows = [make_row("a", 100.0, 2.0), make_row("b", 105.0, 1.0)]
-    (sharp,) = ranking.group_rankings(rows, facts_for(*rows))
-    (loose,) = ranking.group_rankings(rows, facts_for(*rows, rel_std=0.1))
+    (sharp,) = ranking.group_rankings(framed(rows))
+    (loose,) = ranking.group_rankings(framed(rows, rel_std=0.1))
     assert (sharp.pairs, sharp.tau) == (1, -1.0)
     assert (loose.pairs, loose.tau) == (0, None)
 
@@ -69,7 +69,7 @@ def test_regret_is_a_fraction(pairs: list[tuple[float, float]]) -> None:
     assert 0.0 <= ranking.regret(x, y) < 1.0
 
 
-def test_groups_need_two_projections_and_count_the_missing(make_row, facts_for) -> None:
+def test_groups_need_two_projections_and_count_the_missing(make_row, facts_for, framed) -> None:
     rows = [
         make_row("a", 100, 90),
         make_row("b", 120, 95),
@@ -80,34 +80,34 @@ def test_groups_need_two_projections_and_count_the_missing(make_row, facts_for) 
     facts = facts_for(*rows)
     facts["a"] = replace(facts["a"], differs={"tp": "1", "pp": "2"})
     facts["b"] = replace(facts["b"], differs={"tp": "1", "pp": "4", "ep": "8"})
-    (group,) = ranking.group_rankings(rows, facts)
+    (group,) = ranking.group_rankings(framed(rows, facts))
     assert (group.group, group.rows, group.missing, group.tau) == ("g", 2, 1, 1.0)
     assert (group.chosen, group.best, group.regret) == ("b", "b", 0.0)
     assert group.differs == ("pp", "ep")
     assert group.stated
 
 
-def test_rows_that_differ_in_switches_only_are_marked(make_row, facts_for) -> None:
+def test_rows_that_differ_in_switches_only_are_marked(make_row, facts_for, framed) -> None:
     rows = [make_row("a", 100, 90), make_row("b", 120, 95)]
     facts = {
         r.run_id: replace(f, differs={"tp": "1", "numa": r.run_id}, switches=("numa",))
         for r, f in zip(rows, facts_for(*rows).values(), strict=True)
     }
-    (group,) = ranking.group_rankings(rows, facts)
+    (group,) = ranking.group_rankings(framed(rows, facts))
     assert not group.stated
 
 
-def test_a_projection_without_an_opinion_earns_nothing(make_row, facts_for) -> None:
+def test_a_projection_without_an_opinion_earns_nothing(make_row, facts_for, framed) -> None:
     rows = [make_row("a", 100, 90), make_row("b", 120, 90)]
-    (group,) = ranking.group_rankings(rows, facts_for(*rows))
+    (group,) = ranking.group_rankings(framed(rows))
     assert group.tau == 0.0
     assert group.agreement == 0.5
 
 
-def test_summary_is_the_mean_over_groups(make_row, facts_for) -> None:
+def test_summary_is_the_mean_over_groups(make_row, facts_for, framed) -> None:
     rows = [make_row("a", 100, 90), make_row("b", 120, 95)]
     rows += [make_row("c", 100, 95, group="h"), make_row("d", 200, 90, group="h")]
-    found = ranking.summary(ranking.group_rankings(rows, facts_for(*rows)))
+    found = ranking.summary(ranking.group_rankings(framed(rows)))
     assert (found.groups, found.rows, found.tau, found.agreement) == (2, 4, 0.0, 0.5)
     assert found.regret == pytest.approx(0.25)
     assert (found.worst_regret, found.worst_group) == (0.5, "h")

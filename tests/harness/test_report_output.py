@@ -12,8 +12,8 @@ import pytest
 
 from harness.contracts.results import COLUMNS, Row
 from harness.evaluation.evaluate import Evaluation
-from harness.report import files, html, junit, markdown, plot, provenance, terminal, view
-from harness.report.table import Column, Report, Table
+from harness.report import files, html, junit, markdown, plot, plot_rows, provenance, terminal, view
+from harness.report.table import Report
 from harness.score import gate
 from projector.errors import InputError
 from projector.io.files import write_whole
@@ -66,7 +66,7 @@ def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
 
 
 def test_the_report_shows_figures_and_refusals(evaluation: Evaluation, capsys: pytest.CaptureFixture[str]) -> None:
-    checks = gate.check("s", evaluation.rows, evaluation.facts, {"simulate": {"mape": 0.01}})
+    checks = gate.check("s", evaluation.frame, {"simulate": {"mape": 0.01}})
     report = view.build(evaluation, checks, "T")
     titles = [t.title for t in report.tables]
     assert titles[0] == "Throughput error"
@@ -96,7 +96,7 @@ class _Tags(HTMLParser):
 
 
 def test_html_is_balanced_escaped_and_fetches_nothing(evaluation: Evaluation) -> None:
-    page = html.render(view.build(evaluation), {"a <plot>": b"png"})
+    page = html.render(view.build(evaluation))
     tags = _Tags()
     tags.feed(page)
     assert not tags.open
@@ -116,23 +116,6 @@ def test_markdown_rows_have_the_width_of_their_head(evaluation: Evaluation) -> N
         width = width or cells
         assert cells == width
     assert "![plot](plot.png)" in text
-
-
-def test_plain_tables_align_and_say_what_they_leave_out() -> None:
-    table = Table(
-        title="t",
-        columns=(Column("name", numeric=False), Column("n")),
-        rows=(("a", "1"), ("bb", "22"), ("c", "3")),
-        note="x",
-    )
-    assert list(terminal.plain_table(table, 2)) == [
-        "name   n",
-        "----  --",
-        "a      1",
-        "bb    22",
-        "… and 1 more: see the report files",
-        "x",
-    ]
 
 
 def test_rich_output_keeps_brackets(evaluation: Evaluation) -> None:
@@ -156,7 +139,7 @@ def test_rich_output_keeps_brackets(evaluation: Evaluation) -> None:
 
 
 def test_junit_has_a_case_a_check(evaluation: Evaluation) -> None:
-    checks = gate.check("s", evaluation.rows, evaluation.facts, {"simulate": {"mape": 0.01, "worst": 1.0}})
+    checks = gate.check("s", evaluation.frame, {"simulate": {"mape": 0.01, "worst": 1.0}})
     root = ElementTree.fromstring(junit.render(checks).encode())
     assert [(s.get("tests"), s.get("failures")) for s in root] == [("2", "1")]
     assert [c.get("name") for c in root.iter("testcase") if c.find("failure") is not None] == ["mape"]
@@ -164,7 +147,7 @@ def test_junit_has_a_case_a_check(evaluation: Evaluation) -> None:
 
 def test_plots_are_png_and_reproducible(make_row) -> None:
     rows: list[Row] = [make_row(f"r{i}", 10.0**i, 10.0**i * 1.2, gpu=f"gpu{i % 5}") for i in range(1, 6)]
-    for draw in (plot.measured_projected, plot.errors_by_model):
+    for draw in (plot_rows.measured_projected, plot_rows.errors_by_model):
         first, second = (plot.png(draw(rows, "t")) for _ in range(2))
         assert first.startswith(b"\x89PNG")
         assert first == second
@@ -179,30 +162,3 @@ def test_provenance_names_versions_and_hashes(tmp_path: Path, root: Path) -> Non
     assert made["versions"]["numpy"]
     assert provenance.revision(tmp_path) == ""
     assert provenance.flat(made) == ((str(tmp_path / "in"), digest),)
-
-
-def test_a_narrow_terminal_drops_minor_columns_then_cuts_text() -> None:
-    table = Table(
-        title="t",
-        columns=(
-            Column("name", numeric=False),
-            Column("n"),
-            Column("extra", minor=True),
-            Column("text", numeric=False),
-        ),
-        rows=(("first", "1", "22", "x" * 60),),
-    )
-    assert terminal.fitted(table, 200) == table
-    narrow = terminal.fitted(table, 40)
-    assert [c.title for c in narrow.columns] == ["name", "n", "text"]
-    assert max(map(len, terminal.plain_table(narrow))) == 40
-    assert narrow.rows[0][2].endswith("x…")
-
-
-def test_sentences_at_the_end_of_a_short_table_go_on_below() -> None:
-    columns = (Column("run", numeric=False), Column("doubt", numeric=False))
-    told = "the log does not say its model, its recipe, its GPU and not even their number"
-    shown = terminal.fitted(Table(title="Doubts", columns=columns, rows=(("a", told), ("b", "short"))), 40)
-    assert " ".join(row[1] for row in shown.rows if row[1] != "short") == told
-    assert [row[0] for row in shown.rows if row[0]] == ["a", "b"]
-    assert all(len(line) <= 40 for line in terminal.plain_table(shown))

@@ -39,9 +39,9 @@ def test_one_group_has_no_interval() -> None:
     assert resample.of_ratio([1.0, 2.0], [2.0, 4.0]) == (0.5, 0.5)
 
 
-def test_the_summary_of_groups_carries_its_intervals(make_row, facts_for) -> None:
+def test_the_summary_of_groups_carries_its_intervals(make_row, framed) -> None:
     rows = [make_row(f"{g}{i}", 100.0 + i, 100.0 + (i if g != "c" else -i), group=g) for g in "abc" for i in (0, 9)]
-    found = ranking.summary(ranking.group_rankings(rows, facts_for(*rows)))
+    found = ranking.summary(ranking.group_rankings(framed(rows)))
     assert found.tau == pytest.approx(1 / 3)
     assert found.tau_range == (pytest.approx(-1 / 3), 1.0)
     assert found.regret_range is not None
@@ -56,18 +56,19 @@ def test_order_by_suite_and_what_differs(make_row, facts_for) -> None:
         differs = {"tp": r.run_id, "numa": r.run_id}
         facts[r.run_id] = replace(facts[r.run_id], differs=differs, switches=("version", "numa"))
     evaluation = Evaluation(rows=tuple(rows), facts=facts)
-    made = view_ranking.by_suite(evaluation, rows, "simulate")
+    made = view_ranking.by_suite(evaluation, "simulate")
     assert [line[0] for line in made.rows] == ["all", "all, by a field seen", "sa", "sb"]
-    chosen = view_ranking.by_suite(evaluation, rows, "simulate", {"mine": {"a0", "a9"}})
+    chosen = view_ranking.by_suite(evaluation, "simulate", {"mine": {"a0", "a9"}})
     assert [(line[0], line[1]) for line in chosen.rows][-1] == ("mine", "1")
-    (first, _) = view_ranking.groups(evaluation, rows, "simulate").rows
+    *_, inside = view_ranking.of_predictor(evaluation, "simulate")
+    first, _ = inside.rows
     assert first[-2:] == ("tp", "numa")
 
 
-def test_memory_error_of_all_kinds_together(make_row) -> None:
+def test_memory_error_of_all_kinds_together(make_row, framed) -> None:
     rows = [make_row("a", memory_error=0.1), make_row("b", memory_error=-0.3, status="out-of-memory"), make_row("c")]
     rows.append(make_row("d", memory_error=0.6, family="g"))
-    found = accuracy.memory_error(rows)
+    found = accuracy.memory_error(framed(rows))
     assert (found.compared, found.worst_id) == (3, "d")
     assert found.macro_mape == pytest.approx((0.2 + 0.6) / 2)
-    assert accuracy.memory_error(rows[2:3]) is None
+    assert accuracy.memory_error(framed(rows[2:3])) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.contracts import frame
 from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.report import view_switches
 from harness.report.markdown import render
@@ -34,7 +35,7 @@ def fact(run_id: str, source: str = "one", flops: float = 1.0, **configuration: 
 
 def test_efficiency_is_over_the_smallest_size() -> None:
     known = {k: fact(k, gpus=n, global_batch_size=b, tp="8") for k, n, b in (("a", "8", "64"), ("b", "64", "512"))}
-    (series,) = scaling([row("b", 64, 90.0, 110.0), row("a", 8, 100.0, 125.0)], known)
+    (series,) = scaling(frame.of([row("b", 64, 90.0, 110.0), row("a", 8, 100.0, 125.0)], known))
     (point,) = series.points
     assert (series.smallest, point.gpus, series.settings) == (8, 64, "tp 8")
     assert point.measured == pytest.approx(0.9)
@@ -47,7 +48,7 @@ def test_efficiency_is_over_the_smallest_size() -> None:
 def test_the_median_of_several_runs_of_one_size_counts() -> None:
     known = {k: fact(k, gpus=n) for k, n in (("a", "8"), ("b", "16"), ("c", "16"), ("d", "16"))}
     rows = [row("a", 8, 100.0, 1.0), row("b", 16, 90.0, 1.0), row("c", 16, 10.0, 1.0), row("d", 16, 95.0, 1.0)]
-    (point,) = scaling(rows, known)[0].points
+    (point,) = scaling(frame.of(rows, known))[0].points
     assert (point.runs, point.measured) == (3, pytest.approx(0.9))
 
 
@@ -58,9 +59,9 @@ def test_other_configurations_sources_and_unprojected_runs_make_no_series() -> N
         {"b": RunFacts(run_id="b", source="one", differs={"gpus": "16", "tp": "8"})},
     ):
         known = {"a": fact("a", gpus="8", tp="8")} | other
-        assert not scaling([row("a", 8, 1.0, 1.0), row("b", 16, 1.0, 1.0)], known)
+        assert not scaling(frame.of([row("a", 8, 1.0, 1.0), row("b", 16, 1.0, 1.0)], known))
     known = {"a": fact("a", gpus="8"), "b": fact("b", gpus="16")}
-    assert not scaling([row("a", 8, 1.0, 1.0), row("b", 16, 1.0, None)], known)
+    assert not scaling(frame.of([row("a", 8, 1.0, 1.0), row("b", 16, 1.0, None)], known))
 
 
 def test_rows_of_one_document_and_submissions_of_one_round_belong_together() -> None:
@@ -75,15 +76,15 @@ def test_models_that_grow_with_the_machine_are_compared_in_flops() -> None:
         "b": fact("b", source=PAPER, flops=10.0, gpus="64", model="m2", pp="8"),
     }
     rows = [row("a", 8, 100.0, 100.0, model="m1"), row("b", 64, 9.0, 11.0, model="m2")]
-    (series,) = scaling(rows, known)
+    (series,) = scaling(frame.of(rows, known))
     assert series.points[0].measured == pytest.approx(0.9)
     assert series.points[0].projected == pytest.approx(1.1)
     smaller = known | {"b": fact("b", source=PAPER, flops=0.5, gpus="64", model="m2", pp="8")}
-    assert not scaling(rows, smaller)
+    assert not scaling(frame.of(rows, smaller))
     elsewhere = {
         k: RunFacts(run_id=k, source="notes", differs=f.differs, flops_per_token=1.0) for k, f in known.items()
     }
-    assert not scaling(rows, elsewhere)
+    assert not scaling(frame.of(rows, elsewhere))
 
 
 def test_the_report_marks_what_is_beyond_the_goal() -> None:

@@ -37,22 +37,22 @@ def rows(make_row) -> list[Row]:
     return made
 
 
-def test_an_unseen_gpu_is_off_by_what_only_it_could_teach(rows: list[Row], facts_for) -> None:
-    found = {o.name: o for o in transfer.transfers(transfer.of_rows(rows, facts_for(*rows), "simulate"))}
+def test_an_unseen_gpu_is_off_by_what_only_it_could_teach(rows: list[Row], framed) -> None:
+    found = {o.name: o for o in transfer.transfers(transfer.of_rows(framed(rows), "simulate"))}
     assert [(o.name, o.groups) for o in found.values()] == [("family", 5), ("framework", 3), ("GPU", 4)]
-    error = {name: float(np.mean([abs(r.error) for r in o.rows if r.gpu == "mi300x"])) for name, o in found.items()}
+    error = {name: float(o.rows["error"][o.rows["gpu"] == "mi300x"].abs().mean()) for name, o in found.items()}
     assert error["family"] < 0.12 < 0.2 < error["GPU"]
     for outcome in found.values():
-        assert {r.fit for r in outcome.rows} == {"heldout"}
+        assert set(outcome.rows["fit"]) == {"heldout"}
         assert sum(outcome.chosen.values()) == len(rows)
-        for r in outcome.rows:
+        for r in outcome.rows.itertuples():
             assert r.error == pytest.approx(r.projected_tgs / r.measured_tgs - 1.0)
 
 
-def test_poisoned_rows_of_a_gpu_move_other_rows_only(rows: list[Row], facts_for, make_row) -> None:
+def test_poisoned_rows_of_a_gpu_move_other_rows_only(rows: list[Row], framed) -> None:
     bad = [replace(r, error=3.0, measured_tgs=r.projected_tgs / 4.0) if r.gpu == "b200" else r for r in rows]
     one, two = (
-        {r.run_id: r.projected_tgs for r in transfer.of_rows(some, facts_for(*some), "simulate").outcome("GPU").rows}
+        transfer.of_rows(framed(some), "simulate").outcome("GPU").rows.set_index("run_id")["projected_tgs"].to_dict()
         for some in (rows, bad)
     )
     assert {i: v for i, v in one.items() if i.startswith("b200")} == {

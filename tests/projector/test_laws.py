@@ -52,14 +52,16 @@ def chunks(case: Case) -> float:
 
 
 def losses(switch: str, numbers: range) -> list[str]:
-    """Cases that an overlap makes slower; by more than the first chunk of each ring, a call of its own that Transformer
-    Engine issues whether it pays or not, under ``tp_comm_overlap``."""
+    """Cases that an overlap makes slower; under ``tp_comm_overlap`` by more than the first chunks of all collectives that
+    it pipelines, in each of the m + pp − 1 micro-batches that the longest way through a pipeline passes."""
     found = []
     for case, _ in known(numbers):
         off, on = (seconds(case.recipe(**{switch: value})) for value in (False, True))
         if off is None or on is None or on.step_seconds <= off.step_seconds * EXACT:
             continue
-        if on.step_seconds > off.step_seconds + 2.0 * chunks(case.recipe(**{switch: True})):
+        split = case.recipe(**{switch: True})
+        filled = 1.0 + (case.work.recipe.pp - 1) / case.work.num_microbatches
+        if on.step_seconds > off.step_seconds + filled * chunks(split):
             found.append(f"{on.step_seconds / off.step_seconds - 1.0:+.3%} {case}")
     return found
 

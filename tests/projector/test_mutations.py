@@ -17,9 +17,9 @@ import pytest
 from projector import pipeline
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
-from projector.layers.weights import Weight
 from projector.mechanisms.data_parallel import DataParallel
 from projector.memo import forget
+from projector.operators.weights import Weight
 from projector.projection import Projection, project
 from projector.workload import zoo
 from projector.workload.parameters import count

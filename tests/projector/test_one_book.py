@@ -11,11 +11,11 @@ from harness.evidence import dataset
 from projector.errors import Unsupported
 from projector.frameworks import resolve
 from projector.layers.lower import embedding, head, layer, mtp
-from projector.layers.weights import Held, Weight, held
-from projector.memory.parameters import stage
+from projector.memory.parameters import contents, stage
+from projector.operators.weights import Held, Weight, held
 from projector.step.stages import owned, parts
 from projector.workload import zoo
-from projector.workload.layout import chunks
+from projector.workload.composition import compositions
 from projector.workload.parameters import count
 from projector.workload.recipe import LoRA, Recipe
 from projector.workload.workload import Workload
@@ -68,9 +68,8 @@ def test_time_and_memory_hold_the_same_weights_in_every_measured_run(root: Path)
         seen.add(run.workload)
         try:
             case = resolve(run.workload, "nvidia")
-            layout = chunks(run.model, case.workload.recipe)
-            for chunk in layout:
-                here = stage(case, [chunk])
+            for chunk in compositions(run.model, case.workload.recipe)[1]:
+                here = stage(case, contents((chunk,)))
                 trained = owned(case, parts(case, chunk))
                 expected = here.adapters if run.recipe.lora else here.weights.total
                 assert trained.total == pytest.approx(expected, rel=1e-12), run.id
@@ -88,7 +87,7 @@ def test_the_weights_of_all_ranks_are_those_of_the_model(root: Path) -> None:
             continue
         try:
             case = resolve(run.workload, "nvidia")
-            stages = [owned(case, parts(case, chunk)) for chunk in chunks(run.model, case.workload.recipe)]
+            stages = [owned(case, parts(case, chunk)) for chunk in compositions(run.model, case.workload.recipe)[1]]
         except (Unsupported, ValueError):
             continue
         seen.add(run.workload)

@@ -11,9 +11,9 @@ from projector.errors import Unsupported
 from projector.frameworks import Resolved, resolve
 from projector.layers import lower
 from projector.layers.local import local
-from projector.layers.part import Part, forward_of
-from projector.layers.saved import Saved, nbytes, once
-from projector.layers.types import Gemm, GroupedGemm
+from projector.operators.part import Part, forward_of
+from projector.operators.saved import Saved, nbytes, once
+from projector.operators.types import Gemm, GroupedGemm
 from projector.workload import zoo
 from projector.workload.model import LayerKind
 from projector.workload.recipe import Recipe

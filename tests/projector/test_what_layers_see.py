@@ -14,8 +14,7 @@ from projector.errors import InputError, Unsupported
 from projector.frameworks import Resolved, resolve
 from projector.frameworks.scope import OUTSIDE_A_LAYER, as_layers_see
 from projector.layers import lower
-from projector.layers.types import Block
-from projector.memory import chunks
+from projector.operators.part import Block
 from projector.settle.workload import settle
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
@@ -34,14 +33,14 @@ def settled() -> Iterator[tuple[str, Resolved]]:
 
 def blocks(resolved: Resolved) -> Iterator[Block]:
     model = resolved.workload.model
-    yield lower._embedding.__wrapped__(resolved)
-    yield lower._head.__wrapped__(resolved)
+    yield lower.embedding.__wrapped__(resolved)
+    yield lower.head.__wrapped__(resolved)
     for kind in dict.fromkeys(model.layer_kinds):
-        yield lower._layer.__wrapped__(kind, resolved, True)
-        yield lower._layer.__wrapped__(kind, resolved, False)
+        yield lower.layer.__wrapped__(kind, resolved, True)
+        yield lower.layer.__wrapped__(kind, resolved, False)
     if model.mtp_num_layers:
-        yield lower._mtp.__wrapped__(resolved)
-        yield lower._mtp_layer.__wrapped__(resolved)
+        yield lower.mtp.__wrapped__(resolved)
+        yield lower.mtp_layer.__wrapped__(resolved)
 
 
 def parts(resolved: Resolved) -> Iterator[object]:
@@ -100,4 +99,3 @@ def test_what_lies_inside_makes_another_view() -> None:
 def test_a_view_of_a_view_is_itself() -> None:
     view = as_layers_see(some())
     assert as_layers_see(view) is view
-    assert chunks.as_layers_see(view) is view

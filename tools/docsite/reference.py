@@ -122,13 +122,6 @@ def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def unmodelled() -> str:
-    """Recipe fields that change nothing here."""
-    from projector.frameworks.unmodelled import UNMODELLED
-
-    return ", ".join(f"`{name}`" for name in UNMODELLED) + "." if UNMODELLED else "None at present."
-
-
 def settings() -> str:
     """Settings of trainers that may change time or memory and are not modelled, and the values at which they change
     nothing."""
@@ -289,7 +282,6 @@ REFERENCE: Mapping[str, Callable[[], str]] = {
     "row-words": row_words,
     "recipe-fields": recipe_fields,
     "execution-fields": execution_fields,
-    "unmodelled": unmodelled,
     "settings": settings,
     "commands": command_tables,
     "scored-constants": scored_constants,

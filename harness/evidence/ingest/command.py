@@ -19,7 +19,7 @@ from harness.evidence.ingest.importmap import ImportMap, read_import_map
 from harness.evidence.ingest.logs.settings import Incomplete
 from harness.evidence.ingest.loose import convert, converted, gathered, refuse_foreign
 from harness.evidence.ingest.report import Converted, IngestReport, RowReport
-from harness.evidence.ingest.tables import read_records
+from harness.evidence.ingest.tables import read_records, read_text
 from harness.evidence.physics import judge
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
@@ -132,13 +132,17 @@ def _load(path: Path, header_map: ImportMap | None, context: Context, *, incompl
         table = CsvTable(path, known.columns)
         table.refuse_repeated_ids()
         return gathered(converted(table.records(), known, Memory()), path.name)
-    records = read_records(path)
-    if not dataset.is_strict(records):
-        refuse_foreign(records, str(path), header_map)
-        return _placed(records, path, header_map)
-    runs, problems = dataset.parse(records, str(path))
-    if problems:
-        raise InputError(problems)
+    text = read_text(path)
+    runs = dataset.remembered(text)
+    if runs is None:
+        records = read_records(path)
+        if not dataset.is_strict(records):
+            refuse_foreign(records, str(path), header_map)
+            return _placed(records, path, header_map)
+        runs, problems = dataset.parse(records, str(path))
+        if problems:
+            raise InputError(problems)
+        dataset.remember(text, runs)
     return Converted(runs=tuple(runs), rows=tuple(_strict_row(run, path) for run in runs))
 
 

@@ -19,34 +19,6 @@ const linearTicks = high => {
   return Array.from({length: Math.floor(high / step) + 1}, (_, i) => i * step);
 };
 
-// Rows as marks between two scales; `ratio` sets projected / measured on a fixed axis, where the band is easier to read.
-function scatter(host, rows, ratio) {
-  const drawn = rows.filter(r => r.error !== null);
-  if (!drawn.length) return empty(host, 'No row of this selection has both a measured and a projected throughput.');
-  const w = host.clientWidth, h = Math.min(540, Math.max(360, w * .95)), left = 56, right = w - 12, top = 8, bottom = h - 42;
-  const values = drawn.flatMap(r => ratio ? [r.measured] : [r.measured, r.tgs]);
-  const low = Math.min(...values) / 1.25, high = Math.max(...values) * 1.25, [down, up] = ratio ? [.4, 2.5] : [low, high];
-  const x = v => left + (right - left) * Math.log(v / low) / Math.log(high / low);
-  const y = v => bottom - (bottom - top) * Math.log(Math.min(up, Math.max(down, v)) / down) / Math.log(up / down);
-  let body = ratio ? `<path class="band" d="M${left} ${at(y(1.1))}H${right}V${at(y(.9))}H${left}z"/>`
-    : `<path class="band" d="M${at(x(low))} ${at(y(low * 1.1))}L${at(x(high / 1.1))} ${top}H${right}V${at(y(high * .9))}L${at(x(low / .9))} ${bottom}H${left}z"/>`;
-  for (const t of logTicks(low, high)) body += line(x(t), top, x(t), bottom, 'axis') + label(x(t), bottom + 15, short(t), 'text-anchor="middle" class="faint"');
-  for (const t of ratio ? [.5, .7, .8, .9, 1, 1.1, 1.25, 1.5, 2] : logTicks(low, high)) body += line(left, y(t), right, y(t), 'axis')
-    + label(left - 6, y(t) + 4, ratio ? t + '×' : short(t), 'text-anchor="end" class="faint"');
-  body += ratio ? line(left, y(1), right, y(1), 'exact') : line(left, bottom, right, top, 'exact');
-  const series = {whisker: '', in: '', out: ''}, place = r => ratio ? r.tgs / r.measured : r.tgs;
-  host.marks = drawn.map(row => {
-    const px = x(row.measured), py = y(place(row)), inside = row.size <= .1, unit = ratio ? row.measured : 1;
-    if (row.low !== null) series.whisker += `M${at(px)} ${at(y(row.low / unit))}V${at(y(row.high / unit))}`;
-    series[inside ? 'in' : 'out'] += inside ? circle(px, py) : triangle(px, py);
-    return {x: px, y: py, row};
-  });
-  body += `<path class="whisker" d="${series.whisker}"/><path class="in" opacity=".75" d="${series.in}"/><path class="out" opacity=".75" d="${series.out}"/>`;
-  body += label((left + right) / 2, h - 8, 'measured tokens/s/GPU', 'text-anchor="middle"');
-  body += `<text transform="translate(12 ${at((top + bottom) / 2)}) rotate(-90)" text-anchor="middle">${ratio ? 'projected / measured' : 'projected tokens/s/GPU'}</text>`;
-  host.innerHTML = svg(w, h, `projected against measured throughput of ${drawn.length} rows`, body);
-}
-
 // One line a value of `key`: every row's projected / measured, the quartiles and median, the mean |error| and the number.
 // `field`: the relative error drawn, `error` of throughput or `gibError` of memory.
 function byValue(host, rows, key, order, field = 'error') {
@@ -161,34 +133,3 @@ function memory(host, rows) {
     + `<text transform="translate(12 ${at((top + bottom) / 2)}) rotate(-90)" text-anchor="middle">projected GiB</text>`;
   host.innerHTML = svg(w, h, `projected against measured memory of ${drawn.length} rows`, body);
 }
-
-// Hover: the nearest mark within reach tells its row; a click looks for it in the table.
-function hover(host, chosen) {
-  const tip = document.getElementById('tip');
-  const nearest = event => {
-    const box = host.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
-    let best = null, reach = 14 * 14;
-    for (const m of host.marks || []) {
-      const d = (m.x - x) ** 2 + (m.y - y) ** 2;
-      if (d < reach) [best, reach] = [m, d];
-    }
-    return best;
-  };
-  host.addEventListener('mousemove', event => {
-    const mark = nearest(event);
-    tip.hidden = !mark;
-    if (!mark) return;
-    tip.innerHTML = (mark.note ? escaped(mark.note) + '<br>' : '') + (mark.row ? told(mark.row) : '');
-    tip.style.left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8) + 'px';
-    tip.style.top = Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8) + 'px';
-  });
-  host.addEventListener('mouseleave', () => { tip.hidden = true; });
-  host.addEventListener('click', event => {
-    const mark = event.target.closest('[data-filter]') ? null : nearest(event);
-    if (mark && mark.row) chosen(mark.row);
-  });
-}
-const told = r => `<b>${escaped(r.id)}</b><br>${escaped([r.model, r.gpus + ' × ' + r.gpu, r.framework, r.precision, r.parallel].filter(Boolean).join(', '))}`
-  + (r.error === null ? '' : `<br>measured ${number(r.measured)}, projected ${number(r.tgs)} tokens/s/GPU: ${signed(r.error)}`)
-  + (r.low === null ? '' : `<br>90 % interval ${number(r.low)} to ${number(r.high)}`)
-  + (r.gibError === null ? '' : `<br>memory measured ${r.measured_gib.toFixed(1)}, projected ${r.gib.toFixed(1)} GiB: ${signed(r.gibError)}`);

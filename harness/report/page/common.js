@@ -16,6 +16,10 @@ document.getElementById('theme').addEventListener('click', () => {
   root.dataset.theme = dark === 'dark' ? 'light' : 'dark';
 });
 
+// On paper everything that is folded is open.
+addEventListener('beforeprint', () => document.querySelectorAll('details:not(.facet):not([open])').forEach(d => { d.open = true; d.dataset.folded = ''; }));
+addEventListener('afterprint', () => document.querySelectorAll('details[data-folded]').forEach(d => { d.open = false; delete d.dataset.folded; }));
+
 // Places of the page are scrolled to without the address, which holds the filters.
 document.querySelectorAll('[data-to]').forEach(a => a.addEventListener('click', e => {
   e.preventDefault();

@@ -1,8 +1,8 @@
-// What the reader chose, kept in the address (#filter=gpu:mi355x,b200;tp:8&text=…&sort=-error): a link shows the same page.
+// What the reader chose, kept in the address (#filter=gpu:mi355x,b200;tp:8&text=…&sort=-error&run=…): a link shows the same.
 const $ = id => document.getElementById(id);
 const NAMES = Object.keys(DATA.predictors);
 const START = {predictor: NAMES[0], fit: DATA.fits.includes('heldout') ? 'heldout' : DATA.fits[0], filters: {}, text: '', sort: '-error',
-  parts: 'model', groups: 'large', plot: 'both'};
+  parts: 'model', groups: 'large', plot: 'both', run: ''};
 const CHOICES = {predictor: NAMES, fit: DATA.fits, parts: ['model', 'gpu', 'framework', 'rows'], groups: ['large', 'worst', 'all'], plot: ['both', 'ratio']};
 let state = {...START};
 
@@ -10,6 +10,7 @@ function fromAddress() {
   const asked = new URLSearchParams(location.hash.slice(1)), made = {...START, filters: {}};
   for (const [key, allowed] of Object.entries(CHOICES)) if (allowed.includes(asked.get(key))) made[key] = asked.get(key);
   made.text = asked.get('text') || '';
+  made.run = asked.get('run') || '';
   const sort = asked.get('sort') || '';
   if (COLUMNS.some(c => c.key === sort.replace(/^-/, ''))) made.sort = sort;
   for (const part of (asked.get('filter') || '').split(';')) {
@@ -23,7 +24,7 @@ function fromAddress() {
 function toAddress() {
   const asked = [], filter = Object.entries(state.filters).map(([k, v]) => k + ':' + [...v].map(encodeURIComponent).join(',')).join(';');
   if (filter) asked.push('filter=' + encodeURIComponent(filter).replace(/%3A/g, ':').replace(/%2C/g, ',').replace(/%3B/g, ';'));
-  for (const key of [...Object.keys(CHOICES), 'text', 'sort'])
+  for (const key of [...Object.keys(CHOICES), 'text', 'sort', 'run'])
     if (state[key] !== START[key]) asked.push(key + '=' + encodeURIComponent(state[key]));
   history.replaceState(null, '', asked.length ? '#' + asked.join('&') : location.pathname + location.search);
 }
@@ -49,7 +50,7 @@ function controls() {
   document.addEventListener('click', e => document.querySelectorAll('.facet[open]').forEach(d => { if (!d.contains(e.target)) d.open = false; }));
   document.addEventListener('keydown', e => { if (e.key === 'Escape') document.querySelectorAll('.facet[open]').forEach(d => { d.open = false; }); });
   $('chips').addEventListener('click', e => { const b = e.target.closest('button'); if (b) toggle(b.dataset.key, b.dataset.value); });
-  $('refusals').addEventListener('click', e => { const b = e.target.closest('button'); if (b) { state.text = b.dataset.text; state.filters = {...state.filters, status: new Set(['refused'])}; update(); $('every').scrollIntoView(); } });
+  $('refusals').addEventListener('click', e => { const b = e.target.closest('button'); if (b) { state.text = b.dataset.text; state.filters = {...state.filters, status: new Set(['refused'])}; update(); $('explore').scrollIntoView(); } });
 }
 
 function drawFacets(all) {
@@ -78,15 +79,18 @@ function drawGroups(rows) {
   const members = grouped(rows.filter(r => r.group && r.error !== null), 'group');
   let found = DATA.groups[state.predictor].filter(g => (members.get(g.name) || []).length > 1);
   const size = g => members.get(g.name).length, tau = g => g.tau === null ? 2 : g.tau;
-  found.sort(state.groups === 'large' ? (a, b) => size(b) - size(a) || tau(a) - tau(b) : (a, b) => tau(a) - tau(b) || size(b) - size(a));
+  // Groups that differ in nothing that a projector sees have no order to find: they come last.
+  const seen = (a, b) => b.seen - a.seen;
+  found.sort(state.groups === 'large' ? (a, b) => seen(a, b) || size(b) - size(a) || tau(a) - tau(b) : (a, b) => seen(a, b) || tau(a) - tau(b) || size(b) - size(a));
   const all = found.length;
   if (state.groups !== 'all') found = found.slice(0, 6);
-  $('slopes-said').textContent = all ? `${found.length} of ${all} groups. Dashed orange: a run that the projection puts on the wrong side of another, where the measurement tells the two apart. Grey: projected equal (their number in brackets).` : 'No group of this selection has two runs to compare.';
+  $('slopes-said').textContent = all ? `${found.length} of ${all} groups. Dashed orange: a run that the projection puts on the wrong side of another, where the measurement tells the two apart. Grey: projected equal (their number in brackets). Groups whose runs differ in nothing that a projector sees come last.` : 'No group of this selection has two runs to compare.';
   $('slopes').innerHTML = found.map(() => '<div><p></p><div class="chart"></div></div>').join('');
   found.forEach((g, i) => {
     const card = $('slopes').children[i];
     card.firstChild.innerHTML = `<b>${broken(g.name)}</b><br>tau-b ${g.tau === null ? none : g.tau.toFixed(2).replace('-', '−')}, regret ${percent(g.regret)}, ${g.rows} runs${g.keys.length ? ' that differ in ' + escaped(g.keys.join(', ')) : ''}`;
     slope(card.lastChild, members.get(g.name));
+    card.lastChild.dataset.label = 'order of ' + g.name;
     hover(card.lastChild, find);
   });
 }
@@ -120,13 +124,34 @@ function drawRefusals(rows) {
     + (lines.length > FEW ? `<details><summary>${lines.length - FEW} rarer reasons</summary>${table(lines.slice(FEW))}</details>` : '');
 }
 
-const find = row => { state.text = row.id; update(); $('every').scrollIntoView(); };
-let show;
+// The first screen: everything, with what is chosen in colour.
+function drawFirst(all, rows) {
+  const of = [state.predictor, {heldout: 'held out'}[state.fit] || state.fit].join(', ');
+  document.querySelectorAll('.of').forEach(s => { s.textContent = of; });
+  hero($('hero'), all, new Set(rows.map(r => r.i)), state.plot === 'ratio');
+  heroLegend($('hero-keys'), all, state.filters);
+  heat($('heat'), all, state.filters);
+}
+
+// From a cell of the heat map to its rows; a cell that is chosen lets go.
+function choose(gpu, family, pressed) {
+  const {gpu: _, family: __, ...others} = state.filters;
+  state.filters = pressed ? others : {...others, ...(gpu === undefined ? {} : {gpu: new Set([gpu])}), ...(family === undefined ? {} : {family: new Set([family])})};
+  update();
+  const same = [...$('heat').querySelectorAll('button')].find(b => b.dataset.gpu === gpu && b.dataset.family === family);
+  if (same) { $('heat').querySelectorAll('[tabindex="0"]').forEach(b => { b.tabIndex = -1; }); same.tabIndex = 0; same.focus({preventScroll: true}); }
+  if (!pressed) $('explore').scrollIntoView({behavior: calm() ? 'auto' : 'smooth'});
+}
+const calm = () => matchMedia('(prefers-reduced-motion: reduce)').matches;
+
+const find = row => { opened.show(row); };
+let opened;
+let show, listed = [];
 
 // What the order of the rows changes: the table, and the bars where they are its rows.
 function order(rows) {
-  const ordered = show(rows, state.sort);
-  if (state.parts === 'rows') drawParts(ordered);
+  listed = show(rows, state.sort);
+  if (state.parts === 'rows') drawParts(listed);
 }
 
 function update() {
@@ -137,7 +162,7 @@ function update() {
   drawFacets(all);
   drawSaid(summary(rows));
   order(rows);
-  scatter($('scatter'), rows, state.plot === 'ratio');
+  drawFirst(all, rows);
   for (const [id, key, by] of BY) byValue($(id), rows, key, by);
   drawGroups(rows);
   if (state.parts !== 'rows') drawParts(rows);
@@ -154,19 +179,29 @@ function resort(key) {
   order(select(rowsOf(state.predictor, state.fit), state.filters, state.text));
 }
 
+function openAsked() {
+  const row = state.run && rowsOf(state.predictor, state.fit).find(r => r.id === state.run);
+  if (row) opened.show(row);
+  else if ($('drawer').open) opened.close();
+}
+
 function start() {
   controls();
-  show = rowTable($('rows'), resort);
-  for (const id of ['scatter', 'parts-chart', 'memory-chart']) hover($(id), find);
+  show = rowTable($('rows'), resort, find);
+  opened = drawer(() => ({rows: listed, every: rowsOf(state.predictor, state.fit)}), row => { state.run = row ? row.id : ''; toAddress(); });
+  walkHeat($('heat'), choose);
+  $('hero-keys').addEventListener('click', e => { const b = e.target.closest('button'); if (b) { toggle('gpu', b.dataset.gpu); [...$('hero-keys').children].find(o => o.dataset.gpu === b.dataset.gpu).focus(); } });
+  for (const id of ['hero', 'parts-chart', 'memory-chart']) hover($(id), find);
   for (const [id, key] of [...BY, ['by-memory', 'model']]) {
     hover($(id), find);
     $(id).addEventListener('click', e => { const t = e.target.closest('[data-filter]'); if (t) toggle(key, t.dataset.filter); });
   }
   state = fromAddress();
   update();
-  addEventListener('hashchange', () => { state = fromAddress(); update(); });
+  openAsked();
+  addEventListener('hashchange', () => { state = fromAddress(); update(); openAsked(); });
   let width = innerWidth, waiting = 0;
-  addEventListener('resize', () => { clearTimeout(waiting); waiting = setTimeout(() => { if (width !== innerWidth) { width = innerWidth; update(); } }, 200); });
+  addEventListener('resize', () => { clearTimeout(waiting); waiting = setTimeout(() => { if (width !== innerWidth) { width = innerWidth; update(); opened.again(); } }, 200); });
   document.documentElement.dataset.ready = 'yes';
 }
 start();

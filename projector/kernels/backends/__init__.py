@@ -21,7 +21,7 @@ import numpy as np
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.protocol import ComputeOp, FloatArray, KernelModel, Times
-from projector.layers.types import Gemm
+from projector.operators.types import Gemm
 
 __all__ = ["BUILTIN", "GROUP", "Factory", "GemmBackend", "WithBackend", "check", "factory", "names", "over"]
 

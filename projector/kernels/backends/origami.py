@@ -43,7 +43,7 @@ from projector.hardware.clock import sustained_mhz
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.constants import element_bytes, pick
 from projector.kernels.protocol import FloatArray
-from projector.layers.types import Gemm
+from projector.operators.types import Gemm
 from projector.parameter import parameter
 
 __all__ = ["Origami"]

@@ -1,31 +1,45 @@
-"""What every allocator has."""
+"""What every allocator answers: what a peak of live bytes takes of the device."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from projector.mechanisms.strategy import Strategy
 from projector.parameter import parameter
+from projector.workload.recipe import Recipe
 
 __all__ = ["Allocator"]
 
 _CONTEXT = parameter(1.0e9, unit="B", kind="assumed", source="estimate: context of CUDA and its libraries")
-_RESERVED = parameter(
-    1.05,
-    kind="fitted",
-    source="12 measured configurations (SimuMax B200 results, MooreThreads/SimuMax @4dcaae513ba7): mean 1.05",
-    scored=True,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocator(Strategy):
-    """``context_bytes``: of the driver and its libraries, outside the allocator. ``pool_fraction``: share of the device
-    that one pool takes at start; 0: the allocator grows as needed. ``planned``: a compiler places every buffer of a
-    step ahead of time: no slack, no gradients kept."""
+    """``context_bytes``: of the driver and its libraries, outside the allocator. In all methods ``tp``: size of the tensor
+    parallel group; ``ragged``: buffers of experts change size with every micro-batch; ``outside``: bytes of the device
+    outside the allocator."""
 
+    planned: ClassVar[bool] = False
+    """A compiler places every buffer of a step ahead of time: no slack, no gradients kept."""
     context_bytes: float = _CONTEXT
-    reserved_over_allocated: float = _RESERVED
-    ragged_slack: float = 0.0
-    pool_fraction: float = 0.0
-    planned: bool = False
+
+    def usable(self, memory: float, left: float) -> float:
+        """What a run can allocate on a device of ``memory`` bytes, of which the driver leaves ``left``."""
+        return left
+
+    def reserved(self, allocated: float, tp: int, ragged: bool) -> float:
+        """What the allocator holds at a peak of ``allocated`` bytes."""
+        raise NotImplementedError
+
+    def needed(self, allocated: float, tp: int, ragged: bool, outside: float) -> tuple[float, float]:
+        """What such a peak needs of the usable bytes at the least, and as a rule."""
+        raise NotImplementedError
+
+    def on_device(self, reserved: float, memory: float, outside: float) -> float:
+        """What the device shows as used (nvidia-smi, rocm-smi)."""
+        return reserved + outside
+
+    def run_by(self, recipe: Recipe) -> Self:
+        """With the share of the device that a recipe gives it."""
+        return self

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from projector.mechanisms.allocator.base import Allocator
 from projector.parameter import parameter
+from projector.workload.recipe import Recipe
 
 __all__ = ["PlannedPool"]
 
@@ -17,9 +18,25 @@ _POOL = parameter(
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPool(Allocator):
-    """``pool_fraction``: XLA_PYTHON_CLIENT_MEM_FRACTION, 0.75 where nobody sets it (JAX documentation, GPU memory
-    allocation)."""
+    """``pool_fraction``: share of the device that the pool takes, XLA_PYTHON_CLIENT_MEM_FRACTION. Context and communicators
+    live outside it."""
 
     name: ClassVar[str] = "planned_pool"
+    planned: ClassVar[bool] = True
     pool_fraction: float = _POOL
-    planned: bool = True
+
+    def usable(self, memory: float, left: float) -> float:
+        return min(self.pool_fraction * memory, left)
+
+    def reserved(self, allocated: float, tp: int, ragged: bool) -> float:
+        return allocated
+
+    def needed(self, allocated: float, tp: int, ragged: bool, outside: float) -> tuple[float, float]:
+        return allocated, allocated
+
+    def on_device(self, reserved: float, memory: float, outside: float) -> float:
+        return max(self.pool_fraction * memory, reserved) + outside
+
+    def run_by(self, recipe: Recipe) -> Self:
+        share = recipe.device_memory_fraction
+        return self.but({"pool_fraction": share}) if share else self

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
-from projector.layers.types import Collective, Operator
-from projector.layers.weights import Held
 from projector.mechanisms.strategy import Strategy
+from projector.operators.rank import WIDTH
+from projector.operators.types import Collective, Gemm, GroupedGemm, Operator
+from projector.operators.weights import Held
 from projector.parameter import parameter
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -89,6 +90,19 @@ class DataParallel(Strategy):
     host_optimizer_bytes: float = _HOST_BYTES
     host_optimizer_rate: float = _HOST_RATE
 
+    def run_by(self, recipe: Recipe) -> Self:
+        """With the bytes and the resharding that a recipe states."""
+        said: dict[str, Any] = {}
+        if recipe.grad_reduce_in_bf16:
+            said |= {"reduce_bytes": 2.0, "grad_bytes": 2.0}
+        if recipe.main_params_dtype == "bf16" and not self.master_bytes:
+            said |= {"parameter_bytes": 2.0, "grad_bytes": 2.0}
+        if recipe.fp8_param_gather and recipe.precision in ("fp8", "mxfp8"):
+            said["gather_bytes"] = 1.0
+        if recipe.fsdp_reshard_after_forward is not None:
+            said["unsharded_pipeline"] = not recipe.fsdp_reshard_after_forward
+        return self.but(said)
+
     def shards(self, workload: Workload) -> tuple[int, int]:
         """Ranks that share one optimizer state, dense (of dp · cp) and expert (of expert data parallelism)."""
         if not self.divided:
@@ -157,6 +171,15 @@ class DataParallel(Strategy):
         if part.expert and _ranks(workload, "edp") > 1:
             yield f"{name}_expert", "edp", part.expert, expert
 
+    def main_weight(self, recipe: Recipe) -> tuple[float, bool]:
+        """Bytes of the optimizer's own copy of a weight (0: it has none), and whether the precision-aware optimizer keeps
+        only what bf16 lacks of it and updates the model's own beside it, in one kernel (TransformerEngine
+        pytorch/optimizers/fused_adam.py, ``store_param_remainders``; set by Megatron-LM)."""
+        if not self.master_bytes or not recipe.use_precision_aware_optimizer:
+            return self.master_bytes, False
+        main = min(self.master_bytes, WIDTH[recipe.main_params_dtype or "fp32"])
+        return main, main >= 4.0 and recipe.precision not in ("fp16", "fp32") and not recipe.fp8_param_gather
+
     def gathers_every_microbatch(self, recipe: Recipe) -> bool:
         """Whether weights are gathered unit by unit for each pass, instead of once per step."""
         return False
@@ -172,6 +195,12 @@ class DataParallel(Strategy):
     def overlaps_last_reduction(self, recipe: Recipe) -> bool:
         """Whether a reduction after the last micro-batch runs beside its backward, bucket by bucket."""
         return bool(recipe.overlap_grad_reduce)
+
+    def hooks_us(self, op: Operator) -> float:
+        """Host microseconds that hang on the weight gradients that ``op`` completes: those of one hook for each weight."""
+        if not isinstance(op, Gemm | GroupedGemm) or op.layout != "NT":
+            return 0.0
+        return self.hook_us * (op.groups if isinstance(op, GroupedGemm) and op.backend != "fused" else 1)
 
     def hidden_share(self, opaque: bool) -> float:
         """Share of a unit's weight traffic that runs beside its compute; ``opaque``: a compiler cannot look into it."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from projector.layers.types import Operator, Stream
 from projector.mechanisms.data_parallel.sharded import FullySharded
+from projector.operators.types import Operator, Stream
 from projector.workload.recipe import Recipe
 
 __all__ = ["FSDP2"]

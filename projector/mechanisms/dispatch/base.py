@@ -1,10 +1,17 @@
-"""What every dispatch has."""
+"""What every dispatch answers: how many rows there are, how they travel, and what lives beside them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
+from projector.mechanisms.dispatch.routing import Routed, routed
 from projector.mechanisms.strategy import Strategy
+from projector.operators.part import Part
+from projector.operators.rank import Rank
+from projector.operators.saved import Saved, Transient
+from projector.workload.model import MoE
+from projector.workload.recipe import Recipe
 
 __all__ = ["Dispatch"]
 
@@ -12,13 +19,88 @@ __all__ = ["Dispatch"]
 @dataclass(frozen=True, kw_only=True)
 class Dispatch(Strategy):
     """``dispersion``: coefficient of variation of the loads of experts where routing is not forced;
-    ``real_data_dispersion``: the same on real text, at the start of a training or of a fine-tuning. ``einsum``:
-    products with masks carry tokens to the fixed slots of a capacity factor. ``static_shapes``: buffers of dropless
-    experts hold the worst case. ``probs``: router probabilities weight the expert activation (else: applied at
-    unpermute)."""
+    ``real_data_dispersion``: the same on real text, at the start of a training or of a fine-tuning. ``masks``: products
+    with masks carry tokens to the fixed slots of a capacity factor. ``static_shapes``: buffers of dropless experts hold
+    the worst case. ``probs``: router probabilities weight the expert activation (else: applied at unpermute).
 
+    Kernels counted from NVIDIA/Megatron-LM@d98e8a64dd core/transformer/moe/{token_dispatcher,fused_a2a,moe_utils}.py,
+    buffers from there and from TransformerEngine pytorch/permutation.py.
+    """
+
+    word: ClassVar[str]
+    """What a recipe calls it: a ``moe_token_dispatcher_type``, or a backend of ``flex``."""
     dispersion: float = 0.0
     real_data_dispersion: float = 0.0
-    einsum: bool = False
+    masks: bool = False
     static_shapes: bool = False
     probs: bool = True
+
+    def unevenness(self, recipe: Recipe) -> float:
+        """Coefficient of variation of the loads of experts: none where routing is forced, more on real text than on tokens
+        drawn at random, which a router spreads nearly evenly."""
+        if recipe.moe_router_force_load_balancing:
+            return 0.0
+        return self.real_data_dispersion if recipe.mock_data is False else self.dispersion
+
+    def routed(self, moe: MoE, lo: Rank) -> Routed:
+        """How many rows a rank sends and computes."""
+        return routed(moe, lo, self.unevenness(lo.recipe), self.static_shapes)
+
+    def parts(self, moe: MoE, r: Routed, lo: Rank, planned: bool) -> tuple[tuple[Part, ...], Part]:
+        """(dispatch, combine): what runs between router and experts and between experts and the sum, with what they save,
+        make and hold for a moment. ``planned``: a compiler places the buffers of the step."""
+        dispatch, combine = self.exchanged(moe, r, lo)
+        rows = lo.act * r.held * lo.hidden
+        row_map = (
+            4.0 * r.tokens * (2 * moe.num_experts + 1)
+            if lo.recipe.moe_permute_fusion
+            else 8.0 * r.tokens * moe.moe_router_topk
+        )
+        last = replace(
+            dispatch[-1],
+            saves=(Saved(name="moe.row_map", bytes=row_map),),
+            makes=(Saved(name="experts.in", bytes=rows),),
+        )
+        # a combine that multiplies with the probabilities needs the experts' output for their gradient
+        output = Saved(name="moe.combine.in", storage="experts.fc2.out", bytes=rows, input=True)
+        combine = replace(
+            combine,
+            saves=() if self.probs else (output,),
+            makes=(Saved(name="moe.combine.out", bytes=lo.hidden_bytes),),
+            forward_transient=Transient(name="moe_combine_forward", bytes=self.forward_buffers(moe, r, lo)),
+            backward_transient=Transient(name="moe_backward", bytes=self.backward_buffers(r, lo, planned)),
+        )
+        return (*dispatch[:-1], last), combine
+
+    def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
+        """The operators of dispatch and combine."""
+        raise NotImplementedError
+
+    def forward_buffers(self, moe: MoE, r: Routed, lo: Rank) -> float:
+        """Bytes alive beside the saved tensors when the experts' outputs are combined."""
+        raise NotImplementedError
+
+    def backward_buffers(self, r: Routed, lo: Rank, planned: bool) -> float:
+        """Bytes alive in the backward of the combine: the gradient of the unpermuted tokens, its exchange and its copy."""
+        sent, received = self.row_bytes(r, lo)
+        return self.compiled_buffers(r, lo) if planned else sent + 2 * received
+
+    def compiled_buffers(self, r: Routed, lo: Rank) -> float:
+        """The same in one compiled step: what carries rows between ranks beside the experts' input gradients."""
+        return 2 * sum(self.row_bytes(r, lo))
+
+    def ragged(self, recipe: Recipe) -> bool:
+        """Whether buffers of dropless experts differ in size from micro-batch to micro-batch."""
+        return False
+
+    def device_bytes(self, recipe: Recipe) -> float:
+        """Its buffers outside the framework's allocator."""
+        return 0.0
+
+    def row_bytes(self, r: Routed, lo: Rank) -> tuple[float, float]:
+        """A buffer of the rows that are sent, and of those that experts hold."""
+        return lo.act * r.sent * lo.hidden, lo.act * r.held * lo.hidden
+
+    def outputs(self, moe: MoE, lo: Rank) -> float:
+        """The output of shared experts, where there are any, and the unpermuted one."""
+        return lo.hidden_bytes * (2 if moe.moe_shared_expert_intermediate_size else 1)

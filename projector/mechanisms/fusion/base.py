@@ -1,12 +1,18 @@
-"""What every set of fusions says."""
+"""What every set of fusions says: data, which the layers that it changes read, and how gradients reach their buffer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Self
 
 from projector.mechanisms.strategy import Strategy
+from projector.operators.types import Stream
+from projector.operators.weights import Held
+from projector.workload.recipe import Recipe
 
 __all__ = ["Fusion"]
+
+_UNFUSED_ATTENTION = ("unfused", "local", "materialised")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,3 +45,32 @@ class Fusion(Strategy):
     expert_bias: bool = True
     loss: str = "unfused"
     loss_compiled: bool = False
+
+    def run_by(self, recipe: Recipe) -> Self:
+        """With what a recipe's compiler, attention backend and gradient accumulation make of it."""
+        said: dict[str, Any] = {}
+        if self.wgrad_accumulation == "fused" and not recipe.gradient_accumulation_fusion:
+            said["wgrad_accumulation"] = "separate"
+        if recipe.torch_compile:
+            said["elementwise"] = True
+        if recipe.attention_backend in _UNFUSED_ATTENTION:
+            said["attention_materialised"] = True
+        return self.but(said)
+
+    def added(self, name: str, elements: float, fresh: float, buffer: float, launches: int = 1) -> tuple[Stream, ...]:
+        """The kernels that add a gradient of ``fresh`` bytes an element to a buffer of ``buffer`` (Megatron-LM without
+        ``gradient_accumulation_fusion``: 2 + 4 read and 4 written per weight); none where autograd keeps the gradient."""
+        if self.wgrad_accumulation == "none":
+            return ()
+        read, write = (fresh + buffer) * elements, buffer * elements
+        return (Stream(name=name, kind="elementwise", read=read, write=write, launches=launches),)
+
+    def placeholders(self, weights: Held) -> float:
+        """Bytes of the weight gradients that fused accumulation returns in name only: one 2-byte tensor per *distinct*
+        matrix shape, for ever in a process-wide table (TransformerEngine pytorch/module/base.py, get_dummy_wgrad)."""
+        if self.wgrad_accumulation != "fused" or self.dummy_wgrad == "none":
+            return 0.0
+        shapes = weights.only("linear", "output").shapes(expert=False)
+        if self.dummy_wgrad == "all":
+            shapes |= weights.only("linear").shapes(expert=True)
+        return 2.0 * sum(rows * columns for rows, columns in shapes)

@@ -1,4 +1,4 @@
-"""What every runtime has: microseconds of the host by what it issues."""
+"""What every runtime has: microseconds of the host by what it issues, and what a step costs beside its operators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from projector.mechanisms.strategy import Strategy
+from projector.operators.types import Operator
 from projector.parameter import parameter
+from projector.workload.recipe import Recipe
 
 __all__ = ["Runtime"]
 
@@ -64,3 +66,27 @@ class Runtime(Strategy):
     step_ms: float = _STEP_MS
     gc_stall_ms: float = 0.0
     gc_steps: float = 0.0
+
+    def run_by(self, recipe: Recipe) -> Runtime:
+        """What a recipe's binding and graphs make of it."""
+        return self
+
+    @property
+    def layer_seconds(self) -> float:
+        """Host seconds of a layer beyond its operators, in forward or in backward."""
+        return self.layer_us * 1e-6
+
+    def seconds(self, op: Operator, hooks_us: float = 0.0) -> float:
+        """Host seconds to issue ``op``, on whose gradients hang ``hooks_us`` more."""
+        raise NotImplementedError
+
+    def loop_seconds(self, ranks: int, aligned: bool) -> float:
+        """Host seconds of a step that no operator stands for: logging, barriers, the loop itself, and what ``ranks`` ranks
+        that wait for each other are expected to lose to Python's garbage collection.
+
+        Each rank collects its oldest generation once in ``gc_steps`` steps and stalls for ``gc_stall_ms``; unaligned, the
+        step waits whenever any of them does: stall · (1 − (1 − 1/steps)^ranks). ``aligned`` (Megatron's ``manual_gc``):
+        all at once, so one stall in that many steps.
+        """
+        stalls = 1.0 - (1.0 - 1.0 / self.gc_steps) ** (1 if aligned else ranks) if self.gc_steps else 0.0
+        return (self.step_ms + self.gc_stall_ms * stalls) * 1e-3

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from projector.mechanisms.runtime.base import Runtime
+from projector.mechanisms.runtime.whole_step import WholeStep
 
 __all__ = ["FullIterationGraph"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullIterationGraph(Runtime):
+class FullIterationGraph(WholeStep):
     """What ``cuda_graph_scope: [full_iteration]`` makes of an eager runtime."""
 
     name: ClassVar[str] = "full_iteration_graph"
-    whole_step: ClassVar[bool] = True

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from projector.mechanisms.runtime.base import Runtime
+from projector.mechanisms.runtime.whole_step import WholeStep
 
 __all__ = ["XLA"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class XLA(Runtime):
+class XLA(WholeStep):
     """JAX dispatches one executable a step (``jax.jit`` of the training step)."""
 
     name: ClassVar[str] = "xla"
-    whole_step: ClassVar[bool] = True

@@ -20,8 +20,8 @@ from projector.hardware.catalogue import gpu
 from projector.hardware.types import Efficiency
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import Measured
-from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
 from projector.mechanisms import Execution
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 from projector.parameter import Parameter
 
 SHAPES = [(m, n, k) for m in (2048, 4096, 6144, 8192) for n in (2048, 4096, 8192) for k in (1024, 4096, 8192)]

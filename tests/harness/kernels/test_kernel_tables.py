@@ -11,7 +11,7 @@ from harness.kernels import table
 from harness.kernels.schema import read
 from projector.errors import InputError
 from projector.hardware.catalogue import gpu
-from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
 HEAD = "source,gpu,dtype,op,m,n,k,batch,layout,out_dtype,accumulate,library,kernel,metric,value,tflops,time_us,notes\n"
 

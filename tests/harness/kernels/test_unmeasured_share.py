@@ -12,7 +12,7 @@ from harness.kernels.unmeasured import class_of, share
 from harness.report.kernel_view import unmeasured as view
 from projector import project
 from projector.hardware import catalogue
-from projector.layers.types import Attention, Gemm, Stream
+from projector.operators.types import Attention, Gemm, Stream
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload

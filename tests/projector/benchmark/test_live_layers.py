@@ -18,7 +18,7 @@ from projector.cli import run as projector
 from projector.cli.configuration import workload
 from projector.hardware import catalogue
 from projector.kernels.protocol import ComputeOp, Times
-from projector.layers.types import Gemm, GroupedGemm
+from projector.operators.types import Gemm, GroupedGemm
 from projector.projection import project
 from projector.workload import zoo
 from projector.workload.model import LayerKind

@@ -12,7 +12,7 @@ from projector.benchmark.job import Skip
 from projector.benchmark.passes import PASSES
 from projector.benchmark.stopwatch import Stopwatch
 from projector.errors import InputError
-from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
 LAYOUTS = ("TN", "NN", "NT")
 

@@ -17,7 +17,7 @@ from projector.cli import run as projector
 from projector.cli.configuration import workload
 from projector.errors import InputError
 from projector.kernels.tables import KINDS, operator, read
-from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
 OPS = {
     "gemm": Gemm(name="", m=8, n=16, k=32, layout="NT", out_bytes=4.0, accumulate=True),

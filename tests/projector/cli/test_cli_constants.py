@@ -32,11 +32,14 @@ def test_kinds_and_scored_ones_are_told_apart(capsys: pytest.CaptureFixture[str]
     assert 0 < len(scored) < len(fitted)
 
 
-def test_lines_fit_a_terminal_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_fit_a_terminal_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert run(["constants"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 4000
-    assert [line for line in lines if len(line) > 79 and " " in line.strip()] == []
+    assert [line for line in lines if len(line) > 80 and " " in line.strip()] == []
 
 
 def test_an_unknown_name_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

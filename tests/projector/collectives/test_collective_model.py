@@ -12,7 +12,7 @@ from projector.collectives.model import KINDS, Pricing, bandwidth_bound, best, c
 from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.hardware.types import Efficiency, GroupShape
-from projector.layers.types import Collective
+from projector.operators.types import Collective
 from projector.parameter import Parameter
 
 H100 = catalogue.cluster("h100_sxm")

@@ -11,7 +11,7 @@ from projector.collectives.model import KINDS, Pricing
 from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster, GroupShape
-from projector.layers.types import Collective
+from projector.operators.types import Collective
 
 H100, MI300X = catalogue.cluster("h100_sxm"), catalogue.cluster("mi300x")
 GROUPS = {"tp": GroupShape(8, 8), "pair": GroupShape(2, 2), "dp": GroupShape(16, 1), "one": GroupShape(1, 1)}

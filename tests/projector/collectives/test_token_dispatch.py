@@ -12,7 +12,7 @@ from projector.collectives.constants import constants
 from projector.collectives.model import seconds
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster, GroupShape
-from projector.layers.types import Collective
+from projector.operators.types import Collective
 
 H100 = catalogue.cluster("h100_sxm")
 H800 = catalogue.cluster("h800")

@@ -153,3 +153,5 @@ def test_every_number_of_a_framework_has_a_source(tmp_path, monkeypatch):
     assert problems(stated.replace("fitted", "guessed")) == [("execution.runtime.launch_us.kind", "guessed")]
     rule = "rules:\n  - when: {vendor: amd}\n    execution: {runtime: {step_ms: 9.0}}\n"
     assert problems(stated, rule) == [("rules[0].sources", "nothing for runtime.step_ms")]
+    stale = stated.replace("launch_us]", "launch_us, runtime.step_ms]")
+    assert problems(stale) == [("sources", "runtime.step_ms")], "a source of what the file does not state"

@@ -6,8 +6,8 @@ import pytest
 
 from projector.hardware import catalogue, efficiency
 from projector.kernels.simulate import Simulated
-from projector.layers.types import Attention
 from projector.mechanisms import Execution
+from projector.operators.types import Attention
 
 
 def rate(

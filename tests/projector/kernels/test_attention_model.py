@@ -17,8 +17,8 @@ from projector.kernels.attention_tiles import block, dq_bytes, padded, parent
 from projector.kernels.constants import element_bytes
 from projector.kernels.materialised import expand
 from projector.kernels.simulate import Simulated
-from projector.layers.types import Attention, Gemm, Stream
 from projector.mechanisms import Execution
+from projector.operators.types import Attention, Gemm, Stream
 from projector.parameter import Parameter
 
 GPUS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.kernels.attention_sets import sets
 from projector.kernels.tables import Measured
-from projector.layers.types import Attention
+from projector.operators.types import Attention
 
 
 def row(family: str, seq: int, heads: int = 16, condition: str = "published", **changes: int | bool | str) -> Measured:

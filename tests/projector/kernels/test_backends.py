@@ -20,8 +20,8 @@ from projector.kernels.backends.origami import Origami
 from projector.kernels.constants import pick
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated
-from projector.layers.types import Gemm, GroupedGemm, Stream
 from projector.mechanisms import Execution
+from projector.operators.types import Gemm, GroupedGemm, Stream
 from tests.projector.kernels.origami_package import DEVELOPMENT, RELEASED, build
 
 SQUARE = Gemm(name="square", m=4096, n=8192, k=2048)

@@ -13,8 +13,8 @@ from projector.hardware.efficiency import load
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import Simulated
-from projector.layers.types import Attention, Gemm, Operator, Stream
 from projector.mechanisms import Execution
+from projector.operators.types import Attention, Gemm, Operator, Stream
 from projector.parameter import Parameter
 
 GPUS = st.sampled_from(gpu_names())

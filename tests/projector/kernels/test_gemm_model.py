@@ -16,8 +16,8 @@ from projector.kernels.constants import element_bytes
 from projector.kernels.simulate import Simulated
 from projector.kernels.tile_data import TILES
 from projector.kernels.tiles import parse, tiles
-from projector.layers.types import Gemm
 from projector.mechanisms import Execution
+from projector.operators.types import Gemm
 from tests.gemm_reference import seconds as reference
 
 GPUS = ("a100_sxm_80gb", "h100_sxm", "b200", "gb300", "mi250x", "mi300x", "mi355x")

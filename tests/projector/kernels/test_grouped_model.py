@@ -16,8 +16,8 @@ from projector.hardware.types import Efficiency
 from projector.kernels import grouped
 from projector.kernels.simulate import Simulated
 from projector.kernels.token_spread import flatten
-from projector.layers.types import GroupedGemm
 from projector.mechanisms import Execution
+from projector.operators.types import GroupedGemm
 from projector.parameter import Parameter
 
 OP = GroupedGemm(name="e", groups=8, rows=8 * 1024, n=4096, k=2048)

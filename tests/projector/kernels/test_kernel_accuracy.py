@@ -14,8 +14,8 @@ from projector.hardware.catalogue import gpu
 from projector.hardware.efficiency import load
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import Measured, read
-from projector.layers.types import Attention, Gemm, GroupedGemm
 from projector.mechanisms import Execution
+from projector.operators.types import Attention, Gemm, GroupedGemm
 
 
 def errors(root: Path, name: str, family: str, kind: type, least: float, **fields: object) -> np.ndarray:

@@ -12,8 +12,8 @@ from projector.hardware.efficiency import load
 from projector.kernels import gemm
 from projector.kernels.simulate import Simulated
 from projector.kernels.tiles import parse
-from projector.layers.types import Stream
 from projector.mechanisms import Execution
+from projector.operators.types import Stream
 
 ONE_TILE = parse("128x128x64")
 # Ten units, no memory limit, no fixed costs: a product takes whole rounds of ten tiles.

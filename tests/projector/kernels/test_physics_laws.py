@@ -17,8 +17,8 @@ from projector.hardware.types import Efficiency
 from projector.kernels.constants import element_bytes
 from projector.kernels.simulate import Simulated
 from projector.kernels.tiles import Catalogue, tiles
-from projector.layers.types import Gemm
 from projector.mechanisms import Execution
+from projector.operators.types import Gemm
 
 TIGHT = 1.0 + 1e-9
 SCALINGS = {"fp8": ("tensorwise", "rowwise", "blockwise"), "mxfp8": ("mxfp8",), "mxfp4": ("mxfp4",)}

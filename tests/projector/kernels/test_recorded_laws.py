@@ -16,8 +16,8 @@ from projector.kernels.neighbours import REACH, bounded, nearest
 from projector.kernels.recorded import Recorded, left_out
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import read
-from projector.layers.types import Gemm, Stream
 from projector.mechanisms import Execution
+from projector.operators.types import Gemm, Stream
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = ROOT / "measured" / "kernels"

@@ -14,12 +14,13 @@ import pytest
 from projector.errors import InputError
 from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
+from projector.io import places
 from projector.kernels import tables
 from projector.kernels.recorded import REACH, Recorded, available
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import read, tables_dir
-from projector.layers.types import Attention, Gemm, Stream
 from projector.mechanisms import Execution
+from projector.operators.types import Attention, Gemm, Stream
 
 HEADER = "family,dtype,scaling,layout,accumulate,out_bytes,m,n,k,batch,time_us,condition,source\n"
 
@@ -138,6 +139,6 @@ def test_an_installed_package_carries_the_tables(tmp_path: Path, root: Path, mon
     assert root / target == tables.PACKAGED
     package = tmp_path / "site" / "projector" / "kernels"
     (package / "measured").mkdir(parents=True)
-    monkeypatch.setattr(tables, "__file__", str(package / "tables.py"))
+    monkeypatch.setattr(places, "_ROOT", tmp_path / "site")
     monkeypatch.setattr(tables, "PACKAGED", package / "measured")
     assert tables.tables_dir(tmp_path) == package / "measured"

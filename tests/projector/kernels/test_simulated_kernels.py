@@ -12,8 +12,8 @@ from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
 from projector.hardware.efficiency_file import parse
 from projector.kernels.simulate import Simulated
-from projector.layers.types import Attention, Gemm, GroupedGemm, Stream
 from projector.mechanisms import Execution
+from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
 FLASH = Attention(name="a", batch=1, heads=32, kv_heads=8, seq_q=4096, seq_k=4096, head_dim_qk=128, head_dim_v=128)
 GROUPED = GroupedGemm(name="e", groups=32, rows=32768, n=4096, k=7168, backend="multi_stream")

@@ -16,7 +16,7 @@ from projector.hardware.efficiency import load
 from projector.hardware.types import Efficiency
 from projector.kernels import stream
 from projector.kernels.tables import operator, read
-from projector.layers.types import Stream
+from projector.operators.types import Stream
 from projector.parameter import Parameter
 
 BYTES = st.floats(0.0, 1e10)

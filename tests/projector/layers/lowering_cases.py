@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from projector.frameworks.types import Resolved
-from projector.layers.types import Attention, Block, Collective, Gemm, GroupedGemm, HostWork, Operator, Stream
 from projector.mechanisms import Execution
-from projector.mechanisms.data_parallel import of_degree
+from projector.operators.part import Block
+from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator, Stream
 from projector.workload.model import MLA, LayerKind, Model, MoE
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -92,16 +92,13 @@ def resolved(model: Model, gpus: int = 512, execution: Execution | None = None, 
     stated = STATED | recipe
     if stated.get("tp", 1) == 1:
         stated["sequence_parallel"] = False
-    made = execution or Execution()
-    sharing = of_degree(made.data_parallel, stated["data_parallel_sharding"])
-    return Resolved(
-        workload=Workload(model=model, recipe=Recipe(**stated), gpus=gpus),
-        execution=replace(made, data_parallel=sharing),
-    )
+    how = Recipe(**stated)
+    workload = Workload(model=model, recipe=how, gpus=gpus)
+    return Resolved(workload=workload, execution=(execution or Execution()).run_by(how))
 
 
 def with_execution(case: Resolved, **change: Any) -> Resolved:
-    return replace(case, execution=case.execution.but(**change))
+    return replace(case, execution=case.execution.but(**change).run_by(case.workload.recipe))
 
 
 def flops(ops: Iterable[Operator], prefix: str = "") -> float:

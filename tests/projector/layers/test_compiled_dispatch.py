@@ -8,8 +8,9 @@ import pytest
 
 from projector.frameworks import Resolved, resolve
 from projector.layers import lower
-from projector.layers.imbalance import fullest_rank
-from projector.layers.types import Block, Collective, Gemm, GroupedGemm, Stream
+from projector.mechanisms.dispatch.imbalance import fullest_rank
+from projector.operators.part import Block
+from projector.operators.types import Collective, Gemm, GroupedGemm, Stream
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -54,7 +55,8 @@ def test_mask_products_grow_with_the_square_of_the_sequence() -> None:
 
 def test_a_gather_based_framework_has_no_mask_products() -> None:
     load = resolved(**CAPACITY)
-    gathers = replace(load, execution=load.execution.but(dispatch={"einsum": False}))
+    assert load.execution.dispatch.name == "einsum"
+    gathers = replace(load, execution=load.execution.but(dispatch={"masks": False}).run_by(load.workload.recipe))
     assert flops(lower.layer(MODEL.layer_kinds[-1], gathers), "moe.mask") == 0
 
 

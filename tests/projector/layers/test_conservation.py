@@ -18,7 +18,7 @@ from lowering_cases import (
 )
 
 from projector.layers.lower import head, layer, mtp
-from projector.layers.types import Gemm, GroupedGemm
+from projector.operators.types import Gemm, GroupedGemm
 
 SPLITS = st.fixed_dictionaries(
     {

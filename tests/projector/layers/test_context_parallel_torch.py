@@ -6,7 +6,8 @@ import pytest
 from lowering_cases import LLAMA_70B, collectives, named, resolved, with_execution
 
 from projector.layers.lower import layer
-from projector.layers.types import Attention, Block, Stream
+from projector.operators.part import Block
+from projector.operators.types import Attention, Stream
 
 SEQ, HEADS, WIDTH = 8192, 64, 128
 

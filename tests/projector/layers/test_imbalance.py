@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lowering_cases import EXPERTS, names, resolved, with_execution
 
-from projector.layers.imbalance import expert_loads, fullest_rank, kept_share, split_rows
 from projector.layers.lower import layer
-from projector.layers.types import GroupedGemm
+from projector.mechanisms.dispatch.imbalance import expert_loads, fullest_rank, kept_share, split_rows
+from projector.operators.types import GroupedGemm
 from projector.workload import zoo
 
 

@@ -17,7 +17,7 @@ from lowering_cases import (
 )
 
 from projector.layers.lower import layer
-from projector.layers.types import GroupedGemm
+from projector.operators.types import GroupedGemm
 
 
 @pytest.mark.parametrize("dispatcher", ["alltoall", "allgather", "flex"])

@@ -16,9 +16,9 @@ from projector.hardware import catalogue
 from projector.layers import lower
 from projector.layers.optimizers import RULES, divided, kind, moments, scratch
 from projector.layers.step import optimizer
-from projector.layers.types import Stream
-from projector.layers.weights import Held, Weight, held
 from projector.memory.plan import MemoryPlan, plan
+from projector.operators.types import Stream
+from projector.operators.weights import Held, Weight, held
 from projector.projection import project
 from projector.step.muon import products
 from projector.workload import zoo

@@ -6,7 +6,7 @@ import pytest
 
 from projector.frameworks import resolve
 from projector.layers.lower import layer, mtp
-from projector.layers.types import Attention, Gemm, GroupedGemm
+from projector.operators.types import Attention, Gemm, GroupedGemm
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload

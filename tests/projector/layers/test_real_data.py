@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from projector.frameworks import load, resolve
-from projector.layers.imbalance import dispersion
 from projector.layers.lower import layer
-from projector.layers.types import GroupedGemm
+from projector.operators.types import GroupedGemm
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -34,7 +33,7 @@ def test_forced_balance_then_random_tokens_then_text() -> None:
         resolved(mock_data=True),
         resolved(mock_data=False),
     )
-    spread = [dispersion(made.workload.recipe, made.execution) for made in (forced, mock, text)]
+    spread = [made.execution.dispatch.unevenness(made.workload.recipe) for made in (forced, mock, text)]
     assert spread[0] == 0.0 < spread[1] < spread[2]
     assert expert_rows(forced) < expert_rows(mock) < expert_rows(text)
 

@@ -19,8 +19,8 @@ from lowering_cases import (
 )
 
 from projector.layers.lower import embedding, head, layer, mtp
-from projector.layers.routing import distinct_destinations
-from projector.layers.types import Collective, Gemm, GroupedGemm, HostWork
+from projector.mechanisms.dispatch.routing import distinct_destinations
+from projector.operators.types import Collective, Gemm, GroupedGemm, HostWork
 
 MIB = 2.0**20
 LLAMA = resolved(LLAMA_70B, gpus=128, tp=4, pp=4, seq_length=8192, make_vocab_size_divisible_by=64)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projector.hardware import catalogue
-from projector.layers.weights import Held, Weight, held
 from projector.mechanisms.data_parallel import DataParallel, of_degree
 from projector.mechanisms.strategy import found_in
 from projector.memory.plan import plan
+from projector.operators.weights import Held, Weight, held
 from projector.projection import project
 from projector.workload import zoo
 from projector.workload.recipe import Recipe

@@ -10,7 +10,6 @@ from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.layers.lower import layer
 from projector.mechanisms import Execution
-from projector.mechanisms.data_parallel import of_degree
 from projector.workload.model import MLA, LayerKind, Model, MoE
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -99,12 +98,8 @@ def recipe(**changes: Any) -> Recipe:
 
 
 def resolved(model: Model, how: Recipe, gpus: int, **execution: Any) -> Resolved:
-    made = Execution.of(**execution)
-    sharing = of_degree(made.data_parallel, how.data_parallel_sharding)
-    return Resolved(
-        workload=Workload(model=model, recipe=how, gpus=gpus),
-        execution=dataclasses.replace(made, data_parallel=sharing),
-    )
+    workload = Workload(model=model, recipe=how, gpus=gpus)
+    return Resolved(workload=workload, execution=Execution.of(**execution).run_by(how))
 
 
 def tensors(case: Resolved, kind: LayerKind) -> dict[str, float]:

@@ -11,15 +11,7 @@ from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved
 from projector.frameworks import resolve
 from projector.memory.plan import plan
 from projector.memory.tolerance import TOLERANCE, tolerance
-from projector.memory.verdict import (
-    communicator_bytes,
-    device_bytes,
-    outside_bytes,
-    ragged_slack,
-    reserved_bytes,
-    usable_bytes,
-    verdict,
-)
+from projector.memory.verdict import communicator_bytes, device_bytes, reserved_bytes, verdict
 from projector.workload.validate import problems
 
 GPU = gpu()
@@ -122,12 +114,13 @@ def test_a_pool_taken_at_start_is_the_limit_and_has_no_slack() -> None:
     assert below.usable == pool
     assert below.reserved == pool - 1
     assert below.margin == pytest.approx(1)
-    assert device_bytes(case, device, 1e9) == pytest.approx(pool + outside_bytes(case))
+    outside = case.execution.allocator.context_bytes + communicator_bytes(case)
+    assert device_bytes(case, device, 1e9) == pytest.approx(pool + outside)
 
 
 def test_the_pool_never_passes_what_the_driver_leaves() -> None:
     case = resolved(llama(), recipe(), 8, allocator={"strategy": "planned_pool", "pool_fraction": 1.0})
-    assert usable_bytes(case, gpu(usable_gib=170.0)) == 170.0 * GIB
+    assert verdict(case, 1e9, gpu(usable_gib=170.0)).usable == 170.0 * GIB
 
 
 @pytest.mark.parametrize(("optimizer", "moments"), [("adam", 2), ("adamw", 2), ("sgd", 1), ("lion", 1)])
@@ -160,7 +153,7 @@ def test_the_recipe_states_the_pool() -> None:
     plain = dataclasses.replace(workload, recipe=dataclasses.replace(workload.recipe, device_memory_fraction=None))
     assert resolve(plain, "amd").execution.allocator.pool_fraction == 0.93
     other = dataclasses.replace(workload, framework="megatron-lm")
-    assert resolve(other, "amd").execution.allocator.pool_fraction == 0.0
+    assert resolve(other, "amd").execution.allocator.usable(100.0, 95.0) == 95.0, "no pool"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +167,6 @@ def test_the_recipe_states_the_pool() -> None:
 )
 def test_only_buffers_that_change_size_fragment(changes: dict[str, Any], slack: float) -> None:
     case = resolved(deepseek_v3(8, 1), recipe(**changes), 64, allocator={"ragged_slack": 0.2})
-    assert ragged_slack(case) == slack
     usual = dataclasses.replace(case, execution=case.execution.but(allocator={"ragged_slack": 0.0}))
     assert reserved_bytes(case, 1e9) == pytest.approx(reserved_bytes(usual, 1e9) + slack * 1e9)
     found, base = (verdict(each, 50e9, GPU) for each in (case, usual))

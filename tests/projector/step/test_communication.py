@@ -95,19 +95,13 @@ def test_without_peers_there_is_nothing() -> None:
     assert made.communication == ()
 
 
-def test_the_table_fits_a_narrow_page_without_cutting_figures() -> None:
+def test_the_parts_of_the_table_make_its_total() -> None:
     rows = run("qwen3_30b_a3b", ep=8, pp=4, moe_token_dispatcher_type="alltoall").communication
-    for width in (60, 80, 120, 200):
-        table = view.table(rows, width)
-        titles = [column.title for column in table.columns]
-        assert {"collective", "group", "ms", "hidden", "exposed"} <= set(titles)
-        if width >= 80:
-            longest = sum(max(len(t), *(len(r[i]) for r in table.rows)) for i, t in enumerate(titles))
-            assert longest + 2 * (len(titles) - 1) <= width
-            assert {"algorithm", "MiB", "count"} <= set(titles)
-        assert sum(float(row[titles.index("ms")]) for row in table.rows[:-1]) == pytest.approx(
-            float(table.rows[-1][titles.index("ms")]), abs=0.1 * len(table.rows)
-        )
+    table = view.table(rows)
+    at = [column.title for column in table.columns].index("ms")
+    assert sum(float(row[at]) for row in table.rows[:-1]) == pytest.approx(
+        float(table.rows[-1][at]), abs=0.1 * len(table.rows)
+    )
 
 
 def test_json_keeps_every_figure() -> None:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from projector.hardware import catalogue
 from projector.hardware.efficiency import load
 from projector.kernels.simulate import Simulated
-from projector.layers.types import Collective, Gemm, Operator, Stream
 from projector.mechanisms import Execution
-from projector.step.contention import Taken, crowding, without_units
+from projector.operators.types import Collective, Gemm, Operator, Stream
+from projector.step.contention import Losses, Taken, crowding, matrix_losses, without_units
 from projector.step.timing import SLOWED, Clock
 
 H100 = catalogue.gpu("h100_sxm")
@@ -29,7 +29,8 @@ def product(name: str, m: int, n: int, k: int = 8192) -> Gemm:
 
 def losses(ops: list[Operator], **units: int) -> dict[str, dict[Operator, float]]:
     taken = {kind: Taken(units.get(kind, 20), memory) for kind, memory in MEMORY.items()}
-    return crowding(ops, H100, taken, price)  # type: ignore[return-value]
+    found = crowding(taken, H100, lambda units: matrix_losses(ops, H100, units, price))
+    return {kind: {op: each.matrix.get(op, each.stream) for op in ops} for kind, each in found.items()}
 
 
 def test_units_leave_with_their_share_of_the_rate() -> None:
@@ -70,7 +71,7 @@ def test_both_slow_each_other_down() -> None:
         measured=frozenset(),
         collective=lambda _: 2.0,
         execution=quiet,
-        crowded={"dp": {op: 0.5}},
+        crowded={"dp": Losses({op: 0.5}, 0.0)},
     )
     phase = clock.phase([op, comm])
     moved = 1.5 / (1.0 + SLOWED)
@@ -81,7 +82,7 @@ def test_both_slow_each_other_down() -> None:
 def test_exchanges_with_kernels_of_their_own_take_their_own_units() -> None:
     op = product("g", 8192, 8192)
     quiet = Execution.of(runtime={"launch_us": 0.0, "collective_us": 0.0, "layer_us": 0.0, "linear_us": 0.0})
-    crowded = {"ep": {op: 0.5}, "dispatch": {op: 0.0}, "tp": {op: 0.25}}
+    crowded = {kind: Losses({op: loss}, 0.0) for kind, loss in (("ep", 0.5), ("dispatch", 0.0), ("tp", 0.25))}
     clock = Clock(kernels={op: 9.0}, measured=frozenset(), collective=lambda _: 1.0, execution=quiet, crowded=crowded)
 
     def seconds(group: str, transport: str) -> float:

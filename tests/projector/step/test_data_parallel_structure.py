@@ -17,8 +17,8 @@ from projector.hardware import catalogue, host_link
 from projector.hardware.types import Cluster, Fabric, GroupShape
 from projector.layers import lower
 from projector.layers.step import optimizer
-from projector.layers.types import Collective, Stream
-from projector.layers.weights import Held, Weight, held
+from projector.operators.types import Collective, Stream
+from projector.operators.weights import Held, Weight, held
 from projector.projection import Projection, project
 from projector.workload import zoo
 from projector.workload.recipe import Recipe

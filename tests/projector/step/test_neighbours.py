@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projector.hardware import catalogue
-from projector.layers.types import Block, Collective, Gemm, Operator, Stream
 from projector.mechanisms import Execution
+from projector.operators.part import Block
+from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.projection import Projection, project
+from projector.step.contention import Losses
 from projector.step.neighbours import cover, pairs_up
 from projector.step.timing import SLOWED, Clock
 from projector.workload import zoo
@@ -48,7 +50,7 @@ LAYER = Block(
 def clock(kernels: dict[Operator, float], messages: float) -> Clock:
     """Nothing slows anything down but the message itself."""
     every = dict.fromkeys((*LAYER.forward, *LAYER.backward_input, *LAYER.backward_weight), 0.0) | kernels
-    none = {kind: dict.fromkeys(every, 0.0) for kind in ("ep", "dispatch")}
+    none = {kind: Losses(dict.fromkeys(every, 0.0), 0.0) for kind in ("ep", "dispatch")}
     return Clock(kernels=every, measured=frozenset(), collective=lambda _: messages, execution=QUIET, crowded=none)
 
 

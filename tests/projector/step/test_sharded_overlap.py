@@ -7,10 +7,10 @@ import pytest
 from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
 from projector.layers.lower import layer
-from projector.layers.types import Collective
+from projector.operators.types import Collective
 from projector.step.stages import _shard_overlap, parts
 from projector.workload import zoo
-from projector.workload.layout import chunks
+from projector.workload.composition import compositions
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -44,7 +44,7 @@ def test_only_products_that_the_compiler_knows_hide_gathers(capacity: float | No
         moe_expert_capacity_factor=capacity,
         moe_pad_expert_input_to_capacity=capacity is not None,
     )
-    (chunk,) = chunks(made.workload.model, made.workload.recipe)
+    _, (chunk,) = compositions(made.workload.model, made.workload.recipe)
     found = {part.block.name: _shard_overlap(made, part) for part in parts(made, chunk)}
     assert found["layer_moe"] == overlap
     assert found["layer_dense"] == 0.5

@@ -8,16 +8,15 @@ import pytest
 
 from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
-from projector.frameworks.unmodelled import UNMODELLED
 from projector.hardware import catalogue
-from projector.layers.types import Collective, Stream
 from projector.mechanisms import Execution
+from projector.operators.types import Collective, Stream
 from projector.pipeline.exchange import exposed
 from projector.projection import Projection, project
 from projector.step.stages import _beside, parts
 from projector.step.timing import CONTENTION, Clock, Phase, Segment
 from projector.workload import zoo
-from projector.workload.layout import chunks
+from projector.workload.composition import compositions
 from projector.workload.recipe import LoRA, Recipe
 from projector.workload.workload import Workload
 
@@ -85,7 +84,7 @@ def test_context_parallel_ranks_send_their_part_of_the_sequence() -> None:
 def test_recompute_by_block_replays_the_first_layers_of_a_stage(layers: int) -> None:
     how = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": layers}
     made = resolved(workload(pp=4, **how))
-    for chunk in chunks(made.workload.model, made.workload.recipe):
+    for chunk in compositions(made.workload.model, made.workload.recipe)[1]:
         replayed = [part.recomputed for part in parts(made, chunk) if part.layers]
         assert replayed == [True] * layers + [False] * (8 - layers)
 
@@ -130,10 +129,6 @@ def test_first_and_last_layer_in_bf16_change_exactly_two_layers() -> None:
     assert of_layers[0] < of_layers[1] < of_layers[2]
 
 
-def test_every_switch_has_a_mechanism() -> None:
-    assert not UNMODELLED
-
-
 def test_communication_beside_a_host_bound_unit_takes_at_least_its_own_time() -> None:
     """A host that is busy longer than the device must not hide communication twice."""
     quiet = Execution.of(
@@ -165,21 +160,19 @@ def test_deferred_output_gradients_move_into_the_bubble_of_the_last_stage() -> N
 
 
 def test_a_bound_process_issues_faster_and_aligned_collections_stall_once() -> None:
-    from projector.kernels.host import collection_seconds, host_seconds
-
     kernel = Stream(name="s", kind="copy", read=1.0, write=1.0, launches=3)
     bound, loose = (
         Execution.of(runtime={"launch_us": 10.0}),
         Execution.of(runtime={"launch_us": 10.0, "unbound_host_factor": 1.5}),
     )
-    assert host_seconds(kernel, loose) == pytest.approx(1.5 * host_seconds(kernel, bound))
-    stalls = Execution.of(runtime={"gc_stall_ms": 200.0, "gc_steps": 1000.0})
-    assert collection_seconds(stalls, 1, False) == pytest.approx(collection_seconds(stalls, 4096, True))
-    assert collection_seconds(stalls, 8, True) == pytest.approx(0.2 / 1000.0)
-    apart = [collection_seconds(stalls, ranks, False) for ranks in (1, 8, 512, 8192)]
+    assert loose.host_seconds(kernel) == pytest.approx(1.5 * bound.host_seconds(kernel))
+    stalls = Execution.of(runtime={"step_ms": 0.0, "gc_stall_ms": 200.0, "gc_steps": 1000.0}).runtime.loop_seconds
+    assert stalls(1, False) == pytest.approx(stalls(4096, True))
+    assert stalls(8, True) == pytest.approx(0.2 / 1000.0)
+    apart = [stalls(ranks, False) for ranks in (1, 8, 512, 8192)]
     assert apart == sorted(apart)
     assert apart[-1] == pytest.approx(0.2, rel=1e-3)
-    assert collection_seconds(Execution(), 8, False) == 0.0
+    assert Execution.of(runtime={"step_ms": 3.0}).runtime.loop_seconds(8, False) == pytest.approx(3e-3)
 
 
 def test_numa_binding_and_manual_collection_are_switches() -> None:

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projector.layers.types import Collective, HostWork, Operator, Stream
+from projector.frameworks import resolve
+from projector.layers.lower import layer
 from projector.mechanisms import Execution
+from projector.operators.types import Collective, HostWork, Operator, Stream
 from projector.step.timing import CONTENTION, SLOWED, Clock, chain
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
 
 QUIET = Execution.of(runtime={"launch_us": 0.0, "collective_us": 0.0, "sync_us": 0.0, "layer_us": 0.0})
 
@@ -79,3 +84,26 @@ def test_a_chain_is_the_sum_without_a_host(n: int) -> None:
     whole = chain([one] * n)
     assert whole.seconds == pytest.approx(n * one.seconds)
     assert whole.exposed["tp"] == pytest.approx(n * 0.5)
+
+
+@given(st.floats(0.0, 1e-3), st.floats(1e-13, 1e-9), st.floats(1e-16, 1e-12))
+def test_a_pipelined_collective_costs_its_first_chunk_at_the_most(latency: float, byte: float, flop: float) -> None:
+    """What is exposed is T(n/c) + max(0, T(n − n/c) − product) instead of T(n), and no time of fewer bytes is longer."""
+
+    def seconds(overlap: bool) -> tuple[float, float]:
+        sizes = {"micro_batch_size": 1, "global_batch_size": 8, "seq_length": 4096, "tp": 8, "sequence_parallel": True}
+        recipe = Recipe(**sizes, tp_comm_overlap=overlap)
+        job = Workload(model=zoo.load("llama3_8b"), recipe=recipe, gpus=8)
+        made = resolve(job)
+        block = layer(job.model.layer_kinds[0], made)
+        ops = (*block.forward, *block.backward_input, *block.backward_weight)
+        priced = {op: flop * op.flops for op in ops if not isinstance(op, Collective | HostWork)}
+        timed = Clock(priced, frozenset(), lambda op: latency + byte * op.bytes, QUIET)
+        chunks = sum(
+            latency + byte * op.bytes for op in ops if isinstance(op, Collective) and op.name.endswith(".chunk")
+        )
+        return timed.phase(ops).device, chunks
+
+    (off, none), (on, chunks) = seconds(False), seconds(True)
+    assert none == 0.0 < chunks
+    assert on <= (off + chunks) * (1 + 1e-12)

@@ -9,7 +9,7 @@ import pytest
 from projector.frameworks import Resolved, resolve
 from projector.hardware import catalogue
 from projector.layers import lower
-from projector.layers.types import Attention, GroupedGemm, Stream
+from projector.operators.types import Attention, GroupedGemm, Stream
 from projector.projection import project
 from projector.workload import zoo
 from projector.workload.loaders.megatron_recipe import recipe_fields

@@ -1,0 +1,181 @@
+"""``harness history``: accuracy over recorded versions, and the change at which a row broke."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from harness.cli.common import Subparsers, add_command, fraction, positive, say
+from harness.contracts.results import BASELINE, FITS
+from harness.score.drift import BROKEN
+from projector.errors import InputError, Problem, nearest
+from projector.io.files import write_whole
+
+__all__ = ["command", "register"]
+
+STORE = Path("history.sqlite")
+_PICTURES = (".png", ".svg", ".pdf")
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands,
+        "history",
+        "error, coverage and ranking over recorded versions, and the change at which a row broke",
+        command,
+        examples=("", "--broken --json", "--plot out/history.png"),
+    )
+    add = parser.add_argument
+    add("store", nargs="?", type=Path, default=STORE, metavar="STORE", help=f"what --record wrote (default: {STORE})")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--row", metavar="RUN_ID", help="one run at every version, and the change at which it broke")
+    what.add_argument("--broken", action="store_true", help="the rows that are worse than they were, and since when")
+    add("--suite", metavar="NAME", help="this suite alone")
+    add("--predictor", metavar="NAME", help="this predictor alone (default: all but the baseline)")
+    add("--fit", choices=FITS, default="heldout", help="default: heldout")
+    add("--last", type=positive, default=20, metavar="N", help="versions shown (default: 20)")
+    add(
+        "--drift-tolerance",
+        type=fraction,
+        default=BROKEN,
+        metavar="X",
+        help="growth of a row's |error| at which it broke, 0.05 = five points (default: 0.05)",
+    )
+    add("--limit", type=fraction, metavar="X", help="also tell where a row's |error| passed this")
+    add("--plot", type=Path, metavar="FILE", help="also draw it: .png, .svg or .pdf by its ending")
+    add("--csv", action="store_true", help="the figures as CSV on stdout instead of tables")
+
+
+def command(args: argparse.Namespace) -> int:
+    from harness.history import series, store, view
+
+    _check(args)
+    recorded = store.read(args.store, fit=args.fit)
+    found = _chosen(series.series(recorded), args)
+    if args.row:
+        report = view.row(found, _known(args, found), args.drift_tolerance, args.limit, _commits(found))
+    elif args.broken:
+        report = view.broken(found, args.drift_tolerance, args.limit, _commits(found))
+    else:
+        report = view.overview(found, args.drift_tolerance, args.last, args.fit)
+    if args.plot:
+        _draw(args, found)
+    if args.csv:
+        sys.stdout.write(_csv(_records(args, found)))
+        return 0
+    say(args, report, written=str(args.plot or ""), further={"records": _records(args, found)})
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    problems = []
+    if args.plot and args.plot.suffix.lower() not in _PICTURES:
+        problems.append(Problem("command line", "--plot", str(args.plot), "a name that ends in .png, .svg or .pdf"))
+    if args.csv and args.json:
+        problems.append(Problem("command line", "--csv", "--json beside it", "one of the two"))
+    if problems:
+        raise InputError(problems)
+
+
+def _chosen(found: Sequence[Any], args: argparse.Namespace) -> list[Any]:
+    """The series that ``--suite`` and ``--predictor`` leave. Raises InputError for names that no recording has."""
+    problems = []
+    for flag, value, known in (
+        ("--suite", args.suite, {s.suite for s in found}),
+        ("--predictor", args.predictor, {s.predictor for s in found}),
+    ):
+        if value is not None and value not in known:
+            problems.append(Problem(str(args.store), flag, value, nearest(value, sorted(known))))
+    if problems:
+        raise InputError(problems)
+    return [
+        s
+        for s in found
+        if (args.suite is None or s.suite == args.suite)
+        and (s.predictor == args.predictor if args.predictor else s.predictor != BASELINE)
+    ]
+
+
+def _known(args: argparse.Namespace, found: Sequence[Any]) -> str:
+    """The run of ``--row``. Raises InputError with the nearest where no version has it."""
+    runs = sorted({row.run_id for s in found for version in s.versions for row in version.rows})
+    if args.row not in runs:
+        raise InputError([Problem(str(args.store), "--row", args.row, nearest(args.row, runs))])
+    return str(args.row)
+
+
+def _commits(found: Sequence[Any]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The commits between versions that follow each other, where this is the checkout that they are of."""
+    from itertools import pairwise
+
+    from harness.report import provenance
+
+    pairs = {(was.recording.revision, now.recording.revision) for s in found for was, now in pairwise(s.versions)}
+    return {pair: provenance.commits(*pair) for pair in pairs if all(pair)}
+
+
+def _records(args: argparse.Namespace, found: Sequence[Any]) -> list[dict[str, object]]:
+    """What is shown as plain figures: a version, a row at a version, or a change, each with its series."""
+    from harness.history.changes import changes, standing
+    from harness.history.series import figures
+
+    tolerance, limit = args.drift_tolerance, args.limit
+    made: list[dict[str, object]] = []
+    for s in found:
+        head = {"suite": s.suite, "predictor": s.predictor, "fit": args.fit, "evaluated_with": " ".join(s.beside)}
+        if args.broken:
+            for c in standing(changes(s, tolerance, limit), tolerance, limit):
+                plain = {f.name: getattr(c, f.name) for f in fields(c) if f.name not in ("since", "at", *head)}
+                made.append({**head, **plain, **_version(c.at), "version_before": c.since.label})
+        elif args.row:
+            rows = ((v, r) for v in s.versions for r in v.rows if r.run_id == args.row)
+            made += [{**head, **_version(v.recording), **_stated(r, head)} for v, r in rows]
+        else:
+            lines = zip(s.versions, figures(s.versions, tolerance), strict=True)
+            made += [{**head, **_version(v.recording), **asdict(f)} for v, f in lines]
+    return made
+
+
+def _stated(row: Any, head: dict[str, str]) -> dict[str, object]:
+    return {name: value for name, value in row.to_mapping().items() if name not in head}
+
+
+def _version(made: Any) -> dict[str, object]:
+    names = ("revision", "changed", "code", "committed", "recorded", "subject", "mode")
+    return {"version": made.label, **{name: getattr(made, name) for name in names}}
+
+
+def _csv(records: Sequence[dict[str, object]]) -> str:
+    from harness.evidence import csvcell
+
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names: Iterable[str] = dict.fromkeys(name for record in records for name in record)
+    names = list(names)
+    if names:
+        writer.writerow(names)
+    for record in records:
+        cells = (record.get(name) for name in names)
+        writer.writerow("" if value is None else csvcell.shielded(value) for value in cells)
+    return out.getvalue()
+
+
+def _draw(args: argparse.Namespace, found: Sequence[Any]) -> None:
+    from harness.history import plot
+    from harness.report.plot import png, svg
+    from projector.io.files import write_figure
+
+    figure = plot.draw(found, args.drift_tolerance, args.last)
+    if figure is None:
+        raise InputError([Problem(str(args.store), "--plot", "nothing recorded", "at least one recording")])
+    kind = args.plot.suffix.lower()
+    if kind == ".pdf":
+        write_figure(args.plot, figure)
+    else:
+        write_whole(args.plot, png(figure) if kind == ".png" else svg(figure))

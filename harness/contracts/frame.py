@@ -1,0 +1,90 @@
+"""The rows as one pandas frame: a line a run × predictor × fit, its columns those of ``results.csv`` and facts of the run.
+
+Every figure of a report is a pure function of such a frame or of a part of it. pandas is imported when a frame is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.contracts.results import Row, RunFacts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CELL", "FACTS", "KEY", "SCHEMA", "configured", "lines", "of", "once", "part", "parts", "table"]
+
+_DTYPES = {"str": "object", "int": "int64", "bool": "bool", "float | None": "float64", "str | None": "object"}
+
+#: What one row is told by.
+KEY = ("run_id", "predictor", "fit")
+#: What a macro average weighs as one.
+CELL = ("family", "gpu", "framework")
+#: Columns that are facts of the run. ``assumptions``: ``with`` or ``none`` of the importer's.
+FACTS = {f.name: _DTYPES.get(str(f.type), "object") for f in fields(RunFacts) if f.name not in ("run_id", "assumed")}
+#: dtype by column: texts are ``object`` (empty where there is none), figures ``float64`` (NaN where there is none).
+#: ``cell``: a number a cell.
+SCHEMA = {**{f.name: _DTYPES[str(f.type)] for f in fields(Row)}, **FACTS, "assumptions": "object", "cell": "int64"}
+
+
+def of(rows: Iterable[Row], facts: Mapping[str, RunFacts] | None = None) -> pd.DataFrame:
+    """A frame of :data:`SCHEMA`, in the order of the rows. A run that is not among the facts is a KeyError.
+
+    ``facts`` None: nothing is known but the rows, as of a ``results.csv``.
+    """
+    import pandas as pd
+
+    rows = tuple(rows)
+    known = [RunFacts(run_id=row.run_id) if facts is None else facts[row.run_id] for row in rows]
+    columns: dict[str, list[Any]] = {f.name: [getattr(row, f.name) for row in rows] for f in fields(Row)}
+    columns |= {name: [getattr(fact, name) for fact in known] for name in FACTS}
+    columns["memory_kind"] = [fact.memory_kind or "" for fact in known]
+    cells: dict[tuple[str, ...], int] = {}
+    columns["cell"] = [cells.setdefault(tuple(getattr(row, name) for name in CELL), len(cells)) for row in rows]
+    columns["assumptions"] = ["with" if fact.assumed else "none" for fact in known]
+    return pd.DataFrame({name: pd.Series(columns[name], dtype=dtype) for name, dtype in SCHEMA.items()})
+
+
+def lines(rows: pd.DataFrame) -> Iterator[Any]:
+    """The rows one by one, their columns as attributes."""
+    yield from rows.itertuples()
+
+
+def table(lines: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pd.DataFrame:
+    """A small frame of figures: lines of values under these names."""
+    import pandas as pd
+
+    return pd.DataFrame(list(lines), columns=list(names))
+
+
+def once(rows: pd.DataFrame) -> pd.DataFrame:
+    """Each run × predictor × fit once, first occurrence kept: a run that two suites select counts once."""
+    return rows.drop_duplicates(list(KEY))
+
+
+def part(rows: pd.DataFrame, **values: object) -> pd.DataFrame:
+    """The rows that have these values, such as ``predictor="simulate", fit="heldout"``."""
+    chosen = np.ones(len(rows), dtype=bool)
+    for name, value in values.items():
+        chosen &= (rows[name] == value).to_numpy(dtype=bool)
+    return rows[chosen]
+
+
+def parts(rows: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """The rows by their values of some columns, in order of first appearance; all of them for no column."""
+    if by:
+        yield from ((tuple(key), found) for key, found in rows.groupby(list(by), sort=False))
+    else:
+        yield (), rows
+
+
+def configured(rows: pd.DataFrame, key: str, usual: str = "") -> pd.Series[Any]:
+    """A key of the runs' configurations as a column of text: ``usual`` where a whole one does not say, else empty."""
+    import pandas as pd
+
+    stated = zip(rows["differs"], rows["complete"], strict=True)
+    return pd.Series([d.get(key, usual if whole else "") for d, whole in stated], index=rows.index, dtype="object")

@@ -1,0 +1,31 @@
+"""The project's own suites and measured runs by name, from a checkout or from an installed package."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from projector.errors import InputError, Problem, nearest
+from projector.io.places import nearest_folder
+
+__all__ = ["folder", "suite"]
+
+# Where the build puts ``suites`` and ``measured`` in a wheel (pyproject.toml, force-include).
+PACKAGED = Path(__file__).resolve().parents[1]
+
+
+def folder(name: str) -> Path:
+    """``suites``, ``measured/runs``, …: relative where it lies in the working directory, so that nothing written names a
+    machine; else the nearest above, that of the checkout, or that of the installed package."""
+    return Path(name) if Path(name).is_dir() else nearest_folder(name, PACKAGED / name) or Path(name)
+
+
+def suite(path: Path) -> Path:
+    """The file of a suite: ``path`` itself, or the project's own suite where it is a bare name such as ``moe``."""
+    if path.suffix or os.sep in str(path) or path.is_file():
+        return path
+    known = {file.stem: file for file in sorted(folder("suites").glob("*.yaml"))}
+    if path.name not in known:
+        expected = f"a suite file, or {nearest(path.name, tuple(known))}" if known else "a suite file"
+        raise InputError([Problem("command line", "SUITE", path.name, expected)])
+    return known[path.name]

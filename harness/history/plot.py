@@ -1,0 +1,71 @@
+"""History as a figure: error, coverage, order, and rows that broke, version after version. matplotlib when drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness.history.series import Figures, Series, figures
+from harness.report.plot import BLUE, GREY, VERMILION, blank, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw"]
+
+GREEN = "#009E73"
+MOST = 4  # series side by side
+_LABELS = 24  # versions that are named on the axis
+
+
+def draw(found: Sequence[Series], tolerance: float, last: int) -> Figure | None:
+    """A column a series (the first :data:`MOST`), a panel a group of figures. None: nothing is recorded."""
+    shown = [each for each in found if each.versions][:MOST]
+    if not shown:
+        return None
+    figure = blank(max(5.2, 4.4 * len(shown)), 8.2)
+    panels = figure.subplots(4, len(shown), squeeze=False, sharex="col")
+    for column, each in enumerate(shown):
+        made = figures(each.versions, tolerance)[-last:]
+        labels = [version.recording.label for version in each.versions][-last:]
+        _column(panels[:, column], made, tolerance)
+        panels[0, column].set_title(each.title, fontsize=9)
+        every = -(-len(labels) // _LABELS)
+        panels[3, column].set_xticks(range(0, len(labels), every), labels[::every], rotation=60, ha="right", fontsize=7)
+    return figure
+
+
+def _column(panels: Any, made: Sequence[Figures], tolerance: float) -> None:
+    error, share, order, rows = panels
+    _lines(error, "mean |error|, %", {"macro": _hundred(made, "macro"), "plain": _hundred(made, "plain"),
+                                      "median": _hundred(made, "median")})  # fmt: skip
+    _lines(share, "rows, %", {"coverage": _hundred(made, "coverage"), "inside the interval": _hundred(made, "inside")})
+    _lines(order, "Kendall's tau-b", {"tau-b": [f.tau for f in made]})
+    share.set_ylim(top=102)
+    places = range(len(made))
+    rows.bar(
+        places, [f.broken for f in made], color=VERMILION, width=0.7, label=f"broken by over {100 * tolerance:g} points"
+    )
+    rows.bar(places, [f.lost for f in made], bottom=[f.broken for f in made], color=GREY, width=0.7, label="lost")
+    rows.set_ylabel("rows", fontsize=8)
+    rows.yaxis.get_major_locator().set_params(integer=True)
+    rows.set_ylim(0, max(1.0, 1.25 * max(f.broken + f.lost for f in made)))
+    rows.legend(fontsize=7, frameon=False, loc="upper left")
+    plain(rows)
+    for axes in (error, share, order):
+        for place in (i for i, f in enumerate(made) if f.broken or f.lost):
+            axes.axvline(place, color=VERMILION, linewidth=0.8, alpha=0.5)
+
+
+def _lines(axes: Any, label: str, lines: dict[str, list[float | None]]) -> None:
+    for (name, values), colour in zip(lines.items(), (BLUE, VERMILION, GREEN), strict=False):
+        drawn = [float("nan") if value is None else value for value in values]
+        axes.plot(range(len(drawn)), drawn, color=colour, marker="o", markersize=3, linewidth=1.2, label=name)
+    axes.set_ylabel(label, fontsize=8)
+    axes.legend(fontsize=7, frameon=False)
+    plain(axes)
+
+
+def _hundred(made: Sequence[Figures], name: str) -> list[float | None]:
+    found = (getattr(f, name) for f in made)
+    return [None if value is None else 100.0 * value for value in found]

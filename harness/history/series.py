@@ -1,0 +1,143 @@
+"""Recordings as series: the same suite, predictor and settings at version after version, and the figures of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from harness.contracts import frame
+from harness.contracts.results import Row, RunFacts
+from harness.history.recording import Recorded, Recording
+from harness.score import accuracy, drift, ranking
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Figures", "Series", "Version", "figures", "series", "versions"]
+
+#: A move of the error below a tenth of a point is none.
+MOVED = 0.001
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """One version in a series: its rows of one suite, predictor and fit, each run once.
+
+    ``other_runs``: the suite or its measured runs are not those of the version before.
+    """
+
+    recording: Recording
+    rows: tuple[Row, ...]
+    facts: Mapping[str, RunFacts]
+    other_runs: bool = False
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        return frame.of(self.rows, self.facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """``beside``: suites that were evaluated together with this one, so that its calibration saw their rows."""
+
+    suite: str
+    predictor: str
+    settings: tuple[tuple[str, str], ...]
+    beside: tuple[str, ...]
+    versions: tuple[Version, ...]
+
+    @property
+    def title(self) -> str:
+        beside = f", evaluated with {', '.join(self.beside)}" if self.beside else ""
+        stated = "".join(f", {name}={value}" for name, value in self.settings)
+        return f"{self.suite}, {self.predictor}{beside}{stated}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The figures of one version. Fractions; None where its rows define none.
+
+    ``macro``, ``plain``, ``median``: of |error|; ``tau``: mean Kendall tau-b over groups; ``inside``: share of
+    measurements inside their interval, macro. Against the version before: rows that ``moved``, ``broken`` by more than the
+    tolerance, ``lost`` their projection.
+    """
+
+    rows: int
+    compared: int
+    coverage: float | None
+    macro: float | None
+    plain: float | None
+    median: float | None
+    tau: float | None
+    inside: float | None
+    moved: int = 0
+    broken: int = 0
+    lost: int = 0
+
+
+def versions(recorded: Iterable[Recorded]) -> tuple[Recorded, ...]:
+    """In the order in which the code was made; of an evaluation that was recorded twice the later one."""
+    last = {each.recording.key: each for each in recorded}
+    return tuple(sorted(last.values(), key=lambda each: each.recording.order))
+
+
+def series(recorded: Iterable[Recorded]) -> tuple[Series, ...]:
+    """Every suite × predictor × settings, in order of first appearance. The rows are of one fit."""
+    found: dict[tuple[object, ...], list[Version]] = {}
+    named: dict[tuple[object, ...], Series] = {}
+    for each in versions(recorded):
+        made = each.recording
+        settings = tuple((name, str(value)) for name, value in sorted(made.settings.items()))
+        for (suite, predictor), rows in accuracy.by(each.rows, lambda r: (r.suite, r.predictor)).items():
+            beside = tuple(sorted(name for name in made.suites if name != suite))
+            key = (suite, predictor, settings, beside)
+            named.setdefault(
+                key, Series(suite=suite, predictor=predictor, settings=settings, beside=beside, versions=())
+            )
+            line = found.setdefault(key, [])
+            other = bool(line) and line[-1].recording.suites.get(suite) != made.suites.get(suite)
+            line.append(Version(recording=made, rows=tuple(rows), facts=each.facts, other_runs=other))
+    return tuple(
+        Series(
+            suite=s.suite,
+            predictor=s.predictor,
+            settings=s.settings,
+            beside=s.beside,
+            versions=tuple(found[key]),
+        )
+        for key, s in named.items()
+    )
+
+
+def figures(found: Sequence[Version], tolerance: float) -> tuple[Figures, ...]:
+    """The figures of every version, each with its drift against the one before."""
+    drifts = [_drift(was, now, tolerance) for was, now in pairwise(found)]
+    return tuple(_figures(v, moved) for v, moved in zip(found, [(0, 0, 0), *drifts], strict=True))
+
+
+def _drift(was: Version, now: Version, tolerance: float) -> tuple[int, int, int]:
+    fit = now.rows[0].fit if now.rows else "heldout"
+    made = drift.compare(was.frame, now.frame, fit, tolerance)
+    moved = {m.run_id for m in made.moved if abs(m.after - m.before) > MOVED}
+    return len(moved), len({m.run_id for m in made.broken}), len(made.lost)
+
+
+def _figures(version: Version, moved: tuple[int, int, int]) -> Figures:
+    s, covered = accuracy.summarise(version.frame), accuracy.coverage(version.frame)
+    order = ranking.summary(ranking.group_rankings(version.frame))
+    return Figures(
+        rows=s.rows,
+        compared=s.compared,
+        coverage=s.coverage,
+        macro=s.macro_mape,
+        plain=s.mape,
+        median=s.median,
+        tau=order.tau,
+        inside=covered.macro if covered else None,
+        moved=moved[0],
+        broken=moved[1],
+        lost=moved[2],
+    )

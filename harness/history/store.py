@@ -1,0 +1,210 @@
+"""The store of history: one SQLite file. A recording is one transaction, so it is in the store whole or not at all,
+whoever writes beside it and whenever the process is killed (SQLite rolls the torn one back when the file is next opened).
+
+Every mistake is an :class:`InputError` that names the file: damaged, foreign, of a newer version, locked, not writable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from harness.contracts.results import SCHEMA_VERSION, Row, RunFacts, row_from_mapping
+from harness.history import schema
+from harness.history.recording import Recorded, Recording
+from projector.errors import InputError, Problem
+
+__all__ = ["append", "check", "read"]
+
+_WAIT = 60.0  # seconds for another writer to finish: a recording takes less than one
+_EXPECTED = "a store of history that `harness run --record` wrote"
+_RUN_OWN = ("seconds_to_project",)  # differs from one run of the same code to the next
+
+
+def check(path: Path) -> None:
+    """Whether a recording could be appended to ``path``, before any work is done. Nothing is written."""
+    if not path.exists():
+        if path.parent.exists() and not path.parent.is_dir():
+            raise InputError([Problem(str(path), "", f"{path.parent} is no folder", "a path that can be written")])
+        return
+    with _opened(path) as store:
+        _version(store, path)
+        store.execute("BEGIN IMMEDIATE")
+        store.execute("ROLLBACK")
+
+
+def append(path: Path, recording: Recording, rows: Sequence[Row], facts: Mapping[str, RunFacts]) -> None:
+    """Adds one evaluation; makes the store where there is none, and brings an older one to this version."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _opened(path, create=True) as store:
+        store.execute("BEGIN IMMEDIATE")
+        try:
+            _bring_up(store, path)
+            _insert(store, recording, rows, facts)
+            store.execute("COMMIT")
+        except BaseException:
+            if store.in_transaction:
+                store.execute("ROLLBACK")
+            raise
+
+
+def read(path: Path, fit: str = "") -> tuple[Recorded, ...]:
+    """All recordings in the order in which they were written, each with its rows (of one ``fit``, where it is stated)."""
+    with _opened(path) as store:
+        _brought_up(store, path)
+        store.execute("BEGIN")  # all of it as it is at one moment
+        _version(store, path, whole=True)
+        items = _Items(store, fit)
+        bodies = [_checked(*found) for found in store.execute("SELECT hash, body FROM recording ORDER BY id")]
+        for body in bodies:
+            if body["row_schema"] > SCHEMA_VERSION:
+                raise _wrong(path, f"rows of schema {body['row_schema']}", f"rows of schema {SCHEMA_VERSION} or older")
+        return tuple(items.recorded(body) for body in bodies)
+
+
+class _Items:
+    """Reads an item once, however many recordings share it."""
+
+    def __init__(self, store: sqlite3.Connection, fit: str) -> None:
+        self._store, self._fit = store, fit
+        self._rows: dict[int, Row | None] = {}
+        self._facts: dict[int, RunFacts] = {}
+
+    def recorded(self, body: Mapping[str, Any]) -> Recorded:
+        for number in body["rows"]:
+            if number not in self._rows:
+                mapping = self._item(number)
+                wanted = not self._fit or mapping["fit"] == self._fit
+                self._rows[number] = row_from_mapping(mapping) if wanted else None
+        for number in body["facts"]:
+            if number not in self._facts:
+                self._facts[number] = _facts(self._item(number))
+        facts = [self._facts[number] for number in body["facts"]]
+        return Recorded(
+            recording=Recording(**body["recording"]),
+            rows=tuple(row for number in body["rows"] if (row := self._rows[number]) is not None),
+            facts={f.run_id: f for f in facts},
+        )
+
+    def _item(self, number: int) -> dict[str, Any]:
+        found = self._store.execute("SELECT hash, body FROM item WHERE id = ?", (number,)).fetchone()
+        if found is None:
+            raise sqlite3.DatabaseError("a row is missing")
+        return _checked(*found)
+
+
+def _facts(mapping: Mapping[str, Any]) -> RunFacts:
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in mapping.items()}
+    return RunFacts(**values)
+
+
+def _checked(digest: str, body: str) -> dict[str, Any]:
+    """A body as it was written. Raises where it is another than its hash says."""
+    if _hash(body) != digest:
+        raise sqlite3.DatabaseError("a row is not what it was when it was written")
+    return dict(json.loads(body))
+
+
+def _insert(
+    store: sqlite3.Connection, recording: Recording, rows: Sequence[Row], facts: Mapping[str, RunFacts]
+) -> None:
+    body = _text(
+        {
+            "recording": asdict(recording),
+            "row_schema": SCHEMA_VERSION,
+            "rows": [_once(store, _stated(row)) for row in rows],
+            "facts": [_once(store, fact.to_mapping()) for fact in facts.values()],
+        }
+    )
+    store.execute("INSERT INTO recording (hash, body) VALUES (?, ?)", (_hash(body), body))
+
+
+def _stated(row: Row) -> dict[str, Any]:
+    return {name: value for name, value in row.to_mapping().items() if value is not None and name not in _RUN_OWN}
+
+
+def _once(store: sqlite3.Connection, item: Mapping[str, Any]) -> int:
+    """The number of ``item``, which is added where the store does not hold it yet."""
+    body = _text(item)
+    digest = _hash(body)
+    found = store.execute("SELECT id FROM item WHERE hash = ?", (digest,)).fetchone()
+    if found:
+        return int(found[0])
+    return int(store.execute("INSERT INTO item (hash, body) VALUES (?, ?)", (digest, body)).lastrowid or 0)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", errors="replace")).hexdigest()
+
+
+@contextmanager
+def _opened(path: Path, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+    """A connection without transactions of its own; what SQLite or a foreign body raises becomes one mistake."""
+    if not create and not path.is_file():
+        raise _wrong(path, "a folder" if path.is_dir() else "no such file", _EXPECTED)
+    uri = f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
+    try:
+        with closing(sqlite3.connect(uri, uri=True, timeout=_WAIT, isolation_level=None)) as store:
+            yield store
+    except sqlite3.OperationalError as error:
+        locked = "locked" in str(error)
+        raise _wrong(path, str(error), "a store that no other process holds" if locked else _EXPECTED) from None
+    except sqlite3.DatabaseError as error:
+        raise _wrong(path, f"damage ({error})", _EXPECTED) from None
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise _wrong(path, f"other content ({type(error).__name__}: {error})", _EXPECTED) from None
+
+
+def _version(store: sqlite3.Connection, path: Path, *, whole: bool = False) -> int:
+    """The version of the store. Raises :class:`InputError` for what is no store of ours, or a newer one; ``whole``: for
+    damage as well."""
+    (application,) = store.execute("PRAGMA application_id").fetchone()
+    (version,) = store.execute("PRAGMA user_version").fetchone()
+    (tables,) = store.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application != schema.APPLICATION:
+        if tables or application or version:
+            raise _wrong(path, "a database of another program", _EXPECTED)
+        return 0
+    if version > schema.VERSION:
+        raise _wrong(path, f"version {version}", f"version {schema.VERSION} or older; a newer harness wrote this store")
+    if whole and (found := store.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+        raise sqlite3.DatabaseError(str(found))
+    return int(version)
+
+
+def _brought_up(store: sqlite3.Connection, path: Path) -> None:
+    """An older store in the tables of this version; an empty file is refused."""
+    found = _version(store, path)
+    if not found:
+        raise _wrong(path, "an empty file", _EXPECTED)
+    if found < schema.VERSION:
+        store.execute("BEGIN IMMEDIATE")
+        _bring_up(store, path)
+        store.execute("COMMIT")
+
+
+def _bring_up(store: sqlite3.Connection, path: Path) -> None:
+    """Tables of this version, from whatever version there is; inside the transaction of the caller."""
+    found = _version(store, path)
+    for step in schema.STEPS[found:]:
+        for statement in step:
+            store.execute(statement)
+    if found < schema.VERSION:
+        store.execute(f"PRAGMA application_id = {schema.APPLICATION}")
+        store.execute(f"PRAGMA user_version = {schema.VERSION}")
+
+
+def _wrong(path: Path, found: str, expected: str) -> InputError:
+    return InputError([Problem(str(path), "", found, expected)])

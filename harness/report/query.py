@@ -1,0 +1,145 @@
+"""A table that a user asks for in words: the specification of it, and the rows that it is of. All mistakes at once."""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import io
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.contracts import frame
+from harness.contracts.results import BASELINE, Evaluation
+from harness.evidence import csvcell
+from harness.report import latex, markdown
+from harness.report.spec import GROUPS, METRICS, Spec, table, values
+from harness.report.table import NONE, Table
+from projector.errors import InputError, Problem, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FORMATS", "ask", "format_problems"]
+
+#: How a table asked for may be printed; without a word, as on a terminal.
+FORMATS: Mapping[str, Callable[[Table], str]] = {
+    "md": lambda made: "\n".join(markdown.table_lines(made)) + "\n",
+    "csv": lambda made: _csv(made),
+    "tex": lambda made: latex.render([made]),
+}
+USUAL = "rows,compared,coverage,mape,bias,worst,worst_row"
+_WHERE = "command line"
+_CONDITION = re.compile(r"\s*([^\s=!<>]+)\s*(!=|>=|<=|=|<|>)\s*(.*?)\s*$")
+_NUMBERS: Mapping[str, Callable[[Any, float], Any]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    column: str
+    relation: str
+    value: str
+
+    @property
+    def patterns(self) -> list[str]:
+        return [word.strip() for word in self.value.split(",")]
+
+
+def ask(evaluation: Evaluation, by: str, metrics: str, where: Sequence[str], formats: Sequence[str] = ()) -> Table:
+    """The table of ``metrics`` (names of :data:`METRICS`, with commas) by columns of :data:`GROUPS` or configuration keys.
+
+    ``where``: conditions such as ``precision=fp8``, ``gpu=mi3*,b200``, ``gpus>=64``; all must hold. Rows are those of the
+    first predictor that is not the baseline, where neither names a predictor. ``formats``: at most one of :data:`FORMATS`.
+    Raises :class:`InputError`.
+    """
+    rows = evaluation.frame
+    known = tuple(dict.fromkeys((*GROUPS, *(key for differs in rows["differs"] for key in differs))))
+    groups, wanted = _words(by), _words(metrics or USUAL)
+    conditions, problems = _conditions(where, known)
+    problems += format_problems(formats)
+    problems += [Problem(_WHERE, "--by", name, nearest(name, known)) for name in groups if name not in known]
+    problems += [Problem(_WHERE, "--metric", m, nearest(m, tuple(METRICS))) for m in wanted if m not in METRICS]
+    kept = rows
+    for each in conditions:
+        holds, wrong = _holds(rows, each)
+        problems += wrong
+        kept = kept[holds[kept.index]]
+    if problems:
+        raise InputError(problems)
+    if "predictor" not in (*groups, *(each.column for each in conditions)):
+        kept = frame.part(kept, predictor=next((n for n in evaluation.predictors if n != BASELINE), BASELINE))
+    elif "predictor" not in groups and kept["predictor"].nunique() > 1:
+        groups = ["predictor", *groups]  # figures of several are never one figure
+    if kept.empty:
+        raise InputError([Problem(_WHERE, "--where", " and ".join(where), "conditions that some row meets")])
+    spec = Spec(title=_title(groups, wanted, where), by=tuple(groups), metrics=tuple(wanted))
+    return table(kept if "suite" in groups else frame.once(kept), spec)
+
+
+def _csv(made: Table) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(column.title for column in made.columns)
+    writer.writerows([csvcell.shielded("" if cell == NONE else cell) for cell in row] for row in made.rows)
+    return out.getvalue()
+
+
+def format_problems(words: Sequence[str]) -> list[Problem]:
+    """What is wrong with the formats asked for: one of :data:`FORMATS`, or none."""
+    wrong = [Problem(_WHERE, "--format", word, nearest(word, tuple(FORMATS))) for word in words if word not in FORMATS]
+    many = Problem(
+        _WHERE, "--format", " ".join(words), "one format, where --by, --metric or --where asks for one table"
+    )
+    return wrong or ([many] if len(words) > 1 else [])
+
+
+def _words(text: str) -> list[str]:
+    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def _conditions(where: Sequence[str], known: Sequence[str]) -> tuple[list[_Condition], list[Problem]]:
+    found, problems = [], []
+    for text in where:
+        match = _CONDITION.match(text)
+        if match is None or not match[3]:
+            problems.append(Problem(_WHERE, "--where", text, "COLUMN=VALUE, or with !=, <, <=, > or >="))
+        elif match[1] not in known:
+            problems.append(Problem(_WHERE, "--where", match[1], nearest(match[1], tuple(known))))
+        else:
+            found.append(_Condition(*match.groups()))
+    return found, problems
+
+
+def _holds(rows: pd.DataFrame, condition: _Condition) -> tuple[pd.Series[bool], list[Problem]]:
+    """Which rows meet a condition. A value that no row has is a slip of the pen."""
+    found = values(rows, condition.column)
+    key = f"--where {condition.column}"
+    if condition.relation in _NUMBERS:
+        import pandas as pd
+
+        numbers = pd.to_numeric(found, errors="coerce")
+        try:
+            return _NUMBERS[condition.relation](numbers, float(condition.value)), []
+        except ValueError:
+            return found.notna(), [Problem(_WHERE, key, condition.value, "a number")]
+    present = found.unique().tolist()
+    chosen = {value for pattern in condition.patterns for value in fnmatch.filter(present, pattern)}
+    wrong = [
+        Problem(_WHERE, key, pattern, nearest(pattern, tuple(present)))
+        for pattern in condition.patterns
+        if not fnmatch.filter(present, pattern)
+    ]
+    return found.isin(list(chosen)) == (condition.relation == "="), wrong
+
+
+def _title(groups: Sequence[str], metrics: Sequence[str], where: Sequence[str]) -> str:
+    said = ", ".join(METRICS[name].column.title for name in metrics)
+    by = f" by {', '.join(GROUPS.get(name, name) for name in groups)}" if groups else ""
+    return f"{said}{by}" + (f", where {' and '.join(where)}" if where else "")

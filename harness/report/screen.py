@@ -1,0 +1,200 @@
+"""What a run says on one screen: the verdict, five figures, the rows that matter by name, what changed, the gate, and where
+everything else lies."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.contracts import frame
+from harness.contracts.results import Evaluation, Row
+from harness.report import spec, view_drift, view_rows
+from harness.report.spec import Spec
+from harness.report.table import Column, Report, Table, number, percent, signed
+from harness.score import accuracy
+from harness.score.drift import Drift
+from harness.score.figures import Figures
+from harness.score.gate import Check
+from projector.io import terminal
+from projector.io.table import Line
+
+__all__ = ["FIVE", "LINES", "Screen", "blocks", "gate"]
+
+#: Lines at 80 columns that a screen has at most.
+LINES = 40
+_WIDTH = 80
+_WORST = 5
+_MOVED = 0.001  # a tenth of a point; less is not worth a line
+_REASON = 120  # characters of a refusal
+_NO_GATE = "Gate: none; a suite sets thresholds."
+_NAMED = 3  # cases, and rows that moved, which are named
+
+#: The five figures of each predictor.
+FIVE = Spec(
+    title="",
+    by=("predictor",),
+    metrics=(
+        *("mape:held-out error", "median:median error", "inside_macro:inside 90 % interval", "tau:order (tau-b)"),
+        "memory_mape:memory error",
+    ),
+)
+
+Block = Line | Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screen:
+    """``report``: with its gate lines, those of a comparison too; ``drift``: the comparison; ``folder``: of the files."""
+
+    report: Report
+    evaluation: Evaluation
+    checks: Sequence[Check] = ()
+    drift: Drift | None = None
+    folder: Path | None = None
+
+    @property
+    def judged(self) -> int:
+        """How many checks there are; a comparison with earlier results is one."""
+        return len(self.checks) + (self.drift is not None)
+
+    @property
+    def failed(self) -> list[str]:
+        """One line for each check that does not hold."""
+        lost = [] if self.drift is None or self.drift.passed else ["FAIL against earlier results"]
+        return [str(check) for check in self.checks if not check.passed] + lost
+
+    @property
+    def main(self) -> str:
+        """The predictor that answers for the error: the first with a threshold on it, else the first."""
+        judged = [check.predictor for check in self.checks if check.name == "mape"]
+        return (judged or self.evaluation.predictors)[0]
+
+
+def blocks(screen: Screen) -> list[Block]:
+    """At most :data:`LINES` lines at 80 columns: where it would be more, names are broken less often at the cost of columns,
+    and fewer rows and failures are listed."""
+    head = (Line(screen.report.title, "bold"), Line(_verdict(screen)), spec.table(screen.evaluation.once, FIVE))
+    single, refused = _rows(screen), list(_refused(screen))
+    for name, most in ((24, view_rows.FEW), *((0, most) for most in range(view_rows.FEW, 0, -1))):
+        made = [*head, *_single(single, most, name), *refused, *_tail(screen, most)]
+        if sum(1 for _ in terminal.plain(made, _WIDTH)) <= LINES:
+            break
+    return made
+
+
+def gate(screen: Screen) -> Iterator[Line]:
+    """Every check, for those who want nothing else."""
+    yield from (Line(line, _style(line)) for line in screen.report.gate)
+    if not screen.judged:
+        yield Line(_NO_GATE)
+
+
+def _tail(screen: Screen, most: int) -> Iterator[Block]:
+    if screen.drift is not None:
+        yield Line("")
+        yield from _changed(screen.drift, most)
+    yield Line("")
+    yield from _gate(screen, most)
+    if screen.folder is not None:
+        rest = "rows: results.csv; all tables: report.md, --verbose"
+        yield Line(f"Page: {screen.folder / 'report.html'} ({rest})", "dim")
+
+
+def _verdict(screen: Screen) -> str:
+    """One sentence."""
+    once = screen.evaluation.once
+    held = Figures(frame.part(once, predictor=screen.main), once).held
+    word = "" if not screen.judged else "Does not hold: " if screen.failed else "Holds: "
+    if held.macro_mape is None:
+        said = f"{screen.main} projects no row with a measured throughput and a whole configuration"
+    else:
+        said = (
+            f"{screen.main} is {percent(held.median)} off on the median of {held.compared} measured rows, and"
+            f" {percent(held.macro_mape)} on average over kinds of runs, each by a fit that saw no row of its model family"
+        )
+    return f"{word}{said}." if word else f"{said[0].upper()}{said[1:]}."
+
+
+def _rows(screen: Screen) -> list[Block]:
+    """Few runs: all of them. Many: those that are furthest off, and the cases that nobody measured."""
+    table = view_rows.few(screen.evaluation, screen.main)
+    if table.rows:
+        return [table]
+    worst = _worst(screen.evaluation.unique_rows, screen.main)
+    made: list[Block] = [worst] if worst.rows else []
+    cases = view_rows.unmeasured_rows(screen.evaluation, screen.main)
+    if cases:
+        named = ", ".join(f"{row.run_id} {number(row.projected_tgs, 0)}" for row in cases[:_NAMED])
+        more = f" and {len(cases) - _NAMED} more" if len(cases) > _NAMED else ""
+        made.append(Line(f"Projected, nothing measured (tokens/s/GPU): {named}{more}"))
+    return made
+
+
+def _single(blocks: Sequence[Block], most: int, name: int) -> Iterator[Block]:
+    """At most so many rows of a table, their names broken to ``name`` characters (0: as is usual)."""
+    for block in blocks:
+        if isinstance(block, Table):
+            more = len(block.rows) - most
+            note = f"And {more} more: --verbose. {block.note}" if more > 0 else block.note
+            columns = (replace(block.columns[0], least=name), *block.columns[1:])
+            block = replace(block, columns=columns, rows=block.rows[:most], note=note)
+        yield block
+
+
+def _worst(rows: Sequence[Row], name: str) -> Table:
+    compared = accuracy.comparable(accuracy.select(rows, name, "heldout"))
+    chosen = sorted(compared, key=lambda row: (-abs(row.error or 0.0), row.run_id))[:_WORST]
+    plain = {row.run_id: row for row in accuracy.select(rows, name, "uncalibrated")}
+    columns = (
+        Column("furthest off", numeric=False),
+        *map(Column, ("measured", "projected", "expected", "error")),
+    )
+    made = []
+    for row in chosen:
+        speeds = (row.measured_tgs, plain[row.run_id].projected_tgs, row.projected_tgs)
+        made.append((row.run_id, *(number(each, 0) for each in speeds), signed(row.error)))
+    title = f"{name}, tokens/s/GPU (expected: held out; error: of that)"
+    return Table(title=title, columns=columns, rows=tuple(made))
+
+
+def _refused(screen: Screen) -> Iterator[Line]:
+    plain = frame.part(screen.evaluation.once, predictor=screen.main, fit="uncalibrated")
+    refusals = accuracy.refusals(plain)
+    if refusals:
+        total = int(plain["projected_step_seconds"].isna().sum())
+        first = refusals[0]
+        reason = textwrap.shorten(first.reason, _REASON, placeholder=" …")
+        yield Line(f"No projection of {total} of {len(plain)} rows, most often: {reason} ({len(first.run_ids)}).")
+
+
+def _changed(drift: Drift, most: int) -> Iterator[Line]:
+    counts = {"lost": drift.lost, "broken": drift.broken, "removed": drift.removed, "gained": drift.gained}
+    counted = ", ".join(f"{len(found)} {word}" for word, found in (*counts.items(), ("new", drift.added)))
+    mean = f"mean error of shared rows {percent(drift.before)} before, {percent(drift.after)} now"
+    yield Line(f"Against earlier results: {counted}; {mean}.")
+    causes = list(view_drift.causes(drift))
+    yield from (Line(text, "bad") for text in causes[:most][:_WORST])
+    if len(causes) > min(most, _WORST):
+        yield Line(f"and {len(causes) - min(most, _WORST)} more rows: --quiet names ten, report.md all", "bad")
+    moved = [m for m in drift.moved if m not in drift.broken and abs(m.growth) >= _MOVED]
+    for m in sorted(moved, key=lambda m: -abs(m.growth))[: max(0, min(most, _NAMED) - len(causes))]:
+        word = "worse" if m.growth > 0 else "better"
+        yield Line(f"{word}: {m.run_id}, {m.predictor}: {m.metric} error {signed(m.before)} → {signed(m.after)}")
+
+
+def _gate(screen: Screen, most: int) -> Iterator[Line]:
+    failed = screen.failed
+    if not screen.judged:
+        yield Line(_NO_GATE)
+        return
+    word = "FAIL" if failed else "PASS"
+    yield Line(f"Gate: {word}, {screen.judged - len(failed)} of {screen.judged} checks hold.", _style(word))
+    yield from (Line(line, "bad") for line in failed[:most])
+    if len(failed) > most:
+        yield Line(f"and {len(failed) - most} more that fail: --quiet lists every check", "bad")
+
+
+def _style(line: str) -> str:
+    return "good" if line.startswith("PASS") else "bad"

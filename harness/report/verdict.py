@@ -1,0 +1,111 @@
+"""The verdict on an evaluation in words and in a few figures: what a reader wants to know before any table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harness.contracts import frame
+from harness.contracts.results import BASELINE, Evaluation
+from harness.report.table import NONE, number, percent
+from harness.score.figures import Figures
+
+__all__ = ["Figure", "Verdict", "figures_of", "main", "many", "verdict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """``value`` as it is shown, ``meaning`` in a few words, ``more``: what a reader needs to weigh it."""
+
+    value: str
+    meaning: str
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """``headline``: one sentence; ``lines``: the sentences behind it."""
+
+    headline: str
+    lines: tuple[str, ...]
+    figures: tuple[Figure, ...]
+
+
+def main(evaluation: Evaluation) -> str:
+    """The predictor that a report is about: the first that is not the baseline; "" where there is no row."""
+    names = evaluation.predictors
+    return next((name for name in names if name != BASELINE), names[0] if names else "")
+
+
+def figures_of(evaluation: Evaluation, name: str) -> Figures:
+    """The figures of one predictor; every run once."""
+    return Figures(frame.part(evaluation.once, predictor=name), evaluation.once)
+
+
+def verdict(evaluation: Evaluation) -> Verdict:
+    """Of :func:`main`'s held-out rows; every run once."""
+    name = main(evaluation)
+    of = figures_of(evaluation, name)
+    held, order, inside = of.held, of.order, of.intervals
+    unlearnt = "too few families to learn one from"
+    return Verdict(
+        headline=_headline(name, of),
+        lines=tuple(_lines(name, of)),
+        figures=(
+            Figure(
+                value=percent(held.mape), meaning="mean error of tokens/s/GPU", more=f"{held.compared} runs, each once"
+            ),
+            Figure(
+                value=percent(held.macro_mape),
+                meaning="each kind of run counted once",
+                more=f"{held.cells} of family × GPU × framework",
+            ),
+            Figure(
+                value=percent(inside.inside if inside else None, 0),
+                meaning="inside their 90 % interval",
+                more=f"{percent(inside.macro, 0)} by kind" if inside else unlearnt,
+            ),
+            Figure(
+                value=percent(order.agreement, 0),
+                meaning="of pairs put in the right order",
+                more=f"{order.groups} groups, tau-b {number(order.tau)}",
+            ),
+            Figure(
+                value=percent(held.coverage, 0),
+                meaning="of complete runs projected",
+                more=f"{held.compared} of {held.eligible}",
+            ),
+        ),
+    )
+
+
+def _headline(name: str, of: Figures) -> str:
+    held = of.held
+    if held.mape is None:
+        return (
+            f"No run of these {held.rows} has both a measured throughput and a projection by {name or 'any predictor'}."
+        )
+    rows = of.fit("heldout")
+    gpus = rows["gpu"][rows["error"].notna()].nunique()
+    return (
+        f"Over {many(held.compared, 'measured run')} on {many(gpus, 'kind')} of GPU, {name} is off by {percent(held.mape)}"
+        f" on average: half of the runs by less than {percent(held.median)}, nine in ten by less than {percent(held.p90)}."
+    )
+
+
+def many(count: int, thing: str) -> str:
+    """A number of things in words."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def _lines(name: str, of: Figures) -> Iterator[str]:
+    if of.held.mape is None:
+        return
+    if name != BASELINE and of.baseline.mape is not None:
+        yield f"One MFU per GPU and precision, the simplest rule, is off by {percent(of.baseline.mape)} on these runs."
+    if of.order.regret is not None:
+        yield (
+            f"Choosing the configuration that it puts first costs {percent(of.order.regret)} of throughput on average"
+            f" (worst {percent(of.order.worst_regret)}: {of.order.worst_group or NONE})."
+        )
+    yield "Held out: what corrects a run was learned from other model families only."

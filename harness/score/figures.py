@@ -1,0 +1,82 @@
+"""What a part of the rows says, figure by figure: what gates judge and tables show, computed once, when asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from harness.contracts import frame
+from harness.contracts.results import BASELINE
+from harness.score import accuracy, ranking
+from harness.score.accuracy import Coverage, MemorySummary, Summary
+from harness.score.ranking import GroupRanking, RankingSummary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Figures"]
+
+
+@dataclass(frozen=True, eq=False)
+class Figures:
+    """``rows``: of one predictor, in all fits; ``whole``: those of all predictors, for the baseline beside it."""
+
+    rows: pd.DataFrame
+    whole: pd.DataFrame
+
+    def fit(self, name: str) -> pd.DataFrame:
+        return frame.part(self.rows, fit=name)
+
+    @cached_property
+    def uncalibrated(self) -> Summary:
+        return accuracy.summarise(self.fit("uncalibrated"))
+
+    @cached_property
+    def calibrated(self) -> Summary:
+        return accuracy.summarise(self.fit("calibrated"))
+
+    @cached_property
+    def held(self) -> Summary:
+        return accuracy.summarise(self.fit("heldout"))
+
+    @cached_property
+    def groups(self) -> list[GroupRanking]:
+        return ranking.group_rankings(self.fit("heldout"))
+
+    @cached_property
+    def order(self) -> RankingSummary:
+        return ranking.summary(self.groups)
+
+    @cached_property
+    def order_seen(self) -> RankingSummary:
+        """Over the groups whose rows differ in a field that a projector sees."""
+        return ranking.summary([g for g in self.groups if g.stated])
+
+    @cached_property
+    def intervals(self) -> Coverage | None:
+        return accuracy.coverage(self.fit("heldout"))
+
+    @cached_property
+    def memory(self) -> MemorySummary | None:
+        """The same in every fit."""
+        return accuracy.memory_error(self.rows.drop_duplicates("run_id"))
+
+    @cached_property
+    def baseline(self) -> Summary:
+        """Of the baseline, held out, on the rows that have an error here: coverage can flatter neither."""
+        held = self.fit("heldout")
+        base = frame.part(self.whole, predictor=BASELINE, fit="heldout")
+        return accuracy.summarise(base[base["run_id"].isin(held["run_id"][held["error"].notna()])])
+
+    @cached_property
+    def beats(self) -> bool | None:
+        """Whether the held-out macro MAPE is below the baseline's; None where one of them has none."""
+        mine, base = self.held.macro_mape, self.baseline.macro_mape
+        return None if mine is None or base is None else mine < base
+
+    @cached_property
+    def milliseconds(self) -> float | None:
+        """Mean time of one projection."""
+        taken = self.fit("heldout")["seconds_to_project"].dropna()
+        return None if taken.empty else 1e3 * float(taken.mean())

@@ -1,0 +1,147 @@
+"""A linear of all local experts: grouped products, their biases, their weights, what they save.
+
+Kernels counted from NVIDIA/Megatron-LM@d98e8a64dd core/transformer/moe/experts.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector.layers.linear import accumulation
+from projector.layers.local import Local
+from projector.layers.quantise import cast, operand_bytes, weight_cast
+from projector.mechanisms.dispatch.exchange import MOE
+from projector.mechanisms.dispatch.routing import Routed
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Gemm, GroupedGemm, Operator, Stream
+from projector.operators.weights import Weight
+
+__all__ = ["grouped"]
+
+
+def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Routed, lo: Local) -> Part:
+    """One linear of all local experts on storage ``reads``; ``outputs`` has two widths where gate and up are separate
+    products."""
+    backend = lo.execution.kernels.grouped_by(lo.recipe)
+    if backend == "masked":
+        return _remembering(_masked(name, outputs, inputs, r, lo), sum(outputs), inputs, reads, r, lo)
+    launches = 1 if backend == "fused" else r.experts
+    elements = float(sum(outputs) * inputs * r.experts)
+    names = (name,) if len(outputs) == 1 else tuple(f"{name}.{i}" for i in range(len(outputs)))
+
+    def gemm(suffix: str, i: int, n: int, k: int, layout: str) -> GroupedGemm:
+        return GroupedGemm(
+            name=f"{names[i]}{suffix}",
+            groups=r.experts,
+            rows=r.rows,
+            n=n,
+            k=k,
+            dtype=lo.linear_dtype,
+            scaling=lo.scaling,
+            layout=layout,
+            out_bytes=lo.act,
+            backend=backend,
+            launches=launches,
+            rows_per_group=r.rows_per_expert,
+        )
+
+    weight: list[Operator] = []
+    for i, n in enumerate(outputs if lo.trainable else ()):
+        out_bytes, accumulate, add = accumulation(f"{names[i]}.wgrad", n * inputs * r.experts, lo, r.experts)
+        weight += [replace(gemm(".wgrad", i, n, inputs, "NT"), out_bytes=out_bytes, accumulate=accumulate), *add]
+    backward: list[Operator] = [*_bias_backward(f"{name}.bias.bwd", r.rows * sum(outputs), r, lo)]
+    backward += [*cast(f"{name}.grad_cast", r.rows * sum(outputs), lo)]
+    backward += [gemm(".dgrad", i, inputs, n, "NN") for i, n in enumerate(outputs)]
+    if len(outputs) > 1:
+        tensor = lo.act * r.held * inputs
+        backward.append(Stream(name=f"{name}.dgrad_add", kind="elementwise", read=2 * tensor, write=tensor))
+    part = Part(
+        name=name,
+        forward=(
+            *cast(f"{name}.cast", r.rows * inputs, lo),
+            *weight_cast(f"{name}.weight_cast", elements, lo),
+            *(gemm("", i, n, inputs, "TN") for i, n in enumerate(outputs)),
+            *_bias(f"{name}.bias", r.rows * sum(outputs), r, lo),
+        ),
+        backward_input=tuple(backward),
+        backward_weight=tuple(weight),
+        weights=_weights(name, outputs, inputs, r, lo),
+        tags=MOE,
+    )
+    return _remembering(part, sum(outputs), inputs, reads, r, lo)
+
+
+def _remembering(part: Part, width: int, inputs: int, reads: str, r: Routed, lo: Local) -> Part:
+    """``part`` with what it saves, as any linear: its input, quantised where the products are, and while a weight gradient
+    waits the gradient of its output; frozen experts neither."""
+    output = lo.act * r.held * width
+    saves: tuple[Saved, ...] = ()
+    if lo.trainable:
+        last, into = "weight_gradient", operand_bytes(lo) * r.held * inputs
+        saves = (
+            Saved(name=f"{part.name}.in", storage=reads, bytes=into, until=last, input=True),
+            Saved(name=f"{part.name}.out_grad", bytes=output, since="backward", until=last),
+        )
+    first = part.name == "experts.fc1"
+    tags = {"mlpwi", "expert_fc1", "fused_group_mlp"} if first else {"mlpwo"}
+    return replace(part, saves=saves, makes=(Saved(name=f"{part.name}.out", bytes=output),), tags=MOE | tags)
+
+
+def _weights(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> tuple[Weight, ...]:
+    split = "columns" if name.endswith("fc2") else "rows"
+    matrix = Weight(
+        name=name, rows=sum(outputs), columns=inputs, count=r.experts, role="linear", expert=True, split=split
+    )
+    bias = Weight(name=f"{name}.bias", rows=sum(outputs), count=r.experts, expert=True)
+    return (matrix, bias) if lo.model.add_bias_linear else (matrix,)
+
+
+def _bias(name: str, elements: float, r: Routed, lo: Local) -> tuple[Stream, ...]:
+    """Biases of the second linear of experts, times the probability of each row, outside the products.
+
+    NVIDIA/Megatron-LM core/transformer/moe/experts.py ``TEGroupedMLP._apply_bias``: for each expert bias · probability
+    is written in fp32 (4 bytes an element), added to the rows (2 + 4 read, 4 written), the experts concatenated (4, 4)
+    and cast down (4, 2). The first linear adds its biases in the epilogue of the product.
+    """
+    if not _weighted_bias(name, lo):
+        return ()
+    return (
+        Stream(name=name, kind="elementwise", read=14.0 * elements, write=14.0 * elements, launches=2 * r.experts + 2),
+    )
+
+
+def _bias_backward(name: str, elements: float, r: Routed, lo: Local) -> tuple[Stream, ...]:
+    """Gradients of that: cast up (2, 4) and down again for the rows (4, 2), products with the probability (4, 4) and
+    the bias (4, 4), each summed (4 + 4), split gradients concatenated (2, 2). First linear: one sum over its rows."""
+    if not lo.model.add_bias_linear:
+        return ()
+    if not _weighted_bias(name, lo):
+        return (Stream(name=name, kind="reduce", read=lo.act * elements, write=0.0, launches=r.experts),)
+    return (
+        Stream(name=name, kind="elementwise", read=24.0 * elements, write=16.0 * elements, launches=6 * r.experts + 2),
+    )
+
+
+def _weighted_bias(name: str, lo: Local) -> bool:
+    return lo.model.add_bias_linear and not lo.execution.fusion.expert_bias and name.startswith("experts.fc2")
+
+
+def _masked(name: str, outputs: tuple[int, ...], inputs: int, r: Routed, lo: Local) -> Part:
+    """The same linear as products of all held rows with each expert's weights: ``experts`` times the work."""
+
+    def gemm(suffix: str, i: int, m: int, n: int, k: int, layout: str) -> Gemm:
+        label = f"{name}.{i}{suffix}"
+        return Gemm(
+            name=label, m=m, n=n, k=k, batch=r.experts, dtype=lo.linear_dtype, scaling=lo.scaling, layout=layout
+        )
+
+    rows = range(len(outputs))
+    return Part(
+        name=name,
+        forward=tuple(gemm("", i, r.held, outputs[i], inputs, "TN") for i in rows),
+        backward_input=tuple(gemm(".dgrad", i, r.held, inputs, outputs[i], "NN") for i in rows),
+        backward_weight=tuple(gemm(".wgrad", i, outputs[i], inputs, r.held, "NT") for i in rows),
+        weights=_weights(name, outputs, inputs, r, lo),
+        tags=MOE,
+    )

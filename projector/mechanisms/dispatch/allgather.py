@@ -1,0 +1,69 @@
+"""Every rank gets every token of the group and keeps what its experts need (Megatron-LM core/transformer/moe/
+token_dispatcher.py, MoEAllGatherTokenDispatcher)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from projector.mechanisms.dispatch.base import Dispatch
+from projector.mechanisms.dispatch.exchange import MOE, counts_read
+from projector.mechanisms.dispatch.permutation import copy, permute_launches, sum_copies
+from projector.mechanisms.dispatch.routing import Routed
+from projector.operators.part import Part
+from projector.operators.rank import Rank
+from projector.operators.types import Collective, Operator
+from projector.workload.model import MoE
+
+__all__ = ["AllGather"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllGather(Dispatch):
+    """All tokens gathered, partial sums scattered."""
+
+    name: ClassVar[str] = "allgather"
+    word: ClassVar[str] = "allgather"
+
+    def forward_buffers(self, moe: MoE, r: Routed, lo: Rank) -> float:
+        _, received = self.row_bytes(r, lo)
+        return 2 * lo.hidden_bytes * lo.recipe.ep * lo.recipe.etp + received + self.outputs(moe, lo)
+
+    def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
+        ranks = lo.recipe.ep * lo.recipe.etp
+        everyone = r.tokens * ranks
+        group = "ep" if lo.recipe.ep > 1 else "etp"
+        nbytes = lo.act * lo.hidden * everyone
+        scatter, collect, spread = permute_launches(lo)
+
+        def message(name: str, kind: str, launches: int = 1) -> tuple[Operator, ...]:
+            if ranks == 1:
+                return ()
+            return (Collective(name=name, kind=kind, group=group, bytes=nbytes, launches=launches),)
+
+        dispatch = Part(
+            name="moe.dispatch",
+            forward=(
+                *message("moe.dispatch", "all_gather", 3),
+                *counts_read(r, lo, 4),
+                copy("moe.permute", "permute", r.received, r.received, scatter, lo),
+            ),
+            backward_input=(
+                sum_copies("moe.permute.bwd", r.received, everyone, collect, lo),
+                *message("moe.dispatch.bwd", "reduce_scatter", 2),
+            ),
+            tags=MOE,
+        )
+        combine = Part(
+            name="moe.combine",
+            forward=(
+                sum_copies("moe.unpermute", r.received, everyone, collect, lo),
+                *message("moe.combine", "reduce_scatter"),
+            ),
+            backward_input=(
+                *message("moe.combine.bwd", "all_gather"),
+                copy("moe.unpermute.bwd", "permute", r.received, r.received, spread, lo),
+            ),
+            tags=MOE,
+        )
+        return (dispatch,), combine

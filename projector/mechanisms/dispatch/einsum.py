@@ -1,0 +1,75 @@
+"""Dispatch by one-hot masks: tokens reach fixed expert slots through dense products instead of gathers.
+
+The capacity path of GShard-style implementations (Lepikhin et al. 2020, arXiv:2006.16668 §3.2; AI-Hypercomputer/maxtext
+MaxText/layers/moe.py, ``capacity_factor`` > 0): dispatch is slots[E·C, h] = mask[S, E·C]ᵀ · x[S, h] for every sequence,
+combine its transpose with the routing weights in the mask. Each costs 2·S·(E·C)·h FLOP a sequence, which grows with the
+square of the sequence length and exceeds the experts' own products for long ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from projector.mechanisms.dispatch.base import Dispatch
+from projector.mechanisms.dispatch.exchange import MOE, all_to_all
+from projector.mechanisms.dispatch.routing import Routed
+from projector.operators.part import Part
+from projector.operators.rank import Rank
+from projector.operators.types import Gemm, Stream
+from projector.workload.model import MoE
+
+__all__ = ["Einsum"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Einsum(Dispatch):
+    """What ``masks`` make of any dispatcher under a capacity factor."""
+
+    name: ClassVar[str] = "einsum"
+    word: ClassVar[str] = "einsum"
+
+    def forward_buffers(self, moe: MoE, r: Routed, lo: Rank) -> float:
+        return 2 * sum(self.row_bytes(r, lo)) + self._masks(r, lo)
+
+    def compiled_buffers(self, r: Routed, lo: Rank) -> float:
+        sent, _ = self.row_bytes(r, lo)
+        return 2 * sent + self._masks(r, lo)
+
+    def _masks(self, r: Routed, lo: Rank) -> float:
+        """Dispatch and combine mask with their gradients: sequence × slots of all experts each."""
+        return 4 * lo.act * lo.recipe.seq_length * r.sent
+
+    def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
+        sequences = max(1, lo.recipe.micro_batch_size)
+        length, slots = r.tokens // sequences, r.sent // sequences
+
+        def product(name: str, m: int, n: int, k: int, layout: str) -> Gemm:
+            return Gemm(name=name, m=m, n=n, k=k, batch=sequences, dtype="bf16", layout=layout, out_bytes=lo.act)
+
+        mask = lo.act * sequences * length * slots
+        dispatch = Part(
+            name="moe.dispatch",
+            forward=(
+                Stream(name="moe.mask", kind="elementwise", read=mask, write=2 * mask, launches=6),
+                product("moe.mask_in", slots, lo.hidden, length, "TN"),
+                *all_to_all("moe.dispatch", r, lo),
+            ),
+            backward_input=(
+                *all_to_all("moe.dispatch.bwd", r, lo),
+                product("moe.mask_in.dgrad", length, lo.hidden, slots, "NN"),
+            ),
+            tags=MOE,
+        )
+        combine = Part(
+            name="moe.combine",
+            forward=(*all_to_all("moe.combine", r, lo), product("moe.mask_out", length, lo.hidden, slots, "TN")),
+            backward_input=(
+                product("moe.mask_out.dgrad", slots, lo.hidden, length, "NN"),
+                product("moe.mask_out.weights", length, slots, lo.hidden, "NN"),
+                Stream(name="moe.mask.bwd", kind="elementwise", read=2 * mask, write=mask, launches=4),
+                *all_to_all("moe.combine.bwd", r, lo),
+            ),
+            tags=MOE,
+        )
+        return (dispatch,), combine

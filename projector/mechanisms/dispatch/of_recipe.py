@@ -1,0 +1,25 @@
+"""The strategy that a recipe's dispatcher runs in a framework."""
+
+from __future__ import annotations
+
+from projector.mechanisms.dispatch.allgather import AllGather
+from projector.mechanisms.dispatch.alltoall import AllToAll
+from projector.mechanisms.dispatch.base import Dispatch
+from projector.mechanisms.dispatch.deepep import DeepEP
+from projector.mechanisms.dispatch.einsum import Einsum
+from projector.mechanisms.dispatch.hybridep import HybridEP
+from projector.workload.recipe import Recipe
+
+__all__ = ["of_recipe"]
+
+_BY_WORD: dict[str, type[Dispatch]] = {kind.word: kind for kind in (AllGather, AllToAll, DeepEP, HybridEP, Einsum)}
+
+
+def of_recipe(strategy: Dispatch, recipe: Recipe) -> Dispatch:
+    """``strategy`` where it is what a recipe's dispatcher is, else the one of that word, with the same parameters."""
+    word = recipe.moe_token_dispatcher_type or "alltoall"
+    if word == "flex":
+        word = recipe.moe_flex_dispatcher_backend or "deepep"
+    if strategy.masks and recipe.moe_expert_capacity_factor is not None and recipe.moe_pad_expert_input_to_capacity:
+        word = Einsum.word
+    return strategy if strategy.word == word else _BY_WORD[word](**strategy.carried(_BY_WORD[word]))

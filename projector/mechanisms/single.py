@@ -1,0 +1,68 @@
+"""Mechanisms with one strategy each, which is data: those whom it concerns read its parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from projector.mechanisms.strategy import Strategy
+from projector.workload.recipe import Recipe
+
+__all__ = ["Adapters", "Kernels", "PipelineEngine", "Recompute"]
+
+# ``masked``: a compiler without a grouped kernel multiplies the whole buffer with every expert and masks the rest
+# (JAX's default lowering of jax.lax.ragged_dot on GPUs)
+_GROUPED = ("fused", "multi_stream", "loop", "masked")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernels(Strategy):
+    """The libraries that products, attention and grouped products come from: keys of the kernel models.
+    ``grouped``: what a workload that names no ``moe_grouped_gemm`` runs."""
+
+    name: ClassVar[str] = "libraries"
+    gemm: str = "cublaslt"
+    attention: str = "fa2"
+    grouped: str = "multi_stream"
+
+    def grouped_by(self, recipe: Recipe) -> str:
+        """What grouped products run on: the recipe's choice where it is one; from sync-free stage 2 on one kernel that reads
+        its sizes on the device (AMD-AGI/Primus primus/backends/megatron/core/extensions)."""
+        if (recipe.sync_free_stage or 0) >= 2:
+            return "fused"
+        if recipe.moe_grouped_gemm == "legacy":  # tgale96/grouped_gemm: an expert after another on a few streams
+            return "multi_stream"
+        chosen = (word for word in (recipe.moe_grouped_gemm, self.grouped) if word in _GROUPED)
+        return next(chosen, "multi_stream")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineEngine(Strategy):
+    """``p2p_synchronous``: a stage waits for its messages. ``idle_stages_compute``: one program for all stages; those
+    without input run on zeros. ``keeps_boundary_tensors``: a stage's received input and its output stay until its
+    backward."""
+
+    name: ClassVar[str] = "stages"
+    p2p_synchronous: bool = True
+    idle_stages_compute: bool = False
+    keeps_boundary_tensors: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recompute(Strategy):
+    """``pruned``: what only a layer's output needs is not computed again in its backward (a compiler proves it dead).
+    ``fewest``: where nothing is stated and something must be recomputed, as few layers as fit."""
+
+    name: ClassVar[str] = "checkpoints"
+    pruned: bool = False
+    fewest: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapters(Strategy):
+    """``frozen_weights_quantised``: weights below adapters exist in the narrow compute type only. ``dropout``: of the
+    input of an adapter; above 0 its mask is kept."""
+
+    name: ClassVar[str] = "low_rank"
+    frozen_weights_quantised: bool = False
+    dropout: float = 0.0

@@ -1,0 +1,124 @@
+"""What every pipeline rank holds: weights and their state, workspaces, the memory of its model chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from projector.frameworks.scope import as_layers_see, as_weights_see, once_a_step
+from projector.frameworks.types import Resolved
+from projector.mechanisms.data_parallel import Gathered
+from projector.memo import Recent
+from projector.memory.chunks import ChunkMemory, chunk_memory
+from projector.memory.parameters import Contents, contents, stage
+from projector.memory.state import State, state
+from projector.memory.transients import unsharded
+from projector.memory.workspaces import workspace_bytes
+from projector.pipeline import InFlight, choose, in_flight
+from projector.workload.composition import Composition, compositions
+
+__all__ = ["Holding", "Kept", "holdings", "placement", "played"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What one rank never gives back of its weights and their state: bytes by component, ``total`` of them."""
+
+    components: Mapping[str, float]
+    total: float
+    state: State
+    gathered: Gathered
+    parameters: float
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """All that one rank holds: ``static`` bytes that never leave, ``sizes`` of its ``chunks``."""
+
+    kept: Kept
+    workspaces: float
+    chunks: tuple[ChunkMemory, ...]
+    sizes: tuple[tuple[float, float, float, float], ...]
+
+    @property
+    def static(self) -> float:
+        return self.kept.total + self.workspaces
+
+    @property
+    def components(self) -> dict[str, float]:
+        """What ``static`` consists of."""
+        return {**self.kept.components, "workspaces": self.workspaces}
+
+
+_KEPT: Recent[Kept] = Recent(4096)
+_CHUNKS: Recent[ChunkMemory] = Recent(8192)
+_WORKSPACES: Recent[float] = Recent(1024)
+
+
+def holdings(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> list[Holding]:
+    """What every rank holds; one object for ranks that hold the same."""
+    _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
+    weighed = as_weights_see(resolved), once_a_step(resolved), gpu_arch
+    seen = as_layers_see(resolved), gpu_arch, resolved.workload.recipe.recompute_num_layers
+    last = len(kinds) - 1
+    ends = {0: (kinds[0], True, last == 0), last: (kinds[last], last == 0, True)}
+    known: dict[tuple[object, ...], Holding] = {}
+    found = []
+    for own in placement:
+        held = tuple([ends.get(v) or (kinds[v], False, False) for v in own])
+        if held not in known:
+            known[held] = _holding(resolved, gpu_arch, held, weighed, seen)
+        found.append(known[held])
+    return found
+
+
+def _holding(
+    resolved: Resolved,
+    gpu_arch: str,
+    held: Sequence[tuple[Composition, bool, bool]],
+    weighed: tuple[Hashable, ...],
+    seen: tuple[Hashable, ...],
+) -> Holding:
+    """``held``: of each chunk its composition, and whether it begins or ends the model; ``weighed``, ``seen``: what weights
+    and tensors depend on beside it."""
+    inside = contents(tuple([kind for kind, _, _ in held]))
+    kept = _KEPT.get((weighed, inside), partial(_kept, resolved, gpu_arch, inside))
+    moe, head = any(kind.moe for kind, _ in inside.layers), bool(inside.head or inside.mtp)
+    spaces = _WORKSPACES.get((seen, moe, head), partial(workspace_bytes, resolved, gpu_arch, moe=moe, head=head))
+    chunks = tuple(
+        [
+            _CHUNKS.get((seen, kept.gathered, what), partial(chunk_memory, resolved, *what, kept.gathered))
+            for what in held
+        ]
+    )
+    return Holding(kept, spaces, chunks, tuple([memory.sizes for memory in chunks]))
+
+
+def _kept(resolved: Resolved, gpu_arch: str, own: Contents) -> Kept:
+    held = stage(resolved, own)
+    kept: State = state(resolved, held, gpu_arch)
+    components = kept.components()
+    return Kept(
+        components, sum(components.values()), kept, unsharded(resolved, held), held.weights.total + held.adapters
+    )
+
+
+def placement(resolved: Resolved) -> tuple[tuple[int, ...], ...]:
+    """The virtual stages of every pipeline rank, chunk by chunk."""
+    return played(resolved).placement
+
+
+def played(resolved: Resolved) -> InFlight:
+    """What is alive where in the order of its schedule for equal times. Raises :class:`InputError` where it cannot run."""
+    recipe = resolved.workload.recipe
+    vpp = max(1, len(compositions(resolved.workload.model, recipe)[0]) // recipe.pp)
+    group = recipe.microbatch_group_size_per_vp_stage
+    return in_flight(
+        choose(recipe.pipeline_schedule, recipe.pp, vpp),
+        recipe.pp,
+        vpp,
+        max(1, resolved.workload.num_microbatches),
+        group if group and group >= recipe.pp else None,
+        1 if recipe.overlap_moe_expert_parallel_comm and vpp > 1 else 0,
+    )

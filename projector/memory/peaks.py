@@ -1,0 +1,114 @@
+"""The fullest rank and nothing else: what a search asks of thousands of configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from projector.frameworks.types import Resolved
+from projector.hardware.types import Gpu
+from projector.memo import Recent
+from projector.memory.holding import Holding, holdings, played
+from projector.memory.verdict import Verdict, verdict
+from projector.pipeline import InFlight, Schedule, Situations, situations
+
+__all__ = ["Laid", "fullest", "fullest_of", "laid", "least"]
+
+Floats = NDArray[np.float64]
+_WIDE = 256  # runs on one schedule together
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A settled run, what is alive where in the order of its schedule for equal times, and what its ranks hold."""
+
+    resolved: Resolved
+    flight: InFlight
+    held: Sequence[Holding]
+
+
+def laid(resolved: Resolved, gpu: Gpu) -> Laid:
+    """Raises :class:`InputError` where the run cannot be laid out, :class:`Unsupported` where nothing lowers a layer."""
+    flight = played(resolved)
+    return Laid(resolved, flight, holdings(resolved, gpu.arch, flight.placement))
+
+
+def fullest(run: Laid, gpu: Gpu, schedule: Schedule) -> tuple[float, Verdict]:
+    """Allocated bytes of the fullest rank, and whether they fit: what :func:`plan` says of a run, in short."""
+    return _together([run], gpu, situations(schedule))[0]
+
+
+def fullest_of(runs: Sequence[Laid], gpu: Gpu) -> list[tuple[float, Verdict]]:
+    """The same of many, each in the order of its schedule for equal times."""
+    alike: dict[InFlight, list[int]] = {}
+    for i, run in enumerate(runs):
+        alike.setdefault(run.flight, []).append(i)
+    found: dict[int, tuple[float, Verdict]] = {}
+    for flight, rows in alike.items():
+        for first in range(0, len(rows), _WIDE):
+            now = rows[first : first + _WIDE]
+            found |= zip(now, _together([runs[i] for i in now], gpu, flight), strict=True)
+    return [found[i] for i in range(len(runs))]
+
+
+def _together(runs: Sequence[Laid], gpu: Gpu, flight: InFlight) -> list[tuple[float, Verdict]]:
+    """Runs whose ranks work in the same order."""
+    each = np.array([[rank.sizes for rank in run.held] for run in runs])
+    static, step, construction = np.array([[_static(rank) for rank in run.held] for run in runs]).transpose(2, 0, 1)
+    peaks = _PLAYED.get(flight, partial(_Everywhere, flight)).peaks(each)
+    most = np.maximum(static + np.maximum(peaks, step), construction).max(axis=1).tolist()
+    return [(allocated, verdict(run.resolved, allocated, gpu)) for run, allocated in zip(runs, most, strict=True)]
+
+
+def _static(rank: Holding) -> tuple[float, float, float]:
+    return rank.static, rank.kept.state.step, rank.kept.state.construction
+
+
+def least(run: Laid, gpu: Gpu) -> Verdict:
+    """Whether the run could fit at all: with one micro-batch alive, the least of any order."""
+    most = max(
+        max(static + max(step, *(memory.forward.total for memory in rank.chunks)), construction)
+        for rank, (static, step, construction) in ((rank, _static(rank)) for rank in run.held)
+    )
+    return verdict(run.resolved, most, gpu)
+
+
+class _Everywhere:
+    """The situations of all ranks that may be the costliest, one after the other."""
+
+    def __init__(self, played: InFlight) -> None:
+        kept = [_undominated(met) for met in played.ranks]
+        counts = [len(rows) for rows in kept]
+        self._starts = np.cumsum([0, *counts[:-1]])
+        self._rank = np.repeat(np.arange(len(counts)), counts)
+        self._forward, self._chunk, self._alive, self._pending = (
+            np.concatenate([getattr(met, name)[rows] for met, rows in zip(played.ranks, kept, strict=True)])
+            for name in ("forward", "chunk", "alive", "pending")
+        )
+
+    def peaks(self, each: Floats) -> Floats:
+        """``[runs, pp]``: bytes at the costliest situation of each rank. ``each`` ``[runs, pp, chunks, 4]``: see
+        ``Holding.sizes``."""
+        total = each[:, self._rank, self._chunk, np.where(self._forward, 2, 3)]
+        total += (self._alive * each[..., 0][:, self._rank]).sum(axis=2)
+        if self._pending.any():
+            total += (self._pending * each[..., 1][:, self._rank]).sum(axis=2)
+        return np.asarray(np.maximum.reduceat(total, self._starts, axis=1))
+
+
+def _undominated(met: Situations) -> NDArray[np.intp]:
+    """Rows of the situations in which more is alive than in any other at the same kind of action on the same chunk."""
+    found: list[int] = []
+    for key in sorted(set(zip(met.forward.tolist(), met.chunk.tolist(), strict=True))):
+        rows = np.flatnonzero((met.forward == key[0]) & (met.chunk == key[1]))
+        counts = np.concatenate([met.alive[rows], met.pending[rows]], axis=1)
+        covered = (counts[:, None] <= counts[None]).all(axis=2)  # distinct rows, so none covers another that covers it
+        found += rows[covered.sum(axis=1) == 1].tolist()
+    return np.array(sorted(found), np.intp)
+
+
+_PLAYED: Recent[_Everywhere] = Recent(256)

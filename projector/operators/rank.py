@@ -1,0 +1,79 @@
+"""The sizes and types that one rank sees.
+
+Tensor parallelism splits weights: every linear sees all ``tokens`` of the context-parallel rank. Sequence parallelism
+splits what lies between the linears: norms, residuals and the router see ``shard_tokens``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Self
+
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+
+__all__ = ["WIDTH", "Rank"]
+
+WIDTH = MappingProxyType({"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0})
+"""Bytes of an element by the names that Megatron-LM's arguments use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """One rank's view. ``tokens`` = s·b/cp; ``shard_tokens`` = tokens/tp with sequence parallelism; widths in elements.
+
+    ``dtype``/``act``: compute type outside quantised linears and its bytes; ``linear_dtype``/``scaling``: GEMM operands
+    of the linears (``dtype`` and "" when not quantised); ``cast_recipe``: how they are quantised ("" if not);
+    ``gathered``: bytes of one element of an all-gathered linear input; ``node_ranks``: ranks of a node;
+    ``compiled``: a compiler joins element-wise neighbours.
+    """
+
+    model: Model
+    recipe: Recipe
+    batch: int
+    tokens: int
+    shard_tokens: int
+    sp: bool
+    hidden: int
+    heads: int
+    kv_heads: int
+    vocab: int
+    dtype: str
+    act: float
+    linear_dtype: str
+    scaling: str
+    cast_recipe: str
+    gathered: float
+    compiled: bool = False
+    node_ranks: int = 8
+
+    @property
+    def tp(self) -> int:
+        return self.recipe.tp
+
+    @property
+    def hidden_bytes(self) -> float:
+        """One hidden-state tensor between the linears: the rows of the sequence-parallel shard."""
+        return self.act * self.shard_tokens * self.hidden
+
+    @property
+    def gathered_bytes(self) -> float:
+        """The same with all rows of the tensor-parallel group."""
+        return self.act * self.tokens * self.hidden
+
+    @property
+    def quantised(self) -> bool:
+        return bool(self.cast_recipe)
+
+    @property
+    def experts(self) -> Self:
+        """The view of routed experts: Megatron-LM's legacy grouped GEMM has no operands below 16 bits."""
+        if self.recipe.moe_grouped_gemm != "legacy" or (self.recipe.sync_free_stage or 0) >= 2:
+            return self
+        return replace(self, linear_dtype=self.dtype, scaling="", cast_recipe="", gathered=self.act)
+
+    @property
+    def trainable(self) -> bool:
+        """False when the base weights are frozen (adapters are trained instead)."""
+        return self.recipe.lora is None

@@ -1,0 +1,105 @@
+"""The weights of one rank, as the modules that hold them declare them: the one book of parameters.
+
+Parameters, gradients, optimizer states and products, reductions, gathers, quantised copies: all are folds over these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+__all__ = ["Held", "Weight", "borrowed", "held", "stored_at"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weight:
+    """``rows`` × ``columns`` elements, ``count`` times on this rank (local experts).
+
+    ``role``: ``linear`` (a matrix whose product low precision quantises), ``output``, ``embedding``, ``router``,
+    ``vector`` (norms, biases) or ``adapter``. ``split``: the side that tensor parallelism cuts, ``rows`` or ``columns``
+    (empty: every rank holds the whole). ``parts``: rows of the matrices that it joins (queries, keys, values).
+    ``expert``: of routed experts. ``storage``: weights of one such name are one tensor where a rank holds several.
+    ``borrowed``: another module of the model owns it; a rank without that one keeps a copy.
+    """
+
+    name: str
+    rows: int
+    columns: int = 1
+    count: int = 1
+    role: str = "vector"
+    expert: bool = False
+    split: str = ""
+    parts: tuple[int, ...] = ()
+    storage: str = ""
+    borrowed: bool = False
+
+    @property
+    def elements(self) -> float:
+        return float(self.rows) * self.columns * self.count
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows, self.columns
+
+
+def stored_at(weights: Iterable[Weight], storage: str, borrowed: bool = False) -> tuple[Weight, ...]:
+    """The same weights, one tensor with all others of the name ``storage`` on their rank."""
+    return tuple(replace(weight, storage=storage, borrowed=borrowed) for weight in weights)
+
+
+def borrowed(weights: Iterable[Weight]) -> tuple[Weight, ...]:
+    """The same weights where every named storage belongs to another module."""
+    return tuple(replace(weight, borrowed=True) if weight.storage else weight for weight in weights)
+
+
+@dataclass(frozen=True)
+class Held:
+    """Every distinct weight that modules of a rank hold together, and how many of it there are."""
+
+    weights: Mapping[Weight, int]
+
+    def __add__(self, other: Held) -> Held:
+        return _together([*self.weights.items(), *other.weights.items()])
+
+    @cached_property
+    def dense(self) -> float:
+        """Elements outside routed experts: reduced over dp·cp."""
+        return self.sum(expert=False)
+
+    @cached_property
+    def expert(self) -> float:
+        """Elements of routed experts: reduced over expert-data-parallel ranks."""
+        return self.sum(expert=True)
+
+    @property
+    def total(self) -> float:
+        return self.dense + self.expert
+
+    def only(self, *roles: str) -> Held:
+        return Held({weight: number for weight, number in self.weights.items() if weight.role in roles})
+
+    def shapes(self, *, expert: bool) -> frozenset[tuple[int, int]]:
+        """(rows, columns) of the distinct ones."""
+        return frozenset(weight.shape for weight in self.weights if weight.expert == expert)
+
+    def sum(self, *, expert: bool) -> float:
+        return sum(weight.elements * number for weight, number in self.weights.items() if weight.expert == expert)
+
+
+def held(groups: Iterable[tuple[Iterable[Weight], int]]) -> Held:
+    """``groups``: the weights of a module and how many of it the rank has."""
+    return _together((weight, number) for weights, number in groups for weight in weights)
+
+
+def _together(weights: Iterable[tuple[Weight, int]]) -> Held:
+    """The sum of them, each named storage once."""
+    found: dict[Weight, int] = {}
+    seen: set[str] = set()
+    for weight, number in weights:
+        if not weight.storage:
+            found[weight] = found.get(weight, 0) + number
+        elif weight.storage not in seen:
+            seen.add(weight.storage)
+            found[weight] = 1
+    return Held(found)

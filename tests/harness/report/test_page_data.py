@@ -1,0 +1,107 @@
+"""What the page is made of: the data inside it, and its text where no browser is asked."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from many import NASTY, RUNS
+
+from harness.contracts import frame
+from harness.contracts.results import Evaluation, Row, RunFacts
+from harness.report import files, html, payload, publish, view
+from harness.report.table import Column, Report, Table
+from harness.report.verdict import verdict
+from harness.score import accuracy, ranking
+
+
+def saved(evaluation: Evaluation) -> files.Saved:
+    return files.Saved(evaluation=evaluation, gates={}, provenance={})
+
+
+def test_the_payload_is_small_and_cannot_end_its_element(evaluation: Evaluation) -> None:
+    text = payload.dumps(payload.build(evaluation))
+    assert "<" not in text
+    assert json.loads(text)["runs"]["model"]["words"][0] == NASTY
+    assert len(text) < 500 * RUNS
+
+
+def test_the_payload_holds_what_the_rows_hold(evaluation: Evaluation) -> None:
+    data = json.loads(payload.dumps(payload.build(evaluation)))
+    simulate = data["predictors"]["simulate"]
+    held = accuracy.select(evaluation.rows, "simulate", "heldout")
+    assert data["runs"]["id"] == [r.run_id for r in held]
+    for at, row in enumerate(held):
+        assert simulate["heldout"][at] == (
+            None if row.projected_tgs is None else pytest.approx(row.projected_tgs, rel=1e-4)
+        )
+        assert simulate["status"]["words"][simulate["status"]["at"][at]] == row.status
+        stated = [data["recipes"]["words"][n] for n in data["recipes"]["at"][at]]
+        assert dict(word.split("=", 1) for word in stated) == dict(evaluation.facts[row.run_id].differs)
+    assert simulate["shares"][0] == [700, 0, 0, 300, 0, 0, 0, 0, 0, 0]
+    assert simulate["shares"][9] is None
+    taus = {g.group: g.tau for g in ranking.group_rankings(frame.of(held, evaluation.facts))}
+    assert all(g["seen"] for g in data["groups"]["simulate"])
+    assert {g["name"]: g["tau"] for g in data["groups"]["simulate"]} == pytest.approx(taus, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("command", "inputs", "again"),
+    [
+        ("run a.yaml --out o --mode both --no-gate", "a.yaml", "run a.yaml --mode both --id"),
+        ("run --out o a.yaml b.yaml --against old --jobs 2", "a.yaml b.yaml", "run a.yaml b.yaml --id"),
+        (
+            "run --runs m/*.yaml x.yaml --with llm-analysis --json",
+            "m/*.yaml x.yaml",
+            "run --runs 'm/*.yaml' x.yaml --with llm-analysis --id",
+        ),
+        ("figures --out reports", "measured/runs/a.yaml", "run --mode both --id"),
+    ],
+)
+def test_the_command_that_projects_a_run_again(command: str, inputs: str, again: str) -> None:
+    provenance = {"command": ["harness", *command.split()], "inputs": dict.fromkeys(inputs.split(), "")}
+    assert payload.again(provenance) == f"python -m harness {again}"
+
+
+def test_the_page_names_no_other_place(evaluation: Evaluation) -> None:
+    page = publish.page(view.build(evaluation), saved(evaluation))
+    assert "://" not in page
+    assert (
+        re.search(r"""\b(src|href)\s*=\s*["'](?!#|data:)""", page.split('<script type="application/json"')[0]) is None
+    )
+    assert "default-src 'none'" in page
+
+
+def test_no_rows_make_a_page_without_charts() -> None:
+    empty = Evaluation(rows=(), facts={})
+    page = publish.page(view.build(empty), saved(empty))
+    assert "</html>" in page
+    assert 'id="data"' not in page
+
+
+def test_figures_of_written_tables_have_a_true_minus() -> None:
+    columns = (Column("run-id", numeric=False), Column("n"))
+    page = html.render(Report(title="t", tables=(Table(title="T", columns=columns, rows=(("-x", "-1.5 %"),)),)))
+    assert '<td>-x</td><td class="n">−1.5 %</td>' in page
+
+
+def test_a_verdict_without_a_comparison_says_so() -> None:
+    row = Row(
+        run_id="a",
+        suite="",
+        group="",
+        gpu="b200",
+        gpus=8,
+        model="m",
+        family="f",
+        precision="bf16",
+        framework="x",
+        predictor="simulate",
+        fit="heldout",
+        status="unsupported",
+    )
+    said = verdict(Evaluation(rows=(row,), facts={"a": RunFacts(run_id="a")}))
+    assert said.headline.startswith("No run of these 1 has both")
+    assert said.lines == ()
+    assert [figure.value for figure in said.figures] == ["–"] * 5

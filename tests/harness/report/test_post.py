@@ -1,0 +1,267 @@
+"""The article and its plots: every figure computed, every outlier marked, every run named, light and dark alike."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from harness.cli import main as command
+from harness.contracts import frame
+from harness.contracts.results import Evaluation, Row, RunFacts
+from harness.report import files, plot, plot_orders, plot_post, post, publish, view
+from harness.score import accuracy, whatif
+
+DRAW: dict[str, Callable[..., Any]] = {
+    "hero": plot_post.hero,
+    "sources": plot_post.sources,
+    "what-if": plot_post.what_if,
+    "orders": plot_orders.orders,
+}
+
+
+@pytest.fixture(scope="module")
+def held(evaluation: Evaluation) -> Any:
+    return frame.part(evaluation.once, predictor="simulate", fit="heldout")
+
+
+def saved(evaluation: Evaluation, **provenance: Any) -> files.Saved:
+    return files.Saved(evaluation=evaluation, gates={}, provenance=provenance)
+
+
+def some(*pairs: tuple[str, float, float | None], source: str = "a/b @1") -> Any:
+    """Held-out rows of one group: name, measured, projected."""
+    rows = [
+        Row(
+            run_id=name,
+            suite="",
+            group="g",
+            gpu="b200",
+            gpus=8,
+            model="m",
+            family="f",
+            precision="bf16",
+            framework="x",
+            predictor="simulate",
+            fit="heldout",
+            status="ok",
+            measured_tgs=measured,
+            projected_tgs=projected,
+            error=None if projected is None else projected / measured - 1.0,
+        )
+        for name, measured, projected in pairs
+    ]
+    facts = {name: RunFacts(run_id=name, source=source, differs={"tp": name}) for name, _, _ in pairs}
+    return frame.of(rows, facts)
+
+
+def texts(figure: Any) -> list[str]:
+    import matplotlib.text
+
+    return [t.get_text() for t in figure.findobj(matplotlib.text.Text) if t.get_text()]
+
+
+# Gains
+
+
+def test_gains_are_those_of_pairs_that_the_measurement_tells_apart() -> None:
+    rows = some(("a", 100.0, 50.0), ("b", 200.0, 100.0), ("c", 200.5, 300.0), ("d", 400.0, None))
+    found = whatif.gains(rows)
+    assert sorted(zip(found.measured.tolist(), found.projected.tolist(), strict=True)) == [(2.0, 2.0), (2.005, 6.0)]
+    assert (found.groups, found.right.sum(), found.tied.sum()) == (1, 2, 0)
+
+
+def test_a_factor_of_all_projections_changes_no_gain(held: Any) -> None:
+    one, other = whatif.gains(held), whatif.gains(held.assign(projected_tgs=3.7 * held["projected_tgs"]))
+    assert len(one.measured) > 100
+    assert np.allclose(one.projected, other.projected, rtol=1e-12)
+    assert (one.measured > 1.0).all()
+
+
+def test_gains_and_agreement_of_the_ranking_are_the_same_figure(held: Any) -> None:
+    from harness.score import ranking
+
+    found = whatif.gains(held)
+    order = ranking.summary(ranking.group_rankings(held))
+    assert float((found.right + 0.5 * found.tied).mean()) == pytest.approx(order.pooled_agreement, abs=1e-12)
+
+
+def test_no_group_no_gain() -> None:
+    found = whatif.gains(some(("a", 100.0, 50.0)))
+    assert (len(found.measured), found.groups, found.typical_error) == (0, 0, None)
+
+
+# Plots
+
+
+@pytest.mark.parametrize("name", DRAW)
+@pytest.mark.parametrize("theme", plot.THEMES.values(), ids=["light", "dark"])
+def test_a_plot_is_the_same_twice_and_of_its_theme(held: Any, name: str, theme: plot.Theme) -> None:
+    figures = [DRAW[name](held, theme) for _ in range(2)]
+    first, second = map(plot.svg, figures)
+    assert first == second
+    assert ElementTree.fromstring(first).tag.endswith("svg")
+    pixels = np.asarray(Image.open(io.BytesIO(plot.png(figures[0], 60))).convert("RGB"), dtype=float)
+    page = [int(theme.page[i : i + 2], 16) for i in (1, 3, 5)]
+    assert np.abs(pixels[2, 2] - page).max() <= 8
+    assert np.abs(pixels - page).max() > 100
+
+
+@pytest.mark.parametrize("name", DRAW)
+def test_texts_stay_inside_the_picture_and_apart(held: Any, name: str) -> None:
+    """Titles, labels of axes and names; not the labels beside marks, which may meet where marks do."""
+    import matplotlib.text
+
+    figure = DRAW[name](held)
+    figure.draw_without_rendering()
+    width, height = figure.bbox.size
+    off = {t for a in figure.axes if not a.axison for x in (a.xaxis, a.yaxis) for t in x.findobj(matplotlib.text.Text)}
+    boxes = [
+        (t.get_window_extent(), t.get_text())
+        for t in figure.findobj(matplotlib.text.Text)
+        if t.get_text().strip() and t not in off and not isinstance(t, matplotlib.text.Annotation)
+    ]
+    assert [words for b, words in boxes if b.x0 < -1 or b.y0 < -1 or b.x1 > width + 1 or b.y1 > height + 1] == []
+    tall = [(b, words) for b, words in boxes if "\n" not in words]
+    clashes = [
+        (one, other)
+        for i, (a, one) in enumerate(tall)
+        for b, other in tall[i + 1 :]
+        if min(a.x1, b.x1) - max(a.x0, b.x0) > 2 and min(a.y1, b.y1) - max(a.y0, b.y0) > 2
+    ]
+    assert clashes == []
+
+
+def test_an_outlier_beyond_the_axis_stands_at_its_edge_with_its_value() -> None:
+    figure = plot_post.hero(some(("usual", 100.0, 105.0), ("other", 200.0, 190.0), ("wild", 150.0, 60000.0)))
+    (axes,) = figure.axes
+    assert axes.get_ylim()[1] == pytest.approx(280.0)
+    assert any("+39900 %" in words for words in texts(figure))
+    edges = [
+        c.get_offsets().data.tolist() for c in axes.collections if c.get_clip_path() is None or not c.get_clip_on()
+    ]
+    assert [[150.0, pytest.approx(280.0)]] in edges
+
+
+def test_a_ratio_beyond_the_axis_is_marked_with_its_value() -> None:
+    figure = plot_post.sources(some(("a", 100.0, 101.0), ("b", 100.0, 1000.0), ("c", 100.0, 20.0)))
+    assert {"10×", "0.2×"} <= set(texts(figure))
+    assert any(words.startswith("a/b") for words in texts(figure))
+
+
+def test_runs_of_an_order_are_named_and_wrong_ones_dashed() -> None:
+    rows = some(
+        ("job-fast", 300.0, 310.0), ("job-mid", 200.0, 110.0), ("job-slow", 100.0, 120.0), ("job-least", 50.0, 50.0)
+    )
+    figure = plot_orders.orders(rows)
+    said = texts(figure)
+    assert [any(words.startswith(f"{name}  ") for words in said) for name in ("fast", "mid", "slow", "least")] == [
+        True
+    ] * 4
+    dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    assert len(dashed) == 2
+    unseen = rows.assign(switches=[("tp",)] * len(rows))
+    assert plot_orders.orders(unseen) is None
+
+
+def test_nothing_to_draw_is_no_plot() -> None:
+    rows = some(("x", 1.0, None))
+    assert [draw(rows) for draw in DRAW.values()] == [None] * 4
+
+
+# The article
+
+
+def test_the_article_says_what_the_rows_say(evaluation: Evaluation, held: Any) -> None:
+    shown = {name: f"post-{name}.png" for name in plot_post.PLOTS}
+    text = post.render(
+        evaluation,
+        "Title",
+        ["PASS one", "FAIL two"],
+        {"versions": {"numpy": "2"}, "revision": "0123456789abcdef+changes"},
+        shown,
+    )
+    assert re.findall(r"^#+ (.*)$", text, re.MULTILINE) == [
+        "Title",
+        "What was measured",
+        "How good it is",
+        "Does it pick the right configuration?",
+        "Where it is bad, and why",
+        "See it again",
+    ]
+    s = accuracy.summarise(held)
+    assert f"Over {s.compared} measured runs" in text
+    assert f"{100 * (s.macro_mape or 0):.1f} %" in text
+    assert f"| {s.worst_id} |" in text
+    assert "Gate: 1 of 2 checks hold. FAIL two." in text
+    assert "Made with numpy 2. Revision 0123456789ab+changes." in text
+    assert re.findall(r"\]\((.*?)\)", text) == list(shown.values())
+    assert f"--id {s.worst_id}" in text
+    assert "None" not in text
+    assert "nan" not in text
+
+
+def test_every_figure_of_the_article_follows_the_rows(evaluation: Evaluation) -> None:
+    """Rows that are off by a third more give another article; nothing but names, dates and limits is left of the old."""
+    from dataclasses import replace
+
+    def worse(row: Row) -> Row:
+        if row.error is None or row.measured_tgs is None:
+            return row
+        error = 4 / 3 * row.error
+        return replace(row, error=error, projected_tgs=row.measured_tgs * (1.0 + error))
+
+    rows = tuple(map(worse, evaluation.rows))
+    pattern = r"[+−-]?\d+\.\d+ %"
+    one, other = (post.render(e, "t", (), {}) for e in (evaluation, Evaluation(rows=rows, facts=evaluation.facts)))
+    held_out = r"is off by (\d+\.\d) %"
+    first, second = (float(re.search(held_out, text).group(1)) for text in (one, other))  # type: ignore[union-attr]
+    assert second == pytest.approx(4 / 3 * first, abs=0.15)
+    assert len(re.findall(pattern, one)) > 40
+
+
+def test_an_article_on_nothing_compared_says_so(evaluation: Evaluation) -> None:
+    none = Evaluation(rows=tuple(r for r in evaluation.rows if r.error is None), facts=evaluation.facts)
+    assert "No run of these" in post.render(none, "t", (), {})
+    assert "No run of these 0" in post.render(Evaluation(rows=(), facts={}), "t", (), {})
+
+
+def test_the_format_post_writes_article_and_plots(evaluation: Evaluation, tmp_path: Path) -> None:
+    report = view.build(evaluation)
+    publish.write_reports(tmp_path, report, saved(evaluation), ["post"])
+    stems = [f"post-{name}{end}" for name in plot_post.PLOTS for end in ("", "-dark")]
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "post.md",
+        *(f"{s}.{kind}" for s in stems for kind in ("png", "svg")),
+    }
+    linked = re.findall(r"\]\((.*?)\)", (tmp_path / "post.md").read_text(encoding="utf-8"))
+    assert linked == [f"post-{name}.png" for name in plot_post.PLOTS]
+    publish.write_rows(tmp_path, saved(evaluation))
+    assert {p.name for p in tmp_path.iterdir()} == {"post.md", "results.csv", "results.json"}
+
+
+def test_tables_and_page_draw_nothing(evaluation: Evaluation, tmp_path: Path) -> None:
+    """matplotlib is for those who ask for a plot."""
+    publish.write_rows(tmp_path, saved(evaluation))
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; from harness.cli import main; code = main(sys.argv[1:]);"
+         " print('matplotlib' in sys.modules, file=sys.stderr); sys.exit(code)",
+         "report", str(tmp_path), "--out", str(tmp_path / "out"), "--format", "html", "md", "csv", "tex"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.strip().splitlines()[-1:]) == (0, ["False"])
+    assert "](" not in (tmp_path / "out" / "post.md").read_text(encoding="utf-8")
+
+
+def test_an_unknown_format_names_the_ones_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["report", str(tmp_path), "--format", "posts"]) == 2
+    assert "nearest: post" in capsys.readouterr().err

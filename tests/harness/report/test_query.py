@@ -1,0 +1,190 @@
+"""Tables that users ask for: what they show, whatever they are grouped by, and how a wrong word is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.cli import main
+from harness.contracts import frame
+from harness.contracts.results import Evaluation, RunFacts
+from harness.report import files, query
+from harness.report.spec import GROUPS, METRICS, Spec, table
+from harness.score import accuracy
+from projector.errors import InputError
+
+
+@pytest.fixture
+def evaluation(make_row: Callable) -> Evaluation:
+    rows, facts = [], {}
+    for i in range(24):
+        run = f"r{i:02d}"
+        values = {
+            "gpu": ("a100", "b200")[i % 2],
+            "family": ("f", "g", "")[i % 3],
+            "gpus": 8 << (i % 4),
+            "group": f"g{i // 6}",
+        }
+        for predictor, off in (("simulate", 1.0 + 0.01 * i), ("constant-mfu", 1.5)):
+            for fit in ("uncalibrated", "heldout"):
+                more = {"interval_low": 90.0, "interval_high": 115.0, "memory_error": 0.01 * i}
+                projected = None if i == 23 else 100.0 * off
+                rows.append(make_row(run, 100.0 + i, projected, predictor=predictor, fit=fit, **values, **more))
+        facts[run] = RunFacts(run_id=run, source="one @1, a", differs={"tp": str(1 << (i % 3)), "numa": run}, arch="x")
+    return Evaluation(rows=tuple(rows), facts=facts)
+
+
+@pytest.fixture
+def results(evaluation: Evaluation, tmp_path: Path) -> Path:
+    saved = files.Saved(evaluation=evaluation, gates={}, provenance={})
+    (tmp_path / "results.json").write_text(files.json_text(saved), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_shown_by_every_group(evaluation: Evaluation, name: str) -> None:
+    for group in (*GROUPS, "numa"):
+        made = query.ask(evaluation, group, name, [])
+        assert made.rows
+        assert all(len(line) == len(made.columns) == 2 for line in made.rows)
+
+
+@settings(max_examples=20, deadline=None)
+@given(groups=st.lists(st.sampled_from(["gpu", "family", "gpus", "tp", "group"]), min_size=1, max_size=3, unique=True))
+def test_groups_split_the_rows_and_lose_none(make_row_module: Callable, groups: list[str]) -> None:
+    evaluation = make_row_module
+    made = query.ask(evaluation, ",".join(groups), "rows,compared", [])
+    assert sum(int(line[-2]) for line in made.rows) == 24
+    assert sum(int(line[-1]) for line in made.rows) == 23
+    assert len({line[:-2] for line in made.rows}) == len(made.rows)
+
+
+@pytest.fixture(scope="module")
+def make_row_module() -> Evaluation:
+    from harness.contracts.results import Row
+
+    rows = [
+        Row(run_id=f"r{i}", suite="", group=f"g{i // 6}", gpu=("a", "b")[i % 2], gpus=8 << (i % 4), model="m",
+            family=("f", "g", "")[i % 3], precision="bf16", framework="w", predictor="simulate", fit="heldout",
+            status="ok", measured_tgs=100.0, projected_tgs=None if i == 23 else 100.0 + i,
+            error=None if i == 23 else 0.01 * i)
+        for i in range(24)
+    ]  # fmt: skip
+    facts = {r.run_id: RunFacts(run_id=r.run_id, differs={"tp": r.run_id[-1]}) for r in rows}
+    return Evaluation(rows=tuple(rows), facts=facts)
+
+
+def test_a_table_says_what_the_figures_of_its_rows_are(evaluation: Evaluation) -> None:
+    made = query.ask(evaluation, "gpu", "compared,mape,worst_row", ["gpus>=16", "tp=1,4"])
+    rows = frame.part(evaluation.once, predictor="simulate", fit="heldout", gpu="b200")
+    chosen = rows[(rows["gpus"] >= 16) & frame.configured(rows, "tp").isin(["1", "4"])]
+    s = accuracy.summarise(chosen)
+    assert {line[0]: line[1:] for line in made.rows}["b200"] == (
+        str(s.compared), f"{100 * s.macro_mape:.1f} %", s.worst_id,
+    )  # fmt: skip
+
+
+def test_figures_of_several_predictors_are_never_one_figure(evaluation: Evaluation) -> None:
+    assert {line[0] for line in query.ask(evaluation, "gpu", "mape", []).rows} == {"a100", "b200"}
+    both = query.ask(evaluation, "gpu", "mape", ["predictor=*"])
+    assert [column.title for column in both.columns] == ["predictor", "GPU", "held out"]
+    assert len(both.rows) == 4
+
+
+def test_lines_without_a_figure_are_named_below(evaluation: Evaluation) -> None:
+    spec = Spec(title="{predictor}", by=("run_id",), metrics=("compared", "bias??:b"), needs="compared")
+    made = table(evaluation.once, spec, "simulate")
+    assert (made.title, len(made.rows), made.note) == ("simulate", 23, "Nothing to compare (rows): r23 (1).")
+    assert (made.columns[2].title, made.columns[2].minor) == ("b", 2)
+
+
+WRONG = {
+    "--by": (["--by", "gpuu"], "'gpuu', expected a known name; nearest: gpu"),
+    "--metric": (["--metric", "mapee"], "'mapee', expected a known name; nearest: mape"),
+    "column": (["--where", "precison=bf16"], "'precison', expected a known name; nearest: precision"),
+    "value": (["--where", "gpu=b20"], "--where gpu: found 'b20', expected a known name; nearest: b200"),
+    "condition": (["--where", "gpu"], "found 'gpu', expected COLUMN=VALUE"),
+    "number": (["--where", "gpus>many"], "--where gpus: found 'many', expected a number"),
+    "format": (["--by", "gpu", "--format", "mdd"], "'mdd', expected a known name; nearest: md"),
+    "plots": (["--by", "gpu", "--format", "png"], "--format: found 'png'"),
+    "two formats": (["--by", "gpu", "--format", "md", "csv"], "expected one format"),
+    "file format": (["--format", "htlm"], "'htlm', expected a known name; nearest: html"),
+    "nothing left": (["--where", "gpus>1000"], "expected conditions that some row meets"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_word_names_the_nearest(results: Path, case: str, capsys: pytest.CaptureFixture) -> None:
+    words, expected = WRONG[case]
+    assert main(["report", str(results), *words]) == 2
+    said = capsys.readouterr()
+    assert expected in said.err
+    assert said.out == ""
+    assert [path.name for path in results.iterdir()] == ["results.json"], "nothing is written"
+
+
+def test_all_wrong_words_at_once(results: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ["--by", "gpuu,familly", "--metric", "mapee,tua", "--where", "x=1", "gpu=z", "gpus<y", "--format", "q"]
+    assert main(["report", str(results), *words]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 8
+
+
+def test_the_formats_hold_the_same_figures(results: Path, capsys: pytest.CaptureFixture) -> None:
+    def said(*words: str) -> str:
+        assert main(["report", str(results), "--by", "gpu", "--metric", "compared,mape", *words]) == 0
+        return capsys.readouterr().out
+
+    as_json = json.loads(said("--json"))["tables"][0]["rows"]
+    assert said("--format", "csv").splitlines()[1:] == [",".join(row.values()) for row in as_json]
+    for text in (said("--format", "md"), said(), said("--format", "tex").replace("\\,\\%", " %").replace("\\_", "_")):
+        assert all(cell in text for row in as_json for cell in row.values())
+
+
+def test_a_formula_in_a_name_stays_text(evaluation: Evaluation, capsys: pytest.CaptureFixture) -> None:
+    rows = tuple(r.__class__(**{**r.to_mapping(), "gpu": "=cmd()"}) for r in evaluation.rows)
+    made = query.ask(Evaluation(rows=rows, facts=evaluation.facts), "gpu", "mape", [])
+    assert query.FORMATS["csv"](made).splitlines()[1].startswith("'=cmd()")
+
+
+def _damaged(text: str) -> dict[str, bytes]:
+    document = json.loads(text)
+    older, newer, unnamed = ({**document, "schema_version": version} for version in (0, 99, None))
+    del unnamed["schema_version"]
+    return {
+        "half-written": text[: len(text) // 2].encode(),
+        "older": json.dumps(older).encode(),
+        "newer": json.dumps(newer).encode(),
+        "no version": json.dumps(unnamed).encode(),
+        "foreign": b'{"accuracy": 0.93, "epochs": 3}',
+        "a list": b"[1, 2]",
+        "no JSON": b"suite: moe\n",
+        "no text": bytes(range(256)),
+        "empty": b"",
+        "a column too many": json.dumps({**document, "rows": [{**document["rows"][0], "colour": 1}]}).encode(),
+        "a column too few": json.dumps({**document, "rows": [{"run_id": "a"}]}).encode(),
+    }
+
+
+@pytest.mark.parametrize("kind", _damaged('{"schema_version": 1, "rows": [{}]}'))
+def test_results_of_another_kind_are_one_clear_error(results: Path, kind: str, capsys: pytest.CaptureFixture) -> None:
+    path = results / "results.json"
+    path.write_bytes(_damaged(path.read_text("utf-8"))[kind])
+    assert main(["report", str(results), "--by", "gpu"]) == 2
+    said = capsys.readouterr()
+    assert len(said.err.strip().splitlines()) == 1, said.err
+    assert str(path) in said.err
+    assert "Traceback" not in said.err
+    if kind in ("older", "newer", "no version"):
+        assert "schema_version: found" in said.err
+
+
+def test_no_facts_for_a_run_is_refused(evaluation: Evaluation) -> None:
+    with pytest.raises(KeyError):
+        frame.of(evaluation.rows, {})
+    with pytest.raises(InputError):
+        query.ask(evaluation, "no such column", "", [])

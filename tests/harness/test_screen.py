@@ -1,0 +1,263 @@
+"""One screen at the end of a run: as a user sees it, for many rows and few, with gates that fail and rows that broke."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.contracts import frame
+from harness.contracts.results import BASELINE, FITS, Evaluation, Row, RunFacts
+from harness.contracts.runs import BREAKDOWN
+from harness.report import latex, markdown, post, screen, view, view_drift, view_rows
+from harness.report.screen import LINES, Screen
+from harness.report.table import Report
+from harness.score import drift, gate
+from projector.io import terminal
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG = "framework-26.06.01-pretraining-some_model_120b-gb200-64g-mxfp8-gbs1280-tp1pp1cp1vp1ep64-{}"
+
+
+def harness(*arguments: str | Path, cwd: Path, columns: int = 80) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": str(columns)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def fits_a_screen(text: str, columns: int = 80) -> None:
+    lines = text.splitlines()
+    assert len(lines) <= LINES
+    assert [line for line in lines if len(line) > columns and " " in line] == []
+    assert "\x1b" not in text
+
+
+def test_a_run_ends_in_one_screen(project_folder: Path) -> None:
+    done = harness("run", "suites/tiny.yaml", "--mode", "both", cwd=project_folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    fits_a_screen(done.stdout)
+    head, verdict, *_ = done.stdout.splitlines()
+    assert head == "A tiny suite"
+    assert verdict.startswith("Holds: simulate is ")
+    for name in ("simulate", "benchmark", BASELINE, "llama-tp1", "llama-tp4", "mixtral-ep8", "what-if"):
+        assert re.search(rf"^{name} ", done.stdout, re.MULTILINE), name
+    assert "Gate: PASS, 2 of 2 checks hold." in done.stdout
+    assert "Page: out/tiny/report.html" in done.stdout
+
+
+def test_the_case_that_nobody_measured_is_in_every_format(project_folder: Path) -> None:
+    done = harness("run", "suites/tiny.yaml", "--out", "o", "--json", cwd=project_folder)
+    formats = ("md", "html", "tex", "csv")
+    assert harness("report", "o", "--format", *formats, cwd=project_folder).returncode == 0
+    tables = {table["title"]: table for table in json.loads(done.stdout)["tables"]}
+    (case,) = tables["simulate: projected, nothing measured"]["rows"]
+    assert case["run"] == "what-if"
+    assert float(case["projected"]) > 0
+    for name in ("report.md", "report.html", "accuracy.tex"):
+        text = (project_folder / "o" / name).read_text()
+        assert "projected, nothing measured" in text, name
+        assert "what-if" in text, name
+        assert case["projected"] in text, name
+    (row,) = [
+        line
+        for line in (project_folder / "o" / "results.csv").read_text().splitlines()
+        if line.startswith("what-if") and ",simulate,uncalibrated," in line
+    ]
+    assert f"{float(case['step s']):.3f}"[:3] in row
+
+
+def test_quiet_says_the_gate_and_verbose_everything(project_folder: Path) -> None:
+    quiet = harness("run", "suites/tiny.yaml", "--quiet", cwd=project_folder)
+    assert [line.split()[:4] for line in quiet.stdout.splitlines()] == [
+        ["PASS", "tiny", "simulate", "coverage:"],
+        ["PASS", "tiny", "simulate", "mape:"],
+    ]
+    verbose = harness("run", "suites/tiny.yaml", "--verbose", cwd=project_folder)
+    for title in ("Throughput error", "simulate: by GPU", "simulate: run by run", "Gate (held out)"):
+        assert f"\n{title}\n" in verbose.stdout
+    alone = harness("run", "--runs", "measured/runs/tiny.yaml", "--quiet", cwd=project_folder)
+    assert (alone.returncode, alone.stdout) == (0, "Gate: none; a suite sets thresholds.\n")
+
+
+def test_a_gate_that_fails_is_named(project_folder: Path) -> None:
+    path = project_folder / "suites" / "tiny.yaml"
+    path.write_text(path.read_text().replace("mape: 10.0", "mape: 0.0"))
+    for more in ((), ("--quiet",)):
+        done = harness("run", "suites/tiny.yaml", *more, cwd=project_folder)
+        assert done.returncode == 1
+        assert "FAIL tiny simulate mape" in done.stdout
+    fits_a_screen(harness("report", "out/tiny", cwd=project_folder).stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "piece"),
+    [
+        (("run", "suites/tiny.yaml", "--quiet", "--verbose"), "--verbose"),
+        (("report", "out", "--format", "htlm"), "html"),
+        (("report", "nowhere"), "nowhere: found 'no such file'"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(arguments: tuple[str, ...], piece: str, project_folder: Path) -> None:
+    done = harness(*arguments, cwd=project_folder)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert piece in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_progress_is_for_a_terminal(project_folder: Path) -> None:
+    """A bar on stderr where that is a terminal; stdout, piped, has none of it."""
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen(
+        [sys.executable, "-m", "harness", "run", "suites/tiny.yaml"],
+        cwd=project_folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "80"},
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    while select.select([ours], [], [], 120)[0]:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    out, _ = done.communicate(timeout=120)
+    os.close(ours)
+    assert done.returncode == 0
+    assert b"projecting" in shown
+    assert b"\x1b" in shown
+    fits_a_screen(out.decode())
+    assert "projecting" not in out.decode()
+
+
+# Built rows
+
+
+@pytest.fixture
+def many(make_row: Callable[..., Row]) -> Evaluation:
+    """Sixty long names, the later the worse; one refused, one case."""
+    rows = []
+    for i in range(60):
+        name = LONG.format(i)
+        for predictor in ("simulate", "benchmark", BASELINE):
+            for fit in FITS:
+                measured = None if i == 59 else 100.0
+                projected = None if i == 58 else 100.0 + i
+                rows.append(make_row(name, measured, projected, predictor=predictor, fit=fit, status="ok"))
+    facts = {row.run_id: RunFacts(run_id=row.run_id) for row in rows}
+    return Evaluation(rows=tuple(rows), facts=facts)
+
+
+def shown(made: Screen, columns: int = 80) -> list[str]:
+    return [text for text, _ in terminal.plain(screen.blocks(made), columns)]
+
+
+def test_forty_lines_hold_the_worst_whatever_fails(many: Evaluation) -> None:
+    limits = {mode: dict.fromkeys(("mape", "worst", "bias", "memory_mape"), 0.0) for mode in ("simulate", "benchmark")}
+    checks = gate.check("s", many.frame, limits)
+    before = [row if row.error is None else replace(row, error=0.0) for row in many.rows]
+    moved = drift.compare(frame.of(before, many.facts), many.frame)
+    report = Report(title="x" * 100, gate=tuple(map(str, checks)))
+    report = view_drift.added(report, moved)
+    made = Screen(report=report, evaluation=many, checks=checks, drift=moved, folder=Path("out/s"))
+    lines = shown(made)
+    assert len(lines) <= LINES
+    assert [line for line in lines if len(line) > 80 and " " in line] == []
+    text = "".join(line.strip() for line in lines)
+    assert "Does not hold: simulate is" in text
+    assert "+57.0 %" in text
+    assert LONG.format(57)[-10:] in text
+    assert f"{LONG.format(59)} 159" in re.sub(r"\s", " ", " ".join(lines))
+    assert "Gate: FAIL, 0 of 9 checks hold." in text
+    assert "more that fail: --quiet lists every check" in text
+    assert "No projection of 1 of 60 rows" in text
+
+
+def test_few_rows_are_all_shown_with_bars(make_row: Callable[..., Row]) -> None:
+    parts = {"compute_s": 0.5, "host_s": 0.02, "ep_s": 0.25, "bubble_s": 0.23, "projected_step_seconds": 1.0}
+    rows = [
+        make_row(f"row-{i}", None if i == 3 else 100.0, 130.0 if i == 1 else 104.0, fit=fit, **parts)
+        for i in range(20)
+        for fit in FITS
+    ]
+    rows = [
+        replace(row, interval_low=0.8 * (row.projected_tgs or 0), interval_high=1.25 * (row.projected_tgs or 0))
+        if row.fit == "heldout"
+        else row
+        for row in rows
+    ]
+    evaluation = Evaluation(rows=tuple(rows), facts={row.run_id: RunFacts(run_id=row.run_id) for row in rows})
+    lines = shown(Screen(report=Report(title="t"), evaluation=evaluation, folder=Path("out")))
+    assert len(lines) <= LINES
+    cells = {line.split()[0]: line.split() for line in lines if line.startswith("row-")}
+    assert len(cells) == 20
+    assert cells["row-0"][-9:-3] == ["100", "104", "104", "±25", "%", "yes"]
+    assert cells["row-0"][-3:] == ["+4.0", "%", "CCCCCCBBBeee"]
+    assert cells["row-1"][-4:] == ["no", "+30.0", "%", "CCCCCCBBBeee"]
+    assert cells["row-3"][-8:] == ["–", "104", "104", "±25", "%", "–", "–", "CCCCCCBBBeee"]
+    assert any("C compute, B bubble, e EP; a letter is a twelfth" in line for line in lines)
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=len(BREAKDOWN), max_size=len(BREAKDOWN)))
+def test_a_bar_is_a_whole_step_and_no_part_is_off_by_a_letter(parts: list[float]) -> None:
+    row = Row(
+        **dict.fromkeys(("run_id", "suite", "group", "gpu", "model", "family", "precision", "framework"), "x"),
+        predictor="simulate",
+        fit="uncalibrated",
+        status="ok",
+        gpus=8,
+        **dict(zip(BREAKDOWN, parts, strict=True)),
+    )
+    made = view_rows.bar(row)
+    if not sum(parts):
+        assert made == ""
+        return
+    assert len(made) == 12
+    letters = [view_rows.LETTERS[name] for name in BREAKDOWN]
+    for letter, part in zip(letters, parts, strict=True):
+        assert abs(made.count(letter) - 12 * part / sum(parts)) < 1.0 + 1e-6
+    assert list(dict.fromkeys(made)) == [letter for letter in letters if letter in made]
+
+
+def test_nothing_measured_is_no_claim(make_row: Callable[..., Row]) -> None:
+    rows = [make_row("only", None, 104.0, fit=fit) for fit in FITS]
+    evaluation = Evaluation(rows=tuple(rows), facts={"only": RunFacts(run_id="only")})
+    lines = shown(Screen(report=Report(title="t"), evaluation=evaluation))
+    assert lines[1] == "Simulate projects no row with a measured throughput and a whole configuration."
+    whole = view.build(evaluation)
+    assert any(table.title == "simulate: projected, nothing measured" for table in whole.tables)
+    assert "only" in markdown.render(whole)
+    assert "only" in latex.render(post.tables(evaluation))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "suite", sorted(path.name for path in (ROOT / "suites").glob("*.yaml") if path.stem != "local")
+)
+def test_every_suite_ends_in_one_screen(suite: str, tmp_path: Path) -> None:
+    done = harness("run", ROOT / "suites" / suite, "--mode", "both", "--out", tmp_path / "o", "--no-plots", cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    fits_a_screen(done.stdout)

@@ -1,0 +1,101 @@
+"""Every command that prints a table, at 60, 80 and 112 columns: no line is longer, and no figure is cut."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main as harness
+from projector.__main__ import main as projector
+from tests.harness.conftest import project_folder
+
+__all__ = ["project_folder"]
+
+ROOT = Path(__file__).resolve().parents[1]
+WIDTHS = (60, 80, 112)
+CASE = ("--config", str(ROOT / "examples" / "deepseek_v3_h100.yaml"))
+# A line that would cut: a figure beside an ellipsis.
+CUT = re.compile(r"[\d.]…|…[\d.]")
+
+PROJECTOR = {
+    "models": ("models",),
+    "gpus": ("gpus",),
+    "clusters": ("clusters",),
+    "frameworks": ("frameworks",),
+    "constants": ("constants", "step"),
+    "memory": ("memory", *CASE),
+    "memory that does not fit": ("memory", *CASE, "--gpu", "a100", "micro_batch_size=4"),
+    "performance": ("performance", *CASE, "--profiling-mode", "both", "--communication"),
+    "explore": ("performance", *CASE, "--explore"),
+    "compared schedules": ("performance", *CASE, "--pipeline-schedule-algorithm", "all"),
+    "schedules": ("schedules", *CASE),
+}
+# In the folder of a tiny suite that was run and recorded.
+HARNESS = {
+    "run": ("run", "suites/tiny.yaml", "--mode", "both", "--no-gate"),
+    "run --against": ("run", "suites/tiny.yaml", "--against", "before"),
+    "run --verbose": ("run", "suites/tiny.yaml", "--mode", "both", "--verbose"),
+    "run --runs": ("run", "--runs", "measured/runs/tiny.yaml", "--verbose"),
+    "run --quiet": ("run", "suites/tiny.yaml", "--quiet"),
+    "report": ("report", "before", "--no-plots"),
+    "report --verbose": ("report", "before", "--no-plots", "--verbose"),
+    "calibrate": ("calibrate",),
+    "compare": ("compare", "llama-tp1", "llama-tp4"),
+    "figures": ("figures", "--no-speed"),
+    "ingest": ("ingest", str(ROOT / "measured" / "logs" / "cpu_gpt.log.gz")),
+    "tolerance": ("tolerance",),
+    "history": ("history", "kept.sqlite"),
+    "kernels": ("kernels", "--gpu", "h200", "--no-cross-validate"),
+    "collectives": ("collectives", str(ROOT / "measured" / "collectives"), "--cluster", "h100_sxm"),
+}
+
+Call = Callable[..., str]
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(main: Callable[[list[str]], int], arguments: tuple[str, ...], width: int) -> str:
+        monkeypatch.setenv("COLUMNS", str(width))
+        capsys.readouterr()
+        code = main(list(arguments))
+        out, err = capsys.readouterr()
+        assert code == 0, err
+        assert "\x1b" not in out + err
+        return out
+
+    return call
+
+
+def check(text: str, width: int) -> None:
+    assert text.strip()
+    # A path or a command that is longer than the terminal stands whole, so that it can be copied.
+    assert [line for line in text.splitlines() if len(line) > width and " " in line.strip()] == []
+    assert CUT.search(text) is None
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("arguments", PROJECTOR.values(), ids=PROJECTOR)
+def test_projector(arguments: tuple[str, ...], width: int, said: Call) -> None:
+    check(said(projector, arguments, width), width)
+
+
+@pytest.mark.parametrize("arguments", HARNESS.values(), ids=HARNESS)
+def test_harness(arguments: tuple[str, ...], said: Call, project_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project_folder)
+    said(harness, ("run", "suites/tiny.yaml", "--out", "before", "--no-plots", "--record", "kept.sqlite"), 80)
+    for width in WIDTHS:
+        check(said(harness, arguments, width), width)
+
+
+def test_what_is_left_out_is_said(said: Call) -> None:
+    wide, narrow = (said(projector, PROJECTOR["memory"], width) for width in (200, 60))
+    assert "Left out" not in wide
+    assert "Left out at this width: parameters" in narrow
+    first = next(line.split() for line in wide.splitlines() if line.strip().startswith("0 "))
+    assert {cell for line in narrow.splitlines() if line.strip().startswith("0 ") for cell in line.split()} & set(first)
