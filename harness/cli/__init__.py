@@ -11,6 +11,7 @@ from harness.cli import (
     collectives,
     compare,
     figures,
+    first_look,
     history,
     ingest,
     inputs,
@@ -27,7 +28,21 @@ from projector.io.guard import guarded
 
 __all__ = ["main"]
 
-COMMANDS = (run, ingest, measure, calibrate, kernels, collectives, report, history, compare, figures, inputs, tolerance)
+COMMANDS = (
+    run,
+    ingest,
+    measure,
+    calibrate,
+    kernels,
+    collectives,
+    report,
+    history,
+    compare,
+    figures,
+    first_look,
+    inputs,
+    tolerance,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
