@@ -30,8 +30,7 @@ class Observation:
 
     ``levels``: keys from finest to coarsest. ``shares``: of the projected step, by term
     (:data:`projector.experience.TERMS`); a projection that says nothing of its parts is off in all of them alike.
-    ``assumed``: entries that its configuration lacked; ``source``: who published it
-    (:func:`harness.contracts.sources.publisher`).
+    ``assumed``: entries that its configuration lacked.
     """
 
     run_id: str
@@ -42,7 +41,6 @@ class Observation:
     gpu: str = ""
     shares: tuple[float, ...] = WHOLE
     assumed: int = 0
-    source: str = ""
 
     @property
     def cell(self) -> tuple[str, str, str]:

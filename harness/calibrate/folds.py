@@ -1,7 +1,7 @@
 """Held-out estimates under nested selection: what judges a law has chosen neither it nor its parameters.
 
-For every label (a model family; in transfer tests a source, a framework or a GPU) the rows of all other labels are the
-training fold. Inside it every law of :mod:`harness.calibrate.laws` is scored by leaving out one label at a time, by the mean
+For every label (a model family; in transfer tests a framework or a GPU) the rows of all other labels are the training
+fold. Inside it every law of :mod:`harness.calibrate.laws` is scored by leaving out one label at a time, by the mean
 |ln error| with each (family × GPU × framework) cell weighing the same; the simplest within :data:`MARGIN` of the best
 is fitted on the whole training fold and serves the label. Its interval comes from the same inner residuals, so that
 nothing of the label has touched it: neither the choice, nor the parameters, nor the width. Pure and deterministic.
@@ -25,7 +25,7 @@ from harness.contracts.estimates import Estimate
 from projector import experience
 from projector.experience import Basis, Correction
 
-__all__ = ["Bench", "Fold", "Label", "by_family", "by_source", "judge"]
+__all__ = ["Bench", "Fold", "Label", "by_family", "judge"]
 
 Label = Callable[[Observation], str]
 
@@ -82,12 +82,6 @@ class Fold:
 
 def by_family(o: Observation) -> str:
     return o.family
-
-
-def by_source(o: Observation) -> str:
-    """Who published it: all rows of a repository, of a document or of an MLPerf submitter are left out together, whatever
-    their model, framework and GPU (the rule: :func:`harness.contracts.sources.publisher`)."""
-    return o.source
 
 
 def judge(observations: Sequence[Observation], label: Label = by_family) -> tuple[Fold, dict[str, Estimate]]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from harness.calibrate.calibration import WHOLE, Observation
 from harness.contracts import frame
 from harness.contracts.runs import BREAKDOWN
-from harness.contracts.sources import publisher
 from projector import experience
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ def of_rows(rows: pd.DataFrame) -> list[Observation]:
                 row.precision,
             ),
             assumed=entries(row.assumed),
-            source=publisher(row.source),
         )
         for row in frame.lines(rows[rows["projected_step_seconds"].notna()])
     ]

@@ -11,7 +11,6 @@ from harness.cli import (
     collectives,
     compare,
     figures,
-    first_look,
     history,
     ingest,
     inputs,
@@ -28,21 +27,7 @@ from projector.io.guard import guarded
 
 __all__ = ["main"]
 
-COMMANDS = (
-    run,
-    ingest,
-    measure,
-    calibrate,
-    kernels,
-    collectives,
-    report,
-    history,
-    compare,
-    figures,
-    first_look,
-    inputs,
-    tolerance,
-)
+COMMANDS = (run, ingest, measure, calibrate, kernels, collectives, report, history, compare, figures, inputs, tolerance)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

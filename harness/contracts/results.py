@@ -113,7 +113,7 @@ class RunFacts:
     ``complete``: the source states a whole configuration (a model and a recipe could be built). ``assumed``: what the
     importer filled in. ``differs``: configuration as text by key, from which a group lists the keys that change;
     ``switches``: those of the keys that no recipe field holds, so that no projector can see them; ``flops_per_token``: of
-    the model (forward and backward), where it is known; ``doubt``: as in :class:`MeasuredRun`.
+    the model (forward and backward), where it is known.
     """
 
     run_id: str
@@ -130,7 +130,6 @@ class RunFacts:
     differs: Mapping[str, str] = field(default_factory=dict)
     switches: tuple[str, ...] = ()
     flops_per_token: float | None = None
-    doubt: str = ""
 
     def to_mapping(self) -> dict[str, Any]:
         made = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -156,8 +155,6 @@ class Evaluation:
 
     ``fallbacks``: (predictor, run id) → the coarser key that a held-out row rests on ("" where there was none at all).
     ``heldout``: (predictor, run id) → the estimate of its held-out row; ``laws``: predictor → the law fitted on all rows.
-    ``doubted``: the rows of runs that their sources doubt. They stand apart: nothing is fitted on them, and no figure or
-    gate counts them.
     """
 
     rows: tuple[Row, ...]
@@ -166,7 +163,6 @@ class Evaluation:
     fallbacks: Mapping[tuple[str, str], str] = field(default_factory=dict)
     heldout: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
     laws: Mapping[str, Chosen] = field(default_factory=dict)
-    doubted: tuple[Row, ...] = ()
 
     @property
     def unique_rows(self) -> list[Row]:

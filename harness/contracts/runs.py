@@ -76,8 +76,7 @@ class MeasuredRun:
     """One measured run with its whole configuration, or a case: the same with nothing measured.
 
     ``problem``: why the row cannot be projected as it stands (configuration incomplete or outside the models); it is
-    kept in every table. ``assumed``: what an importer or default filled in. ``doubt``: why, by its own source, a figure is
-    no sound measurement of this configuration; such a run is projected and scored apart, and teaches nothing.
+    kept in every table. ``assumed``: what an importer or default filled in.
     """
 
     id: str
@@ -95,7 +94,6 @@ class MeasuredRun:
     switches: Mapping[str, object] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     problem: str = ""
-    doubt: str = ""
     notes: str = ""
 
     @property

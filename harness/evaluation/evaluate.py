@@ -15,7 +15,6 @@ from harness.calibrate.folds import Fold
 from harness.contracts.estimates import Estimate, Factor
 from harness.contracts.results import FITS, Evaluation, Row, RunFacts
 from harness.contracts.runs import BREAKDOWN, MeasuredRun, Prediction
-from harness.contracts.sources import publisher
 from harness.evaluation.facts import facts_of
 from harness.predictors.protocol import Predictor
 from projector.kernels.settings import DEFAULT, Settings
@@ -57,8 +56,7 @@ def evaluate(
     ]
     held = {(name, run_id): f for name, fits in fitted.items() for run_id, f in fits.heldout.items()}
     return Evaluation(
-        rows=tuple(row for row in rows if not facts[row.run_id].doubt),
-        doubted=tuple(row for row in rows if facts[row.run_id].doubt),
+        rows=tuple(rows),
         facts=facts,
         factors={(name, key): f for name, fits in fitted.items() for key, f in fits.by_key.items()},
         fallbacks={
@@ -87,7 +85,7 @@ def _fit(
     facts: Mapping[str, RunFacts],
     predictions: Mapping[tuple[str, str], Prediction],
 ) -> _Fitted:
-    """What is fitted for one predictor. Cases (nothing measured) and doubted runs get estimates too: they teach nothing."""
+    """What is fitted for one predictor. Runs with nothing measured (cases) get estimates too: they teach nothing."""
     seen = []
     for run in runs:
         p = predictions[tool.name, run.id]
@@ -104,11 +102,10 @@ def _observation(tool: Predictor, run: MeasuredRun, facts: RunFacts, p: Predicti
         family=run.model.family if run.model else "",
         framework=run.stack.framework,
         levels=tool.levels(run, facts),
-        log_ratio=math.log(_tgs(run, step) / run.measured.tgs) if run.measured.tgs and not run.doubt else math.nan,
+        log_ratio=math.log(_tgs(run, step) / run.measured.tgs) if run.measured.tgs else math.nan,
         gpu=run.gpu,
         shares=observe.shares_of(p.breakdown, step, run.recipe.precision if run.recipe else ""),
         assumed=len(dict.fromkeys((*run.assumed, *p.assumed))),
-        source=publisher(facts.source),
     )
 
 

@@ -27,7 +27,6 @@ def facts_of(run: MeasuredRun) -> RunFacts:
         differs=_configuration(run),
         switches=("version", *run.switches),
         flops_per_token=_flops(run),
-        doubt=run.doubt,
     )
 
 

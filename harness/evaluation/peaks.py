@@ -31,12 +31,7 @@ def peaks(runs: Iterable[MeasuredRun]) -> list[Peak]:
     found = []
     for run in runs:
         measured = run.measured
-        if (
-            run.problem
-            or run.doubt
-            or any(_GUESSED in text for text in run.assumed)
-            or run.source.title.startswith(_SEEN)
-        ):
+        if run.problem or any(_GUESSED in text for text in run.assumed) or run.source.title.startswith(_SEEN):
             continue
         if measured.peak_memory_gib is None and measured.failed_allocation_gib is None:
             continue
@@ -50,7 +45,7 @@ def judged(runs: Iterable[MeasuredRun]) -> list[Judged]:
     """One for every run that ran or failed for lack of memory, and has a projection."""
     found = []
     for run in runs:
-        if run.problem or run.doubt or not run.measured.exists:
+        if run.problem or not run.measured.exists:
             continue
         made = _projected(run)
         if made is not None:

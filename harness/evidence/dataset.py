@@ -146,7 +146,6 @@ def _run(item: object, where: str, key: str) -> tuple[MeasuredRun | None, list[P
         switches=item.get("switches") or {},
         assumed=tuple(item.get("assumed") or ()),
         problem=item.get("problem") or "",
-        doubt=item.get("doubt") or "",
         notes=item.get("notes") or "",
         **parts,
     )
@@ -185,8 +184,6 @@ def _scalars(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
     excused = bool(item.get("problem"))
     for name in ("id", "gpu", "cluster", "model_name", "group", "problem", "notes"):
         check(name, isinstance(item.get(name), str), "text")
-    if "doubt" in item and not (isinstance(item["doubt"], str) and item["doubt"].strip()):
-        found.append(Problem(where, f"{label}doubt", item["doubt"], "why its own source doubts the figure, in words"))
     run_id = item.get("id")
     check("id", not isinstance(run_id, str) or (run_id.isprintable() and run_id != ""), "printable text in one line")
     gpu = item.get("gpu")

@@ -93,7 +93,7 @@ class Cluster:
     ``gpus_per_node`` is the size of the fast domain that ranks fill first (72 for NVL72), ``gpus_per_host`` the GPUs of
     one operating system. ``inter`` joins ``inter.size`` GPUs, a pod; ``outer`` joins pods (None: no third level).
     ``host_link``: bytes/s per direction between host memory and one GPU; ``host_memory``: bytes/s of all memory channels
-    of a host (None: the usual host of the GPU). ``processor``: of the host, ``x86`` or ``grace`` (None: see ``host``).
+    of a host (None: the usual host of the GPU).
     """
 
     name: str
@@ -103,16 +103,10 @@ class Cluster:
     intra: Fabric
     inter: Fabric
     outer: Fabric | None = None
-    processor: str | None = None
     host_link: float | None = None
     host_memory: float | None = None
     overrides: Mapping[str, float] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
-
-    @property
-    def host(self) -> str:
-        """The host's processor: as stated, else Grace where one NVLink domain spans several hosts."""
-        return self.processor or ("grace" if self.gpus_per_host < self.gpus_per_node else "x86")
 
 
 @dataclass(frozen=True, slots=True)

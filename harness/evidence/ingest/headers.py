@@ -40,7 +40,6 @@ TOP_KEYS = frozenset(
         "flash_attn",
         "dist_opt",
         "group",
-        "doubt",
         "note",
         "projected_by_source",
     ]

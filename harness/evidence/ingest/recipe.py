@@ -100,8 +100,6 @@ def recipe_of(record: Record, gpu: str, model: Model | None, size: Sizes, words:
     if size.pp == 1:
         for name in ("pipeline_schedule", "pipeline_model_parallel_layout"):
             stated.pop(name, None)
-    if size.shard is not None:
-        stated.setdefault("data_parallel_shard_size", size.shard)
     stated.update(
         micro_batch_size=size.micro_batch_size,
         global_batch_size=size.global_batch_size,
@@ -129,16 +127,15 @@ _LORA_TARGETS = {"automodel": ("linear_qkv", "linear_proj", "linear_fc1", "linea
 def _lora(record: Record) -> LoRA | None:
     text = record.text("model").lower()
     flag = boolean(record.get("other.lora"))
-    phase = record.text("other.phase", "other.task").lower()
+    phase = record.text("other.phase").lower()
     if not (flag or "lora" in text or phase == "lora"):
         return None
     rank = integer(record.get("other.lora_dim", "other.lora_rank"))
     if rank is None and (found := re.search(r"rank (\d+)", text)):
         rank = int(found[1])
-    targets = record.get("other.lora_target_modules", "other.lora_targets", "other.targets")
+    targets = record.get("other.lora_target_modules", "other.targets")
     if isinstance(targets, str):
-        named = re.findall(r"\b(?:qkv|o_proj|proj|fc1|fc2)(?=_proj\b|\b)", targets)
-        targets = [f"linear_{word.removeprefix('o_')}" for word in named]
+        targets = [f"linear_{word}" for word in re.findall(r"\b(?:qkv|proj|fc1|fc2)\b", targets)]
     if rank is None:
         rank = 16
         record.assume("lora rank=16 (not stated)")

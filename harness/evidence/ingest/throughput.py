@@ -127,11 +127,9 @@ def _memory(record: Record, framework: str) -> tuple[float | None, str | None]:
         return None, None
     if stated in _KINDS:
         return peak, stated
-    if re.search(r"max[_ ](memory[_ ])?allocated|alloc gib", note):
+    if re.search(r"max[_ ]allocated|alloc gib", note):
         return peak, "allocated"
-    if (
-        re.search(r"nvidia-smi|rocm-smi|\bgib of \d+\b", note) or framework == "primus"
-    ):  # used of all, as the tools print it
+    if "nvidia-smi" in note or "rocm-smi" in note or framework == "primus":
         return peak, "device"
     if framework in ("torchtitan", "torchtune"):
         return peak, "reserved"
