@@ -29,7 +29,7 @@ def register(commands: Subparsers) -> None:
         "history",
         "error, coverage and ranking over recorded versions, and the change at which a row broke",
         command,
-        examples=("", "--broken --json", "--plot out/history.png"),
+        examples=("--broken --json", "--plot out/history.png"),
     )
     add = parser.add_argument
     add("store", nargs="?", type=Path, default=STORE, metavar="STORE", help=f"what --record wrote (default: {STORE})")

@@ -89,6 +89,8 @@ def test_an_example_works(project, program, name, line):
         pytest.skip("times the device at hand, which takes torch")
     if (program, name) == ("harness", "report"):
         assert run(project, "harness", "run suites/scaling.yaml --no-gate --out out/scaling").returncode == 0
+    if (program, name) == ("harness", "history"):
+        assert run(project, "harness", "run suites/scaling.yaml --no-gate --record").returncode == 0
     if (program, name) == ("projector", "benchmark"):
         pytest.skip("takes a device of the cluster's vendor")
     done = run(project, program, f"{name} {line}")
