@@ -79,7 +79,7 @@ def few(evaluation: Evaluation, name: str) -> Table:
     )
     made = []
     for row in chosen:
-        found = expected[row.run_id]
+        found = expected.get(row.run_id, _Expected())
         error = found.middle / row.measured_tgs - 1.0 if found.middle and row.measured_tgs else None
         made.append((*_figures(row, found), found.holds(row.measured_tgs), signed(error), bar(row) or row.status))
     return Table(
@@ -112,7 +112,7 @@ def unmeasured(evaluation: Evaluation, name: str) -> Table:
     )
     made = []
     for row in chosen:
-        run, gpu, gpus, _, *figures = _figures(row, expected[row.run_id])
+        run, gpu, gpus, _, *figures = _figures(row, expected.get(row.run_id, _Expected()))
         sizes = (number(row.projected_step_seconds, 3), number(row.projected_memory_gib, 1))
         made.append((run, gpu, gpus, *figures, *sizes, row.status, bar(row)))
     title = f"{name}: projected, nothing measured"
