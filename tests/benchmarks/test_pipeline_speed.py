@@ -92,7 +92,7 @@ def test_generation_evaluation_and_memory(name):
     # All of it beats the event loop's evaluation alone (1.8 to 2.9 times when written: 1.1 to 4.9 ms); list scheduling is an
     # event loop of its own (1.2 times faster than the naive one, all included).
     searched = pipeline.generator(name).tuned or name == "v_1f1b"
-    least = 0.4 if searched else 0.7  # beside other work the ratio falls
+    least = 0.4 if searched else 0.5  # beside other work the ratio falls
     assert slow / fast > least, f"{slow * 1e3:.2f} ms naive, {fast * 1e3:.2f} ms"
 
 
