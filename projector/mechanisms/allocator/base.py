@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -15,7 +16,7 @@ _CONTEXT = parameter(1.0e9, unit="B", kind="assumed", source="estimate: context 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Allocator(Strategy):
+class Allocator(Strategy, ABC):
     """``context_bytes``: of the driver and its libraries, outside the allocator. In all methods ``tp``: size of the tensor
     parallel group; ``ragged``: buffers of experts change size with every micro-batch; ``outside``: bytes of the device
     outside the allocator."""
@@ -28,13 +29,13 @@ class Allocator(Strategy):
         """What a run can allocate on a device of ``memory`` bytes, of which the driver leaves ``left``."""
         return left
 
+    @abstractmethod
     def reserved(self, allocated: float, tp: int, ragged: bool) -> float:
         """What the allocator holds at a peak of ``allocated`` bytes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def needed(self, allocated: float, tp: int, ragged: bool, outside: float) -> tuple[float, float]:
         """What such a peak needs of the usable bytes at the least, and as a rule."""
-        raise NotImplementedError
 
     def on_device(self, reserved: float, memory: float, outside: float) -> float:
         """What the device shows as used (nvidia-smi, rocm-smi)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -17,7 +18,7 @@ __all__ = ["Dispatch"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dispatch(Strategy):
+class Dispatch(Strategy, ABC):
     """``dispersion``: coefficient of variation of the loads of experts where routing is not forced;
     ``real_data_dispersion``: the same on real text, at the start of a training or of a fine-tuning. ``masks``: products
     with masks carry tokens to the fixed slots of a capacity factor. ``static_shapes``: buffers of dropless experts hold
@@ -72,13 +73,13 @@ class Dispatch(Strategy):
         )
         return (*dispatch[:-1], last), combine
 
+    @abstractmethod
     def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
         """The operators of dispatch and combine."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward_buffers(self, moe: MoE, r: Routed, lo: Rank) -> float:
         """Bytes alive beside the saved tensors when the experts' outputs are combined."""
-        raise NotImplementedError
 
     def backward_buffers(self, r: Routed, lo: Rank, planned: bool) -> float:
         """Bytes alive in the backward of the combine: the gradient of the unpermuted tokens, its exchange and its copy."""

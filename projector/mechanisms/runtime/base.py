@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,7 +38,7 @@ _STEP_MS = parameter(5.0, unit="ms", kind="assumed", source="estimate: Python of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runtime(Strategy):
+class Runtime(Strategy, ABC):
     """``*_us``: host microseconds of a launch, the issue of a collective, a synchronisation; of a module beyond its
     launches: a layer beyond its linears and the expert half of one (router, dispatcher) in forward, the same in
     backward; a dense linear in forward (half of it per product in backward), attention, a grouped linear, and each of
@@ -76,9 +77,9 @@ class Runtime(Strategy):
         """Host seconds of a layer beyond its operators, in forward or in backward."""
         return self.layer_us * 1e-6
 
+    @abstractmethod
     def seconds(self, op: Operator, hooks_us: float = 0.0) -> float:
         """Host seconds to issue ``op``, on whose gradients hang ``hooks_us`` more."""
-        raise NotImplementedError
 
     def loop_seconds(self, ranks: int, aligned: bool) -> float:
         """Host seconds of a step that no operator stands for: logging, barriers, the loop itself, and what ``ranks`` ranks

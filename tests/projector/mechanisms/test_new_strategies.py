@@ -11,6 +11,9 @@ import pytest
 
 from projector.frameworks import profiles_io
 from projector.hardware import catalogue
+from projector.mechanisms.allocator.base import Allocator
+from projector.mechanisms.dispatch.base import Dispatch
+from projector.mechanisms.runtime.base import Runtime
 from projector.mechanisms.strategy import found_in
 from projector.projection import Projection, project
 from projector.workload import zoo
@@ -102,3 +105,9 @@ def test_one_file_and_a_profile_that_names_it(mine: str) -> None:
     assert (other.breakdown["host_s"] > usual.breakdown["host_s"]) == (mine == "runtime")
     if mine == "dispatch":
         assert other.breakdown["ep_s"] > usual.breakdown["ep_s"]
+
+
+@pytest.mark.parametrize("base", [Allocator, Dispatch, Runtime])
+def test_a_base_without_its_arithmetic_is_no_strategy(base: type) -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        base()
