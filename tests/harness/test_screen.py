@@ -221,6 +221,17 @@ def test_few_rows_are_all_shown_with_bars(make_row: Callable[..., Row]) -> None:
     assert any("C compute, B bubble, e EP; a letter is a twelfth" in line for line in lines)
 
 
+def test_a_run_without_a_held_out_row_has_no_expectation(make_row: Callable[..., Row]) -> None:
+    """A file may lack it: the run is shown with what it has."""
+    held = replace(make_row("row-1"), interval_low=80.0, interval_high=125.0)
+    rows = (held, *(make_row(f"row-{i}", fit="uncalibrated") for i in (1, 2)))
+    evaluation = Evaluation(rows=rows, facts={row.run_id: RunFacts(run_id=row.run_id) for row in rows})
+    made = {row[0]: row for row in view_rows.few(evaluation, "simulate").rows}
+    assert made.keys() == {"row-1", "row-2"}
+    assert "yes" in made["row-1"]
+    assert "yes" not in made["row-2"]
+
+
 @given(st.lists(st.floats(0, 1e3), min_size=len(BREAKDOWN), max_size=len(BREAKDOWN)))
 def test_a_bar_is_a_whole_step_and_no_part_is_off_by_a_letter(parts: list[float]) -> None:
     row = Row(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 import pytest
 from many import NASTY, RUNS
@@ -86,21 +87,8 @@ def test_figures_of_written_tables_have_a_true_minus() -> None:
     assert '<td>-x</td><td class="n">−1.5 %</td>' in page
 
 
-def test_a_verdict_without_a_comparison_says_so() -> None:
-    row = Row(
-        run_id="a",
-        suite="",
-        group="",
-        gpu="b200",
-        gpus=8,
-        model="m",
-        family="f",
-        precision="bf16",
-        framework="x",
-        predictor="simulate",
-        fit="heldout",
-        status="unsupported",
-    )
+def test_a_verdict_without_a_comparison_says_so(make_row: Callable[..., Row]) -> None:
+    row = make_row("a", None, None)
     said = verdict(Evaluation(rows=(row,), facts={"a": RunFacts(run_id="a")}))
     assert said.headline.startswith("No run of these 1 has both")
     assert said.lines == ()
