@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from harness.evidence.ingest import command
 from harness.evidence.ingest.report import LogRun
 from harness.measure import launch, log
 from harness.measure.spec import Job, Plan
+from harness.measure.worker import TRACE
+from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 
 __all__ = ["Trained", "train"]
@@ -66,6 +69,8 @@ def train(
                 if between is not None and number == (plan.repeat + 1) // 2:
                     between(jobs)
         logs = [_joined(job, rounds, folder) for job in plan.jobs]
+        for traced in rounds[-1].glob(TRACE.format(job="*", rank="*")):
+            shutil.copyfile(traced, folder / traced.name)
     done = tuple(_trained(job, path) for job, path in zip(plan.jobs, logs, strict=True))
     _write((each.run for each in done), folder / _RUNS)
     return done
@@ -94,7 +99,9 @@ def _joined(job: Job, rounds: Iterable[Path], folder: Path) -> Path:
 def _trained(job: Job, path: Path) -> Trained:
     (read,) = command.load(path).logs
     state = read.state
-    assert state is not None  # the trainer prints a time with every step
+    if state is None:
+        found = "no step but was disturbed by other work"
+        raise InputError([Problem(str(path), "steps", found, "a quieter machine, or more --steps")])
     return Trained(
         job=job,
         run=replace(read.run, group=job.group),

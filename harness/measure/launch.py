@@ -76,6 +76,7 @@ def run(plan: Plan, here: Host, folder: Path, told: Callable[[str], None]) -> No
         path = Path(scratch) / "plan.yaml"
         _save(path, replace(plan, device=here.device))
         command = ["-m", "harness.measure.worker", str(path), "--out", str(folder.resolve()), "--threads", str(threads)]
+        command += ["--profile"] if plan.profile else []
         start_and_watch(command, world, threads, Path(scratch), told)
 
 

@@ -43,13 +43,14 @@ class Job:
 class Plan:
     """``jobs``, each trained ``repeat`` times in turn; ``device``: ``cpu``, ``cuda``, or empty: whatever is there.
 
-    ``threads``: of each process on a CPU; 0: cores over processes.
+    ``threads``: of each process on a CPU; 0: cores over processes. ``profile``: a profiler's trace of every training.
     """
 
     jobs: tuple[Job, ...] = ()
     repeat: int = 1
     device: str = ""
     threads: int = 0
+    profile: bool = False
 
 
 def read(path: Path) -> Plan:

@@ -21,8 +21,9 @@ from harness.measure.log import Step
 
 if TYPE_CHECKING:
     from harness.measure.spec import Job
+    from harness.measure.trainer import Trainer
 
-__all__ = ["main"]
+__all__ = ["TRACE", "main"]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,6 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m harness.measure.worker", description=__doc__)
     parser.add_argument("spec", type=Path, help="trainings: a file with the key measure")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where rank 0 writes the logs")
+    parser.add_argument("--profile", action="store_true", help="trace two more steps of each training, on every rank")
     parser.add_argument("--threads", type=int, default=0, help="threads of each process; default: cores over processes")
     options = parser.parse_args(argv)
     plan = spec.read(options.spec)
@@ -49,7 +51,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         for job in plan.jobs:
             if job.workload.gpus == world:
-                _train(job, device, threads, options.out / f"{job.id}.log" if rank == 0 else None)
+                traced = options.out / TRACE.format(job=job.id, rank=rank) if options.profile else None
+                _train(job, device, threads, options.out / f"{job.id}.log" if rank == 0 else None, traced)
                 if rank == 0:
                     print(job.id, flush=True)
     finally:
@@ -57,23 +60,25 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+#: The file of a rank's trace.
+TRACE = "{job}.rank{rank}.trace.json.gz"
 _VARIABLES = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
 
 
-def _train(job: Job, device: str, threads: int, path: Path | None) -> None:
-    """The whole training; ``path``: where its log goes, None on ranks that write none."""
-    steps = [*_steps(job, device)]
+def _train(job: Job, device: str, threads: int, path: Path | None, traced: Path | None) -> None:
+    """The whole training; ``path``: where its log goes, None on ranks that write none; ``traced``: where a trace goes."""
+    steps = [*_steps(job, device, traced)]
     if path is not None:
         used = None if device == "cpu" else _memory()
         log.save(path, [*log.head(job, _facts(device, threads)), *log.body(job, steps, used)])
 
 
-def _steps(job: Job, device: str) -> Iterator[Step]:
+def _steps(job: Job, device: str, traced: Path | None) -> Iterator[Step]:
     """Trains; on a CPU with the longest time that a rank waited for a core while a step lasted."""
     import torch
     import torch.distributed as dist
 
-    from harness.measure.trainer import Trainer
+    from harness.measure import trainer as training
 
     def most(seconds: float) -> float:
         word = torch.tensor(seconds)
@@ -81,7 +86,7 @@ def _steps(job: Job, device: str) -> Iterator[Step]:
             dist.all_reduce(word, dist.ReduceOp.MAX)
         return float(word)
 
-    trainer = Trainer(job, device)
+    trainer = training.Trainer(job, device)
     gc.collect()
     gc.disable()  # Megatron-LM --manual-gc: no collection in the middle of a step
     try:
@@ -95,8 +100,23 @@ def _steps(job: Job, device: str) -> Iterator[Step]:
             seconds = time.perf_counter() - began
             lost = most(waited() - before) if device == "cpu" else 0.0
             yield Step(step, time.time(), seconds, lost, result.loss, result.grad_norm)
+        if traced is not None:
+            _profile(trainer, job.steps, traced)
     finally:
         gc.enable()
+
+
+def _profile(trainer: Trainer, done: int, path: Path) -> None:
+    """Steps behind the timed ones, which a profiler would have slowed: one to warm it up, two that are kept."""
+    from torch import profiler
+
+    plan = profiler.schedule(wait=0, warmup=1, active=2, repeat=1)
+    with profiler.profile(
+        schedule=plan, record_shapes=True, on_trace_ready=lambda made: made.export_chrome_trace(str(path))
+    ) as made:
+        for step in range(done + 1, done + 4):
+            trainer.step(*trainer.batch(step))
+            made.step()
 
 
 def _facts(device: str, threads: int) -> dict[str, object]:

@@ -13,6 +13,10 @@ from measure_jobs import LLAMA, job
 from harness.cli import main
 from harness.evidence import dataset
 from harness.evidence.ingest.command import load
+from harness.trace.account import account
+from harness.trace.host import as_kernels
+from harness.trace.reader import read
+from harness.trace.steps import chosen, steps
 
 pytest.importorskip("torch")
 
@@ -94,3 +98,18 @@ def test_torch_is_imported_only_when_called() -> None:
     code = "import sys, harness.cli, harness.evidence.suite, harness.measure.loop; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "False", done.stderr
+
+
+def test_a_training_can_be_traced_and_its_trace_adds_up(tmp_path: Path) -> None:
+    """The closed loop of a trace: kinds and idle time sum to the steps that the profiler marked, within 2 %."""
+    path = spec_file(tmp_path, job("tiny", steps=30))
+    assert main(["measure", str(path), "--profile", "--out", str(tmp_path / "out")]) == 0
+    trace = as_kernels(read(tmp_path / "out" / "tiny.rank0.trace.json.gz"))
+    found = steps(trace)
+    assert len(found) == 2
+    for step in found:
+        assert step.whole
+        made = account(chosen(trace, step.number))
+        total = sum(entry.exposed for entry in made.entries) + made.idle
+        assert total == pytest.approx(step.host_seconds, rel=0.02)
+        assert {"GEMM", "attention", "optimizer"} <= {entry.kind for entry in made.entries}

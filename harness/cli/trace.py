@@ -1,0 +1,87 @@
+"""``harness trace``: a profiler's trace of a step, by cause, beside its projection."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli.common import Subparsers, add_command, say
+from projector.cli.options import add_selection, whole
+from projector.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from projector.hardware.types import Cluster
+    from projector.workload.workload import Workload
+
+__all__ = ["command", "register"]
+
+_ABOUT = """\
+Reads traces of torch.profiler (Chrome's JSON, plain or gzip; one file a rank, the first is looked at, the others tell its
+waiting from its transfers), cuts out one whole step, and says where its time went: every moment once. With a configuration
+the same of its projection stands beside it. A trace of less than a step is compared by the layer passes that it holds."""
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands,
+        "trace",
+        "why a step is slow: a profiler's trace by cause, beside its projection",
+        command,
+        examples=(
+            "measured/traces/cpu_llama_tp2.rank0.trace.json.gz measured/traces/cpu_llama_tp2.rank1.trace.json.gz",
+            "measured/traces/cpu_llama_tp2.rank1.trace.json.gz --step 1 --json",
+        ),
+    )
+    add_selection(parser)
+    parser.usage = "%(prog)s TRACE... [--config FILE | --model NAME|FILE] [--gpu NAME|FILE] [--step N] [flags]"
+    parser.description = _ABOUT
+    parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="a trace of torch.profiler")
+    group = parser.add_argument_group("which part, and what comes out")
+    group.add_argument("--step", type=whole(0), metavar="N", help="this step (default: the one of median length)")
+    group.add_argument(
+        "--overlay", type=Path, metavar="FILE", help="write both timelines as one trace, for ui.perfetto.dev"
+    )
+    group.add_argument(
+        "--record",
+        type=Path,
+        metavar="FOLDER",
+        help="add products and attention with recorded shapes to FOLDER/<gpu>, tables that benchmark mode reads",
+    )
+    group.add_argument("--out", type=Path, metavar="FILE", help="also write every figure as Markdown")
+
+
+def command(args: argparse.Namespace) -> int:
+    from harness.report import markdown
+    from harness.trace import overlay, view
+    from harness.trace.record import record
+    from harness.trace.study import study
+    from projector.io.files import write_whole
+
+    case = _case(args)
+    if args.record and case is None:
+        raise InputError([Problem("command line", "--record", "no GPU", "--config or --model and --gpu: whose table")])
+    found = study(args.traces, args.step, case)
+    made = view.build(found)
+    written = []
+    if args.record and case is not None:
+        added, left = record(found, args.record, case[1].gpu.name)
+        written.append(f"{args.record / case[1].gpu.name} ({added} rows added, {left} shapes not known whole)")
+    if args.overlay:
+        overlay.write(found, args.overlay)
+        written.append(str(args.overlay))
+    if args.out:
+        write_whole(args.out, markdown.render(made))
+        written.append(str(args.out))
+    say(args, made, written=", ".join(written))
+    return 0
+
+
+def _case(args: argparse.Namespace) -> tuple[Workload, Cluster] | None:
+    """What the trace is compared with: nothing where neither a file nor a model is named."""
+    if not args.config and not args.model:
+        return None
+    from projector.cli.inputs import read_case
+
+    case = read_case(args)
+    return case.workload, case.cluster

@@ -1,0 +1,131 @@
+"""A part of a traced step beside the same part of its projection: by kind of kernel, by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.trace.account import Account
+from harness.trace.names import UNKNOWN
+from harness.trace.projected import Planned, Share
+from harness.trace.steps import Part
+
+__all__ = ["GROUPS", "Beside", "beside", "causes", "group_of", "share_of"]
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "products": ("GEMM", "grouped GEMM"),
+    "attention": ("attention", "softmax", "linear attention", "state space"),
+    "memory-bound kernels": (
+        "norm",
+        "activation",
+        "RoPE",
+        "cast",
+        "layout",
+        "permute",
+        "router",
+        "loss",
+        "embedding",
+        "elementwise",
+    ),
+    "optimizer": ("optimizer", "gradient norm"),
+    "expert exchange": ("expert exchange",),
+    "communication": ("communication",),
+    "copies": ("copy",),
+    "framework": ("framework",),
+    "idle": ("idle",),
+    UNKNOWN: (UNKNOWN,),
+}
+"""Causes, and the kinds of kernel that make them up: one library fuses what another runs apart, so that kinds differ where
+their sum does not."""
+
+_WHOLE = 0.1  # how far a count of layer passes may be from a step's
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Seconds busy and exposed, and kernels; ``projected*``: None where no projection was asked for."""
+
+    kind: str
+    busy: float
+    exposed: float
+    calls: int
+    projected_busy: float | None = None
+    projected: float | None = None
+    projected_calls: float | None = None
+
+    @property
+    def excess(self) -> float | None:
+        """Exposed seconds that the trace has more."""
+        return None if self.projected is None else self.exposed - self.projected
+
+
+def share_of(part: Part, planned: Planned) -> Share:
+    """Which share of a step's layer passes the part holds, by its attention kernels."""
+    if part.whole:
+        return Share()
+    kinds = part.kernels.kinds()
+    ways = [kinds[name].way for name in part.kernels.name.tolist()]
+    seen = (ways.count("forward"), ways.count("backward"))
+    forward, backward = (
+        min(1.0, number / whole) if whole else 0.0 for number, whole in zip(seen, planned.attention, strict=True)
+    )
+    if abs(forward - 1.0) < _WHOLE and abs(backward - 1.0) < _WHOLE:
+        return Share(once=0.0)
+    return Share(forward, backward, 0.0)
+
+
+def beside(found: Account, planned: Planned | None, share: Share) -> list[Beside]:
+    """One a kind, idle time last; the exposed seconds of all add up to those of the part and of the projection."""
+    costs = planned.of(share) if planned else {}
+    measured = {entry.kind: entry for entry in found.entries}
+    rows = []
+    for kind in dict.fromkeys([*measured, *costs]):
+        entry = measured.get(kind)
+        busy, exposed, calls = costs.get(kind, (0.0, 0.0, 0.0))
+        rows.append(
+            Beside(
+                kind,
+                entry.busy if entry else 0.0,
+                entry.exposed if entry else 0.0,
+                entry.calls if entry else 0,
+                *((busy, exposed, calls) if planned else (None, None, None)),
+            )
+        )
+    rest = None
+    if planned:
+        rest = _waits(planned) if share.whole else 0.0
+    return [*rows, Beside("idle", found.idle, found.idle, 0, rest, rest, 0.0 if planned else None)]
+
+
+def _waits(planned: Planned) -> float:
+    """Seconds in which the projected device has nothing to do."""
+    breakdown = planned.projection.breakdown
+    return breakdown["host_s"] + breakdown["bubble_s"]
+
+
+def causes(rows: Sequence[Beside]) -> list[Beside]:
+    """The rows added up by cause: where the trace is slower first, or longest first where nothing was projected."""
+    made = []
+    for cause in GROUPS:
+        mine = [row for row in rows if group_of(row.kind) == cause]
+        if mine:
+            made.append(_sum(cause, mine))
+    return sorted(made, key=lambda row: -(row.exposed if row.excess is None else row.excess))
+
+
+def group_of(kind: str) -> str:
+    head = kind.partition(":")[0]
+    return next((cause for cause, kinds in GROUPS.items() if head in kinds), UNKNOWN)
+
+
+def _sum(cause: str, rows: Sequence[Beside]) -> Beside:
+    planned = rows[0].projected is not None
+    return Beside(
+        cause,
+        sum(row.busy for row in rows),
+        sum(row.exposed for row in rows),
+        sum(row.calls for row in rows),
+        sum(row.projected_busy or 0.0 for row in rows) if planned else None,
+        sum(row.projected or 0.0 for row in rows) if planned else None,
+        sum(row.projected_calls or 0.0 for row in rows) if planned else None,
+    )

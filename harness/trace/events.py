@@ -1,0 +1,125 @@
+"""What a profiler wrote down, as columns: kernels on the device, launches and operators on the host, marks of both.
+
+Times are seconds from the first event of the file; -1 stands for a correlation that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.trace.names import Named, named
+
+__all__ = ["Floats", "Inputs", "Integers", "Kernels", "Launches", "Mark", "Message", "Ops", "Trace"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A collective as its issuer describes it (``record_param_comms`` of torch). ``elements``: of the larger side;
+    ``group``: its description, ``ranks``: how many it has."""
+
+    op: str
+    group: str
+    ranks: int
+    elements: int
+    dtype: str
+    sequence: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """Device events, by start. ``name``: place in ``names``; ``messages``: by place of the kernel; ``host``: operators of
+    the host stand for kernels."""
+
+    start: Floats
+    end: Floats
+    stream: Integers
+    name: Integers
+    correlation: Integers
+    names: tuple[str, ...]
+    messages: Mapping[int, Message] = field(default_factory=dict)
+    host: bool = False
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def kinds(self) -> tuple[Named, ...]:
+        """What each of ``names`` does."""
+        return tuple(named(name, self.host) for name in self.names)
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> Kernels:
+        place = {int(old): new for new, old in enumerate(np.flatnonzero(kept))}
+        return Kernels(
+            self.start[kept],
+            self.end[kept],
+            self.stream[kept],
+            self.name[kept],
+            self.correlation[kept],
+            self.names,
+            {place[at]: message for at, message in self.messages.items() if at in place},
+            self.host,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Launches:
+    """Calls of the driver or runtime, by start. ``waits``: those in which the host waits for the device."""
+
+    start: Floats
+    end: Floats
+    thread: Integers
+    correlation: Integers
+    waits: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What the profiler recorded of an operator's inputs: sizes, strides and element types; empty where it did not, and
+    for an input that is no tensor."""
+
+    sizes: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...], ...] = ()
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Ops:
+    """Operators of the host, by start. ``inputs``: by place, of products and attention."""
+
+    start: Floats
+    end: Floats
+    thread: Integers
+    name: Integers
+    names: tuple[str, ...]
+    inputs: Mapping[int, Inputs] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An annotation of the user or the framework on a thread of the host."""
+
+    name: str
+    start: float
+    end: float
+    thread: int
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One file of one rank. ``cut``: it ends in the middle; ``rank``, ``world``: where it says so."""
+
+    path: str
+    kernels: Kernels
+    launches: Launches
+    ops: Ops
+    marks: tuple[Mark, ...]
+    gpu: str = ""
+    rank: int | None = None
+    world: int | None = None
+    cut: bool = False

@@ -1,0 +1,73 @@
+"""What a kernel does, by its name. Patterns are data (``kernels.yaml``, ``operators.yaml``); a name that none of them knows
+stays unknown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+
+import yaml
+
+__all__ = ["COMMUNICATION", "UNKNOWN", "Named", "bare", "named"]
+
+UNKNOWN = "unclassified"
+COMMUNICATION = ("communication", "expert exchange")
+_LONGEST = 4096  # characters of a name that are looked at
+_DEFAULT = "(anonymous namespace)"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """``kind``: what the kernel does; ``library``: whose it is; ``op``: of a collective, as far as the name says it;
+    ``way``: ``forward`` or ``backward`` of an attention kernel that runs once a layer pass."""
+
+    kind: str
+    library: str = ""
+    op: str = ""
+    way: str = ""
+
+    @property
+    def communicates(self) -> bool:
+        return self.kind in COMMUNICATION
+
+
+@lru_cache(maxsize=65536)
+def named(name: str, host: bool = False) -> Named:
+    """The first pattern that matches ``name``, or ``UNKNOWN``. ``host``: the name of an operator."""
+    text = bare(name)
+    for pattern, found in _patterns("operators" if host else "kernels"):
+        if pattern.search(text):
+            return found
+    return Named(UNKNOWN)
+
+
+def bare(name: str) -> str:
+    """``name`` without its return type, template defaults and arguments: cut at the parenthesis that opens the argument list
+    (those inside template arguments belong to a functor, which says what the kernel does)."""
+    text = name[:_LONGEST].removeprefix("void ").replace(_DEFAULT, "")
+    depth = 0
+    for at, mark in enumerate(text):
+        if mark == "<":
+            depth += 1
+        elif mark == ">":
+            depth -= 1
+        elif mark == "(" and depth <= 0 and at:
+            # a copy states its direction in parentheses
+            return text if text.startswith(("Memcpy", "Memset")) else text[:at]
+    return text
+
+
+@cache
+def _patterns(which: str) -> tuple[tuple[re.Pattern[str], Named], ...]:
+    text = files("harness.trace").joinpath(f"{which}.yaml").read_text(encoding="utf-8")
+    rows: list[Mapping[str, str]] = yaml.safe_load(text)
+    return tuple(
+        (
+            re.compile(row["match"], re.IGNORECASE),
+            Named(row["kind"], row["library"], row.get("op", ""), row.get("way", "")),
+        )
+        for row in rows
+    )

@@ -1,0 +1,122 @@
+"""Whose work a kernel is: the host operator and the annotations around its launch, and the phase of the step.
+
+The way from a kernel to its operator is the launch with the same correlation, then what encloses it on that thread.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from harness.trace.events import Kernels, Trace
+
+__all__ = ["PHASES", "Owner", "owners", "phases"]
+
+FORWARD, RECOMPUTE, BACKWARD, WEIGHT, OPTIMIZER, UNSEEN = (
+    "forward",
+    "recompute",
+    "backward",
+    "weight gradient",
+    "optimizer",
+    "launch not in the trace",
+)
+PHASES = (FORWARD, RECOMPUTE, BACKWARD, WEIGHT, OPTIMIZER, UNSEEN)
+_PASSING = re.compile(r"^ProfilerStep|^## Call|^Torch-Compiled Region|^PyTorch Profiler|^record_param_comms$")
+_CHECKPOINT = re.compile(r"checkpoint\w*backward|recompute", re.IGNORECASE)
+_BACKWARD = re.compile(r"backward|autograd::engine::evaluate_function|\(B\)|bwd", re.IGNORECASE)
+_WEIGHT = re.compile(r"\(W\)|wgrad|weight_grad|backward_dw", re.IGNORECASE)
+_OPTIMIZER = re.compile(r"^Optimizer\.|optimizer[._ ]?step|clip_grad", re.IGNORECASE)
+
+
+_Event = tuple[float, float, int, int, str]
+"""Start, minus the end, what it is (0 an annotation, 1 an operator, 2 a launch), its place, its name."""
+_Stack = tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """``op``: place among the operators of the trace, -1 for none; ``mark``: the innermost annotation of the user."""
+
+    phase: str
+    op: int = -1
+    mark: str = ""
+
+
+_NOBODY = Owner(UNSEEN)
+
+
+def owners(trace: Trace, kernels: Kernels) -> list[Owner]:
+    """One a kernel, in order."""
+    by_call = dict(_enclosing(trace))
+    launches = trace.launches
+    call_of: dict[int, int] = {}
+    for at, correlation in enumerate(launches.correlation.tolist()):
+        if correlation >= 0:
+            call_of.setdefault(correlation, at)
+    calls = (call_of.get(int(correlation)) for correlation in kernels.correlation)
+    return [_NOBODY if call is None else by_call.get(call, _NOBODY) for call in calls]
+
+
+def _enclosing(trace: Trace) -> Iterator[tuple[int, Owner]]:
+    """The owner of every launch, found by one walk over each thread in the order of time. Where no annotation of its own
+    thread encloses a launch, those of the others do: torch runs the backward on a thread of its own."""
+    ops, launches = trace.ops, trace.launches
+    marks = [(mark.start, -mark.end, 0, -1, mark.name) for mark in trace.marks]
+    calls = [(start, math.inf, 2, at, "") for at, start in enumerate(launches.start.tolist())]
+    around = dict(_walked([*marks, *calls]))
+    threads: dict[int, list[_Event]] = {}
+    for at, (start, end, thread, name) in enumerate(
+        zip(ops.start.tolist(), ops.end.tolist(), ops.thread.tolist(), ops.name.tolist(), strict=True)
+    ):
+        threads.setdefault(thread, []).append((start, -end, 1, at, ops.names[name]))
+    for mark, event in zip(trace.marks, marks, strict=True):
+        threads.setdefault(mark.thread, []).append(event)
+    for call, thread in zip(calls, launches.thread.tolist(), strict=True):
+        threads.setdefault(thread, []).append(call)
+    for events in threads.values():
+        for at, stack in _walked(events):
+            own = any(place < 0 and not _PASSING.search(name) for place, name in stack)
+            yield at, _owner(stack if own else (*around[at], *stack))
+
+
+def _walked(events: list[_Event]) -> Iterator[tuple[int, _Stack]]:
+    """Each launch with what encloses it, outermost first: (place of the operator or -1 for an annotation, name)."""
+    open_: list[tuple[float, int, str]] = []
+    for start, negative_end, what, at, name in sorted(events, key=lambda event: event[:3]):
+        while open_ and open_[-1][0] <= start:
+            open_.pop()
+        if what == 2:
+            yield at, tuple((place, text) for _, place, text in open_)
+        else:
+            open_.append((-negative_end, at, name))
+
+
+def _owner(stack: _Stack) -> Owner:
+    op = next((place for place, _ in reversed(stack) if place >= 0), -1)
+    mark = next((name for place, name in reversed(stack) if place < 0 and not _PASSING.search(name)), "")
+    return Owner(_phase(tuple(name for _, name in stack)), op, mark)
+
+
+@lru_cache(maxsize=65536)
+def _phase(names: tuple[str, ...]) -> str:
+    """Outermost first."""
+    if any(_OPTIMIZER.search(name) for name in names):
+        return OPTIMIZER
+    replays = [at for at, name in enumerate(names) if _CHECKPOINT.search(name)]
+    if replays and not any(_BACKWARD.search(name) for name in names[replays[-1] + 1 :]):
+        return RECOMPUTE
+    if any(_WEIGHT.search(name) for name in names):
+        return WEIGHT
+    return BACKWARD if any(_BACKWARD.search(name) for name in names) else FORWARD
+
+
+def phases(found: Sequence[Owner], seconds: Sequence[float]) -> Mapping[str, tuple[float, int]]:
+    """Kernel seconds (streams added up) and kernels of each phase that has any."""
+    made: dict[str, tuple[float, int]] = {}
+    for owner, length in zip(found, seconds, strict=True):
+        total, number = made.get(owner.phase, (0.0, 0))
+        made[owner.phase] = total + length, number + 1
+    return {phase: made[phase] for phase in PHASES if phase in made}

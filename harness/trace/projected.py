@@ -1,0 +1,158 @@
+"""The projection of a step, by the kinds of kernel that a trace knows: seconds and kernels of one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from projector.hardware.efficiency import of as efficiency_of
+from projector.hardware.types import Cluster
+from projector.kernels.protocol import KernelModel
+from projector.kernels.settings import DEFAULT, Settings
+from projector.layers.step import optimizer
+from projector.memory.holding import placement
+from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator
+from projector.pipeline.types import Schedule
+from projector.projection import Projection, project
+from projector.step.communication import Traffic
+from projector.step.cycle import by_rank
+from projector.step.priced import Priced, priced
+from projector.step.stages import Part
+from projector.workload.workload import Workload
+
+__all__ = ["PASSES", "Planned", "Share", "planned"]
+
+_STREAMS = {
+    "norm": "norm",
+    "elementwise": "elementwise",
+    "activation": "activation",
+    "rope": "RoPE",
+    "permute": "permute",
+    "cast": "cast",
+    "loss": "loss",
+    "optimizer": "optimizer",
+    "copy": "layout",
+    "transpose": "layout",
+    "router": "router",
+    "gather": "embedding",
+    "scatter": "embedding",
+    "softmax": "softmax",
+    "reduce": "elementwise",
+    "fill": "elementwise",
+}
+PASSES = ("forward", "backward", "once")
+"""What repeats with every layer pass, and what a step does once or at its ends."""
+
+Cost = tuple[float, float, float]
+"""Busy seconds, exposed seconds, kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How much of a step is looked at: of its forward layer passes, of its backward ones, of what is done once."""
+
+    forward: float = 1.0
+    backward: float = 1.0
+    once: float = 1.0
+
+    @property
+    def whole(self) -> bool:
+        return self.forward == self.backward == self.once == 1.0
+
+
+@dataclass(frozen=True)
+class Planned:
+    """``costs``: by pass and kind, of the rank that works longest; ``model``: of its kernels; ``attention``: kernels of
+    attention forward (replays among them) and backward in one step."""
+
+    projection: Projection
+    model: KernelModel
+    costs: Mapping[str, Mapping[str, Cost]]
+    attention: tuple[float, float]
+
+    def of(self, share: Share) -> dict[str, Cost]:
+        """Costs by kind in that share of the step."""
+        made: dict[str, Cost] = {}
+        for which in PASSES:
+            part = getattr(share, which)
+            for kind, cost in self.costs[which].items():
+                before = made.get(kind, (0.0, 0.0, 0.0))
+                made[kind] = (before[0] + part * cost[0], before[1] + part * cost[1], before[2] + part * cost[2])
+        return {kind: cost for kind, cost in made.items() if cost[0] > 0}
+
+
+def planned(
+    workload: Workload, cluster: Cluster, settings: Settings = DEFAULT, *, layers_only: bool = False
+) -> Planned:
+    """Of the rank that works longest; ``layers_only``: among those that hold layers and nothing else, where there are any.
+
+    Raises as :func:`projector.projection.project`.
+    """
+    made = project(workload, cluster, settings=settings, communication=True)
+    found = priced(made.resolved, cluster, efficiency_of(cluster.gpu), "simulate", settings)
+    schedule = made.timeline.compiled.schedule
+    rank = _longest(found, schedule, layers_only)
+    kernels = found.clock().kernels
+    costs: dict[str, dict[str, Cost]] = {which: {} for which in PASSES}
+    attention = [0.0, 0.0]
+    for part in (part for stage in schedule.placement[rank] for part in found.stages[stage].parts):
+        for which, ops in (("forward", part.block.forward), ("backward", part.backward)):
+            _add(costs[which if _is_layer(part) else "once"], ops, kernels, schedule.each)
+            for op in ops:
+                if isinstance(op, Attention) and _is_layer(part):
+                    attention[op.backward] += schedule.each
+    whole = by_rank(found.held, placement(made.resolved))[rank]
+    _add(costs["once"], optimizer(made.resolved, whole), kernels, 1)
+    for row in made.communication:
+        for which, half in _when(row):
+            _put(costs[which], _exchange(row), half * row.seconds, half * row.exposed, half * row.count)
+    return Planned(made, found.model, costs, (attention[0], attention[1]))
+
+
+def _is_layer(part: Part) -> bool:
+    """Not an end of the model, nor a prediction module with its loss."""
+    return part.layers > 0 and not part.block.name.startswith("mtp")
+
+
+def _longest(found: Priced, schedule: Schedule, layers_only: bool) -> int:
+    times = found.times
+    loads = [sum(times[v].forward.seconds + times[v].backward.seconds for v in own) for own in schedule.placement]
+    plain = [all(_is_layer(part) for v in own for part in found.stages[v].parts) for own in schedule.placement]
+    kept = [rank for rank, only in enumerate(plain) if only] if layers_only else []
+    return max(kept or range(len(loads)), key=lambda rank: loads[rank])
+
+
+def _when(row: Traffic) -> tuple[tuple[str, float], ...]:
+    """The passes in which a collective runs, and its share in each: gradients and parameters are exchanged once, the rest
+    forward and backward alike."""
+    return (("once", 1.0),) if row.part in ("dp_s", "pp_s") else (("forward", 0.5), ("backward", 0.5))
+
+
+def _exchange(row: Traffic) -> str:
+    """As the trace would call it: an exchange of tokens by a library of its own, or a collective of NCCL."""
+    own = row.group in ("ep", "tp_ep") and row.algorithm in ("deepep", "hybridep")
+    if own:
+        return f"expert exchange: {'combine' if 'combine' in row.name else 'dispatch'}"
+    return f"communication: {row.operation or 'wait'}"
+
+
+def _add(costs: dict[str, Cost], ops: Iterable[Operator], kernels: Mapping[Operator, float], times: float) -> None:
+    for op in ops:
+        if not isinstance(op, Collective | HostWork):
+            seconds = times * kernels[op]
+            _put(costs, _kind(op), seconds, seconds, times * op.launches)
+
+
+def _put(costs: dict[str, Cost], kind: str, busy: float, exposed: float, calls: float) -> None:
+    before = costs.get(kind, (0.0, 0.0, 0.0))
+    costs[kind] = (before[0] + busy, before[1] + exposed, before[2] + calls)
+
+
+def _kind(op: Operator) -> str:
+    if isinstance(op, Gemm):
+        return "GEMM"
+    if isinstance(op, GroupedGemm):
+        return "grouped GEMM"
+    if isinstance(op, Attention):
+        return "attention" if op.flash else "softmax"
+    return _STREAMS.get(getattr(op, "kind", ""), "elementwise")
