@@ -18,7 +18,7 @@ from projector.parameter import parameter
 from projector.projection import Projection
 from projector.workload.workload import Workload
 
-__all__ = ["CATEGORIES", "Change", "Tried", "changes", "walk"]
+__all__ = ["CATEGORIES", "Change", "Tried", "changes", "spread", "walk"]
 
 CATEGORIES = (
     "parallelism",
@@ -89,6 +89,11 @@ def walk(workload: Workload, project: Callable[[Workload], Projection]) -> tuple
     return baseline, tuple(tried)
 
 
+def spread(log: float) -> float:
+    """Half width of the 90 % interval of ln(one step over another), projected as ``log``."""
+    return _SPREAD + _SHARE * abs(log)
+
+
 def _settled(workload: Workload, made: Projection) -> Workload:
     """Recompute as the baseline was found to run, so that no change is judged with another one inferred for it."""
     found = made.resolved.workload.recipe
@@ -103,7 +108,7 @@ def _try(change: Change, workload: Workload, best: Projection, project: Callable
     except (InputError, Unsupported, NoMeasurement) as error:
         return Tried(change=change, reason=_words(error))
     log = math.log(made.tgs / best.tgs)
-    half = _SPREAD + _SHARE * abs(log)
+    half = spread(log)
     # per token, so that another batch size moves no part by itself
     tokens = [p.tgs * p.step_seconds for p in (best, made)]
     moves = {k: made.breakdown[k] / tokens[1] - best.breakdown[k] / tokens[0] for k in made.breakdown}

@@ -21,6 +21,7 @@ GENERATOR = Generator(
     chunks=1,
     split=False,
     aliases=("g-pipe", "fill-drain", "afab", "all-forward-all-backward"),
+    run_by=("torchtitan",),
     source="Huang et al., arXiv 1811.06965",
     forwards_first=True,
     looped="looped_bfs",

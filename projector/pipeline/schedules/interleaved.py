@@ -85,6 +85,7 @@ GENERATOR = Generator(
     chunks=None,
     split=False,
     aliases=("1f1b-interleaved", "interleaved-1f1b", "interleaved1f1b", "virtual-pipeline", "vpp", "interleaving"),
+    run_by=("megatron", "primus", "torchtitan"),
     source="Narayanan et al., arXiv 2104.04473; Megatron-LM megatron/core/pipeline_parallel/schedules.py",
     single="1f1b",
 )

@@ -33,6 +33,7 @@ GENERATOR = Generator(
     chunks=None,
     split=True,
     aliases=("interleaved-zero-bubble", "interleavedzerobubble", "zero-bubble-interleaved"),
+    run_by=("torchtitan",),
     source="torch.distributed.pipelining ScheduleInterleavedZeroBubble (PyTorch 2.x); Qi et al., arXiv 2401.10241",
     single="zb_h1",
 )

@@ -26,6 +26,7 @@ GENERATOR = Generator(
     chunks=1,
     split=False,
     aliases=("one-forward-one-backward", "pipedream-flush", "no-pipeline", "none", "non-interleaved", "dapple"),
+    run_by=("megatron", "primus", "torchtitan"),
     source="Narayanan et al., arXiv 2104.04473; Megatron-LM megatron/core/pipeline_parallel/schedules.py",
     looped="interleaved",
 )

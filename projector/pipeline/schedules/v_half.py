@@ -26,5 +26,6 @@ GENERATOR = Generator(
     chunks=2,
     split=True,
     aliases=("vhalf", "zbv-greedy-half", "zbv-half"),
+    run_by=("primus",),
     source="Qi et al., Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
 )

@@ -26,5 +26,6 @@ GENERATOR = Generator(
     chunks=2,
     split=True,
     aliases=("vmin", "zbv-greedy-min", "zbv-min"),
+    run_by=("primus",),
     source="Qi et al., Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
 )

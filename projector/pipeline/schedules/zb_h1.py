@@ -32,6 +32,7 @@ GENERATOR = Generator(
         "zero-bubble",
         "zerobubble",
     ),
+    run_by=("primus",),
     source="Qi et al., arXiv 2401.10241, section 2.1",
     looped="interleaved_zb",
 )

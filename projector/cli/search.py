@@ -1,0 +1,214 @@
+"""``projector search``: the best configurations of a space, what cannot be told from them, why they win, and what binds."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from projector.cli.options import Subparsers, add_command, add_json, add_selection, quantity, whole
+from projector.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from projector.cli.inputs import Case
+    from projector.search.found import Found, Limits
+    from projector.search.objective import Objective
+    from projector.search.space import Space
+
+__all__ = ["register"]
+
+_BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|min)?")
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands,
+        "search",
+        "the best configurations: exact, with what cannot be told apart, why the next loses, and which resource binds",
+        _run,
+        examples=(
+            "--model llama3.1_8b --gpu h100 --gpus 16 --global-batch-size 128 --seq-length 4096",
+            "--config examples/deepseek_v3_h100.yaml --fix tp=1,2 --fix pp=16 --fix ep=64 --fix cp=1 --fix etp=1 --json",
+        ),
+    )
+    add_selection(parser)
+    group = parser.add_argument_group("what is searched")
+    add = group.add_argument
+    fixed = "hold a field that is searched to these values; may be given again. Flags of fields hold theirs, too"
+    add("--fix", action="append", default=[], metavar="FIELD=V,…", help=fixed)
+    varied = "search a further recipe field over these values (left out: all that it may hold); may be given again"
+    add("--vary", action="append", default=[], metavar="FIELD[=V,…]", help=varied)
+    add("--max-gpus", type=whole(1), metavar="N", help="also fewer GPUs: hosts in powers of two up to N GPUs")
+    add(
+        "--objective",
+        choices=("step", "tgs", "cost", "energy", "memory"),
+        default="tgs",
+        help="seconds of a step, tokens/s/GPU, price or energy of a token, memory of the fullest rank; default: tgs",
+    )
+    add("--price", type=quantity("per GPU-hour", 1e-6, 1e6), default=None, metavar="X", help="of a GPU-hour, for cost")
+    margin = "share of the usable memory that stays free; default: 0"
+    add("--memory-margin", type=quantity("share", 0, 0.9), default=0.0, metavar="X", help=margin)
+    add("--top", type=whole(1, 1000), default=10, metavar="N", help="configurations to show; default: 10")
+    budget = "stop after so many seconds (60s, 5min) or projections (500), and say how far the best can be off"
+    add("--budget", metavar="N|Ns", help=budget)
+    add("--resume", metavar="FILE", help="projections are kept there as they are made, and not made again")
+    out = parser.add_argument_group("what comes out")
+    out.add_argument("--write", metavar="DIR", help="the best as a case and, for Megatron-LM, as its arguments")
+    add_json(out)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from projector.cli import document, search_view
+    from projector.cli.inputs import blamed, read_case
+    from projector.io.terminal import show
+
+    limits = _limits(options)
+    if options.objective == "cost" and options.price is None:
+        raise InputError([Problem("command line", "--price", "nothing", "the price of a GPU-hour: none is invented")])
+    _completed(options)
+    case = read_case(options)
+    with blamed(options):
+        made = _space(case, options)
+        found = _found(case, options, made, limits)
+    if options.json:
+        document.write(search_view.as_document(case, found, options.objective))
+    else:
+        show(search_view.as_page(case, found, options.top))
+    if options.write and found.best:
+        from pathlib import Path
+
+        from projector.search.written import write
+
+        write(found.best[0].workload, Path(options.write), case.cluster.name)
+
+
+def _completed(options: argparse.Namespace) -> None:
+    """What is searched need not be stated: a micro-batch, and the number of GPUs where their most is."""
+    stated = "micro_batch_size" in options.stated
+    options.micro = stated
+    if not options.config and not stated:
+        options.stated = {**options.stated, "micro_batch_size": ("--micro-batch-size", "1")}
+    if options.max_gpus and not options.gpus and not options.target_nodes:
+        options.gpus = options.max_gpus
+
+
+def _limits(options: argparse.Namespace) -> Limits:
+    from projector.search.found import Limits
+
+    seconds = number = None
+    if options.budget:
+        match = _BUDGET.fullmatch(options.budget.strip())
+        if match is None or float(match[1]) <= 0:
+            raise InputError(
+                [Problem("--budget", "", options.budget, "seconds (60s, 5min) or a number of projections")]
+            )
+        if match[2]:
+            seconds = float(match[1]) * (60 if match[2] == "min" else 1)
+        else:
+            number = int(float(match[1]))
+    return Limits(seconds=seconds, projections=number, margin=options.memory_margin, top=options.top)
+
+
+def _space(case: Case, options: argparse.Namespace) -> Space:
+    from projector.search.space import searched, space
+
+    problems: list[Problem] = []
+    only = _values(options.fix, "--fix", problems)
+    vary = _values(options.vary, "--vary", problems)
+    if problems:
+        raise InputError(problems)
+    for name, flag in options.told.flags.items():
+        mine = flag.startswith("--") and flag != "--set" and (name != "micro_batch_size" or options.micro)
+        if mine and name in searched() and name not in only:
+            only[name] = (getattr(case.workload.recipe, name),)
+    return space(case.workload, case.cluster, only=only, vary=vary, gpus=_gpus(case, options))
+
+
+def _gpus(case: Case, options: argparse.Namespace) -> tuple[int, ...]:
+    if not options.max_gpus:
+        return ()
+    found, hosts = [], 1
+    while hosts * case.cluster.gpus_per_host <= options.max_gpus:
+        found.append(hosts * case.cluster.gpus_per_host)
+        hosts *= 2
+    return (*found, *({options.max_gpus} - set(found)))
+
+
+def _values(texts: list[str], flag: str, problems: list[Problem]) -> dict[str, tuple[Any, ...]]:
+    """Typed values of ``FIELD=V,…`` by field; without values all that the field may hold."""
+    from projector.errors import nearest
+    from projector.workload.fields import field_of, fields
+
+    found: dict[str, tuple[Any, ...]] = {}
+    for text in texts:
+        name, _, given = text.partition("=")
+        field = field_of(name.strip().replace("-", "_"))
+        if field is None:
+            known = tuple(each.key for each in fields())
+            problems.append(Problem(flag, "", text, nearest(name, known)))
+            continue
+        words = [word.strip() for word in given.split(",") if word.strip()]
+        if not words and flag == "--vary":
+            words = ["true", "false"] if field.kind is bool else list(field.choices)
+        values = tuple(_value(word, field.kind, field.many) for word in words)
+        wrong = [w for w, v in zip(words, values, strict=True) if v is _WRONG or not _allowed(v, field.choices)]
+        if wrong or not values:
+            found_text = ", ".join(wrong) or text
+            problems.append(Problem(flag, name, found_text, f"values separated by commas: {field.expected}"))
+            continue
+        found[field.key] = values
+    return found
+
+
+_WRONG = object()
+_SWITCH: Mapping[str, object] = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+
+
+def _value(word: str, kind: type, many: bool) -> object:
+    """One value; ``none`` stands for not stated (of words that may be none: that word); ``a+b`` for several at once."""
+    if many:
+        return None if word == "none" else tuple(word.split("+"))
+    if word == "none" and kind is not str:
+        return None
+    if kind is bool:
+        return _SWITCH.get(word.lower(), _WRONG)
+    try:
+        return kind(word)
+    except ValueError:
+        return _WRONG
+
+
+def _allowed(value: object, choices: tuple[str, ...]) -> bool:
+    if not choices or value is None:
+        return True
+    return all(each in choices for each in value) if isinstance(value, tuple) else value in choices
+
+
+def _found(case: Case, options: argparse.Namespace, made: Space, limits: Limits) -> Found:
+    from projector.cli.search_kept import Kept
+    from projector.io.progress import progress
+    from projector.search.found import search
+
+    with Kept(options.resume, made, case.cluster) as kept, progress("searching") as told:
+
+        def tell(counts: Any, best: float | None) -> None:
+            words = f"{counts.enumerated:,} valid, {counts.projected:,} projected"
+            told(words=words if best is None else f"{words}, best {best:.4g}")
+
+        return search(
+            made,
+            case.cluster,
+            _objective(case, options),
+            limits,
+            settings=case.settings,
+            known=kept.known,
+            keep=kept.keep,
+            told=tell,
+        )
+
+
+def _objective(case: Case, options: argparse.Namespace) -> Objective:
+    from projector.search.objective import Objective
+
+    return Objective(name=options.objective, price=options.price or 1.0, watts=case.cluster.gpu.tdp_watts)

@@ -1,0 +1,85 @@
+"""Which resource holds the best configuration back: the same run on a cluster where one of them is better by a
+tenth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from projector.errors import InputError, Unsupported
+from projector.hardware.types import Cluster, Gpu
+from projector.kernels.settings import Settings
+from projector.many import project_many
+from projector.parameter import parameter
+from projector.projection import Projection, project
+from projector.search.bounds import roomier
+from projector.workload.workload import Workload
+
+__all__ = ["BETTER", "Binding", "bindings"]
+
+BETTER = parameter(1.1, kind="assumed", source="a tenth more of a resource: convention of a sensitivity")
+_MOST = 256  # configurations that a little more memory lets in, the lowest bounds first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """``gain``: tokens/s/GPU over those of the best, less 1, with a tenth more of ``resource``; ``changes``: fields
+    of another configuration that is the best then."""
+
+    resource: str
+    gain: float
+    changes: tuple[tuple[str, Any], ...] = ()
+
+
+def _compute(gpu: Gpu) -> Gpu:
+    return replace(
+        gpu,
+        peak={name: BETTER * value for name, value in gpu.peak.items()},
+        flops_per_clock={name: BETTER * value for name, value in gpu.flops_per_clock.items()},
+        vector_flops=BETTER * gpu.vector_flops,
+        exp_per_clock_per_cu=BETTER * gpu.exp_per_clock_per_cu,
+    )
+
+
+_RESOURCES: dict[str, Callable[[Cluster], Cluster]] = {
+    "compute": lambda c: replace(c, gpu=_compute(c.gpu)),
+    "memory bandwidth": lambda c: replace(c, gpu=replace(c.gpu, memory_bandwidth=BETTER * c.gpu.memory_bandwidth)),
+    "links in a node": lambda c: replace(c, intra=replace(c.intra, bandwidth=BETTER * c.intra.bandwidth)),
+    "links between nodes": lambda c: replace(c, inter=replace(c.inter, bandwidth=BETTER * c.inter.bandwidth)),
+}
+
+
+def bindings(
+    best: Projection, workload: Workload, cluster: Cluster, settings: Settings, near: Sequence[tuple[float, Workload]]
+) -> tuple[Binding, ...]:
+    """Of every resource what a tenth more of it would gain, the largest first. ``near``: configurations that just do
+    not fit, with their bounds: what more memory would let in."""
+    found = [_of(name, better(cluster), best, workload, settings) for name, better in _RESOURCES.items()]
+    host = best.breakdown.get("host_s", 0.0) / best.step_seconds
+    found.append(Binding(resource="host", gain=1 / (1 - host * (1 - 1 / BETTER)) - 1))
+    found.append(_capacity(best, cluster, settings, near))
+    return tuple(sorted((each for each in found if each is not None), key=lambda each: -each.gain))
+
+
+def _of(name: str, better: Cluster, best: Projection, workload: Workload, settings: Settings) -> Binding | None:
+    try:
+        made = project(workload, better, settings=settings)
+    except (InputError, Unsupported):
+        return None
+    return Binding(resource=name, gain=made.tgs / best.tgs - 1)
+
+
+def _capacity(
+    best: Projection, cluster: Cluster, settings: Settings, near: Sequence[tuple[float, Workload]]
+) -> Binding | None:
+    """The best of those that fit then."""
+    loads = [load for _, load in sorted(near, key=lambda each: each[0])[:_MOST]]
+    many = project_many(loads, roomier(cluster, BETTER), best=1, settings=settings)
+    if not many.ranking or many.tgs[many.ranking[0]] <= best.tgs:
+        return Binding(resource="memory capacity", gain=0.0)
+    row = many.ranking[0]
+    own, other = best.resolved.workload.recipe, loads[row].recipe
+    names = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "recompute_granularity")
+    changes = tuple((n, getattr(other, n)) for n in names if getattr(other, n) != getattr(own, n))
+    return Binding(resource="memory capacity", gain=float(many.tgs[row] / best.tgs - 1), changes=changes)

@@ -1,0 +1,78 @@
+"""What configurations need of memory, and seconds that none of them beats: from weights alone, from the order of a
+schedule, from the prices of its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from projector.errors import InputError, Unsupported
+from projector.hardware.efficiency import of as efficiency_of
+from projector.hardware.types import Cluster
+from projector.kernels.settings import Settings
+from projector.memory.holding import holdings, placement
+from projector.memory.peaks import fullest_of, laid, least
+from projector.memory.verdict import Verdict, verdict
+from projector.settle.workload import settled
+from projector.step.cycle import tuned
+from projector.step.limit import shortest
+from projector.step.priced import priced, seconds_of
+from projector.workload.workload import Workload
+
+REFUSALS = (InputError, Unsupported)
+
+__all__ = ["REFUSALS", "needs", "roomier", "seconds", "weights"]
+
+Floats = NDArray[np.float64]
+
+
+def roomier(cluster: Cluster, factor: float) -> Cluster:
+    """``cluster`` with so many times the memory that a process can get."""
+    return replace(cluster, gpu=replace(cluster.gpu, usable_memory_bytes=factor * cluster.gpu.usable_memory_bytes))
+
+
+def weights(load: Workload, cluster: Cluster) -> float:
+    """Share of the usable memory that weights and their state need on the fullest rank, whatever passes through them.
+
+    Raises :class:`InputError`, :class:`Unsupported` where no layer can be laid out."""
+    run = settled(load, cluster, published=False)
+    held = holdings(run, cluster.gpu.arch, placement(run))
+    said = verdict(run, max(max(each.kept.total, each.kept.state.construction) for each in held), cluster.gpu)
+    return said.required / said.usable
+
+
+def needs(loads: Sequence[Workload], cluster: Cluster) -> list[tuple[float, Verdict] | str]:
+    """Bytes of the fullest rank and the verdict (of an order that is made for its times: of the least of any order),
+    or why there are none."""
+    found: dict[int, tuple[float, Verdict] | str] = {}
+    runs = {}
+    for i, load in enumerate(loads):
+        try:
+            runs[i] = laid(settled(load, cluster, published=False), cluster.gpu)
+        except (InputError, Unsupported) as error:
+            found[i] = str(error)
+    known = [i for i, run in runs.items() if not tuned(run.resolved)]
+    found |= zip(known, fullest_of([runs[i] for i in known], cluster.gpu), strict=True)
+    found |= {i: (0.0, least(run, cluster.gpu)) for i, run in runs.items() if i not in found}
+    return [found[i] for i in range(len(loads))]
+
+
+def seconds(loads: Sequence[Workload], cluster: Cluster, settings: Settings) -> Floats:
+    """``[loads]``: seconds that a step takes at least, by the prices of its stages in whatever order, exchanges that
+    may hide left out; infinite where nothing prices it."""
+    efficiency = efficiency_of(cluster.gpu)
+    made, rows = [], []
+    for i, load in enumerate(loads):
+        try:
+            run = settled(load, cluster, published=False)
+            made.append(priced(run, cluster, efficiency, "simulate", settings))
+            rows.append(i)
+        except (InputError, Unsupported):
+            continue
+    found = np.full(len(loads), np.inf)
+    if rows:
+        found[rows] = shortest([each.resolved for each in made], [seconds_of(each) for each in made])
+    return found

@@ -1,0 +1,336 @@
+"""Branch and bound over the configurations of a space: exact unless it is stopped, and then it says how far it can be
+off.
+
+What is bounded together: all pipelines and all recompute of one choice of sizes and switches. First the weights alone
+must fit; then the stages are priced without any recompute, which bounds the step of every configuration below,
+whatever its order and overlaps. The branch with the lowest bound is opened next: its recompute options, those that
+fit in memory, priced in turn; then whole projections. It ends where no bound is below the last of the best.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Any
+
+from projector.hardware.types import Cluster
+from projector.kernels import settings as kernel_settings
+from projector.kernels.settings import Settings
+from projector.many import project_many
+from projector.search import bounds
+from projector.search.binding import BETTER
+from projector.search.objective import Objective
+from projector.search.space import Option, with_fields
+from projector.search.tree import Branch, Tree
+from projector.workload.workload import Workload
+
+__all__ = ["LAYOUT", "Counts", "Hit", "Hunt", "layout_of"]
+
+#: Fields by which two configurations are different layouts.
+LAYOUT = ("gpus", "tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch_size")
+
+_BEYOND = 512  # branches that are opened for the sake of a second layout
+_TOGETHER = 32  # groups that are projected at once
+_NOTHING: Mapping[str, Any] = {
+    "recompute_granularity": "none",
+    "recompute_method": None,
+    "recompute_num_layers": None,
+    "recompute_modules": None,
+}
+_BESIDE = ("tp_comm_overlap", "overlap_moe_expert_parallel_comm")  # switches that no weight sees
+
+
+@dataclass
+class Counts:
+    """Configurations: ``enumerated`` are valid, of these ``out_of_memory``, ``unsupported`` and ``bounded`` away were
+    never timed, ``projected`` were. ``points``: combinations before any rule."""
+
+    points: int = 0
+    enumerated: int = 0
+    out_of_memory: int = 0
+    unsupported: int = 0
+    projected: int = 0
+
+    @property
+    def bounded(self) -> int:
+        return self.enumerated - self.out_of_memory - self.unsupported - self.projected
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A projected configuration: what it sets, its objective, seconds and bytes."""
+
+    fields: Option
+    value: float
+    seconds: float
+    memory: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A group: all that is left open is done once a step."""
+
+    shape: int
+    pipe: int
+    layer: int
+    once: tuple[int, ...]
+    priced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Limb:
+    """One pipeline of one choice of sizes and switches, with its recompute options."""
+
+    shape: int
+    pipe: int
+    leaves: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+@dataclass
+class Hunt:
+    """``top``: groups that are wanted, and the best of a second layout beside them; ``known``: projections of an
+    earlier run, by :meth:`name` of their fields; ``keep`` is told of each new one. ``gap``: 0 where the search is
+    exact, else the share by which a configuration that was not looked at may be better than the best (None: not all
+    were bounded)."""
+
+    tree: Tree
+    cluster: Cluster
+    objective: Objective
+    top: int = 16
+    settings: Settings = kernel_settings.DEFAULT
+    until: float | None = None
+    most: int | None = None
+    known: dict[str, tuple[float, float]] = field(default_factory=dict)
+    keep: Callable[[str, float, float], None] = lambda *_: None
+    told: Callable[[Counts, float | None], None] = lambda *_: None
+    counts: Counts = field(default_factory=Counts)
+    hits: list[Hit] = field(default_factory=list)
+    near: list[tuple[float, Option]] = field(default_factory=list)
+    reasons: dict[str, int] = field(default_factory=dict)
+    gap: float | None = 0.0
+
+    def __post_init__(self) -> None:
+        self._heap: list[tuple[float, int, _Limb | _Leaf]] = []
+        self._ticks = count()
+        self._best: dict[Hashable, float] = {}
+        self._layouts: dict[Hashable, float] = {}
+        self._fits: dict[Hashable, bool] = {}
+        self._reach = float("inf")
+        kinds: dict[Hashable, int] = {}
+        self._kinds = [
+            kinds.setdefault(_without(option, "recompute_"), len(kinds)) for option in self.tree.space.of_layers
+        ]
+        self._weighed = [_without(option, "recompute_", *_BESIDE) for option in self.tree.space.of_layers]
+
+    def run(self) -> None:
+        """All of it, or until time or projections are spent."""
+        if self._plant():
+            self._climb()
+        self.counts.points = self.tree.space.points
+
+    @property
+    def leaders(self) -> list[Hit]:
+        """The best of each group, the best first."""
+        found: dict[Hashable, Hit] = {}
+        for hit in sorted(self.hits, key=lambda each: each.value):
+            found.setdefault(self._group(hit.fields), hit)
+        return list(found.values())
+
+    def _group(self, fields: Option) -> Hashable:
+        once = {name for axis in self.tree.space.once for option in axis for name in option}
+        return tuple((name, value) for name, value in fields.items() if name not in once)
+
+    def _spent(self) -> bool:
+        late = self.until is not None and time.monotonic() > self.until
+        return late or (self.most is not None and self.counts.projected >= self.most)
+
+    # -- bounds of everything
+
+    def _plant(self) -> bool:
+        """A limb for every pipeline whose weights fit; whether there was time for all."""
+        bunch: dict[tuple[int, int], list[tuple[Branch, tuple[tuple[int, tuple[int, ...]], ...]]]] = {}
+        shape = -1
+        for branch in self.tree.branches():
+            if branch.shape != shape:
+                self._price(bunch)
+                bunch, shape = {}, branch.shape
+                if self.counts.enumerated and self._spent():
+                    self.gap = None
+                    return False
+            by_kind: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+            for layer, once in zip(branch.layers, branch.once, strict=True):
+                by_kind.setdefault(self._kinds[layer], []).append((layer, once))
+            for kind, leaves in by_kind.items():
+                number = sum(len(once) for _, once in leaves)
+                self.counts.enumerated += number
+                if self._weights_fit(branch, leaves[0][0], leaves[0][1][0], number):
+                    bunch.setdefault((branch.shape, kind), []).append((branch, tuple(leaves)))
+        self._price(bunch)
+        heapify(self._heap)
+        return True
+
+    def _weights_fit(self, branch: Branch, layer: int, once: int, number: int) -> bool:
+        fields = {**self.tree.fields(branch.shape, branch.pipe, layer, once), **_NOTHING}
+        load = with_fields(self.tree.space.base, fields)
+        sizes = tuple(v for k, v in self.tree.shapes[branch.shape].items() if k != "micro_batch_size")
+        key = sizes, branch.pipe, self._weighed[layer], load.num_microbatches > 1
+        fits = self._fits.get(key)
+        if fits is None:
+            try:
+                fits = bounds.weights(load, self.cluster) <= BETTER
+            except bounds.REFUSALS as error:
+                self._refused(str(error), 0)
+                fits = False
+            self._fits[key] = fits
+        if not fits:
+            self.counts.out_of_memory += number
+        return fits
+
+    def _price(self, bunches: Mapping[tuple[int, int], list[tuple[Branch, Any]]]) -> None:
+        for those in bunches.values():
+            loads = [
+                self._load(branch.shape, branch.pipe, leaves[0][0], leaves[0][1], bare=True) for branch, leaves in those
+            ]
+            found = bounds.seconds(loads, self.cluster, self.settings).tolist()
+            for (branch, leaves), load, least in zip(those, loads, found, strict=True):
+                number = sum(len(once) for _, once in leaves)
+                if least == float("inf"):
+                    self._refused("no model prices its stages", number)
+                    continue
+                limb = _Limb(branch.shape, branch.pipe, leaves)
+                self._heap.append((self.objective.bound(load, least), next(self._ticks), limb))
+        self.told(self.counts, None)
+
+    def _load(
+        self, shape: int, pipe: int, layer: int, once: Iterable[int], *, bare: bool = False, quiet: bool = True
+    ) -> Workload:
+        """``bare``: without recompute; ``quiet``: with the least that runs beside compute."""
+        choices = tuple(once)
+        numbers = self.tree.space.of_once
+        chosen = min(choices, key=lambda i: bool(numbers[i].get("overlap_grad_reduce"))) if quiet else choices[0]
+        fields = self.tree.fields(shape, pipe, layer, chosen)
+        return with_fields(self.tree.space.base, {**fields, **_NOTHING} if bare else fields)
+
+    def _refused(self, reason: str, number: int) -> None:
+        words = reason.split("\n")[0]
+        self.reasons[words] = self.reasons.get(words, 0) + number
+        self.counts.unsupported += number
+
+    # -- the lowest bound first
+
+    def _climb(self) -> None:
+        ready: list[tuple[float, _Leaf]] = []
+        beyond = 0
+        while self._heap or ready:
+            if ready and (len(ready) >= _TOGETHER or not self._heap or self._heap[0][0] > self._reach):
+                self._project([leaf for _, leaf in ready])
+                ready = []
+                if self._spent():
+                    break
+                continue
+            if not self._heap:
+                break
+            if self._heap[0][0] > self._reach:  # what is still wanted is the next layout
+                beyond += 1
+                first, second = (*sorted(self._layouts.items(), key=lambda item: item[1])[:2], None)[:2]
+                if beyond > _BEYOND or (second is not None and self._heap[0][0] > second[1]):
+                    break
+                if first is not None and self._layout(self._heap[0][2]) == first[0]:
+                    heappop(self._heap)
+                    continue
+            bound, _, node = heappop(self._heap)
+            if isinstance(node, _Limb):
+                self._open(bound, node)
+            elif not node.priced:
+                self._tighten(bound, node)
+            else:
+                ready.append((bound, node))
+                if self._reach == float("inf") and len(ready) >= 4:  # something to compare with, soon
+                    self._project([leaf for _, leaf in ready])
+                    ready = []
+        left = [bound for bound, _, _ in self._heap[:1]] + [bound for bound, _ in ready]
+        best = min((hit.value for hit in self.hits), default=float("inf"))
+        self.gap = max(0.0, 1.0 - min(left) / best) if left and min(left) < self._reach else 0.0
+
+    def _layout(self, node: _Limb | _Leaf) -> Hashable:
+        shape = self.tree.shapes[node.shape]
+        return layout_of({**shape, **self.tree.space.pipelines(shape["pp"])[node.pipe]})
+
+    def _open(self, bound: float, limb: _Limb) -> None:
+        """The recompute options that fit."""
+        loads = [self._load(limb.shape, limb.pipe, layer, once) for layer, once in limb.leaves]
+        for (layer, once), load, found in zip(limb.leaves, loads, bounds.needs(loads, self.cluster), strict=True):
+            if isinstance(found, str):
+                self._refused(found, len(once))
+                continue
+            memory, verdict = found
+            if verdict.margin < 0:
+                self.counts.out_of_memory += len(once)
+                if verdict.required < BETTER * verdict.usable:
+                    self.near.append((bound, self.tree.fields(limb.shape, limb.pipe, layer, once[0])))
+                continue
+            leaf = _Leaf(limb.shape, limb.pipe, layer, once)
+            value = max(bound, self.objective.bound(load, 0.0, memory))
+            heappush(self._heap, (value, next(self._ticks), leaf))
+
+    def _tighten(self, bound: float, leaf: _Leaf) -> None:
+        """A bound of its own, for each way in which gradients are reduced."""
+        numbers = self.tree.space.of_once
+        ways: dict[bool, list[int]] = {}
+        for each in leaf.once:
+            ways.setdefault(bool(numbers[each].get("overlap_grad_reduce")), []).append(each)
+        loads = [self._load(leaf.shape, leaf.pipe, leaf.layer, once) for once in ways.values()]
+        found = bounds.seconds(loads, self.cluster, self.settings).tolist()
+        for once, load, least in zip(ways.values(), loads, found, strict=True):
+            if least == float("inf"):
+                self._refused("no model prices its stages", len(once))
+                continue
+            made = _Leaf(leaf.shape, leaf.pipe, leaf.layer, tuple(once), priced=True)
+            value = max(bound, self.objective.bound(load, least))
+            heappush(self._heap, (value, next(self._ticks), made))
+
+    def _project(self, leaves: Iterable[_Leaf]) -> None:
+        every = [self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, once) for leaf in leaves for once in leaf.once]
+        names = [self.name(fields) for fields in every]
+        new = [i for i, name in enumerate(names) if name not in self.known]
+        loads = {i: with_fields(self.tree.space.base, every[i]) for i in range(len(every))}
+        many = project_many([loads[i] for i in new], self.cluster, best=None, settings=self.settings)
+        for row, i in enumerate(new):
+            if many.status[row] == "ok":
+                self.known[names[i]] = many.step_seconds[row].item(), many.memory[row].item()
+                self.keep(names[i], *self.known[names[i]])
+            elif many.status[row] == "out-of-memory":
+                self.counts.out_of_memory += 1
+            else:
+                self._refused(many.reason[row], 1)
+        for i, name in enumerate(names):
+            if name in self.known:
+                seconds, memory = self.known[name]
+                self.counts.projected += 1
+                self._enter(Hit(every[i], self.objective.value(loads[i], seconds, memory), seconds, memory))
+        self.told(self.counts, min((hit.value for hit in self.hits), default=None))
+
+    def _enter(self, hit: Hit) -> None:
+        self.hits.append(hit)
+        group = self._group(hit.fields)
+        if hit.value < self._best.get(group, float("inf")):
+            self._best[group] = hit.value
+            layout = layout_of(hit.fields)
+            self._layouts[layout] = min(hit.value, self._layouts.get(layout, hit.value))
+            if len(self._best) >= self.top:
+                self._reach = sorted(self._best.values())[self.top - 1]
+
+    def name(self, fields: Option) -> str:
+        return ";".join(f"{key}={value}" for key, value in sorted(fields.items()) if value is not None)
+
+
+def layout_of(fields: Option) -> Hashable:
+    """Equal for configurations that are one layout."""
+    return tuple(fields.get(name) for name in LAYOUT)
+
+
+def _without(option: Option, *prefixes: str) -> Hashable:
+    return tuple(sorted((name, str(value)) for name, value in option.items() if not name.startswith(prefixes)))

@@ -1,0 +1,41 @@
+"""What a search makes as small as it can."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from projector.workload.workload import Workload
+
+__all__ = ["OBJECTIVES", "Objective"]
+
+#: By name: what it is, in words.
+OBJECTIVES = {
+    "step": "seconds of a step",
+    "tgs": "GPU-seconds of a token (tokens/s/GPU at their highest)",
+    "cost": "price of a token",
+    "energy": "joules of a token at the rated power of the boards",
+    "memory": "bytes of the fullest rank, then seconds",
+}
+_TIE = 1e-12  # of a second against a byte: only between equals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """``name``: one of :data:`OBJECTIVES`. ``price``: of a GPU-hour, in the user's currency; ``watts``: of one board."""
+
+    name: str = "tgs"
+    price: float = 1.0
+    watts: float = 1.0
+
+    def value(self, load: Workload, seconds: float, memory: float) -> float:
+        """Smaller is better."""
+        if self.name == "memory":
+            return memory + _TIE * seconds
+        if self.name == "step":
+            return seconds
+        each = seconds * load.gpus / load.tokens_per_step
+        return each * {"tgs": 1.0, "cost": self.price / 3600, "energy": self.watts}[self.name]
+
+    def bound(self, load: Workload, seconds: float, memory: float = 0.0) -> float:
+        """No larger than the value of anything that takes ``seconds`` and ``memory`` at least."""
+        return self.value(load, seconds, memory)

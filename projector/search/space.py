@@ -1,0 +1,300 @@
+"""The configurations among which is searched: axes of recipe fields, each a list of options that are set together.
+
+Three kinds of axes, in the order in which a search decides them: the sizes of the parallel groups and the
+micro-batch; the pipeline (schedule, chunks, layout), whose options depend on its ranks; what layers see (recompute,
+precision, dispatcher, …); and what matters once a step alone (overlaps), which changes neither the memory nor the
+time of a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from projector import pipeline
+from projector.errors import InputError, Problem
+from projector.hardware.types import Cluster
+from projector.memo import but
+from projector.search.layouts import layouts
+from projector.settle import launch
+from projector.workload.declared import about_of
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+__all__ = ["Option", "Space", "searched", "space", "with_fields"]
+
+Option = Mapping[str, Any]
+Axis = tuple[Option, ...]
+
+_SIZES = ("gpus", "tp", "cp", "pp", "ep", "etp", "micro_batch_size")
+_PIPELINE = (
+    *("pipeline_schedule", "vpp", "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers"),
+    *("decoder_last_pipeline_num_layers", "account_for_embedding_in_pipeline_split"),
+    "account_for_loss_in_pipeline_split",
+)
+_ONCE = ("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p_comm")
+_MOST_CHUNKS = 8
+_MICRO = (1, 2, 4, 8)
+_SHORTEST = 2048  # tokens that context parallelism leaves a rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """``base``: all fields that no axis sets. ``sizes``, ``layers``, ``once``: axes; ``pipelines(pp)``: the options
+    of the pipeline with so many ranks. ``only``: values to which the user holds fields of several-field axes."""
+
+    base: Workload
+    sizes: tuple[Axis, ...]
+    layers: tuple[Axis, ...]
+    once: tuple[Axis, ...]
+    only: Mapping[str, tuple[Any, ...]]
+
+    @cached_property
+    def of_layers(self) -> Axis:
+        return tuple(_joined(self.layers))
+
+    @cached_property
+    def of_once(self) -> Axis:
+        return tuple(_joined(self.once))
+
+    def shapes(self) -> Iterator[Option]:
+        """Sizes, lazily; whether they divide anything is not asked here."""
+        yield from _joined(self.sizes)
+
+    def pipelines(self, pp: int) -> Axis:
+        """Schedules, chunks and layouts of ``pp`` ranks."""
+        found = self._pipelines.get(pp)
+        if found is None:
+            found = self._pipelines[pp] = tuple(self._kept(_pipelines(self.base, pp, self.only.get("vpp"))))
+        return found
+
+    @cached_property
+    def _pipelines(self) -> dict[int, Axis]:
+        return {}
+
+    def _kept(self, options: Iterable[Option]) -> Iterator[Option]:
+        held = {name: values for name, values in self.only.items() if name in _PIPELINE}
+        for option in options:
+            if all(option.get(name, getattr(self.base.recipe, name)) in values for name, values in held.items()):
+                yield option
+
+    @cached_property
+    def points(self) -> int:
+        """How many combinations there are before any rule."""
+        return (
+            sum(len(self.pipelines(shape["pp"])) for shape in self.shapes()) * len(self.of_layers) * len(self.of_once)
+        )
+
+    def axes(self) -> Mapping[str, tuple[Any, ...]]:
+        """Values by field, of the axes that have more than one; ``pipeline``: how many options at most."""
+        found: dict[str, tuple[Any, ...]] = {}
+        for axis in (*self.sizes, *self.layers, *self.once):
+            for name in dict.fromkeys(name for option in axis for name in option):
+                values = tuple(dict.fromkeys(option.get(name) for option in axis))
+                if len(values) > 1:
+                    found[name] = values
+        return found
+
+
+def searched() -> frozenset[str]:
+    """Fields that a space sets without being asked to."""
+    layers = (
+        "sequence_parallel",
+        "precision",
+        "data_parallel_sharding",
+        "tp_comm_overlap",
+        "moe_token_dispatcher_type",
+    )
+    more = ("moe_flex_dispatcher_backend", "overlap_moe_expert_parallel_comm", *_again("none"))
+    return frozenset((*_SIZES, *_PIPELINE, *layers, *more, *_ONCE))
+
+
+def with_fields(base: Workload, fields: Option) -> Workload:
+    """``base`` with these recipe fields (and ``gpus``)."""
+    recipe = {name: value for name, value in fields.items() if name != "gpus"}
+    return but(base, gpus=fields.get("gpus", base.gpus), recipe=but(base.recipe, **recipe))
+
+
+def _joined(axes: Sequence[Axis]) -> Iterator[Option]:
+    for options in product(*axes):
+        joined: dict[str, Any] = {}
+        for option in options:
+            joined.update(option)
+        yield joined
+
+
+def space(
+    base: Workload,
+    cluster: Cluster,
+    *,
+    only: Mapping[str, Sequence[Any]] | None = None,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    gpus: Sequence[int] = (),
+) -> Space:
+    """The space around ``base``, whose values of what is searched are among the options.
+
+    ``only``: values to which fields are held; ``vary``: further fields, with their values. ``gpus``: numbers of GPUs
+    (default: that of ``base``). Raises :class:`InputError` for a field that is held to values that no option has.
+    """
+    held = {name: tuple(values) for name, values in (only or {}).items()}
+    more = {name: tuple(values) for name, values in (vary or {}).items()}
+    numbers = tuple(gpus) or (base.gpus,)
+    sizes = _sizes(base, cluster, numbers, {**held, **more})
+    layers = [*_layers(base), *_further(more, once=False)]
+    once = [*_once(), *_further(more, once=True)]
+    searched = {name for axis in (*layers, *once) for option in axis for name in option} | set(_PIPELINE)
+    neutral = {name: Recipe.__dataclass_fields__[name].default for name in searched}
+    bare = but(base, recipe=but(base.recipe, **neutral))
+    made = Space(
+        base=bare,
+        sizes=sizes,
+        layers=tuple(_held(_also(axis, base), held) for axis in layers),
+        once=tuple(_held(_also(axis, base), held) for axis in once),
+        only=held,
+    )
+    _check(made, held)
+    return made
+
+
+def _held(axis: Axis, held: Mapping[str, tuple[Any, ...]]) -> Axis:
+    """The options whose fields have the values to which they are held; a field alone takes these values."""
+    names = {name for option in axis for name in option}
+    if len(names) == 1 and (name := next(iter(names))) in held:
+        return tuple({name: value} for value in held[name])
+    return tuple(option for option in axis if all(option[name] in held[name] for name in option if name in held))
+
+
+def _check(made: Space, held: Mapping[str, tuple[Any, ...]]) -> None:
+    axes = (*made.sizes, *made.layers, *made.once)
+    known = {name for axis in axes for option in axis for name in option} | set(_PIPELINE)
+    wrong = [
+        Problem("--fix", name, ", ".join(map(str, values)), f"a field that is searched: {', '.join(sorted(known))}")
+        for name, values in held.items()
+        if name not in known
+    ]
+    empty = [axis for axis in axes if not axis]
+    if empty and not wrong:
+        names = [name for name in held if name not in _SIZES and name not in _PIPELINE]
+        wrong.append(Problem("--fix", ", ".join(names), "no option of the space", "values that some option has"))
+    if wrong:
+        raise InputError(wrong)
+
+
+def _also(axis: Axis, base: Workload) -> Axis:
+    """With what the base states of the fields of the axis, where that is another option."""
+    names = dict.fromkeys(name for option in axis for name in option)
+    stated = {name: getattr(base.recipe, name) for name in names}
+    if all(value is None for value in stated.values()) or any(
+        all(option.get(name) == value for name, value in stated.items() if value is not None) for option in axis
+    ):
+        return axis
+    return (*axis, {name: value for name, value in stated.items() if value is not None})
+
+
+def _divisors(number: int, most: int | None = None) -> tuple[int, ...]:
+    return tuple(n for n in range(1, min(number, most or number) + 1) if number % n == 0)
+
+
+def _common(numbers: Sequence[int], most: int | None = None) -> tuple[int, ...]:
+    return tuple(sorted({n for number in numbers for n in _divisors(number, most)}))
+
+
+def _sizes(
+    base: Workload, cluster: Cluster, gpus: tuple[int, ...], held: Mapping[str, tuple[Any, ...]]
+) -> tuple[Axis, ...]:
+    model, recipe = base.model, base.recipe
+    moe = model.moe
+    heads = tuple(n for n in _common(gpus, cluster.gpus_per_node) if model.num_attention_heads % n == 0)
+    contexts = tuple(n for n in _common(gpus) if n == 1 or recipe.seq_length >= n * _SHORTEST)
+    experts = tuple(n for n in _common(gpus) if moe is not None and moe.num_experts % n == 0) or (1,)
+    tp = held.get("tp", heads)
+    values: dict[str, tuple[Any, ...]] = {
+        "gpus": gpus,
+        "cp": held.get("cp", contexts),
+        "ep": held.get("ep", experts),
+        "micro_batch_size": held.get("micro_batch_size", tuple(n for n in _MICRO if recipe.global_batch_size % n == 0)),
+        "pp": held.get("pp", _common(gpus, model.num_layers)),  # last: layers that it alone tells apart cost the same
+    }
+    within = [
+        {"tp": size, "etp": inner}
+        for size in tp
+        for inner in held.get("etp", tuple(dict.fromkeys((1, size))) if moe is not None else (1,))
+    ]
+    axes = [tuple({name: value} for value in dict.fromkeys(each)) for name, each in values.items()]
+    return (axes[0], tuple(within), *axes[1:])
+
+
+def _pipelines(base: Workload, pp: int, chunks: Sequence[int] | None) -> Iterator[Option]:
+    """Every schedule of the framework with its numbers of chunks, on every layout of so many stages."""
+    if pp == 1:
+        yield {"pipeline_schedule": None, "vpp": 1}
+        return
+    most = min(_MOST_CHUNKS, (base.model.num_layers + 2) // pp)
+    for name in launch.schedules_of(base.framework):
+        made = pipeline.generator(name)
+        counts = (made.chunks,) if made.chunks is not None else tuple(chunks or range(2, most + 1))
+        for vpp in counts:
+            if pp * vpp <= base.model.num_layers + 2 and pipeline.choose(name, pp, vpp) == made.name:
+                # a schedule of exactly two chunks folds them: the last stage lies on the first rank
+                for layout in layouts(base, pp, vpp, v_shaped=made.chunks == 2):
+                    yield {"pipeline_schedule": name, "vpp": vpp, **layout}
+
+
+def _layers(base: Workload) -> list[Axis]:
+    kind, moe = launch.family(base.framework), base.model.moe is not None
+    axes: list[Axis] = [
+        _recompute(base),
+        ({"sequence_parallel": True}, {"sequence_parallel": False}),
+        ({"precision": base.recipe.precision},),
+    ]
+    if kind == "torchtitan":
+        axes.append(({"data_parallel_sharding": "optim_grads_params"},))
+    else:
+        axes.append(({"data_parallel_sharding": "optim"}, {"data_parallel_sharding": "no_shard"}))
+        axes.append(({"tp_comm_overlap": False}, {"tp_comm_overlap": True}))
+    if moe and kind != "torchtitan":
+        deepep = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+        axes.append(({"moe_token_dispatcher_type": "alltoall", "moe_flex_dispatcher_backend": None}, deepep))
+        axes.append(({"overlap_moe_expert_parallel_comm": False}, {"overlap_moe_expert_parallel_comm": True}))
+    return axes
+
+
+def _recompute(base: Workload) -> Axis:
+    """None; modules that Megatron-LM names; the first layers of each stage; every layer."""
+    found: list[Option] = [_again("none")]
+    names = ["layernorm", "moe_act"] if base.model.moe is not None else ["layernorm", "mlp"]
+    if base.model.mla is not None:
+        names = ["mla_up_proj", *names]
+    if launch.family(base.framework) == "torchtitan":
+        found.append(_again("selective", modules=("op_sac",)))
+    else:
+        found += [_again("selective", modules=("core_attn",)), _again("selective", modules=tuple(names))]
+        layers = [n for n in (1, 2, 4, 8, 16) if n < base.model.num_layers]
+        found += [_again("full", method="block", layers=n) for n in layers]
+    return (*found, _again("full", method="uniform", layers=1))
+
+
+def _again(
+    granularity: str, method: str | None = None, layers: int | None = None, modules: tuple[str, ...] = ()
+) -> Option:
+    return {
+        "recompute_granularity": granularity,
+        "recompute_method": method,
+        "recompute_num_layers": layers,
+        "recompute_modules": modules or None,
+    }
+
+
+def _once() -> list[Axis]:
+    pairs = ((True, True), (True, False), (False, False))
+    return [tuple({"overlap_grad_reduce": reduce, "overlap_param_gather": gather} for reduce, gather in pairs)]
+
+
+def _further(more: Mapping[str, tuple[Any, ...]], *, once: bool) -> Iterator[Axis]:
+    told = about_of(Recipe)
+    for name, values in more.items():
+        if name not in _SIZES and name not in _PIPELINE and (told[name].affects == {"step"}) is once:
+            yield tuple({name: value} for value in values)

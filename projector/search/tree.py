@@ -1,0 +1,179 @@
+"""The valid configurations of a space, and how many of its combinations each rule refuses.
+
+Every rule is asked once for all configurations that are alike to it: of switches it gives a mask over the options of
+the layers (or of what is done once a step), by the values of the sizes that it reads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from projector.errors import InputError, Problem
+from projector.memo import but
+from projector.search.space import Option, Space, with_fields
+from projector.settle import arguments, launch
+from projector.workload.workload import Workload
+
+__all__ = ["Branch", "Tree"]
+
+_Bools = NDArray[np.bool_]
+#: What the checks of a workload read beside a switch once the sizes divide what they must.
+_READ = ("tp", "cp")
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A valid shape with a valid pipeline (numbers of options), and the options of the layers that go with them:
+    ``layers`` their numbers, ``once`` for each of them the numbers of the options once a step."""
+
+    shape: int
+    pipe: int
+    layers: tuple[int, ...]
+    once: tuple[tuple[int, ...], ...]
+
+
+@dataclass
+class Tree:
+    """Enumerates ``space`` lazily. ``refused``: combinations by (field, what its rule expects); ``shapes``: the valid
+    ones."""
+
+    space: Space
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    shapes: list[Option] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        space = self.space
+        rules = launch.rules_of(space.base.framework)
+        layers, once = (
+            {name for options in axes for option in options for name in option} for axes in (space.layers, space.once)
+        )
+        last = [rule for rule in rules if once & set(rule.reads)]
+        middle = [rule for rule in rules if rule not in last and layers & set(rule.reads)]
+        self._pipe_rules = [rule for rule in rules if rule not in (*last, *middle)]
+        self._layer_masks = [_Mask(space.of_layers, _refuses(rule), rule.reads, layers) for rule in middle]
+        self._layer_masks.append(_Mask(space.of_layers, arguments.of_workload, _READ, set()))
+        self._once_rules = last
+        self._once_reads = tuple(sorted({name for rule in last for name in rule.reads} - once))
+        outside = [
+            {name: option.get(name) for name in self._once_reads if name in layers} for option in space.of_layers
+        ]
+        self._kinds = [tuple(each.values()) for each in outside]
+        self._pipes: dict[Hashable, tuple[int, ...]] = {}
+        self._below: dict[Hashable, tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = {}
+        self._once: dict[Hashable, tuple[int, ...]] = {}
+
+    def fields(self, shape: int, pipe: int, layer: int, once: int) -> dict[str, Any]:
+        """What a configuration sets, by the numbers of its options."""
+        sizes, space = self.shapes[shape], self.space
+        piped = space.pipelines(sizes["pp"])[pipe]
+        return {**sizes, **piped, **space.of_layers[layer], **space.of_once[once]}
+
+    def branches(self) -> Iterator[Branch]:
+        """Every valid shape and pipeline with something below it."""
+        space = self.space
+        each_once, each_layer = len(space.of_once), len(space.of_layers)
+        for shape in space.shapes():
+            pipes = space.pipelines(shape["pp"])
+            load = with_fields(space.base, shape)
+            wrong = _of_shape(load)
+            if wrong:
+                self.refused[_words(wrong[0])] += len(pipes) * each_layer * each_once
+                continue
+            self.shapes.append(shape)
+            valid = self._valid_pipes(load)
+            self.refused["pipeline_schedule", "a schedule and a layout for these sizes"] += (
+                (len(pipes) - len(valid)) * each_layer * each_once
+            )
+            for pipe in valid:
+                layers, once = self._of(with_fields(load, pipes[pipe]))
+                self.refused["layers", "switches that go together"] += (each_layer - len(layers)) * each_once
+                self.refused["overlaps", "switches that go together"] += each_once * len(layers) - sum(map(len, once))
+                if layers:
+                    yield Branch(len(self.shapes) - 1, pipe, layers, once)
+
+    def _valid_pipes(self, load: Workload) -> tuple[int, ...]:
+        key = load.recipe.pp, load.num_microbatches
+        found = self._pipes.get(key)
+        if found is None:
+            options = enumerate(self.space.pipelines(load.recipe.pp))
+            made = ((number, with_fields(load, option)) for number, option in options)
+            found = self._pipes[key] = tuple(
+                number
+                for number, piped in made
+                if not arguments.of_workload(piped) and not launch.problems(piped, self._pipe_rules)
+            )
+        return found
+
+    def _of(self, piped: Workload) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+        """Numbers of valid options of the layers, and of what goes with each once a step."""
+        masks = [mask.of(piped) for mask in self._layer_masks]
+        key = tuple(id(mask) for mask in masks), self._outside(piped)
+        found = self._below.get(key)
+        if found is None:
+            valid = np.flatnonzero(np.logical_and.reduce(masks)).tolist()
+            once = [(layer, self._valid_once(piped, layer)) for layer in valid]
+            kept = [(layer, each) for layer, each in once if each]
+            found = self._below[key] = tuple(layer for layer, _ in kept), tuple(each for _, each in kept)
+        return found
+
+    def _outside(self, piped: Workload) -> Hashable:
+        return tuple(getattr(piped.recipe, name) for name in self._once_reads if name != "microbatches")
+
+    def _valid_once(self, piped: Workload, layer: int) -> tuple[int, ...]:
+        key = self._outside(piped), self._kinds[layer]
+        found = self._once.get(key)
+        if found is None:
+            load = with_fields(piped, self.space.of_layers[layer])
+            made = ((number, with_fields(load, option)) for number, option in enumerate(self.space.of_once))
+            found = tuple(number for number, each in made if not launch.problems(each, self._once_rules))
+            self._once[key] = found
+        return found
+
+    def empty(self) -> InputError:
+        """What empties a space without a valid configuration: the rules that refuse most of it."""
+        most = [(key, text, number) for (key, text), number in self.refused.most_common(3) if number]
+        return InputError([Problem("the space", key, f"{number:,} combinations", text) for key, text, number in most])
+
+
+class _Mask:
+    """Which options a rule lets through, by the values that it reads outside them."""
+
+    def __init__(
+        self, options: Sequence[Option], refuses: Callable[[Workload], object], reads: Sequence[str], inside: set[str]
+    ) -> None:
+        self._options, self._refuses = options, refuses
+        outside = sorted(set(reads) - inside - {"microbatches", "gpus"})
+        self._filled = "microbatches" in reads
+        self._read: Any = attrgetter(*outside) if outside else lambda _: ()
+        self._known: dict[Hashable, _Bools] = {}
+
+    def of(self, load: Workload) -> _Bools:
+        key = self._read(load.recipe), load.num_microbatches if self._filled else 0
+        found = self._known.get(key)
+        if found is None:
+            found = np.array([not self._refuses(with_fields(load, option)) for option in self._options], np.bool_)
+            self._known[key] = found
+        return found
+
+
+def _refuses(rule: launch.Rule) -> Callable[[Workload], object]:
+    return rule.refuses
+
+
+def _of_shape(load: Workload) -> list[Problem]:
+    """What is wrong with sizes, whatever stands on the stages."""
+    recipe = load.recipe
+    if load.gpus % (recipe.tp * recipe.cp * recipe.pp):
+        return [Problem("", "gpus", load.gpus, "a multiple of tp · pp · cp")]
+    return arguments.of_workload(but(load, recipe=but(recipe, allow_uneven_pipeline_split=True)))
+
+
+def _words(problem: Problem) -> tuple[str, str]:
+    return problem.key.removeprefix("recipe."), problem.expected.split(" = ")[0]

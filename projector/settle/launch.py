@@ -1,0 +1,263 @@
+"""What a framework refuses at launch beyond sizes that do not divide: switches that exclude or need each other.
+
+Rules of Megatron-LM (NVIDIA/Megatron-LM@d98e8a6 megatron/training/arguments.py,
+megatron/core/transformer/transformer_config.py, megatron/core/model_parallel_config.py,
+megatron/core/pipeline_parallel/schedules.py), of torchtitan (pytorch/torchtitan@b5bcd76
+torchtitan/distributed/parallel_dims.py, pipeline_parallel.py) and of Primus (AMD-AGI/Primus@fd1eeab
+primus/backends/megatron/patches, rocm_arg_validation.py). Each says which fields it reads, so that a search asks it
+once for all configurations that are alike to it. A published run is not held to them: its release may have been
+another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from projector import pipeline
+from projector.errors import Problem
+from projector.settle import scheduling
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+__all__ = ["RULES", "Rule", "family", "problems", "rules_of", "schedules_of"]
+
+_MEGATRON = ("megatron", "primus", "nemo")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``reads``: recipe fields on which it depends (``gpus``, ``microbatches`` are not of the recipe); ``refuses``: the
+    field to blame and what is expected of it, or None."""
+
+    name: str
+    reads: tuple[str, ...]
+    refuses: Callable[[Workload], tuple[str, str] | None]
+    families: tuple[str, ...] = ("megatron", "primus")
+
+
+def family(framework: str) -> str:
+    """``megatron``, ``primus``, ``torchtitan``, or the framework's own name."""
+    if framework == "primus":
+        return framework
+    return "megatron" if framework.startswith(_MEGATRON) else framework
+
+
+def schedules_of(framework: str) -> tuple[str, ...]:
+    """Pipeline schedules that ``framework`` runs; those of Megatron-LM where nothing is known of it."""
+    kind = family(framework)
+    return _run_by(kind) or _run_by("megatron")
+
+
+@cache
+def _run_by(kind: str) -> tuple[str, ...]:
+    return tuple(name for name in pipeline.names() if kind in pipeline.generator(name).run_by)
+
+
+def rules_of(framework: str) -> tuple[Rule, ...]:
+    kind = family(framework)
+    return tuple(rule for rule in RULES if kind in rule.families or not rule.families)
+
+
+def problems(workload: Workload, rules: Sequence[Rule] | None = None) -> list[Problem]:
+    """Everything for which the framework of ``workload`` would refuse to start."""
+    found: list[Problem] = []
+    for rule in rules_of(workload.framework) if rules is None else rules:
+        wrong = rule.refuses(workload)
+        if wrong is not None:
+            key, expected = wrong
+            found.append(Problem("", f"recipe.{key}", getattr(workload.recipe, key), expected))
+    return found
+
+
+def _when(key: str, bad: Callable[[Recipe], bool], expected: str) -> Callable[[Workload], tuple[str, str] | None]:
+    return lambda workload: (key, expected) if bad(workload.recipe) else None
+
+
+def _schedule(w: Workload) -> tuple[str, str] | None:
+    if w.recipe.pp == 1 or w.recipe.pipeline_schedule is None:
+        return None
+    name = pipeline.choose(w.recipe.pipeline_schedule, w.recipe.pp, w.recipe.vpp)
+    if name in schedules_of(w.framework):
+        return None
+    return "pipeline_schedule", f"one that {w.framework} runs: {', '.join(schedules_of(w.framework))}"
+
+
+def _conflict(w: Workload) -> tuple[str, str] | None:
+    wrong = scheduling.conflict(w.recipe)
+    return ("recompute_granularity", "no whole layers where weight gradients are put off") if wrong else None
+
+
+def _few(w: Workload) -> tuple[str, str] | None:
+    looped = pipeline.choose(w.recipe.pipeline_schedule, w.recipe.pp, w.recipe.vpp) in ("interleaved", "interleaved_zb")
+    if not looped or w.recipe.pp == 1 or w.num_microbatches >= w.recipe.pp:
+        return None
+    return "global_batch_size", "as many micro-batches as stages, or more, where chunks are interleaved"
+
+
+def _layers(w: Workload) -> tuple[str, str] | None:
+    recipe, whole = w.recipe, w.recipe.recompute_granularity == "full"
+    most = w.model.num_layers // recipe.pp
+    if not whole or recipe.recompute_num_layers is None or 1 <= recipe.recompute_num_layers <= max(1, most):
+        return None
+    return "recompute_num_layers", "from 1 to num_layers / pp"
+
+
+def _on(value: object) -> bool:
+    return bool(value)
+
+
+def _sharded(recipe: Recipe) -> bool:
+    return recipe.data_parallel_sharding in ("optim", "optim_grads", "optim_grads_params")
+
+
+def _interleaves(recipe: Recipe) -> bool:
+    return recipe.vpp > 1 and recipe.pp == 2 and recipe.overlap_p2p_comm is False
+
+
+def _experts_beside(w: Workload) -> tuple[str, str] | None:
+    """The exchange of experts behind another micro-batch (transformer_config.py, overlap_moe_expert_parallel_comm)."""
+    recipe = w.recipe
+    if not recipe.overlap_moe_expert_parallel_comm:
+        return None
+    wrong = (
+        recipe.ep == 1
+        or recipe.moe_token_dispatcher_type == "allgather"
+        or (recipe.pp > 1 and recipe.vpp == 1)
+        or recipe.precision == "fp32"
+        or w.model.mtp_num_layers > 1
+        or recipe.recompute_granularity == "full"
+        or "moe" in (recipe.recompute_modules or ())
+        or _on(recipe.moe_shared_expert_overlap)
+    )
+    expected = "ep > 1, alltoall or flex, chunks where pp > 1, at most one MTP layer, experts not recomputed"
+    return ("overlap_moe_expert_parallel_comm", expected) if wrong else None
+
+
+def _one_sharding(w: Workload) -> tuple[str, str] | None:
+    recipe, expected = w.recipe, "no pipeline and no experts apart, where PyTorch shards the weights"
+    wrong = recipe.data_parallel_sharding == "optim_grads_params" and (recipe.pp > 1 or recipe.ep > 1)
+    return ("data_parallel_sharding", expected) if wrong else None
+
+
+def _looped(w: Workload) -> tuple[str, str] | None:
+    """torchtitan: schedules of one stage a rank take one, looped ones at least two, V-shaped ones exactly two."""
+    if w.recipe.pp == 1:
+        return None
+    name = pipeline.choose(w.recipe.pipeline_schedule, w.recipe.pp, w.recipe.vpp)
+    if name in ("1f1b", "gpipe") or w.recipe.vpp > 1:
+        return None
+    return "vpp", f"two chunks a rank or more for {name}"
+
+
+RULES = (
+    Rule("schedule", ("pipeline_schedule", "pp", "vpp"), _schedule, ("megatron", "primus", "torchtitan")),
+    Rule(
+        "put off",
+        (
+            *("pipeline_schedule", "pp", "vpp", "recompute_granularity", "recompute_method"),
+            *("recompute_num_layers", "recompute_layer_ids"),
+        ),
+        _conflict,
+        (),
+    ),
+    Rule("filled", ("pipeline_schedule", "pp", "vpp", "microbatches"), _few),
+    Rule("chunks", ("pipeline_schedule", "pp", "vpp"), _looped, ("torchtitan",)),
+    Rule(
+        "interleaving",
+        ("pp", "vpp", "overlap_p2p_comm"),
+        _when("overlap_p2p_comm", _interleaves, "messages beside compute where two ranks interleave chunks"),
+    ),
+    Rule("layers", ("pp", "recompute_granularity", "recompute_num_layers"), _layers),
+    Rule(
+        "sequence",
+        ("tp", "sequence_parallel"),
+        _when("sequence_parallel", lambda r: _on(r.sequence_parallel) and r.tp == 1, "tp > 1"),
+    ),
+    Rule(
+        "experts' sequence",
+        ("tp", "ep", "sequence_parallel"),
+        _when(
+            "sequence_parallel",
+            lambda r: r.sequence_parallel is False and r.tp > 1 and r.ep > 1,
+            "on where tensor and expert parallelism meet",
+        ),
+    ),
+    Rule(
+        "tensor overlap",
+        ("tp", "sequence_parallel", "tp_comm_overlap"),
+        _when(
+            "tp_comm_overlap",
+            lambda r: _on(r.tp_comm_overlap) and (r.tp == 1 or r.sequence_parallel is not True),
+            "tp > 1 and sequence_parallel",
+        ),
+    ),
+    Rule(
+        "gather",
+        ("overlap_param_gather", "overlap_grad_reduce", "data_parallel_sharding"),
+        _when(
+            "overlap_param_gather",
+            lambda r: _on(r.overlap_param_gather) and not (_on(r.overlap_grad_reduce) and _sharded(r)),
+            "overlap_grad_reduce and a sharded optimizer",
+        ),
+    ),
+    Rule("PyTorch's shards", ("data_parallel_sharding", "pp", "ep"), _one_sharding, ("megatron",)),
+    Rule(
+        "experts beside",
+        (
+            *("overlap_moe_expert_parallel_comm", "ep", "moe_token_dispatcher_type", "pp", "vpp", "precision"),
+            *("recompute_granularity", "recompute_modules", "moe_shared_expert_overlap"),
+        ),
+        _experts_beside,
+    ),
+    Rule(
+        "delayed",
+        ("delay_wgrad_compute", "overlap_moe_expert_parallel_comm"),
+        _when(
+            "delay_wgrad_compute",
+            lambda r: _on(r.delay_wgrad_compute) and not _on(r.overlap_moe_expert_parallel_comm),
+            "overlap_moe_expert_parallel_comm",
+        ),
+    ),
+    Rule(
+        "shared experts",
+        ("moe_shared_expert_overlap", "moe_token_dispatcher_type"),
+        _when(
+            "moe_shared_expert_overlap",
+            lambda r: _on(r.moe_shared_expert_overlap) and r.moe_token_dispatcher_type == "allgather",
+            "alltoall or flex",
+        ),
+    ),
+    Rule(
+        "dispatcher",
+        ("moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "tp", "ep"),
+        _when(
+            "moe_token_dispatcher_type",
+            lambda r: r.moe_token_dispatcher_type == "flex" and r.tp * r.ep == 1,
+            "tp · ep > 1 for the flex dispatcher",
+        ),
+    ),
+    Rule(
+        "scaling",
+        ("recompute_granularity", "recompute_modules", "precision", "fp8_recipe"),
+        _when(
+            "recompute_modules",
+            lambda r: (
+                r.precision == "fp8"
+                and r.fp8_recipe == "delayed"
+                and bool({"moe_act", "layernorm"} & set(r.recompute_modules or ()))
+            ),
+            "neither moe_act nor layernorm with delayed scaling",
+        ),
+    ),
+    Rule(
+        "host layers",
+        ("cpu_offloading_num_layers", "pp", "recompute_granularity"),
+        _when(
+            "cpu_offloading_num_layers",
+            lambda r: _on(r.cpu_offloading_num_layers) and (r.pp > 1 or r.recompute_granularity not in (None, "none")),
+            "no pipeline and no recompute",
+        ),
+    ),
+)

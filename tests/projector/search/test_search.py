@@ -1,0 +1,237 @@
+"""The search is exact: the winner of brute force, no bound above a time, nothing proposed that would be refused."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from projector import project_many
+from projector.errors import InputError
+from projector.hardware import catalogue
+from projector.many import Many
+from projector.search import bounds
+from projector.search.found import Limits, search
+from projector.search.hunt import Hunt
+from projector.search.layouts import written
+from projector.search.objective import Objective
+from projector.search.space import Space, space, with_fields
+from projector.search.tree import Tree
+from projector.search.written import write
+from projector.settle import arguments, launch
+from projector.workload import zoo
+from projector.workload.layout import chunks
+from projector.workload.loaders import detect
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+H100 = catalogue.default_cluster("h100_sxm")
+SPACES = 20
+
+
+def base(model: str, gpus: int, framework: str = "megatron-lm", batch: int = 64, **stated: Any) -> Workload:
+    recipe = Recipe(micro_batch_size=1, global_batch_size=batch, seq_length=4096, **stated)
+    return Workload(model=zoo.load(model), gpus=gpus, framework=framework, recipe=recipe)
+
+
+@cache
+def small(seed: int) -> tuple[Space, Any]:
+    """A space of some hundred configurations on a cluster, by its seed."""
+    draw = random.Random(seed)
+    cluster = catalogue.default_cluster(draw.choice(("h100_sxm", "mi300x", "gb200")))
+    model = draw.choice(("llama3_8b", "qwen3_30b_a3b", "deepseek_v2_lite", "llama3_70b"))
+    load = base(model, 128 if model == "llama3_70b" else 32, draw.choice(("megatron-lm", "primus", "torchtitan")), 128)
+    only: dict[str, Any] = {
+        "tp": draw.sample((1, 2, 4, 8), 2),
+        "pp": draw.sample((1, 2, 4), 2),
+        "vpp": (1, 2),
+        "cp": draw.choice(((1,), (2,))),
+        "micro_batch_size": draw.sample((1, 2, 4), 2),
+        "recompute_num_layers": (None, draw.choice((1, 2, 4))),
+        "sequence_parallel": (True, False),
+    }
+    if load.framework != "torchtitan":
+        only["tp_comm_overlap"] = (draw.choice((True, False)),)
+        only["data_parallel_sharding"] = ("optim",)
+    if load.model.moe is not None:
+        only |= {"ep": (draw.choice((4, 8)),), "etp": (1,)}
+    return space(load, cluster, only=only), cluster
+
+
+@cache
+def brute(seed: int) -> tuple[list[dict[str, Any]], Many]:
+    made, cluster = small(seed)
+    tree = Tree(made)
+    every = [
+        tree.fields(branch.shape, branch.pipe, layer, one)
+        for branch in tree.branches()
+        for layer, once in zip(branch.layers, branch.once, strict=True)
+        for one in once
+    ]
+    return every, project_many([with_fields(made.base, each) for each in every], cluster, best=None)
+
+
+@pytest.mark.parametrize("seed", range(SPACES))
+def test_the_best_are_those_of_brute_force(seed: int) -> None:
+    made, cluster = small(seed)
+    every, many = brute(seed)
+    hunt = Hunt(Tree(made), cluster, Objective(), top=3)
+    hunt.run()
+    groups: dict[Any, float] = {}
+    for fields, tgs in zip(every, many.tgs.tolist(), strict=True):
+        if tgs == tgs:
+            key = hunt._group(fields)
+            groups[key] = max(groups.get(key, 0.0), tgs)
+    wanted = sorted(groups.values(), reverse=True)[:3]
+    assert [1 / hit.value for hit in hunt.leaders[:3]] == pytest.approx(wanted, rel=1e-9)
+    assert hunt.counts.enumerated == len(every)
+    assert hunt.counts.projected <= sum(status == "ok" for status in many.status)
+    assert hunt.gap == 0
+
+
+@pytest.mark.parametrize("seed", range(0, SPACES, 3))
+def test_no_bound_is_above_what_it_bounds(seed: int) -> None:
+    """Seconds and bytes: without recompute, and with what reduces gradients least beside compute."""
+    made, cluster = small(seed)
+    every, many = brute(seed)
+    for fields, seconds, memory in zip(every[::5], many.step_seconds[::5], many.memory[::5], strict=True):
+        load = with_fields(made.base, fields)
+        if np.isnan(seconds):
+            continue
+        bare = {"recompute_granularity": "none", "recompute_method": None, "recompute_num_layers": None}
+        least = with_fields(load, {**bare, "recompute_modules": None, "overlap_grad_reduce": False})
+        least = with_fields(least, {"overlap_param_gather": False})
+        assert bounds.seconds([least, load], cluster, Hunt.settings).max() <= seconds * (1 + 1e-12)
+        needed = bounds.needs([load], cluster)[0]
+        assert not isinstance(needed, str)
+        assert needed[0] == pytest.approx(memory, rel=1e-9)
+        assert bounds.weights(least, cluster) <= needed[1].required / needed[1].usable * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(0, SPACES, 2))
+def test_nothing_is_proposed_that_would_be_refused(seed: int) -> None:
+    made, _ = small(seed)
+    every, many = brute(seed)
+    assert "invalid" not in many.status
+    for fields in every:
+        load = with_fields(made.base, fields)
+        assert not arguments.of_workload(load)
+        assert not launch.problems(load)
+
+
+@pytest.mark.parametrize("seed", range(0, SPACES, 4))
+def test_combinations_are_valid_or_refused(seed: int) -> None:
+    tree = Tree(small(seed)[0])
+    valid = sum(len(once) for branch in tree.branches() for once in branch.once)
+    assert valid + sum(tree.refused.values()) == tree.space.points
+
+
+REFUSED = [
+    ({"sequence_parallel": True}, "sequence_parallel"),
+    ({"tp": 2, "tp_comm_overlap": True, "sequence_parallel": False}, "tp_comm_overlap"),
+    ({"overlap_param_gather": True, "data_parallel_sharding": "optim"}, "overlap_param_gather"),
+    ({"overlap_param_gather": True, "overlap_grad_reduce": True}, "overlap_param_gather"),
+    ({"pp": 2, "recompute_granularity": "full", "recompute_num_layers": 17}, "recompute_num_layers"),
+    ({"pp": 8, "vpp": 2, "global_batch_size": 4, "pipeline_schedule": "interleaved"}, "global_batch_size"),
+    ({"delay_wgrad_compute": True}, "delay_wgrad_compute"),
+    ({"pp": 2, "pipeline_schedule": "zb-h1"}, "pipeline_schedule"),
+    ({"data_parallel_sharding": "optim_grads_params", "pp": 2}, "data_parallel_sharding"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stated", "key"), REFUSED)
+def test_a_rule_of_the_framework_refuses(stated: dict[str, Any], key: str) -> None:
+    load = base("llama3_8b", 8)
+    assert not launch.problems(load)
+    wrong = launch.problems(replace(load, recipe=replace(load.recipe, **stated)))
+    assert [problem.key for problem in wrong] == [f"recipe.{key}"]
+
+
+def test_more_memory_more_time_and_the_limits() -> None:
+    made, cluster = small(0)
+    whole = search(made, cluster, Objective(), Limits(top=3))
+    tight = search(made, cluster, Objective(), Limits(top=3, margin=0.3))
+    assert whole.best[0].projection.tgs >= (tight.best[0].projection.tgs if tight.best else 0)
+    usable = 0.7 * cluster.gpu.usable_memory_bytes
+    assert all(each.projection.memory.required <= usable for each in tight.best)
+    assert all(one.seconds < other.seconds for one, other in zip(whole.front, whole.front[1:], strict=False))
+    assert all(one.memory > other.memory for one, other in zip(whole.front, whole.front[1:], strict=False))
+    assert whole.best[0].alike
+    assert {each.resource for each in whole.binding} >= {"compute", "memory bandwidth", "memory capacity", "host"}
+    assert all(each.gain >= -1e-9 for each in whole.binding)
+
+
+def test_a_search_that_is_stopped_says_how_far_off_it_can_be() -> None:
+    made, cluster = small(1)
+    whole = search(made, cluster, Objective(), Limits(top=1))
+    few = search(made, cluster, Objective(), Limits(top=1, projections=1))
+    assert few.gap is not None
+    assert few.counts.projected <= whole.counts.projected
+    assert few.best[0].value * (1 - few.gap) <= whole.best[0].value * (1 + 1e-12)
+    none = search(made, cluster, Objective(), Limits(seconds=1e-9))
+    assert none.gap is None
+
+
+def test_what_was_projected_is_not_projected_again() -> None:
+    made, cluster = small(2)
+    kept: dict[str, tuple[float, float]] = {}
+    first = search(made, cluster, Objective(), Limits(top=2), keep=lambda n, s, m: kept.update({n: (s, m)}))
+    again: list[str] = []
+    second = search(
+        made, cluster, Objective(), Limits(top=2), known=dict(kept), keep=lambda name, *_: again.append(name)
+    )
+    assert kept
+    assert not again
+    assert [each.value for each in first.best] == [each.value for each in second.best]
+
+
+@pytest.mark.parametrize("name", ["step", "memory", "energy"])
+def test_an_objective_is_as_small_as_it_can_be(name: str) -> None:
+    made, cluster = small(3)
+    every, many = brute(3)
+    objective = Objective(name=name, watts=700.0)
+    found = search(made, cluster, objective, Limits(top=1))
+    values = [
+        objective.value(with_fields(made.base, fields), seconds, memory)
+        for fields, seconds, memory in zip(every, many.step_seconds.tolist(), many.memory.tolist(), strict=True)
+        if seconds == seconds
+    ]
+    assert found.best[0].value == pytest.approx(min(values), rel=1e-9)
+
+
+def test_an_empty_space_says_what_empties_it() -> None:
+    made = space(base("llama3_8b", 8), H100, only={"tp": (3,)})
+    with pytest.raises(InputError, match="combinations"):
+        search(made, H100, Objective(), Limits())
+    with pytest.raises(InputError, match="searched"):
+        space(base("llama3_8b", 8), H100, only={"moe_router_dtype": ("fp32",)})
+
+
+@pytest.mark.parametrize(("layers", "mtp", "stages"), [(61, 1, 16), (61, 1, 8), (80, 0, 12), (32, 0, 7), (5, 2, 4)])
+def test_a_layout_that_is_written_is_one(layers: int, mtp: int, stages: int) -> None:
+    text = written(layers, mtp, stages)
+    assert text is not None
+    model = replace(zoo.load("llama3_8b"), num_layers=layers, mtp_num_layers=mtp)
+    recipe = replace(base("llama3_8b", 8).recipe, pp=stages, pipeline_model_parallel_layout=text)
+    made = chunks(model, recipe)
+    assert len(made) == stages
+    assert sum(len(chunk.layers) for chunk in made) == layers
+    weights = [len(c.layers) + c.embedding + c.head + c.mtp for c in made]
+    assert max(weights) - min(weights) <= 1 + mtp
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 4, 6, 9])
+def test_what_is_written_reads_back(seed: int, tmp_path: Path) -> None:
+    made, cluster = small(seed)
+    every, _ = brute(seed)
+    for i, fields in enumerate(random.Random(seed).sample(every, 6)):
+        load = with_fields(made.base, fields)
+        written_files = write(load, tmp_path / str(i), cluster.name)
+        assert {path.name for path in written_files} <= {"case.yaml", "megatron.yaml"}
+        read = detect.load(written_files[0]).workload()
+        assert (read.recipe, read.gpus, read.framework) == (load.recipe, load.gpus, load.framework)
