@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from projector.errors import InputError, Problem
-from projector.experience import FEATURES, TERMS, Basis, Experience
+from projector.experience import FEATURES, Basis, Experience
 from projector.io.files import parse_yaml
 
 __all__ = ["parse", "text"]
@@ -15,10 +15,10 @@ __all__ = ["parse", "text"]
 _DIGITS = 4
 _HEAD = """\
 # Written by `python -m harness calibrate --out`: what measured runs say of simulated step times.
-# ln(measured / projected step time) = sum over terms of share x (ground + stack); every term is [value, standard error].
-# scatter: typical |ln| that is left. The 90 % interval is conformal: quantile x difficulty, on residuals of model
-# families that no fit saw (harness/calibrate/intervals.py). rows: measured runs; cells: kinds of them (model family x GPU x
-# framework).
+# ln(measured / projected step time) = ground + stack, each [value, standard error]; zero where no correction helps sources
+# that it has not seen. The 90 % interval is conformal over sources: quantile x difficulty, on residuals of sources that no
+# fit saw (harness/calibrate/intervals.py). sources: publishers that measured the place; cells: kinds of runs (model family
+# x GPU x framework).
 """
 
 
@@ -55,18 +55,17 @@ def _in_order(named: Mapping[str, object]) -> tuple[float, ...]:
 
 
 def _basis(one: Mapping[str, Any]) -> Basis:
-    pairs = [one.get(term, (0.0, 0.0)) for term in TERMS]
+    value, error = one["step"]
     return Basis(
-        values=tuple(_finite(value) for value, _ in pairs),
-        errors=tuple(_finite(error) for _, error in pairs),
-        scatter=_finite(one["scatter"]),
-        rows=int(_finite(one["rows"])),
+        value=_finite(value),
+        error=_finite(error),
+        sources=int(_finite(one["sources"])),
         cells=int(_finite(one["cells"])),
     )
 
 
 def text(known: Experience) -> str:
-    """The file's text; terms that a law does not fit (value and error 0) are left out."""
+    """The file's text."""
     return _HEAD + "\n".join(_lines(known)) + "\n"
 
 
@@ -89,13 +88,8 @@ def _named(title: str, values: Sequence[float]) -> Iterator[str]:
 
 
 def _one(basis: Basis) -> str:
-    terms = [
-        f"{term}: [{_number(value)}, {_number(error)}]"
-        for term, value, error in zip(TERMS, basis.values, basis.errors, strict=True)
-        if value or error
-    ]
-    counts = [f"scatter: {_number(basis.scatter)}", f"rows: {basis.rows}", f"cells: {basis.cells}"]
-    return "{" + ", ".join((*terms, *counts)) + "}"
+    step = f"step: [{_number(basis.value)}, {_number(basis.error)}]"
+    return f"{{{step}, sources: {basis.sources}, cells: {basis.cells}}}"
 
 
 def _number(value: float) -> str:

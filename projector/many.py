@@ -26,8 +26,8 @@ from projector.projection import Projection, project
 from projector.settle import arguments
 from projector.settle.workload import settled
 from projector.step.cycle import Cycle, cycle, stacked, tuned
-from projector.step.limit import Seconds, limits, shortest
-from projector.step.priced import Priced, priced
+from projector.step.limit import limits, shortest
+from projector.step.priced import Priced, priced, seconds_of
 from projector.workload.workload import Workload
 
 __all__ = ["STATUSES", "Many", "project_many"]
@@ -237,7 +237,7 @@ def _evaluate(
         heat = rows.faster([fitting[i] for i in now], most[now], race)
         steps = _priced(heat, cluster, settings, rows)
         if race.limited:
-            floor = shortest([made.resolved for _, made in steps], [_seconds_of(made) for _, made in steps])
+            floor = shortest([made.resolved for _, made in steps], [seconds_of(made) for _, made in steps])
             steps = rows.faster(steps, rows.tokens[[row for row, _ in steps]] / floor, race)
         _time(steps, cluster, rows)
         done = [row for row, _ in steps]
@@ -254,13 +254,6 @@ def _priced(
         except (InputError, Unsupported) as error:
             rows.reject(row, "unsupported" if isinstance(error, Unsupported) else "invalid", str(error))
     return steps
-
-
-def _seconds_of(made: Priced) -> Seconds:
-    """Of every stage, what hides nothing: a part of its exchanges may run beside another stage."""
-    times = made.times
-    forward, inputs, weight = np.array([(t.forward.seconds, t.inputs.seconds, t.weight.seconds) for t in times]).T
-    return forward, inputs, weight
 
 
 def _time(steps: Sequence[tuple[int, Priced]], cluster: Cluster, rows: _Rows) -> None:

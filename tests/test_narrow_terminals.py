@@ -17,6 +17,7 @@ __all__ = ["project_folder"]
 ROOT = Path(__file__).resolve().parents[1]
 WIDTHS = (60, 80, 112)
 CASE = ("--config", str(ROOT / "examples" / "deepseek_v3_h100.yaml"))
+SMALL = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--gbs", "16", "--seq-length", "4096")
 # A line that would cut: a figure beside an ellipsis.
 CUT = re.compile(r"[\d.]…|…[\d.]")
 
@@ -32,6 +33,7 @@ PROJECTOR = {
     "explore": ("performance", *CASE, "--explore"),
     "compared schedules": ("performance", *CASE, "--pipeline-schedule-algorithm", "all"),
     "schedules": ("schedules", *CASE),
+    "search": ("search", *SMALL, "--fix", "tp=1,2", "--fix", "pp=1", "--fix", "cp=1", "--top", "3"),
 }
 # In the folder of a tiny suite that was run and recorded.
 HARNESS = {

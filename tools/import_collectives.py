@@ -1,4 +1,4 @@
-"""Writes ``measured/collectives/<cluster>.csv`` from a third-party table of collectives.
+"""Writes ``measured/collectives/<cluster>.csv`` from a third-party table of collectives, or from one of nccl-tests' columns.
 
     python tools/import_collectives.py COLLECTIVES.csv [TARGET]
 
@@ -12,7 +12,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from harness.kernels.collectives_table import Record, convert, text
+from harness.kernels.collectives_table import Record, convert, convert_nccl_tests, text
 
 TARGET = Path(__file__).resolve().parents[1] / "measured" / "collectives"
 
@@ -20,7 +20,8 @@ TARGET = Path(__file__).resolve().parents[1] / "measured" / "collectives"
 def main(source: Path, target: Path = TARGET) -> None:
     """Converts ``source`` and writes one file a cluster into ``target``."""
     by_cluster: dict[str, list[Record]] = defaultdict(list)
-    for record in convert(source):
+    printed = "busbw-o" in source.read_text(encoding="utf-8").partition("\n")[0]
+    for record in (convert_nccl_tests if printed else convert)(source):
         by_cluster[record.cluster].append(record)
     target.mkdir(parents=True, exist_ok=True)
     for cluster, records in by_cluster.items():

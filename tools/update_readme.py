@@ -1,5 +1,5 @@
-"""Put the generated parts of README.md in place: figures from reports/figures.md and reports/results.csv, terminal output
-from reports/moe.txt.
+"""Put the generated parts of README.md in place: what a new source should expect from reports/sources.md, figures from
+reports/figures.md and reports/results.csv, terminal output from reports/moe.txt.
 
     python tools/update_readme.py [--check]
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.contracts import frame
-from harness.contracts.results import Row, RunFacts
+from harness.contracts.results import Row, RunFacts, parted
 from harness.evidence import dataset
 from harness.report import blocks, files
 from harness.report.table import percent, signed
@@ -41,6 +41,11 @@ def figures(text: str) -> str:
     return "\n\n".join(f"### {name}\n\n{parts[name]}" for name in SECTIONS if name in parts)
 
 
+def expect(text: str) -> str:
+    """What a new source should expect: the headline of sources.md."""
+    return next(line.removeprefix("- ") for line in text.splitlines() if line.startswith("- "))
+
+
 def sources(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> str:
     """Error of the simulation by kind of source, held out and as projected, most rows first."""
     mine = frame.part(frame.of(rows, facts), predictor="simulate")
@@ -48,7 +53,7 @@ def sources(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> str:
     lines = sorted((line for line in cells if line[1] != "0"), key=lambda line: -int(line[1]))
     head = ["source", "runs compared", "median error", "plain mean", "macro mean", "bias", "as projected, plain"]
     note = (
-        "Held out: each row corrected by what runs of other model families teach; the last column is before any correction."
+        "Held out: each row corrected by what runs of other sources teach; the last column is before any correction."
         " Macro: every (model family × GPU × framework) cell weighs the same."
     )
     return f"{blocks.table(head, [*lines, _cells('all', mine)])}\n\n{note}"
@@ -98,7 +103,9 @@ def replaced(readme: str, name: str, content: str) -> str:
 def main(arguments: list[str]) -> int:
     path, reports = ROOT / "README.md", ROOT / "reports"
     old = path.read_text(encoding="utf-8")
-    new = replaced(old, "sources", sources(files.rows(reports / "results.csv"), facts_of(ROOT / "measured" / "runs")))
+    new = replaced(old, "expect", expect((reports / "sources.md").read_text(encoding="utf-8")))
+    sound, _ = parted(files.rows(reports / "results.csv"))
+    new = replaced(new, "sources", sources(sound, facts_of(ROOT / "measured" / "runs")))
     new = replaced(new, "figures", figures((reports / "figures.md").read_text(encoding="utf-8")))
     new = replaced(new, "output", excerpt((reports / "moe.txt").read_text(encoding="utf-8")))
     if "--check" in arguments:

@@ -1,12 +1,13 @@
-"""90 % prediction intervals of held-out rows: conformal, from residuals of rows that no fit saw.
+"""90 % prediction intervals: conformal over sources, from residuals of rows whose source no fit saw.
 
-The score of a row is |ln(measured / estimated)| over its difficulty: a non-negative linear function of what the
-projection knows of its own uncertainty (:func:`projector.experience.features`), fitted to the absolute residuals, with
-the standard error of the estimate added in quadrature. A row's interval takes the quantile of the scores of all *other*
-families, each (family × GPU × framework) cell weighing the same, as in the headlines, and the row itself standing for one
-more cell of unknown score (weighted split-conformal prediction: Tibshirani, Barber, Candès, Ramdas, *Conformal
-prediction under covariate shift*, arXiv 1904.06019). Families differ from one another more than exchangeable draws do,
-so the coverage is reported as it came out, never assumed. Pure functions.
+The score of a row is |ln(measured / estimated)| over its difficulty: a non-negative linear function of what a projection
+knows of its own uncertainty (:func:`projector.experience.features`), fitted to the absolute residuals. Two of the features
+fall with the number of other sources that measured the GPU, and the framework: where nobody else did, the interval is
+the widest. Sources are the unit that is exchangeable: every cell of a source weighs one, whatever its rows, and a new
+source stands for one more, as heavy as the others are on average, of unknown score (Dunn, Wasserman, Ramdas,
+*Distribution-free prediction sets for two-layer hierarchical models*, JASA 118, 2023; Lee, Barber, Willett,
+*Distribution-free inference with hierarchical data*, arXiv 2306.06342).
+Pure functions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from harness.calibrate import weights
 from projector import experience
 
-__all__ = ["LEVEL", "Learnt", "half_widths", "learn"]
+__all__ = ["LEVEL", "Learnt", "by_source", "half_widths", "learn"]
 
 LEVEL = 0.9
 
@@ -41,12 +42,18 @@ class Learnt:
     quantile: float
 
 
-def learn(features: Array, error: Array, residual: Array, cells: Sequence[Hashable]) -> Learnt | None:
-    """From features (n, k), standard errors (n,) and |residual| (n,) of rows that no fit saw.
+def by_source(sources: Sequence[Hashable], cells: Sequence[Hashable]) -> Array:
+    """Weights under which every source weighs one, and the cells of a source the same."""
+    inside = list(zip(sources, cells, strict=True))
+    each = weights.by_cell(inside)
+    share = dict(zip(dict.fromkeys(inside), weights.by_cell(s for s, _ in dict.fromkeys(inside)).tolist(), strict=True))
+    return np.array([weight * share[pair] for weight, pair in zip(each.tolist(), inside, strict=True)])
 
-    None: too few cells for a 90 % quantile.
-    """
-    weight = weights.by_cell(cells)
+
+def learn(features: Array, residual: Array, sources: Sequence[Hashable], cells: Sequence[Hashable]) -> Learnt | None:
+    """From features (n, k) and |residual| (n,) of rows whose source no fit saw. None: too few sources for the quantile."""
+    weight = weights.by_cell(zip(sources, cells, strict=True))
+    new = float(weight.sum()) / len(set(sources))
     # one broken row must not set the scale of all
     cut = np.minimum(residual, weights.quantile(residual, weight, 0.95))
     made = Learnt(
@@ -56,18 +63,18 @@ def learn(features: Array, error: Array, residual: Array, cells: Sequence[Hashab
         least=0.5 * float(np.average(cut, weights=weight)),
         quantile=math.nan,
     )
-    quantile = _quantile(residual / _scale(features, error, made), weight)
+    quantile = _quantile(residual / _scale(features, made), weight, new)
     return replace(made, quantile=quantile) if math.isfinite(quantile) else None
 
 
-def half_widths(features: Array, error: Array, learnt: Learnt) -> Array:
-    """Half widths (n,) in ln(step time) of rows with these features (n, k) and standard errors (n,)."""
-    return learnt.quantile * _scale(features, error, learnt)
+def half_widths(features: Array, learnt: Learnt) -> Array:
+    """Half widths (n,) in ln(step time) of rows with these features (n, k)."""
+    return learnt.quantile * _scale(features, learnt)
 
 
-def _scale(x: Array, error: Array, learnt: Learnt) -> Array:
+def _scale(x: Array, learnt: Learnt) -> Array:
     linear = np.minimum(x, learnt.seen) @ np.array(learnt.coefficients)
-    scale: Array = np.hypot(np.maximum(linear, max(learnt.least, experience.LEAST)), error)
+    scale: Array = np.maximum(linear, max(learnt.least, experience.LEAST))
     return scale
 
 
@@ -85,8 +92,7 @@ def _difficulty(x: Array, cut: Array, weight: Array) -> Array:
     return found
 
 
-def _quantile(score: Array, weight: Array) -> float:
-    """The conformal quantile: the new row is one more cell, of a score that may be anything."""
-    whole = float(weight.sum())
-    level = LEVEL * (whole + 1.0) / whole
+def _quantile(score: Array, weight: Array, new: float) -> float:
+    """The conformal quantile: what is asked for is of one more source, of weight ``new`` and of any score."""
+    level = LEVEL * (1.0 + new / float(weight.sum()))
     return math.inf if level > 1.0 else weights.quantile(score, weight, level)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from harness.calibrate.calibration import WHOLE, Observation
 from harness.contracts import frame
+from harness.contracts.estimates import Observation
 from harness.contracts.runs import BREAKDOWN
+from harness.contracts.sources import publisher
 from projector import experience
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["entries", "of_rows", "shares_of"]
+__all__ = ["entries", "of_rows"]
 
 
 def of_rows(rows: pd.DataFrame) -> list[Observation]:
@@ -27,20 +27,15 @@ def of_rows(rows: pd.DataFrame) -> list[Observation]:
             levels=(row.gpu, f"arch:{row.arch}", f"vendor:{row.vendor}", "all"),
             log_ratio=math.log1p(row.error),
             gpu=row.gpu,
-            shares=shares_of(
+            shares=experience.shares(
                 {name: seconds for name in BREAKDOWN if not math.isnan(seconds := getattr(row, name))},
                 row.projected_step_seconds,
-                row.precision,
             ),
             assumed=entries(row.assumed),
+            source=publisher(row.source),
         )
         for row in frame.lines(rows[rows["projected_step_seconds"].notna()])
     ]
-
-
-def shares_of(breakdown: Mapping[str, float], step_seconds: float, precision: str) -> tuple[float, ...]:
-    """Shares of the step by term; a projection without parts is one part."""
-    return experience.shares(breakdown, step_seconds, precision) if breakdown else WHOLE
 
 
 def entries(assumed: str) -> int:

@@ -11,6 +11,7 @@ from harness.cli import (
     collectives,
     compare,
     figures,
+    first_look,
     history,
     ingest,
     inputs,
@@ -19,6 +20,7 @@ from harness.cli import (
     report,
     run,
     tolerance,
+    trace,
 )
 from projector import __version__
 from projector.cli.completion import Completion
@@ -27,7 +29,22 @@ from projector.io.guard import guarded
 
 __all__ = ["main"]
 
-COMMANDS = (run, ingest, measure, calibrate, kernels, collectives, report, history, compare, figures, inputs, tolerance)
+COMMANDS = (
+    run,
+    ingest,
+    measure,
+    calibrate,
+    kernels,
+    collectives,
+    report,
+    history,
+    compare,
+    figures,
+    first_look,
+    inputs,
+    tolerance,
+    trace,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

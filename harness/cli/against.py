@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.cli.common import fraction
 from harness.contracts import frame
-from harness.contracts.results import Row
+from harness.contracts.results import Evaluation, Row, parted
 from harness.report import files
 from harness.score import drift
 from harness.score.drift import Drift
@@ -48,8 +48,16 @@ def read(args: argparse.Namespace) -> tuple[Row, ...] | None:
     return files.rows(args.against) if args.against else None
 
 
-def compare(args: argparse.Namespace, earlier: Sequence[Row], rows: Sequence[Row]) -> tuple[Drift, Drift]:
-    """The held-out rows against the earlier ones, and the uncalibrated ones likewise."""
+def compare(
+    args: argparse.Namespace, earlier: Sequence[Row], evaluation: Evaluation, predictor: str = ""
+) -> tuple[Drift, Drift]:
+    """The held-out rows against the earlier ones, and the uncalibrated ones likewise; ``predictor``: of this one alone.
+
+    A run that is doubted now, or was, is compared with nothing.
+    """
+    apart = {row.run_id for row in evaluation.doubted}
+    earlier = [row for row in parted(earlier)[0] if row.run_id not in apart]
+    rows = [row for row in evaluation.rows if predictor in ("", row.predictor)]
     tolerance = drift.BROKEN if args.drift_tolerance is None else args.drift_tolerance
     old, new = frame.of(earlier), frame.of(rows)
     held, plain = (

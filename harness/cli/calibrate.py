@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.calibrate import ratios
 from harness.cli.common import Subparsers, add_command, positive, read_any, say
 from harness.contracts import frame
 from harness.contracts.estimates import Factor
@@ -17,8 +18,9 @@ from harness.evidence import shelf
 from harness.report import view_transfer
 from harness.report.spec import figure, listed, metric, text
 from harness.report.table import Report, Table, number
+from harness.score import changes
 from harness.score.figures import Figures
-from projector import experience_file
+from projector import experience_file, relative
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole
 from projector.io.progress import progress
@@ -59,6 +61,12 @@ def register(commands: Subparsers) -> None:
         metavar="FILE",
         help="also write parameters and intervals, as projector/experience.yaml has them",
     )
+    parser.add_argument(
+        "--ratios",
+        type=Path,
+        metavar="FILE",
+        help="also write how far off ratios of two projections are, as projector/ratios.yaml has it",
+    )
     parser.add_argument("--jobs", type=positive, metavar="N", help="processes (default: 1; with --kernels: 2)")
 
 
@@ -82,14 +90,19 @@ def command(args: argparse.Namespace) -> int:
         made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs or 1, progress=told)
         told(words="learning")
         learnt = experience.learnt(made)
+    differ = ratios.learn(changes.observed(changes.pairs(frame.part(made.once, predictor=NAME, fit="uncalibrated"))))
+    if args.ratios and differ is None:
+        raise InputError([Problem("measured runs", "", "too few pairs of runs", "runs that differ in a few switches")])
     if args.out and learnt is None:
-        raise InputError([Problem("measured runs", "", "too few model families", "runs of many families")])
+        raise InputError([Problem("measured runs", "", "too few sources", "runs of many sources")])
     tables = [_table(made, args.gpus or present), *([] if learnt is None else [view_transfer.parameters(learnt)])]
     if not args.gpus:
         with progress("transferring"):
             tables += view_transfer.of_evaluation(made, NAME)
     if args.out and learnt is not None:
         write_whole(args.out, experience_file.text(learnt))
+    if args.ratios and differ is not None:
+        write_whole(args.ratios, relative.text(differ))
     report = Report(title=f"Calibration of {NAME}", lines=(_sentence(made),), tables=tuple(tables))
     say(args, report, most=None, written=str(args.out or ""))
     return 0
@@ -98,7 +111,7 @@ def command(args: argparse.Namespace) -> int:
 def _sentence(evaluation: Evaluation) -> str:
     fold = evaluation.laws[NAME]
     scores = ", ".join(f"{law} {score:.4f}" for law, score in fold.scores.items())
-    return f"Law: {fold.law}" + (f", by the mean |ln error| of families left out ({scores})" if scores else "")
+    return f"Law: {fold.law}" + (f", by the mean |ln error| of sources left out ({scores})" if scores else "")
 
 
 def _table(evaluation: Evaluation, gpus: Sequence[str]) -> Table:
@@ -117,6 +130,6 @@ def _table(evaluation: Evaluation, gpus: Sequence[str]) -> Table:
     lines = [Figures(frame.part(evaluation.once, gpu=gpu, predictor=NAME), evaluation.once) for gpu in fitted]
     note = (
         "Factor: mean over the cells of a GPU of what the law in use makes of its rows. Macro MAPE of TGS. Held out: each"
-        " row by a law, parameters and all, that saw no row of its model family."
+        " row by a law, parameters and all, that saw no row of its source."
     )
     return listed("Step-time factors", lines, made, note)

@@ -9,10 +9,20 @@ from pathlib import Path
 
 from harness.cli import against
 from harness.cli.common import Subparsers, add_command, positive, read_any, say
-from harness.contracts.results import BASELINE
-from harness.evaluation import evaluate, speed
+from harness.contracts.results import BASELINE, unique
+from harness.evaluation import evaluate, first_look, observations, speed
 from harness.evidence import shelf, suite
-from harness.report import files, markdown, provenance, publish, view_drift, view_figures, view_switches
+from harness.report import (
+    files,
+    markdown,
+    provenance,
+    publish,
+    view_drift,
+    view_figures,
+    view_sources,
+    view_switches,
+    view_whatif,
+)
 from harness.report.plot import png
 from harness.report.table import Report
 from projector.errors import InputError, Problem
@@ -74,9 +84,7 @@ def command(args: argparse.Namespace) -> int:
     if earlier is None:
         say(args, report, most=None, written=str(args.out or ""))
         return 0
-    held, plain = against.compare(
-        args, earlier, [row for row in made.unique_rows if row.predictor == view_figures.MAIN]
-    )
+    held, plain = against.compare(args, earlier, made, view_figures.MAIN)
     say(args, view_drift.added(report, held, plain), most=None, written=str(args.out or ""))
     return 0 if held.passed and plain.passed else 1
 
@@ -93,7 +101,7 @@ def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:
 
 def _write(folder: Path, report: Report, saved: files.Saved) -> None:
     """The reports that are checked in: everything but the lists of single rows, which ``results.csv`` holds."""
-    rows = saved.evaluation.unique_rows
+    rows = unique(saved.evaluation.every)
     whole = publish.report_of(saved, (), "Projection accuracy over all measured runs")
     brief = publish.brief(whole)
     linked = {}
@@ -117,7 +125,11 @@ def _write(folder: Path, report: Report, saved: files.Saved) -> None:
         write_whole(folder / "switches.png", png(drawn))
     shown = {"Gains of single switches: projected over measured": "switches.png"} if drawn is not None else {}
     write_whole(folder / "switches.md", markdown.render(switched, shown))
-    mine = (r for r in rows if r.predictor == view_figures.MAIN and r.fit != "calibrated")
+    write_whole(folder / observations.FILE, observations.text(saved.evaluation.observed))
+    write_whole(folder / "whatif.md", markdown.render(view_whatif.build(saved.evaluation, view_figures.MAIN)))
+    looks = first_look.read(first_look.FILE)
+    write_whole(folder / "sources.md", markdown.render(view_sources.build(saved.evaluation, looks, view_figures.MAIN)))
+    mine = (r for r in rows if r.predictor == view_figures.MAIN and r.fit != "shipped")
     write_whole(folder / "results.csv", files.csv_text(map(files.rounded, mine)))
 
 

@@ -43,6 +43,9 @@ def register(commands: Subparsers) -> None:
     add("--threads", type=positive, metavar="N", help="of each process on a CPU (default: cores over processes)")
     add("--repeat", type=positive, metavar="N", help="how often every training runs, in turn")
     add("--steps", type=positive, metavar="N", help="steps of every training")
+    add(
+        "--profile", action="store_true", help="and a profiler's trace of each, two steps behind the timed ones, a rank"
+    )
     add("--only", action="append", default=[], metavar="ID", help="a training of the file; may be given again")
 
 
@@ -101,6 +104,7 @@ def _plan(args: argparse.Namespace) -> Plan:
         repeat=args.repeat or plan.repeat,
         device=args.device or plan.device,
         threads=args.threads or plan.threads,
+        profile=args.profile,
     )
 
 

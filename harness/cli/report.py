@@ -40,7 +40,12 @@ def register(commands: Subparsers) -> None:
         help="of these rows: precision=fp8 'gpus>=64'",
     )
     add("--plots", action=argparse.BooleanOptionalAction, default=True, help="without --format: draw plots too")
-    add("--junit", type=Path, metavar="FILE", help="also write gates and rows as JUnit XML")
+    add(
+        "--junit",
+        type=Path,
+        metavar="FILE",
+        help="also write gates and rows as JUnit XML; then exit with 1 where a threshold does not hold",
+    )
     add_loudness(parser)
 
 
@@ -68,9 +73,9 @@ def command(args: argparse.Namespace) -> int:
     with progress("writing reports"):
         publish.write_reports(folder, made, saved, args.format or publish.usual(plots=args.plots))
     if args.junit:
-        write_whole(args.junit, junit.render(checks, e.rows))
+        write_whole(args.junit, junit.render(checks, e.every))
     say_screen(args, screen.Screen(report=made, evaluation=e, checks=checks, folder=folder))
-    return 0
+    return int(args.junit is not None and not all(check.passed for check in checks))
 
 
 def _one_table(args: argparse.Namespace, evaluation: Evaluation) -> int:

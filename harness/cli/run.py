@@ -16,7 +16,7 @@ from harness.cli import against, record
 from harness.cli.common import Subparsers, add_command, add_loudness, positive, read_any, say_screen
 from harness.contracts.results import Row
 from harness.contracts.runs import MeasuredRun
-from harness.evaluation import evaluate
+from harness.evaluation import evaluate, observations
 from harness.evidence import suite
 from harness.evidence.physics import judge
 from harness.measure.spec import Plan
@@ -110,7 +110,9 @@ def command(args: argparse.Namespace) -> int:
     selected = inputs.selected
     jobs = 1 if trained else args.jobs  # layers that are timed at the same time disturb each other
     with progress("projecting", len(selected) * len(inputs.tools)) as told:
-        evaluation = evaluate.evaluate(selected, inputs.tools, jobs=jobs, progress=told)
+        evaluation = evaluate.evaluate(
+            selected, inputs.tools, jobs=jobs, progress=told, evidence=observations.packaged()
+        )
     read = [path for s in inputs.suites for path in s.inputs] + list(args.runs) + trained
     saved = files.Saved(
         evaluation=evaluation,
@@ -209,7 +211,7 @@ def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> i
     report = publish.report_of(saved, checks, title)
     moved = None
     if inputs.earlier is not None:
-        moved, plain = against.compare(args, inputs.earlier, evaluation.rows)
+        moved, plain = against.compare(args, inputs.earlier, evaluation)
         report = view_drift.added(report, moved, plain)
     folder = _folder(args, inputs)
     plots = args.out is not None if args.plots is None else args.plots
@@ -217,7 +219,7 @@ def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> i
         publish.write_rows(folder, saved)
         publish.write_reports(folder, report, saved, publish.usual(plots=plots))
     if args.junit:
-        write_whole(args.junit, junit.render(checks, evaluation.rows))
+        write_whole(args.junit, junit.render(checks, evaluation.every, moved, judged=args.gate))
     record.append(args, inputs.suites, evaluation)
     held = all(c.passed for c in checks) and (moved is None or moved.passed)
     shown = screen.Screen(report=report, evaluation=evaluation, checks=checks, drift=moved, folder=folder)

@@ -17,7 +17,7 @@ def register(commands: Subparsers) -> None:
         "tolerance",
         "error of projected peak memory on measured runs, and the tolerance of the verdict that follows",
         command,
-        examples=("", "measured/runs --json"),
+        examples=("measured/runs/megatron_lm.yaml measured/runs/torchtitan.yaml", "measured/runs/other.yaml --json"),
     )
     parser.add_argument(
         "runs",

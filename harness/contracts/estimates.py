@@ -1,4 +1,4 @@
-"""What a calibration says of a row: a factor per key, or an estimate with its interval; and the law behind it."""
+"""What a calibration is learnt from, and what it says of a row: a factor per key, or an estimate with its interval."""
 
 from __future__ import annotations
 
@@ -7,7 +7,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Chosen", "Estimate", "Factor"]
+__all__ = ["Chosen", "Estimate", "Factor", "Observation"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One comparable row: ``log_ratio`` = ln(measured / projected step time), that is ln(projected / measured TGS); one
+    that is not finite: projected, not measured.
+
+    ``levels``: keys from finest to coarsest. ``shares``: of the projected step, exposed communication and host time
+    (:func:`projector.experience.shares`), none where a projection says nothing of its parts. ``assumed``: entries that its
+    configuration lacked; ``source``: who published it (:func:`harness.contracts.sources.publisher`).
+    """
+
+    run_id: str
+    family: str
+    framework: str
+    levels: tuple[str, ...]
+    log_ratio: float
+    gpu: str = ""
+    shares: tuple[float, float] = (0.0, 0.0)
+    assumed: int = 0
+    source: str = ""
+
+    @property
+    def cell(self) -> tuple[str, str, str]:
+        """What weighs as one."""
+        return (self.family, self.gpu, self.framework)
 
 
 class Chosen(Protocol):
@@ -42,18 +68,16 @@ class Factor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a fold says of one row: ``log`` is ln(expected / projected step time), ``error`` its standard error.
+    """What a fold says of one row: ``log`` is ln(expected / projected step time).
 
-    ``key``, ``level``, ``cells``: the ground it rests on (see :class:`harness.calibrate.laws.Ground`); ``half``: half
-    width of the 90 % interval in ln(step time), infinite where there was too little to learn it from.
+    ``key``, ``level``: the finest of its levels with runs in the fold ("" and −1: none); ``half``: half width of the 90 %
+    interval in ln(step time), infinite where there was too little to learn it from.
     """
 
     law: str
     log: float
-    error: float
     key: str
     level: int
-    cells: int
     half: float = math.inf
 
     @property

@@ -2,6 +2,8 @@
 
 History of ``SCHEMA_VERSION``
     1  first columns.
+    2  ``doubt``.
+    3  fits ``shipped`` (what was ``calibrated``) and ``heldout-family``; ``heldout`` is by source.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from harness.contracts.estimates import Chosen, Estimate, Factor
+from harness.contracts.estimates import Chosen, Estimate, Factor, Observation
 from harness.contracts.runs import BREAKDOWN
 
 if TYPE_CHECKING:
@@ -21,20 +23,31 @@ __all__ = [
     "BASELINE",
     "COLUMNS",
     "FITS",
+    "HELD",
+    "RENAMED",
     "SCHEMA_VERSION",
+    "SINCE",
     "STATUSES",
     "Evaluation",
     "Row",
     "RunFacts",
+    "parted",
     "row_from_mapping",
     "unique",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 3
+#: Columns that files of an older schema lack, by the version that brought them.
+SINCE = {"doubt": 2}
 
 #: The predictor that every projector must beat; shown beside the others, never alone.
 BASELINE = "constant-mfu"
-FITS = ("uncalibrated", "calibrated", "heldout")
+#: How a row is corrected: not at all; by what all runs of ``measured/`` teach, as it is shipped; by the same without any run
+#: of its source, or of its model family. The last two are the headline, the worse of them.
+FITS = ("uncalibrated", "shipped", "heldout", "heldout-family")
+HELD = FITS[2:]
+#: Fits as files before version 3 name them.
+RENAMED = {"calibrated": "shipped"}
 STATUSES = ("ok", "unsupported", "invalid", "no-measurement", "out-of-memory")
 
 
@@ -45,7 +58,7 @@ class Row:
     ``error`` = projected_tgs / measured_tgs − 1; ``memory_error`` likewise on GiB. None: the figure does not exist.
     The last ten columns are the exposed seconds of one step and sum to ``projected_step_seconds`` where a predictor
     gives them. A row with status ``out-of-memory`` keeps the time it would take. ``assumed`` joins with ``; `` what
-    the importer and the framework defaults filled in.
+    the importer and the framework defaults filled in. ``doubt``: as in :class:`MeasuredRun`; such a row stands apart.
     """
 
     run_id: str
@@ -62,6 +75,7 @@ class Row:
     status: str
     reason: str = ""
     assumed: str = ""
+    doubt: str = ""
     projected_step_seconds: float | None = None
     measured_step_seconds: float | None = None
     projected_tgs: float | None = None
@@ -149,12 +163,21 @@ def unique(rows: Iterable[Row]) -> list[Row]:
     return list(kept.values())
 
 
+def parted(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """The rows that count, and those that their sources doubt: :attr:`Evaluation.rows` and :attr:`Evaluation.doubted`."""
+    every = tuple(rows)
+    return tuple(row for row in every if not row.doubt), tuple(row for row in every if row.doubt)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Rows in the order cases × predictors × fits, the facts of each run, and the factors by (predictor, key).
 
     ``fallbacks``: (predictor, run id) → the coarser key that a held-out row rests on ("" where there was none at all).
-    ``heldout``: (predictor, run id) → the estimate of its held-out row; ``laws``: predictor → the law fitted on all rows.
+    ``heldout``: (predictor, run id) → the estimate of its held-out row; ``laws``: predictor → the law fitted on all rows;
+    ``observed``: predictor → what its projections of these runs can teach.
+    ``doubted``: the rows of runs that their sources doubt. They stand apart: nothing is fitted on them, and no figure or
+    gate counts them.
     """
 
     rows: tuple[Row, ...]
@@ -163,6 +186,13 @@ class Evaluation:
     fallbacks: Mapping[tuple[str, str], str] = field(default_factory=dict)
     heldout: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
     laws: Mapping[str, Chosen] = field(default_factory=dict)
+    observed: Mapping[str, tuple[Observation, ...]] = field(default_factory=dict)
+    doubted: tuple[Row, ...] = ()
+
+    @property
+    def every(self) -> tuple[Row, ...]:
+        """What a file of results holds: the doubted rows behind the others."""
+        return (*self.rows, *self.doubted)
 
     @property
     def unique_rows(self) -> list[Row]:
@@ -185,4 +215,4 @@ class Evaluation:
     @property
     def predictors(self) -> list[str]:
         """In order of appearance."""
-        return list(dict.fromkeys(row.predictor for row in self.rows))
+        return list(dict.fromkeys(row.predictor for row in self.every))

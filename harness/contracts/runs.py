@@ -9,7 +9,10 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["BREAKDOWN", "Measured", "MeasuredRun", "Prediction", "Source", "Stack"]
+__all__ = ["BREAKDOWN", "MISSING_MODEL", "Measured", "MeasuredRun", "Prediction", "Source", "Stack"]
+
+#: How the ``problem`` of a run begins whose model the zoo does not have (any more): its name follows.
+MISSING_MODEL = "no model of the zoo:"
 
 BREAKDOWN = (
     "compute_s",
@@ -76,7 +79,8 @@ class MeasuredRun:
     """One measured run with its whole configuration, or a case: the same with nothing measured.
 
     ``problem``: why the row cannot be projected as it stands (configuration incomplete or outside the models); it is
-    kept in every table. ``assumed``: what an importer or default filled in.
+    kept in every table. ``assumed``: what an importer or default filled in. ``doubt``: why, by its own source, a figure is
+    no sound measurement of this configuration; such a run is projected and scored apart, and teaches nothing.
     """
 
     id: str
@@ -94,6 +98,7 @@ class MeasuredRun:
     switches: Mapping[str, object] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     problem: str = ""
+    doubt: str = ""
     notes: str = ""
 
     @property

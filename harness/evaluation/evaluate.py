@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness import predictors
-from harness.calibrate import calibration, folds, observe
-from harness.calibrate.calibration import Observation
-from harness.calibrate.folds import Fold
-from harness.contracts.estimates import Estimate, Factor
-from harness.contracts.results import FITS, Evaluation, Row, RunFacts
+from harness.calibrate import calibration, folds
+from harness.calibrate.folds import Bench, Fold
+from harness.contracts.estimates import Estimate, Factor, Observation
+from harness.contracts.results import FITS, Evaluation, Row, RunFacts, parted
 from harness.contracts.runs import BREAKDOWN, MeasuredRun, Prediction
+from harness.contracts.sources import publisher
 from harness.evaluation.facts import facts_of
 from harness.predictors.protocol import Predictor
+from projector import experience
 from projector.kernels.settings import DEFAULT, Settings
 
 __all__ = ["Evaluation", "Selected", "evaluate", "row_of", "tools_for"]
@@ -36,64 +37,88 @@ class Selected:
 
 
 def evaluate(
-    selected: Sequence[Selected], tools: Sequence[Predictor], *, jobs: int = 1, progress: Progress | None = None
+    selected: Sequence[Selected],
+    tools: Sequence[Predictor],
+    *,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    evidence: Mapping[str, Sequence[Observation]] | None = None,
 ) -> Evaluation:
-    """Project every selected run with every predictor, fit the factors on all of them, and return the rows.
+    """Project every selected run with every predictor, correct it by what was measured elsewhere, and return the rows.
 
-    A run that several suites select is projected once. ``progress(done, total)`` is called after each projection.
+    ``evidence``: what corrections and intervals are learnt from, by predictor; a predictor without any, or None: from the
+    selected runs. A run that several suites select is projected once. ``progress(done, total)`` is called after each
+    projection.
     """
     runs = {s.run.id: s.run for s in selected}
     facts = {run.id: facts_of(run) for run in runs.values()}
     tasks = [(tool, run) for run in runs.values() for tool in tools]
     made = _predict_all(tasks, jobs, progress)
     predictions = {(tool.name, run.id): p for (tool, run), p in zip(tasks, made, strict=True)}
-    fitted = {tool.name: _fit(tool, runs.values(), facts, predictions) for tool in tools}
+    known = evidence or {}
+    fitted = {
+        tool.name: _fit(_observed(tool, runs.values(), facts, predictions), known.get(tool.name)) for tool in tools
+    }
     rows = [
-        row_of(s, tool.name, fit, predictions[tool.name, s.run.id], fitted[tool.name].estimate(fit, s.run.id))
+        row_of(s, tool.name, fit, predictions[tool.name, s.run.id], fitted[tool.name].by_fit[fit].get(s.run.id))
         for s in selected
         for tool in tools
         for fit in FITS
     ]
-    held = {(name, run_id): f for name, fits in fitted.items() for run_id, f in fits.heldout.items()}
+    held = {(name, run_id): f for name, fits in fitted.items() for run_id, f in fits.by_fit["heldout"].items()}
+    sound, doubted = parted(rows)
     return Evaluation(
-        rows=tuple(rows),
+        rows=sound,
+        doubted=doubted,
         facts=facts,
         factors={(name, key): f for name, fits in fitted.items() for key, f in fits.by_key.items()},
-        fallbacks={
-            (name, run_id): f.key for name, fits in fitted.items() for run_id, f in fits.heldout.items() if f.fallback
-        },
+        fallbacks={place: estimate.key for place, estimate in held.items() if estimate.fallback},
         heldout=held,
         laws={name: fits.fold for name, fits in fitted.items()},
+        observed={name: fits.seen for name, fits in fitted.items()},
     )
 
 
 @dataclass(frozen=True)
 class _Fitted:
-    by_key: Mapping[str, Factor]
+    """Of one predictor: what its projections teach, the fold that leaves nothing out, and estimates by fit and run id."""
+
+    seen: tuple[Observation, ...]
     fold: Fold
-    calibrated: Mapping[str, Estimate]
-    heldout: Mapping[str, Estimate]
+    by_fit: Mapping[str, Mapping[str, Estimate]]
 
-    def estimate(self, fit: str, run_id: str) -> Estimate | None:
-        fitted = {"calibrated": self.calibrated, "heldout": self.heldout}.get(fit, {})
-        return fitted.get(run_id)
+    @property
+    def by_key(self) -> dict[str, Factor]:
+        """The factor of each finest key, the mean over the cells of its rows, and the spread that it leaves."""
+        rows: dict[str, list[Observation]] = {}
+        for o in self.seen:
+            if math.isfinite(o.log_ratio) and o.run_id in self.by_fit["shipped"]:
+                rows.setdefault(o.levels[0], []).append(o)
+        logs = self.by_fit["shipped"]
+        return {key: calibration.mean_factor(some, [logs[o.run_id].log for o in some]) for key, some in rows.items()}
 
 
-def _fit(
+def _fit(seen: Sequence[Observation], evidence: Sequence[Observation] | None) -> _Fitted:
+    """A run of a source, or of a family, that the evidence does not know is estimated by all of it; of a device outside the
+    catalogue it says nothing."""
+    teaching = seen if evidence is None else evidence
+    asked = seen if evidence is None else [o for o in seen if "vendor:" not in o.levels]
+    benches = {"heldout": Bench.of(teaching, folds.by_source), "heldout-family": Bench.of(teaching, folds.by_family)}
+    fold = benches["heldout"].fold(None)
+    held = {fit: bench.held_out(asked=asked) for fit, bench in benches.items()}
+    shipped = {o.run_id: fold.estimate(o) for o in asked}
+    return _Fitted(tuple(seen), fold, {"uncalibrated": {}, "shipped": shipped, **held})
+
+
+def _observed(
     tool: Predictor,
     runs: Iterable[MeasuredRun],
     facts: Mapping[str, RunFacts],
     predictions: Mapping[tuple[str, str], Prediction],
-) -> _Fitted:
-    """What is fitted for one predictor. Runs with nothing measured (cases) get estimates too: they teach nothing."""
-    seen = []
-    for run in runs:
-        p = predictions[tool.name, run.id]
-        if p.step_seconds:
-            seen.append(_observation(tool, run, facts[run.id], p, p.step_seconds))
-    fold, heldout = folds.judge(seen)
-    calibrated = {o.run_id: fold.estimate(o) for o in seen}
-    return _Fitted(by_key=_factors(seen, calibrated), fold=fold, calibrated=calibrated, heldout=heldout)
+) -> list[Observation]:
+    """What can be projected; cases (nothing measured) and doubted runs among it are estimated and teach nothing."""
+    projected = [(run, predictions[tool.name, run.id]) for run in runs]
+    return [_observation(tool, run, facts[run.id], p, p.step_seconds) for run, p in projected if p.step_seconds]
 
 
 def _observation(tool: Predictor, run: MeasuredRun, facts: RunFacts, p: Prediction, step: float) -> Observation:
@@ -102,33 +127,23 @@ def _observation(tool: Predictor, run: MeasuredRun, facts: RunFacts, p: Predicti
         family=run.model.family if run.model else "",
         framework=run.stack.framework,
         levels=tool.levels(run, facts),
-        log_ratio=math.log(_tgs(run, step) / run.measured.tgs) if run.measured.tgs else math.nan,
+        log_ratio=math.log(_tgs(run, step) / run.measured.tgs) if run.measured.tgs and not run.doubt else math.nan,
         gpu=run.gpu,
-        shares=observe.shares_of(p.breakdown, step, run.recipe.precision if run.recipe else ""),
+        shares=experience.shares(p.breakdown, step),
         assumed=len(dict.fromkeys((*run.assumed, *p.assumed))),
+        source=publisher(facts.source),
     )
 
 
-def _factors(seen: Iterable[Observation], calibrated: Mapping[str, Estimate]) -> dict[str, Factor]:
-    """The calibrated factor of each finest key, the mean over the cells of its rows, and the spread that it leaves."""
-    by_key: dict[str, list[Observation]] = {}
-    for o in seen:
-        if math.isfinite(o.log_ratio):
-            by_key.setdefault(o.levels[0], []).append(o)
-    return {
-        key: calibration.mean_factor(rows, [calibrated[o.run_id].log for o in rows]) for key, rows in by_key.items()
-    }
-
-
 def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction, estimate: Estimate | None) -> Row:
-    """The row of one prediction, its step time (and every part of it) as the estimate has it; held out: with interval."""
+    """The row of one prediction, its step time (and every part of it) as the estimate has it, with its interval."""
     run, p = selected.run, prediction
     factor = 1.0 if estimate is None else estimate.value
     step = None if p.step_seconds is None else p.step_seconds * factor
     tgs = None if step is None else _tgs(run, step)
     m = run.measured
     figures: dict[str, Any] = {name: p.breakdown[name] * factor for name in BREAKDOWN if name in p.breakdown}
-    if estimate is not None and fit == "heldout" and tgs is not None and math.isfinite(estimate.half):
+    if estimate is not None and tgs is not None and math.isfinite(estimate.half):
         figures |= {"interval_low": tgs * math.exp(-estimate.half), "interval_high": tgs * math.exp(estimate.half)}
     return Row(
         run_id=run.id,
@@ -145,6 +160,7 @@ def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction,
         status=p.status,
         reason=p.reason,
         assumed="; ".join(dict.fromkeys((*run.assumed, *p.assumed))),
+        doubt=run.doubt,
         projected_step_seconds=step,
         measured_step_seconds=m.step_seconds,
         projected_tgs=tgs,

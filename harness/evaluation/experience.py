@@ -10,7 +10,8 @@ from harness.calibrate import intervals, observe
 from harness.calibrate.folds import Fold
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
-from harness.score import accuracy
+from harness.contracts.sources import publisher
+from harness.score.figures import Figures
 from projector import experience_file
 from projector.experience import Basis, Experience
 
@@ -21,7 +22,7 @@ __all__ = ["learnt", "text"]
 
 
 def text(evaluation: Evaluation, predictor: str = "simulate") -> str | None:
-    """The YAML text; None where the runs are of too few families and cells for an interval."""
+    """The YAML text; None where the runs are of too few sources for an interval."""
     made = learnt(evaluation, predictor)
     return None if made is None else experience_file.text(made)
 
@@ -53,19 +54,19 @@ def _grounds(fold: Fold, known: pd.DataFrame) -> dict[str, Basis]:
     for o in observe.of_rows(known):
         for place, key in enumerate(o.levels):
             if key not in found:
-                found[key] = fold.ground((*[""] * place, *o.levels[place:])).basis
+                found[key] = fold.ground((*[""] * place, *o.levels[place:]))
     return found
 
 
 def _evidence(evaluation: Evaluation, predictor: str, known: pd.DataFrame) -> dict[str, str]:
-    held = accuracy.summarise(frame.part(evaluation.once, predictor=predictor, fit="heldout"))
+    held = Figures(frame.part(evaluation.once, predictor=predictor), evaluation.once).held
     lines = sorted(f"{run} {tgs:.6g}" for run, tgs in zip(known["run_id"], known["measured_tgs"], strict=True))
     figures = (("macro", held.macro_mape), ("plain", held.mape))
     error = ", ".join(f"{100 * value:.1f} % {name}" for name, value in figures if value is not None)
     return {
         "rows": str(len(known)),
         "cells": str(known["cell"].nunique()),
-        "families": str(known["family"].nunique()),
+        "sources": str(known["source"].map(publisher).nunique()),
         "digest": f"sha256 of the lines 'run id, measured tokens/s/GPU': {_digest(lines)}",
         "held_out": error,
     }

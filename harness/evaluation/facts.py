@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun
+from projector.workload import schema
 
 __all__ = ["facts_of"]
 
@@ -12,6 +15,7 @@ def facts_of(run: MeasuredRun) -> RunFacts:
     """Facts of one run; a GPU outside the catalogue has no architecture and no vendor."""
     arch, vendor = _silicon(run.gpu)
     m = run.measured
+    recipe = schema.recipe_to_mapping(run.recipe) if run.recipe else {}
     return RunFacts(
         run_id=run.id,
         source=run.source.title,
@@ -24,8 +28,8 @@ def facts_of(run: MeasuredRun) -> RunFacts:
         complete=run.model is not None and run.recipe is not None,
         assumed=run.assumed,
         rel_std=m.rel_std,
-        differs=_configuration(run),
-        switches=("version", *run.switches),
+        differs=_configuration(run, recipe),
+        switches=("version", *(key for key in run.switches if key not in recipe)),
         flops_per_token=_flops(run),
     )
 
@@ -47,10 +51,8 @@ def _silicon(gpu: str) -> tuple[str, str]:
     return found.arch, found.vendor
 
 
-def _configuration(run: MeasuredRun) -> dict[str, str]:
+def _configuration(run: MeasuredRun, recipe: Mapping[str, object]) -> dict[str, str]:
     """Whatever may distinguish a run from its neighbours in a group, as text."""
-    from projector.workload import schema
-
     made: dict[str, object] = {
         "gpu": run.gpu,
         "gpus": run.gpus,
@@ -61,6 +63,4 @@ def _configuration(run: MeasuredRun) -> dict[str, str]:
     }
     if run.model is not None:
         made["num_layers"] = run.model.num_layers
-    if run.recipe is not None:
-        made.update(schema.recipe_to_mapping(run.recipe))
-    return {key: str(value) for key, value in made.items()}
+    return {key: str(value) for key, value in {**made, **recipe}.items()}

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
+from harness.evidence.dataset import lacks, missing_model
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import Cluster
 
@@ -47,7 +48,9 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
     problems += _texts(item, where, key)
     missing = [name for name in ("id", "model", "recipe") if name not in item]
     problems += [Problem(where, f"{key}{name}", "nothing", "a value: every case has one") for name in missing]
-    model, wrong_model = schema.parse_model(item["model"], where, f"{key}model.") if "model" in item else (None, [])
+    lacking = missing_model(item.get("model"))
+    parse_model = "model" in item and not lacking
+    model, wrong_model = schema.parse_model(item["model"], where, f"{key}model.") if parse_model else (None, [])
     recipe, wrong_recipe = (
         schema.parse_recipe(item["recipe"], where, f"{key}recipe.") if "recipe" in item else (None, [])
     )
@@ -55,7 +58,7 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
     gpus, wrong_gpus = _gpus(item, cluster, where, key)
     framework, wrong_framework = _framework(item, where, key)
     problems += wrong_model + wrong_recipe + wrong_cluster + wrong_gpus + wrong_framework
-    if model is None or recipe is None or cluster is None or gpus is None:
+    if (model is None and not lacking) or recipe is None or cluster is None or gpus is None:
         return None, problems + _ranges(item, where, key, {p.key for p in problems})
     run = MeasuredRun(
         id=str(item.get("id")),
@@ -66,12 +69,14 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
         model=model,
         recipe=recipe,
         measured=Measured(),
-        model_name=model.name,
+        model_name=model.name if model else lacking,
+        problem="" if model else lacks(lacking),
         cluster=(_file(item, where) or cluster.name) if "cluster" in item else None,
         group=str(item.get("group", "")),
         notes=str(item.get("notes", "")),
     )
-    problems += [replace(p, key=key + p.key) for p in validate.problems(run.workload, where)]
+    if model is not None:
+        problems += [replace(p, key=key + p.key) for p in validate.problems(run.workload, where)]
     return run, problems
 
 

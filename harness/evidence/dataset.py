@@ -13,18 +13,30 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
+from harness.contracts.runs import MISSING_MODEL, Measured, MeasuredRun, Source, Stack
 from harness.evidence import physics
 from harness.evidence.run_text import to_yaml
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue, own
 from projector.io.files import parse_yaml, read_text, write_whole
 from projector.io.kept import keep, recall
+from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.schema import parse_model, parse_recipe
 from projector.workload.structure import parse_dataclass
 
-__all__ = ["is_strict", "parse", "read", "read_all", "remember", "remembered", "to_yaml", "write"]
+__all__ = [
+    "is_strict",
+    "lacks",
+    "missing_model",
+    "parse",
+    "read",
+    "read_all",
+    "remember",
+    "remembered",
+    "to_yaml",
+    "write",
+]
 
 _KEYS = [field.name for field in fields(MeasuredRun)]
 _REQUIRED = ("id", "source", "gpu", "gpus", "stack", "measured")
@@ -32,19 +44,22 @@ _STATUS = ("ok", "out-of-memory")
 _MEMORY = ("allocated", "reserved", "device")
 
 
-def read(path: str | Path) -> list[MeasuredRun]:
-    """Runs of one file, or of every ``*.yaml`` of a folder. Raises :class:`InputError` with all mistakes found."""
-    return read_all([path])
+def read(path: str | Path, *, lenient: bool = False) -> list[MeasuredRun]:
+    """Runs of one file, or of every ``*.yaml`` of a folder. Raises :class:`InputError` with all mistakes found.
+
+    ``lenient``: a run whose model the zoo does not have is read, with that as its ``problem`` (:data:`MISSING_MODEL`).
+    """
+    return read_all([path], lenient=lenient)
 
 
-def read_all(paths: Iterable[str | Path]) -> list[MeasuredRun]:
+def read_all(paths: Iterable[str | Path], *, lenient: bool = False) -> list[MeasuredRun]:
     """Runs of several files and folders, in order; an id must be unique among all of them."""
     runs: list[MeasuredRun] = []
     problems: list[Problem] = []
     for path in _files(paths, problems):
         try:
             text = read_text(path, "a readable YAML file")
-            runs += known if (known := remembered(text)) is not None else _parsed(text, str(path))
+            runs += known if (known := remembered(text)) is not None else _parsed(text, str(path), lenient)
         except InputError as error:
             problems += error.problems
     if problems:
@@ -54,11 +69,12 @@ def read_all(paths: Iterable[str | Path]) -> list[MeasuredRun]:
     return runs
 
 
-def _parsed(text: str, where: str) -> list[MeasuredRun]:
-    runs, problems = parse(parse_yaml(text, where), where)
+def _parsed(text: str, where: str, lenient: bool) -> list[MeasuredRun]:
+    runs, problems = parse(parse_yaml(text, where), where, lenient=lenient)
     if problems:
         raise InputError(problems)
-    remember(text, runs)
+    if not any(run.problem.startswith(MISSING_MODEL) for run in runs):
+        remember(text, runs)
     return runs
 
 
@@ -96,8 +112,10 @@ def is_strict(data: object) -> bool:
     return isinstance(first, Mapping) and "measured" in first and "stack" in first
 
 
-def parse(data: object, where: str) -> tuple[list[MeasuredRun], list[Problem]]:
+def parse(data: object, where: str, *, lenient: bool = False) -> tuple[list[MeasuredRun], list[Problem]]:
     """Runs of parsed YAML, and what is wrong with it; ``where`` names the file in the problems.
+
+    ``lenient``: as in :func:`read`.
 
     A run whose figures no machine can have is read, with the reason as its ``problem`` (:mod:`harness.evidence.physics`).
     """
@@ -108,7 +126,7 @@ def parse(data: object, where: str) -> tuple[list[MeasuredRun], list[Problem]]:
     runs: list[MeasuredRun] = []
     problems: list[Problem] = []
     for index, item in enumerate(data):
-        run, wrong = _run(item, where, f"[{index}]")
+        run, wrong = _run(item, where, f"[{index}]", lenient)
         problems += wrong
         if run is not None:
             runs.append(run)
@@ -122,19 +140,20 @@ def _duplicates(runs: Sequence[MeasuredRun], where: str) -> list[Problem]:
     ]
 
 
-def _run(item: object, where: str, key: str) -> tuple[MeasuredRun | None, list[Problem]]:
+def _run(item: object, where: str, key: str, lenient: bool) -> tuple[MeasuredRun | None, list[Problem]]:
     if not isinstance(item, Mapping):
         return None, [Problem(where, key, item, "a mapping")]
     label = f"{key}."
     item = {**item, **{k: own.beside(item[k], where) for k in ("gpu", "cluster") if isinstance(item.get(k), str)}}
     problems = [Problem(where, f"{label}{k}", v, nearest(str(k), _KEYS)) for k, v in item.items() if k not in _KEYS]
     problems += [Problem(where, f"{label}{k}", "nothing", "a value") for k in _REQUIRED if item.get(k) is None]
-    parts = _parts(item, where, label, problems)
+    lacking = missing_model(item.get("model")) if lenient else ""
+    parts = _parts({**item, "model": None, "problem": lacking} if lacking else item, where, label, problems)
     problems += _scalars(item, where, label)
     if problems:
         return None, problems
     model: Model | None = parts["model"]
-    name = str(item.get("model_name") or (model.name if model else ""))
+    name = str(item.get("model_name") or (model.name if model else lacking))
     run = MeasuredRun(
         id=item["id"],
         gpu=item["gpu"],
@@ -145,11 +164,23 @@ def _run(item: object, where: str, key: str) -> tuple[MeasuredRun | None, list[P
         group=item.get("group") or "",
         switches=item.get("switches") or {},
         assumed=tuple(item.get("assumed") or ()),
-        problem=item.get("problem") or "",
+        problem=lacks(lacking) if lacking else item.get("problem") or "",
+        doubt=item.get("doubt") or "",
         notes=item.get("notes") or "",
         **parts,
     )
     return physics.marked(run)[0], []
+
+
+def missing_model(value: object) -> str:
+    """The name that a ``model`` states and the zoo does not have; empty where there is none."""
+    name = value.get("base") if isinstance(value, Mapping) else value
+    return name if isinstance(name, str) and name not in zoo.names() else ""
+
+
+def lacks(name: str) -> str:
+    """The problem of a run whose model has this name, which the zoo does not have."""
+    return f"{MISSING_MODEL} {name} ({zoo.expected(name)})"
 
 
 def _parts(item: Mapping[str, Any], where: str, label: str, problems: list[Problem]) -> dict[str, Any]:
@@ -184,6 +215,8 @@ def _scalars(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
     excused = bool(item.get("problem"))
     for name in ("id", "gpu", "cluster", "model_name", "group", "problem", "notes"):
         check(name, isinstance(item.get(name), str), "text")
+    if "doubt" in item and not (isinstance(item["doubt"], str) and item["doubt"].strip()):
+        found.append(Problem(where, f"{label}doubt", item["doubt"], "why its own source doubts the figure, in words"))
     run_id = item.get("id")
     check("id", not isinstance(run_id, str) or (run_id.isprintable() and run_id != ""), "printable text in one line")
     gpu = item.get("gpu")

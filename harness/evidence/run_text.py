@@ -53,6 +53,8 @@ def _texts(run: MeasuredRun) -> Iterator[tuple[str, str]]:
         yield "assumed", _list_text(run.assumed)
     if run.problem:
         yield "problem", flow(run.problem)
+    if run.doubt:
+        yield "doubt", flow(run.doubt)
     if run.notes:
         yield "notes", flow(run.notes)
 

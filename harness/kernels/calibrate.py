@@ -91,7 +91,7 @@ def fit_gpu(name: str, rows: Sequence[Measured], kinds: Sequence[str] = tuple(KI
 
 
 def _neighbours(row: Measured) -> object:
-    """What is left out together: GEMMs by whole (n, k), whatever their layout, since a neighbour knows too much."""
+    """What is left out together: GEMMs by whole weights, whatever their layout, since a neighbour knows too much."""
     return group_of_op(row.op)
 
 
@@ -117,7 +117,7 @@ def calibrate(
     made = list(zip(chosen, fits, strict=True))
     if write:
         for name, fitted in made:
-            _write(name, {k: p for each in fitted if each.kept for k, p in each.outcome.values.items()})
+            _write(name, kinds, {k: p for each in fitted if each.kept for k, p in each.outcome.values.items()})
     return made
 
 
@@ -144,10 +144,10 @@ def _fit_folder(name: str, kinds: Sequence[str]) -> list[Fitted]:
     return fit_gpu(name, read(folder / name) if folder else (), kinds)
 
 
-def _write(name: str, fitted: Mapping[str, Parameter]) -> None:
+def _write(name: str, kinds: Sequence[str], fitted: Mapping[str, Parameter]) -> None:
     shared = {k: p for k, p in fitted.items() if name in REFERENCE and is_shared(k)}
-    store(REFERENCE.get(name, name), shared)
-    store(name, {k: p for k, p in fitted.items() if k not in shared})
+    store(REFERENCE.get(name, name), shared, kinds)
+    store(name, {k: p for k, p in fitted.items() if k not in shared}, kinds)
 
 
 def is_shared(key: str) -> bool:
@@ -166,9 +166,10 @@ def stored(stem: str) -> Mapping[str, Parameter]:
     return parse(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}
 
 
-def store(name: str, fitted: Mapping[str, Parameter]) -> None:
-    """Write the fitted rows of one file beside those that were written by hand."""
-    kept = {k: p for k, p in stored(name).items() if p.kind != "fitted"}
+def store(name: str, fitted: Mapping[str, Parameter], kinds: Sequence[str] = tuple(KINDS)) -> None:
+    """Write the fitted rows of one file beside those that were written by hand and those of other kinds than ``kinds``."""
+    of_these = tuple(f"{kind}." for kind in kinds)
+    kept = {k: p for k, p in stored(name).items() if p.kind != "fitted" or not k.startswith(of_these)}
     if not fitted:
         return
     path = FOLDER / f"{name}.yaml"

@@ -18,7 +18,7 @@ from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 from projector.io.files import read_text
 
-__all__ = ["CONDITIONS", "LOW_LATENCY", "TOKENS", "Record", "convert", "read", "text"]
+__all__ = ["CONDITIONS", "LOW_LATENCY", "TOKENS", "Record", "convert", "convert_nccl_tests", "read", "text"]
 
 TOKENS, LOW_LATENCY = "tokens", "tokens_low_latency"
 CONDITIONS = ("nccl-tests", "one host thread", "torch.distributed", "threshold", "kernel")
@@ -105,6 +105,7 @@ def _record(cluster: str, row: Mapping[str, str]) -> Record:
 
 
 _KINDS = {"sendrecv": "send_recv"}
+_PRINTED = {"allgather": "all_gather", "allreduce": "all_reduce", "reducescatter": "reduce_scatter"}
 _FORCED = {"NVLS": "nvls", "Ring": "ring", "Ring (NVLS off)": "ring"}
 # DeepEP README: the settings of its tables that the figures' notes leave out.
 _BATCH = {"V1": 4096, "V2": 8192, "low": 128}
@@ -117,6 +118,28 @@ def convert(path: Path) -> tuple[Record, ...]:
     algorithm, message_bytes, metric, value, time_us, notes``: a modelled library, and a time or what it follows from."""
     found = (_converted(row) for row in csv.DictReader(io.StringIO(read_text(path))))
     return tuple(record for record in found if record is not None)
+
+
+def convert_nccl_tests(path: Path) -> tuple[Record, ...]:
+    """The rows of a table with nccl-tests' columns, ``num_nodes``, ``gpus_per_node`` and ``op``: Perlmutter's.
+
+    Its library is older than NCCL 2.23, which brought PAT: small all-gathers take 6 us a rank, as rings do.
+    """
+    rows = csv.DictReader(io.StringIO(read_text(path)))
+    return tuple(
+        Record(
+            cluster="a100_sxm_40gb_slingshot4",
+            kind=_PRINTED[row["op"]],
+            gpus=int(row["num_nodes"]) * int(row["gpus_per_node"]),
+            nodes=int(row["num_nodes"]),
+            bytes=float(row["size"]),
+            time_us=float(row["time-o"]),
+            algorithm="" if row["op"] == "allreduce" else "ring",
+            condition="nccl-tests",
+            source="ShashankSubramanian/transformer-perf-estimates@54278b0 comm_validation",
+        )
+        for row in rows
+    )
 
 
 def _converted(row: Mapping[str, str]) -> Record | None:

@@ -14,11 +14,11 @@ def group_of(row: Row) -> tuple[object, ...]:
 
 
 def group_of_op(op: ComputeOp) -> tuple[object, ...]:
-    """GEMM: the weight (n, k), whatever m, layout and batch. Attention: lengths, heads and width, masked or not.
+    """GEMM: the weight (n, k) or (k, n), whatever m, layout and batch. Attention: lengths, heads and width, masked or not.
     Grouped: the weight and the number of experts. Streams: kind and size.
     """
     if isinstance(op, Gemm):
-        return (op.n, op.k)
+        return (min(op.n, op.k), max(op.n, op.k))
     if isinstance(op, Attention):
         return (op.seq_q, op.seq_k, op.heads * op.batch, op.head_dim_qk, op.head_dim_v)
     if isinstance(op, GroupedGemm):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -12,11 +12,24 @@ import numpy.typing as npt
 from harness.kernels import model, roofline, transfer
 from harness.kernels.crossval import Progress, held_out
 from harness.kernels.fit import Array
+from harness.kernels.grouping import group_of
 from harness.kernels.schema import Row
 from harness.kernels.table import was_fitted
 from projector.hardware.efficiency import load
 
-__all__ = ["CLASSES", "FITS", "LARGE", "Class", "Errors", "Score", "class_of", "errors", "score", "size_of"]
+__all__ = [
+    "CLASSES",
+    "FITS",
+    "LARGE",
+    "Class",
+    "Errors",
+    "Score",
+    "class_of",
+    "errors",
+    "of_new_weights",
+    "score",
+    "size_of",
+]
 
 #: Predictions of a row's seconds, the model first: with the constants as shipped, refitted without the row's group,
 #: with constants of other GPUs only; then the roofline of three fitted constants, and that of a rule of thumb.
@@ -125,6 +138,22 @@ def _shipped(rows: Sequence[Row]) -> Array:
     for name, members in gpus.items():
         out[members] = model.seconds([rows[i] for i in members], load(name))
     return out
+
+
+def of_new_weights(score: Score, which: Sequence[int] | npt.NDArray[np.intp]) -> Errors | None:
+    """Held-out errors of GEMMs by weight, each weight counting once with its mean absolute error, whatever the number of its
+    rows: what a product of a new (n, k) should expect. None where nothing was held out.
+    """
+    wrong = score.error("heldout")
+    weights: dict[tuple[object, ...], list[float]] = {}
+    for i in which:
+        if score.rows[i].kind == "gemm" and score.large[i] and np.isfinite(wrong[i]):
+            weights.setdefault((class_of(score.rows[i]), *group_of(score.rows[i])), []).append(wrong[i])
+    means = np.array([np.abs(each).mean() for each in weights.values()])
+    found = errors(means)
+    if found is None:
+        return None
+    return replace(found, bias=float(np.mean([np.mean(each) for each in weights.values()])))
 
 
 def class_of(row: Row) -> Class:

@@ -80,8 +80,10 @@ def _projected(
 
 
 def prediction_of(made: Projection, run: MeasuredRun, cluster: Cluster) -> Prediction:
-    """What a projection of ``run`` on ``cluster`` says, in the terms of the harness."""
-    fits = made.memory.fits
+    """What a projection of ``run`` on ``cluster`` says, in the terms of the harness. Where nobody can tell, what is known to
+    have run did fit."""
+    ran = run.measured.exists and run.measured.status == "ok"
+    fits = made.memory.fits or (ran and made.memory.status == "too-close")
     return Prediction(
         status="ok" if fits else "out-of-memory",
         reason=_reason(made.memory, cluster),

@@ -65,8 +65,8 @@ def state(run: MeasuredRun) -> tuple[Resolved, Cluster]:
     from projector.workload.validate import problems
 
     cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
-    host = "grace" if cluster.gpus_per_host < cluster.gpus_per_node else "x86"
-    resolved = resolve(run.workload, cluster.gpu.vendor, cluster.gpu.arch, host, published=run.measured.exists)
+
+    resolved = resolve(run.workload, cluster.gpu.vendor, cluster.gpu.arch, cluster.host, published=run.measured.exists)
     # Whether layers may divide unevenly is the framework's rule, and decides whether the layout is valid.
     split = resolved.workload.recipe.allow_uneven_pipeline_split
     wrong = problems(replace(run.workload, recipe=replace(run.workload.recipe, allow_uneven_pipeline_split=split)))

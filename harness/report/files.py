@@ -14,11 +14,14 @@ from harness.contracts.estimates import Factor
 from harness.contracts.results import (
     COLUMNS,
     FITS,
+    RENAMED,
     SCHEMA_VERSION,
+    SINCE,
     STATUSES,
     Evaluation,
     Row,
     RunFacts,
+    parted,
     row_from_mapping,
 )
 from harness.evidence import csvcell
@@ -70,7 +73,7 @@ def json_text(saved: Saved) -> str:
         "laws": [{"predictor": n, "law": f.law, "scores": dict(f.scores)} for n, f in e.laws.items()],
         "fallbacks": [{"predictor": n, "run_id": i, "key": key} for (n, i), key in e.fallbacks.items()],
         "facts": [f.to_mapping() for f in e.facts.values()],
-        "rows": [row.to_mapping() for row in e.rows],
+        "rows": [row.to_mapping() for row in e.every],
     }
     return "{\n" + ",\n".join(f"{_dumps(name)}: {_block(value)}" for name, value in document.items()) + "\n}\n"
 
@@ -105,11 +108,12 @@ def read(path: Path) -> Saved:
 
 
 def rows(path: Path) -> tuple[Row, ...]:
-    """The rows of a ``results.csv``, or of what :func:`read` takes. InputError for missing columns and wrong cells."""
+    """The rows of a ``results.csv``, or of what :func:`read` takes, doubted ones too. InputError for missing columns and
+    wrong cells."""
     if path.suffix != ".csv":
-        return read(path).evaluation.rows
+        return read(path).evaluation.every
     reader = csv.DictReader(io.StringIO(read_text(path, "a results.csv that `harness run` wrote")))
-    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ()) and name not in SINCE]
     if missing:
         raise InputError(
             [Problem(str(path), name, "no such column", "the columns of a results.csv") for name in missing]
@@ -128,7 +132,7 @@ def _row(cells: Mapping[str, str | None], where: str, line: int) -> tuple[Row | 
     values: dict[str, Any] = {}
     problems = []
     for column in fields(Row):
-        text, kind = cells[column.name] or "", str(column.type)
+        text, kind = cells.get(column.name) or "", str(column.type)
         try:
             values[column.name] = csvcell.plain(text) if kind == "str" else _figure(text, kind)
         except ValueError:
@@ -146,7 +150,7 @@ def _problems(saved: Saved, where: str) -> list[Problem]:
     """What a file that somebody changed holds in the place of figures, words and facts."""
     e = saved.evaluation
     found: list[Problem] = []
-    for i, row in enumerate(e.rows):
+    for i, row in enumerate(e.every):
         found += type_problems(row, where, f"rows[{i}].")
         for name, known in (("fit", FITS), ("status", STATUSES)):
             if getattr(row, name) not in known:
@@ -173,8 +177,8 @@ def _problems(saved: Saved, where: str) -> list[Problem]:
 def _document(source: Path) -> dict[str, Any]:
     document = parse_json(read_text(source, "a results.json"), str(source), "a results.json")
     version = document.get("schema_version") if isinstance(document, dict) else None
-    if version != SCHEMA_VERSION:
-        raise InputError([Problem(str(source), "schema_version", version, str(SCHEMA_VERSION))])
+    if version not in range(1, SCHEMA_VERSION + 1):
+        raise InputError([Problem(str(source), "schema_version", version, f"1 to {SCHEMA_VERSION}")])
     return dict(document)
 
 
@@ -183,8 +187,12 @@ def _saved(document: Mapping[str, Any]) -> Saved:
         RunFacts(**{**f, "assumed": tuple(f["assumed"]), "switches": tuple(f["switches"])}) for f in document["facts"]
     ]
     factors = {(f["predictor"], f["key"]): _factor(f) for f in document["factors"]}
+    sound, doubted = parted(
+        row_from_mapping({**row, "fit": RENAMED.get(row["fit"], row["fit"])}) for row in document["rows"]
+    )
     evaluation = Evaluation(
-        rows=tuple(row_from_mapping(row) for row in document["rows"]),
+        rows=sound,
+        doubted=doubted,
         facts={f.run_id: f for f in facts},
         factors=factors,
         fallbacks={(f["predictor"], f["run_id"]): f["key"] for f in document["fallbacks"]},

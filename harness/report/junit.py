@@ -1,7 +1,8 @@
 """Gates and rows as JUnit XML, for the test view of a CI system: a test case a check and a test case a row.
 
-A row is judged where its suite has a ``worst`` threshold for its predictor: |held-out error| above it fails. A row that
-cannot be projected is skipped with its reason; the baseline has no test cases.
+What fails here fails the command, and the other way round. A row is judged where its suite's ``worst`` threshold does not
+hold for its predictor: |held-out error| above it fails. A comparison with earlier results is a test case, too. A row that
+cannot be projected, or that its source doubts, is skipped with the reason; the baseline has no test cases.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from harness.contracts.results import BASELINE, Row
 from harness.report.table import NONE, number, signed
+from harness.report.view_drift import causes
+from harness.score.drift import Drift
 from harness.score.gate import Check
 
 if TYPE_CHECKING:
@@ -22,18 +25,25 @@ __all__ = ["render"]
 WORST = "worst"
 
 
-def render(checks: Sequence[Check], rows: Iterable[Row] = ()) -> str:
-    """One ``testsuite`` a suite for its gate, and one a suite and predictor for its held-out ``rows``."""
+def render(
+    checks: Sequence[Check], rows: Iterable[Row] = (), drift: Drift | None = None, *, judged: bool = True
+) -> str:
+    """One ``testsuite`` a suite for its gate, one for the ``drift``, one a suite and predictor for its held-out ``rows``.
+
+    ``judged`` False: nothing fails, it is skipped (``--no-gate``).
+    """
     from junitparser import JUnitXml, TestSuite
 
-    limits = {(c.suite, c.predictor): c.limit for c in checks if c.name == WORST}
+    limits = {(c.suite, c.predictor): c.limit for c in checks if c.name == WORST and not c.passed}
     cases: dict[str, list[TestCase]] = {}
     for check in checks:
-        cases.setdefault(check.suite, []).append(_check_case(check))
+        cases.setdefault(check.suite, []).append(_check_case(check, judged))
+    if drift is not None:
+        cases["against earlier results"] = [_drift_case(drift, judged)]
     for row in rows:
         if row.fit == "heldout" and row.predictor != BASELINE:
             suite = f"{row.suite or 'runs'} rows, {row.predictor}"
-            cases.setdefault(suite, []).append(_row_case(row, limits.get((row.suite, row.predictor))))
+            cases.setdefault(suite, []).append(_row_case(row, limits.get((row.suite, row.predictor)), judged))
     made = JUnitXml("projection accuracy")
     for name, members in cases.items():
         gathered = TestSuite(_legal(name))
@@ -44,9 +54,13 @@ def render(checks: Sequence[Check], rows: Iterable[Row] = ()) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
 
 
-def _case(name: str, place: str, said: str, seconds: float = 0.0, *, failed: str = "", skipped: str = "") -> TestCase:
+def _case(
+    name: str, place: str, said: str, seconds: float = 0.0, *, failed: str = "", skipped: str = "", judged: bool = True
+) -> TestCase:
     from junitparser import Failure, Skipped, TestCase
 
+    if not judged:
+        failed, skipped = "", skipped or (failed and f"not judged: {failed}")
     case = TestCase(_legal(name), _legal(place), seconds)
     if failed or skipped:  # before the output: the schema has an order
         case.result = [Failure(_legal(failed)) if failed else Skipped(_legal(skipped))]
@@ -54,19 +68,26 @@ def _case(name: str, place: str, said: str, seconds: float = 0.0, *, failed: str
     return case
 
 
-def _check_case(c: Check) -> TestCase:
-    return _case(c.name, f"{c.suite}.{c.predictor}", str(c), failed="" if c.passed else str(c))
+def _check_case(c: Check, judged: bool) -> TestCase:
+    return _case(c.name, f"{c.suite}.{c.predictor}", str(c), failed="" if c.passed else str(c), judged=judged)
 
 
-def _row_case(row: Row, limit: float | None) -> TestCase:
+def _drift_case(drift: Drift, judged: bool) -> TestCase:
+    said = "\n".join(causes(drift)) or "no row was lost, removed or broke"
+    return _case("drift", "drift", said, failed="" if drift.passed else said, judged=judged)
+
+
+def _row_case(row: Row, limit: float | None, judged: bool) -> TestCase:
     said, failed, skipped = _said(row), "", ""
     place = f"{row.suite or 'runs'}.{row.predictor}.{row.gpu or 'no-gpu'}"
-    if row.projected_step_seconds is None:
+    if row.doubt:
+        skipped = f"doubted by its source: {row.doubt}"
+    elif row.projected_step_seconds is None:
         skipped = f"{row.status}: {row.reason}"
     elif limit is not None and row.error is not None and abs(row.error) > limit:
         failed = f"{said}; required |error| <= {limit:g}"
     seconds = round(row.seconds_to_project or 0.0, 4)
-    return _case(row.run_id, place, said, seconds, failed=failed, skipped=skipped)
+    return _case(row.run_id, place, said, seconds, failed=failed, skipped=skipped, judged=judged)
 
 
 def _said(row: Row) -> str:

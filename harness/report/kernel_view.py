@@ -10,17 +10,18 @@ import numpy.typing as npt
 from harness.kernels.goals import GOALS, TRANSFER, Goal, matches
 from harness.kernels.save import skipped
 from harness.kernels.schema import Row
-from harness.kernels.score import CLASSES, Class, Score, class_of, errors
+from harness.kernels.score import CLASSES, Class, Score, class_of, errors, of_new_weights
 from harness.kernels.table import Loaded
 from harness.kernels.transfer import donors
 from harness.kernels.unmeasured import SuiteShare
+from harness.report.kernel_weights import new_weights
 from harness.report.table import NONE, Column, Report, Table, percent, ratio, signed
 
 __all__ = ["build", "goals", "nothing", "unmeasured"]
 
 TOO_FEW = "too few"
 _HELP = (
-    "Held out: refitted without the whole (n, k) of the row (attention: lengths, heads and "
+    "Held out: refitted without the whole weight, (n, k) or (k, n), of the row (attention: lengths, heads and "
     "width; grouped: weight and experts). "
     "Shipped: the constants in the package, which saw the row where its source was fitted. Other GPUs: constants that no "
     "figure of this GPU entered. Roofline: three constants per GPU and type, cross-validated alike. 0.6/0.8: that share of "
@@ -32,6 +33,7 @@ def build(score: Score, loaded: Loaded, title: str = "Kernel models against meas
     """Headlines and all tables. Works on any rows, with or without cross-validation."""
     large = score.large
     tables = [
+        new_weights(score),
         _goals_where_any(score),
         _classes("Training shapes (> 1e10 FLOP)", score, large),
         _sizes(score),
@@ -45,6 +47,12 @@ def build(score: Score, loaded: Loaded, title: str = "Kernel models against meas
 def _lines(score: Score, loaded: Loaded) -> list[str]:
     gpus = len({row.gpu for row in score.rows})
     lines = [f"{len(score.rows)} rows of {gpus} GPUs modelled, {len(loaded.skipped)} left out"]
+    new = of_new_weights(score, range(len(score.rows)))
+    if new is not None:
+        lines.append(
+            f"A GEMM of a new (n, k) is off by {percent(new.mape)} (median {percent(new.median)}, p90 {percent(new.p90)}): "
+            f"{new.n} weights, each counted once, none seen by the fit that judges it"
+        )
     unseen = ~score.seen
     if unseen.any():
         found = errors(score.error("shipped")[unseen & score.large])

@@ -30,7 +30,7 @@ def chosen(rows: pd.DataFrame) -> list[GroupRanking]:
     """The largest groups that can be read, of as many sources as there are; runs that differ in nothing that a projector
     sees have no order to find."""
     found = [g for g in ranking.group_rankings(rows) if g.stated and FEWEST <= g.rows <= MOST]
-    source = dict(zip(rows["group"], values(rows, "project"), strict=True))
+    source = dict(zip(rows["group"], values(rows, "publisher"), strict=True))
     turn: dict[str, int] = {}
     ordered = []
     for group in sorted(found, key=lambda g: (-g.rows, g.group)):

@@ -153,13 +153,13 @@ def _worst(known: pd.DataFrame) -> pd.DataFrame:
 
 
 def sources(rows: pd.DataFrame, theme: Theme = LIGHT, most: int = 24) -> Figure | None:
-    """A line a project that published measurements: every row's projected / measured, the quartiles and the median; the
+    """A line a publisher of measurements: every row's projected / measured, the quartiles and the median; the
     largest mean error first. None: nothing compared."""
     known = rows[rows["error"].notna()]
     if known.empty:
         return None
-    named = known.assign(project=values(known, "project").map(_place))
-    by = [(name, members["error"]) for (name,), members in frame.parts(named, ["project"])]
+    named = known.assign(publisher=values(known, "publisher").map(_place))
+    by = [(name, members["error"]) for (name,), members in frame.parts(named, ["publisher"])]
     ordered = sorted(by, key=lambda item: (-len(item[1]), item[0]))[:most]
     ordered.sort(key=lambda item: (float(item[1].abs().mean()), item[0]))
     figure = blank(8.4, 1.5 + 0.3 * len(ordered), theme)
@@ -182,7 +182,7 @@ def sources(rows: pd.DataFrame, theme: Theme = LIGHT, most: int = 24) -> Figure 
     )
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
-    left_out = f" {len(by) - len(ordered)} projects with fewer rows are left out." if len(by) > len(ordered) else ""
+    left_out = f" {len(by) - len(ordered)} sources with fewer rows are left out." if len(by) > len(ordered) else ""
     titled(
         figure,
         theme,
@@ -193,10 +193,10 @@ def sources(rows: pd.DataFrame, theme: Theme = LIGHT, most: int = 24) -> Figure 
     return figure
 
 
-def _place(project: str) -> str:
+def _place(publisher: str) -> str:
     """A page of the web by its host, and no name so long that it takes the plot's room."""
-    first = project.partition("/")[0]
-    return first if "." in first and "/" in project else _cut(project.rstrip(" :+"))
+    first = publisher.partition("/")[0]
+    return first if "." in first and "/" in publisher else _cut(publisher)
 
 
 def _cut(name: str) -> str:

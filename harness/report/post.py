@@ -33,7 +33,7 @@ _WHAT = {
 
 _BY_SOURCE = Spec(
     title="By source",
-    by=("project",),
+    by=("publisher",),
     metrics=("rows", "compared", "coverage", "median:median error", "plain:mean error", "worst"),
 )
 
@@ -113,11 +113,11 @@ def _table(made: Table) -> Iterator[str]:
 
 def _measured(of: Figures) -> Iterator[str]:
     rows = of.fit("heldout")
-    projects = values(rows, "project")
+    publishers = values(rows, "publisher")
     kinds = {key: rows[key][rows[key] != ""].nunique() for key in ("model", "family", "gpu", "framework")}
     held = of.held
     yield from _paragraph(
-        f"{many(len(rows), 'run')} of {many(projects.nunique(), 'source')}: {many(kinds['model'], 'model')} of"
+        f"{many(len(rows), 'run')} of {many(publishers.nunique(), 'source')}: {many(kinds['model'], 'model')} of"
         f" {kinds['family']} families, {many(kinds['gpu'], 'kind')} of GPU, {many(kinds['framework'], 'framework')}.",
         f"{held.eligible} of them state a throughput and a whole configuration; {held.compared} of these"
         f" ({percent(held.coverage)}) are projected and compared.",

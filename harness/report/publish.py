@@ -90,7 +90,7 @@ def page(report: Report, saved: files.Saved) -> str:
 def write_rows(folder: Path, saved: files.Saved) -> None:
     """``results.csv`` and ``results.json``. Plots of the rows that stood there before are removed."""
     _remove_plots(folder, ("png", "svg"))
-    write_whole(folder / "results.csv", files.csv_text(saved.evaluation.rows))
+    write_whole(folder / "results.csv", files.csv_text(saved.evaluation.every))
     write_whole(folder / "results.json", files.json_text(saved))
 
 
@@ -116,7 +116,7 @@ def write_reports(folder: Path, report: Report, saved: files.Saved, formats: Col
     if "html" in formats:
         write_whole(folder / "report.html", page(whole, saved))
     if "csv" in formats:
-        write_whole(folder / "results.csv", files.csv_text(evaluation.rows))
+        write_whole(folder / "results.csv", files.csv_text(evaluation.every))
     if "tex" in formats:
         write_whole(folder / "accuracy.tex", latex.render(post.tables(evaluation)))
 

@@ -76,7 +76,7 @@ def blocks(screen: Screen) -> list[Block]:
     """At most :data:`LINES` lines at 80 columns: where it would be more, names are broken less often at the cost of columns,
     and fewer rows and failures are listed."""
     head = (Line(screen.report.title, "bold"), Line(_verdict(screen)), spec.table(screen.evaluation.once, FIVE))
-    single, refused = _rows(screen), list(_refused(screen))
+    single, refused = _rows(screen), [*_refused(screen), *_doubted(screen)]
     for name, most in ((24, view_rows.FEW), *((0, most) for most in range(view_rows.FEW, 0, -1))):
         made = [*head, *_single(single, most, name), *refused, *_tail(screen, most)]
         if sum(1 for _ in terminal.plain(made, _WIDTH)) <= LINES:
@@ -105,14 +105,15 @@ def _tail(screen: Screen, most: int) -> Iterator[Block]:
 def _verdict(screen: Screen) -> str:
     """One sentence."""
     once = screen.evaluation.once
-    held = Figures(frame.part(once, predictor=screen.main), once).held
+    of = Figures(frame.part(once, predictor=screen.main), once)
+    held = of.held
     word = "" if not screen.judged else "Does not hold: " if screen.failed else "Holds: "
     if held.macro_mape is None:
         said = f"{screen.main} projects no row with a measured throughput and a whole configuration"
     else:
         said = (
             f"{screen.main} is {percent(held.median)} off on the median of {held.compared} measured rows, and"
-            f" {percent(held.macro_mape)} on average over kinds of runs, each by a fit that saw no row of its model family"
+            f" {percent(held.macro_mape)} on average over kinds of runs, each by a fit that saw no row of its {of.unseen}"
         )
     return f"{word}{said}." if word else f"{said[0].upper()}{said[1:]}."
 
@@ -167,6 +168,13 @@ def _refused(screen: Screen) -> Iterator[Line]:
         first = refusals[0]
         reason = textwrap.shorten(first.reason, _REASON, placeholder=" …")
         yield Line(f"No projection of {total} of {len(plain)} rows, most often: {reason} ({len(first.run_ids)}).")
+
+
+def _doubted(screen: Screen) -> Iterator[Line]:
+    named = list(dict.fromkeys(row.run_id for row in screen.evaluation.doubted))
+    if named:
+        said = f"Doubted by their own sources, and part of no figure here: {spec.few(named, _NAMED)}."
+        yield Line(said)
 
 
 def _changed(drift: Drift, most: int) -> Iterator[Line]:

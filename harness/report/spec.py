@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.contracts import frame
 from harness.contracts.frame import CELL
+from harness.contracts.sources import publisher
 from harness.report.parallelism import DEGREES, order
 from harness.report.table import NONE, Column, Table, number, percent, signed
 from harness.score.figures import Figures
@@ -166,6 +167,12 @@ METRICS: Mapping[str, Cell] = {
     "pooled_range": text("90 %", "order.pooled_range", span),
     "regret": figure("regret", "order.regret", percent, "mean throughput lost by running the projected best"),
     "regret_range": text("90 %", "order.regret_range", span),
+    "best_place": figure(
+        "place of the best", "order.place", number, "of the measured best in the projected order, 1 first"
+    ),
+    "top3": figure(
+        "top 3", "order.recall", percent, "of the projected first three, those among the measured first three"
+    ),
     "worst_regret": figure("worst regret", "order.worst_regret", percent),
     "worst_group": text("worst group", "order.worst_group"),
     "intervals": figure("rows", "intervals.rows", help="with an interval and a measurement"),
@@ -190,13 +197,13 @@ GROUPS: Mapping[str, str] = {
     "arch": "architecture",
     "vendor": "vendor",
     "run_id": "run",
-    "source": "source",
+    "source": "title of the source",
     "source_kind": "kind of source",
     "framework_version": "version",
     "memory_kind": "memory measured as",
     "assumptions": "assumptions",
     "cell": "cell",
-    "project": "source",
+    "publisher": "source",
     **{key: words for key, (words, _) in DEGREES.items()},
 }
 
@@ -256,8 +263,8 @@ def values(rows: pd.DataFrame, name: str) -> pd.Series[Any]:
     """A column to group by, as text."""
     if name == "cell":
         found = rows[list(CELL)].replace("", NONE).agg(", ".join, axis=1) if len(rows) else rows["family"]
-    elif name == "project":
-        found = rows["source"].map(_project)
+    elif name == "publisher":
+        found = rows["source"].map(publisher)
     elif name in DEGREES:
         found = frame.configured(rows, name, DEGREES[name][1])
     elif name in rows:
@@ -265,11 +272,3 @@ def values(rows: pd.DataFrame, name: str) -> pd.Series[Any]:
     else:
         found = frame.configured(rows, name)
     return found.replace("", NOT_STATED)
-
-
-def _project(source: str) -> str:
-    """The project in front of a source's title: up to its revision or its first path."""
-    words = source.split(" @")[0].split(",")[0].split()
-    if not words:
-        return NONE
-    return words[0] if "/" in words[0] else " ".join(words[:3]).strip('"')

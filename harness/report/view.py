@@ -24,8 +24,8 @@ HEADLINE = Spec(
     ),
     note="Mean |projected / measured − 1| of tokens/s/GPU; macro: every (model family × GPU × framework) cell weighs"
     " the same, plain: every row does. Coverage: compared rows over those with a measured throughput and a whole"
-    " configuration. Calibrated: a few parameters per GPU and framework. Held out: each row by a law and parameters"
-    " that saw no row of its model family; plain to worst are held out.",
+    " configuration. Calibrated: by what is shipped. Held out: each row by a law and parameters that saw no row of its"
+    " source, or of its model family, the worse of the two; plain to worst are held out.",
 )
 ORDERS = Spec(
     title="Ranking inside groups, mean over groups",
@@ -71,6 +71,7 @@ def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Pr
             view_intervals.of_predictor(rows, name),
             view_rows.few(evaluation, name),
             view_rows.unmeasured(evaluation, name),
+            view_rows.doubted_rows(evaluation, name),
             *view_detail.of_predictor(evaluation, name, repeats=name == "benchmark" and "simulate" in ours),
             *_causes(evaluation, name),
         ]

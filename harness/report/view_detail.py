@@ -35,7 +35,7 @@ _BY = tuple(
     Spec(title=f"{{predictor}}: by {name}", by=(name,), metrics=_ERRORS, detail=True)
     for name in ("cell", "framework", "family", "precision")
 )
-_SOURCE = replace(_BY[0], title="{predictor}: by source", by=("source",))
+_SOURCE = replace(_BY[0], title="{predictor}: by source", by=("publisher",))
 
 
 def of_predictor(evaluation: Evaluation, name: str, *, repeats: bool = False) -> list[Table]:
@@ -116,15 +116,16 @@ def _factors(evaluation: Evaluation, name: str) -> Table:
 
 def _fallbacks(evaluation: Evaluation, name: str) -> Table:
     found: dict[str, list[str]] = {}
+    apart = {row.run_id for row in evaluation.doubted}
     for (predictor, run_id), key in evaluation.fallbacks.items():
-        if predictor == name:
+        if predictor == name and run_id not in apart:
             found.setdefault(key or "nothing: left uncalibrated", []).append(run_id)
     made = (
         text("held out by", lambda item: item[0]),
         figure("rows", lambda item: len(item[1])),
         text("for example", lambda item: item[1][0], minor=1),
     )
-    note = "Their held-out estimate leans on other families on related GPUs."
+    note = "No other source measured their GPU: what is expected leans on related GPUs."
     return listed(f"{name}: rows whose family is alone on its GPU", found.items(), made, note, detail=True)
 
 

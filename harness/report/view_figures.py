@@ -6,19 +6,15 @@ Goals are the project's own. A figure is of ``simulate`` unless it says otherwis
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.evaluation.speed import Speed
 from harness.report import view, view_causes, view_intervals, view_ranking, view_transfer
-from harness.report.spec import GOAL, Spec, table
+from harness.report.spec import GOAL, Spec, table, values
 from harness.report.table import NONE, Column, Report, Table, number, percent, without
 from harness.score import accuracy
 from harness.score.figures import Figures
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["MAIN", "build"]
 
@@ -26,7 +22,7 @@ MAIN = "simulate"
 
 # Runs whose every switch and every rank's peak are published: the memory goal is about them. The memory model was
 # written with them at hand, so their error is in-sample and the others' stands beside it.
-MEMORY_SOURCE = "SimuMax"
+MEMORY_SOURCE = "moorethreads/simumax"
 
 _BY_MODEL = Spec(
     title="By model",
@@ -47,7 +43,7 @@ _BY_GPU = Spec(
 )
 _MEMORY = Spec(
     title="Memory",
-    by=("project", "memory_kind", "gpu"),
+    by=("publisher", "memory_kind", "gpu"),
     metrics=("memory_rows", "memory_plain:MAPE", "memory_bias", "memory_worst", "memory_worst_row?"),
     note="Peak memory, plain. Allocated: live tensors; reserved: the allocator's; device: all of the process.",
 )
@@ -85,7 +81,7 @@ def _summary(of: Figures) -> Table:
     plain, held, order = of.uncalibrated, of.held, of.order
     beaten = [Figures(part, of.whole).beats for _, part in frame.parts(of.rows, ["gpu"])]
     judged = [b for b in beaten if b is not None]
-    theirs = of.rows["source"].str.contains(MEMORY_SOURCE, regex=False).to_numpy(dtype=bool)
+    theirs = (values(of.rows, "publisher") == MEMORY_SOURCE).to_numpy(dtype=bool)
     memory, others = (
         accuracy.memory_error(part.drop_duplicates("run_id")) for part in (of.rows[theirs], of.rows[~theirs])
     )
@@ -105,7 +101,7 @@ def _summary(of: Figures) -> Table:
         ),
         ("Kendall's tau-b, mean over groups, held out", tau, "", ""),
         _covered(of),
-        (f"MAPE of peak memory, {MEMORY_SOURCE} runs (in-sample)", _peaks(memory, 2), *_goal(fit, 0.05)),
+        ("MAPE of peak memory, SimuMax runs (in-sample)", _peaks(memory, 2), *_goal(fit, 0.05)),
         ("the same, all other runs", _peaks(others), "", ""),
     )
     columns = (Column("figure", numeric=False), Column("value"), Column("goal"), Column("met", numeric=False))

@@ -21,7 +21,7 @@ _SPEC = Spec(
     needs="intervals",
 )
 _NOTE = (
-    "Conformal 90 % intervals of held-out tokens/s/GPU: from the residuals of other model families, by fits that saw"
+    "Conformal 90 % intervals of held-out tokens/s/GPU: from the residuals of other sources, by fits that saw"
     " none of them. Few rows say little: ten rows of true coverage 90 % show 70 to 100 %."
 )
 

@@ -20,7 +20,7 @@ _BY_SUITE = tuple(
     metric(name)
     for name in (
         *("groups", "ranked", "tau", "tau_range", "agreement?", "agreement_range?", "pooled", "pooled_range?"),
-        *("regret", "regret_range", "worst_regret?", "worst_group?"),
+        *("regret", "regret_range", "worst_regret?", "worst_group?", "best_place?", "top3?"),
     )
 )
 
@@ -41,6 +41,8 @@ def _inside(of: Figures, name: str) -> Table:
         figure("tau-b", "tau", number),
         figure("agreement", "agreement", percent0),
         figure("regret", "regret", percent, "throughput lost by running the projected best"),
+        figure("place", "place", _place, "of the measured best in the projected order", minor=1),
+        figure("top 3", "recall", percent0, "of the projected first three, those among the measured", minor=1),
         text("what differs", lambda g: few(g.differs)),
     )
     o = of.order
@@ -51,6 +53,10 @@ def _inside(of: Figures, name: str) -> Table:
         f" pairs within {percent(ranking.NOISE, 0)} of each other are ties."
     )
     return listed(f"{name}: ranking inside groups", sorted(of.groups, key=_worst_first), made, note)
+
+
+def _place(value: float | None) -> str:
+    return number(value, 1)
 
 
 def _worst_first(group: GroupRanking) -> tuple[float, str]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.contracts.results import BASELINE, Evaluation, Row
+from harness.contracts.results import Evaluation, Row, unique
 from harness.contracts.runs import BREAKDOWN
+from harness.report.spec import Cell, figure, listed, number0, text
 from harness.report.table import NONE, Column, Table, number, signed
 from harness.score import accuracy
-from projector import experience
-from projector.errors import InputError
-from projector.hardware import catalogue
 
-__all__ = ["FEW", "LETTERS", "bar", "few", "unmeasured", "unmeasured_rows"]
+__all__ = ["FEW", "LETTERS", "bar", "doubted", "doubted_rows", "few", "unmeasured", "unmeasured_rows"]
 
 #: Runs up to which every one of them is shown.
 FEW = 20
@@ -30,11 +28,7 @@ _HEAD = (
     Column("projected", help="tokens/s/GPU, nothing fitted"),
     Column("expected", help="tokens/s/GPU, held out, and how far its 90 % interval goes to either side"),
 )
-_HELD = "Tokens/s/GPU. Expected: by a fit that saw no row of the model family; ±: its 90 % interval, as a factor."
-_SHIPPED = (
-    "Tokens/s/GPU. Too few kinds of runs for fits of their own: expected is what measured/ lets expect (a row of it was"
-    " seen); ±: its 90 % interval, as a factor."
-)
+_HELD = "Tokens/s/GPU. Expected: by measured runs of other sources; ±: its 90 % interval, as a factor."
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +64,7 @@ def few(evaluation: Evaluation, name: str) -> Table:
     rows = evaluation.unique_rows
     chosen = accuracy.select(rows, name, "uncalibrated")
     chosen = chosen if len(chosen) <= FEW else []
-    expected, note = _expected(rows, name)
+    expected = _expected(rows, name)
     columns = (
         *_HEAD,
         Column("inside", numeric=False, help="whether the measurement lies in the interval"),
@@ -83,8 +77,27 @@ def few(evaluation: Evaluation, name: str) -> Table:
         error = found.middle / row.measured_tgs - 1.0 if found.middle and row.measured_tgs else None
         made.append((*_figures(row, found), found.holds(row.measured_tgs), signed(error), bar(row) or row.status))
     return Table(
-        title=f"{name}: run by run", columns=columns, rows=tuple(made), note=f"{note} {_legend(chosen)}".strip()
+        title=f"{name}: run by run", columns=columns, rows=tuple(made), note=f"{_HELD} {_legend(chosen)}".strip()
     )
+
+
+#: Title and columns of a table of figures that their own sources doubt; ``error``: before any correction.
+_DOUBTED = "Doubted by their own sources"
+_DOUBT = (text("run", "run_id"), figure("error", "error", signed), text("doubt", "doubt"))
+
+
+def doubted(items: Iterable[object], title: str = _DOUBTED, further: Sequence[Cell] = ()) -> Table:
+    """Rows or looks that count nowhere, with their error and why."""
+    run, error, doubt = _DOUBT
+    note = "In the words of the source; fitted on nowhere, and part of no other figure."
+    return listed(title, items, (run, *further, error, doubt), note)
+
+
+def doubted_rows(evaluation: Evaluation, name: str) -> Table:
+    """Those of a predictor."""
+    further = (figure("measured", "measured_tgs", number0), figure("projected", "projected_tgs", number0))
+    chosen = accuracy.select(unique(evaluation.doubted), name, "uncalibrated")
+    return doubted(chosen, f"{name}: {_DOUBTED[0].lower()}{_DOUBTED[1:]}", further)
 
 
 def unmeasured_rows(evaluation: Evaluation, name: str) -> list[Row]:
@@ -102,7 +115,7 @@ def unmeasured_rows(evaluation: Evaluation, name: str) -> list[Row]:
 def unmeasured(evaluation: Evaluation, name: str) -> Table:
     """Cases with their projection."""
     chosen = unmeasured_rows(evaluation, name)
-    expected, note = _expected(evaluation.unique_rows, name) if chosen else ({}, "")
+    expected = _expected(evaluation.unique_rows, name)
     columns = (
         *(column for column in _HEAD if column.title != "measured"),
         Column("step s", minor=2),
@@ -116,35 +129,19 @@ def unmeasured(evaluation: Evaluation, name: str) -> Table:
         sizes = (number(row.projected_step_seconds, 3), number(row.projected_memory_gib, 1))
         made.append((run, gpu, gpus, *figures, *sizes, row.status, bar(row)))
     title = f"{name}: projected, nothing measured"
-    return Table(title=title, columns=columns, rows=tuple(made), note=f"{note} {_legend(chosen)}".strip())
+    note = f"{_HELD} {_legend(chosen)}".strip() if chosen else ""
+    return Table(title=title, columns=columns, rows=tuple(made), note=note)
 
 
-def _expected(rows: Sequence[Row], name: str) -> tuple[Mapping[str, _Expected], str]:
-    """By run: what its held-out row says, or, where rows are too few for any interval, what measured runs let expect."""
-    held = accuracy.select(rows, name, "heldout")
-    if name == BASELINE or any(row.interval_high for row in held):
-        return {row.run_id: _of_row(row) for row in held}, _HELD
-    return {row.run_id: _shipped(row) for row in accuracy.select(rows, name, "uncalibrated")}, _SHIPPED
+def _expected(rows: Sequence[Row], name: str) -> Mapping[str, _Expected]:
+    """By run: what its held-out row says."""
+    return {row.run_id: _of_row(row) for row in accuracy.select(rows, name, "heldout")}
 
 
 def _of_row(row: Row) -> _Expected:
     if row.interval_high is None or not row.projected_tgs:
         return _Expected(row.projected_tgs)
     return _Expected(row.projected_tgs, row.interval_high / row.projected_tgs - 1)
-
-
-def _shipped(row: Row) -> _Expected:
-    if not row.projected_step_seconds or not row.projected_tgs:
-        return _Expected()
-    try:
-        gpu = catalogue.gpu(row.gpu)
-    except InputError:  # a device of its own, which no measured run knows
-        return _Expected()
-    assumed = row.assumed.split("; ") if row.assumed else ()
-    found = experience.expected(
-        row.projected_step_seconds, row.breakdown, assumed, gpu, framework=row.framework, precision=row.precision
-    )
-    return _Expected() if found is None else _Expected(row.projected_tgs / found.factor, found.high / found.middle - 1)
 
 
 def _figures(row: Row, expected: _Expected) -> tuple[str, ...]:

@@ -31,8 +31,9 @@ def _fitted(found: Sequence[Peak]) -> Table:
         figure("in use", lambda name: f"{TOLERANCE[name]:.3f}" if name in TOLERANCE else ""),
     )
     note = (
-        f"|ln(measured / projected)| that {100 * LEVEL:.0f} % of peaks stay within, conformal; every cell of source, GPU "
-        "and model family weighs the same. other: all peaks, for what has too few of its own."
+        f"|ln(measured / projected)| that {100 * LEVEL:.0f} % of peaks stay within, conformal, of all sources but the "
+        "oddest; a source weighs as many of its peaks as there are, up to ten. other: all peaks, for what has too few of "
+        "its own."
     )
     return listed("Tolerance", sorted(learnt.keys() | TOLERANCE.keys()), made, note)
 

@@ -1,4 +1,4 @@
-"""Tables of what was held out: by family, framework and whole GPU, by law, and the parameters of the law itself."""
+"""Tables of what was held out: by source, family, framework and GPU, by law, and the parameters of the law itself."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import exp
 
-from harness.calibrate import folds
 from harness.calibrate.folds import Fold
+from harness.calibrate.hierarchy import LAWS
 from harness.contracts.results import Evaluation
 from harness.report.spec import Spec, figure, listed, percent0, table, text
 from harness.report.table import Column, Table, number, percent, signed
 from harness.score.transfer import Outcome, Transfer, laws, of_rows, transfers
-from projector.experience import TERMS, Basis, Experience
+from projector.experience import Basis, Experience
 
 __all__ = ["of_evaluation", "parameters", "tables"]
 
@@ -48,15 +48,15 @@ def tables(given: Transfer, fold: Fold | None = None) -> list[Table]:
     if not found:
         return []
     made = [_summary(found), _laws(given, fold)]
-    return made + [_each(outcome) for outcome in found if outcome.name != "family"]
+    return made + [_each(outcome) for outcome in found if outcome.name in ("framework", "GPU")]
 
 
 def _summary(found: Sequence[Outcome]) -> Table:
     note = (
-        "Each row by a fit that saw no row of its family (the headline), of its framework, or of its GPU. The law of a"
-        " fold, its parameters and its intervals come from the other rows alone: every law is scored on them by leaving"
-        f" out one group more, and the simplest within {percent(folds.MARGIN, 0)} of the best score (mean |ln error|, each"
-        " cell weighing the same) is used."
+        "Each row by a fit that saw no row of its source, of its family (the headline is the worse of these two), of its"
+        " framework, or of its GPU. The law of a fold, its parameters and its intervals come from the other rows alone:"
+        " every law is scored on them by leaving out one source more (mean |ln error|, a source weighing one), and one is"
+        " used where it beats the simpler one by more than the standard error of that gain over sources."
     )
     made = (
         text("left out", lambda o: f"one {o.name}"),
@@ -79,11 +79,11 @@ def _laws(given: Transfer, fold: Fold | None) -> Table:
         *_COLUMNS,
     )
     note = (
-        "One family left out, the same law in every fold. factor: a median per GPU; pooled: one parameter a place,"
-        " partially pooled over all, vendor, architecture, GPU and framework; terms: the same for every term of the step."
-        " Shown to be read, not to choose by: the choice is made inside each fold."
+        "One source left out, the same law in every fold. none: as projected; one: one factor for all runs; stack: and one"
+        " for the framework; places: and one for the vendor, the architecture and the GPU; all partially pooled. Shown to be"
+        " read, not to choose by: the choice is made inside each fold."
     )
-    return listed("Laws of calibration", laws(given, given.benches["family"].rows.laws), made, note)
+    return listed("Laws of calibration", laws(given, tuple(LAWS)), made, note)
 
 
 def _each(outcome: Outcome) -> Table:
@@ -94,27 +94,25 @@ def _each(outcome: Outcome) -> Table:
 
 
 def parameters(known: Experience) -> Table:
-    """The parameters of a law as factors on the step or on a part of it, with standard errors."""
-    used = [i for i in range(len(TERMS)) if any(b.errors[i] for b in (*known.grounds.values(), *known.stacks.values()))]
-    columns = (
-        Column("place", numeric=False),
-        *(Column(TERMS[i].replace("_", " "), help="factor, and its standard error in points") for i in used),
-        Column("scatter", help="typical |ln| that is left"),
-        Column("rows"),
-        Column("cells"),
+    """The parameters of a law as factors on the step, with standard errors."""
+    made = (
+        text("place", lambda place: place[0]),
+        figure("step", lambda place: _factor(place[1]), help="factor, and its standard error in points"),
+        figure("sources", lambda place: place[1].sources, help="publishers that measured the place itself"),
+        figure("cells", lambda place: place[1].cells),
     )
-    places = [*sorted(known.grounds.items()), *((f"framework {key}", b) for key, b in sorted(known.stacks.items()))]
-    rows = [
-        *((key, *_place(basis, used)) for key, basis in places),
-        ("any other framework", *_place(known.unseen, used)),
+    places = [
+        *sorted(known.grounds.items()),
+        *((f"framework {key}", basis) for key, basis in sorted(known.stacks.items())),
+        ("any other framework", known.unseen),
     ]
     note = (
-        "A step is expected to take exp(Σ share · (ground + stack)) times what was projected. Ground: the GPU, leaning on"
-        " its architecture, vendor and all runs; stack: what the framework adds. ± one standard error."
+        "A step is expected to take exp(ground + stack) times what was projected. Ground: the GPU, leaning on its"
+        " architecture, vendor and all runs; stack: what the framework adds; × 1 where no correction helps sources that it"
+        " has not seen. ± one standard error."
     )
-    return Table(title="Parameters", columns=columns, rows=tuple(rows), note=note)
+    return listed("Parameters", places, made, note)
 
 
-def _place(basis: Basis, used: Sequence[int]) -> tuple[str, ...]:
-    thetas = [f"{exp(basis.values[i]):.3f} ± {basis.errors[i]:.3f}" for i in used]
-    return (*thetas, number(basis.scatter, 3), str(basis.rows), str(basis.cells))
+def _factor(basis: Basis) -> str:
+    return f"{exp(basis.value):.3f} ± {basis.error:.3f}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
+from harness.contracts.results import BASELINE
+from harness.contracts.runs import MISSING_MODEL
 from harness.score.accuracy import Summary
 from harness.score.figures import Figures
 from projector.errors import Problem, nearest
@@ -15,7 +17,7 @@ from projector.errors import Problem, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["THRESHOLDS", "Check", "Threshold", "check", "parse_limits"]
+__all__ = ["BY_GPU", "FEWEST", "THRESHOLDS", "Check", "Threshold", "check", "parse_limits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,29 @@ THRESHOLDS: dict[str, Threshold] = {
     "coverage": Threshold("share of measured, completely configured rows that are projected", True, 0.0, 1.0),
     "kendall_tau": Threshold("mean Kendall tau-b over groups", True, -1.0, 1.0),
     "top1_regret": Threshold("mean throughput lost by the projected best of a group", False, 0.0, 1.0),
+    "best_place": Threshold(
+        "mean place of the measured best in the projected order of a group", False, 1.0, 1e3, unit="a place, 1 is first"
+    ),
+    "top3_recall": Threshold(
+        "share of the projected first three that are among the measured first three", True, 0.0, 1.0
+    ),
     "interval_coverage": Threshold("share of measurements inside their 90 % interval, macro", True, 0.0, 1.0),
     "memory_mape": Threshold("macro mean absolute memory error", False, 0.0, 10.0),
     "uncalibrated_mape": Threshold("macro mean absolute TGS error before any fit", False, 0.0, 10.0),
+    "uncalibrated_bias_min": Threshold("macro mean signed TGS error before any fit", True, -1.0, 10.0),
+    "uncalibrated_bias_max": Threshold("macro mean signed TGS error before any fit", False, -1.0, 10.0),
+    "missing_models": Threshold("models that the zoo does not have", False, 0, 1e6, unit="a number of models"),
     "min_rows": Threshold("rows with an error", True, 1, 1e6, unit="a number of rows"),
 }
+#: ``by_gpu: {bias: 0.2}`` in a suite is ``by_gpu.bias`` here: the GPU that is furthest off, of those with enough rows.
+BY_GPU = "by_gpu"
+_EACH_GPU = ("mape", "bias", "uncalibrated_mape", "uncalibrated_bias_min", "uncalibrated_bias_max")
+THRESHOLDS |= {
+    f"{BY_GPU}.{name}": replace(THRESHOLDS[name], meaning=f"{THRESHOLDS[name].meaning}, of the worst GPU")
+    for name in _EACH_GPU
+}
+#: Compared rows from which on a GPU is judged: fewer are a matter of these rows.
+FEWEST = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +89,23 @@ def parse_limits(limits: object, where: str, key: str) -> tuple[dict[str, float]
         return {}, [Problem(where, key, limits, "a mapping of thresholds: " + ", ".join(THRESHOLDS))]
     read: dict[str, float] = {}
     problems: list[Problem] = []
-    for name, limit in limits.items():
+    for name, limit in _flat(limits).items():
         expected = _expected_limit(name, limit)
         if expected:
             problems.append(Problem(where, f"{key}.{name}", limit, expected))
         else:
             read[str(name)] = float(limit)
     return read, problems
+
+
+def _flat(limits: Mapping[Any, Any]) -> dict[Any, Any]:
+    """With what is asked of every GPU under names of its own."""
+    inner = limits.get(BY_GPU)
+    if not isinstance(inner, Mapping):
+        return dict(limits)
+    return {name: limit for name, limit in limits.items() if name != BY_GPU} | {
+        f"{BY_GPU}.{name}": limit for name, limit in inner.items()
+    }
 
 
 def _expected_limit(name: object, limit: object) -> str:
@@ -88,22 +118,43 @@ def _expected_limit(name: object, limit: object) -> str:
 
 
 def check(suite: str, rows: pd.DataFrame, gate: Mapping[str, Mapping[str, float]]) -> list[Check]:
-    """Every threshold of the predictors (modes) that were run, on the rows of this suite."""
+    """Every threshold of the predictors (modes) that were run, on the rows of this suite, and the models that the zoo lacks,
+    whatever the suite asks."""
     mine = frame.part(rows, suite=suite)
-    ran = {str(mode): Figures(found, mine) for (mode,), found in frame.parts(mine, ["predictor"])}
-    return [
-        _one(suite, mode, name, limit, ran[mode])
-        for mode, limits in gate.items()
-        if mode in ran
-        for name, limit in limits.items()
-    ]
+    ran = {str(mode): Figures(found, mine) for (mode,), found in frame.parts(mine, ["predictor"]) if mode != BASELINE}
+    checks = []
+    for mode, of in ran.items():
+        asked = gate.get(mode, {})
+        lacking = {"missing_models": 0.0} if _missing(of)[0] else {}
+        checks += [_one(suite, mode, name, limit, of) for name, limit in {**lacking, **asked}.items()]
+    return checks
 
 
 def _one(suite: str, mode: str, name: str, limit: float, of: Figures) -> Check:
-    found, detail = _FIGURES[name](of)
+    part, _, plain = name.rpartition(".")
+    found, detail = _worst_gpu(of, plain) if part else _FIGURES[name](of)
     holds = operator.ge if THRESHOLDS[name].at_least else operator.le
     passed = found is not None and bool(holds(found, limit))
     return Check(suite=suite, predictor=mode, name=name, found=found, limit=limit, passed=passed, detail=detail)
+
+
+def _worst_gpu(of: Figures, name: str) -> tuple[float | None, str]:
+    """The figure of the GPU that is furthest on the wrong side."""
+    each = {str(gpu): Figures(rows, of.whole) for (gpu,), rows in frame.parts(of.rows, ["gpu"])}
+    found = {gpu: _FIGURES[name](mine) for gpu, mine in each.items() if mine.uncalibrated.compared >= FEWEST}
+    known = {gpu: (value, said) for gpu, (value, said) in found.items() if value is not None}
+    if not known:
+        return None, f"no GPU has {FEWEST} rows"
+    pick = min if THRESHOLDS[name].at_least else max
+    gpu = pick(known, key=lambda gpu: known[gpu][0])
+    value, said = known[gpu]
+    return value, f"{gpu}: {said}" if said else gpu
+
+
+def _missing(of: Figures) -> tuple[float, str]:
+    rows = of.rows[of.rows["reason"].str.startswith(MISSING_MODEL).to_numpy(dtype=bool)]
+    names = sorted({reason.removeprefix(MISSING_MODEL).strip() for reason in rows["reason"]})
+    return float(len(names)), ", ".join(names)
 
 
 def _bias(of: Summary) -> tuple[float | None, str]:
@@ -124,12 +175,16 @@ def _memory(of: Figures) -> tuple[float | None, str]:
     return (None, "") if m is None else (m.macro_mape, f"{m.compared} rows, worst {m.worst_id}")
 
 
+def _signed(of: Summary) -> tuple[float | None, str]:
+    return of.macro_bias, f"{of.compared} rows in {of.cells} cells"
+
+
 def _mape(of: Summary) -> tuple[float | None, str]:
     return of.macro_mape, f"{of.compared} rows in {of.cells} cells"
 
 
-#: Held out, but ``uncalibrated_mape``: a factor fitted per GPU hides a constant that is wrong by the same share in all rows
-#: of that GPU. Each figure with what is said beside it.
+#: Held out, but those that say uncalibrated: a factor fitted per GPU hides a constant that is wrong by the same share in
+#: all rows of that GPU. Each figure with what is said beside it.
 _FIGURES: dict[str, Callable[[Figures], tuple[float | None, str]]] = {
     "mape": lambda of: _mape(of.held),
     "bias": lambda of: _bias(of.held),
@@ -137,8 +192,13 @@ _FIGURES: dict[str, Callable[[Figures], tuple[float | None, str]]] = {
     "coverage": lambda of: (of.held.coverage, f"{of.held.compared} of {of.held.eligible} rows"),
     "kendall_tau": lambda of: (of.order.tau, f"{of.order.groups} groups"),
     "top1_regret": lambda of: (of.order.regret, of.order.worst_group and f"worst group {of.order.worst_group}"),
+    "best_place": lambda of: (of.order.place, f"{of.order.searches} groups of four and more"),
+    "top3_recall": lambda of: (of.order.recall, f"{of.order.searches} groups of four and more"),
     "interval_coverage": _inside,
     "memory_mape": _memory,
     "uncalibrated_mape": lambda of: _mape(of.uncalibrated),
+    "uncalibrated_bias_min": lambda of: _signed(of.uncalibrated),
+    "uncalibrated_bias_max": lambda of: _signed(of.uncalibrated),
+    "missing_models": _missing,
     "min_rows": lambda of: (float(of.held.compared), f"of {of.held.rows} rows"),
 }

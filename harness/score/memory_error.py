@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.calibrate import weights
 
@@ -15,6 +17,10 @@ __all__ = ["LEVEL", "Judged", "Peak", "held_out", "tolerances"]
 LEVEL = 0.9
 #: With fewer (effective) peaks the corrected level passes 95 %: one or two rows would decide.
 _LEAST = 19.0
+#: A source weighs as many of its peaks as there are, up to this: neither a table of fifty nor a single row is all.
+_MOST = 10
+#: With fewer sources none can be called odd.
+_SOURCES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +73,27 @@ def held_out(found: Sequence[Peak]) -> dict[str, tuple[int, int]]:
 
 
 def _quantile(found: Sequence[Peak]) -> float:
-    """The conformal quantile of |error|, cells weighing the same; infinite where there are too few."""
+    """The conformal quantile of |error| of all sources but the oddest: the least that one source left out leaves. With
+    few sources, of all; infinite where there are too few peaks."""
+    sources = {peak.source for peak in found}
+    if len(sources) < _SOURCES:
+        return _conformal(found)
+    return min(_conformal([peak for peak in found if peak.source != source]) for source in sources)
+
+
+def _conformal(found: Sequence[Peak]) -> float:
     level = LEVEL * (1.0 + 1.0 / _effective(found)) if found else math.inf
     if level > 1.0:
         return math.inf
-    return weights.quantile(np.abs([peak.error for peak in found]), weights.by_cell(peak.cell for peak in found), level)
+    return weights.quantile(np.abs([peak.error for peak in found]), _weights(found), level)
+
+
+def _weights(found: Sequence[Peak]) -> NDArray[np.float64]:
+    count = Counter(peak.source for peak in found)
+    return np.array([min(count[peak.source], _MOST) / count[peak.source] for peak in found])
 
 
 def _effective(found: Sequence[Peak]) -> float:
     """Rows that would say as much if all weighed the same (Kish)."""
-    weight = weights.by_cell(peak.cell for peak in found)
+    weight = _weights(found)
     return float(weight.sum() ** 2 / (weight**2).sum())

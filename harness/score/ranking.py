@@ -2,7 +2,8 @@
 
 Kendall's tau-b (Kendall 1945) with pairs inside the measured noise counted as ties, the share of distinguishable
 pairs that the projection orders alike, and top-1 regret: the throughput lost by running the configuration that the
-projection calls best.
+projection calls best. Read as a search over its configurations, a group also has a place at which the projection puts the
+measured best, and a share of the measured first three that are among the projected first three.
 """
 
 from __future__ import annotations
@@ -21,7 +22,19 @@ from harness.score import resample
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["NOISE", "GroupRanking", "RankingSummary", "agreement", "group_rankings", "regret", "summary", "tau_b"]
+__all__ = [
+    "NOISE",
+    "SEARCHED",
+    "GroupRanking",
+    "RankingSummary",
+    "agreement",
+    "group_rankings",
+    "place",
+    "recall",
+    "regret",
+    "summary",
+    "tau_b",
+]
 
 #: Ends of an interval.
 Range = tuple[float, float] | None
@@ -33,6 +46,10 @@ NOISE = 0.01
 # Projections closer than this are equal: it is rounding, not an opinion.
 SAME = 1e-9
 
+# Configurations from which on a group is a search: of three, the first three are all.
+SEARCHED = 4
+_FIRST = 3
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupRanking:
@@ -40,7 +57,8 @@ class GroupRanking:
 
     ``differs``: the configuration keys that change inside the group; ``unseen``: those of them that no projector sees
     (switches of a framework, its version); ``stated``: there are others. ``chosen``/``best``: ids of the
-    projected and the measured first.
+    projected and the measured first. ``place``, ``recall``: see :func:`place`, :func:`recall`; None for a group of less than
+    ``SEARCHED`` rows.
     """
 
     group: str
@@ -55,6 +73,8 @@ class GroupRanking:
     differs: tuple[str, ...]
     stated: bool
     unseen: tuple[str, ...] = ()
+    place: float | None = None
+    recall: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +96,9 @@ class RankingSummary:
     agreement_range: Range = None
     pooled_range: Range = None
     regret_range: Range = None
+    searches: int = 0
+    place: float | None = None
+    recall: float | None = None
 
 
 def _signs(values: ArrayLike, noise: ArrayLike) -> NDArray[np.int8]:
@@ -116,6 +139,21 @@ def regret(measured: ArrayLike, projected: ArrayLike) -> float:
     return float(1.0 - m[first].mean() / m.max())
 
 
+def place(measured: ArrayLike, projected: ArrayLike) -> float:
+    """Where the projection puts the measured best: 1 is first; configurations projected alike share their mean place."""
+    m, p = np.asarray(measured, dtype=float), np.asarray(projected, dtype=float)
+    best = p[int(np.argmax(m))]
+    ahead, alike = np.count_nonzero(p > best * (1 + SAME)), np.count_nonzero(np.abs(p / best - 1.0) <= SAME)
+    return float(ahead + (alike + 1) / 2)
+
+
+def recall(measured: ArrayLike, projected: ArrayLike, first: int = _FIRST, noise: float = NOISE) -> float:
+    """Share of the projected ``first`` configurations that are among the measured ``first``, or within ``noise`` of them."""
+    m, p = np.asarray(measured, dtype=float), np.asarray(projected, dtype=float)
+    least = np.sort(m)[-first] / (1.0 + noise)
+    return float((m[np.argsort(-p, kind="stable")[:first]] >= least).mean())
+
+
 def group_rankings(rows: pd.DataFrame, noise: float = NOISE) -> list[GroupRanking]:
     """Every group of rows (one predictor, one fit) with at least two comparable rows, in order of appearance."""
     grouped = ((rows["group"] != "") & rows["measured_tgs"].notna()).to_numpy(dtype=bool)
@@ -148,6 +186,8 @@ def _group(name: str, members: pd.DataFrame, noise: float) -> GroupRanking:
         differs=differs,
         stated=bool(set(differs) - unseen),
         unseen=tuple(key for key in differs if key in unseen),
+        place=place(measured, projected) if len(rows) >= SEARCHED else None,
+        recall=recall(measured, projected, noise=noise) if len(rows) >= SEARCHED else None,
     )
 
 
@@ -183,6 +223,9 @@ def summary(groups: Sequence[GroupRanking]) -> RankingSummary:
         agreement_range=resample.of_mean([a for a, _ in shares]),
         pooled_range=resample.of_ratio([a * n for a, n in shares], [n for _, n in shares]),
         regret_range=resample.of_mean([g.regret for g in groups]),
+        searches=sum(g.place is not None for g in groups),
+        place=_mean([g.place for g in groups if g.place is not None]),
+        recall=_mean([g.recall for g in groups if g.recall is not None]),
     )
 
 

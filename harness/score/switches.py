@@ -17,7 +17,7 @@ from harness.contracts import frame
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["REAL", "Gain", "Pair", "Step", "ladders", "pairs", "sign_share", "switches"]
+__all__ = ["REAL", "Gain", "Pair", "Step", "different", "ladders", "pairs", "sign_share", "switches", "usable"]
 
 #: Gains below this are inside what repeated measurements differ by: their sign is not asked for.
 REAL = 0.02
@@ -73,10 +73,10 @@ def ladders(rows: pd.DataFrame) -> list[Step]:
     """Every step of the groups named as ladders, in the order of ``rows`` (one predictor, one fit)."""
     before: dict[str, Any] = {}
     found: list[Step] = []
-    for row in frame.lines(_usable(rows[rows["group"].str.endswith(_LADDER)])):
+    for row in frame.lines(usable(rows[rows["group"].str.endswith(_LADDER)])):
         last, before[row.group] = before.get(row.group), row
         if last is not None:
-            keys = sorted(_different(last, row) - _LABELS)
+            keys = sorted(different(last, row) - _LABELS)
             changed = tuple(f"{k} {row.differs.get(k, '–')}" for k in keys)
             found.append(Step(group=row.group, run=row.run_id, changed=changed, **_gain(last, row)))
     return found
@@ -86,18 +86,20 @@ def pairs(rows: pd.DataFrame) -> list[Pair]:
     """Every single-key pair among ``rows`` (one predictor, one fit), sorted by switch, then by run."""
     made = [
         pair
-        for _, members in frame.parts(_usable(rows), ["source", "model", "gpu", "framework"])
+        for _, members in frame.parts(usable(rows), ["source", "model", "gpu", "framework"])
         for first, second in combinations(frame.lines(members), 2)
         if (pair := _pair(first, second))
     ]
     return sorted(made, key=lambda p: (p.switch, p.first, p.second))
 
 
-def _usable(rows: pd.DataFrame) -> pd.DataFrame:
+def usable(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a measured and a projected throughput."""
     return rows[((rows["measured_tgs"] > 0.0) & (rows["projected_tgs"] > 0.0)).to_numpy(dtype=bool)]
 
 
-def _different(first: Any, second: Any) -> set[str]:
+def different(first: Any, second: Any) -> set[str]:
+    """The keys in which the configurations of two rows differ."""
     one, other = first.differs, second.differs
     return {key for key in {**one, **other} if one.get(key, "") != other.get(key, "")}
 
@@ -108,12 +110,12 @@ def _gain(first: Any, second: Any) -> dict[str, float]:
 
 
 def _pair(first: Any, second: Any) -> Pair | None:
-    different = _different(first, second)
-    if different == _TOGETHER:
-        different = {"precision"}
-    if len(different) != 1 or different & _LABELS:
+    changed = different(first, second)
+    if changed == _TOGETHER:
+        changed = {"precision"}
+    if len(changed) != 1 or changed & _LABELS:
         return None
-    (name,) = different
+    (name,) = changed
     return Pair(
         switch=name,
         before=first.differs.get(name, "–"),

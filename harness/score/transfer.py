@@ -1,8 +1,7 @@
-"""Transfer tests: the same protocol with a framework, or a whole GPU, unseen instead of a model family. Pure functions.
+"""What is left out: a source or a model family (the headline is the worse of the two), a framework, a whole GPU. Pure.
 
-Leave one family out is the headline: a new model on hardware and software that were measured. Leave one framework out
-and leave one GPU out ask for more: a software stack, or a device, of which no run was ever seen. Each has its own inner
-selection and its own intervals, learnt from residuals of the same kind (:mod:`harness.calibrate.folds`).
+A source: a new user. A family: a new model. A framework or a GPU asks for more: a software stack, or a device, of which no
+run was ever seen. Each has its own inner selection and its own intervals (:mod:`harness.calibrate.folds`).
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.calibrate import folds, observe
-from harness.calibrate.folds import Bench, Label
+from harness.calibrate import observe
+from harness.calibrate.folds import LABELS, Bench
 from harness.contracts import frame
 from harness.contracts.estimates import Estimate
 from harness.score import accuracy
@@ -24,13 +23,7 @@ from harness.score.accuracy import Coverage, Summary
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LABELS", "Outcome", "Transfer", "laws", "of_rows", "rows_of", "transfers"]
-
-LABELS: Mapping[str, Label] = {
-    "family": folds.by_family,
-    "framework": lambda o: o.framework,
-    "GPU": lambda o: o.gpu,
-}
+__all__ = ["Outcome", "Transfer", "laws", "of_rows", "rows_of", "transfers"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,8 +73,8 @@ def transfers(given: Transfer) -> list[Outcome]:
 
 
 def laws(given: Transfer, names: Sequence[str]) -> list[Outcome]:
-    """Each law as if it had been fixed for every fold, held out by family: what the choice had to choose from."""
-    return [given.outcome("family", name) for name in names]
+    """Each law as if it had been fixed for every fold, held out by source: what the choice had to choose from."""
+    return [given.outcome("source", name) for name in names]
 
 
 def rows_of(rows: pd.DataFrame, estimates: Mapping[str, Estimate]) -> pd.DataFrame:

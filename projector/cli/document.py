@@ -129,7 +129,6 @@ def expectation(case: Case, made: Projection) -> Expected | None:
         (*case.assumed, *made.assumed),
         case.cluster.gpu,
         framework=workload.framework,
-        precision=workload.recipe.precision,
     )
 
 

@@ -93,6 +93,10 @@ class _Flags:
     def __call__(self) -> tuple[str, ...]:
         return tuple(flag for action in self._parser._actions for flag in action.option_strings)
 
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """What these words alone would say."""
+        return parse(self._parser, words)
+
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
     """The flags of ``argv``. Raises :class:`InputError` with every word that no flag takes."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from projector.cli import anchor
 from projector.cli.live import add_live, asked
 from projector.cli.made import Comparison, Projections
 from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
@@ -61,6 +62,7 @@ def register(commands: Subparsers) -> None:
         metavar="N",
         help="the same job on N hosts, as many samples for each GPU: the scaling efficiency from there",
     )
+    anchor.add_anchor(group)
     group.add_argument(
         "--trace",
         metavar="FILE",
@@ -75,6 +77,7 @@ def _run(options: argparse.Namespace) -> None:
     from projector.cli.vocabulary_range import ranged
     from projector.io.terminal import show
 
+    anchor.prepare(options)
     case = read_case(options)
     with blamed(options):
         case = ranged(case)
@@ -104,6 +107,10 @@ def _further(case: Case, options: argparse.Namespace, made: Projections) -> _Fur
     mode = SIMULATE if options.profiling_mode == BOTH else options.profiling_mode
     blocks: list[Line | Table] = []
     values: dict[str, object] = {}
+    if options.anchor:
+        beside = anchor.anchored(case, options, made, mode)
+        blocks += anchor.lines(beside)
+        values["anchor"] = anchor.as_document(beside)
     helping = remedies.found(case, made.first)
     if helping is not None:
         blocks += remedies.lines(helping, made.first)

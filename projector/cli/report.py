@@ -114,12 +114,11 @@ def _expected(case: Case, made: Projection) -> Iterator[Line]:
         f"{100 * found.level:.0f} % interval {found.low:.3f} to {found.high:.3f} s "
         f"({tokens / found.high:.1f} to {tokens / found.low:.1f})"
     )
-    parts = ", ".join(f"{name.replace('_', ' ')} × {factor:.3f}" for name, factor in found.parts.items())
     place = found.rests_on.replace("arch:", "").replace("vendor:", "")
     framework = made.resolved.workload.framework
     yield Line(
-        f"(× {found.factor:.3f} on the projection: {parts or 'nothing to correct'}; learnt from {found.cells} kinds of runs"
-        f" on {place} and {found.stack_cells} of {framework}; interval from held-out errors)",
+        f"(× {found.factor:.3f} on the projection; {found.sources} sources measured {found.cells} kinds of runs on {place},"
+        f" {found.stack_sources} measured {found.stack_cells} of {framework}; interval from errors on sources left out)",
         "dim",
     )
 

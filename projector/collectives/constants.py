@@ -57,14 +57,16 @@ def constants(cluster: Cluster, efficiency: Efficiency | None = None) -> Constan
     """Constants that hold on ``cluster``; a parameter of ``efficiency`` with the same name wins over the
     shipped value, and one of ``cluster.overrides`` over both."""
     arch = _ARCHITECTURE.get(cluster.gpu.arch, cluster.gpu.arch)
-    values = _merged(_LIBRARY.get(cluster.gpu.vendor, "nccl"), arch, cluster.intra.topology)
+    between = cluster.inter.technology
+    values = _merged(_LIBRARY.get(cluster.gpu.vendor, "nccl"), arch, cluster.intra.topology, between)
     return Constants(values, efficiency, cluster.overrides)
 
 
 @functools.cache
-def _merged(library: str, arch: str, topology: str) -> Mapping[str, Parameter]:
+def _merged(library: str, *parts: str) -> Mapping[str, Parameter]:
+    """The library's, then what an architecture, a topology and a network change."""
     known = sections()
-    return {**known[library], **known.get(arch, {}), **known.get(topology, {})}
+    return {name: value for part in (library, *parts) for name, value in known.get(part, {}).items()}
 
 
 @functools.cache

@@ -83,8 +83,15 @@ class Network:
         return self.intra * min(1.0, share) * bridge
 
     def rail_rate(self) -> float:
-        """Bytes/s between nodes of all adapters of the group in its emptiest node; infinite inside one node."""
-        return INFINITE if self.nodes == 1 else self.fewest * self.adapter * self.constants.share("link.inter")
+        """Bytes/s between nodes of all adapters of the group in its emptiest node; infinite inside one node.
+
+        A single rank of a node receives and sends through one adapter; several receive through one and send by another.
+        """
+        if self.nodes == 1:
+            return INFINITE
+        share = self.constants.share("link.inter")
+        alone = min(1.0, self.constants.get("link.inter.alone", share)) if self.fewest == 1 else share
+        return self.fewest * self.adapter * alone
 
     @property
     def adapter(self) -> float:

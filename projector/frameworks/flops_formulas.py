@@ -133,6 +133,30 @@ def _palm(w: Workload) -> float:
     return 6 * count(m).active + 12 * m.num_layers * heads * w.recipe.seq_length
 
 
+def _internevo(w: Workload) -> float:
+    """InternLM/InternEvo@c628a8c internlm/utils/common.py get_megatron_flops: c·(8 + 4rk)·h² + c·4·S·h a layer, 6·h·V.
+
+    r = f/h, k = 1.5 with a gate; c = 4 with full recompute, which is thus counted, else 3; full attention.
+    """
+    m = w.model
+    h, passes = m.hidden_size, 4 if w.recipe.recompute_granularity == "full" else 3
+    mlp = 4 * m.ffn_hidden_size / h * (1.5 if m.gated_linear_unit else 1.0)
+    return passes * m.num_layers * ((8 + mlp) * h**2 + 4 * w.recipe.seq_length * h) + 6 * h * m.vocab_size
+
+
+def _paddlenlp(w: Workload) -> float:
+    """PaddlePaddle/PaddleNLP paddlenlp/transformers/utils.py caculate_llm_per_token_flops; its TFLOP are 2**40.
+
+    2·(L·(3·a + what runs again) + 3·h·V), a = 4h² + 2·S·h + 3·h·f + f: no grouped heads, full attention, a gate always.
+    """
+    m, S = w.model, w.recipe.seq_length
+    h, f = m.hidden_size, m.ffn_hidden_size
+    scores = 2 * S * h
+    layer = 4 * h**2 + scores + 3 * h * f + f
+    again = {"full": layer, "selective": scores}.get(w.recipe.recompute_granularity or "", 0)
+    return 2 * (m.num_layers * (3 * layer + again) + 3 * h * m.vocab_size) * 1e12 / 2**40
+
+
 def _six_p(w: Workload) -> float:
     """6·P: weights only."""
     return 6.0 * count(w.model).active
@@ -212,7 +236,9 @@ FORMULAS: Mapping[str, Callable[[Workload], float]] = MappingProxyType(
         "torchtitan": _torchtitan,
         "llm-foundry": _llm_foundry,
         "deepspeed": _deepspeed,
+        "internevo": _internevo,
         "maxtext": _maxtext,
+        "paddlenlp": _paddlenlp,
         "palm": _palm,
         "6p": _six_p,
     }

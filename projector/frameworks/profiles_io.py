@@ -31,7 +31,7 @@ _KEYS = (
     "uncertain",
     "published",
 )
-_WHEN = ("vendor", "gpu_arch", "gpu_host", "date_before", "date_from", "moe", "mla", "precision")
+_WHEN = ("vendor", "gpu_arch", "gpu_host", "date_before", "date_from", "moe", "mla", "alibi", "precision")
 _RECIPE = frozenset(f.name for f in dataclasses.fields(Recipe))
 
 

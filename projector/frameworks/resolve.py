@@ -12,6 +12,7 @@ from projector.errors import InputError
 from projector.frameworks.profiles_io import load
 from projector.frameworks.types import Framework, Resolved
 from projector.io.typed import of_type
+from projector.mechanisms.attention_kernels import epoch
 from projector.mechanisms.execution import Execution, merged
 from projector.memo import Recent, but
 from projector.workload.checks import range_problems
@@ -56,7 +57,7 @@ def resolve(
         wrong = range_problems({"gpus": workload.gpus, "recipe": sizes}, "", "")
     if wrong:
         raise InputError(wrong)
-    if published or workload.recipe.pipeline_model_parallel_layout is not None:
+    if published or virtual_stages(workload.recipe) != workload.recipe.vpp:
         return _made(workload, vendor, arch, host, published)
     return _alike(workload, vendor, arch, host)
 
@@ -125,6 +126,7 @@ def _traits(workload: Workload, vendor: str, arch: str, host: str) -> dict[str, 
         "date": workload.framework_date,
         "moe": model.moe is not None,
         "mla": model.mla is not None,
+        "alibi": model.position_embedding_type == "alibi",
         "precision": workload.recipe.precision,
     }
 
@@ -208,9 +210,11 @@ _ROCM_ATTENTION = frozenset({"ck", "aiter", "aiter_a16", "aotriton", "triton"})
 
 
 def _attention(execution: Execution, workload: Workload, recipe: Recipe, arch: str) -> Execution:
-    """Primus-Turbo's attention on AMD: AITER's kernels, whose dQ atomics its scripts keep in fp32 on gfx942, and Triton's
-    where a head has a learned sink (AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py)."""
+    """The stack's date, and Primus-Turbo's attention on AMD: AITER's kernels, whose dQ atomics its scripts keep in fp32 on
+    gfx942, and Triton's where a head has a learned sink (AMD-AGI/Primus
+    primus/backends/megatron/core/extensions/primus_turbo.py)."""
+    dated = execution.but(kernels={"built": epoch(workload.framework_date)})
     if not recipe.use_turbo_attention or execution.kernels.attention not in _ROCM_ATTENTION:
-        return execution
+        return dated
     family = "triton" if workload.model.attention_sinks else "aiter_a16" if arch == "gfx950" else "aiter"
-    return execution.but(kernels={"attention": family})
+    return dated.but(kernels={"attention": family})

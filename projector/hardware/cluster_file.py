@@ -13,14 +13,38 @@ from projector.errors import InputError
 from projector.hardware.types import Cluster, Fabric, Gpu
 from projector.hardware.yaml_file import Reader, read_mapping
 
-__all__ = ["ANY_SIZE", "TOPOLOGIES", "read_cluster"]
+__all__ = ["ANY_SIZE", "TECHNOLOGIES", "TOPOLOGIES", "read_cluster"]
 
 TOPOLOGIES = ("switch", "mesh", "ring", "pcie")
+# Networks between nodes with constants of their own (collectives/constants.yaml); InfiniBand has those of the library.
+TECHNOLOGIES = ("infiniband", "roce", "slingshot", "efa", "tcpx", "tcpxo")
+HOSTS = ("x86", "grace")
 # An inter-node fabric joins as many GPUs as a job asks for.
 ANY_SIZE = 1 << 20
-_KEYS = ("name", "title", "gpu", "gpus_per_node", "gpus_per_host", "intra", "inter", "outer", "notes", "sources")
+_KEYS = (
+    "name",
+    "title",
+    "gpu",
+    "host",
+    "gpus_per_node",
+    "gpus_per_host",
+    "intra",
+    "inter",
+    "outer",
+    "notes",
+    "sources",
+)
 _HOST_KEYS = ("host_link_gbs", "host_memory_gbs")
-_FABRIC_KEYS = ("name", "topology", "size", "bandwidth_gbs", "latency_us", "in_switch_reduction", "nics_per_node")
+_FABRIC_KEYS = (
+    "name",
+    "topology",
+    "size",
+    "bandwidth_gbs",
+    "latency_us",
+    "in_switch_reduction",
+    "nics_per_node",
+    "technology",
+)
 _SOURCED = ("intra.bandwidth_gbs", "intra.latency_us", "inter.bandwidth_gbs", "inter.latency_us")
 _SOURCED_OUTER = ("outer.bandwidth_gbs", "outer.latency_us")
 
@@ -37,6 +61,7 @@ def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
     intra = _fabric(read, "intra", per_node)
     inter = _fabric(read, "inter", ANY_SIZE)
     outer = _fabric(read, "outer", ANY_SIZE) if "outer" in read.mapping else None
+    processor = read.choice("host", HOSTS) if "host" in read.mapping else None
     host = [read.number(key, 1e-3, 1e5) * 1e9 if key in read.mapping else None for key in _HOST_KEYS]
     name = read.text("name")
     sources = read.sources(_SOURCED if outer is None else (*_SOURCED, *_SOURCED_OUTER))
@@ -50,6 +75,7 @@ def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
         intra=intra,
         inter=inter,
         outer=outer,
+        processor=processor,
         host_link=host[0],
         host_memory=host[1],
         sources=sources,
@@ -86,6 +112,7 @@ def _fabric(outer: Reader, level: str, size: int) -> Fabric:
         latency=read.number("latency_us", 0, 1e5) * 1e-6,
         in_switch_reduction=read.switch("in_switch_reduction"),
         nics_per_node=nics,
+        technology=read.choice("technology", TECHNOLOGIES) if "technology" in value else "",
     )
     outer.problems.extend(read.problems)
     return fabric

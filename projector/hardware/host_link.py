@@ -75,7 +75,7 @@ def bandwidth(cluster: Cluster) -> float:
     """Bytes/s of a copy from pinned host memory to one device of ``cluster``."""
     if cluster.host_link is not None:
         return cluster.host_link
-    return _SHARE * (_C2C if _grace(cluster) else _LINK.get(cluster.gpu.arch, _PCIE_5))
+    return _SHARE * (_C2C if cluster.host == "grace" else _LINK.get(cluster.gpu.arch, _PCIE_5))
 
 
 def copies(cluster: Cluster, ranks: int) -> float:
@@ -97,10 +97,6 @@ def separate(cluster: Cluster) -> None:
 def _memory(cluster: Cluster) -> float:
     if cluster.host_memory is not None:
         return cluster.host_memory
-    if _grace(cluster):
+    if cluster.host == "grace":
         return _GRACE * cluster.gpus_per_host / 2.0
     return _MEMORY.get(cluster.gpu.arch, _MEMORY["hopper"])
-
-
-def _grace(cluster: Cluster) -> bool:
-    return cluster.gpus_per_host < cluster.gpus_per_node

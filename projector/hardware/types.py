@@ -74,7 +74,8 @@ class Fabric:
 
     ``topology``: ``switch`` (NVSwitch, fat tree), ``mesh`` (every pair of the ``size`` GPUs has its own link, so a group
     of g uses (g−1)/(size−1) of the bandwidth), ``ring`` or ``pcie``. ``size``: GPUs that this level joins.
-    ``in_switch_reduction``: NVLS or SHARP.
+    ``in_switch_reduction``: NVLS or SHARP. ``technology``: whose constants hold (``roce``, ``slingshot``, …), empty for
+    those of the library.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Fabric:
     latency: float
     in_switch_reduction: bool = False
     nics_per_node: int | None = None
+    technology: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +95,7 @@ class Cluster:
     ``gpus_per_node`` is the size of the fast domain that ranks fill first (72 for NVL72), ``gpus_per_host`` the GPUs of
     one operating system. ``inter`` joins ``inter.size`` GPUs, a pod; ``outer`` joins pods (None: no third level).
     ``host_link``: bytes/s per direction between host memory and one GPU; ``host_memory``: bytes/s of all memory channels
-    of a host (None: the usual host of the GPU).
+    of a host (None: the usual host of the GPU). ``processor``: of the host, ``x86`` or ``grace`` (None: see ``host``).
     """
 
     name: str
@@ -103,10 +105,16 @@ class Cluster:
     intra: Fabric
     inter: Fabric
     outer: Fabric | None = None
+    processor: str | None = None
     host_link: float | None = None
     host_memory: float | None = None
     overrides: Mapping[str, float] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
+
+    @property
+    def host(self) -> str:
+        """The host's processor: as stated, else Grace where one NVLink domain spans several hosts."""
+        return self.processor or ("grace" if self.gpus_per_host < self.gpus_per_node else "x86")
 
 
 @dataclass(frozen=True, slots=True)

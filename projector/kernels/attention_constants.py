@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from projector.hardware.types import Efficiency, Gpu
-from projector.kernels.attention_tiles import block, dq_bytes, padded, parent
+from projector.kernels.attention_tiles import block, dq_bytes, parent, widths
 from projector.kernels.constants import pick
 from projector.operators.types import Attention
 from projector.parameter import parameter
@@ -68,7 +68,7 @@ def constants(gpu: Gpu, efficiency: Efficiency, family: str, op: Attention) -> A
     def value(stem: str, neutral: float | None = None) -> float:
         return _constant(efficiency, f"attention.{way}.{stem}", family, op, neutral)
 
-    qk, v = padded(op.head_dim_qk), padded(op.head_dim_v)
+    qk, v = widths(family, op.head_dim_qk, op.head_dim_v, op.backward)
     shape = block(family, gpu.arch, max(qk, v), op.dtype, op.causal, op.backward)
     scores = float(shape.rows * shape.columns)
     clock = min(efficiency.get("clock.attention", efficiency["clock.matrix"]), 1.0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Block", "block", "dq_bytes", "padded", "parent"]
+__all__ = ["Block", "block", "dq_bytes", "padded", "parent", "widths", "windowed"]
 
 _HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 
@@ -93,6 +93,7 @@ _PARENT = {
     "te": "cudnn",
 }
 _DQ_BYTES = {"aiter_a16": 2.0}  # its kernel adds dQ with 16-bit atomics; all others accumulate in fp32
+_CK_BACKWARD = (32, 64, 128, 256)
 _NARROW = ("fp8", "int8", "mxfp8")
 
 
@@ -109,6 +110,22 @@ def dq_bytes(family: str) -> float:
 def padded(head_dim: int) -> int:
     """The head dimension that a kernel computes with: the next one it is compiled for."""
     return next((d for d in _HEAD_DIMS if head_dim <= d), -(-head_dim // 64) * 64)
+
+
+def widths(family: str, head_dim_qk: int, head_dim_v: int, backward: bool) -> tuple[int, int]:
+    """(qk, v) that a kernel computes with. Composable Kernel compiles its backward for one width of both, 32, 64, 128 or 256
+    (ROCm/composable_kernel@008c91c9 example/ck_tile/01_fmha/codegen/ops/fmha_bwd.py)."""
+    if backward and (family == "ck" or parent(family) == "ck"):
+        wide = max(head_dim_qk, head_dim_v)
+        both = next((d for d in _CK_BACKWARD if wide <= d), padded(wide))
+        return both, both
+    return padded(head_dim_qk), padded(head_dim_v)
+
+
+def windowed(family: str, dtype: str, backward: bool) -> bool:
+    """Whether a kernel skips what a window hides: cuDNN's 8-bit backward does not (NVIDIA/cudnn-frontend@3929da2
+    sdpa_benchmark_training: its rate over the window's products falls with one over the length)."""
+    return not (family == "cudnn" and backward and dtype in _NARROW)
 
 
 def block(family: str, arch: str, head_dim: int, dtype: str, causal: bool, backward: bool) -> Block:

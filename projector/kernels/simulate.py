@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels import attention, gemm, grouped, materialised, stream
+from projector.kernels.attention_tiles import windowed
 from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import ComputeOp, FloatArray, Times
 from projector.kernels.tiles import tiles
 from projector.mechanisms import Execution
+from projector.mechanisms.attention_kernels import UNFUSED, choose
 from projector.memo import Same
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
@@ -149,8 +151,7 @@ class Simulated:
         if given.routed:
             out[list(given.routed)] = self._routed([op for i in given.routed if isinstance(op := ops[i], GroupedGemm)])
         if given.flash:
-            chosen = [op for i in given.flash if isinstance(op := ops[i], Attention)]
-            out[list(given.flash)] = attention.seconds(chosen, [self._attention_class(op) for op in chosen])
+            out[list(given.flash)] = self._flash([op for i in given.flash if isinstance(op := ops[i], Attention)])
         if given.streams:
             out[list(given.streams)] = stream.seconds(
                 [op for i in given.streams if isinstance(op := ops[i], Stream)], self.gpu, self.efficiency
@@ -172,6 +173,23 @@ class Simulated:
         if one:
             alone = self._evaluate([grouped.as_gemm(ops[i]) for i in one])
             out[one] = np.maximum(alone + [classes[i].group for i in one], [classes[i].issue for i in one])
+        return out
+
+    def _flash(self, ops: Sequence[Attention]) -> FloatArray:
+        """Each by the kernel that the stack runs for it; a table names the kernel that ran."""
+        kernels = self.execution.kernels
+        if self.alone:
+            chosen = [(kernels.attention, op) for op in ops]
+        else:
+            chosen = [choose(kernels.attention, kernels.built, self.gpu.arch, op) for op in ops]
+        chosen = [(f, op if windowed(f, op.dtype, op.backward) else replace(op, window=None)) for f, op in chosen]
+        out = np.zeros(len(ops))
+        flash = [i for i, (family, _) in enumerate(chosen) if family != UNFUSED]
+        priced = [chosen[i][1] for i in flash]
+        out[flash] = attention.seconds(priced, [self._attention_class(*chosen[i]) for i in flash])
+        for i, (family, op) in enumerate(chosen):
+            if family == UNFUSED:
+                out[i] = self._evaluate(materialised.expand(op)).sum()
         return out
 
     def _dense(self, given: _Products) -> FloatArray:
@@ -196,11 +214,11 @@ class Simulated:
             self._grouped_classes[key] = found
         return found
 
-    def _attention_class(self, op: Attention) -> attention.AttentionConstants:
-        key = (op.head_dim_qk, op.head_dim_v, op.dtype, op.backward, op.causal)
+    def _attention_class(self, family: str, op: Attention) -> attention.AttentionConstants:
+        key = (family, op.head_dim_qk, op.head_dim_v, op.dtype, op.backward, op.causal)
         found = self._attention_classes.get(key)
         if found is None:
-            found = attention.constants(self.gpu, self.efficiency, self.execution.kernels.attention, op)
+            found = attention.constants(self.gpu, self.efficiency, family, op)
             self._attention_classes[key] = found
         return found
 

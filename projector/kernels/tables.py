@@ -137,6 +137,7 @@ def _attention(cells: Mapping[str, str]) -> Attention:
         head_dim_qk=int(cells["head_dim_qk"]),
         head_dim_v=int(cells["head_dim_v"]),
         causal=cells["causal"] == "1",
+        window=int(cells.get("window") or 0) or None,
         dtype=cells["dtype"],
         backward=cells["backward"] == "1",
     )

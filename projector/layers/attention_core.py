@@ -67,6 +67,7 @@ def _forward(
         window=heads.window,
         dtype="fp8" if lo.recipe.fp8_dot_product_attention and lo.quantised else lo.dtype,
         flash=not materialised,
+        sinks=lo.model.attention_sinks,
         launches=launches[0] * batch,
     )
 
@@ -84,22 +85,7 @@ def _backward(forward: Attention, lo: Local) -> Attention:
     grouped_sums = 2 if family == "fa2" and forward.heads > forward.kv_heads and forward.flash else 0
     launches = _LAUNCHES.get(family, (1, 3))[1] if forward.flash else _MATERIALISED_LAUNCHES[1]
     calls = max(1, forward.batch // lo.batch)
-    return Attention(
-        name=f"{forward.name}.bwd",
-        batch=forward.batch,
-        heads=forward.heads,
-        kv_heads=forward.kv_heads,
-        seq_q=forward.seq_q,
-        seq_k=forward.seq_k,
-        head_dim_qk=forward.head_dim_qk,
-        head_dim_v=forward.head_dim_v,
-        causal=forward.causal,
-        window=forward.window,
-        dtype=forward.dtype,
-        backward=True,
-        flash=forward.flash,
-        launches=(launches + grouped_sums) * calls,
-    )
+    return replace(forward, name=f"{forward.name}.bwd", backward=True, launches=(launches + grouped_sums) * calls)
 
 
 def core(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:

@@ -3,7 +3,10 @@
 Weight [n, k] and T rows: forward (T, n, k) TN, dgrad (T, k, n) NN, wgrad (n, k, T) NT. Messages follow Megatron-LM
 core/tensor_parallel/layers.py and Transformer Engine module/{linear,layernorm_linear}.py: with sequence parallelism a
 column linear gathers its input before the forward and again beside the dgrad, and scatters its input gradient beside
-the wgrad; a row linear scatters its output and gathers the output gradient, both exposed.
+the wgrad; a row linear scatters its output and gathers the output gradient, both exposed. Under ``tp_comm_overlap`` the
+product beside such a message runs piece by piece, on a few streams: as a batch of smaller ones (TransformerEngine
+common/comm_gemm_overlap/comm_gemm_overlap.cpp, split_overlap_ag and split_overlap_rs; torch
+distributed/_symmetric_memory).
 """
 
 from __future__ import annotations
@@ -172,10 +175,17 @@ def _forward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
         ops += weight_cast(f"{spec.name}.weight_cast", spec.width * spec.inputs, lo)
     if gathers:
         ops += _pipelined(
-            f"{spec.name}.ag", "all_gather", spec.rows * spec.inputs * _message(spec, lo), lo.tp, spec.gemms, lo
+            f"{spec.name}.ag", "all_gather", spec.rows * spec.inputs * _message(spec, lo), spec.gemms, spec, lo
         )
+    scatters = spec.parallel == "row" and lo.sp
+    pieces = _pieces("all_gather", spec, lo) if gathers else _pieces("reduce_scatter", spec, lo) if scatters else 1
     ops += [
-        Gemm(name=name, m=spec.rows, n=n, k=spec.inputs, dtype=dtype, scaling=scaling, layout="TN", out_bytes=lo.act)
+        _pieced(
+            Gemm(
+                name=name, m=spec.rows, n=n, k=spec.inputs, dtype=dtype, scaling=scaling, layout="TN", out_bytes=lo.act
+            ),
+            pieces,
+        )
         for name, n in zip(spec.gemms, spec.outputs, strict=True)
     ]
     return tuple(ops)
@@ -187,7 +197,7 @@ def _leave(spec: Linear, lo: Local) -> tuple[Operator, ...]:
         return ()
     nbytes = spec.rows * spec.width * lo.act
     if lo.sp:
-        return _pipelined(f"{spec.name}.rs", "reduce_scatter", nbytes, _RS_CHUNKS, spec.gemms, lo)
+        return _pipelined(f"{spec.name}.rs", "reduce_scatter", nbytes, spec.gemms, spec, lo)
     return (Collective(name=f"{spec.name}.ar", kind="all_reduce", group="tp", bytes=nbytes),)
 
 
@@ -202,20 +212,21 @@ def _backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
             ops += _amax(f"{spec.name}.grad_amax", spec, lo)
     if gathers:
         nbytes = spec.rows * spec.width * _message(spec, lo)
-        ops += _pipelined(f"{spec.name}.grad_ag", "all_gather", nbytes, lo.tp, spec.dgrads, lo)
+        ops += _pipelined(f"{spec.name}.grad_ag", "all_gather", nbytes, spec.dgrads, spec, lo)
     if spec.parallel == "column" and lo.sp and lo.trainable:
         again = spec.rows * spec.inputs * _message(spec, lo)
-        ops.append(
-            Collective(
-                name=f"{spec.name}.input_ag",
-                kind="all_gather",
-                group="tp",
-                bytes=again,
-                hides_behind=spec.dgrads if lo.execution.tensor_parallel.backward_overlap else (),
-            )
+        hides = spec.dgrads if lo.execution.tensor_parallel.backward_overlap else ()
+        ops += _along_sequence(
+            Collective(name=f"{spec.name}.input_ag", kind="all_gather", group="tp", bytes=again, hides_behind=hides), lo
         )
+    pieces = _pieces("all_gather", spec, lo) if gathers else 1
     ops += [
-        Gemm(name=name, m=spec.rows, n=spec.inputs, k=n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=lo.act)
+        _pieced(
+            Gemm(
+                name=name, m=spec.rows, n=spec.inputs, k=n, dtype=dtype, scaling=scaling, layout="NN", out_bytes=lo.act
+            ),
+            pieces,
+        )
         for name, n in zip(spec.dgrads, spec.outputs, strict=True)
     ]
     if _quantises(spec, lo):
@@ -235,8 +246,8 @@ def _leave_backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     nbytes = spec.rows * spec.inputs * lo.act
     kind = "reduce_scatter" if lo.sp else "all_reduce"
     hides = spec.wgrads if lo.trainable and lo.execution.tensor_parallel.backward_overlap else ()
-    suffix = "rs" if lo.sp else "ar"
-    return (Collective(name=f"{spec.name}.dgrad_{suffix}", kind=kind, group="tp", bytes=nbytes, hides_behind=hides),)
+    name = f"{spec.name}.dgrad_{'rs' if lo.sp else 'ar'}"
+    return _along_sequence(Collective(name=name, kind=kind, group="tp", bytes=nbytes, hides_behind=hides), lo)
 
 
 def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:
@@ -282,16 +293,37 @@ def accumulation(name: str, elements: float, lo: Local, launches: int = 1) -> tu
     return lo.act, False, fusion.added(f"{name}.add", elements, lo.act, buffer, launches)
 
 
-def _pipelined(
-    name: str, kind: str, nbytes: float, chunks: int, behind: tuple[str, ...], lo: Local
-) -> tuple[Collective, ...]:
-    """A collective in the forward path; under ``tp_comm_overlap`` all but one of ``chunks`` hide behind the GEMM."""
+def _pieces(kind: str, spec: Linear, lo: Local) -> int:
+    """Into how many a message in the forward path, and the product beside it, are cut: one for the output layer, which is
+    no layer of Transformer Engine (Megatron-LM core/tensor_parallel/layers.py) and outside torch's compiled blocks."""
     # torch does not fuse the gather of 16-bit shards with the casts and the 8-bit product that follow (pytorch issue 149990)
     unfused = kind == "all_gather" and lo.quantised and lo.gathered == lo.act
-    if not lo.recipe.tp_comm_overlap or unfused:
-        return (Collective(name=name, kind=kind, group="tp", bytes=nbytes),)
-    exposed = nbytes / chunks
+    if not lo.recipe.tp_comm_overlap or unfused or spec.plain:
+        return 1
+    return lo.tp if kind == "all_gather" else _RS_CHUNKS
+
+
+def _pieced(op: Gemm, pieces: int) -> Gemm:
+    return replace(op, m=-(-op.m // pieces), batch=pieces, launches=pieces) if pieces > 1 else op
+
+
+def _pipelined(
+    name: str, kind: str, nbytes: float, behind: tuple[str, ...], spec: Linear, lo: Local
+) -> tuple[Operator, ...]:
+    """A collective in the forward path; under ``tp_comm_overlap`` all but one of its pieces hide behind the GEMM."""
+    pieces = _pieces(kind, spec, lo)
+    if pieces == 1:
+        return _along_sequence(Collective(name=name, kind=kind, group="tp", bytes=nbytes), lo)
+    exposed = nbytes / pieces
     return (
         Collective(name=f"{name}.chunk", kind=kind, group="tp", bytes=exposed, launches=0),
         Collective(name=name, kind=kind, group="tp", bytes=nbytes - exposed, hides_behind=behind),
     )
+
+
+def _along_sequence(op: Collective, lo: Local) -> tuple[Operator, ...]:
+    """``op``, and the copy of the whole tensor that it takes where collectives join another dimension than the sequence."""
+    if op.kind == "all_reduce" or not lo.execution.tensor_parallel.copies(op.kind, lo.batch):
+        return (op,)
+    copy = Stream(name=f"{op.name}.copy", kind="copy", read=op.bytes, write=op.bytes)
+    return (copy, op) if op.kind == "reduce_scatter" else (op, copy)

@@ -1,7 +1,10 @@
-"""Low-rank adapters beside frozen linears (LoRA, arXiv:2106.09685): two thin GEMMs and an addition.
+"""Low-rank adapters beside frozen linears (LoRA, arXiv:2106.09685): two thin GEMMs, and passes over input and output.
 
-Layout of Megatron-Bridge peft/lora.py: beside a column linear the first factor sees the whole input and the second one
-the local outputs; beside a row linear the first factor's partial result is summed over the tensor-parallel group.
+Layout of Megatron-Bridge peft/lora.py, peft/utils.py@067f987df: beside a column linear the first factor sees the whole
+input and the second one the local outputs; beside a row linear the first factor's partial result is summed over the
+tensor-parallel group. The input is dropped out, the output scaled, then added. Under sequence parallelism a column linear
+returns the input that it gathered, unless ``tp_comm_overlap`` gathers it inside the product: then the adapter gathers it
+again, and scatters its gradient.
 """
 
 from __future__ import annotations
@@ -29,18 +32,27 @@ def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs
     reduce: tuple[Operator, ...] = ()
     if row and lo.tp > 1:
         reduce = (Collective(name=f"{name}.lora_ar", kind="all_reduce", group="tp", bytes=lo.act * rows * rank),)
+    again = not row and lo.sp and bool(lo.recipe.tp_comm_overlap)
+    dropped = (lo.shard_tokens if again else rows) * inputs
+    added = lo.act * dropped
     return Part(
         name=f"{name}.lora",
         forward=(
+            *_dropout(f"{name}.lora_dropout", dropped, lo),
+            *_gathered(f"{name}.lora_ag", "all_gather", into, again),
             down,
             *reduce,
             up,
-            Stream(name=f"{name}.lora_add", kind="elementwise", read=2 * out, write=out, launches=2),
+            Stream(name=f"{name}.lora_scale", kind="elementwise", read=out, write=out),
+            Stream(name=f"{name}.lora_add", kind="elementwise", read=2 * out, write=out),
         ),
         backward_input=(
+            Stream(name=f"{name}.lora_scale.bwd", kind="elementwise", read=out, write=out),
             Gemm(name=f"{name}.lora_b.dgrad", m=out_rows, n=rank, k=width, dtype=lo.dtype, layout="NN"),
             Gemm(name=f"{name}.lora_a.dgrad", m=rows, n=inputs, k=rank, dtype=lo.dtype, layout="NN"),
-            Stream(name=f"{name}.lora_grad_add", kind="elementwise", read=2 * into, write=into, launches=2),
+            *_gathered(f"{name}.lora_rs", "reduce_scatter", into, again),
+            *_dropout(f"{name}.lora_dropout.bwd", dropped, lo),
+            Stream(name=f"{name}.lora_grad_add", kind="elementwise", read=2 * added, write=added),
         ),
         backward_weight=(
             Gemm(name=f"{name}.lora_b.wgrad", m=width, n=rank, k=out_rows, dtype=lo.dtype, layout="NT"),
@@ -49,6 +61,19 @@ def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs
         weights=_weights(name, rank, width, inputs, parallel, lo.tp),
         saves=_saves(name, (lo.shard_tokens if parallel == "column" else rows) * inputs, reads, lo),
     )
+
+
+def _dropout(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
+    """A tensor and a mask of one byte an element: written forward, read backward."""
+    if not lo.execution.adapters.dropout:
+        return ()
+    tensor, mask = lo.act * elements, float(elements)
+    back = name.endswith(".bwd")
+    return (Stream(name=name, kind="elementwise", read=tensor + mask * back, write=tensor + mask * (not back)),)
+
+
+def _gathered(name: str, kind: str, nbytes: float, needed: bool) -> tuple[Collective, ...]:
+    return (Collective(name=name, kind=kind, group="tp", bytes=nbytes),) if needed else ()
 
 
 def _saves(name: str, elements: int, reads: str, lo: Local) -> tuple[Saved, ...]:

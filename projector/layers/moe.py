@@ -118,8 +118,10 @@ def _times(ops: tuple[Operator, ...], calls: int) -> tuple[Operator, ...]:
 
 
 def _padding(name: str, r: Routed, lo: Local) -> tuple[Part, ...]:
-    """Rows per expert rounded up for quantised GEMMs: a copy in and out, unless one kernel takes ragged sizes."""
-    if r.rows == r.received or lo.execution.kernels.grouped_by(lo.recipe) == "fused":
+    """Rows per expert rounded up for quantised GEMMs: a copy in and out, unless the dispatcher does it or one kernel takes
+    ragged sizes."""
+    fused = lo.execution.kernels.grouped_by(lo.recipe) == "fused"
+    if r.rows == r.received or fused or lo.execution.dispatch.pads:
         return ()
     row = lo.act * lo.hidden
     read, write = (r.received, r.rows) if name == "moe.pad" else (r.rows, r.received)

@@ -36,6 +36,15 @@ _COST: dict[str, tuple[float, float, int]] = parameter(
     "per 32 (MX) or per 16 (NVFP4) in each of the two directions",
 )
 
+# torchao without a compiler (float8_utils.py: tensor_to_amax, to_fp8_saturated; float8_ops.py): magnitudes, their maximum,
+# an fp32 copy, times the scale, clamped, to 8 bits; and a transposed copy for the product that wants the other layout
+_ELEMENTARY: tuple[float, float, int] = parameter(
+    (2.0 + 2.0 + 2.0 + 4.0 + 4.0 + 4.0 + 1.0, 2.0 + 4.0 + 4.0 + 4.0 + 1.0 + 1.0, 12),
+    unit="B/element, launches",
+    kind="derived",
+    source="pytorch/ao torchao/float8/float8_utils.py, float8_ops.py: one kernel for each function",
+)
+
 _OPERAND_BYTES = parameter(
     {"mxfp8": 1.0 + 1 / 32, "mxfp4": 0.5 + 1 / 32, "nvfp4": 0.5 + 1 / 16, "blockwise": 1.0 + 4 / 128},
     unit="B/element",
@@ -55,6 +64,8 @@ def cast(name: str, elements: float, lo: Local, tensors: int = 1) -> tuple[Strea
     if not lo.quantised:
         return ()
     read, write, launches = _COST.get(lo.cast_recipe, _COST["tensorwise"])
+    if lo.cast_recipe == "tensorwise" and lo.execution.fusion.elementary_casts and not lo.compiled:
+        read, write, launches = _ELEMENTARY
     one = Stream(name=name, kind="cast", read=read * elements, write=write * elements, launches=launches * tensors)
     if lo.cast_recipe != "rowwise":
         return (one,)

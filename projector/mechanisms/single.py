@@ -18,11 +18,13 @@ _GROUPED = ("fused", "multi_stream", "loop", "masked")
 @dataclass(frozen=True, kw_only=True)
 class Kernels(Strategy):
     """The libraries that products, attention and grouped products come from: keys of the kernel models.
-    ``grouped``: what a workload that names no ``moe_grouped_gemm`` runs."""
+    ``attention``: what the stack prefers (:mod:`projector.mechanisms.attention_kernels` says what runs); ``built``: the
+    month of its build, as far as that matters there. ``grouped``: what runs where no ``moe_grouped_gemm`` is named."""
 
     name: ClassVar[str] = "libraries"
     gemm: str = "cublaslt"
     attention: str = "fa2"
+    built: str = ""
     grouped: str = "multi_stream"
 
     def grouped_by(self, recipe: Recipe) -> str:
@@ -60,9 +62,12 @@ class Recompute(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class Adapters(Strategy):
-    """``frozen_weights_quantised``: weights below adapters exist in the narrow compute type only. ``dropout``: of the
-    input of an adapter; above 0 its mask is kept."""
+    """``frozen_weights_quantised``: weights below adapters exist in the narrow compute type only. ``transposes_kept``: with
+    their transposed copies where a GEMM needs them and one scale serves a whole tensor, else made for each use
+    (Megatron-LM ``disable_parameter_transpose_cache``). ``dropout``: of the input of an adapter; above 0 its mask is
+    kept."""
 
     name: ClassVar[str] = "low_rank"
     frozen_weights_quantised: bool = False
+    transposes_kept: bool = True
     dropout: float = 0.0

@@ -22,6 +22,10 @@ class TensorParallel(Strategy):
     backward_overlap: bool = True
     overlapped_units: int = 8  # rings by copy engines, bulk gathers and scatters by 4 to 24 blocks
 
+    def copies(self, kind: str, batch: int) -> bool:
+        """Whether a collective along the sequence takes a copy of the whole tensor, because it joins another dimension."""
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class AutogradFunctions(TensorParallel):
@@ -42,3 +46,9 @@ class DTensor(TensorParallel):
     quantised_gather: str = "tensorwise"
     backward_overlap: bool = False
     overlapped_units: int = 1
+
+    def copies(self, kind: str, batch: int) -> bool:
+        """The sequence is the second dimension and collectives join the first: chunks are concatenated before a scatter, and
+        after a gather unless the batch is one (torch distributed/_functional_collectives.py, ``_chunk_or_narrow_cat``,
+        ``_maybe_view_chunk_cat``)."""
+        return kind == "reduce_scatter" or batch > 1

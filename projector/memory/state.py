@@ -108,10 +108,11 @@ def _quantised_storage(resolved: Resolved, weights: Held, gpu_arch: str, weight_
     linear = weights.only("linear")
     elements = linear.dense if recipe.moe_grouped_gemm == "legacy" else linear.total
     row, column = _quantised_weight_bytes(recipe, gpu_arch)
-    primary = recipe.fp8_param_gather or (
-        recipe.lora is not None and resolved.execution.adapters.frozen_weights_quantised
-    )
-    if not primary:
+    adapters = resolved.execution.adapters
+    frozen = recipe.lora is not None and adapters.frozen_weights_quantised
+    if frozen and row == 1.0 and not adapters.transposes_kept:
+        column = 0.0
+    if not (recipe.fp8_param_gather or frozen):
         return 0.0, elements * (row + column)
     return elements * (weight_bytes - row), elements * column
 

@@ -118,6 +118,7 @@ class Attention:
     dtype: str = "bf16"
     backward: bool = False
     flash: bool = True
+    sinks: bool = False
     launches: int = 1
 
     @property

@@ -83,6 +83,10 @@ class Held:
         """(rows, columns) of the distinct ones."""
         return frozenset(weight.shape for weight in self.weights if weight.expert == expert)
 
+    def tensors(self, *, expert: bool) -> int:
+        """How many there are, each of its own."""
+        return sum(weight.count * number for weight, number in self.weights.items() if weight.expert == expert)
+
     def sum(self, *, expert: bool) -> float:
         return sum(weight.elements * number for weight, number in self.weights.items() if weight.expert == expert)
 

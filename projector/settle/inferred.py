@@ -17,10 +17,18 @@ _RECOMPUTE = "recompute_granularity"
 
 
 def settled(resolved: Resolved, gpu: Gpu, host: str, published: bool) -> Resolved:
-    """``published``: recompute that nobody stated is none where the run fits in memory, else enough, because a run that
-    exists did fit. A planned run does what its framework does by default, which is no assumption."""
-    if not published or f"{_RECOMPUTE}=none" not in resolved.assumed or plan(resolved, gpu).fits:
+    """``published``: recompute that nobody stated is none where the run may fit in memory, else enough, because a run that
+    exists did fit. What is over by less than the memory model's own tolerance says nothing, and is named. A planned run
+    does what its framework does by default, which is no assumption."""
+    if not published or f"{_RECOMPUTE}=none" not in resolved.assumed:
         return resolved
+    without = plan(resolved, gpu)
+    if without.fits:
+        return resolved
+    if without.status == "too-close":
+        over, near = (100 * share for share in (without.required / without.usable - 1, without.tolerance))
+        close = f"{_RECOMPUTE}=none ({over:.0f} % too much, within the {near:.0f} % of the memory model)"
+        return replace(resolved, assumed=(*_others(resolved), close))
     recipe = replace(resolved.workload.recipe, recompute_granularity="full", recompute_method="uniform")
     if scheduling.conflict(recipe):
         return resolved

@@ -25,9 +25,11 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
     if workload.model.unsupported:
         raise Unsupported(", ".join(workload.model.unsupported))
     gpu = cluster.gpu
-    host = "grace" if cluster.gpus_per_host < cluster.gpus_per_node else "x86"
     resolved = _placed(
-        inferred.settled(resolve(workload, gpu.vendor, gpu.arch, host, published), gpu, host, published), cluster
+        inferred.settled(
+            resolve(workload, gpu.vendor, gpu.arch, cluster.host, published), gpu, cluster.host, published
+        ),
+        cluster,
     )
     conflict = scheduling.conflict(resolved.workload.recipe)
     if conflict:

@@ -6,6 +6,8 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups as place
 from projector.errors import NoMeasurement
@@ -23,11 +25,13 @@ from projector.operators.weights import Held
 from projector.step import filling, muon
 from projector.step.crowd import crowded, taken_by
 from projector.step.cycle import by_rank
+from projector.step.limit import Seconds
 from projector.step.problem import Layers, Stage, problem_of
+from projector.step.slowest import slowed, slowest
 from projector.step.stages import Part, StageTime
 from projector.step.timing import Clock
 
-__all__ = ["Priced", "priced"]
+__all__ = ["Priced", "priced", "seconds_of"]
 
 _LAYERS: Recent[Layers] = Recent(128)
 
@@ -35,7 +39,8 @@ _LAYERS: Recent[Layers] = Recent(128)
 @dataclass(frozen=True, eq=False)
 class Priced:
     """``stages``: one per virtual stage, in pipeline order. ``idle``: seconds that a step waits for stages that compute on
-    nothing. ``model``, ``price``: of kernels and of collectives."""
+    nothing. ``model``, ``price``: of kernels, on a usual chip, and of collectives; ``slowest``: products of the slowest
+    chip over those of a usual one."""
 
     resolved: Resolved
     stages: Sequence[Stage]
@@ -43,6 +48,7 @@ class Priced:
     layers: Layers
     model: KernelModel
     price: Pricing
+    slowest: float = 1.0
 
     @property
     def times(self) -> list[StageTime]:
@@ -70,6 +76,7 @@ class Priced:
         if once is None:
             ops = self.optimizers()
             once = dict(zip(ops, self.model.times(ops).seconds.tolist(), strict=True))  # type: ignore[arg-type]
+        once = slowed(once, self.slowest)
         layers, taken = self.layers.clock, taken_by(self.resolved, self.price)
         return Clock(
             kernels=ChainMap(once, layers.kernels),  # type: ignore[arg-type]
@@ -102,6 +109,7 @@ def priced(
         cluster,
         shards_apart=resolved.execution.data_parallel.across_nodes,
     )
+    slow = slowest(efficiency, resolved.workload.gpus)
     price = Pricing(groups, cluster, efficiency, resolved.workload.recipe.moe_deepep_num_sms)
 
     def layers_of(run: Resolved) -> Layers:
@@ -111,9 +119,9 @@ def priced(
                 return crowded(run, cluster, efficiency, settings, ops, known, units)
 
             device, _ = settings.device(cluster.gpu, efficiency)
-            return Layers(run, device, model, price.seconds, crowd, taken_by(run, price))
+            return Layers(run, device, model, price.seconds, crowd, taken_by(run, price), slow)
 
-        key = (Same(cluster), Same(efficiency), settings, Same(model), problem_of(run, groups))
+        key = (Same(cluster), Same(efficiency), settings, Same(model), slow, problem_of(run, groups))
         return make() if own else _LAYERS.get(key, make)
 
     layers = layers_of(resolved)
@@ -121,7 +129,7 @@ def priced(
     if empty:
         waited = [stage.time for stage in layers_of(empty).stages(empty)]
         idle = filling.seconds([stage.time for stage in stages], waited, resolved.workload.recipe.pp)
-    return Priced(resolved, stages, idle, layers, model, price)
+    return Priced(resolved, stages, idle, layers, model, price, slow)
 
 
 def _kernels(
@@ -138,3 +146,10 @@ def _kernels(
         raise NoMeasurement(f"no measurement for {cluster.gpu.name}")
     alone = Simulated(device, sustained, resolved.execution, alone=True) if simulated is ours else None
     return recorded.Recorded(cluster.gpu, simulated, alone=alone)
+
+
+def seconds_of(made: Priced) -> Seconds:
+    """Of every stage, what hides nothing: a part of its exchanges may run beside another stage."""
+    times = made.times
+    forward, inputs, weight = np.array([(t.forward.seconds, t.inputs.seconds, t.weight.seconds) for t in times]).T
+    return forward, inputs, weight

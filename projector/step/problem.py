@@ -18,6 +18,7 @@ from projector.operators.types import Collective, Operator
 from projector.operators.weights import Held
 from projector.step.contention import Losses, Taken, crowding
 from projector.step.neighbours import pairs_up
+from projector.step.slowest import slowed
 from projector.step.stages import (
     Part,
     StageTime,
@@ -70,7 +71,9 @@ class Stage:
 
 
 class Layers:
-    """Stages of one layer problem; operators are priced once, through one vectorised call for all that are new."""
+    """Stages of one layer problem; operators are priced once, through one vectorised call for all that are new.
+
+    ``slowest``: time of a product on the slowest chip over that on a usual one (:mod:`projector.step.slowest`)."""
 
     def __init__(
         self,
@@ -80,8 +83,10 @@ class Layers:
         collective: Callable[[Collective], float],
         crowd: Crowd,
         taken: Mapping[str, Taken],
+        slowest: float = 1.0,
     ) -> None:
-        self._model, self._crowd, self._gpu = model, crowd, gpu
+        self._model, self._crowd, self._gpu, self._slowest = model, crowd, gpu, slowest
+        self._usual: dict[Operator, float] = {}
         self._kernels: dict[Operator, float] = {}
         self._measured: set[Operator] = set()
         self._by_units: dict[int, dict[Operator, float]] = {}
@@ -111,7 +116,7 @@ class Layers:
 
     def _matrix(self, units: int) -> Mapping[Operator, float]:
         if units not in self._by_units:
-            self._by_units[units] = dict(self._crowd(self._kernels, units))
+            self._by_units[units] = dict(self._crowd(self._usual, units))
         return self._by_units[units]
 
     def _price(self, operators: Iterable[Operator]) -> None:
@@ -120,7 +125,8 @@ class Layers:
             return
         times = self._model.times(new)  # type: ignore[arg-type]
         priced = dict(zip(new, times.seconds.tolist(), strict=True))
-        self._kernels.update(priced)
+        self._usual.update(priced)
+        self._kernels.update(slowed(priced, self._slowest))
         self._measured.update(op for op, known in zip(new, times.measured.tolist(), strict=True) if known)
         for units, losses in self._by_units.items():
             losses.update(self._crowd(priced, units))

@@ -155,7 +155,7 @@ def _price(resolved: Resolved, part: Part, clock: Clock, ledger: list[Message] |
     weight = clock.phase(postponed, graphed=graphed, ledger=ledger) if postponed else NOTHING
     weights = part.block.owned
     fetch, reduce = _unit_collectives(resolved, weights, _trained(resolved, weights))
-    again = () if recipe.fsdp_reshard_after_forward is False else fetch
+    again = () if resolved.execution.data_parallel.keeps_gathered else fetch
     if not resolved.execution.data_parallel.reduces_beside_backward(recipe):
         inputs, reduce = _after(inputs, reduce, clock, ledger), ()
     share = _shard_overlap(resolved, part)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from operator import attrgetter
 
@@ -168,6 +169,7 @@ def _first_last(total: int, recipe: Recipe, first: int | None, last: int | None)
     return once * vpp, []
 
 
+@lru_cache(maxsize=1024)
 def _stages(layout: str) -> tuple[tuple[str, ...], str]:
     """The stages of a layout string (or of a list of lists written as text), and what is wrong with it."""
     text = layout.strip()

@@ -13,7 +13,7 @@ MODELS = ("llama3_8b", "mixtral_8x7b", "llama2_7b", "qwen3_8b", "gpt3_5b", "nemo
 
 RUN = """\
 - id: {model}-{gpu}-{i}
-  source: {{title: made up, kind: table}}
+  source: {{title: made up by {model} {gpu}, kind: table}}
   gpu: {gpu}
   gpus: 8
   stack: {{framework: megatron-lm}}
@@ -30,7 +30,7 @@ def run(model: str, gpu: str, i: int, slower: float) -> str:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Six families on three GPUs, two batches each: eighteen cells, enough for an interval."""
+    """Six families on three GPUs, each of a source of its own: enough for an interval."""
     text = [
         run(model, gpu, i, 1.0 + 0.05 * j)
         for j, model in enumerate(MODELS)
@@ -60,13 +60,13 @@ def test_it_shows_the_law_and_writes_a_file_that_reads_back(
     assert out.read_text() == written
 
 
-def test_too_few_families_write_nothing(
+def test_too_few_sources_write_nothing(
     project_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny = project_folder / "measured" / "runs" / "tiny.yaml"
     out = tmp_path / "experience.yaml"
     assert main(["calibrate", "--runs", str(tiny), "--out", str(out)]) == 2
-    assert "too few model families" in capsys.readouterr().err
+    assert "too few sources" in capsys.readouterr().err
     assert not out.exists()
     assert main(["calibrate", "--runs", str(tiny)]) == 0
     assert main(["calibrate", "h200", "--runs", str(tiny)]) == 2

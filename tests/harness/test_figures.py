@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 
-from harness.contracts.results import Row, RunFacts
+from harness.contracts.results import HELD, Row, RunFacts
 from harness.evaluation.evaluate import Evaluation
 from harness.evaluation.speed import Speed
 from harness.report import view_figures
@@ -47,7 +47,7 @@ def evaluation(make_row, facts_for) -> Evaluation:
         for fit in ("uncalibrated", "calibrated", "heldout")
     ]
     facts = facts_for(*rows)
-    facts["a"] = replace(facts["a"], source="SimuMax results", memory_kind="allocated")
+    facts["a"] = replace(facts["a"], source="SimuMax results, github MooreThreads/SimuMax", memory_kind="allocated")
     facts["b"] = replace(facts["b"], source="someone/else @1: table", memory_kind="device")
     return Evaluation(rows=tuple(rows), facts=facts)
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_compared_is_named_below_the_table(evaluation: Evaluation
 def test_memory_by_the_project_that_measured_it(evaluation: Evaluation) -> None:
     rows = [(row[0], row[1], row[4], row[5]) for row in table(evaluation, "Memory").rows]
     assert rows == [
-        ("SimuMax results", "allocated", "2.0 %", "+2.0 %"),
+        ("moorethreads/simumax", "allocated", "2.0 %", "+2.0 %"),
         ("someone/else", "device", "20.0 %", "-20.0 %"),
     ]
 
@@ -113,7 +113,7 @@ def test_the_command_writes_reports_that_repeat(project_folder: Path) -> None:
     assert texts[0] == texts[1]
     assert {"figures.md", "accuracy.md", "accuracy.html", "results.csv"} < set(texts[0])
     rows = list(csv.DictReader(texts[0]["results.csv"].decode().splitlines()))
-    assert {row["fit"] for row in rows} == {"uncalibrated", "heldout"}
+    assert {row["fit"] for row in rows} == {"uncalibrated", *HELD}
     assert {row["seconds_to_project"] for row in rows} == {""}
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.contracts.runs import MISSING_MODEL
 from harness.score import gate
 
 
@@ -102,3 +103,48 @@ def test_a_constant_that_a_fit_hides_is_seen_before_the_fit(rows, framed) -> Non
     assert not failed([*rows[:3], *before], framed, limits)
     halved = [replace(r, error=-0.5) for r in before]
     assert failed([*rows[:3], *halved], framed, limits) == {"uncalibrated_mape"}
+
+
+def plain(rows, **more):
+    return [replace(r, fit="uncalibrated", **more) for r in rows]
+
+
+def test_a_bias_before_any_fit_is_bounded_on_both_sides(rows, framed) -> None:
+    """What is 20 % too slow may have the smaller error, where it was 15 % too fast."""
+    fast = [replace(r, error=0.15) for r in plain(rows[:3])]
+    slow = [replace(r, error=-0.08) for r in plain(rows[:3])]
+    limits = {"uncalibrated_mape": 0.16, "uncalibrated_bias_min": -0.05, "uncalibrated_bias_max": 0.16}
+    assert not failed(fast, framed, limits)
+    assert failed(slow, framed, limits) == {"uncalibrated_bias_min"}
+    assert failed(fast, framed, {"uncalibrated_bias_max": 0.1}) == {"uncalibrated_bias_max"}
+
+
+def test_the_worst_gpu_is_judged_where_it_has_rows_enough(rows, framed) -> None:
+    good = [replace(rows[0], run_id=f"g{i}", gpu="a100", error=0.01) for i in range(gate.FEWEST)]
+    bad = [replace(rows[0], run_id=f"b{i}", gpu="b200", error=-0.3) for i in range(gate.FEWEST)]
+    few = bad[1:]
+    limits = {"by_gpu.bias": 0.1, "by_gpu.mape": 0.1, "by_gpu.uncalibrated_bias_min": -0.1}
+    both = [*good, *plain(good), *bad, *plain(bad)]
+    assert failed(both, framed, limits) == set(limits)
+    assert not failed([*good, *plain(good), *few, *plain(few)], framed, limits)
+    (check,) = gate.check("s", framed(both), {"simulate": {"by_gpu.bias": 0.1}})
+    assert str(check).startswith("FAIL s simulate by_gpu.bias: 0.3, required <= 0.1 (b200: signed -0.3000)")
+    assert failed(rows, framed, limits) == set(limits)  # nothing to judge is no pass
+
+
+def test_limits_of_every_gpu_are_read_as_a_mapping() -> None:
+    read, problems = gate.parse_limits({"mape": 0.1, "by_gpu": {"bias": 0.2}}, "w", "gate.simulate")
+    assert (read, problems) == ({"mape": 0.1, "by_gpu.bias": 0.2}, [])
+    assert gate.parse_limits(read, "w", "gate.simulate") == (read, [])  # as a results.json has them
+    for wrong in ({"by_gpu": {"coverage": 1.0}}, {"by_gpu": 3}, {"by_gpu": {"bias": -1}}):
+        assert gate.parse_limits(wrong, "w", "gate.simulate")[1]
+
+
+def test_a_model_that_the_zoo_lacks_fails_by_name_whatever_the_suite_asks(rows, framed) -> None:
+    lost = replace(rows[1], projected_tgs=None, error=None, status="invalid", reason=f"{MISSING_MODEL} gone_7b (…)")
+    for limits in (None, {"mape": 0.5}, {}):
+        found = gate.check("s", framed([rows[0], lost]), {"simulate": limits} if limits is not None else {})
+        (check,) = [c for c in found if c.name == "missing_models"]
+        assert not check.passed
+        assert "gone_7b" in str(check)
+    assert not gate.check("s", framed(rows), {})

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ import pytest
 import yaml
 
 from harness.cli import main
+from harness.contracts import frame
+from harness.contracts.results import Row
+from harness.evaluation import observations
+from harness.evidence import suite
+from harness.report import files
+from harness.score import gate
 
 ROOT = Path(__file__).resolve().parents[2]
 GATE = {
@@ -94,6 +101,7 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(observations, "packaged", lambda: None)  # what is true here is what is projected
     for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
 
@@ -113,6 +121,19 @@ def failures(text: str) -> set[str]:
     return {words[3].removesuffix(":") for words in lines}
 
 
+def command(folder: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
+    """The suite of a folder, judged by a process that imports from ``paths`` first."""
+    return subprocess.run(
+        [sys.executable, "-m", "harness", "run", "suites/tight.yaml", "--no-plots", "--out", "out"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT)))},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
 def changed(runs: Runs, name: str, **measured: float) -> Runs:
     made = {key: json.loads(json.dumps(run)) for key, run in runs.items()}
     made[name]["measured"].update(measured)
@@ -128,29 +149,88 @@ def test_what_is_right_passes(truth: Runs, call: Call) -> None:
 
 
 def test_a_broken_kernel_constant_fails(truth: Runs, tmp_path: Path) -> None:
-    """Half the clock of matrix products: the factor of the GPU hides most of it, the uncalibrated figure none."""
-    write(tmp_path, truth)
+    """Half the clock of matrix products: the figure before any correction shows all of it."""
+    write(tmp_path, truth, {name: GATE[name] for name in ("uncalibrated_mape", "coverage", "min_rows")})
     shutil.copytree(ROOT / "projector", tmp_path / "broken" / "projector", ignore=shutil.ignore_patterns("__pycache__"))
     path = tmp_path / "broken" / "projector" / "hardware" / "efficiency" / "hopper.yaml"
     efficiency = yaml.safe_load(path.read_text())
     efficiency["parameters"]["clock.matrix"] |= {"value": 0.4, "low": 0.3}
     path.write_text(yaml.safe_dump(efficiency))
 
-    def harness(*paths: Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "harness", "run", "suites/tight.yaml", "--no-plots", "--out", "out"],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT)))},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    assert harness().returncode == 0
-    done = harness(tmp_path / "broken")
+    assert command(tmp_path).returncode == 0
+    done = command(tmp_path, tmp_path / "broken")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "uncalibrated_mape" in failures(done.stdout)
+
+
+def test_flop_rates_a_fifth_too_low_fail_by_their_bias(truth: Runs, tmp_path: Path) -> None:
+    """Of every GPU and type: what was too fast may become better by it, so the bias is bounded on both sides."""
+    bounds = {"uncalibrated_bias_min": -0.05, "uncalibrated_bias_max": 0.05}
+    write(tmp_path, truth, bounds)
+    shutil.copytree(ROOT / "projector", tmp_path / "slow" / "projector", ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (tmp_path / "slow" / "projector" / "hardware" / "efficiency").glob("*.yaml"):
+        efficiency = yaml.safe_load(path.read_text())
+        clock = efficiency["parameters"].get("clock.matrix")
+        if clock:
+            clock |= {"value": 0.8 * clock["value"], "low": 0.1}
+            path.write_text(yaml.safe_dump(efficiency))
+    assert command(tmp_path).returncode == 0
+    done = command(tmp_path, tmp_path / "slow")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert failures(done.stdout) == {"uncalibrated_bias_min"}
+
+
+@pytest.mark.parametrize("name", ["dense", "moe", "scaling", "schedules"])
+def test_the_gates_of_the_project_see_flop_rates_a_fifth_too_low(name: str) -> None:
+    """The rows that are checked in, their kernels a quarter longer, before any fit."""
+    read = suite.load(ROOT / "suites" / f"{name}.yaml")
+    ids = {run.id for run in read.runs}
+    rows = [replace(r, suite=name) for r in files.rows(ROOT / "reports" / "results.csv") if r.run_id in ids]
+    slow = [slower(r) for r in rows if r.fit == "uncalibrated" and r.predictor == "simulate" and not r.doubt]
+    limits = {key: limit for key, limit in read.gate["simulate"].items() if "uncalibrated" in key}
+    found = {check.name for check in gate.check(name, frame.of(slow), {"simulate": limits}) if not check.passed}
+    assert found & {"uncalibrated_bias_min", "by_gpu.uncalibrated_bias_min"}
+
+
+def slower(row: Row) -> Row:
+    if row.compute_s is None or row.projected_step_seconds is None or row.projected_tgs is None or not row.measured_tgs:
+        return row
+    tgs = row.projected_tgs * row.projected_step_seconds / (row.projected_step_seconds + 0.25 * row.compute_s)
+    return replace(row, projected_tgs=tgs, error=tgs / row.measured_tgs - 1.0)
+
+
+def test_a_model_that_left_the_zoo_fails_its_suite_by_name(truth: Runs, call: Call) -> None:
+    gone = changed(truth, "dense-b")
+    gone["dense-b"]["model"] = "llama3_8c"
+    code, text = call(gone, gate=LOOSE)
+    assert code == 1, text
+    assert "FAIL tight simulate missing_models: 1, required <= 0 (llama3_8c (a known name; nearest: llama3_8b" in text
+    assert call(gone, "--no-gate", gate=LOOSE)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "flags", "gate"),
+    [
+        ({}, (), GATE),
+        ({"step_seconds": 9.0}, (), GATE),
+        ({"step_seconds": 9.0}, ("--no-gate",), GATE),
+        ({"step_seconds": 9.0}, (), LOOSE),
+        ({"step_seconds": 9.0}, (), {"worst": 5.0}),
+        ({"step_seconds": 9.0}, (), {"worst": 0.1}),
+        ({"step_seconds": 9.0}, ("--against", "before"), LOOSE),
+        ({"step_seconds": 9.0}, ("--against", "before", "--no-gate"), LOOSE),
+        ({}, ("--against", "before"), LOOSE),
+    ],
+)
+def test_junit_fails_where_the_command_does(
+    truth: Runs, call: Call, tmp_path: Path, change: dict[str, float], flags: tuple[str, ...], gate: dict[str, float]
+) -> None:
+    if "--against" in flags:
+        assert call(truth, gate=LOOSE, out="before")[0] == 0
+    code, text = call(changed(truth, "dense-b", **change), *flags, "--junit", "out/j.xml", gate=gate)
+    assert code == int("failure" in (tmp_path / "out" / "j.xml").read_text().replace("failures=", "")), text
+    again = main(["report", "out", "--junit", "out/k.xml", "--no-plots"])
+    assert again == int("<failure" in (tmp_path / "out" / "k.xml").read_text())
 
 
 def test_a_dropped_row_fails(truth: Runs, call: Call) -> None:

@@ -1,9 +1,8 @@
-"""Partial pooling: planted parameters come back, places without rows take the coarser level, nothing else is looked at."""
+"""Partial pooling: planted factors come back, sources weigh and not rows, and one inversion holds every source out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.calibrate import hierarchy
-from harness.calibrate.calibration import Observation
-from projector.experience import TERMS
+from harness.calibrate.hierarchy import LAWS, Fitted, Units
+from harness.contracts.estimates import Observation
 
-ALL = tuple(range(len(TERMS)))
 GPUS = {"g1": ("a1", "v1"), "g2": ("a1", "v1"), "g3": ("a2", "v1"), "g4": ("a3", "v2")}
 
 
@@ -24,84 +22,97 @@ def levels(gpu: str) -> tuple[str, ...]:
     return (gpu, f"arch:{arch}", f"vendor:{vendor}", "all")
 
 
-def made(truth: Callable[[str, str, np.ndarray], float], noise: float = 0.02, seed: int = 1) -> list[Observation]:
-    """Rows of eight families and two frameworks on four GPUs, with random shares."""
+def made(
+    seed: int = 1, sources: int = 12, off: float = 0.1, noise: float = 0.02, **planted: float
+) -> list[Observation]:
+    """Two rows of every GPU and framework of each source; ``planted``: more by GPU or framework."""
     generator = np.random.default_rng(seed)
-    rows = []
-    for gpu in GPUS:
-        for framework in ("f1", "f2"):
-            for i in range(40):
-                share = np.array([1.0, *generator.dirichlet(np.ones(len(TERMS)))[1:]])
-                ratio = truth(gpu, framework, share) + noise * float(generator.normal())
-                rows.append(
-                    Observation(
-                        run_id=f"{gpu}-{framework}-{i}",
-                        family=f"m{i % 8}",
-                        framework=framework,
-                        levels=levels(gpu),
-                        log_ratio=ratio,
-                        gpu=gpu,
-                        shares=tuple(share.tolist()),
-                    )
-                )
-    return rows
+    return [
+        Observation(
+            run_id=f"s{s}-{gpu}-{framework}-{i}",
+            family=f"m{s % 4}",
+            framework=framework,
+            levels=levels(gpu),
+            log_ratio=off + planted.get(gpu, 0.0) + planted.get(framework, 0.0) + noise * float(generator.normal()),
+            gpu=gpu,
+            source=f"s{s}",
+        )
+        for s in range(sources)
+        for gpu in GPUS
+        for framework in ("f1", "f2")
+        for i in range(2)
+    ]
 
 
-def fitted(rows: list[Observation], terms: tuple[int, ...] = ALL) -> hierarchy.Posterior:
-    return hierarchy.fit(hierarchy.design(rows, terms), np.ones(len(rows), dtype=bool))
+def fitted(rows: list[Observation], law: str = "places") -> Fitted:
+    units = Units.made(rows)
+    return units.fit(law, np.ones(len(units.first), dtype=bool))
 
 
-def test_planted_parameters_come_back() -> None:
-    host = TERMS.index("host")
-    planted = {"g1": 0.05, "g2": 0.10, "g3": 0.15, "g4": 0.30}
-    found = fitted(made(lambda gpu, framework, s: planted[gpu] + 0.1 * (framework == "f2") + 0.3 * s[host]))
-    for gpu, theta in planted.items():
-        values, errors = found.of_levels(levels(gpu))
-        stack = [found.of_stack(f)[0][0] for f in ("f1", "f2")]
-        assert values[0] + stack[0] == pytest.approx(theta, abs=0.04)
-        assert stack[1] - stack[0] == pytest.approx(0.1, abs=0.02)
-        assert values[host] == pytest.approx(0.3, abs=0.08)
-        assert 0.0 < errors[0] < 0.15
+def test_planted_factors_come_back() -> None:
+    found = fitted(made(g4=0.2, f2=0.1))
+    for gpu, theta in {"g1": 0.1, "g3": 0.1, "g4": 0.3}.items():
+        for framework, more in {"f1": 0.0, "f2": 0.1}.items():
+            said = found.ground(levels(gpu)).value + found.stack(framework).value
+            assert said == pytest.approx(theta + more, abs=0.03)
 
 
-def test_a_tenth_of_the_rows_off_by_five_moves_little() -> None:
-    rows = made(lambda gpu, framework, s: 0.1)
-    wild = [replace(o, log_ratio=math.log(5.0)) if i % 10 == 3 else o for i, o in enumerate(rows)]
-    assert fitted(wild, (0,)).of_levels(levels("g1"))[0][0] == pytest.approx(0.1, abs=0.03)
+@pytest.mark.parametrize(("law", "value"), [("none", 0.0), ("one", 0.1)])
+def test_the_simple_laws_say_the_same_of_every_place(law: str, value: float) -> None:
+    found = fitted(made(), law)
+    for gpu in (*GPUS, "never seen"):
+        assert found.ground(levels(gpu)).value == pytest.approx(value, abs=0.01)
+    assert found.stack("f1").value == found.stack("never seen").value == 0.0
+    assert (found.ground(levels("g1")).error == 0.0) == (law == "none")
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), law=st.sampled_from(sorted(LAWS)))
+def test_one_inversion_says_of_every_source_what_a_fit_without_it_says(seed: int, law: str) -> None:
+    units = Units.made(made(seed, sources=5, g4=0.3, f2=-0.2, noise=0.1))
+    whole = units.fit(law, np.ones(len(units.first), dtype=bool)).without_source(units.source)
+    for source in range(5):
+        rest = units.fit(law, units.source != source)
+        for i in np.flatnonzero(units.source == source):
+            o = units.first[i]
+            assert whole[i] == pytest.approx(rest.ground(o.levels).value + rest.stack(o.framework).value, abs=1e-9)
+
+
+def test_cells_of_one_source_say_little_more_than_one_of_them() -> None:
+    rows = made(sources=12, noise=0.0)
+    same = [replace(o, source="one") for o in rows]
+    crowd = [replace(o, log_ratio=0.5) for o in same] + [replace(o, source=f"t{o.source}") for o in rows]
+    assert fitted(same, "one").ground(levels("g1")).error > 2.0 * fitted(rows, "one").ground(levels("g1")).error
+    assert fitted(crowd, "one").ground(levels("g1")).value < 0.18
+
+
+def test_more_rows_of_a_cell_do_not_count() -> None:
+    rows = made(noise=0.0)
+    twice = [*rows, *(o for o in rows if o.source == "s1")]
+    assert fitted(twice).ground(levels("g1")) == fitted(rows).ground(levels("g1"))
+
+
+def test_a_broken_source_moves_little() -> None:
+    rows = [replace(o, log_ratio=math.log(50.0)) if o.source == "s3" else o for o in made()]
+    assert fitted(rows, "one").ground(levels("g1")).value == pytest.approx(0.1, abs=0.07)
 
 
 def test_a_gpu_without_rows_takes_its_architecture_and_is_less_certain() -> None:
-    found = fitted(made(lambda gpu, framework, s: 0.3 if gpu == "g4" else 0.0), (0,))
-    own, own_error = (one[0] for one in found.of_levels(levels("g4")))
-    new, new_error = (one[0] for one in found.of_levels(("new", "arch:a3", "vendor:v2", "all")))
-    other, other_error = (one[0] for one in found.of_levels(("new", "arch:x", "vendor:y", "all")))
-    assert own == pytest.approx(0.3, abs=0.05)
-    assert other < new <= own + 1e-9
-    assert own_error < new_error < other_error
-    assert found.of_stack("never seen")[0] == (0.0,) * len(TERMS)
-    assert found.of_stack("never seen")[1][0] > 0.0
+    found = fitted(made(g4=0.3))
+    own, new = found.ground(levels("g4")), found.ground(("new", "arch:a3", "vendor:v2", "all"))
+    other = found.ground(("new", "arch:x", "vendor:y", "all"))
+    assert other.value < new.value <= own.value + 1e-9
+    assert own.error < new.error < other.error
+    assert (own.sources, new.sources) == (12, 0)
+    assert found.stack("never seen").value == 0.0
+    assert found.stack("never seen").error == pytest.approx(hierarchy.PLACE_SD)
 
 
 @settings(max_examples=15, deadline=None)
-@given(poison=st.floats(-3.0, 3.0), seed=st.integers(0, 100))
-def test_rows_that_are_not_chosen_are_not_looked_at(poison: float, seed: int) -> None:
-    rows = made(lambda gpu, framework, s: 0.1, seed=seed)
-    kept = np.array([o.family != "m3" for o in rows])
-    clean, bad = hierarchy.design(rows, ALL), hierarchy.design(rows, ALL)
-    bad.y[~kept] = poison
-    one, two = hierarchy.fit(clean, kept), hierarchy.fit(bad, kept)
-    assert np.array_equal(one.mean, two.mean)
-    assert np.array_equal(one.covariance, two.covariance)
-
-
-def test_more_rows_of_one_cell_do_not_count_as_more_cells() -> None:
-    rows = made(lambda gpu, framework, s: 0.1, noise=0.0)
-    twice = [*rows, *rows]
-    assert fitted(twice, (0,)).of_levels(levels("g1"))[0] == pytest.approx(
-        fitted(rows, (0,)).of_levels(levels("g1"))[0]
-    )
-
-
-def test_the_same_rows_give_the_same_fit() -> None:
-    rows = made(lambda gpu, framework, s: 0.1)
-    assert np.array_equal(fitted(rows).mean, fitted(rows).mean)
+@given(poison=st.floats(-3.0, 3.0), law=st.sampled_from(sorted(LAWS)))
+def test_units_that_are_not_chosen_are_not_looked_at(poison: float, law: str) -> None:
+    rows = made()
+    units = Units.made(rows)
+    bad = Units.made([replace(o, log_ratio=poison) if o.family == "m3" else o for o in rows])
+    kept = np.array([o.family != "m3" for o in units.first])
+    assert units.fit(law, kept).ground(levels("g1")) == bad.fit(law, kept).ground(levels("g1"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,11 +46,27 @@ def test_the_quantile_leaves_room_for_one_more_row() -> None:
     assert made == {"other": 0.90, "ddp": 0.90}
 
 
-def test_cells_weigh_the_same() -> None:
+def test_a_long_table_weighs_as_ten_rows() -> None:
     many = [peak(0.01, "many") for _ in range(1000)]
-    few = [peak(0.5, "few") for _ in range(100)]
+    few = [peak(0.5, "few") for _ in range(10)]
     assert tolerances([*many, *few])["other"] == 0.5
-    assert tolerances([*many, *few, *(replace(peak(0.01), gpu=str(i)) for i in range(20))])["other"] == 0.01
+    assert tolerances([*many, *few[:1]])["other"] == 0.01
+
+
+def test_no_single_source_moves_it() -> None:
+    """Ten rows each of eight sources at 0.1: a ninth changes nothing however far off it is, two do."""
+    sound = [peak(0.1, str(i)) for i in range(8) for _ in range(10)]
+    odd, other = ([peak(3.0, name) for _ in range(500)] for name in ("odd", "other"))
+    assert tolerances([*sound, *odd])["other"] == 0.1
+    assert tolerances([*sound, *odd, *other])["other"] == 3.0
+
+
+def test_peaks_whose_kind_or_adapters_nobody_states_are_left_out(runs: list[MeasuredRun], found: list[Peak]) -> None:
+    by_id = {run.id: run for run in runs}
+    measured = [by_id[each.run_id] for each in found]
+    assert all(run.measured.memory_kind or run.measured.failed_allocation_gib for run in measured)
+    assert not any("lora rank=" in text for run in measured for text in run.assumed)
+    assert not any(run.doubt for run in measured)
 
 
 def test_few_peaks_have_no_tolerance_of_their_own() -> None:
@@ -74,12 +89,13 @@ def test_the_shipped_tolerance_is_what_the_command_fits(found: list[Peak]) -> No
 
 
 def test_nine_of_ten_peaks_are_inside(found: list[Peak]) -> None:
-    """Every cell weighing the same: one source has a third of all rows."""
-    assert len(found) >= 140
-    cells: dict[tuple[str, ...], list[bool]] = defaultdict(list)
+    """Of all sources but one, every source weighing the same."""
+    assert len(found) >= 165
+    sources: dict[str, list[bool]] = defaultdict(list)
     for each in found:
-        cells[each.cell].append(abs(each.error) <= TOLERANCE.get(each.kind, TOLERANCE["other"]))
-    assert sum(sum(inside) / len(inside) for inside in cells.values()) / len(cells) >= 0.88
+        sources[each.source].append(abs(each.error) <= TOLERANCE.get(each.kind, TOLERANCE["other"]))
+    share = sorted(sum(inside) / len(inside) for inside in sources.values())[1:]
+    assert sum(share) / len(share) >= 0.9
 
 
 def test_blocks_that_failed_are_measured_peaks(found: list[Peak], runs: list[MeasuredRun]) -> None:

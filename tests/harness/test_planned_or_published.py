@@ -37,3 +37,21 @@ def test_a_run_that_failed_for_memory_is_taken_at_its_word() -> None:
     projected = Ours("simulate").predict(failed)
     assert projected.status == "out-of-memory"
     assert not any("recompute" in item for item in projected.assumed)
+
+
+def test_what_ran_is_no_failure_where_nobody_can_tell() -> None:
+    """Recompute stated: a row whose plan is within the tolerance of the limit runs, and says that it is close; the same
+    of a planned case follows the better guess."""
+    tight = None
+    for layers in range(60, 20, -1):
+        model = replace(zoo.load("llama3_70b"), num_layers=layers)
+        run = replace(RUN, model=model, recipe=replace(RECIPE, recompute_granularity="none", pp=1))
+        made = Ours("simulate").project(run).memory
+        if made.status == "too-close" and not made.fits:
+            tight = run
+            break
+    assert tight is not None
+    found = Ours("simulate").predict(tight)
+    assert (found.status, found.reason.startswith("too close to tell")) == ("ok", True)
+    assert Ours("simulate").predict(replace(tight, measured=Measured())).status == "out-of-memory"
+    assert Ours("simulate").predict(replace(tight, measured=Measured(status="out-of-memory"))).status == "out-of-memory"

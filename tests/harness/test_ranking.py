@@ -112,3 +112,21 @@ def test_summary_is_the_mean_over_groups(make_row, facts_for, framed) -> None:
     assert found.regret == pytest.approx(0.25)
     assert (found.worst_regret, found.worst_group) == (0.5, "h")
     assert ranking.summary([]).tau is None
+
+
+def test_the_measured_best_has_a_place_in_a_search() -> None:
+    measured = [5.0, 4.0, 3.0, 2.0, 1.0]
+    assert ranking.place(measured, measured) == 1
+    assert ranking.place(measured, measured[::-1]) == 5
+    assert ranking.place(measured, [1.0] * 5) == 3  # no opinion: the middle
+    assert ranking.place(measured, [4.0, 5.0, 3.0, 2.0, 1.0]) == 2
+
+
+def test_the_first_three_are_found_or_not() -> None:
+    measured = [5.0, 4.0, 3.0, 2.0, 1.0]
+    assert ranking.recall(measured, measured) == 1
+    assert ranking.recall(measured, measured[::-1]) == pytest.approx(1 / 3)
+    assert (
+        ranking.recall([5.0, 4.0, 3.0, 2.999, 1.0], [5.0, 4.0, 1.0, 3.0, 0.5]) == 1
+    )  # the fourth within noise of the third
+    assert ranking.recall([5.0, 4.0, 3.0, 2.0, 1.0], [5.0, 4.0, 1.0, 3.0, 0.5]) == pytest.approx(2 / 3)

@@ -270,7 +270,7 @@ def test_the_command_writes_the_formats_asked_for(
         main(
             ["report", str(tmp_path), "--out", str(out), "--format", "tex", "md", "csv", "--junit", str(out / "j.xml")]
         )
-        == 0
+        == 1  # a threshold of these rows does not hold, and the JUnit file says so
     )
     assert {p.name for p in out.iterdir()} == {"accuracy.tex", "report.md", "post.md", "results.csv", "j.xml"}
     assert (out / "results.csv").read_text() == (tmp_path / "results.csv").read_text()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.contracts.results import Row
+from harness.contracts.results import Row, RunFacts
 from harness.evaluation.evaluate import Evaluation
 from harness.report import view_transfer
 from harness.score import transfer
@@ -37,9 +37,16 @@ def rows(make_row) -> list[Row]:
     return made
 
 
+def told(rows: list[Row]) -> dict[str, RunFacts]:
+    """Each run of one of five sources, which have all GPUs, frameworks and families."""
+    source = {r.run_id: f"{int(r.family[1:]) + i}" for i, r in enumerate(rows)}
+    return {i: RunFacts(run_id=i, source=f"source {int(s) % 5}") for i, s in source.items()}
+
+
 def test_an_unseen_gpu_is_off_by_what_only_it_could_teach(rows: list[Row], framed) -> None:
-    found = {o.name: o for o in transfer.transfers(transfer.of_rows(framed(rows), "simulate"))}
-    assert [(o.name, o.groups) for o in found.values()] == [("family", 5), ("framework", 3), ("GPU", 4)]
+    found = {o.name: o for o in transfer.transfers(transfer.of_rows(framed(rows, told(rows)), "simulate"))}
+    groups = [("source", 5), ("family", 5), ("framework", 3), ("GPU", 4)]
+    assert [(o.name, o.groups) for o in found.values()] == groups
     error = {name: float(o.rows["error"][o.rows["gpu"] == "mi300x"].abs().mean()) for name, o in found.items()}
     assert error["family"] < 0.12 < 0.2 < error["GPU"]
     for outcome in found.values():
@@ -52,7 +59,10 @@ def test_an_unseen_gpu_is_off_by_what_only_it_could_teach(rows: list[Row], frame
 def test_poisoned_rows_of_a_gpu_move_other_rows_only(rows: list[Row], framed) -> None:
     bad = [replace(r, error=3.0, measured_tgs=r.projected_tgs / 4.0) if r.gpu == "b200" else r for r in rows]
     one, two = (
-        transfer.of_rows(framed(some), "simulate").outcome("GPU").rows.set_index("run_id")["projected_tgs"].to_dict()
+        transfer.of_rows(framed(some, told(rows)), "simulate")
+        .outcome("GPU")
+        .rows.set_index("run_id")["projected_tgs"]
+        .to_dict()
         for some in (rows, bad)
     )
     assert {i: v for i, v in one.items() if i.startswith("b200")} == {
@@ -61,16 +71,16 @@ def test_poisoned_rows_of_a_gpu_move_other_rows_only(rows: list[Row], framed) ->
     assert one != two
 
 
-def test_the_tables(rows: list[Row], facts_for) -> None:
-    made = view_transfer.of_evaluation(Evaluation(rows=tuple(rows), facts=facts_for(*rows)), "simulate")
+def test_the_tables(rows: list[Row]) -> None:
+    made = view_transfer.of_evaluation(Evaluation(rows=tuple(rows), facts=told(rows)), "simulate")
     assert [t.title for t in made] == [
         "What is left out",
         "Laws of calibration",
         "Every framework as if it had never been seen",
         "Every GPU as if it had never been seen",
     ]
-    assert [line[0] for line in made[0].rows] == ["one family", "one framework", "one GPU"]
-    assert [line[0] for line in made[1].rows] == ["factor", "pooled"]
+    assert [line[0] for line in made[0].rows] == ["one source", "one family", "one framework", "one GPU"]
+    assert [line[0] for line in made[1].rows] == ["none", "one", "stack", "places"]
     for table in made:
         assert all(len(line) == len(table.columns) for line in table.rows)
     assert view_transfer.of_evaluation(Evaluation(rows=(), facts={}), "simulate") == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,31 +10,30 @@ from hypothesis import strategies as st
 
 from projector import experience
 from projector.errors import InputError
-from projector.experience import BOUNDS, TERMS, Basis, Experience
+from projector.experience import BOUND, Basis, Experience
 from projector.experience_file import parse, text
 from projector.hardware.catalogue import gpu
 
 
-def basis(step: float, error: float, scatter: float = 0.1, host: float = 0.0, cells: int = 4) -> Basis:
-    values, errors = (step, 0.0, host, 0.0, 0.0), (error, 0.0, 0.01 if host else 0.0, 0.0, 0.0)
-    return Basis(values=values, errors=errors, scatter=scatter, rows=9, cells=cells)
+def basis(value: float, sources: int = 3) -> Basis:
+    return Basis(value=value, error=0.03, sources=sources, cells=4)
 
 
 KNOWN = Experience(
-    law="terms",
+    law="places",
     level=0.9,
     quantile=2.0,
     least=0.02,
     coefficients=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
     seen=(1.0, 1.0, 0.9, 0.9, 1.0, 1.0),
     grounds={
-        "h100_sxm": basis(0.2, 0.03, host=0.5),
-        "arch:hopper": basis(0.15, 0.06),
-        "vendor:nvidia": basis(0.1, 0.09),
-        "all": basis(0.0, 0.12),
+        "h100_sxm": basis(0.2),
+        "arch:hopper": basis(0.15),
+        "vendor:nvidia": basis(0.1),
+        "all": basis(0.0),
     },
-    stacks={"megatron-lm": basis(0.05, 0.02, scatter=0.08)},
-    unseen=basis(0.0, 0.04, cells=0),
+    stacks={"megatron-lm": basis(0.05, sources=4)},
+    unseen=basis(0.0, sources=0),
     evidence={"rows": "9"},
 )
 PARTS = {"compute_s": 0.5, "tp_s": 0.2, "dp_s": 0.1, "host_s": 0.2}
@@ -44,15 +42,11 @@ PARTS = {"compute_s": 0.5, "tp_s": 0.2, "dp_s": 0.1, "host_s": 0.2}
 def test_the_closed_form() -> None:
     found = experience.expected(1.0, PARTS, ["a", "b"], gpu("h100_sxm"), framework="megatron-lm", experience=KNOWN)
     assert found is not None
-    log = (0.2 + 0.05) + 0.2 * 0.5
-    error = math.sqrt(0.03**2 + 0.02**2 + (0.2 * 0.01) ** 2)
-    difficulty = 0.1 + 0.2 * 0.25 + 0.3 * 0.3 + 0.4 * 0.2 + 0.5 * 0.1 + 0.6 * 0.08
-    half = 2.0 * math.hypot(difficulty, error)
+    log = 0.2 + 0.05
+    half = 2.0 * (0.1 + 0.2 * 0.25 + 0.3 * 0.3 + 0.4 * 0.2 + 0.5 / 4 + 0.6 / 5)
     assert found.middle == pytest.approx(math.exp(log))
     assert (found.low, found.high) == pytest.approx((math.exp(log - half), math.exp(log + half)))
-    assert (found.rests_on, found.cells, found.stack_cells, found.level) == ("h100_sxm", 4, 4, 0.9)
-    assert found.parts == {"step": pytest.approx(math.exp(0.25)), "host": pytest.approx(math.exp(0.1))}
-    assert math.prod(found.parts.values()) == pytest.approx(found.factor)
+    assert (found.rests_on, found.sources, found.stack_sources, found.level) == ("h100_sxm", 3, 4, 0.9)
 
 
 @pytest.mark.parametrize(
@@ -69,28 +63,22 @@ def test_a_gpu_without_runs_takes_the_next_coarser_ground_and_a_wider_interval(n
 
 
 def test_a_framework_without_runs_has_a_wider_interval() -> None:
-    known = replace(KNOWN, unseen=replace(KNOWN.stacks["megatron-lm"], errors=KNOWN.unseen.errors))
-    own = experience.expected(1.0, PARTS, [], gpu("h100_sxm"), framework="megatron-lm", experience=known)
-    other = experience.expected(1.0, PARTS, [], gpu("h100_sxm"), framework="unheard of", experience=known)
+    own = experience.expected(1.0, PARTS, [], gpu("h100_sxm"), framework="megatron-lm", experience=KNOWN)
+    other = experience.expected(1.0, PARTS, [], gpu("h100_sxm"), framework="unheard of", experience=KNOWN)
     assert own is not None
     assert other is not None
     assert other.high / other.low > own.high / own.low
 
 
-@given(share=st.floats(0.0, 1.0), step=st.floats(1e-3, 1e3), precision=st.sampled_from(["bf16", "fp8", ""]))
-def test_shares_stay_between_nothing_and_all(share: float, step: float, precision: str) -> None:
-    parts = {"ep_s": share * step, "host_s": share * step, "compute_s": share * step}
-    told = dict(zip(TERMS, experience.shares(parts, step, precision), strict=True))
-    assert told["step"] == 1.0
-    assert told["communication"] == pytest.approx(share)
-    assert told["low_precision"] == pytest.approx(share if precision == "fp8" else 0.0)
-    assert all(0.0 <= value <= 1.0 for value in told.values())
+@given(share=st.floats(0.0, 2.0), step=st.floats(1e-3, 1e3))
+def test_shares_stay_between_nothing_and_all(share: float, step: float) -> None:
+    communication, host = experience.shares({"ep_s": share * step, "host_s": share * step, "compute_s": step}, step)
+    assert communication == host == pytest.approx(min(share, 1.0))
 
 
-@given(step=st.floats(-9.0, 9.0), host=st.floats(-9.0, 9.0))
-def test_a_correction_is_bounded(step: float, host: float) -> None:
-    found = experience.correct((1.0, 0.0, 1.0, 0.0, 0.0), basis(step, 0.1, host=host), KNOWN.unseen)
-    assert abs(found.value) <= BOUNDS[0] + BOUNDS[TERMS.index("host")] + 1e-12
+@given(ground=st.floats(-9.0, 9.0), stack=st.floats(-9.0, 9.0))
+def test_a_correction_is_bounded(ground: float, stack: float) -> None:
+    assert abs(experience.correct(basis(ground), basis(stack))) <= BOUND
 
 
 def test_the_shipped_file_is_whole() -> None:
@@ -110,7 +98,7 @@ def test_a_file_reads_back() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["[", "level: 0.9", "- 1", text(KNOWN).replace("law: terms\n", ""), text(KNOWN).replace("2.0000", ".nan")],
+    ["[", "level: 0.9", "- 1", text(KNOWN).replace("law: places\n", ""), text(KNOWN).replace("2.0000", ".nan")],
 )
 def test_a_broken_file_is_one_clear_error(content: str) -> None:
     with pytest.raises(InputError, match=r"somewhere\.yaml"):

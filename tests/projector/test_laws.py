@@ -53,7 +53,8 @@ def chunks(case: Case) -> float:
 
 def losses(switch: str, numbers: range) -> list[str]:
     """Cases that an overlap makes slower; under ``tp_comm_overlap`` by more than the first chunks of all collectives that
-    it pipelines, in each of the m + pp − 1 micro-batches that the longest way through a pipeline passes."""
+    it pipelines and what it costs to run the products beside them piece by piece, in each of the m + pp − 1 micro-batches
+    that the longest way through a pipeline passes."""
     found = []
     for case, _ in known(numbers):
         off, on = (seconds(case.recipe(**{switch: value})) for value in (False, True))
@@ -61,7 +62,8 @@ def losses(switch: str, numbers: range) -> list[str]:
             continue
         split = case.recipe(**{switch: True})
         filled = 1.0 + (case.work.recipe.pp - 1) / case.work.num_microbatches
-        if on.step_seconds > off.step_seconds + filled * chunks(split):
+        pieces = sum(max(0.0, on.breakdown[part] - off.breakdown[part]) for part in ("compute_s", "host_s"))
+        if on.step_seconds > off.step_seconds + filled * (chunks(split) + pieces):
             found.append(f"{on.step_seconds / off.step_seconds - 1.0:+.3%} {case}")
     return found
 

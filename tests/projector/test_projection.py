@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -121,6 +122,20 @@ def test_recompute_that_a_published_run_left_out_follows_from_memory() -> None:
     p = project(load, H100, published=True)
     assert any("does not fit without" in item for item in p.assumed)
     assert p.resolved.workload.recipe.recompute_granularity == "full"
+
+
+@pytest.mark.parametrize(("beyond", "inferred"), [(-0.1, False), (0.5, False), (0.95, False), (1.05, True)])
+def test_less_than_the_error_of_the_memory_model_says_nothing_of_recompute(beyond: float, inferred: bool) -> None:
+    """A run whose plan is too large by ``beyond`` times the tolerance."""
+    load = workload("llama3_70b", gpus=64, tp=4, pp=2, seq_length=8192, recompute_granularity=None)
+    need = project(load, H100).memory
+    usable = need.required / math.exp(beyond * need.tolerance)
+    cluster = replace(H100, gpu=replace(H100.gpu, usable_memory_bytes=usable, memory_bytes=1.1 * usable))
+    p = project(load, cluster, published=True)
+    said = [item for item in p.assumed if "recompute" in item]
+    assert p.resolved.workload.recipe.recompute_granularity == ("full" if inferred else "none")
+    assert any("does not fit without" in item for item in said) == inferred
+    assert any("of the memory model" in item for item in said) == (0 < beyond < 1)
 
 
 def test_a_tuned_submission_recomputes_the_fewest_layers_that_fit() -> None:

@@ -152,6 +152,18 @@ def collectives() -> str:
     return table([column.title for column in made.columns], [list(row) for row in made.rows])
 
 
+def attention_kernels() -> str:
+    """What each attention kernel wants of a call, in the order in which a stack tries them."""
+    from projector.mechanisms.attention_kernels import KERNELS
+
+    rows = []
+    for preferred, chain in KERNELS.items():
+        for kernel in chain:
+            way = {None: "", True: "backward", False: "forward"}[kernel.backward]
+            rows.append([f"`{preferred}`", f"`{kernel.family}`", way, kernel.wants(), kernel.since, kernel.source])
+    return table(["preferred", "runs", "pass", "wants", "since", "source"], rows)
+
+
 def _tolerance() -> str:
     """What the memory verdict leaves to either side of the limit."""
     return table(["memory managed by", "tolerance"], [[name, _percent(value)] for name, value in TOLERANCE.items()])
@@ -170,6 +182,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "assumptions": _columns("simulate: error with and without assumptions of the importer", range(11)),
     "fits-in-memory": _columns("simulate: does it fit in memory?", range(3)),
     "tolerance": _tolerance,
+    "attention-kernels": attention_kernels,
     "goals/gemm": _goals("GEMM"),
     "goals/attention": _goals("attention"),
     "goals/grouped": _goals("grouped"),

@@ -87,6 +87,8 @@ def _stated(record: Record) -> dict[str, object]:
         found["gated_linear_unit"] = gated
     if position := record.text("arch.position"):
         found["position_embedding_type"] = "alibi" if "alibi" in position else "learned_absolute"
+    elif re.search(r"\balibi attention\b", record.text("note").lower()):
+        found["position_embedding_type"] = "alibi"
     mtp = integer(
         record.get("other.mtp_num_layers", "other.args.mtp_num_layers", "arch.mtp_layers", "other.mtp_layers")
     )

@@ -44,11 +44,15 @@ _RENAMED: tuple[tuple[str, str, str], ...] = (
     ("moe_capacity_factor", "moe_expert_capacity_factor", "same"),
     ("ep_a2a_overlap", "overlap_moe_expert_parallel_comm", "same"),
     ("a2a_overlap", "overlap_moe_expert_parallel_comm", "same"),
+    ("moe_a2a_overlap", "overlap_moe_expert_parallel_comm", "same"),
+    ("moe_force_load_balance", "moe_router_force_load_balancing", "same"),
+    ("defer_embedding_wgrad", "defer_embedding_wgrad_compute", "same"),
     ("pipeline_layout", "pipeline_model_parallel_layout", "same"),
-    ("moe_dispatcher", "moe_token_dispatcher_type", "same"),
     ("cross_entropy_fusion_impl", "cross_entropy_fusion", "same"),
     ("loss_fusion", "cross_entropy_fusion", "same"),
     ("fp8_params", "fp8_param_gather", "same"),
+    ("fp8_all_gather", "fp8_param_gather", "same"),
+    ("cpu_offload_optimizer", "optimizer_cpu_offload", "same"),
     ("vocab_divisible_by", "make_vocab_size_divisible_by", "same"),
     ("compile", "torch_compile", "same"),
     ("async_tp", "tp_comm_overlap", "same"),
@@ -83,7 +87,10 @@ def arguments(record: Record) -> dict[str, object]:
         _take(record, key, field, kind, found)
     if found.get("recompute_granularity") == "none" or found.get("recompute_num_layers") == 0:
         found.pop("recompute_num_layers", None)
-    for special in (_cuda_graph, _precision_aware, _weights, _dispatcher, _scaling, _overlap_flags, _offload):
+    for special in (
+        *(_cuda_graph, _precision_aware, _weights, _states, _dispatcher, _scaling, _overlap_flags, _offload),
+        *(_liger, _fused, _checkpointing),
+    ):
         for field, value in special(record).items():
             found.setdefault(field, value)
     return found
@@ -95,6 +102,49 @@ def _weights(record: Record) -> dict[str, object]:
         return {}
     held = ("main_params_dtype", "main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
     return {"use_precision_aware_optimizer": True, **dict.fromkeys(held, "bf16")}
+
+
+def _states(record: Record) -> dict[str, object]:
+    """Moments of Adam in 16 bits, as a word of their own or beside the optimizer's name."""
+    words = record.text("other.optimizer_states", "other.adam_states", "other.optimizer_state_dtype")
+    named = words or str(record.values.get("other.optimizer") or record.values.get("other.args.optimizer") or "")
+    if not re.search(r"bf16|bfloat16", named.lower()):
+        return {}
+    return {"use_precision_aware_optimizer": True, "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}
+
+
+_LIGER = (
+    (r"cross[-_ ]?entropy", "cross_entropy_fusion", "liger"),
+    (r"rope|rotary", "apply_rope_fusion", True),
+    (r"glu", "bias_activation_fusion", True),
+)
+
+
+def _liger(record: Record) -> dict[str, object]:
+    """Kernels of linkedin/Liger-Kernel: all of a patched model, or those that are named."""
+    stated = record.get("other.liger_kernel", "other.liger", "other.use_liger_kernel")
+    if stated is None or boolean(stated) is False:
+        return {}
+    text = str(stated).lower()
+    return {field: value for word, field, value in _LIGER if boolean(stated) or re.search(word, text)}
+
+
+def _fused(record: Record) -> dict[str, object]:
+    """Fused kernels by their words, as training code of Dao-AILab/flash-attention lists them; its cross-entropy leaves
+    the gradient in the logits (flash_attn/losses/cross_entropy.py, ``inplace_backward``)."""
+    text = record.text("other.fused").lower()
+    words = (
+        (r"fused cross[-_ ]?entropy", "cross_entropy_fusion", "te"),
+        (r"fused mlp", "bias_activation_fusion", True),
+    )
+    return {field: value for word, field, value in words if re.search(word, text)}
+
+
+def _checkpointing(record: Record) -> dict[str, object]:
+    """The switch of PyTorch trainers (NeMo AutoModel, Hugging Face): every block again, or none."""
+    stated = record.get("other.activation_checkpointing", "other.gradient_checkpointing")
+    flag = boolean(stated)
+    return {} if flag is None else {"recompute_granularity": "full" if flag else "none"}
 
 
 def _take(record: Record, key: str, field: str, kind: str, found: dict[str, object]) -> None:
@@ -118,6 +168,8 @@ def _typed(field: str, kind: str, value: object) -> object | None:
     kind_of = _KINDS[field]
     if "bool" in kind_of:
         flag = boolean(value)
+        if flag is None and field == "torch_compile":
+            flag = re.match(r"no|off", str(value).lower()) is None  # what is compiled: model and loss, whole graph
         return None if flag is None else (not flag if kind == "not" else flag)
     if kind_of.startswith("int"):
         return integer(value)
@@ -194,13 +246,18 @@ def _precision_aware(record: Record) -> dict[str, object]:
 
 def _dispatcher(record: Record) -> dict[str, object]:
     """DeepEP and HybridEP under Megatron's names: the flex dispatcher and its backend."""
-    text = record.text("other.dispatcher", "other.kernels", "other.moe").lower()
+    text = record.text(
+        "other.dispatcher", "other.moe_dispatcher", "other.ep_backend", "other.kernels", "other.moe"
+    ).lower()
     deepep = record.get("deepep")
     if "hybridep" in text:
         return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
     if boolean(deepep) or (deepep is None and "deepep" in text):
         return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
-    return {"moe_token_dispatcher_type": "alltoall"} if boolean(deepep) is False else {}
+    if found := re.match(r"alltoall|allgather|flex", text):
+        return {"moe_token_dispatcher_type": found[0]}
+    plain = boolean(deepep) is False or "all-to-all" in text
+    return {"moe_token_dispatcher_type": "alltoall"} if plain else {}
 
 
 def _scaling(record: Record) -> dict[str, object]:
@@ -215,5 +272,5 @@ def _overlap_flags(record: Record) -> dict[str, object]:
 
 
 def _offload(record: Record) -> dict[str, object]:
-    graph = boolean(record.get("other.enable_cuda_graph"))
+    graph = boolean(record.get("other.enable_cuda_graph", "other.cuda_graphs"))
     return {} if graph is None else {"cuda_graph_scope": ("full",) if graph else ()}

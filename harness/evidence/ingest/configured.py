@@ -65,7 +65,7 @@ def configure(record: Record, known: ImportMap) -> Configured:
     switches: dict[str, object] = {}
     if path := record.text("other.moe_path"):
         switches["moe_path"] = path
-    if (phase := record.text("other.phase").lower()) in ("sft", "lora"):
+    if (phase := record.text("other.phase", "other.task").lower().partition(" ")[0]) in ("sft", "lora"):
         switches["phase"] = phase
     return Configured(
         gpu=gpu,

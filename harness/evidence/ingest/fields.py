@@ -120,8 +120,10 @@ _TORCH = {
 }
 
 
+# PaddlePaddle/Paddle releases.
+_PADDLE = {"2.5.0": "2023-06", "2.5.1": "2023-07", "2.5.2": "2023-11", "2.6.0": "2024-01"}
 # Months in which the results of an MLPerf Training round were due (mlcommons/training_results_v*).
-_MLPERF = {"3.1": "2023-10", "4.0": "2024-05", "4.1": "2024-10", "5.0": "2025-05", "5.1": "2025-10"}
+_MLPERF = {"3.0": "2023-05", "3.1": "2023-10", "4.0": "2024-05", "4.1": "2024-10", "5.0": "2025-05", "5.1": "2025-10"}
 
 
 def software_date(*texts: str) -> str:
@@ -131,7 +133,7 @@ def software_date(*texts: str) -> str:
     PyTorch versions (month of their release), arXiv numbers; a year alone gives its January.
     """
     for text in texts:
-        for read in (_container, _iso, _month_year, _mlperf, _mcore, _torch, _arxiv, _year):
+        for read in (_container, _iso, _month_year, _mlperf, _mcore, _torch, _paddle, _arxiv, _year):
             if found := read(text):
                 return found
     return ""
@@ -139,7 +141,7 @@ def software_date(*texts: str) -> str:
 
 def _container(text: str) -> str:
     named = re.search(
-        r"(?:nemo|release|nv|maxtext[-_ ]v|pytorch[: ]|:v|image v|\bv|container)\s*(2\d)\.(\d\d?)\b", text, re.I
+        r"(?:nemo|release|nv|maxtext[-_ ]v?|pytorch[: ]|:v|image v|\bv|container)\s*(2\d)\.(\d\d?)\b", text, re.I
     )
     bare = re.fullmatch(r"\s*v?(2[2-9])\.(\d\d?)(?:\.\d+)?\s*", text)
     found = bare or named
@@ -150,6 +152,7 @@ def _iso(text: str) -> str:
     found = re.search(r"\b(20[12]\d)-(\d\d)(?:-\d\d)?\b", text) or re.search(
         r"(?:dev|\b)(20[12]\d)([01]\d)[0-3]\d\b", text
     )
+    found = found or re.search(r"\b(20[12]\d)\.([01]\d)\.[0-3]\d\b", text)
     return _month(found[1], found[2]) if found else ""
 
 
@@ -172,6 +175,11 @@ def _mcore(text: str) -> str:
 def _torch(text: str) -> str:
     found = re.search(r"torch\s*(\d\.\d+)(?:\.\d+)?(?:-(\d\.\d+))?", text, re.I)
     return _TORCH.get(found[2] or found[1], "") if found else ""
+
+
+def _paddle(text: str) -> str:
+    found = re.search(r"paddle\s*(\d\.\d+(?:\.\d+)?)", text, re.I)
+    return _PADDLE.get(found[1], "") if found else ""
 
 
 def _arxiv(text: str) -> str:

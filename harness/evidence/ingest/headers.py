@@ -40,6 +40,7 @@ TOP_KEYS = frozenset(
         "flash_attn",
         "dist_opt",
         "group",
+        "doubt",
         "note",
         "projected_by_source",
     ]

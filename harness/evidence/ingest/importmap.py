@@ -18,7 +18,7 @@ class ImportMap:
     """``columns``: column of the table → canonical key (``TP size`` → ``tp``). ``strip``: regular expressions cut
     from source texts and notes. ``assign``: glob of run ids → canonical keys set for them (``cluster``, ``group``, …);
     its ``assumed`` says what is a guess among them.
-    ``doubtful``: glob of run ids → why their figures must not be used (the rows are kept, refused).
+    ``doubtful``: glob of run ids → the ``doubt`` of those whose table has no column for it, with the source's words.
     ``files``: file stem → globs of the ids that are written to it, first match wins.
     """
 
@@ -37,7 +37,7 @@ class ImportMap:
         return found
 
     def doubt(self, run_id: str) -> str:
-        """Why the figures of this run must not be used; empty where they may."""
+        """Why the source of this run doubts its figures; empty where it does not."""
         return next((why for pattern, why in self.doubtful.items() if fnmatch.fnmatchcase(run_id, pattern)), "")
 
     def file_of(self, run_id: str, default: str) -> str:

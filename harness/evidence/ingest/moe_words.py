@@ -83,6 +83,8 @@ _OPTIMIZERS = ("schedule-free", "muon", "adafactor", "lion", "adam", "sgd")
 
 def _optimizer(record: Record) -> dict[str, object]:
     text = record.text("other.optimizer", "other.args.optimizer", "optimizer").lower()
+    if bits := re.search(r"(adam|lion)\w*?_?([48])[-_ ]?bit", text):
+        return {"optimizer": f"{bits[1]}_{bits[2]}bit"}
     for word in _OPTIMIZERS:
         if word in text:
             return {"optimizer": {"schedule-free": "schedule_free_adamw", "muon": "dist_muon"}.get(word, word)}

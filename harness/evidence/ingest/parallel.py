@@ -12,8 +12,12 @@ __all__ = ["Sizes", "sizes"]
 # (training.global_batch_size = -1 in its job configuration).
 _NO_ACCUMULATION = (
     "torchtitan",
+    "torchtitan-graph",
     "torchtune",
 )
+# Frameworks whose sizes are axes of one mesh that multiply to all GPUs. Weights outside the experts are divided over
+# fsdp and expert axes together (AI-Hypercomputer/maxtext MaxText/configs/base.yml, logical_axis_rules: embed).
+_MESH = ("maxtext", "paxml")
 _MEGATRON_ETP_IS_TP = ("megatron-lm", "primus", "megatron-deepspeed")
 
 
@@ -32,6 +36,8 @@ class Sizes:
     micro_batch_size: int | None
     global_batch_size: int | None
     seq_length: int | None
+    shard: int | None = None
+    """Ranks that divide weights among them, where a mesh has fewer of them than data-parallel ranks."""
 
     @property
     def complete(self) -> bool:
@@ -52,6 +58,7 @@ def sizes(record: Record, moe: bool, num_layers: int | None, framework: str, vpp
     """Read and complete the sizes of one record. Contradictions are refused with the numbers that contradict."""
     gpus = _gpus(record)
     split = {name: _size(record, name) for name in ("tp", "pp", "cp", "dp")}
+    axes = _axes(record, split, gpus) if framework in _MESH else None
     _complete_split(record, split, gpus)
     seq = _required(record, "seq_length", record.integer("seq_length"))
     mbs, gbs = _batch(record, split["dp"], gpus, seq, framework)
@@ -73,7 +80,21 @@ def sizes(record: Record, moe: bool, num_layers: int | None, framework: str, vpp
         micro_batch_size=mbs,
         global_batch_size=gbs,
         seq_length=seq,
+        shard=axes if axes and split["dp"] and axes < split["dp"] else None,
     )
+
+
+def _axes(record: Record, split: dict[str, int | None], gpus: int | None) -> int | None:
+    """Ranks over which a mesh divides weights; data-parallel ranks where its axes are stated one by one."""
+    fsdp, ep = record.integer("fsdp", "other.fsdp"), record.integer("ep") or 1
+    if not fsdp or not gpus:
+        return None
+    others = (split["tp"] or 1) * (split["pp"] or 1) * (split["cp"] or 1)
+    stated = split["dp"]
+    if stated and others * stated != gpus and others * stated * fsdp * ep == gpus:
+        split["dp"] = stated * fsdp * ep
+        record.map("dp", split["dp"], f"axes of the mesh: data {stated}, fsdp {fsdp}, expert {ep}")
+    return fsdp * ep
 
 
 def _gpus(record: Record) -> int | None:

@@ -25,7 +25,7 @@ _RECIPE_FIELDS = frozenset(field.name for field in fields(Recipe))
 def recipe_words(record: Record, stack: Stack) -> dict[str, object]:
     """Recipe fields from arguments first, then from texts that fill what is left open."""
     found = arguments(record)
-    per_op = "op_sac" if stack.framework == "torchtitan" else ""
+    per_op = "op_sac" if stack.framework.startswith("torchtitan") else ""
     zero = record.text("zero")
     texts: list[Words] = []
     if text := record.text("recompute"):
@@ -100,6 +100,8 @@ def recipe_of(record: Record, gpu: str, model: Model | None, size: Sizes, words:
     if size.pp == 1:
         for name in ("pipeline_schedule", "pipeline_model_parallel_layout"):
             stated.pop(name, None)
+    if size.shard is not None:
+        stated.setdefault("data_parallel_shard_size", size.shard)
     stated.update(
         micro_batch_size=size.micro_batch_size,
         global_batch_size=size.global_batch_size,
@@ -127,15 +129,16 @@ _LORA_TARGETS = {"automodel": ("linear_qkv", "linear_proj", "linear_fc1", "linea
 def _lora(record: Record) -> LoRA | None:
     text = record.text("model").lower()
     flag = boolean(record.get("other.lora"))
-    phase = record.text("other.phase").lower()
+    phase = record.text("other.phase", "other.task").lower()
     if not (flag or "lora" in text or phase == "lora"):
         return None
     rank = integer(record.get("other.lora_dim", "other.lora_rank"))
     if rank is None and (found := re.search(r"rank (\d+)", text)):
         rank = int(found[1])
-    targets = record.get("other.lora_target_modules", "other.targets")
+    targets = record.get("other.lora_target_modules", "other.lora_targets", "other.targets")
     if isinstance(targets, str):
-        targets = [f"linear_{word}" for word in re.findall(r"\b(?:qkv|proj|fc1|fc2)\b", targets)]
+        named = re.findall(r"\b(?:qkv|o_proj|proj|fc1|fc2)(?=_proj\b|\b)", targets)
+        targets = [f"linear_{word.removeprefix('o_')}" for word in named]
     if rank is None:
         rank = 16
         record.assume("lora rank=16 (not stated)")

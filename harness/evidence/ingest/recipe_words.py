@@ -19,6 +19,8 @@ def recompute(text: str, per_op: str = "") -> Words:
     ``per_op``: what a framework's own per-operator policy is taken for (a module name; empty: refuse it).
     """
     words = text.lower().strip()
+    if words.startswith(("not stated", "null", "unknown")):
+        return {}, "", ""
     if ids := re.search(r"layer_ids\s*\[([\d,\s-]*)\]", words):
         return {"recompute_granularity": "full", "recompute_layer_ids": _ids(ids[1])}, "", ""
     if count := re.search(r"recompute_num_layers\s*=?\s*(\d+)", words):
@@ -83,15 +85,15 @@ def sharding(text: str) -> Words:
     """ZeRO stages, FSDP and distributed optimizers; ``FSDP2, shard 8`` also names the shard group."""
     words = text.lower().strip()
     fields: dict[str, object] = {}
-    if group := re.search(r"shard\s+(\d+)$", words):
+    if group := re.search(r"(?:shard|over|degree)\s+(\d+)(?= gpus|\)|$)", words):
         fields["data_parallel_shard_size"] = int(group[1])
         if group[1] == "1":
             return {"data_parallel_sharding": "no_shard"}, "", ""
     if words in ("none", "0", "ddp", "no", "false") or "no_shard" in words:
         return {"data_parallel_sharding": "no_shard"}, "", ""
-    if "shard_grad_op" in words or re.search(r"zero[- ]?(stage )?2|^2$", words):
+    if "shard_grad_op" in words or re.search(r"(?:zero|sharding)[- ]?(stage )?2|^2$", words):
         return fields | {"data_parallel_sharding": "optim_grads"}, "", ""
-    if re.search(r"distributed optimizer|zero[- ]?(stage )?1|^1$|muon", words):
+    if re.search(r"distributed optimizer|(?:zero|sharding)[- ]?(stage )?1|^1$|muon", words):
         muon: dict[str, object] = {"optimizer": "dist_muon"} if "muon" in words else {}
         return fields | muon | {"data_parallel_sharding": "optim"}, "", ""
     if re.search(r"fsdp|full_shard|zero[- ]?(stage )?3|^3$", words):

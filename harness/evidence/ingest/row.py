@@ -30,10 +30,7 @@ def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | N
     if assumption := assigned.pop("assumed", None):
         record.assume(str(assumption))
     record.values.update(assigned)
-    doubtful = known.doubt(run_id)
-    if doubtful:
-        record.refuse(f"figure not usable: {doubtful}")
-    special = bool(assigned or assumption or doubtful)
+    special = bool(assigned or assumption)
     read = configure(record, known) if memory is None or special else memory.configured(record, known)
     model, recipe, workload = read.model, read.recipe, read.workload
     figures = _figures(record, read.stack, workload, read.size)
@@ -41,8 +38,6 @@ def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | N
         workload = settle(record, workload, figures, read.mtp_stated)
         model, recipe = workload.model, workload.recipe
     partial = dict(read.switches) if recipe else {**partial_recipe(read.size, read.words), **read.switches}
-    if doubtful:
-        figures, partial = _set_aside(figures, partial)
     run = MeasuredRun(
         id=run_id,
         source=read.source if read.place == record.where else _moved(read, record.where),
@@ -58,6 +53,7 @@ def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | N
         group=read.group,
         switches=partial,
         assumed=tuple(record.assumed),
+        doubt=record.text("doubt") or known.doubt(run_id),
         notes=read.note,
     )
     return _judged(record, run)
@@ -77,12 +73,6 @@ def _judged(record: Record, run: MeasuredRun) -> MeasuredRun:
         record.refuse(reason)
     record.doubts += found.doubts
     return replace(run, problem="; ".join(record.refused)) if record.refused else run
-
-
-def _set_aside(figures: Measured, switches: dict[str, object]) -> tuple[Measured, dict[str, object]]:
-    """Figures that must not be compared with: kept as they were printed, out of the measured fields."""
-    printed = {f"printed_{name}": getattr(figures, name) for name in ("step_seconds", "tgs", "tflops_per_gpu")}
-    return Measured(), switches | {name: value for name, value in printed.items() if value is not None}
 
 
 def _figures(record: Record, stack: Stack, workload: Workload | None, size: Sizes) -> Measured:

@@ -127,11 +127,13 @@ def _memory(record: Record, framework: str) -> tuple[float | None, str | None]:
         return None, None
     if stated in _KINDS:
         return peak, stated
-    if re.search(r"max[_ ]allocated|alloc gib", note):
+    if re.search(r"max[_ ](memory[_ ])?allocated|alloc gib", note):
         return peak, "allocated"
-    if "nvidia-smi" in note or "rocm-smi" in note or framework == "primus":
+    if (
+        re.search(r"nvidia-smi|rocm-smi|\bgib of \d+\b", note) or framework == "primus"
+    ):  # used of all, as the tools print it
         return peak, "device"
-    if framework in ("torchtitan", "torchtune"):
+    if framework.startswith(("torchtitan", "torchtune")):
         return peak, "reserved"
     # logs of submissions print the maximum that torch allocated: the same to five digits on machines of many makers
     return peak, "allocated" if framework == "mlperf" else None

@@ -58,9 +58,10 @@ class DataParallel(Strategy):
     compute and weight traffic of a unit that really runs beside the other; ``opaque_overlap``: what is left of that
     beside layers whose experts run in custom calls. ``across_nodes``: ranks of one shard group sit in different nodes
     (a mesh axis over the network). ``flat_buffers``: weights are copied into one flat buffer on the device when the
-    model is wrapped. ``hook_us``: host microseconds that hang on one parameter's gradient: accumulation, bucket
-    counters. ``host_optimizer_bytes``, ``host_optimizer_rate``: an optimizer on the CPU: host-memory traffic of a
-    parameter, and parameters/s of one process.
+    model is wrapped. ``keeps_gathered``: a unit that is gathered for its forward stays so until its backward
+    (torch ``ShardingStrategy.SHARD_GRAD_OP``, ``reshard_after_forward=False``). ``hook_us``: host microseconds that hang
+    on one parameter's gradient: accumulation, bucket counters. ``host_optimizer_bytes``, ``host_optimizer_rate``: an
+    optimizer on the CPU: host-memory traffic of a parameter, and parameters/s of one process.
     """
 
     degree: ClassVar[str]
@@ -86,6 +87,7 @@ class DataParallel(Strategy):
     across_nodes: bool = False
     flat_buffers: bool = True
     unsharded_pipeline: bool = False
+    keeps_gathered: bool = False
     hook_us: float = 0.0
     host_optimizer_bytes: float = _HOST_BYTES
     host_optimizer_rate: float = _HOST_RATE
@@ -100,7 +102,7 @@ class DataParallel(Strategy):
         if recipe.fp8_param_gather and recipe.precision in ("fp8", "mxfp8"):
             said["gather_bytes"] = 1.0
         if recipe.fsdp_reshard_after_forward is not None:
-            said["unsharded_pipeline"] = not recipe.fsdp_reshard_after_forward
+            said["unsharded_pipeline"] = said["keeps_gathered"] = not recipe.fsdp_reshard_after_forward
         return self.but(said)
 
     def shards(self, workload: Workload) -> tuple[int, int]:
@@ -127,6 +129,11 @@ class DataParallel(Strategy):
         by_dense, by_expert = self.shards(workload)
         return dense / by_dense + expert / by_expert
 
+    @property
+    def scatters(self) -> bool:
+        """Whether a reduction leaves each rank the sums that it steps, instead of all of them."""
+        return bool(self.divided)
+
     def reduction(self, workload: Workload, part: Held, name: str = "grad") -> tuple[Collective, ...]:
         """Reduction of the gradients ``part``: reduce-scatter where state is sharded, all-reduce elsewhere.
 
@@ -135,7 +142,7 @@ class DataParallel(Strategy):
         ops: list[Collective] = []
         for label, group, elements, groups in self._shared(workload, part, name):
             nbytes = elements * self.reduce_bytes
-            if not self.divided:
+            if not self.scatters:
                 ops.append(Collective(name=f"{label}_all_reduce", kind="all_reduce", group=group, bytes=nbytes))
                 continue
             inner = _ranks(workload, group) // groups

@@ -5,6 +5,8 @@ from __future__ import annotations
 from projector.mechanisms.data_parallel.base import DataParallel
 from projector.mechanisms.data_parallel.ddp import DDP
 from projector.mechanisms.data_parallel.distributed_optimizer import DistributedOptimizer
+from projector.mechanisms.data_parallel.fsdp1 import FSDP1
+from projector.mechanisms.data_parallel.fsdp2 import FSDP2
 from projector.mechanisms.data_parallel.megatron_fsdp import MegatronFSDP
 from projector.mechanisms.data_parallel.zero2 import Zero2
 
@@ -17,6 +19,11 @@ _BY_DEGREE: dict[str, type[DataParallel]] = {
 
 def of_degree(strategy: DataParallel, degree: str | None) -> DataParallel:
     """``strategy`` where a recipe shards as it does (``data_parallel_sharding``), else the one of that degree, with the
-    same parameters."""
+    same parameters. PyTorch's own divide weights even then, and leave each gathered until its backward. An optimizer
+    without copies of its own steps the weights themselves, as torch's do: its full sharding is torch's."""
     kind = _BY_DEGREE[degree or "no_shard"]
+    if kind is MegatronFSDP and not strategy.master_bytes:
+        kind = FSDP2
+    if kind is Zero2 and isinstance(strategy, FSDP1 | FSDP2):
+        return strategy.but({"keeps_gathered": True})
     return strategy if strategy.degree == kind.degree else kind(**strategy.carried(kind))

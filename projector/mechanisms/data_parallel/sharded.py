@@ -35,6 +35,9 @@ class FullySharded(DataParallel):
             return Gathered(everything, everything, everything, everything)
         ends = self._ends(embedding, head)
         kept, gradient, layers = self.gather_bytes * ends, self._unit_gradient, self._beside_layers(whole, ends)
+        if self.keeps_gathered:  # the last unit's forward, and the first backward
+            every = self.gather_bytes * whole
+            return Gathered(every, every + gradient * unit, every, every + gradient * ends)
         return Gathered(
             forward=2 * self.gather_bytes * unit + layers,
             backward=(2 * self.gather_bytes + gradient) * unit + layers,

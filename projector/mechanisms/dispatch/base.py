@@ -30,6 +30,8 @@ class Dispatch(Strategy, ABC):
 
     word: ClassVar[str]
     """What a recipe calls it: a ``moe_token_dispatcher_type``, or a backend of ``flex``."""
+    pads: ClassVar[bool] = False
+    """Its permutation rounds up the rows of each expert for quantised products."""
     dispersion: float = 0.0
     real_data_dispersion: float = 0.0
     masks: bool = False

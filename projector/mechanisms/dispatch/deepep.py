@@ -1,4 +1,4 @@
-"""DeepEP (deepseek-ai/DeepEP@dd758ca csrc/deep_ep.cpp)."""
+"""DeepEP (deepseek-ai/DeepEP@dd758ca csrc/deep_ep.cpp): rows land per token, then their copies are sorted by expert."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ __all__ = ["DeepEP"]
 
 @dataclass(frozen=True, kw_only=True)
 class DeepEP(Fused):
-    """Rows land per token; their copies are sorted by expert after that."""
+    """Permutation is the framework's, fused or not."""
 
     name: ClassVar[str] = "deepep"
     word: ClassVar[str] = "deepep"
-    permutes: ClassVar[bool] = False

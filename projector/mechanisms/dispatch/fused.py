@@ -44,8 +44,25 @@ _DEVICE = parameter(
 class Fused(Dispatch):
     """``flex`` in a recipe; ``word`` is also the transport of its messages."""
 
-    permutes: ClassVar[bool]
-    """Permutation is part of its kernels."""
+    worst_case: ClassVar[bool] = False
+    """Rows land in a buffer for the worst case, so the host asks for their number after the exchange."""
+
+    def layout(self, moe: MoE, r: Routed, lo: Rank) -> tuple[Operator, ...]:
+        """Where each token goes, worked out before the exchange."""
+        routes = 8.0 * moe.num_experts * r.tokens
+        return (Stream(name="moe.layout", kind="router", read=routes, write=8.0 * r.tokens, launches=2),)
+
+    def weights_bytes(self, moe: MoE, lo: Rank) -> float:
+        """Routing weights (and their gradients) that travel with a row."""
+        return 0.0
+
+    def rows_sorted(self, name: str, landed: float, r: Routed, lo: Rank, launches: int) -> Stream:
+        """A row that landed is copied to each expert that wants it."""
+        return copy(name, "permute", landed, r.held, launches, lo)
+
+    def rows_summed(self, name: str, landed: float, r: Routed, lo: Rank) -> Stream:
+        """Its copies are added up again."""
+        return sum_copies(name, r.held, landed, 1, lo)
 
     def device_bytes(self, recipe: Recipe) -> float:
         return _DEVICE if recipe.ep > 1 else 0.0
@@ -66,58 +83,53 @@ class Fused(Dispatch):
         )
         landed = everyone if r.held > r.rows else arrived
 
-        def message(name: str, launches: int, beside: tuple[str, ...]) -> tuple[Operator, ...]:
+        def message(name: str, launches: int, beside: tuple[str, ...], weights: float) -> tuple[Operator, ...]:
             if lo.recipe.ep * lo.recipe.etp == 1:
                 return ()
+            row = lo.act * lo.hidden + weights
             return (
                 Collective(
                     name=name,
                     kind="all_to_all",
                     group="ep" if lo.recipe.ep > 1 else "etp",
-                    bytes=lo.act * lo.hidden * arrived,
+                    bytes=row * arrived,
                     hides_behind=beside,
                     transport=self.word,
-                    nodes_bytes=lo.act * lo.hidden * r.tokens * _other_nodes(moe, lo),
+                    nodes_bytes=row * r.tokens * _other_nodes(moe, lo),
                     launches=launches,
                 ),
             )
 
-        def local_copy(name: str, launches: int, back: bool) -> tuple[Operator, ...]:
-            if self.permutes:
-                return ()
-            if back:
-                return (sum_copies(name, r.held, landed, launches, lo),)
-            return (copy(name, "permute", landed, r.held, launches, lo),)
-
         # DeepEP's host spins on the count of rows that will arrive before it launches the dispatch (csrc/deep_ep.cpp);
         # with a receive buffer for the worst case (stage 2, and HybridEP) the host asks after it, at stage 3 never
-        late = self.permutes or (lo.recipe.sync_free_stage or 0) >= 2
+        late = self.worst_case or (lo.recipe.sync_free_stage or 0) >= 2
         wait = counts_read(r, lo, 3)
-        layout = Stream(
-            name="moe.layout", kind="router", read=8.0 * moe.num_experts * r.tokens, write=8.0 * r.tokens, launches=2
-        )
-        prepare = Part(name="moe.layout", forward=(layout,), tags=PREPROCESS)
+        weights = self.weights_bytes(moe, lo)
+        prepare = Part(name="moe.layout", forward=self.layout(moe, r, lo), tags=PREPROCESS)
         dispatch = Part(
             name="moe.dispatch",
             forward=(
                 *(() if late else wait),
-                *message("moe.dispatch", 2, behind(lo, FC1)),
+                *message("moe.dispatch", 2, behind(lo, FC1), weights),
                 *(wait if late else ()),
-                *local_copy("moe.permute", 5, False),
+                self.rows_sorted("moe.permute", landed, r, lo, 5),
             ),
             backward_input=(
-                *local_copy("moe.permute.bwd", 1, True),
+                self.rows_summed("moe.permute.bwd", landed, r, lo),
                 *scatter_adds(r, lo),
-                *message("moe.dispatch.bwd", 1, behind(lo, FC1_BACKWARD)),
+                *message("moe.dispatch.bwd", 1, behind(lo, FC1_BACKWARD), weights),
             ),
             tags=MOE,
         )
         combine = Part(
             name="moe.combine",
-            forward=(*local_copy("moe.unpermute", 1, True), *message("moe.combine", 1, behind(lo, FC2))),
+            forward=(
+                self.rows_summed("moe.unpermute", landed, r, lo),
+                *message("moe.combine", 1, behind(lo, FC2), 0.0),
+            ),
             backward_input=(
-                *message("moe.combine.bwd", 1, behind(lo, FC2_BACKWARD)),
-                *local_copy("moe.unpermute.bwd", 1, False),
+                *message("moe.combine.bwd", 1, behind(lo, FC2_BACKWARD), 0.0),
+                self.rows_sorted("moe.unpermute.bwd", landed, r, lo, 1),
             ),
             tags=MOE,
         )

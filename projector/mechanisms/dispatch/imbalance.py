@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 from projector.parameter import parameter
 
-__all__ = ["expert_loads", "fullest_rank", "kept_share", "split_rows"]
+__all__ = ["expected_maximum", "expert_loads", "fullest_rank", "kept_share", "split_rows"]
 
 _NORMAL = NormalDist()
 _BLOM = parameter(
@@ -23,12 +23,17 @@ _BLOM = parameter(
 )
 
 
+def expected_maximum(draws: int) -> float:
+    """Of so many draws from the standard normal distribution; 0 of one."""
+    return float(_NORMAL.inv_cdf((draws - _BLOM) / (draws + 1.0 - 2.0 * _BLOM)))
+
+
 def fullest_rank(dispersion: float, experts: int, ranks: int, rows: float) -> float:
     """Rows of the fullest of ``ranks`` ranks over the mean, each with ``experts`` experts and ``rows`` rows on average."""
     if ranks <= 1 or dispersion <= 0.0:
         return 1.0
     spread = sqrt(dispersion**2 / experts + 1.0 / max(rows, 1.0))
-    expected = _NORMAL.inv_cdf((ranks - _BLOM) / (ranks + 1.0 - 2.0 * _BLOM)) * sqrt(1.0 - 1.0 / ranks)
+    expected = expected_maximum(ranks) * sqrt(1.0 - 1.0 / ranks)
     return float(min(1.0 + spread * expected, ranks))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from projector.mechanisms.strategy import Strategy
 from projector.operators.types import Stream
@@ -27,10 +27,12 @@ class Fusion(Strategy):
     ``dummy_wgrad``: placeholders cached per weight shape by fused accumulation: ``none`` | ``dense`` | ``all``.
     ``expert_gemm_split``: gate and up of experts are two grouped products. ``expert_bias``: of experts inside other
     kernels, else added expert by expert and concatenated again. ``loss``: cross-entropy where the recipe names none:
-    ``unfused`` | ``native`` | ``te`` | ``fp32`` | ``linear``. ``loss_compiled``: ``fp32`` keeps no fp32 copies of the
-    logits.
+    ``unfused`` | ``native`` | ``te`` | ``fp32`` | ``linear``. ``loss_compiled``: where a
+    compiler runs it takes the loss too, and ``fp32`` keeps no fp32 copies of the logits.
     """
 
+    elementary_casts: ClassVar[bool] = False
+    """Casts are tensor functions, a kernel each where no compiler joins them."""
     qkv: bool = True
     gate_up: bool = True
     norm: bool = True
@@ -48,7 +50,7 @@ class Fusion(Strategy):
 
     def run_by(self, recipe: Recipe) -> Self:
         """With what a recipe's compiler, attention backend and gradient accumulation make of it."""
-        said: dict[str, Any] = {}
+        said: dict[str, Any] = {"loss_compiled": self.loss_compiled and bool(recipe.torch_compile)}
         if self.wgrad_accumulation == "fused" and not recipe.gradient_accumulation_fusion:
             said["wgrad_accumulation"] = "separate"
         if recipe.torch_compile:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.contracts.results import RunFacts
+from harness.contracts.results import SCHEMA_VERSION, RunFacts
 from harness.history import schema, store
 from harness.history.recording import Recorded, Recording
 from projector.errors import InputError
@@ -62,7 +62,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, of_errors: Versions) -> No
         (r.recording, r.rows) for r in of_errors({"a": 0.1}, {"a": 0.2}, {"a": None})
     ]
     assert all(each.facts == facts for each in found)
-    assert store.read(path, fit="calibrated")[0].rows == ()
+    assert store.read(path, fit="shipped")[0].rows == ()
     assert store.read(path, fit="heldout")[1].rows == found[1].rows
     assert list(path.parent.iterdir()) == [path], "one file, nothing beside it"
 
@@ -148,7 +148,7 @@ def test_a_newer_store_and_newer_rows_are_refused_by_version(tmp_path: Path, of_
     store.append(path, one.recording, one.rows, one.facts)
     with sqlite3.connect(path) as opened:
         (body,) = opened.execute("SELECT body FROM recording").fetchone()
-        newer = body.replace('"row_schema":1', '"row_schema":99')
+        newer = body.replace(f'"row_schema":{SCHEMA_VERSION}', '"row_schema":99')
         opened.execute("UPDATE recording SET body = ?, hash = ?", (newer, hashlib.sha256(newer.encode()).hexdigest()))
     with pytest.raises(InputError, match="rows of schema 99"):
         store.read(path)

@@ -38,6 +38,28 @@ def test_recompute(text: str, expected: dict[str, object]) -> None:
     assert recompute(text) == (expected, "", "")
 
 
+@pytest.mark.parametrize("text", ["null", "not stated", "not stated in README (recipe default)", "unknown"])
+def test_recompute_that_is_not_stated_stays_open(text: str) -> None:
+    assert recompute(text) == ({}, "", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "degree", "shard"),
+    [
+        ("ZeRO stage 1, optimizer states sharded over 8 GPUs (hybrid zero)", "optim", 8),
+        ("ZeRO stage 1, optimizer states sharded over all data-parallel ranks", "optim", None),
+        ("ZeRO stage 2 (sharding stage2, degree 4)", "optim_grads", 4),
+        ("sharding stage 1 over 4", "optim", 4),
+        ("sharding stage 2 over 8", "optim_grads", 8),
+        ("FSDP, shard 128", "optim_grads_params", 128),
+        ("none (sharding degree 1)", "no_shard", None),
+    ],
+)
+def test_shard_groups_in_words(text: str, degree: str, shard: int | None) -> None:
+    fields = {"data_parallel_sharding": degree} | ({"data_parallel_shard_size": shard} if shard else {})
+    assert sharding(text) == (fields, "", "")
+
+
 def test_recompute_that_no_field_holds_is_refused() -> None:
     assert "no equivalent" in recompute("remat_policy minimal_offloaded")[2]
     kept = {"recompute_granularity": "full", "recompute_saved": ("qkv_proj", "out_proj", "mlpwo")}

@@ -145,9 +145,8 @@ def test_import_map_assigns_sets_aside_and_sorts_into_files(tmp_path: Path) -> N
     assert {Path(path).name: n for path, n in report.written.items()} == {"first.yaml": 2, "t.yaml": 1}
     good, doubtful, other = report.runs
     assert (good.group, good.cluster, good.source.title) == ("g", "mi300x", "a page")
-    assert doubtful.problem == "figure not usable: typed by hand"
-    assert doubtful.measured.tgs is None
-    assert doubtful.switches["printed_step_seconds"] == 6.0
+    assert (doubtful.doubt, doubtful.problem) == ("typed by hand", "")
+    assert doubtful.measured.step_seconds == 6.0
     assert (other.group, other.cluster) == ("", None)
 
 

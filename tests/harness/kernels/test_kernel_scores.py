@@ -14,7 +14,7 @@ from harness.kernels import fit as fitting
 from harness.kernels.fit import Set, fit, folds_of
 from harness.kernels.grouping import group_of, group_of_op
 from harness.kernels.schema import Row
-from harness.kernels.score import CLASSES, errors, score, size_of
+from harness.kernels.score import CLASSES, errors, of_new_weights, score, size_of
 from projector.errors import InputError
 from projector.hardware.catalogue import gpu
 from projector.hardware.types import Efficiency
@@ -53,7 +53,7 @@ def test_a_fit_recovers_the_constants_that_made_the_rows() -> None:
     assert outcome.values["gemm.launch_us.bf16"].value == pytest.approx(7.0, abs=1.0)
     assert outcome.values["gemm.loop.bf16"].kind == "fitted"
     assert np.abs(outcome.heldout).mean() < 0.01
-    assert outcome.groups == 9
+    assert outcome.groups == 8  # (4096, 8192) and (8192, 4096) are one weight
 
 
 def test_whole_groups_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,12 +114,26 @@ def test_folds_keep_groups_whole_and_do_not_change() -> None:
 
 def test_neighbours_are_one_group() -> None:
     op = Gemm(name="", m=1, n=5, k=7)
-    assert group_of_op(op) == group_of_op(replace(op, m=9, layout="NT", batch=3))
+    assert group_of_op(op) == group_of_op(replace(op, m=9, layout="NT", batch=3)) == group_of_op(replace(op, n=7, k=5))
     flash = Attention(name="", batch=2, heads=8, kv_heads=8, seq_q=9, seq_k=9, head_dim_qk=64, head_dim_v=64)
     assert group_of_op(flash) == group_of_op(replace(flash, causal=False, backward=True))
     experts = GroupedGemm(name="", groups=4, rows=64, n=5, k=7)
     assert group_of_op(experts) == group_of_op(replace(experts, n=7, k=5, layout="NN", rows=8))
     assert group_of_op(experts) != group_of_op(replace(experts, groups=8))
+
+
+def test_a_new_weight_counts_once() -> None:
+    """Many rows of one weight weigh as much as one row of another; the row-wise mean does not do that."""
+    rows = truth(0.7, 3.0)
+    made = score(rows)
+    held = np.abs(made.error("heldout"))
+    new = of_new_weights(made, range(len(rows)))
+    assert new is not None
+    weights = {group_of(row) for row in rows}
+    means = [held[[i for i, row in enumerate(rows) if group_of(row) == w and made.large[i]]].mean() for w in weights]
+    assert new.n == len(weights)
+    assert new.mape == pytest.approx(np.mean(means))
+    assert of_new_weights(score(rows, cross_validate=False), range(len(rows))) is None
 
 
 def test_few_groups_give_no_number() -> None:
@@ -220,13 +234,15 @@ def test_scoring_is_deterministic_and_says_what_was_seen() -> None:
 def test_constants_are_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "FOLDER", tmp_path)
     (tmp_path / "g.yaml").write_text(
-        "parameters:\n  a: {value: 1.0, kind: datasheet, source: s}\n  old: {value: 2.0, kind: fitted, source: s}\n",
+        "parameters:\n  a: {value: 1.0, kind: datasheet, source: s}\n  gemm.old: {value: 2.0, kind: fitted, source: s}\n",
         encoding="utf-8",
     )
-    calibrate.store("g", {"b": Parameter(0.5, "fitted", "some rows", 0.4, 0.6)})
+    calibrate.store("g", {"attention.b": Parameter(0.5, "fitted", "some rows", 0.4, 0.6)}, ("attention",))
+    assert set(calibrate.stored("g")) == {"a", "gemm.old", "attention.b"}  # another kind's fit stays
+    calibrate.store("g", {"gemm.b": Parameter(0.5, "fitted", "some rows", 0.4, 0.6)})
     kept = calibrate.stored("g")
-    assert set(kept) == {"a", "b"}
-    assert (kept["b"].low, kept["b"].high) == (0.4, 0.6)
+    assert set(kept) == {"a", "gemm.b"}
+    assert (kept["gemm.b"].low, kept["gemm.b"].high) == (0.4, 0.6)
     assert [p.name for p in tmp_path.iterdir()] == ["g.yaml"]
     monkeypatch.setattr(calibrate, "FOLDER", tmp_path / "g.yaml")
     with pytest.raises(InputError, match="a file that can be written"):

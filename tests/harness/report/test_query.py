@@ -14,7 +14,7 @@ from harness.cli import main
 from harness.contracts import frame
 from harness.contracts.results import Evaluation, RunFacts
 from harness.report import files, query
-from harness.report.spec import GROUPS, METRICS, Spec, table
+from harness.report.spec import GROUPS, METRICS, Spec, table, values
 from harness.score import accuracy
 from projector.errors import InputError
 
@@ -188,3 +188,11 @@ def test_no_facts_for_a_run_is_refused(evaluation: Evaluation) -> None:
         frame.of(evaluation.rows, {})
     with pytest.raises(InputError):
         query.ask(evaluation, "no such column", "", [])
+
+
+def test_sources_are_told_apart_by_who_published_them(make_row: Callable) -> None:
+    """Whatever the case of the name, the file, the commit, or what stands before a quoted title."""
+    titles = ("AMD-AGI/maxtext-slurm a.md @1", "amd-agi/maxtext-slurm b.md", 'GitHub markdown "AMD Results", x', "")
+    facts = {str(i): RunFacts(run_id=str(i), source=title) for i, title in enumerate(titles)}
+    rows = frame.of([make_row(run) for run in facts], facts)
+    assert values(rows, "publisher").tolist() == ["amd-agi/maxtext-slurm"] * 2 + ["amd results", "not stated"]

@@ -9,8 +9,10 @@ import pytest
 
 from projector.collectives.constants import constants, sections
 from projector.collectives.model import KINDS, Pricing, bandwidth_bound, best, costs, seconds, seconds_of
+from projector.collectives.network import network
 from projector.errors import InputError
 from projector.hardware import catalogue
+from projector.hardware.cluster_file import TECHNOLOGIES
 from projector.hardware.types import Efficiency, GroupShape
 from projector.operators.types import Collective
 from projector.parameter import Parameter
@@ -192,3 +194,25 @@ def test_every_constant_has_its_provenance() -> None:
             assert parameter.value <= 1.0 or not name.startswith(("link.", "rate.")), name
     optional = {"dispatch.unit_gbs"}
     assert set(sections()["nccl"]) - optional <= set(sections()["rccl"])
+
+
+def test_a_network_states_its_own_shares() -> None:
+    """RoCE and Slingshot reach less of their line than InfiniBand, and change nothing inside a node."""
+    kinds = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+    before = constants(H100)["link.inter"]
+    for technology in TECHNOLOGIES:
+        other = replace(H100, inter=replace(H100.inter, technology=technology))
+        assert 0.5 < constants(other)["link.inter"] <= before
+        for kind in kinds:
+            assert seconds_of(kind, 1e9, GroupShape(8, 8), other) == seconds_of(kind, 1e9, GroupShape(8, 8), H100)
+            across = [float(seconds_of(kind, 1e9, GroupShape(32, 8), one)) for one in (H100, other)]
+            assert across[1] >= across[0]
+
+
+def test_one_rank_a_node_reaches_less_of_its_adapter() -> None:
+    """Over Slingshot: 0.575 of an adapter alone, 0.71 of each where several ranks share a node."""
+    cluster = catalogue.cluster("a100_sxm_40gb_slingshot4")
+    share = constants(cluster)
+    for ranks, reached in ((1, share["link.inter.alone"]), (2, share["link.inter"]), (4, share["link.inter"])):
+        assert network(GroupShape(8 * ranks, ranks), cluster).rail_rate() == pytest.approx(ranks * 25e9 * reached)
+    assert network(GroupShape(8, 1), H100).rail_rate() == pytest.approx(50e9 * constants(H100)["link.inter"])

@@ -51,6 +51,22 @@ def test_published_values(name: str, seq: int, formula: str, expected: float) ->
     )
 
 
+def test_counts_that_hold_recompute() -> None:
+    """InternLM-7B at 2048 tokens by the formulas, worked by hand; 2**40 is PaddleNLP's unit of TFLOP."""
+    internevo = replace(zoo.load("llama2_7b"), vocab_size=103168)
+    plain, again = (
+        giga(replace(workload("llama2_7b", 2048, recompute=kind), model=internevo), "internevo")
+        for kind in ("none", "full")
+    )
+    layer = (8 + 6 * 11008 / 4096) * 4096**2 + 4 * 2048 * 4096
+    assert plain == pytest.approx((3 * 32 * layer + 6 * 4096 * 103168) / 1e9)
+    assert again - plain == pytest.approx(32 * layer / 1e9)
+    kept, full = (giga(workload("llama2_7b", 4096, recompute=kind), "paddlenlp") for kind in ("none", "full"))
+    layer = 4 * 4096**2 + 2 * 4096 * 4096 + 3 * 4096 * 11008 + 11008
+    assert kept == pytest.approx(6 * (32 * layer + 4096 * 32000) / 1e9 * 1e12 / 2**40)
+    assert full - kept == pytest.approx(2 * 32 * layer / 1e9 * 1e12 / 2**40)
+
+
 def test_deepseek_without_multi_token_prediction() -> None:
     assert giga(workload("deepseek_v3", 4096, mtp_num_layers=0)) == pytest.approx(249.81, abs=0.005)
 

@@ -155,3 +155,15 @@ def test_every_number_of_a_framework_has_a_source(tmp_path, monkeypatch):
     assert problems(stated, rule) == [("rules[0].sources", "nothing for runtime.step_ms")]
     stale = stated.replace("launch_us]", "launch_us, runtime.step_ms]")
     assert problems(stale) == [("sources", "runtime.step_ms")], "a source of what the file does not state"
+
+
+@pytest.mark.parametrize(
+    ("position", "date", "scores"),
+    [("alibi", "2023-11", True), ("rope", "2023-11", False), ("alibi", "2024-06", False)],
+)
+def test_biased_positions_kept_paddlenlp_from_flash_attention(position: str, date: str, scores: bool) -> None:
+    case = workload("paddlenlp")
+    case = dataclasses.replace(
+        case, framework_date=date, model=dataclasses.replace(case.model, position_embedding_type=position)
+    )
+    assert resolve(case, "nvidia", "ampere").execution.fusion.attention_materialised == scores

@@ -63,6 +63,10 @@ def test_clusters_are_faster_inside_than_between_nodes(name: str) -> None:
         ("NVIDIA Blackwell GPU (B200-SXM-180GB)", "b200"),
         ("NVIDIA Blackwell Ultra GPU (GB300)", "gb300"),
         ("H100-SXM-96GB-HBM2e-500W", "h100_sxm_96gb_500w"),
+        ("A800-80GB", "a800_sxm_80gb"),
+        ("NVIDIA H200-NVL-141GB", "h200_nvl"),
+        ("NVIDIA L40S", "l40s"),
+        ("GH200", "gh200"),
         ("H100", "h100_sxm"),
         ("AMD Instinct MI300X", "mi300x"),
         ("MI250X GCD", "mi250x"),
@@ -85,7 +89,7 @@ def test_names_of_the_field_are_found(text: str, name: str | None) -> None:
 
 
 def test_every_gpu_of_the_corpus_is_found(shared: Path) -> None:
-    tables = [shared / "corpus" / name for name in ("nvidia.yaml", "amd.yaml")]  # those that measured/runs holds
+    tables = sorted((shared / "corpus").glob("*.yaml"))
     lines = [line for path in tables for line in path.read_text("utf-8").splitlines()]
     stated = {line.split(":", 1)[1].strip() for line in lines if line.strip().startswith(("gpu:", "accelerator:"))}
     assert len(stated) > 20
@@ -97,6 +101,11 @@ def test_unknown_names_say_the_nearest() -> None:
         catalogue.gpu("mi335x")
     with pytest.raises(InputError, match="mi355x"):
         catalogue.cluster("mi335x")
+
+
+def test_a_host_is_grace_where_its_file_says_so_or_a_domain_spans_hosts() -> None:
+    hosts = {name: catalogue.default_cluster(name).host for name in ("gh200", "gb200", "h100", "h200_nvl")}
+    assert hosts == {"gh200": "grace", "gb200": "grace", "h100": "x86", "h200_nvl": "x86"}
 
 
 def test_hosts_of_an_nvlink_domain_change_but_the_domain_stays() -> None:

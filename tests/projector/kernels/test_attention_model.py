@@ -39,7 +39,8 @@ def op(**changes: object) -> Attention:
 
 
 def seconds(name: str, family: str, *ops: Attention) -> np.ndarray:
-    return Simulated(gpu(name), load(name), Execution.of(kernels={"attention": family})).times(ops).seconds
+    """By this kernel, whatever a stack would run."""
+    return Simulated(gpu(name), load(name), Execution.of(kernels={"attention": family}), alone=True).times(ops).seconds
 
 
 shapes = st.builds(

@@ -151,3 +151,11 @@ def test_a_held_clock_does_not_rise_where_units_stand_idle() -> None:
     free = Simulated(device, efficiency, execution).times([few]).seconds[0]
     held = Simulated(*clock.with_clock(device, efficiency, own), execution).times([few]).seconds[0]
     assert held > 1.05 * free
+
+
+def test_boards_of_one_chip_differ_by_their_power() -> None:
+    """ROCm/FlyDSL#225: 732.6 TFLOP/s on MI350X (1,000 W) where MI355X (1,400 W) reaches 928.4; no deeper than P ∝ f."""
+    small, large = ((gpu(name), load(name)) for name in ("mi350x", "mi355x"))
+    ratio = clock.sustained_mhz(*small) / clock.sustained_mhz(*large)
+    assert ratio == pytest.approx(732.6 / 928.4, rel=0.01)
+    assert 1000 / 1400 < ratio < (1000 / 1400) ** (1 / 3)

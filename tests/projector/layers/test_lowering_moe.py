@@ -80,11 +80,36 @@ def test_grouped_gemm_launches(backend, per_product):
     assert {op.backend for op in grouped} == {backend}
 
 
-def test_hybridep_permutes_inside_its_kernels():
-    case = resolved(DEEPSEEK_V3, ep=8, moe_token_dispatcher_type="flex", moe_flex_dispatcher_backend="hybridep")
-    block = layer(EXPERTS, case)
-    assert "moe.permute" not in names(block.forward)
+HYBRIDEP = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
+
+
+@pytest.mark.parametrize("fusion", [True, False])
+def test_hybridep_permutes_by_kernels_of_its_own(fusion):
+    """dispatch_with_permute: what landed is read once and written to each expert, and the way back is its mirror image."""
+    block = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, moe_permute_fusion=fusion, **HYBRIDEP))
+    there, back = named(block.forward, "moe.permute"), named(block.forward, "moe.unpermute")
+    assert (there.kind, back.kind) == ("permute", "permute")
+    assert (there.read, there.write) == (back.write, back.read)
+    assert there.write == 2 * 7168 * 8 * 4096  # every routed copy
+    assert there.read < there.write  # a token lands once on a rank, however many of its experts want it
     assert named(block.forward, "moe.dispatch").transport == "hybridep"
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from([2, 4, 8, 16, 32, 64]))
+def test_hybridep_gathers_the_routes_of_the_group(ep):
+    """One byte for each token and expert, so it grows with the group where the tokens' bytes level off."""
+    block = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=ep, **HYBRIDEP))
+    assert named(block.forward, "moe.routes_ag").bytes == 4096 * 256 * ep
+    sent, summed = named(block.forward, "moe.dispatch"), named(block.forward, "moe.combine")
+    weights = 4 * 256 * min(1.0, 8 / ep)  # fp32 weights of the experts of a node, on the way there only
+    assert sent.bytes / summed.bytes == pytest.approx(1 + weights / (2 * 7168))
+
+
+def test_hybridep_pads_while_it_permutes():
+    case = {"ep": 8, "seq_length": 4000, "precision": "mxfp8"}  # 1,000 rows an expert, which are rounded up to 1,024
+    assert "moe.pad" in names(layer(EXPERTS, resolved(DEEPSEEK_V3, **case)).forward)
+    assert "moe.pad" not in names(layer(EXPERTS, resolved(DEEPSEEK_V3, **case, **HYBRIDEP)).forward)
 
 
 @settings(max_examples=30, deadline=None)

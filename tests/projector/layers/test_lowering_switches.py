@@ -25,6 +25,7 @@ from lowering_cases import (
 
 from projector.errors import Unsupported
 from projector.layers.lower import embedding, head, layer, mtp
+from projector.mechanisms import Execution
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 from projector.workload import zoo
 from projector.workload.model import LayerKind
@@ -54,6 +55,19 @@ def test_overlapped_tensor_parallelism_exposes_one_chunk():
     for kind in ("all_gather", "reduce_scatter"):
         total = [sum(c.bytes for c in collectives(b.forward, kind)) for b in (plain, overlapped)]
         assert total[0] == total[1]
+
+
+def test_products_beside_an_overlapped_message_run_piece_by_piece():
+    apart, inside = (resolved(LLAMA_70B, tp=8, tp_comm_overlap=on) for on in (False, True))
+    pieces = {"qkv": 8, "fc1": 8, "proj": 4, "fc2": 4, "proj.dgrad": 8, "fc2.dgrad": 8}
+    for before, after in zip(phases(layer(DENSE, apart)), phases(layer(DENSE, inside)), strict=True):
+        assert flops(before) == flops(after)
+        cut = {op.name: op.batch for op in after if isinstance(op, Gemm) and op.batch > 1}
+        assert cut == {name: pieces[name] for name in cut}
+        assert all(op.launches == op.batch for op in after if isinstance(op, Gemm))
+    assert {op.name for ops in phases(layer(DENSE, inside)) for op in ops if getattr(op, "batch", 1) > 1} == set(pieces)
+    # the output layer is no layer of Transformer Engine
+    assert named(head(inside).forward, "output.ag").hides_behind == ()
 
 
 def test_more_ranks_than_key_value_groups_keep_one_group_each():
@@ -107,6 +121,25 @@ def test_adapters_freeze_everything_else():
     assert block.owned.dense - base.owned.dense == 16 * (8192 + 10240 + 8192 + 8192)
     assert not head(case).backward_weight
     assert not embedding(case).backward_input
+
+
+def test_adapters_gather_again_what_an_overlapped_gather_keeps():
+    """Transformer Engine returns the gathered input of a linear only where the gather is not part of the product."""
+    how = {"tp": 4, "lora": LoRA(dim=16)}
+    apart, inside = (layer(DENSE, resolved(LLAMA_70B, **how, tp_comm_overlap=on)) for on in (False, True))
+    gathered = [op.name for op in inside.forward if op.name.endswith("lora_ag")]
+    assert gathered == ["qkv.lora_ag"]  # the input of the projection is split by heads, not by tokens
+    assert not [op for op in apart.forward if op.name.endswith("lora_ag")]
+    assert named(inside.forward, "qkv.lora_ag").bytes == 2 * 4096 * 8192
+    assert named(inside.backward_input, "qkv.lora_rs").bytes == 2 * 4096 * 8192
+
+
+def test_dropout_of_an_adapter_costs_what_it_saves():
+    case = resolved(LLAMA_70B, lora=LoRA(dim=16))
+    dropping = layer(DENSE, with_execution(case, adapters={"dropout": 0.1}))
+    mask = named(dropping.forward, "qkv.lora_dropout")
+    assert (mask.read, mask.write) == (2 * 4096 * 8192, 3 * 4096 * 8192)
+    assert not [op for op in layer(DENSE, case).forward if "dropout" in op.name]
 
 
 def test_tied_weights_are_counted_once_on_one_stage():
@@ -392,3 +425,36 @@ def test_expert_biases_and_clamps_are_counted_as_they_run():
     assert "experts.fc1.bias" not in names(block.forward)  # in the epilogue of the product
     assert named(block.forward, "experts.clamp").bytes == 8 * 2 * rows * oss.moe.moe_ffn_hidden_size
     assert named(block.forward, "rope").launches > 2  # no fused kernel scales by the magnitude of YaRN
+
+
+TORCH = {"tensor_parallel": {"strategy": "dtensor"}, "fusion": {"strategy": "torch_eager"}}
+
+
+@pytest.mark.parametrize(("batch", "gathers"), [(1, 0), (2, 6)])
+def test_sharded_tensors_copy_what_they_exchange_along_the_sequence(batch, gathers):
+    """torch's collectives join the first dimension: every scatter copies its input, a gather its output beyond batch one."""
+    case = resolved(LLAMA_70B, execution=Execution.of(**TORCH), tp=8, micro_batch_size=batch)
+    ops = [op for ops in phases(layer(DENSE, case)) for op in ops]
+    exchanged = {op.name: op for op in collectives(ops, group="tp")}
+    copied = [op for op in ops if op.name.endswith(".copy")]
+    kinds = [exchanged[op.name.removesuffix(".copy")].kind for op in copied]
+    assert (kinds.count("reduce_scatter"), kinds.count("all_gather")) == (4, gathers)
+    assert all(op.read == op.write == exchanged[op.name.removesuffix(".copy")].bytes for op in copied)
+
+
+def test_symmetric_memory_exchanges_in_place():
+    case = resolved(
+        LLAMA_70B, execution=Execution.of(**TORCH), tp=8, micro_batch_size=2, tp_comm_overlap=True, torch_compile=True
+    )
+    assert not [op for op in layer(DENSE, case).forward if op.name.endswith(".copy")]
+
+
+def test_only_a_compiler_joins_the_functions_of_a_cast():
+    def bytes_of(compiled: bool, how: Execution) -> float:
+        recipe = {"precision": "fp8", "fp8_recipe": "tensorwise", "torch_compile": compiled}
+        ops = layer(DENSE, resolved(LLAMA_70B, execution=how, **recipe)).forward
+        return stream_bytes(op for op in ops if op.name.endswith("cast"))
+
+    torch, fused = Execution.of(**TORCH), Execution()
+    assert bytes_of(True, torch) == bytes_of(True, fused) == bytes_of(False, fused)
+    assert bytes_of(False, torch) == pytest.approx(35 / 6 * bytes_of(True, torch))

@@ -94,6 +94,27 @@ def test_sharing_out_more_sends_no_less(pp: int, batches: int) -> None:
     assert all(more >= less * (1 - 1e-12) for less, more in pairwise(sent))
 
 
+def test_whose_full_sharding_runs_follows_from_the_optimizer() -> None:
+    """Megatron's optimizers keep fp32 copies of their own, torch's step the weights."""
+    megatron = of_degree(KINDS["ddp"](), "optim_grads_params")
+    plain = of_degree(KINDS["ddp"](parameter_bytes=4.0, master_bytes=0.0), "optim_grads_params")
+    assert (megatron.name, plain.name) == ("megatron_fsdp", "fsdp2")
+    assert (plain.parameter_bytes, plain.master_bytes) == (4.0, 0.0)
+
+
+@pytest.mark.parametrize("name", ["fsdp1", "fsdp2"])
+def test_weights_that_stay_for_the_backward_are_gathered_once_and_whole(name: str) -> None:
+    sharded = KINDS[name]()
+    kept = of_degree(sharded, "optim_grads")
+    assert kept.keeps_gathered
+    assert kept.divided == sharded.divided == EVERYTHING
+    how = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096)
+    whole, unit = 8e9, 2.5e8
+    alone, all_of_it = (each.gathered(how, whole, unit, 0.0, 0.0) for each in (sharded, kept))
+    assert all_of_it.loss == kept.gather_bytes * whole
+    assert alone.loss < alone.backward < all_of_it.loss
+
+
 @pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan", "deepspeed", "maxtext", "llm-foundry"])
 def test_sharing_out_more_takes_no_more_memory(framework: str) -> None:
     cluster = catalogue.cluster("h100_sxm")
@@ -121,7 +142,9 @@ def test_sharing_out_more_takes_no_more_memory(framework: str) -> None:
     for each in found:
         whole = plan(each.resolved, cluster.gpu).ranks[0]
         assert whole.components["weights"] >= 0.9 * 2 * each.resolved.workload.model.num_layers
-        assert each.resolved.execution.data_parallel.degree == each.resolved.workload.recipe.data_parallel_sharding
+        sharing, asked = each.resolved.execution.data_parallel, each.resolved.workload.recipe.data_parallel_sharding
+        # FSDP with SHARD_GRAD_OP divides weights as well and leaves them gathered until their backward
+        assert sharing.degree == asked or (asked == "optim_grads" and getattr(sharing, "keeps_gathered", False))
 
 
 def test_another_degree_keeps_the_parameters() -> None:
@@ -130,3 +153,15 @@ def test_another_degree_keeps_the_parameters() -> None:
     lesser = of_degree(named, "optim")
     assert (lesser.name, lesser.reduce_bytes, lesser.hook_us) == ("distributed_optimizer", 3.0, 5.0)  # type: ignore[attr-defined]
     assert of_degree(named, None).name == "ddp"
+
+
+@given(gpus=st.sampled_from([8, 64, 512]), tensors=st.integers(1, 300))
+def test_owners_of_whole_tensors_broadcast_them(gpus: int, tensors: int) -> None:
+    """As many messages as owners, no more than tensors; together the weights, where shards would be gathered at once."""
+    part = held([([Weight(name=f"w{i}", rows=1000, columns=10) for i in range(tensors)], 1)])
+    sharing, work = KINDS["distributed_optimizer"](whole_tensors=True, reduce_bytes=2.0), job(gpus)
+    sent = sharing.gather(work, part)
+    assert {op.kind for op in sent} == {"broadcast"}
+    assert len(sent) == min(gpus, tensors)
+    assert sum(op.bytes for op in sent) == pytest.approx(2.0 * part.total)
+    assert [op.kind for op in sharing.reduction(work, part)] == ["all_reduce"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,11 @@ import pytest
 import yaml
 from memory_cases import GIB, deepseek_v3, from_row, gpu, llama, recipe, resolved
 
+from projector.frameworks import resolve
 from projector.memory.plan import plan
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
 
 MIB = 2.0**20
 
@@ -77,24 +82,24 @@ def test_deepseek_with_virtual_stages_and_mtp(granularity: str, measured_gib: fl
     assert planned.ranks.index(max(planned.ranks, key=lambda r: r.allocated)) == (2 if granularity == "none" else 3)
 
 
-def _torchtitan(gpus: int, **fusion: Any) -> Any:
+def _torchtitan(gpus: int, sharding: str = "optim_grads_params", **fusion: Any) -> Any:
     """Llama-3-8B in torchtitan: FSDP2, two sequences of 8,192 tokens, operator-selective checkpoints."""
     how = recipe(
         micro_batch_size=2,
         global_batch_size=2 * gpus,
         seq_length=8192,
         sequence_parallel=False,
-        data_parallel_sharding="optim_grads_params",
+        data_parallel_sharding=sharding,
         gradient_accumulation_fusion=False,
         cross_entropy_fusion="none",
         make_vocab_size_divisible_by=1,
         recompute_granularity="selective",
         recompute_modules=("op_sac",),
+        torch_compile=True,
     )
     behaviour = {
         "data_parallel": {"strategy": "fsdp2"},
-        "fusion": {"loss": "fp32", "elementwise": True, "qkv": False, "gate_up": False, "wgrad_accumulation": "none"}
-        | fusion,
+        "fusion": {"loss": "fp32", "qkv": False, "gate_up": False, "wgrad_accumulation": "none"} | fusion,
     }
     return plan(resolved(llama(32), how, gpus, **behaviour), gpu("hopper", 94.0))
 
@@ -107,6 +112,36 @@ def test_torchtitan_reports_reserved_memory(gpus: int, compiled_loss: bool, rese
     """pytorch/torchtitan @b5bcd76c benchmarks (2024, loss in eager mode; 2025 on H200, loss compiled)."""
     planned = _torchtitan(gpus, loss_compiled=compiled_loss)
     assert planned.reserved / GIB == pytest.approx(reserved_gib, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("shape", "reserved_gib"),
+    [((32, 8, 16), 43.45), ((32, 4, 16), 70.2), ((32, 8, 32), 70.79), ((64, 8, 32), 63.27), ((16, 1, 4), 78.48)],
+)
+def test_a_loss_that_nothing_compiles_keeps_fp32_copies(shape: tuple[int, int, int], reserved_gib: float) -> None:
+    """Qwen3-32B, full recompute, eager (pytorch/torchtitan@d66b72a6a, message): 18 bytes a logit where tp divides the
+    vocabulary, else 14; the same with a compiler 4."""
+    gpus, tp, batch = shape
+    how = Recipe(micro_batch_size=batch, global_batch_size=batch * gpus // tp, seq_length=4096, tp=tp)
+    how = dataclasses.replace(how, recompute_granularity="full", recompute_method="uniform", torch_compile=False)
+    eager = Workload(
+        model=zoo.load("qwen3_32b"), recipe=how, gpus=gpus, framework="torchtitan", framework_date="2025-09"
+    )
+    planned = plan(resolve(eager, "nvidia", "hopper"), gpu("hopper", 94.0))
+    assert planned.reserved / GIB == pytest.approx(reserved_gib, rel=0.04)
+    compiled = dataclasses.replace(eager, recipe=dataclasses.replace(how, torch_compile=True))
+    logits = batch * 4096 * 151936 / tp
+    least = planned.allocated - plan(resolve(compiled, "nvidia", "hopper"), gpu("hopper", 94.0)).allocated
+    assert 0.8 * (10 if tp == 1 else 14) * logits <= least <= 1.05 * (10 if tp == 1 else 14) * logits
+
+
+def test_reshard_after_forward_never_keeps_every_unit() -> None:
+    """49.59 → 62.18 GiB (pytorch/torchtitan@5940ddeb5, message): weights of all layers but the one at hand, in bf16."""
+    always = _torchtitan(8, loss_compiled=False)
+    never = _torchtitan(8, loss_compiled=False, sharding="optim_grads")
+    layers = 2 * 32 * 218_112_000
+    assert never.allocated - always.allocated == pytest.approx(layers, rel=0.1)
+    assert (never.reserved - always.reserved) / GIB == pytest.approx(62.18 - 49.59, rel=0.2)
 
 
 def test_sharding_over_more_ranks_saves_what_torchtitan_measured() -> None:

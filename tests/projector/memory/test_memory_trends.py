@@ -130,6 +130,28 @@ def test_frozen_weights_exist_in_eight_bits_only_where_the_framework_says_so() -
     assert one["weights"] + one["fp8_weight_cache"] < 0.5 * (both["weights"] + both["fp8_weight_cache"])
 
 
+@pytest.mark.parametrize(("arch", "quantised", "copies"), [("hopper", "tensorwise", 1), ("blackwell", "tensorwise", 0)])
+def test_frozen_weights_without_transposes_are_one_byte_each(arch: str, quantised: str, copies: int) -> None:
+    """Hopper alone needs the transposed copies that a framework may keep or make for each use."""
+    how = recipe(precision="fp8", fp8_recipe=quantised, lora=LoRA(dim=16))
+    frozen = {"frozen_weights_quantised": True}
+    kept, made = (
+        plan(resolved(llama(32), how, 8, adapters=frozen | {"transposes_kept": keeps}), gpu(arch)).ranks[0].components
+        for keeps in (True, False)
+    )
+    assert made["fp8_weight_cache"] == 0.0
+    assert made["weights"] == kept["weights"]
+    linears = 32 * 218_103_808
+    assert kept["fp8_weight_cache"] == pytest.approx(copies * linears, rel=1e-3)
+
+
+def test_mx_copies_of_both_directions_are_data() -> None:
+    how = recipe(precision="mxfp8", lora=LoRA(dim=16))
+    frozen = {"frozen_weights_quantised": True, "transposes_kept": False}
+    cache = plan(resolved(llama(32), how, 8, adapters=frozen), GPU).ranks[0].components["fp8_weight_cache"]
+    assert cache > 32 * 218_103_808
+
+
 def test_a_compiled_dispatch_counts_its_exchange() -> None:
     """Ragged all-to-all holds the receive buffer and its sorted copy; DeepEP neither, but an accumulator if it adds."""
 

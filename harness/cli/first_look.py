@@ -1,0 +1,63 @@
+"""``harness first-look``: the projections of runs that nobody has looked at, before anybody does."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from harness.cli.common import Subparsers, add_command, read_any, say
+from projector.io.progress import progress
+
+__all__ = ["command", "register"]
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands,
+        "first-look",
+        "project runs that were never projected, and keep those figures for good",
+        command,
+        examples=("measured/runs/internevo.yaml", "measured/runs/other.yaml --json"),
+    )
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        type=Path,
+        default=[Path("measured/runs")],
+        metavar="RUNS",
+        help="measured runs: files or folders (default: measured/runs)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("reports/first_look.csv"),
+        metavar="FILE",
+        help="looks are appended to it, none is changed (default: reports/first_look.csv)",
+    )
+    parser.add_argument(
+        "--known",
+        type=Path,
+        default=Path("reports/results.csv"),
+        metavar="FILE",
+        help="results whose runs have been looked at (default: reports/results.csv)",
+    )
+
+
+def command(args: argparse.Namespace) -> int:
+    from harness import predictors
+    from harness.evaluation import first_look
+    from harness.report import files, provenance, view_first_look
+
+    paths = [file for path in args.runs for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])]
+    before = first_look.read(args.out)
+    seen = {look.run_id for look in before}
+    if args.known.exists():
+        seen |= {row.run_id for row in files.rows(args.known) if row.projected_step_seconds is not None}
+    due = first_look.due(read_any(paths), seen)
+    revision = provenance.revision(Path(__file__).resolve().parents[2])
+    with progress("projecting", len(due)) as told:
+        made = first_look.look(due, predictors.load(("simulate",))[0], revision, told)
+    if made:
+        first_look.append(args.out, made)
+    say(args, view_first_look.build([*before, *made]), written=str(args.out) if made else "")
+    return 0

@@ -1,0 +1,160 @@
+"""The first projection of a run that nobody here has looked at, kept as it came out: what a user of a new source meets.
+
+A look is made once. What was projected before the file of looks began stands in the checked-in results and counts as
+looked at; later changes of a model or of a profile never change a look.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from harness.contracts.runs import MeasuredRun, Prediction
+from harness.contracts.sources import publisher
+from harness.evidence import csvcell
+from harness.predictors.protocol import Predictor
+from projector import experience
+from projector.errors import InputError, Problem
+from projector.hardware import catalogue
+from projector.io.files import read_text, write_whole
+
+__all__ = ["FILE", "Look", "append", "due", "look", "read"]
+
+#: Where looks are kept, from the root of a checkout.
+FILE = Path("reports/first_look.csv")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Throughputs in tokens/s/GPU; ``error`` = projected / measured − 1, before any correction; ``expected``, ``low`` and
+    ``high``: what the shipped experience made of the projection, None where it says nothing. ``status``, ``reason``: as in
+    :class:`Row`. ``revision``: of the checkout that looked."""
+
+    run_id: str
+    publisher: str
+    gpu: str
+    framework: str
+    family: str
+    doubt: str = ""
+    measured: float
+    projected: float
+    error: float
+    expected: float | None = None
+    low: float | None = None
+    high: float | None = None
+    status: str = "ok"
+    reason: str = ""
+    revision: str = ""
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measurement fell into the interval; None where there is none."""
+        return None if self.low is None or self.high is None else self.low <= self.measured <= self.high
+
+
+_COLUMNS = tuple(f.name for f in fields(Look))
+_FIGURES = frozenset(("measured", "projected", "expected", "low", "high", "error"))
+_NEEDED = ("measured", "projected", "error")
+DIGITS = 6
+
+
+def due(runs: Iterable[MeasuredRun], seen: Iterable[str]) -> list[MeasuredRun]:
+    """Runs with a whole configuration and a measured throughput that are not among the ids ``seen``."""
+    known = frozenset(seen)
+    return [run for run in runs if not run.problem and run.measured.tgs and run.id not in known]
+
+
+def look(
+    runs: Sequence[MeasuredRun],
+    tool: Predictor,
+    revision: str,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Look]:
+    """One look a run, in order, of those that can be projected: what is refused is looked at when it no longer is."""
+    made = []
+    for done, run in enumerate(runs, start=1):
+        p = tool.predict(run)
+        if p.step_seconds is not None:
+            made.append(_look(run, p, p.step_seconds, revision))
+        if progress:
+            progress(done, len(runs))
+    return made
+
+
+def _look(run: MeasuredRun, p: Prediction, step_seconds: float, revision: str) -> Look:
+    measured = run.measured.tgs or math.nan
+    rate = run.workload.tokens_per_step / run.gpus
+    told = experience.expected(
+        step_seconds,
+        p.breakdown,
+        tuple(dict.fromkeys((*run.assumed, *p.assumed))),
+        catalogue.gpu(run.gpu),
+        framework=run.stack.framework,
+    )
+    projected = rate / step_seconds
+    return Look(
+        run_id=run.id,
+        publisher=publisher(run.source.title),
+        gpu=run.gpu,
+        framework=run.stack.framework,
+        family=run.workload.model.family,
+        doubt=run.doubt,
+        measured=measured,
+        projected=projected,
+        expected=rate / told.middle if told else None,
+        low=rate / told.high if told else None,
+        high=rate / told.low if told else None,
+        error=projected / measured - 1.0,
+        status=p.status,
+        reason=p.reason,
+        revision=revision,
+    )
+
+
+def read(path: Path) -> list[Look]:
+    """The looks of a file, none where there is no file. Raises :class:`InputError` with every mistake."""
+    if not path.exists():
+        return []
+    reader = csv.DictReader(io.StringIO(read_text(path, "a file that `harness first-look` wrote")))
+    if tuple(reader.fieldnames or ()) != _COLUMNS:
+        raise InputError([Problem(str(path), "", ",".join(reader.fieldnames or ()), ",".join(_COLUMNS))])
+    looks: list[Look] = []
+    problems: list[Problem] = []
+    for number, cells in enumerate(reader, start=2):
+        values: dict[str, object] = {}
+        for name in _COLUMNS:
+            text = cells[name] or ""
+            if name not in _FIGURES:
+                values[name] = csvcell.plain(text)
+                continue
+            try:
+                values[name] = float(text) if text or name in _NEEDED else None
+            except ValueError:
+                problems.append(Problem(str(path), f"line {number}, {name}", text, "a number"))
+        looks.append(Look(**values))  # type: ignore[arg-type]
+    if problems:
+        raise InputError(problems)
+    return looks
+
+
+def append(path: Path, looks: Sequence[Look]) -> None:
+    """``looks`` behind those that ``path`` holds; what stands there stays to the letter."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n")
+    if not path.exists():
+        writer.writerow(_COLUMNS)
+    for each in looks:
+        writer.writerow(_cell(getattr(each, name)) for name in _COLUMNS)
+    before = read_text(path, "a file of looks") if path.exists() else ""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, before + out.getvalue())
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return f"{value:.{DIGITS}g}"
+    return "" if value is None else csvcell.shielded(value)

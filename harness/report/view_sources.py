@@ -1,0 +1,99 @@
+"""The report on sources: what a new one should expect, each as if it had never been seen, and at the first look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.contracts.results import Evaluation
+from harness.evaluation.first_look import Look
+from harness.report import view_first_look
+from harness.report.spec import Spec, table, values
+from harness.report.table import Column, Report, Table, percent, signed
+from harness.score import accuracy
+from harness.score.transfer import of_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["build", "sentence"]
+
+_EVERY = Spec(
+    title="Every source as if it had never been seen",
+    by=("publisher",),
+    metrics=(
+        *("compared:rows", "median", "plain:mean", "plain_bias:bias", "p90", "worst", "inside", "width", "worst_row?"),
+    ),
+    needs="compared",
+    note="Tokens/s/GPU as expected by what runs of all other sources teach. inside: measured within the 90 % interval, which"
+    " they teach as well; width: of high / low − 1.",
+)
+
+
+def build(evaluation: Evaluation, looks: Sequence[Look], predictor: str) -> Report:
+    """Of ``predictor``'s rows, each by a fit that saw no row of its source; ``looks``: at runs that were new."""
+    outcome = of_rows(evaluation.once, predictor).outcome("source")
+    held = outcome.rows[outcome.rows["error"].notna()]
+    sound = [each for each in looks if not each.doubt]
+    tables = (_then_and_now(held, sound), table(held, _EVERY))
+    lines = (sentence(held), *_first(sound)) if len(held) else ("nothing to compare",)
+    return Report(title="Sources", lines=lines, tables=tuple(t for t in tables if t.rows))
+
+
+def sentence(held: pd.DataFrame) -> str:
+    """What a new source should expect: ``held`` by source."""
+    of, inside = accuracy.summarise(held), accuracy.coverage(held)
+    means = held["error"].abs().groupby(values(held, "publisher")).mean()
+    said = (
+        f"What a new source should expect: half of its runs within {percent(of.median)} of what is measured, nine in ten"
+        f" within {percent(of.p90)}, {percent(float(means.mean()))} on average over {len(means)} sources, the worst"
+        f" {percent(float(means.max()), 0)}"
+    )
+    if inside is not None:
+        said += f"; {percent(inside.inside, 0)} of {of.compared} runs lie inside their 90 % interval"
+    return f"{said}. Each source is judged by a fit that saw no run of it."
+
+
+def _first(looks: Sequence[Look]) -> tuple[str, ...]:
+    if not looks:
+        return ()
+    errors = np.abs([each.error for each in looks])
+    inside = [each.inside for each in looks if each.inside is not None]
+    return (
+        f"At the first look, before anything was changed for them, {len(looks)} runs of"
+        f" {len({each.publisher for each in looks})} sources were off by {percent(float(np.median(errors)))} on the median"
+        f" and {percent(float(errors.mean()))} on average, {percent(float(np.mean(inside)) if inside else None, 0)} of them"
+        " inside the interval that was shipped then.",
+    )
+
+
+def _then_and_now(held: pd.DataFrame, looks: Sequence[Look]) -> Table:
+    """A line a source of the looks, most first, and one of all: both times over the runs that were looked at."""
+    now = held[held["run_id"].isin([each.run_id for each in looks])]
+    of = values(now, "publisher")
+    then: dict[str, list[Look]] = {}
+    for each in looks:
+        then.setdefault(each.publisher, []).append(each)
+    ordered = sorted(then.items(), key=lambda item: (-len(item[1]), item[0]))
+    lines = [(name, *view_first_look.figures(mine)[:5], *_now(now[of == name])) for name, mine in ordered]
+    if looks:
+        lines.append(("all", *view_first_look.figures(looks)[:5], *_now(now)))
+    titles = ("runs", "mean", "median", "bias", "inside")
+    columns = (
+        Column("source", numeric=False),
+        *(Column(f"first: {title}") for title in titles),
+        *(Column(f"now: {title}") for title in titles),
+    )
+    note = (
+        "first: as projected before anybody had looked, inside the interval of the experience shipped then. now: expected by"
+        " what all other sources teach. Runs that their sources doubt are left out."
+    )
+    return Table(title="At the first look, and now", columns=columns, rows=tuple(lines), note=note)
+
+
+def _now(rows: pd.DataFrame) -> tuple[str, ...]:
+    of, inside = accuracy.summarise(rows), accuracy.coverage(rows)
+    shown = (percent(of.mape), percent(of.median), signed(of.bias), percent(inside.inside if inside else None, 0))
+    return (str(of.compared), *shown)

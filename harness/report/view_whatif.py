@@ -1,0 +1,127 @@
+"""The report on what a change brings: projected ratios of two measured runs against the measured ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+import numpy as np
+
+from harness.calibrate import ratios
+from harness.calibrate.ratios import Change
+from harness.contracts import frame
+from harness.contracts.results import Evaluation
+from harness.report.spec import figure, listed, percent0, text
+from harness.report.table import Report, Table, percent
+from harness.score.changes import Pair, Score, observed, pairs, score
+from harness.score.switches import REAL
+
+__all__ = ["GOALS", "build", "sentence"]
+
+#: Of a projected ratio: median and p90 of its error at most, share of right signs at least.
+GOALS = (0.03, 0.10, 0.95)
+_FEWEST = 5  # pairs of a kind that is called one of the worst
+_GROUPS = 20
+_NAMED = 3
+
+Line = tuple[str, Score, str]
+
+
+def build(evaluation: Evaluation, predictor: str) -> Report:
+    """On ``predictor``'s uncalibrated projections: a factor that both runs share cancels."""
+    found = pairs(frame.part(evaluation.once, predictor=predictor, fit="uncalibrated"))
+    seen = [p for p in found if p.seen]
+    changes = ratios.held_out(observed(found))
+    by_kind = _lines(found, lambda p: p.kind, changes)
+    tables = (
+        _table("In short", "which", [*_whole(found, changes)]),
+        _table("By kind of change, alone", "kind", by_kind),
+        _table("By kind of change, alone or with others", "kind", _touching(seen, changes)),
+        _table("By source", "source", _lines(seen, lambda p: p.publisher, changes)),
+        _table(
+            "Groups that are furthest off", "group", _lines([p for p in seen if p.group], lambda p: p.group)[:_GROUPS]
+        ),
+    )
+    lines = [sentence(seen), _worst(by_kind)] if seen else ["no two measured runs to compare"]
+    return Report(title="What a change brings", lines=tuple(lines), tables=tuple(t for t in tables if t.rows))
+
+
+def sentence(seen: Sequence[Pair]) -> str:
+    """The headline."""
+    of = score(seen)
+    if of is None:
+        return ""
+    met = (of.median <= GOALS[0], of.p90 <= GOALS[1], (of.sign or 0.0) >= GOALS[2])
+    words = ["met" if each else "missed" for each in met]
+    return (
+        f"Of {of.pairs} pairs of measured runs of {of.sources} sources the projected ratio is off by {percent(of.median)}"
+        f" on the median (goal {percent(GOALS[0], 0)}: {words[0]}), by no more than {percent(of.p90)} for nine in ten"
+        f" (goal {percent(GOALS[1], 0)}: {words[1]}); {percent(of.sign)} of {of.real} gains beyond {percent(REAL, 0)} have"
+        f" the right sign (goal {percent(GOALS[2], 0)}: {words[2]})"
+    )
+
+
+def _worst(by_kind: Sequence[Line]) -> str:
+    enough = [line for line in by_kind if line[1].pairs >= _FEWEST and line[0] != "nothing"]
+    worst = sorted(enough, key=lambda line: -line[1].p90)[:_NAMED]
+    return "Furthest off, nine in ten: " + ", ".join(f"{name} {percent(of.p90)}" for name, of, _ in worst)
+
+
+def _whole(found: Sequence[Pair], changes: Sequence[tuple[Change, float]]) -> Iterable[Line]:
+    parts: tuple[tuple[str, Callable[[Pair], bool]], ...] = (
+        ("all that differ in what a projector sees", lambda p: p.seen),
+        ("of them inside a group", lambda p: p.seen and bool(p.group)),
+        ("of them one kind of change", lambda p: len(p.kinds) == 1),
+        ("only what no recipe field holds", lambda p: not p.seen and bool(p.unseen)),
+        ("one configuration twice", lambda p: not p.seen and not p.unseen),
+    )
+    for name, holds in parts:
+        yield from _line(name, [p for p in found if holds(p)], changes)
+
+
+def _lines(
+    found: Sequence[Pair], key: Callable[[Pair], str], changes: Sequence[tuple[Change, float]] = ()
+) -> list[Line]:
+    """A line a value, furthest off first."""
+    by: dict[Hashable, list[Pair]] = {}
+    for pair in found:
+        by.setdefault(key(pair), []).append(pair)
+    made = [line for name, those in by.items() for line in _line(str(name), those, changes)]
+    return sorted(made, key=lambda line: (-line[1].p90, line[0]))
+
+
+def _touching(seen: Sequence[Pair], changes: Sequence[tuple[Change, float]]) -> list[Line]:
+    kinds = sorted({kind for pair in seen for kind in pair.kinds})
+    made = [line for kind in kinds for line in _line(kind, [p for p in seen if kind in p.kinds], changes)]
+    return sorted(made, key=lambda line: (-line[1].p90, line[0]))
+
+
+def _line(name: str, those: Sequence[Pair], changes: Sequence[tuple[Change, float]]) -> Iterable[Line]:
+    of = score(those)
+    if of is not None:
+        yield name, of, _inside(those, changes)
+
+
+def _inside(those: Sequence[Pair], changes: Sequence[tuple[Change, float]]) -> str:
+    """Share of pairs inside the interval that other sources give, and its median half width."""
+    errors = {(p.publisher, p.kinds, p.error) for p in those}
+    mine = [(abs(c.error) <= half, half) for c, half in changes if (c.source, c.kinds, c.error) in errors]
+    if not mine:
+        return ""
+    held, halves = np.array(mine).T
+    return f"{percent0(float(held.mean()))}, ±{percent0(float(np.expm1(np.median(halves))))}"
+
+
+def _table(title: str, word: str, lines: Sequence[Line]) -> Table:
+    made = (
+        text(word, lambda line: line[0]),
+        figure("pairs", lambda line: line[1].pairs),
+        figure("sources", lambda line: line[1].sources),
+        figure("median", lambda line: line[1].median, percent, "of |projected ratio / measured ratio − 1|"),
+        figure("p90", lambda line: line[1].p90, percent, "nine in ten are off by no more"),
+        figure("mean ln", lambda line: f"{line[1].bias:+.3f}", help="mean ln(projected ratio / measured ratio)"),
+        figure("gain > 2 %", lambda line: line[1].real, help="pairs whose measured gain is more than noise"),
+        figure("right sign", lambda line: line[1].sign, percent, "of those"),
+        figure("inside, width", lambda line: line[2] or None, help="of the 90 % interval learnt from other sources"),
+        text("furthest off", lambda line: f"{line[1].worst.first} → {line[1].worst.second}", minor=1),
+    )
+    return listed(title, lines, made)

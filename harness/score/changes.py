@@ -1,0 +1,126 @@
+"""What would a change bring? Pairs of measured runs, the projected ratio against the measured one. Pure functions.
+
+A pair is two runs of one publisher: of one group, whatever they differ in, or of one model and framework that differ in one
+kind of change (:mod:`projector.workload.kinds`) and in nothing that no recipe field holds. This is what
+``projector performance --anchor`` answers: one run is measured, the other is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.calibrate.ratios import Change
+from harness.contracts import frame
+from harness.contracts.sources import publisher
+from harness.score.switches import Gain, different, usable
+from projector.workload.kinds import between
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Pair", "Score", "observed", "pairs", "score"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair(Gain):
+    """``kinds``: of the change, none where the two differ in nothing that a projector sees; ``unseen``: keys beside it that
+    no recipe field holds. ``group``: that of both, or empty."""
+
+    first: str
+    second: str
+    publisher: str
+    group: str
+    kinds: frozenset[str]
+    unseen: frozenset[str] = frozenset()
+
+    @property
+    def seen(self) -> bool:
+        """Whether the projector could say anything of it."""
+        return bool(self.kinds)
+
+    @property
+    def kind(self) -> str:
+        """The kind, where it is one; in words where it is not."""
+        if len(self.kinds) == 1:
+            return next(iter(self.kinds))
+        return "several kinds" if self.kinds else "only what no recipe field holds" if self.unseen else "nothing"
+
+
+def pairs(rows: pd.DataFrame) -> list[Pair]:
+    """Of the rows of one predictor and one fit, in their order."""
+    known = usable(rows).reset_index(drop=True)
+    known = known.assign(publisher=known["source"].map(publisher))
+    made: dict[tuple[int, int], Pair] = {}
+    for by in (["publisher", "group"], ["publisher", "model", "framework"]):
+        for _, members in frame.parts(known, by):
+            for first, second in combinations(frame.lines(members), 2):
+                if (first.Index, second.Index) not in made and (found := _pair(first, second)):
+                    made[first.Index, second.Index] = found
+    return [made[place] for place in sorted(made)]
+
+
+def _pair(first: Any, second: Any) -> Pair | None:
+    hidden = {*first.switches, *second.switches}
+    kinds = between(
+        *({key: value for key, value in row.differs.items() if key not in hidden} for row in (first, second))
+    )
+    unseen = different(first, second) & hidden
+    together = first.group if first.group == second.group else ""
+    if not together and (len(kinds) != 1 or unseen - {"version"} or first.model != second.model):
+        return None
+    return Pair(
+        first=first.run_id,
+        second=second.run_id,
+        publisher=first.publisher,
+        group=together,
+        kinds=kinds,
+        unseen=frozenset(unseen),
+        measured=second.measured_tgs / first.measured_tgs,
+        projected=second.projected_tgs / first.projected_tgs,
+    )
+
+
+def observed(found: Sequence[Pair]) -> list[Change]:
+    """What intervals of ratios are learnt from: pairs that differ in what a projector sees, and repeats."""
+    return [Change(source=p.publisher, kinds=p.kinds, error=p.error) for p in found if p.seen or not p.unseen]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Of some pairs: |projected ratio / measured ratio − 1| (``median``, ``p90``), mean of ln error (``bias``), ``right``
+    signs of ``real`` pairs, those whose measured gain exceeds :data:`harness.score.switches.REAL`."""
+
+    pairs: int
+    sources: int
+    median: float
+    p90: float
+    bias: float
+    real: int
+    right: int
+    worst: Pair
+
+    @property
+    def sign(self) -> float | None:
+        return self.right / self.real if self.real else None
+
+
+def score(found: Sequence[Pair]) -> Score | None:
+    """None without pairs."""
+    if not found:
+        return None
+    off = np.abs([p.projected / p.measured - 1.0 for p in found])
+    return Score(
+        pairs=len(found),
+        sources=len({p.publisher for p in found}),
+        median=float(np.median(off)),
+        p90=float(np.quantile(off, 0.9)),
+        bias=float(np.mean([p.error for p in found])),
+        real=sum(p.real for p in found),
+        right=sum(p.real and p.right for p in found),
+        worst=max(found, key=lambda p: abs(p.error)),
+    )

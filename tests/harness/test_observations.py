@@ -1,0 +1,89 @@
+"""What measured runs teach, as a file: it reads back, and no run's verdict depends on what is evaluated with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.calibrate.folds import Bench
+from harness.contracts.estimates import Observation
+from harness.contracts.results import HELD
+from harness.evaluation import evaluate, observations
+from harness.evaluation.evaluate import Selected
+from harness.evidence import suite
+from projector import experience
+from projector.errors import InputError
+
+
+def seen(source: int, **changes: object) -> Observation:
+    made = Observation(
+        run_id=f"r{source}",
+        family=f"m{source % 5}",
+        framework=f"f{source % 2}",
+        levels=("h100_sxm", "arch:hopper", "vendor:nvidia", "all"),
+        log_ratio=round(0.2 + 0.01 * (source % 7), 2),
+        gpu="h100_sxm",
+        shares=(0.125, 0.25),
+        assumed=source % 3,
+        source=f"source {source}",
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def test_a_file_reads_back_and_holds_what_teaches() -> None:
+    rows = tuple(seen(i) for i in range(4))
+    written = observations.text({"simulate": (*rows, seen(9, log_ratio=math.nan)), "other": (seen(5, run_id="=1+1"),)})
+    assert observations.parse(written, "here") == {"simulate": rows, "other": (seen(5, run_id="=1+1"),)}
+
+
+@pytest.mark.parametrize("spoil", [("0.125", "nan"), ("0.125", "much"), ("predictor", "tool"), (",h100_sxm,", ",")])
+def test_a_broken_file_is_one_clear_error(spoil: tuple[str, str]) -> None:
+    with pytest.raises(InputError, match="here"):
+        observations.parse(observations.text({"simulate": (seen(1),)}).replace(*spoil), "here")
+
+
+def test_a_verdict_does_not_depend_on_its_companions(project_folder: Path) -> None:
+    runs = suite.load(project_folder / "suites" / "tiny.yaml").runs
+    tools, evidence = evaluate.tools_for("simulate")[:1], {"simulate": [seen(i) for i in range(20)]}
+
+    def rows(chosen: Callable[[str], bool]) -> dict[tuple[str, str], object]:
+        some = [Selected("", run) for run in runs if chosen(run.id)]
+        made = evaluate.evaluate(some, tools, evidence=evidence).rows
+        return {(r.run_id, r.fit): replace(r, seconds_to_project=None) for r in made}
+
+    whole, alone = rows(lambda _: True), rows(lambda run_id: run_id == "llama-tp4")
+    assert alone == {key: row for key, row in whole.items() if key[0] == "llama-tp4"}
+    plain, held = whole["llama-tp4", "uncalibrated"], whole["llama-tp4", "heldout"]
+    assert held.projected_step_seconds == pytest.approx(plain.projected_step_seconds * math.exp(0.23), rel=0.03)
+    assert held.interval_low < held.projected_tgs < held.interval_high
+    assert whole["llama-tp4", "shipped"].interval_low is not None
+
+
+def test_leaving_out_by_source_and_by_family_are_two_fits(project_folder: Path) -> None:
+    runs = suite.load(project_folder / "suites" / "tiny.yaml").runs[:1]
+    mine = [seen(i, family="llama3", log_ratio=0.3) for i in range(10)]
+    others = [seen(i, log_ratio=0.2) for i in range(10, 30)]
+    made = evaluate.evaluate(
+        [Selected("", r) for r in runs], evaluate.tools_for("simulate")[:1], evidence={"simulate": [*mine, *others]}
+    )
+    step = {row.fit: row.projected_step_seconds for row in made.rows}
+    assert step["heldout-family"] == pytest.approx(step["uncalibrated"] * math.exp(0.2), rel=0.03)
+    assert step["heldout"] == step["shipped"] > step["heldout-family"]
+    assert set(HELD) < set(step)
+
+
+def test_what_is_shipped_for_plans_and_for_runs_is_the_same() -> None:
+    """``projector/experience.yaml`` and the observations are written by one job of one corpus."""
+    known, packaged = experience.load(), observations.packaged()
+    assert known is not None
+    assert packaged is not None
+    fold = Bench.of(packaged["simulate"]).fold(None)
+    assert fold.law == known.law
+    for gpu in ("h100_sxm", "mi355x", "b200"):
+        levels = next(o.levels for o in packaged["simulate"] if o.gpu == gpu)
+        assert fold.ground(levels).value == pytest.approx(known.grounds[gpu].value, abs=2e-3)
+        assert fold.ground(levels).sources == known.grounds[gpu].sources

@@ -1,0 +1,208 @@
+"""Publishers from titles, runs that their own sources doubt, and first looks that stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from harness import cli
+from harness.calibrate import folds, observe
+from harness.contracts import frame
+from harness.contracts.results import Evaluation
+from harness.contracts.runs import MeasuredRun, Prediction
+from harness.contracts.sources import publisher
+from harness.evaluation import evaluate, first_look
+from harness.evaluation.evaluate import Selected
+from harness.evidence import dataset, suite
+from harness.predictors.protocol import gpu_levels
+from harness.report import files, junit, payload, post, publish, screen, verdict, view
+from harness.score import gate
+from projector.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [
+        ("mlcommons/training_results_v5.1 Cisco/results/hpf_n16/llama2_70b_lora/result_0.txt @441d", "mlperf cisco"),
+        ("mlcommons/training_results_v5.0 @ 0fdc : AMD/results/MI300X_pytorch/llama2/result_1.txt", "mlperf amd"),
+        ("Someone/training_results_v6.0 (fork of mlcommons/training_results_v6.0): Cisco/results/x/", "mlperf cisco"),
+        ("IBM+CoreWeave/training_results_v5.0 IBM+CoreWeave/results/carina/llama31_405b/", "mlperf ibm+coreweave"),
+        ("InternLM/InternEvo doc/en/train_performance.md @c628a8c", "internlm/internevo"),
+        ("AMD-AGI/Primus PR #1011 (2026-08-21) https://github.com/AMD-AGI/Primus/pull/1011", "amd-agi/primus"),
+        ("https://github.com/pytorch/torchtitan/pull/1690", "pytorch/torchtitan"),
+        ("SimuMax v1.2 results, github MooreThreads/SimuMax docs/b200/summary.json", "moorethreads/simumax"),
+        ("docs.nvidia.com/nemo-framework/user-guide/latest/performance.html", "nvidia/nemo"),
+        ("NVIDIA/NeMo docs/source/performance/performance_summary.md @e2de", "nvidia/nemo"),
+        ("Korthikanti et al. 2022 arXiv:2205.05198 Table 5", "arxiv:2205.05198"),
+        ('GitHub markdown ("MI350X Training Results", tested 2026-01-08)', "mi350x training results"),
+        ("our own runs, March", "our own runs"),
+        ("", ""),
+    ],
+)
+def test_publishers(title: str, expected: str) -> None:
+    assert publisher(title) == expected
+
+
+Gate = dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Half:
+    """Projects half of the measured time."""
+
+    name: str = "simulate"
+
+    def predict(self, run: MeasuredRun) -> Prediction:
+        return Prediction(status="ok", step_seconds=0.5 * (run.measured.step_seconds or 1.0))
+
+    levels = staticmethod(gpu_levels)
+
+
+@pytest.fixture
+def runs(project_folder: Path) -> list[MeasuredRun]:
+    return list(suite.load(project_folder / "suites" / "tiny.yaml").runs)
+
+
+def test_a_doubted_run_stands_apart_and_teaches_nothing(runs: list[MeasuredRun]) -> None:
+    doubted = replace(runs[0], doubt='"an outlier", its source says')
+    far = replace(doubted, measured=replace(doubted.measured, step_seconds=1e3, tgs=1.0))
+    made = [evaluate.evaluate([Selected("s", r) for r in (one, *runs[1:])], [Half()]) for one in (doubted, far)]
+    assert made[0].rows == made[1].rows
+    assert {row.run_id for row in made[0].doubted} == {doubted.id}
+    assert doubted.id not in {row.run_id for row in made[0].rows}
+    assert made[0].doubted[0].error == pytest.approx(1.0)
+    assert {row.doubt for row in made[0].doubted} == {doubted.doubt}
+    without = evaluate.evaluate([Selected("s", r) for r in runs[1:]], [Half()])
+    assert without.rows == made[0].rows
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_doubt_takes_a_run_out_of_everything_that_is_judged_or_drawn(
+    runs: list[MeasuredRun], place: int, tmp_path: Path
+) -> None:
+    """What is left is what would be there had the run never been, but for one table, one line and the tail of the rows."""
+    doubted = replace(runs[place], doubt='"an outlier", its source says')
+    rest = [run for run in runs if run.id != doubted.id]
+    limits = {"simulate": dict.fromkeys(gate.THRESHOLDS, 1.0)}
+    with_it, without = (
+        evaluate.evaluate([Selected("s", run) for run in every], [Half()]) for every in ([doubted, *rest], rest)
+    )
+    for one, other in zip(*(_said(made, limits) for made in (with_it, without)), strict=True):
+        assert one == other
+    assert [t.title for t in view.build(with_it).tables if "doubted" in t.title] == [
+        "simulate: doubted by their own sources"
+    ]
+    sound = evaluate.evaluate([Selected("s", run) for run in runs], [Half()])
+    assert _said(sound, limits)[1] != _said(without, limits)[1]  # the doubt is what took it out
+
+
+def _said(made: Evaluation, limits: Gate) -> list[object]:
+    """Gates, tables, sentences, the post, the page's own rows, the five figures, and the frame of all plots."""
+    report = view.build(made, title="t")
+    checks = gate.check("s", made.frame, limits)
+    return [
+        [str(check) for check in checks],
+        [table for table in report.tables if "doubted" not in table.title],
+        report.lines,
+        verdict.verdict(made),
+        post.render(made, "t", (), {}, {}),
+        payload.build(made),
+        made.once.to_csv(),
+        {key: fold.scores for key, fold in made.laws.items()},
+    ]
+
+
+def test_doubted_rows_are_kept_in_the_files_and_come_back_apart(runs: list[MeasuredRun], tmp_path: Path) -> None:
+    doubted = replace(runs[0], doubt="a threshold, it says")
+    made = evaluate.evaluate([Selected("s", run) for run in (doubted, *runs[1:])], [Half()])
+    saved = files.Saved(evaluation=made, gates={}, provenance={})
+    publish.write_rows(tmp_path, saved)
+    for back in (files.rows(tmp_path), files.rows(tmp_path / "results.csv")):
+        assert {row.run_id for row in back if row.doubt} == {doubted.id}
+    again = files.read(tmp_path).evaluation
+    assert (again.rows, again.doubted) == (made.rows, made.doubted)
+    assert "skipped" in junit.render([], made.every)
+    shown = screen.Screen(report=view.build(again), evaluation=again)
+    assert any(doubted.id in str(block) for block in screen.blocks(shown))
+
+
+def test_only_doubted_runs_make_a_report_of_nothing_but_them(
+    runs: list[MeasuredRun], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "runs.yaml"
+    dataset.write([replace(runs[0], doubt="a threshold, it says")], table)
+    assert cli.main(["run", "--runs", str(table), "--out", str(tmp_path / "out"), "--no-plots"]) == 0
+    assert f"part of no figure here: {runs[0].id}" in " ".join(capsys.readouterr().out.split())
+    assert "a threshold, it says" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_a_run_that_was_sound_and_is_doubted_now_is_no_lost_row(
+    runs: list[MeasuredRun], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sound, doubtful = tmp_path / "sound.yaml", tmp_path / "doubtful.yaml"
+    measured = [run for run in runs if run.measured.tgs]
+    dataset.write(measured, sound)
+    dataset.write([replace(measured[0], doubt="a threshold, it says"), *measured[1:]], doubtful)
+    call = ["run", "--no-plots", "--runs"]
+    for table, earlier in ((doubtful, sound), (sound, doubtful)):
+        assert cli.main([*call, str(earlier), "--out", str(tmp_path / "a")]) == 0
+        assert cli.main([*call, str(table), "--out", str(tmp_path / "b"), "--against", str(tmp_path / "a")]) == 0
+        assert "0 lost, 0 broken, 0 removed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["''", "' '", "7", "[a]"])
+def test_a_doubt_is_words(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "runs.yaml"
+    head = "- {id: a, source: {title: t}, gpu: '', gpus: 0, stack: {framework: ''}, measured: {}, problem: no gpu"
+    path.write_text(f"{head}, doubt: {text}}}\n")
+    with pytest.raises(InputError, match="in words"):
+        dataset.read(path)
+    path.write_text(head + ", doubt: 'footnoted \"regression\"'}\n")
+    run = dataset.read(path)[0]
+    assert run.doubt == 'footnoted "regression"'
+    dataset.write([run], path)
+    assert dataset.read(path) == [run]
+
+
+def test_rows_of_one_publisher_are_left_out_together(runs: list[MeasuredRun]) -> None:
+    titles = ("a/b one.md", "A/b two.md", "c/d", "e/f")
+    named = [replace(r, source=replace(r.source, title=title)) for r, title in zip(runs, titles, strict=False)]
+    made = evaluate.evaluate([Selected("s", r) for r in named], [Half()])
+    seen = observe.of_rows(frame.part(frame.of(made.rows, made.facts), fit="uncalibrated"))
+    assert {folds.by_source(o) for o in seen} == {"a/b", "c/d", "e/f"} & {publisher(r.source.title) for r in named}
+
+
+def test_a_look_is_made_once(runs: list[MeasuredRun], tmp_path: Path) -> None:
+    path = tmp_path / "looks" / "first_look.csv"
+    measured = first_look.due(runs, ())
+    made = first_look.look(measured[:1], Half(), "r1")
+    first_look.append(path, made)
+    before = path.read_text()
+    assert first_look.read(path)[0].error == pytest.approx(1.0)
+    seen = [each.run_id for each in first_look.read(path)]
+    assert measured[0].id not in {run.id for run in first_look.due(runs, seen)}
+    first_look.append(path, first_look.look(measured[1:], Half(), "r2"))
+    assert path.read_text().startswith(before)
+    assert [each.run_id for each in first_look.read(path)] == [run.id for run in measured]
+
+
+def test_an_interval_that_says_nothing_is_neither_in_nor_out(runs: list[MeasuredRun]) -> None:
+    (made,) = first_look.look(first_look.due(runs, ())[:1], Half(), "")
+    assert replace(made, low=1.0, high=1e9).inside is True
+    assert replace(made, low=None).inside is None
+
+
+def test_the_command_keeps_what_it_saw(runs: list[MeasuredRun], tmp_path: Path, capsys) -> None:
+    table, out = tmp_path / "runs.yaml", tmp_path / "first.csv"
+    dataset.write(runs, table)
+    call = ["first-look", str(table), "--out", str(out), "--known", str(tmp_path / "none.csv")]
+    assert cli.main(call) == 0
+    assert "By source" in capsys.readouterr().out
+    kept = out.read_bytes()
+    assert cli.main(call) == 0
+    assert out.read_bytes() == kept
+    out.write_text("run_id,error\na,b\n")
+    assert cli.main(call) == 2
+    assert str(out) in capsys.readouterr().err

@@ -1,0 +1,114 @@
+"""``projector search`` on the command line: what it shows, what it keeps, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_command import DEEPSEEK
+
+from projector.__main__ import main
+
+SMALL = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--gbs", "16", "--seq-length", "4096")
+FIXED = ("--fix", "tp=1,2", "--fix", "cp=1", "--fix", "pp=1,2", "--fix", "micro_batch_size=1,2")
+
+
+def document(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    assert main(["search", *SMALL, *FIXED, "--json", *more]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert isinstance(made, dict)
+    return made
+
+
+def test_the_page_has_the_best_the_next_the_front_and_what_binds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", *SMALL, *FIXED]) == 0
+    out = capsys.readouterr().out
+    for words in ("Exact", "Best configurations", "The next layout", "Time against memory", "What binds the best"):
+        assert words in out
+
+
+def test_the_document_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+    made = document(capsys)
+    counts = made["counts"]
+    parts = ("out_of_memory", "unsupported", "bounded_away", "projected")
+    assert counts["valid"] == sum(counts[name] for name in parts)
+    assert counts["combinations"] == counts["valid"] + sum(each["combinations"] for each in made["refused"])
+    speeds = [each["tgs"] for each in made["best"]]
+    assert speeds == sorted(speeds, reverse=True)
+    assert made["gap"] == 0
+    assert sum(made["best"][0]["breakdown"].values()) == pytest.approx(made["best"][0]["step_seconds"])
+
+
+def test_flags_hold_their_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    made = document(capsys, "--recompute-granularity", "full", "--vary", "precision=bf16,fp8")
+    assert {each["fields"]["recompute_granularity"] for each in made["best"]} == {"full"}
+    assert made["space"]["precision"] == ["bf16", "fp8"]
+    assert made["space"]["tp"] == [1, 2]
+
+
+def test_the_best_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    made = document(capsys, "--write", str(tmp_path / "best"))
+    assert main(["performance", "--config", str(tmp_path / "best" / "case.yaml"), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["projections"]["simulate"]["tgs"] == pytest.approx(made["best"][0]["tgs"])
+    text = (tmp_path / "best" / "megatron.yaml").read_text()
+    assert f"tensor_model_parallel_size: {made['best'][0]['fields']['tp']}" in text
+
+
+def test_fewer_gpus_are_searched_where_they_may_be(capsys: pytest.CaptureFixture[str]) -> None:
+    made = document(capsys, "--max-gpus", "16", "--objective", "step", "--top", "1")
+    assert made["space"]["gpus"] == [8, 16]
+    assert made["best"][0]["gpus"] == 16
+
+
+def test_an_interrupted_search_goes_on(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "kept.jsonl"
+    first = document(capsys, "--resume", str(file), "--budget", "4")
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:-1], lines[-1][:20]]))  # the last line was cut
+    second = document(capsys, "--resume", str(file))
+    assert second["gap"] == 0
+    names = [json.loads(line)["name"] for line in file.read_text().splitlines()[1:] if line.endswith("}")]
+    assert len(names) == len(set(names)) > first["counts"]["projected"]
+    assert document(capsys)["best"][0]["fields"] == second["best"][0]["fields"]
+    assert main(["search", *SMALL, "--resume", str(file), "--gbs", "32"]) == 2
+    assert "another model, recipe or cluster" in capsys.readouterr().err
+    other = tmp_path / "other.txt"
+    other.write_text("nothing of this\n")
+    assert main(["search", *SMALL, "--resume", str(other)]) == 2
+    assert "--resume wrote" in capsys.readouterr().err
+
+
+def test_a_configuration_is_in_its_own_space(capsys: pytest.CaptureFixture[str]) -> None:
+    fixed = [f"--fix={name}" for name in ("tp=1", "pp=16", "vpp=2", "ep=64", "cp=1", "micro_batch_size=1")]
+    assert main(["search", "--config", DEEPSEEK, *fixed, "--json", "--budget", "30"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["space"]["recompute_modules"][-1] == ["mla_up_proj", "mlp", "moe", "layernorm"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--fix", "tp=x"), "--fix"),
+        (("--fix", "nothing=1"), "nothing"),
+        (("--fix", "moe_router_dtype=fp32"), "searched"),
+        (("--vary", "precision=bf17"), "bf17"),
+        (("--budget", "soon"), "--budget"),
+        (("--objective", "cost"), "--price"),
+        (("--memory-margin", "2"), "memory-margin"),
+        (("--price", "nan"), "price"),
+        (("--fix", "tp=3"), "combinations"),
+        (("--resume", "/nowhere/at/all"), "/nowhere/at/all"),
+    ],
+)
+def test_bad_input_is_one_clear_error(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
+    try:
+        code = main(["search", *SMALL, *words])
+    except SystemExit as left:
+        code = left.code
+    taken = capsys.readouterr()
+    assert (code, taken.out) == (2, "")
+    assert said in taken.err
+    assert "Traceback" not in taken.err

@@ -1,0 +1,147 @@
+"""Which attention kernel runs: what each wants of a call, by architecture, date, widths, lengths, window and sinks."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import product
+
+import pytest
+
+from projector.frameworks.resolve import resolve
+from projector.hardware import catalogue, efficiency
+from projector.kernels.materialised import expand
+from projector.kernels.simulate import Simulated
+from projector.mechanisms import Execution
+from projector.mechanisms.attention_kernels import KERNELS, UNFUSED, choose, epoch
+from projector.operators.types import Attention
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+ARCHS = ("gfx942", "gfx950", "ampere", "hopper", "blackwell", "blackwell_ultra")
+MONTHS = tuple(f"{year}-{month:02}" for year in range(2022, 2027) for month in range(1, 13))
+
+
+def op(qk: int = 128, v: int | None = None, **other: object) -> Attention:
+    given = {"batch": 1, "heads": 16, "kv_heads": 16, "seq_q": 4096, "seq_k": 4096} | other
+    return Attention(name="a", head_dim_qk=qk, head_dim_v=qk if v is None else v, **given)  # type: ignore[arg-type]
+
+
+def family(preferred: str, arch: str, built: str, call: Attention) -> str:
+    return choose(preferred, built, arch, call)[0]
+
+
+@pytest.mark.parametrize("preferred", sorted(KERNELS))
+def test_every_call_finds_a_kernel_and_keeps_its_work(preferred: str) -> None:
+    """Whatever is asked, something runs; it never executes narrower heads, other lengths or another direction."""
+    kinds = product((64, 96, 128, 192, 256, 512), (64, 128, 192, 256), ("bf16", "fp8"), (None, 128), (False, True))
+    for qk, v, dtype, window, flag in kinds:
+        call = op(qk, v, dtype=dtype, window=window, backward=flag, sinks=flag)
+        for arch, built in product(ARCHS, ("", "2023-01", "2026-12")):
+            found, executed = choose(preferred, built, arch, call)
+            assert found
+            assert executed.head_dim_qk >= qk
+            assert executed.head_dim_v >= v
+            assert (executed.seq_q, executed.backward, executed.window) == (call.seq_q, call.backward, call.window)
+
+
+@pytest.mark.parametrize("preferred", sorted(KERNELS))
+def test_a_newer_build_never_loses_a_kernel(preferred: str) -> None:
+    """The place in the list of what runs never rises with the date, and a build of today is one of the last month."""
+    chain = [kernel.family for kernel in KERNELS[preferred]]
+    for arch, (qk, v), backward in product(ARCHS, ((64, 64), (128, 128), (192, 128), (256, 256)), (False, True)):
+        call = op(qk, v, backward=backward)
+        places = [chain.index(family(preferred, arch, month, call)) for month in (*MONTHS, "")]
+        assert places == sorted(places, reverse=True)
+        assert places[-1] == places[-2]
+
+
+def test_builds_between_two_additions_run_alike() -> None:
+    for preferred, arch, backward in product(KERNELS, ARCHS, (False, True)):
+        for month, (qk, v) in product(MONTHS, ((128, 128), (192, 128))):
+            call = op(qk, v, backward=backward)
+            assert choose(preferred, month, arch, call) == choose(preferred, epoch(month), arch, call)
+    assert epoch("") == epoch(None) == ""
+    assert epoch("1999-01") < "2000"  # older than every kernel that has a date
+
+
+@pytest.mark.parametrize(
+    ("preferred", "arch", "built", "call", "expected"),
+    [
+        # ROCm/aiter: forward on gfx942 from 2025-07-10 on, 192/128 backward on gfx950 from 2025-11-03 on
+        ("aiter", "gfx942", "2025-06", op(), "ck"),
+        ("aiter", "gfx942", "2025-06", op(backward=True), "aiter"),
+        ("aiter", "gfx942", "2025-07", op(), "aiter"),
+        ("aiter", "gfx942", "", op(192, 128, backward=True), "ck"),
+        ("aiter_a16", "gfx950", "2025-10", op(192, 128, backward=True), "ck"),
+        ("aiter_a16", "gfx950", "2025-11", op(192, 128, backward=True), "aiter_a16"),
+        ("aiter_a16", "gfx950", "", op(backward=True), "aiter_a16"),
+        # 16-bit atomics want equal lengths in multiples of 64: a step of a ring has them not
+        ("aiter_a16", "gfx950", "", op(backward=True, seq_q=2048), "aiter"),
+        ("aiter_a16", "gfx950", "", op(backward=True, seq_q=4090, seq_k=4090), "aiter"),
+        ("aiter_a16", "gfx950", "", op(window=128, backward=True), "ck"),
+        ("aiter_a16", "gfx950", "", op(sinks=True), "ck"),
+        ("aiter_a16", "gfx950", "", op(64), "ck"),
+        # cuDNN in TransformerEngine
+        ("cudnn", "hopper", "2024-01", op(256), "fa2"),
+        ("cudnn", "hopper", "2025-01", op(256), "cudnn"),
+        ("cudnn", "blackwell", "2025-05", op(192), "fa2"),
+        ("cudnn", "blackwell", "2025-05", op(192, 128), "cudnn"),
+        ("cudnn", "blackwell", "", op(512), UNFUSED),
+        ("fa3", "hopper", "", op(192, 128), "fa3"),
+        ("fa3", "ampere", "", op(), "fa2"),
+        ("triton", "gfx950", "", op(512), "triton"),  # a stack that names its only kernel
+    ],
+)
+def test_published_preconditions(preferred: str, arch: str, built: str, call: Attention, expected: str) -> None:
+    assert family(preferred, arch, built, call) == expected
+
+
+def test_flash_attention_2_pads_the_narrower_width() -> None:
+    assert choose("fa2", "", "ampere", op(192, 128)) == ("fa2", op(192, 192))
+
+
+def test_eight_bit_attention_falls_back_to_sixteen() -> None:
+    """cuDNN on sm90 trains 8-bit attention at 128 alone."""
+    assert choose("cudnn", "", "hopper", op(dtype="fp8")) == ("cudnn", op(dtype="fp8"))
+    assert choose("cudnn", "", "hopper", op(192, 128, dtype="fp8")) == ("cudnn", op(192, 128))
+
+
+def seconds(gpu: str, preferred: str, built: str, call: Attention) -> float:
+    device = catalogue.gpu(gpu)
+    execution = Execution.of(kernels={"attention": preferred, "built": built})
+    return float(Simulated(device, efficiency.of(device), execution).times([call]).seconds[0])
+
+
+def test_the_generic_kernel_is_slower() -> None:
+    """Composable Kernel computes a 192/128 backward at 256/256."""
+    call = op(192, 128, backward=True)
+    assert seconds("mi355x", "aiter_a16", "2025-10", call) > 1.4 * seconds("mi355x", "aiter_a16", "2025-11", call)
+    wide = op(256, backward=True)
+    assert seconds("mi355x", "ck", "", call) == pytest.approx(seconds("mi355x", "ck", "", wide), rel=0.1)
+
+
+def test_without_a_flash_kernel_scores_are_written() -> None:
+    device, call = catalogue.gpu("b200"), op(512)
+    model = Simulated(device, efficiency.of(device), Execution.of(kernels={"attention": "cudnn"}))
+    assert float(model.times([call]).seconds[0]) == pytest.approx(float(model.times(expand(call)).seconds.sum()))
+
+
+def test_the_eight_bit_backward_of_cudnn_ignores_a_window() -> None:
+    for backward, alike in ((True, True), (False, False)):
+        call = op(64, window=128, dtype="fp8", backward=backward)
+        whole = dataclasses.replace(call, window=None)
+        assert (seconds("gb200", "cudnn", "", call) == seconds("gb200", "cudnn", "", whole)) is alike
+
+
+def test_a_run_carries_the_date_of_its_build() -> None:
+    run = Workload(
+        model=zoo.load("llama2_7b"),
+        recipe=Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096),
+        gpus=8,
+        framework="primus",
+        framework_date="2025-06",
+    )
+    old = resolve(run, "amd", "gfx942")
+    new = resolve(dataclasses.replace(run, framework_date="2026-03"), "amd", "gfx942")
+    assert (old.execution.kernels.built, new.execution.kernels.built) == ("2025-05", "2026-03")
