@@ -174,6 +174,17 @@ RULES = (
         "sequence",
         ("tp", "sequence_parallel"),
         _when("sequence_parallel", lambda r: _on(r.sequence_parallel) and r.tp == 1, "tp > 1"),
+        (),
+    ),
+    Rule(
+        "sequence beside tensors",
+        ("tp", "sequence_parallel"),
+        _when(
+            "sequence_parallel",
+            lambda r: r.sequence_parallel is False and r.tp > 1,
+            "on with tp > 1: torchtitan's plans of tensor parallelism shard the sequence",
+        ),
+        ("torchtitan",),
     ),
     Rule(
         "experts' sequence",
