@@ -19,6 +19,7 @@ from harness.trace.reader import read
 from harness.trace.shapes import Shaped, shaped
 from harness.trace.steps import Part, chosen, steps
 from projector.errors import InputError, Problem
+from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.workload.workload import Workload
 
@@ -60,6 +61,7 @@ def study(paths: Sequence[Path], step: int | None = None, case: tuple[Workload, 
     notes = list(_notes(trace, part, who, len(traces)))
     plan = share = None
     if case is not None and _trains(part, who):
+        notes += _other_device(trace, case[1])
         plan = planned(*case, layers_only=not part.whole)
         share = share_of(part, plan)
         notes += _sharing(part, share, plan)
@@ -131,6 +133,18 @@ def _notes(trace: Trace, part: Part, who: Sequence[Owner], ranks: int) -> list[s
             "one rank: waiting for others is bounded by the fastest of like exchanges; traces of more ranks tell"
         )
     return notes
+
+
+def _other_device(trace: Trace, cluster: Cluster) -> list[str]:
+    """A comparison of two devices says something else than one of a device with itself."""
+    if not len(trace.kernels) or trace.kernels.host:
+        return (
+            [f"the trace is of the host, the projection of {cluster.gpu.name}"] if cluster.gpu.vendor != "cpu" else []
+        )
+    found = catalogue.find_gpu(trace.gpu) if trace.gpu else None
+    if found == cluster.gpu.name:
+        return []
+    return [f"the trace is of {trace.gpu or 'a device that it does not name'}, the projection of {cluster.gpu.name}"]
 
 
 def _graphed(part: Part) -> float:

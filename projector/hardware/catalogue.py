@@ -28,7 +28,7 @@ __all__ = [
 
 _HERE = Path(__file__).parent
 _NO_NAME = re.compile(
-    r"^\d+\s*x\s+|\b(nvidia|amd|instinct|tesla|gpus?|accelerator|tensor\s+core|blackwell|hopper|ampere|ultra|oam|hbm\d?e?)\b"
+    r"^\d+\s*x\s+|\b(nvidia|amd|instinct|tesla|gpus?|accelerator|tensor\s+core|blackwell|hopper|ampere|ultra|oam|hbm\d?e?|vf|ac)\b"
 )
 
 
@@ -58,8 +58,9 @@ def gpu(name: str) -> Gpu:
 def find_gpu(text: str) -> str | None:
     """The catalogue name meant by free text such as ``NVIDIA Blackwell GPU (B200-SXM-180GB)``, or None.
 
-    Vendor words, memory types, a count in front, case and separators do not matter; words in parentheses are tried
-    alone as well. The path of a file that describes a GPU names that one.
+    Vendor words, memory types, a count in front, what a driver adds (a virtual function ``VF``, air cooling ``AC``), case
+    and separators do not matter; words in parentheses are tried alone as well. The path of a file that describes a GPU
+    names that one.
     """
     if text in gpu_names() or (is_path(text) and Path(text).is_file()):
         return text

@@ -89,3 +89,16 @@ def test_inference_is_said_to_be_no_step(tmp_path: Path, capsys: pytest.CaptureF
     path = made.write(tmp_path / "t.json")
     assert main(["trace", str(path), "--config", str(CONFIG)]) == 0
     assert "no backward pass" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("cluster", "said"), [("h100_sxm", False), ("mi355x", True)])
+def test_a_projection_of_another_device_is_named(
+    cluster: str, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = stepped([500, 510, 490]).write(tmp_path / "t.json")
+    argv = ["trace", str(path), "--model", "llama3_8b", "--cluster", cluster, "--gpus", "8"]
+    sizes = ["--micro-batch-size", "1", "--global-batch-size", "8", "--seq-length", "4096"]
+    assert main([*argv, *sizes]) == 0
+    out = capsys.readouterr().out
+    assert (f"the projection of {cluster}" in out) is said
+    assert "Projected" in out

@@ -59,6 +59,9 @@ def test_clusters_are_faster_inside_than_between_nodes(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "name"),
     [
+        ("AMD Instinct MI300X VF", "mi300x"),
+        ("NVIDIA B300 SXM6 AC", "b300"),
+        ("NVIDIA H200 NVL", "h200_nvl"),
         ("B200-SXM", "b200"),
         ("NVIDIA Blackwell GPU (B200-SXM-180GB)", "b200"),
         ("NVIDIA Blackwell Ultra GPU (GB300)", "gb300"),
