@@ -21,11 +21,11 @@ _DEFAULT = "(anonymous namespace)"
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """``kind``: what the kernel does; ``library``: whose it is; ``op``: of a collective, as far as the name says it;
+    """``kind``: what the kernel does; ``provider``: whose it is; ``op``: of a collective, as far as the name says it;
     ``way``: ``forward`` or ``backward`` of an attention kernel that runs once a layer pass."""
 
     kind: str
-    library: str = ""
+    provider: str = ""
     op: str = ""
     way: str = ""
 
@@ -67,7 +67,7 @@ def _patterns(which: str) -> tuple[tuple[re.Pattern[str], Named], ...]:
     return tuple(
         (
             re.compile(row["match"], re.IGNORECASE),
-            Named(row["kind"], row["library"], row.get("op", ""), row.get("way", "")),
+            Named(row["kind"], row["provider"], row.get("op", ""), row.get("way", "")),
         )
         for row in rows
     )

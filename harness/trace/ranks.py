@@ -70,7 +70,7 @@ def _messages(part: Kernels) -> Iterator[tuple[Key, tuple[object, ...], float]]:
 
 def _key(kind: Named, message: Message | None) -> Key:
     if message is None:
-        return kind.op or kind.library, kind.kind, 0, 0, ""
+        return kind.op or kind.provider, kind.kind, 0, 0, ""
     return message.op, message.group, message.ranks, message.elements, message.dtype
 
 

@@ -10,7 +10,7 @@ from projector.operators.types import Gemm
 
 __all__ = ["record"]
 
-#: Families of kernel tables by library; of the others no table is kept.
+#: Families of kernel tables by provider of the kernel; of the others no table is kept.
 _FAMILIES = {
     "cuBLASLt": "cublaslt",
     "cuBLAS": "cublaslt",
@@ -32,7 +32,7 @@ def record(found: Study, folder: Path, gpu: str) -> tuple[int, int]:
     added = left = 0
     for row in found.shapes:
         table = tables["gemm" if isinstance(row.op, Gemm) else "attention"]
-        family = _FAMILIES.get(row.library, "")
+        family = _FAMILIES.get(row.provider, "")
         if not family or not row.laid or row.seconds <= 0:
             left += 1
         elif not table.holds(row.op, family):

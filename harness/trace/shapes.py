@@ -34,7 +34,7 @@ class Shaped:
     ``model``: seconds by the kernel model, where a configuration was given."""
 
     op: Gemm | Attention
-    library: str
+    provider: str
     calls: int
     seconds: float
     laid: bool
@@ -54,11 +54,11 @@ def shaped(ops: Ops, kernels: Kernels, owner: Sequence[Owner]) -> tuple[Shaped, 
         if who.op >= 0 and named.kind in ("GEMM", "attention"):
             seconds = float(kernels.end[at] - kernels.start[at])
             spent[who.op] = spent.get(who.op, 0.0) + seconds
-            whose.setdefault(who.op, Counter())[named.library] += 1
+            whose.setdefault(who.op, Counter())[named.provider] += 1
     rows: dict[Key, list[float]] = {}
     for place, op, laid in _known(ops, spent):
         rows.setdefault((op, whose[place].most_common(1)[0][0], laid), []).append(spent[place])
-    made = [Shaped(op, library, len(times), _median(times), laid) for (op, library, laid), times in rows.items()]
+    made = [Shaped(op, provider, len(times), _median(times), laid) for (op, provider, laid), times in rows.items()]
     return tuple(sorted(made, key=lambda row: -row.calls * row.seconds))
 
 

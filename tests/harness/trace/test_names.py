@@ -52,7 +52,7 @@ SEEN = {
 @pytest.mark.parametrize("name", SEEN)
 def test_a_known_name(name: str) -> None:
     found = named(name)
-    assert (found.kind, found.library) == SEEN[name]
+    assert (found.kind, found.provider) == SEEN[name]
 
 
 def test_the_main_kernels_of_attention_tell_layer_passes() -> None:
