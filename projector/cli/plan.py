@@ -1,0 +1,81 @@
+"""``projector plan``: days, GPU-hours, energy and money for a number of tokens, under failures, with intervals."""
+
+from __future__ import annotations
+
+import argparse
+
+from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
+from projector.cli.quantities import price, tokens
+from projector.errors import InputError, Problem
+
+__all__ = ["register"]
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands,
+        "plan",
+        "what a whole run will take: days, GPU-hours, energy and money for a number of tokens, under failures",
+        _run,
+        examples=(
+            "--config examples/deepseek_v3_h800.yaml --tokens 14.8T",
+            "--model llama3.1_8b --gpu h100 --gpus 256 --tp 4 --mbs 1 --gbs 512 --seq-length 8192 "
+            "--data-parallel-sharding optim --tokens 15T --price 2.5",
+        ),
+    )
+    add_selection(parser)
+    group = parser.add_argument_group("what is planned")
+    add = group.add_argument
+    add("--tokens", type=tokens, required=True, metavar="N", help="tokens of the whole run: 15T, 300B, 14.8e12")
+    add(
+        "--price",
+        type=price,
+        metavar="X|FILE",
+        help="of a GPU-hour, or a YAML file with price_per_gpu_hour, price_by_gpu, energy_price_per_kwh (value, low, high), "
+        "currency and source; no price is invented",
+    )
+    add(
+        "--assume",
+        action="append",
+        default=[],
+        metavar="KEY=V[,LOW,HIGH]",
+        help="another value of an assumption, with its range (without: certain): failures_per_node_day, checkpoint_s, "
+        "restart_s, run_over_steps, power_share, server_over_boards, pue; may be given again",
+    )
+    add("--seed", type=whole(0), default=0, metavar="N", help="of the simulation and of the intervals; default: 0")
+    add_json(group)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from projector.cli import as_json, plan_view
+    from projector.cli.changes import ALL
+    from projector.cli.inputs import blamed, collected, read_case
+    from projector.io.terminal import show
+    from projector.plan.assumptions import assumed
+    from projector.plan.plan import plan
+
+    problems: list[Problem] = []
+    if options.pipeline_schedule_algorithm == ALL:
+        expected = "one schedule; projector performance compares them all"
+        problems.append(Problem("--pipeline-schedule-algorithm", "", ALL, expected))
+    ranges = collected(problems, lambda: assumed(options.assume))
+    case = collected(problems, lambda: read_case(options))
+    if case is None or ranges is None or problems:
+        raise InputError(problems)
+    price, gpu = options.price, case.cluster.gpu.name
+    if price is not None and not price.at(gpu):
+        raise InputError([Problem("--price", "", f"none of {gpu}", "price_per_gpu_hour, or one of it in price_by_gpu")])
+    with blamed(options):
+        made = plan(
+            case.workload,
+            case.cluster,
+            options.tokens,
+            {**ranges, **(price.at(gpu) if price else {})},
+            settings=case.settings,
+            assumed=case.assumed,
+            seed=options.seed,
+        )
+    if options.json:
+        as_json.write(plan_view.as_document(case, made, price))
+    else:
+        show(plan_view.as_page(case, made, price))

@@ -1,0 +1,107 @@
+"""What a GPU-hour costs, as a user's file says it: no price is known here.
+
+price_per_gpu_hour: {value: 2.0, low: 1.8, high: 2.5}    # or one number
+currency: USD
+source: offer of 3 March, servers and network included
+energy_price_per_kwh: 0.09                               # only what is paid beside the GPU-hours
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from projector.errors import InputError, Problem, nearest
+from projector.hardware import catalogue
+from projector.hardware.yaml_file import Reader, read_mapping
+from projector.parameter import Parameter
+from projector.plan.assumptions import ranged
+
+__all__ = ["Price", "read_price"]
+
+_LEAST, _MOST = 1e-6, 1e6
+_EXPECTED = f"a number from {_LEAST:g} to {_MOST:g}, or value, low and high with low ≤ value ≤ high"
+_KEYS = ("price_per_gpu_hour", "energy_price_per_kwh", "price_by_gpu", "currency", "source")
+_ENDS = ("value", "low", "high")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """``ranges``: ``price_per_gpu_hour``, ``energy_price_per_kwh`` or both, in ``currency`` (empty: not stated); ``by_gpu``:
+    of a GPU-hour where it is stated for one GPU."""
+
+    ranges: Mapping[str, Parameter] = field(default_factory=dict)
+    by_gpu: Mapping[str, Parameter] = field(default_factory=dict)
+    currency: str = ""
+    source: str = ""
+
+    def at(self, gpu: str) -> Mapping[str, Parameter]:
+        """``ranges`` for one GPU."""
+        return {**self.ranges, **({"price_per_gpu_hour": self.by_gpu[gpu]} if gpu in self.by_gpu else {})}
+
+    def gpu_hour(self, gpu: str) -> float | None:
+        """The price of a GPU-hour alone; None where it is not stated."""
+        found = self.at(gpu).get("price_per_gpu_hour")
+        return None if found is None else float(found)
+
+
+def read_price(text: str, where: str = "--price") -> Price:
+    """A number (of a GPU-hour), or a file. Raises :class:`InputError` with every mistake of it."""
+    try:
+        value = float(text)
+    except ValueError:
+        return _file(Path(text))
+    made = ranged([value], _LEAST, _MOST, "per GPU-hour", "command line")
+    if made is None:
+        raise InputError([Problem(where, "", text, f"a file, or {_EXPECTED.partition(',')[0]}")])
+    return Price(ranges={"price_per_gpu_hour": made}, source="command line")
+
+
+def _file(path: Path) -> Price:
+    read = Reader(read_mapping(path), str(path))
+    read.known(_KEYS)
+    source, currency = read.text("source"), read.text("currency")
+    found = {}
+    for key in _KEYS[:2]:
+        if key in read.mapping:
+            made = _one(read.mapping[key], key, source)
+            if made is None:
+                read.fail(key, read.mapping[key], _EXPECTED)
+            else:
+                found[key] = made
+    by_gpu = _by_gpu(read, source)
+    if not found and not by_gpu and not read.problems:
+        read.fail(_KEYS[0], None, _EXPECTED)
+    if read.problems:
+        raise InputError(read.problems)
+    return Price(ranges=found, by_gpu=by_gpu, currency=currency, source=source)
+
+
+def _by_gpu(read: Reader, source: str) -> dict[str, Parameter]:
+    cells = read.mapping.get("price_by_gpu", {})
+    if not isinstance(cells, Mapping):
+        read.fail("price_by_gpu", cells, "a mapping from GPU to price")
+        return {}
+    made = {}
+    for name, cell in cells.items():
+        gpu, price = catalogue.find_gpu(str(name)), _one(cell, _KEYS[0], source)
+        if gpu is None:
+            read.fail(f"price_by_gpu.{name}", name, nearest(str(name), catalogue.gpu_names()))
+        if price is None:
+            read.fail(f"price_by_gpu.{name}", cell, _EXPECTED)
+        if gpu and price:
+            made[gpu] = price
+    return made
+
+
+def _one(cell: object, key: str, source: str) -> Parameter | None:
+    if isinstance(cell, Mapping):
+        if set(cell) not in ({"value"}, set(_ENDS)):
+            return None
+        values = [cell[name] for name in _ENDS if name in cell]
+    else:
+        values = [cell]
+    if any(isinstance(each, str) for each in values):
+        return None
+    return ranged(values, _LEAST, _MOST, "per GPU-hour" if key == _KEYS[0] else "per kWh", source)
