@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from projector.cli.options import Subparsers, add_command, add_json, add_selection, quantity, whole
+from projector.cli.quantities import price
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def register(commands: Subparsers) -> None:
     add = group.add_argument
     fixed = "hold a field that is searched to these values; may be given again. Flags of fields hold theirs, too"
     add("--fix", action="append", default=[], metavar="FIELD=V,…", help=fixed)
-    varied = "search a further recipe field over these values (left out: all that it may hold); may be given again"
+    varied = (
+        "search a further recipe field over these values (left out: all that it may hold), or all of `precision` or "
+        "`offload` that framework and GPU have; may be given again"
+    )
     add("--vary", action="append", default=[], metavar="FIELD[=V,…]", help=varied)
     add("--max-gpus", type=whole(1), metavar="N", help="also fewer GPUs: hosts in powers of two up to N GPUs")
     add(
@@ -46,7 +50,12 @@ def register(commands: Subparsers) -> None:
         default="tgs",
         help="seconds of a step, tokens/s/GPU, price or energy of a token, memory of the fullest rank; default: tgs",
     )
-    add("--price", type=quantity("per GPU-hour", 1e-6, 1e6), default=None, metavar="X", help="of a GPU-hour, for cost")
+    add(
+        "--price",
+        type=price,
+        metavar="X|FILE",
+        help="of a GPU-hour, for cost: a number, or a file as projector plan has it",
+    )
     margin = "share of the usable memory that stays free; default: 0"
     add("--memory-margin", type=quantity("share", 0, 0.9), default=0.0, metavar="X", help=margin)
     add("--top", type=whole(1, 1000), default=10, metavar="N", help="configurations to show; default: 10")
@@ -54,7 +63,8 @@ def register(commands: Subparsers) -> None:
     add("--budget", metavar="N|Ns", help=budget)
     add("--resume", metavar="FILE", help="projections are kept there as they are made, and not made again")
     out = parser.add_argument_group("what comes out")
-    out.add_argument("--write", metavar="DIR", help="the best as a case and, for Megatron-LM, as its arguments")
+    out.add_argument("--write", metavar="DIR", help="the best as a case and as its framework starts it")
+    out.add_argument("--plots", metavar="DIR", help="pictures: time and memory, the axes of the best, where time goes")
     add_json(out)
 
 
@@ -75,6 +85,11 @@ def _run(options: argparse.Namespace) -> None:
         document.write(search_view.as_document(case, found, options.objective))
     else:
         show(search_view.as_page(case, found, options.top))
+    if options.plots:
+        from projector.io.files import folder
+        from projector.search.plots import save
+
+        save(found, folder(options.plots, "--plots"), f"{case.workload.model.name} on {case.cluster.name}")
     if options.write and found.best:
         from pathlib import Path
 
@@ -120,7 +135,7 @@ def _space(case: Case, options: argparse.Namespace) -> Space:
         raise InputError(problems)
     for name, flag in options.told.flags.items():
         mine = flag.startswith("--") and flag != "--set" and (name != "micro_batch_size" or options.micro)
-        if mine and name in searched() and name not in only:
+        if mine and name in searched(case.workload) and name not in only:
             only[name] = (getattr(case.workload.recipe, name),)
     return space(case.workload, case.cluster, only=only, vary=vary, gpus=_gpus(case, options))
 
@@ -138,11 +153,15 @@ def _gpus(case: Case, options: argparse.Namespace) -> tuple[int, ...]:
 def _values(texts: list[str], flag: str, problems: list[Problem]) -> dict[str, tuple[Any, ...]]:
     """Typed values of ``FIELD=V,…`` by field; without values all that the field may hold."""
     from projector.errors import nearest
+    from projector.search.axes import GROUPS
     from projector.workload.fields import field_of, fields
 
     found: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         name, _, given = text.partition("=")
+        if flag == "--vary" and name in GROUPS and not given.strip():
+            found[name] = ()
+            continue
         field = field_of(name.strip().replace("-", "_"))
         if field is None:
             known = tuple(each.key for each in fields())
@@ -211,4 +230,10 @@ def _found(case: Case, options: argparse.Namespace, made: Space, limits: Limits)
 def _objective(case: Case, options: argparse.Namespace) -> Objective:
     from projector.search.objective import Objective
 
-    return Objective(name=options.objective, price=options.price or 1.0, watts=case.cluster.gpu.tdp_watts)
+    gpu = case.cluster.gpu
+    price = options.price.gpu_hour(gpu.name) if options.price else None
+    if options.objective == "cost" and price is None:
+        raise InputError(
+            [Problem("--price", "", f"none of {gpu.name}", "price_per_gpu_hour, or one of it in price_by_gpu")]
+        )
+    return Objective(name=options.objective, price=price or 1.0, watts=gpu.tdp_watts)

@@ -3,7 +3,7 @@ schedule, from the prices of its stages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from projector.memory.verdict import Verdict, verdict
 from projector.settle.workload import settled
 from projector.step.cycle import tuned
 from projector.step.limit import shortest
-from projector.step.priced import priced, seconds_of
+from projector.step.priced import Priced, priced, seconds_of
 from projector.workload.workload import Workload
 
 REFUSALS = (InputError, Unsupported)
@@ -60,15 +60,21 @@ def needs(loads: Sequence[Workload], cluster: Cluster) -> list[tuple[float, Verd
     return [found[i] for i in range(len(loads))]
 
 
-def seconds(loads: Sequence[Workload], cluster: Cluster, settings: Settings) -> Floats:
+def seconds(
+    loads: Sequence[Workload],
+    cluster: Cluster,
+    settings: Settings,
+    learn: Callable[[Priced], None] = lambda _: None,
+) -> Floats:
     """``[loads]``: seconds that a step takes at least, by the prices of its stages in whatever order, exchanges that
-    may hide left out; infinite where nothing prices it."""
+    may hide left out; infinite where nothing prices it. ``learn`` is told the priced stages of each."""
     efficiency = efficiency_of(cluster.gpu)
     made, rows = [], []
     for i, load in enumerate(loads):
         try:
             run = settled(load, cluster, published=False)
             made.append(priced(run, cluster, efficiency, "simulate", settings))
+            learn(made[-1])
             rows.append(i)
         except (InputError, Unsupported):
             continue

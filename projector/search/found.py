@@ -50,13 +50,14 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """``best``: the winner first; ``front``: of all that was projected, those that no other beats in both
+    """``best``: the winner first; ``hits``: all that was projected; ``front``: those of them that no other beats in both
     tokens/s/GPU and memory; ``gap``: see :class:`Hunt`; ``moved``: seconds by part of the step that the next layout
     takes more than the winner."""
 
     space: Space
     best: tuple[Best, ...]
     front: tuple[Hit, ...]
+    hits: tuple[Hit, ...]
     counts: Counts
     gap: float | None
     seconds: float
@@ -79,12 +80,14 @@ def search(
     limits: Limits,
     *,
     settings: Settings = kernel_settings.DEFAULT,
+    explained: bool = True,
     known: dict[str, tuple[float, float]] | None = None,
     keep: Callable[[str, float, float], None] = lambda *_: None,
     told: Callable[[Counts, float | None], None] = lambda *_: None,
 ) -> Found:
     """Searches ``space`` on ``cluster``. Raises :class:`InputError` where no rule lets a configuration through, with
-    the rules that empty the space. ``known``, ``keep``, ``told``: see :class:`Hunt`."""
+    the rules that empty the space. ``explained``: with what binds the best. ``known``, ``keep``, ``told``: see
+    :class:`Hunt`."""
     began = time.monotonic()
     tree = Tree(space)
     smaller = roomier(cluster, 1.0 - limits.margin) if limits.margin else cluster
@@ -108,11 +111,12 @@ def search(
     best = _projected(leaders[: limits.top], space, cluster, settings)
     other = _projected(second, space, cluster, settings)[0] if second else None
     near = [(bound, with_fields(space.base, fields)) for bound, fields in hunt.near]
-    binding = bindings(best[0].projection, best[0].workload, smaller, settings, near) if best else ()
+    binding = bindings(best[0].projection, best[0].workload, smaller, settings, near) if best and explained else ()
     return Found(
         space=space,
         best=best,
         front=_front(hunt.hits, space.base),
+        hits=tuple(hunt.hits),
         counts=hunt.counts,
         gap=hunt.gap,
         seconds=time.monotonic() - began,

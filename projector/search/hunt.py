@@ -2,17 +2,18 @@
 off.
 
 What is bounded together: all pipelines and all recompute of one choice of sizes and switches. First the weights alone
-must fit; then the stages are priced without any recompute, which bounds the step of every configuration below,
-whatever its order and overlaps. The branch with the lowest bound is opened next: its recompute options, those that
-fit in memory, priced in turn; then whole projections. It ends where no bound is below the last of the best.
+must fit; then the stages are priced without any recompute (those of one pipeline, and by the blocks of these all others:
+:mod:`projector.search.families`), which bounds the step of every configuration below, whatever its order and overlaps. The
+branch with the lowest bound is opened next: its recompute options, bounded by blocks like theirs, then by whether they fit
+in memory, then by their own stages; then whole projections. It ends where no bound is below the last of the best.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
@@ -22,6 +23,7 @@ from projector.kernels.settings import Settings
 from projector.many import project_many
 from projector.search import bounds
 from projector.search.binding import BETTER
+from projector.search.families import Families
 from projector.search.objective import Objective
 from projector.search.space import Option, with_fields
 from projector.search.tree import Branch, Tree
@@ -39,7 +41,14 @@ _NOTHING: Mapping[str, Any] = {
     "recompute_method": None,
     "recompute_num_layers": None,
     "recompute_modules": None,
+    "offload_modules": None,
+    "cpu_offloading_num_layers": None,
 }
+_ADDS = (
+    "recompute_",
+    "offload_modules",
+    "cpu_offloading_",
+)  # what only adds to the time of a layer, and no weight sees
 _BESIDE = ("tp_comm_overlap", "overlap_moe_expert_parallel_comm")  # switches that no weight sees
 
 
@@ -77,6 +86,8 @@ class _Leaf:
     pipe: int
     layer: int
     once: tuple[int, ...]
+    fits: bool = False
+    parted: bool = False
     priced: bool = False
 
 
@@ -86,7 +97,9 @@ class _Limb:
 
     shape: int
     pipe: int
+    kind: int
     leaves: tuple[tuple[int, tuple[int, ...]], ...]
+    priced: bool = False
 
 
 @dataclass
@@ -120,10 +133,12 @@ class Hunt:
         self._fits: dict[Hashable, bool] = {}
         self._reach = float("inf")
         kinds: dict[Hashable, int] = {}
-        self._kinds = [
-            kinds.setdefault(_without(option, "recompute_"), len(kinds)) for option in self.tree.space.of_layers
+        self._kinds = [kinds.setdefault(_without(option, *_ADDS), len(kinds)) for option in self.tree.space.of_layers]
+        self._families = Families(self.cluster)
+        self._seen = [
+            _without(option, "recompute_method", "recompute_num_layers") for option in self.tree.space.of_layers
         ]
-        self._weighed = [_without(option, "recompute_", *_BESIDE) for option in self.tree.space.of_layers]
+        self._weighed = [_without(option, *_ADDS, *_BESIDE) for option in self.tree.space.of_layers]
 
     def run(self) -> None:
         """All of it, or until time or projections are spent."""
@@ -169,7 +184,6 @@ class Hunt:
                 if self._weights_fit(branch, leaves[0][0], leaves[0][1][0], number):
                     bunch.setdefault((branch.shape, kind), []).append((branch, tuple(leaves)))
         self._price(bunch)
-        heapify(self._heap)
         return True
 
     def _weights_fit(self, branch: Branch, layer: int, once: int, number: int) -> bool:
@@ -190,19 +204,37 @@ class Hunt:
         return fits
 
     def _price(self, bunches: Mapping[tuple[int, int], list[tuple[Branch, Any]]]) -> None:
-        for those in bunches.values():
-            loads = [
-                self._load(branch.shape, branch.pipe, leaves[0][0], leaves[0][1], bare=True) for branch, leaves in those
-            ]
-            found = bounds.seconds(loads, self.cluster, self.settings).tolist()
-            for (branch, leaves), load, least in zip(those, loads, found, strict=True):
-                number = sum(len(once) for _, once in leaves)
-                if least == float("inf"):
-                    self._refused("no model prices its stages", number)
-                    continue
-                limb = _Limb(branch.shape, branch.pipe, leaves)
-                self._heap.append((self.objective.bound(load, least), next(self._ticks), limb))
+        for (shape, kind), those in bunches.items():
+            for branch, leaves in those:
+                limb = _Limb(shape, branch.pipe, kind, leaves)
+                self._push(0.0, limb, self._load(shape, branch.pipe, *leaves[0], bare=True))
         self.told(self.counts, None)
+
+    def _push(self, bound: float, node: _Limb | _Leaf, load: Workload, *, exact: bool = False) -> None:
+        """A node with a bound of its own: from its priced stages (``exact``), or from blocks like its own."""
+        layer: Hashable
+        seen: Hashable
+        if isinstance(node, _Limb):
+            layer = seen = ("bare", node.kind)
+            number = sum(len(once) for _, once in node.leaves)
+        else:
+            layer, seen, number = node.layer, self._seen[node.layer], len(node.once)
+        where = node.shape, node.pipe, layer, seen
+        try:
+            least = None if exact else self._families.bound(*where, load)
+        except bounds.REFUSALS as error:
+            self._refused(str(error), number)
+            return
+        if least is None:
+            found = bounds.seconds(
+                [load], self.cluster, self.settings, lambda made: self._families.learn(*where, load, made)
+            )
+            least, exact = found.item(), True
+        if least == float("inf"):
+            self._refused("no model prices its stages", number)
+            return
+        value = max(bound, self.objective.bound(load, least))
+        heappush(self._heap, (value, next(self._ticks), replace(node, priced=exact)))
 
     def _load(
         self, shape: int, pipe: int, layer: int, once: Iterable[int], *, bare: bool = False, quiet: bool = True
@@ -243,9 +275,15 @@ class Hunt:
                     continue
             bound, _, node = heappop(self._heap)
             if isinstance(node, _Limb):
-                self._open(bound, node)
-            elif not node.priced:
-                self._tighten(bound, node)
+                if node.priced:
+                    self._open(bound, node)
+                else:
+                    load = self._load(node.shape, node.pipe, *node.leaves[0], bare=True)
+                    self._push(bound, node, load, exact=True)
+            elif not node.fits:
+                self._fit(bound, node)
+            elif not node.parted:
+                self._part(bound, node)
             else:
                 ready.append((bound, node))
                 if self._reach == float("inf") and len(ready) >= 4:  # something to compare with, soon
@@ -260,37 +298,36 @@ class Hunt:
         return layout_of({**shape, **self.tree.space.pipelines(shape["pp"])[node.pipe]})
 
     def _open(self, bound: float, limb: _Limb) -> None:
-        """The recompute options that fit."""
-        loads = [self._load(limb.shape, limb.pipe, layer, once) for layer, once in limb.leaves]
-        for (layer, once), load, found in zip(limb.leaves, loads, bounds.needs(loads, self.cluster), strict=True):
-            if isinstance(found, str):
-                self._refused(found, len(once))
-                continue
-            memory, verdict = found
-            if verdict.margin < 0:
-                self.counts.out_of_memory += len(once)
-                if verdict.required < BETTER * verdict.usable:
-                    self.near.append((bound, self.tree.fields(limb.shape, limb.pipe, layer, once[0])))
-                continue
+        """Its recompute options."""
+        for layer, once in limb.leaves:
             leaf = _Leaf(limb.shape, limb.pipe, layer, once)
-            value = max(bound, self.objective.bound(load, 0.0, memory))
-            heappush(self._heap, (value, next(self._ticks), leaf))
+            self._push(bound, leaf, self._load(limb.shape, limb.pipe, layer, once))
 
-    def _tighten(self, bound: float, leaf: _Leaf) -> None:
-        """A bound of its own, for each way in which gradients are reduced."""
+    def _fit(self, bound: float, leaf: _Leaf) -> None:
+        """Whether it does in memory."""
+        load = self._load(leaf.shape, leaf.pipe, leaf.layer, leaf.once)
+        found = bounds.needs([load], self.cluster)[0]
+        if isinstance(found, str):
+            self._refused(found, len(leaf.once))
+            return
+        memory, verdict = found
+        if verdict.margin < 0:
+            self.counts.out_of_memory += len(leaf.once)
+            if verdict.required < BETTER * verdict.usable:
+                self.near.append((bound, self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, leaf.once[0])))
+            return
+        value = max(bound, self.objective.bound(load, 0.0, memory))
+        heappush(self._heap, (value, next(self._ticks), replace(leaf, fits=True)))
+
+    def _part(self, bound: float, leaf: _Leaf) -> None:
+        """Each way in which gradients are reduced."""
         numbers = self.tree.space.of_once
         ways: dict[bool, list[int]] = {}
         for each in leaf.once:
             ways.setdefault(bool(numbers[each].get("overlap_grad_reduce")), []).append(each)
-        loads = [self._load(leaf.shape, leaf.pipe, leaf.layer, once) for once in ways.values()]
-        found = bounds.seconds(loads, self.cluster, self.settings).tolist()
-        for once, load, least in zip(ways.values(), loads, found, strict=True):
-            if least == float("inf"):
-                self._refused("no model prices its stages", len(once))
-                continue
-            made = _Leaf(leaf.shape, leaf.pipe, leaf.layer, tuple(once), priced=True)
-            value = max(bound, self.objective.bound(load, least))
-            heappush(self._heap, (value, next(self._ticks), made))
+        for once in ways.values():
+            load = self._load(leaf.shape, leaf.pipe, leaf.layer, once)
+            self._push(bound, replace(leaf, once=tuple(once), parted=True), load, exact=True)
 
     def _project(self, leaves: Iterable[_Leaf]) -> None:
         every = [self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, once) for leaf in leaves for once in leaf.once]

@@ -12,9 +12,9 @@ __all__ = ["layouts", "written"]
 
 
 def layouts(base: Workload, pp: int, vpp: int, *, v_shaped: bool = False) -> Iterator[dict[str, Any]]:
-    """Evenly; embedding and loss counted as layers; and stages that differ by one layer, with embedding, loss and
-    each layer of multi-token prediction counted as one, where that is none of these. A framework with a rule of its
-    own for what does not divide (torchtitan) takes no other."""
+    """Evenly; embedding and loss counted as layers; a lighter first and last stage; and stages that differ by one layer,
+    with embedding, loss and each layer of multi-token prediction counted as one, where they divide neither evenly nor
+    counted. A framework with a rule of its own for what does not divide (torchtitan) takes no other."""
     layers, stages = base.model.num_layers, pp * vpp
     if launch.family(base.framework) == "torchtitan":
         yield {}
@@ -30,6 +30,23 @@ def layouts(base: Workload, pp: int, vpp: int, *, v_shaped: bool = False) -> Ite
         found = written(layers, base.model.mtp_num_layers, stages)
         if found is not None:
             yield {"pipeline_model_parallel_layout": found}
+    if not v_shaped:
+        yield from _ends(layers, pp, vpp)
+
+
+def _ends(layers: int, pp: int, vpp: int) -> Iterator[dict[str, Any]]:
+    """A last rank with fewer layers than the others, or a first and a last one: by one layer a chunk, or two."""
+    first, last = "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"
+    least = layers // (pp * vpp)
+    for each in {vpp * least, vpp * (least + 1)} - {0}:
+        left = layers - each * (pp - 1)
+        if 0 < left < each <= left + 2 * vpp and left % vpp == 0:
+            yield {last: left}
+        rest = (layers - each * (pp - 2)) // vpp if pp > 2 else 0  # layers of each chunk of both ends together
+        ends = {first: vpp * (rest - rest // 2), last: vpp * (rest // 2)}
+        fits = layers == each * (pp - 2) + sum(ends.values())
+        if fits and 0 < ends[last] <= ends[first] < each <= ends[last] + 2 * vpp:
+            yield ends
 
 
 def written(layers: int, mtp: int, stages: int) -> str | None:

@@ -15,27 +15,28 @@ from itertools import product
 from typing import Any
 
 from projector import pipeline
+from projector.collectives.placement import ranks_per_node
 from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster
 from projector.memo import but
+from projector.search import axes as choices
+from projector.search.axes import Axis, Option
 from projector.search.layouts import layouts
 from projector.settle import launch
+from projector.workload import fast_domain
 from projector.workload.declared import about_of
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 __all__ = ["Option", "Space", "searched", "space", "with_fields"]
 
-Option = Mapping[str, Any]
-Axis = tuple[Option, ...]
-
-_SIZES = ("gpus", "tp", "cp", "pp", "ep", "etp", "micro_batch_size")
+_GRID = ("tensor_parallel_algorithm", "tp2", "summa_panels")
+_SIZES = ("gpus", "tp", "cp", "pp", "ep", "etp", "micro_batch_size", *_GRID)
 _PIPELINE = (
     *("pipeline_schedule", "vpp", "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers"),
     *("decoder_last_pipeline_num_layers", "account_for_embedding_in_pipeline_split"),
     "account_for_loss_in_pipeline_split",
 )
-_ONCE = ("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p_comm")
 _MOST_CHUNKS = 8
 _MICRO = (1, 2, 4, 8)
 _SHORTEST = 2048  # tokens that context parallelism leaves a rank
@@ -99,17 +100,10 @@ class Space:
         return found
 
 
-def searched() -> frozenset[str]:
-    """Fields that a space sets without being asked to."""
-    layers = (
-        "sequence_parallel",
-        "precision",
-        "data_parallel_sharding",
-        "tp_comm_overlap",
-        "moe_token_dispatcher_type",
-    )
-    more = ("moe_flex_dispatcher_backend", "overlap_moe_expert_parallel_comm", *_again("none"))
-    return frozenset((*_SIZES, *_PIPELINE, *layers, *more, *_ONCE))
+def searched(base: Workload) -> frozenset[str]:
+    """Fields that a space around ``base`` sets without being asked to."""
+    every = (*choices.layers(base), *choices.once(base))
+    return frozenset((*_SIZES, *_PIPELINE, *(name for axis in every for option in axis for name in option)))
 
 
 def with_fields(base: Workload, fields: Option) -> Workload:
@@ -136,15 +130,20 @@ def space(
 ) -> Space:
     """The space around ``base``, whose values of what is searched are among the options.
 
-    ``only``: values to which fields are held; ``vary``: further fields, with their values. ``gpus``: numbers of GPUs
-    (default: that of ``base``). Raises :class:`InputError` for a field that is held to values that no option has.
+    ``only``: values to which fields are held; ``vary``: further fields, with their values, or names of
+    :data:`projector.search.axes.GROUPS` with none. ``gpus``: numbers of GPUs (default: that of ``base``). Raises
+    :class:`InputError` for a field that is held to values that no option has.
     """
     held = {name: tuple(values) for name, values in (only or {}).items()}
     more = {name: tuple(values) for name, values in (vary or {}).items()}
     numbers = tuple(gpus) or (base.gpus,)
+    if more.get("fast_domain") == ("any",):
+        domains = {ranks_per_node(number, cluster) for number in numbers}
+        more["fast_domain"] = (None, *(each for domain in sorted(domains) for each in fast_domain.placements(domain)))
     sizes = _sizes(base, cluster, numbers, {**held, **more})
-    layers = [*_layers(base), *_further(more, once=False)]
-    once = [*_once(), *_further(more, once=True)]
+    more, groups = choices.grouped(base, cluster, more)
+    layers = [*choices.layers(base), *groups, *_further(more, once=False)]
+    once = [*choices.once(base), *_further(more, once=True)]
     searched = {name for axis in (*layers, *once) for option in axis for name in option} | set(_PIPELINE)
     neutral = {name: Recipe.__dataclass_fields__[name].default for name in searched}
     bare = but(base, recipe=but(base.recipe, **neutral))
@@ -213,6 +212,7 @@ def _sizes(
     tp = held.get("tp", heads)
     values: dict[str, tuple[Any, ...]] = {
         "gpus": gpus,
+        **{name: held.get(name, (getattr(recipe, name),)) for name in _GRID},
         "cp": held.get("cp", contexts),
         "ep": held.get("ep", experts),
         "micro_batch_size": held.get("micro_batch_size", tuple(n for n in _MICRO if recipe.global_batch_size % n == 0)),
@@ -243,58 +243,9 @@ def _pipelines(base: Workload, pp: int, chunks: Sequence[int] | None) -> Iterato
                     yield {"pipeline_schedule": name, "vpp": vpp, **layout}
 
 
-def _layers(base: Workload) -> list[Axis]:
-    kind, moe = launch.family(base.framework), base.model.moe is not None
-    axes: list[Axis] = [
-        _recompute(base),
-        ({"sequence_parallel": True}, {"sequence_parallel": False}),
-        ({"precision": base.recipe.precision},),
-    ]
-    if kind == "torchtitan":
-        axes.append(({"data_parallel_sharding": "optim_grads_params"},))
-    else:
-        axes.append(({"data_parallel_sharding": "optim"}, {"data_parallel_sharding": "no_shard"}))
-        axes.append(({"tp_comm_overlap": False}, {"tp_comm_overlap": True}))
-    if moe and kind != "torchtitan":
-        deepep = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
-        axes.append(({"moe_token_dispatcher_type": "alltoall", "moe_flex_dispatcher_backend": None}, deepep))
-        axes.append(({"overlap_moe_expert_parallel_comm": False}, {"overlap_moe_expert_parallel_comm": True}))
-    return axes
-
-
-def _recompute(base: Workload) -> Axis:
-    """None; modules that Megatron-LM names; the first layers of each stage; every layer."""
-    found: list[Option] = [_again("none")]
-    names = ["layernorm", "moe_act"] if base.model.moe is not None else ["layernorm", "mlp"]
-    if base.model.mla is not None:
-        names = ["mla_up_proj", *names]
-    if launch.family(base.framework) == "torchtitan":
-        found.append(_again("selective", modules=("op_sac",)))
-    else:
-        found += [_again("selective", modules=("core_attn",)), _again("selective", modules=tuple(names))]
-        layers = [n for n in (1, 2, 4, 8, 16) if n < base.model.num_layers]
-        found += [_again("full", method="block", layers=n) for n in layers]
-    return (*found, _again("full", method="uniform", layers=1))
-
-
-def _again(
-    granularity: str, method: str | None = None, layers: int | None = None, modules: tuple[str, ...] = ()
-) -> Option:
-    return {
-        "recompute_granularity": granularity,
-        "recompute_method": method,
-        "recompute_num_layers": layers,
-        "recompute_modules": modules or None,
-    }
-
-
-def _once() -> list[Axis]:
-    pairs = ((True, True), (True, False), (False, False))
-    return [tuple({"overlap_grad_reduce": reduce, "overlap_param_gather": gather} for reduce, gather in pairs)]
-
-
 def _further(more: Mapping[str, tuple[Any, ...]], *, once: bool) -> Iterator[Axis]:
     told = about_of(Recipe)
     for name, values in more.items():
-        if name not in _SIZES and name not in _PIPELINE and (told[name].affects == {"step"}) is once:
+        alone = told[name].affects == {"step"} and name != "fast_domain"  # which changes the seconds of layers
+        if name not in _SIZES and name not in _PIPELINE and alone is once:
             yield tuple({name: value} for value in values)

@@ -170,7 +170,7 @@ def _refuses(rule: launch.Rule) -> Callable[[Workload], object]:
 def _of_shape(load: Workload) -> list[Problem]:
     """What is wrong with sizes, whatever stands on the stages."""
     recipe = load.recipe
-    if load.gpus % (recipe.tp * recipe.cp * recipe.pp):
+    if load.gpus % recipe.replica_ranks:
         return [Problem("", "gpus", load.gpus, "a multiple of tp · pp · cp")]
     return arguments.of_workload(but(load, recipe=but(recipe, allow_uneven_pipeline_split=True)))
 

@@ -1,17 +1,20 @@
-"""A configuration as files that can be started or read again: Megatron-LM's arguments, and a case of this project."""
+"""A configuration as files that can be started or read again: those of its framework, and a case of this project."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from projector import pipeline
 from projector.errors import InputError, Problem
+from projector.io.files import folder as made
 from projector.io.files import write_whole
+from projector.search import launchable
 from projector.settle import launch
-from projector.workload.declared import about_of
 from projector.workload.layout import virtual_stages
 from projector.workload.loaders import detect
 from projector.workload.model_schema import model_to_mapping
@@ -19,18 +22,16 @@ from projector.workload.recipe import Recipe
 from projector.workload.schema import recipe_to_mapping
 from projector.workload.workload import Workload
 
-__all__ = ["arguments", "write"]
+__all__ = ["write"]
 
 
 def write(load: Workload, folder: Path, cluster: str) -> tuple[Path, ...]:
-    """Writes ``case.yaml`` and, for Megatron-LM and Primus, ``megatron.yaml`` (arguments by name, without those of
-    the model).
+    """Writes ``case.yaml`` and what its framework starts from: ``megatron.yaml`` (arguments by name, without those of the
+    model), ``primus.yaml`` (an experiment; of models that have a published name) or ``torchtitan.toml`` (of models that are
+    flavors of it).
 
     Each is read back and must mean the same: else :class:`InputError` says which fields its words cannot say."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError([Problem("--write", "", str(folder), f"a folder ({error.strerror})")]) from None
+    made(folder, "--write")
     case = folder / "case.yaml"
     content = {
         "model": model_to_mapping(load.model),
@@ -40,52 +41,42 @@ def write(load: Workload, folder: Path, cluster: str) -> tuple[Path, ...]:
         "recipe": recipe_to_mapping(load.recipe),
     }
     write_whole(case, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
-    read = detect.load(case).workload()
-    _same(case, load.recipe, read.recipe)
-    if launch.family(load.framework) not in ("megatron", "primus"):
-        return (case,)
-    args = folder / "megatron.yaml"
-    write_whole(args, yaml.safe_dump(arguments(load), sort_keys=False))
-    found = detect.load(args, model=load.model.name).recipe
+    _same(case, load, detect.load(case).workload().recipe)
+    kind = launch.family(load.framework)
+    if kind not in _FILES or not load.model.causal:
+        return (case,)  # the words of these frameworks would mean a decoder
+    name, text = _FILES[kind]
+    file = folder / name
+    write_whole(file, text(load))
+    found = detect.load(file, model=str(case), gpus=load.gpus if kind == "torchtitan" else None).recipe
     if found is not None:
-        _same(args, load.recipe, found)
-    return case, args
+        _same(file, load, found)
+    return case, file
 
 
-def arguments(load: Workload) -> dict[str, Any]:
-    """Megatron-LM's arguments of the recipe, by name."""
-    recipe, told = load.recipe, about_of(Recipe)
-    made: dict[str, Any] = {}
-    for field in fields(Recipe):
-        value, names = getattr(recipe, field.name), told[field.name].names.get("megatron", ())
-        if names and value is not None:
-            made[names[0]] = list(value) if isinstance(value, tuple) else value
-    made.pop(told["vpp"].names["megatron"][0])  # what Megatron-LM works out; the other is its argument
-    if recipe.vpp > 1 and recipe.pipeline_model_parallel_layout is None:
-        made[told["vpp"].names["megatron"][1]] = recipe.vpp
-    made[{"fp16": "fp16"}.get(recipe.precision, "bf16")] = True
-    if recipe.precision in ("fp8", "mxfp8"):
-        made |= {"fp8": "hybrid", "fp8_recipe": "mxfp8" if recipe.precision == "mxfp8" else recipe.fp8_recipe}
-    made["use_distributed_optimizer"] = recipe.data_parallel_sharding == "optim"
-    again = recipe.recompute_granularity
-    if again not in (None, "none"):
-        made["recompute_granularity"] = again
-        if again == "selective":
-            made["recompute_modules"] = list(recipe.recompute_modules or ("core_attn",))
-    for name in ("pipeline_model_parallel_layout", "moe_token_dispatcher_type", "moe_flex_dispatcher_backend"):
-        if getattr(recipe, name) is not None:
-            made[name] = getattr(recipe, name)
-    if recipe.pp > 1 and recipe.pipeline_schedule not in (None, "1f1b", "interleaved"):
-        made["pipeline_schedule"] = recipe.pipeline_schedule
-    return made
+def _yaml(content: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(content), sort_keys=False)
 
 
-_EITHER = {"recompute_granularity": ("none", None), "pipeline_schedule": ("1f1b", "interleaved", None)}
+_FILES: Mapping[str, tuple[str, Callable[[Workload], str]]] = {
+    "megatron": ("megatron.yaml", lambda load: _yaml(launchable.arguments(load))),
+    "primus": ("primus.yaml", lambda load: _yaml(launchable.experiment(load))),
+    "torchtitan": ("torchtitan.toml", lambda load: launchable.toml(launchable.job(load))),
+}
 
 
-def _same(path: Path, wanted: Recipe, found: Recipe) -> None:
+_EITHER = {"recompute_granularity": ("none", None)}
+
+
+def _same(path: Path, load: Workload, found: Recipe) -> None:
     """That every stated field came back; words that mean what is left out count as left out."""
+    wanted = load.recipe
     found = replace(found, vpp=virtual_stages(found))  # a layout says it
+    orders = [pipeline.choose(each.pipeline_schedule, each.pp, each.vpp) for each in (wanted, found)]
+    if orders[0] == orders[1]:
+        found = replace(found, pipeline_schedule=wanted.pipeline_schedule)
+    if launch.family(load.framework) == "torchtitan" and wanted.sequence_parallel == (wanted.tp > 1):
+        found = replace(found, sequence_parallel=wanted.sequence_parallel)  # its plans of tensor parallelism say it
     for name, words in _EITHER.items():
         if getattr(wanted, name) in words and getattr(found, name) in words:
             found = replace(found, **{name: getattr(wanted, name)})

@@ -18,12 +18,15 @@ from functools import cache
 from projector import pipeline
 from projector.errors import Problem
 from projector.settle import scheduling
+from projector.workload import fast_domain, summa
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["RULES", "Rule", "family", "problems", "rules_of", "schedules_of"]
+__all__ = ["ANALYTIC", "GRID", "RULES", "Rule", "family", "problems", "rules_of", "schedules_of"]
 
 _MEGATRON = ("megatron", "primus", "nemo")
+#: The framework file of strategies that papers describe and no framework here runs.
+ANALYTIC = "analytic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,49 @@ def _looped(w: Workload) -> tuple[str, str] | None:
     return "vpp", f"two chunks a rank or more for {name}"
 
 
+def _cut(w: Workload) -> tuple[str, str] | None:
+    """torchtitan cuts a model by the layers of a stage, embedding and output counted: not every number of stages comes
+    of it. Two chunks of a looped schedule need no such number."""
+    recipe = w.recipe
+    if recipe.pp == 1 or recipe.vpp <= 2:
+        return None
+    weighted, stages = w.model.num_layers + 2 * (recipe.pipeline_remainder != "first"), recipe.pp * recipe.vpp
+    if -(-weighted // -(-weighted // stages)) == stages:
+        return None
+    return "vpp", "as many stages as whole layers of a stage cut the model into"
+
+
+def _domain(w: Workload) -> tuple[str, str] | None:
+    wrong = [] if w.recipe.fast_domain is None else list(fast_domain.problems(w.recipe, w.dp, None))
+    return ("fast_domain", wrong[0].expected) if wrong else None
+
+
+def _grid(w: Workload) -> tuple[str, str] | None:
+    wrong = list(summa.problems(w.model, w.recipe))
+    if wrong:
+        return wrong[0].key.removeprefix("recipe."), wrong[0].expected
+    if w.recipe.tensor_parallel_algorithm == "summa" and w.framework != ANALYTIC:
+        return "tensor_parallel_algorithm", f"1d: {w.framework} has no SUMMA; the framework {ANALYTIC} has"
+    return None
+
+
+GRID = Rule(
+    "grid",
+    (
+        *("tensor_parallel_algorithm", "tp", "tp2", "summa_panels", "cp", "cp_comm_type", "sequence_parallel"),
+        *("precision", "tp_comm_overlap", "seq_length", "lora"),
+    ),
+    _grid,
+    (),
+)
 RULES = (
+    GRID,
+    Rule(
+        "fast domain",
+        ("fast_domain", "tp", "tp2", "cp", "pp", "ep", "micro_batch_size", "microbatches", "data_parallel_shard_size"),
+        _domain,
+        (),
+    ),
     Rule("schedule", ("pipeline_schedule", "pp", "vpp"), _schedule, ("megatron", "primus", "torchtitan")),
     Rule(
         "put off",
@@ -164,6 +209,7 @@ RULES = (
     ),
     Rule("filled", ("pipeline_schedule", "pp", "vpp", "microbatches"), _few),
     Rule("chunks", ("pipeline_schedule", "pp", "vpp"), _looped, ("torchtitan",)),
+    Rule("cut", ("pp", "vpp", "pipeline_remainder"), _cut, ("torchtitan",)),
     Rule(
         "interleaving",
         ("pp", "vpp", "overlap_p2p_comm"),
@@ -260,6 +306,26 @@ RULES = (
                 and bool({"moe_act", "layernorm"} & set(r.recompute_modules or ()))
             ),
             "neither moe_act nor layernorm with delayed scaling",
+        ),
+    ),
+    Rule(
+        "host optimizer",
+        ("optimizer_cpu_offload", "use_precision_aware_optimizer", "data_parallel_sharding"),
+        _when(
+            "optimizer_cpu_offload",
+            lambda r: _on(r.optimizer_cpu_offload) and not (_on(r.use_precision_aware_optimizer) and _sharded(r)),
+            "use_precision_aware_optimizer and a sharded optimizer",
+        ),
+    ),
+    Rule(
+        "host modules",
+        ("offload_modules", "cpu_offloading_num_layers", "recompute_granularity"),
+        _when(
+            "offload_modules",
+            lambda r: (
+                _on(r.offload_modules) and (_on(r.cpu_offloading_num_layers) or r.recompute_granularity == "full")
+            ),
+            "neither whole layers on the host nor whole layers recomputed",
         ),
     ),
     Rule(

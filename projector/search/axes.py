@@ -1,0 +1,127 @@
+"""The options of what layers see and of what is done once a step, under the rules of a framework, and groups of options
+that are searched only where they are asked for: they change the numbers of a training, or need the memory of its hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from projector.errors import InputError, Problem
+from projector.hardware.types import Cluster
+from projector.settle import launch
+from projector.workload.workload import Workload
+
+__all__ = ["GROUPS", "Axis", "Option", "grouped", "layers", "once"]
+
+Option = Mapping[str, Any]
+Axis = tuple[Option, ...]
+
+#: Operand types of fewer bits, the matrix rates by which a device has them (it would run them wider else), and who runs
+#: them: nvfp4 is Transformer Engine's on NVIDIA, mxfp4 Primus-Turbo's.
+_NARROW = {
+    "fp8": (("fp8",), ("megatron", "primus", "torchtitan")),
+    "mxfp8": (("mxfp8",), ("megatron", "primus", "torchtitan")),
+    "mxfp4": (("mxfp4",), ("primus",)),
+    "nvfp4": (("nvfp4", "fp4"), ("megatron",)),
+}
+
+
+def layers(base: Workload) -> list[Axis]:
+    """What layers see, without being asked for."""
+    kind, moe = launch.family(base.framework), base.model.moe is not None
+    axes: list[Axis] = [
+        _recompute(base),
+        ({"sequence_parallel": True}, {"sequence_parallel": False}),
+        ({"precision": base.recipe.precision},),
+    ]
+    if kind == "torchtitan":
+        axes.append(({"data_parallel_sharding": "optim_grads_params"},))
+    else:
+        axes.append(({"data_parallel_sharding": "optim"}, {"data_parallel_sharding": "no_shard"}))
+        axes.append(({"tp_comm_overlap": False}, {"tp_comm_overlap": True}))
+    if moe and kind != "torchtitan":
+        deepep = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+        axes.append(({"moe_token_dispatcher_type": "alltoall", "moe_flex_dispatcher_backend": None}, deepep))
+        axes.append(({"overlap_moe_expert_parallel_comm": False}, {"overlap_moe_expert_parallel_comm": True}))
+    return axes
+
+
+def once(base: Workload) -> list[Axis]:
+    """What matters once a step; nothing where the framework has no switch for it (torchtitan: FSDP2 does both)."""
+    if launch.family(base.framework) == "torchtitan":
+        return []
+    pairs = ((True, True), (True, False), (False, False))
+    return [tuple({"overlap_grad_reduce": reduce, "overlap_param_gather": gather} for reduce, gather in pairs)]
+
+
+def grouped(
+    base: Workload, cluster: Cluster, more: Mapping[str, tuple[Any, ...]]
+) -> tuple[dict[str, tuple[Any, ...]], list[Axis]]:
+    """``more`` without the groups that it names, and their axes. Raises :class:`InputError` for a group that the framework
+    or the device has nothing of."""
+    named = [name for name, values in more.items() if name in GROUPS and not values]
+    found = [GROUPS[name](base, cluster) for name in named]
+    empty = [name for name, axis in zip(named, found, strict=True) if len(axis) < 2]
+    if empty:
+        expected = f"something of it on {cluster.gpu.name} under {base.framework}"
+        raise InputError([Problem("--vary", name, "nothing to choose", expected) for name in empty])
+    return {name: values for name, values in more.items() if name not in named}, found
+
+
+def _precision(base: Workload, cluster: Cluster) -> Axis:
+    """16 bits, and what the device multiplies in fewer: a type that it lacks would run as a wider one."""
+    kind, has = launch.family(base.framework), cluster.gpu.peak
+    narrow = [name for name, (rates, by) in _NARROW.items() if kind in by and any(rate in has for rate in rates)]
+    wide = base.recipe.precision if base.recipe.precision in ("bf16", "fp16") else "bf16"
+    return ({"precision": wide, "fp8_recipe": None}, *({"precision": name, "fp8_recipe": None} for name in narrow))
+
+
+def _offload(base: Workload, _: Cluster) -> Axis:
+    """Nothing; the optimizer on the host; activations of some layers, or of modules, on the host."""
+    names = ("optimizer_cpu_offload", "overlap_cpu_optimizer_d2h_h2d", "use_precision_aware_optimizer")
+    nothing = {**dict.fromkeys(names), "cpu_offloading_num_layers": None, "offload_modules": None}
+    nothing["use_precision_aware_optimizer"] = base.recipe.use_precision_aware_optimizer
+    if launch.family(base.framework) == "torchtitan":
+        return ({"optimizer_cpu_offload": None}, {"optimizer_cpu_offload": True})
+    layers = sorted({share * base.model.num_layers // 4 for share in (1, 2, 3)} - {0})
+    modules = ("core_attn", "attn_proj", *(("expert_fc1", "moe_act") if base.model.moe is not None else ()))
+    return (
+        nothing,
+        {**nothing, **dict.fromkeys(names, True)},
+        {**nothing, "offload_modules": modules},
+        *({**nothing, "cpu_offloading_num_layers": number} for number in layers),
+    )
+
+
+#: By the word of ``--vary``: what is searched then.
+GROUPS: Mapping[str, Callable[[Workload, Cluster], Axis]] = MappingProxyType(
+    {"precision": _precision, "offload": _offload}
+)
+
+
+def _recompute(base: Workload) -> Axis:
+    """None; modules that Megatron-LM names; the first layers of each stage; every layer."""
+    found: list[Option] = [_again("none")]
+    names = ["layernorm", "moe_act"] if base.model.moe is not None else ["layernorm", "mlp"]
+    if base.model.mla is not None:
+        names = ["mla_up_proj", *names]
+    if launch.family(base.framework) == "torchtitan":
+        found.append(_again("selective", modules=("op_sac",)))
+    else:
+        found += [_again("selective", modules=("core_attn",)), _again("selective", modules=tuple(names))]
+        layers = [n for n in (1, 2, 4, 8, 16) if n < base.model.num_layers]
+        found += [_again("full", method="block", layers=n) for n in layers]
+    return (*found, _again("full", method="uniform", layers=1))
+
+
+def _again(
+    granularity: str, method: str | None = None, layers: int | None = None, modules: tuple[str, ...] = ()
+) -> Option:
+    return {
+        "recompute_granularity": granularity,
+        "recompute_method": method,
+        "recompute_num_layers": layers,
+        "recompute_modules": modules or None,
+    }

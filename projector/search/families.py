@@ -1,0 +1,108 @@
+"""Bounds of all pipelines of one family at once: what a block adds to its stage is the same on every pipeline, so that a
+few priced stages bound all others by counting.
+
+A family: one choice of sizes and of what layers see, with schedules that split the backward alike. The device's seconds of
+a stage are the sum over its blocks, as are the host's (:func:`projector.step.timing.chain`): a stage takes the larger of
+both at least. How they take turns between points of synchronisation, and what is waited for, is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from projector.hardware.types import Cluster
+from projector.memory.holding import placement
+from projector.pipeline.bounds import lower_bound
+from projector.settle.workload import settled
+from projector.step.neighbours import pairs_up
+from projector.step.priced import Priced
+from projector.step.stages import splits
+from projector.workload.composition import Composition, compositions
+from projector.workload.workload import Workload
+
+__all__ = ["Families"]
+
+Floats = NDArray[np.float64]
+_Seconds = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pipeline:
+    """``counts`` ``[stages, blocks]``: how many of the ``blocks`` each stage has."""
+
+    placement: tuple[tuple[int, ...], ...]
+    split: bool
+    pairs: bool
+    blocks: tuple[Hashable, ...]
+    counts: Floats
+
+
+class Families:
+    """What is known of the blocks of each family, and of which each pipeline is made."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._seconds: dict[Hashable, dict[Hashable, _Seconds]] = {}
+        self._pipelines: dict[Hashable, _Pipeline] = {}
+
+    def learn(self, shape: int, pipe: int, layer: Hashable, seen: Hashable, load: Workload, made: Priced) -> None:
+        """Takes down the blocks of the priced stages of ``load``. ``layer``: what layers see; ``seen``: the
+        same without the number of layers that are recomputed."""
+        known = self._known(shape, seen, load, self._pipeline(pipe, layer, load))
+        run = made.resolved.workload
+        _, kinds = compositions(run.model, run.recipe)
+        for kind, stage in zip(kinds, made.stages, strict=True):
+            at = 0
+            for block, number in _blocks(kind):
+                if block not in known:
+                    known[block] = made.layers.additive(stage.parts[at])
+                at += number
+
+    def bound(self, shape: int, pipe: int, layer: Hashable, seen: Hashable, load: Workload) -> float | None:
+        """Seconds of a step at least; None where its blocks are not known."""
+        found = self._pipeline(pipe, layer, load)
+        known = self._known(shape, seen, load, found)
+        seconds = [known.get(block) for block in found.blocks]
+        if None in seconds:
+            return None
+        device, host = np.tensordot(found.counts, np.array(seconds), 1).transpose(2, 1, 0)
+        forward, inputs, weight = np.maximum(device, host)
+        microbatches = load.num_microbatches
+        return lower_bound(found.placement, microbatches, forward, inputs, weight, split=found.split).item()
+
+    def _known(self, shape: int, seen: Hashable, load: Workload, made: _Pipeline) -> dict[Hashable, _Seconds]:
+        key = shape, seen, made.split, made.pairs, bool(load.recipe.overlap_grad_reduce)
+        return self._seconds.setdefault(key, {})
+
+    def _pipeline(self, pipe: int, layer: Hashable, load: Workload) -> _Pipeline:
+        key = load.recipe.pp, pipe, layer
+        found = self._pipelines.get(key)
+        if found is None:
+            run = settled(load, self._cluster, published=False)
+            recipe = run.workload.recipe
+            _, kinds = compositions(run.workload.model, recipe)
+            blocks = {block: 0 for kind in dict.fromkeys(kinds) for block, _ in _blocks(kind)}
+            counts = np.array([[dict(_summed(kind)).get(block, 0) for block in blocks] for kind in kinds], float)
+            found = _Pipeline(placement(run), splits(recipe), pairs_up(recipe), tuple(blocks), counts)
+            self._pipelines[key] = found
+        return found
+
+
+def _summed(kind: Composition) -> dict[Hashable, int]:
+    found: dict[Hashable, int] = {}
+    for block, number in _blocks(kind):
+        found[block] = found.get(block, 0) + number
+    return found
+
+
+def _blocks(kind: Composition) -> list[tuple[Hashable, int]]:
+    """Blocks of a stage in the order of :func:`projector.step.stages.counted_parts`, neighbours that are equal as one."""
+    found: list[tuple[Hashable, int]] = [("embedding", 1)] if kind.embedding else []
+    found += kind.runs
+    if kind.mtp[0]:
+        found.append((("mtp", kind.mtp[1]), kind.mtp[0]))
+    return [*found, ("head", 1)] if kind.head else found

@@ -1,0 +1,175 @@
+"""A workload in the words of its framework: Megatron-LM's arguments, a Primus experiment, a torchtitan job.
+
+The fields' declared names are the words; what a loader works out from others is said as that loader reads it
+(:mod:`projector.workload.loaders`), so that each text can be read back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from projector import pipeline
+from projector.errors import InputError, Problem
+from projector.workload.declared import about_of
+from projector.workload.loaders import megatron_recipe, primus_torchtitan
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+__all__ = ["arguments", "experiment", "job", "toml"]
+
+
+def arguments(load: Workload) -> dict[str, Any]:
+    """Megatron-LM's arguments of the recipe, by name."""
+    recipe, told = load.recipe, about_of(Recipe)
+    made = _named(recipe, "megatron")
+    made.pop(told["vpp"].names["megatron"][0])  # what Megatron-LM works out; the other is its argument
+    if recipe.vpp > 1 and recipe.pipeline_model_parallel_layout is None:
+        made[told["vpp"].names["megatron"][1]] = recipe.vpp
+    made[{"fp16": "fp16"}.get(recipe.precision, "bf16")] = True
+    if recipe.precision in ("fp8", "mxfp8"):
+        made |= {"fp8": "hybrid", "fp8_recipe": "mxfp8" if recipe.precision == "mxfp8" else recipe.fp8_recipe}
+    if recipe.precision in ("mxfp4", "nvfp4"):
+        made |= {"fp4": "e2m1", "fp4_recipe": recipe.precision}
+    made["use_distributed_optimizer"] = recipe.data_parallel_sharding == "optim"
+    again = recipe.recompute_granularity
+    if again not in (None, "none"):
+        made["recompute_granularity"] = again
+        if again == "selective":
+            made["recompute_modules"] = list(recipe.recompute_modules or ("core_attn",))
+    for name in ("pipeline_model_parallel_layout", "moe_token_dispatcher_type", "moe_flex_dispatcher_backend"):
+        if getattr(recipe, name) is not None:
+            made[name] = getattr(recipe, name)
+    if recipe.offload_modules:
+        made |= {"fine_grained_activation_offloading": True, "offload_modules": list(recipe.offload_modules)}
+    if recipe.pp > 1 and recipe.pipeline_schedule not in (None, "1f1b", "interleaved"):
+        made["pipeline_schedule"] = recipe.pipeline_schedule
+    return {name: value for name, value in made.items() if value is not None}
+
+
+def experiment(load: Workload) -> dict[str, Any]:
+    """A Primus experiment that trains with Megatron-LM. ``model``: this project's name of Primus' preset."""
+    recipe = load.recipe
+    changes = {**arguments(load), **_named(recipe, "primus")}
+    schedule = changes.pop("pipeline_schedule", None)
+    if schedule is not None:
+        words = [word for word, name in megatron_recipe.SCHEDULES.items() if _ordered(recipe, name) == _ordered(recipe)]
+        changes |= {"patch_primus_pipeline": True, "pp_algorithm": words[0] if words else schedule}
+    turbo = [name for name in changes if name.startswith(("use_turbo", "turbo_"))]
+    switch = {"deepep": "use_turbo_deepep", "mega_moe": "use_turbo_mega_moe"}.get(
+        recipe.moe_flex_dispatcher_backend or ""
+    )
+    if switch:
+        changes[switch] = True
+    if recipe.moe_flex_dispatcher_backend == "mega_moe":  # a word of Primus alone
+        del changes["moe_flex_dispatcher_backend"]
+    if turbo or switch:
+        changes["enable_primus_turbo"] = True
+    trainer = {
+        "framework": "megatron",
+        "config": "pre_trainer.yaml",
+        "model": f"{load.model.name}.yaml",
+        "overrides": changes,
+    }
+    head = {"work_group": "local", "user_name": "local", "exp_name": f"{load.model.name}-{load.gpus}-gpus"}
+    return {**head, "workspace": "./output", "modules": {"pre_trainer": trainer}}
+
+
+def job(load: Workload) -> dict[str, dict[str, Any]]:
+    """The sections of a torchtitan job file. Raises :class:`InputError` for a model that no flavor names."""
+    recipe = load.recipe
+    made: dict[str, dict[str, Any]] = {"model": _flavor(load)}
+    for path, value in _named(recipe, "torchtitan").items():
+        section, _, name = path.partition(".")
+        made.setdefault(section, {})[name] = value
+    made["training"] |= {"global_batch_size": recipe.global_batch_size, **_batch(load)}
+    made["parallelism"] |= dict(_degrees(load))
+    made["activation_checkpoint"] = dict(_again(load))
+    made["compile"] = {"enable": recipe.torch_compile is not False}
+    if recipe.precision == "fp8":
+        made["model"]["converters"] = ["float8"]
+        made["float8"] = {"recipe_name": recipe.fp8_recipe or "rowwise"}
+    elif recipe.precision == "mxfp8":
+        made["model"]["converters"] = ["mx"]
+    return made
+
+
+def toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
+    """Sections of words, numbers, switches and lists of them."""
+    lines: list[str] = []
+    for section, values in sections.items():
+        lines += [f"[{section}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items()), ""]
+    return "\n".join(lines)
+
+
+def _named(recipe: Recipe, framework: str) -> dict[str, Any]:
+    """Stated fields under the framework's own name for them."""
+    made: dict[str, Any] = {}
+    for field in fields(Recipe):
+        value, names = getattr(recipe, field.name), about_of(Recipe)[field.name].names.get(framework, ())
+        if names and value is not None:
+            made[names[0]] = list(value) if isinstance(value, tuple) else value
+    return made
+
+
+def _ordered(recipe: Recipe, name: str | None = None) -> str:
+    """The schedule that a name means for these sizes."""
+    return pipeline.choose(name or recipe.pipeline_schedule, recipe.pp, recipe.vpp)
+
+
+def _flavor(load: Workload) -> dict[str, Any]:
+    for (name, flavor), model in primus_torchtitan.FLAVORS.items():
+        if model == load.model.name or model.replace("llama3.1_", "llama3_") == load.model.name:
+            return {"name": name, "flavor": flavor.upper() if name != "llama4" else flavor}
+    found = Problem("--write", "model.flavor", load.model.name, "a model of torchtitan's own flavors")
+    raise InputError([found])
+
+
+def _batch(load: Workload) -> dict[str, Any]:
+    """With a pipeline the samples of a rank are cut into micro-batches, without one gradients are added up."""
+    recipe = load.recipe
+    each = recipe.global_batch_size // load.dp if recipe.pp > 1 else recipe.micro_batch_size
+    return {"local_batch_size": each}
+
+
+def _degrees(load: Workload) -> Iterator[tuple[str, Any]]:
+    recipe = load.recipe
+    shards = recipe.data_parallel_shard_size
+    if recipe.data_parallel_sharding == "no_shard":
+        yield from (("data_parallel_replicate_degree", load.dp), ("data_parallel_shard_degree", 1))
+    elif shards is not None and shards < load.dp * recipe.cp:
+        yield "data_parallel_replicate_degree", load.dp * recipe.cp // shards
+        yield "data_parallel_shard_degree", shards // recipe.cp
+    else:
+        yield "data_parallel_shard_degree", load.dp
+    if recipe.fsdp_reshard_after_forward is not None:
+        yield "fsdp_reshard_after_forward", "always" if recipe.fsdp_reshard_after_forward else "never"
+    if recipe.pp == 1:
+        return
+    yield "pipeline_parallel_microbatch_size", recipe.micro_batch_size
+    for word, (name, usual) in _SCHEDULES.items():
+        if (usual > 1) == (recipe.vpp > 1) and _ordered(recipe, name) == _ordered(recipe):
+            yield "pipeline_parallel_schedule", word
+            if recipe.vpp != usual:
+                weighted = load.model.num_layers + 2 * (recipe.pipeline_remainder != "first")
+                yield "pipeline_parallel_layers_per_stage", -(-weighted // (recipe.pp * recipe.vpp))
+    if recipe.pipeline_remainder == "first":
+        ends = ("pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers")
+        yield from ((name, 0) for name in ends)
+
+
+_CASES = ("1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
+_SCHEDULES = {word: primus_torchtitan.SCHEDULES[word.lower()] for word in _CASES}
+
+
+def _again(load: Workload) -> Iterator[tuple[str, Any]]:
+    recipe = load.recipe
+    if recipe.recompute_granularity == "selective":
+        yield from (("mode", "selective"), ("selective_ac_option", "op"))
+    elif recipe.recompute_layer_ids is not None:
+        every = recipe.recompute_layer_ids[0] + 1 if recipe.recompute_layer_ids else load.model.num_layers + 1
+        yield from (("mode", "selective"), ("selective_ac_option", str(every)))
+    else:
+        yield "mode", recipe.recompute_granularity or "none"

@@ -1,0 +1,224 @@
+"""The grid of a sweep file: models, systems, numbers of GPUs and recipe fields, each one value or a list of them.
+
+.. code-block:: yaml
+
+    sweep: 1                       # version of the format
+    point: projection              # or search
+    model: [llama3_8b, llama3_70b] # zoo names
+    system: [h100_sxm, my_gpu.yaml]
+    gpus: [64, 128]
+    framework: megatron-lm
+    tokens: 15.0e12                # for days, in the figures
+    scale: {memory_bandwidth: [0.5, 1, 2]}
+    recipe: {global_batch_size: 512, seq_length: 4096, micro_batch_size: [1, 2], tp: [1, 2, 4, 8]}
+    search: {fix: {cp: [1]}, objective: tgs}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from projector.errors import InputError, Problem, nearest
+from projector.hardware import own
+from projector.io.files import read_yaml
+from projector.search.objective import OBJECTIVES
+from projector.search.sweep.systems import SCALES, system
+from projector.workload.schema import parse_model, parse_recipe
+
+__all__ = ["MOST", "VERSION", "Grid", "key_of", "read"]
+
+VERSION = 1
+MOST = 20_000_000  # points: more are a mistake of the file, or of the idea
+_KEYS = ("sweep", "point", "model", "system", "gpus", "framework", "tokens", "scale", "recipe", "search")
+_SEARCH = ("fix", "vary", "objective", "memory_margin", "seconds")
+Point = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """``outer``: axes that change what is computed on (model, system, scale, gpus), ``inner``: those of the recipe, the
+    last the fastest. ``search``: of a point that is searched, what holds it; None where points are projected."""
+
+    outer: Mapping[str, tuple[Any, ...]]
+    inner: Mapping[str, tuple[Any, ...]]
+    framework: str
+    tokens: float | None
+    search: Mapping[str, Any] | None = field(default=None)
+
+    def __len__(self) -> int:
+        return math.prod(map(len, (*self.outer.values(), *self.inner.values())))
+
+    def points(self) -> Iterator[dict[str, Any]]:
+        """Every point, lazily: names to values; equal neighbours share model and system."""
+        beside: dict[str, Any] = {"framework": self.framework}
+        if self.search is not None:
+            beside["search"] = self.search
+        axes = {**self.outer, **{f"recipe.{name}": values for name, values in self.inner.items()}}
+        for values in product(*axes.values()):
+            yield {**beside, **dict(zip(axes, values, strict=True))}
+
+
+def key_of(point: Point) -> str:
+    """Equal for equal points, whatever file they come from. Of a system that is a file its text counts, not its path."""
+    told = dict(point)
+    if str(told["system"]).endswith((".yaml", ".yml")):
+        told["system"] = _digest(str(told["system"]))
+    text = json.dumps(told, sort_keys=True, default=list)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+_FILES: dict[str, str] = {}
+
+
+def _digest(path: str) -> str:
+    if path not in _FILES:
+        _FILES[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return _FILES[path]
+
+
+def read(path: Path) -> Grid:
+    """The grid of a file. Raises :class:`InputError` with everything that is wrong with it."""
+    where = str(path)
+    content = read_yaml(path)
+    if not isinstance(content, Mapping):
+        raise InputError([Problem(where, "", type(content).__name__, "a mapping: sweep, model, system, gpus, recipe")])
+    if content.get("sweep") != VERSION:
+        raise InputError([Problem(where, "sweep", content.get("sweep"), f"{VERSION}: the version of this format")])
+    wrong = [Problem(where, key, content[key], nearest(str(key), _KEYS)) for key in content if key not in _KEYS]
+    wrong += [Problem(where, key, "nothing", "one value or a list") for key in _KEYS[2:5] if content.get(key) is None]
+    point = content.get("point", "projection")
+    if point not in ("projection", "search"):
+        wrong.append(Problem(where, "point", point, "projection or search"))
+    outer = {name: _several(content.get(name)) for name in ("model", "system")}
+    outer["system"] = tuple(own.beside(str(name), path) for name in outer["system"])
+    outer |= _scales(content.get("scale"), where, wrong)
+    outer["gpus"] = _several(content.get("gpus"))
+    recipe = content.get("recipe") or {}
+    inner: dict[str, tuple[Any, ...]] = {}
+    if isinstance(recipe, Mapping):
+        inner = {str(name): _values(value) for name, value in recipe.items()}
+    else:
+        wrong.append(Problem(where, "recipe", recipe, "recipe fields, each one value or a list of values"))
+    wrong += _empty(where, outer, "") + _empty(where, inner, "recipe.")
+    wrong += _outer(where, outer) + _inner(where, inner, searched=point == "search")
+    tokens = _number(content.get("tokens"))
+    if tokens is not None and not _positive(tokens):
+        wrong.append(Problem(where, "tokens", tokens, "a number above 0"))
+    held = _held(where, content.get("search"), wrong) if point == "search" else None
+    if wrong:
+        raise InputError(wrong)
+    grid = Grid(
+        outer=outer,
+        inner=inner,
+        framework=str(content.get("framework", "megatron-lm")),
+        tokens=None if tokens is None else float(str(tokens)),
+        search=held,
+    )
+    if len(grid) > MOST:
+        raise InputError([Problem(where, "", f"{len(grid):,} points", f"at most {MOST:,}: fewer values")])
+    return grid
+
+
+def _several(value: object) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list) else () if value is None else (value,)
+
+
+def _values(value: object) -> tuple[Any, ...]:
+    """One value, or the values of a list; a value that is itself a list stands in a list of lists."""
+    every = _several(value) if value is not None else (None,)
+    return tuple(tuple(each) if isinstance(each, list) else each for each in every)
+
+
+def _number(value: object) -> object:
+    """YAML takes 1e12 for a word."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+def _empty(where: str, axes: Mapping[str, tuple[Any, ...]], prefix: str) -> list[Problem]:
+    return [
+        Problem(where, prefix + name, "no value", "one value or more") for name, values in axes.items() if not values
+    ]
+
+
+def _scales(given: object, where: str, wrong: list[Problem]) -> dict[str, tuple[Any, ...]]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        wrong.append(Problem(where, "scale", given, f"factors of {', '.join(SCALES)}"))
+        return {}
+    found = {f"scale.{name}": _several(values) for name, values in given.items()}
+    wrong += [
+        Problem(where, f"scale.{name}", "", nearest(str(name), tuple(SCALES))) for name in given if name not in SCALES
+    ]
+    wrong += [
+        Problem(where, name, each, "a factor above 0")
+        for name, values in found.items()
+        for each in values
+        if not _positive(each)
+    ]
+    return found
+
+
+def _outer(where: str, outer: Mapping[str, tuple[Any, ...]]) -> list[Problem]:
+    wrong = [problem for name in outer["model"] for problem in parse_model(name, where, "model.")[1]]
+    for name in outer["system"]:
+        try:
+            system(str(name))
+        except InputError as error:
+            wrong += [Problem(where, "system", name, problem.expected) for problem in error.problems[:1]]
+    return wrong + [
+        Problem(where, "gpus", each, "a whole number above 0")
+        for each in outer["gpus"]
+        if type(each) is not int or each < 1
+    ]
+
+
+def _inner(where: str, inner: Mapping[str, tuple[Any, ...]], *, searched: bool) -> list[Problem]:
+    """Every value by itself, beside the first of all others; a search finds the micro-batch itself."""
+    first = {"micro_batch_size": 1} if searched else {}
+    first |= {name: values[0] for name, values in inner.items() if values}
+    found = dict.fromkeys(parse_recipe(_plain(first), where)[1])
+    for name, values in inner.items():
+        for value in values[1:]:
+            found |= dict.fromkeys(parse_recipe(_plain({**first, name: value}), where)[1])
+    return list(found)
+
+
+def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in fields.items() if value is not None
+    }
+
+
+def _held(where: str, given: object, wrong: list[Problem]) -> Mapping[str, Any]:
+    held = given or {}
+    if not isinstance(held, Mapping):
+        wrong.append(Problem(where, "search", held, f"a mapping of {', '.join(_SEARCH)}"))
+        return {}
+    wrong += [
+        Problem(where, f"search.{key}", held[key], nearest(str(key), _SEARCH)) for key in held if key not in _SEARCH
+    ]
+    if held.get("objective", "tgs") not in set(OBJECTIVES) - {"cost"}:
+        expected = f"one of {', '.join(name for name in OBJECTIVES if name != 'cost')}"
+        wrong.append(Problem(where, "search.objective", held["objective"], expected))
+    for name in ("memory_margin", "seconds"):
+        if name in held and not (_positive(held[name]) and (name == "seconds" or held[name] < 1)):
+            wrong.append(Problem(where, f"search.{name}", held[name], "a number above 0"))
+    for name in ("fix", "vary"):
+        if not isinstance(held.get(name, {}), Mapping):
+            wrong.append(Problem(where, f"search.{name}", held[name], "recipe fields with lists of values"))
+    return dict(held)

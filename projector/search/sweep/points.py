@@ -1,0 +1,113 @@
+"""What a point comes to: a row of plain values, by projection or by search. Pure, and the same in every process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby
+from typing import Any
+
+from projector import project_many
+from projector.errors import InputError, Unsupported
+from projector.hardware.types import Cluster
+from projector.search.found import Limits, search
+from projector.search.objective import Objective
+from projector.search.space import space, with_fields
+from projector.search.sweep.grid import key_of
+from projector.search.sweep.systems import scaled
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+__all__ = ["rows"]
+
+Point = Mapping[str, Any]
+Row = dict[str, Any]
+_SHOWN = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size")
+
+
+def rows(points: Sequence[Point]) -> list[Row]:
+    """A row for each point: ``key``, its own values, ``status`` (``ok``, ``out-of-memory``, ``invalid``, ``unsupported``)
+    with its ``reason``, ``step_seconds``, ``tgs``, ``memory`` in bytes; of a searched one what was found as well."""
+    found: list[Row] = []
+    for cluster, alike in groupby(points, _cluster):
+        those = list(alike)
+        found += (
+            _projected(those, cluster) if "search" not in those[0] else [_searched(each, cluster) for each in those]
+        )
+    return found
+
+
+def _cluster(point: Point) -> Cluster:
+    factors = tuple((name[6:], value) for name, value in point.items() if name.startswith("scale."))
+    return scaled(str(point["system"]), factors)
+
+
+def _head(point: Point) -> Row:
+    return {"key": key_of(point)} | {
+        name: "+".join(value) if isinstance(value, tuple) else value
+        for name, value in point.items()
+        if name != "search"
+    }
+
+
+@lru_cache(maxsize=64)
+def _base(model: str, framework: str, least: tuple[tuple[str, Any], ...]) -> Workload:
+    return Workload(model=zoo.load(model), gpus=1, framework=framework, recipe=Recipe(**dict(least)))
+
+
+def _load(point: Point) -> Workload:
+    fields = {name[7:]: value for name, value in point.items() if name.startswith("recipe.")}
+    sizes = tuple((name, fields[name]) for name in ("global_batch_size", "seq_length"))
+    least = (("micro_batch_size", fields.get("micro_batch_size", 1)), *sizes)
+    return with_fields(_base(str(point["model"]), str(point["framework"]), least), {**fields, "gpus": point["gpus"]})
+
+
+def _projected(points: Sequence[Point], cluster: Cluster) -> list[Row]:
+    many = project_many([_load(point) for point in points], cluster, best=None)
+    return [
+        _head(point)
+        | {
+            "status": many.status[i],
+            "reason": many.reason[i],
+            "step_seconds": _number(many.step_seconds[i]),
+            "tgs": _number(many.tgs[i]),
+            "memory": _number(many.memory[i]),
+        }
+        for i, point in enumerate(points)
+    ]
+
+
+def _searched(point: Point, cluster: Cluster) -> Row:
+    held = point["search"]
+    objective = Objective(name=held.get("objective", "tgs"), watts=cluster.gpu.tdp_watts)
+    limits = Limits(seconds=held.get("seconds"), margin=held.get("memory_margin", 0.0), top=1)
+    nothing: Row = {"step_seconds": None, "tgs": None, "memory": None}
+    try:
+        made = space(_load(point), cluster, only=_lists(held.get("fix")), vary=_lists(held.get("vary")))
+        found = search(made, cluster, objective, limits, explained=False)
+    except InputError as error:
+        return _head(point) | {"status": "invalid", "reason": str(error)} | nothing
+    except Unsupported as error:
+        return _head(point) | {"status": "unsupported", "reason": str(error)} | nothing
+    if not found.best:
+        return _head(point) | {"status": "out-of-memory", "reason": "no configuration fits"} | nothing
+    best = found.best[0]
+    row = _head(point) | {"status": "ok", "reason": ""}
+    row |= {"step_seconds": best.projection.step_seconds, "tgs": best.projection.tgs}
+    row |= {"memory": best.projection.memory.allocated, "gap": found.gap, "valid": found.counts.enumerated}
+    row |= {f"best.{name}": best.fields.get(name) for name in _SHOWN} | {"best.dp": best.workload.dp}
+    row["best.recompute_granularity"] = best.fields.get("recompute_granularity")
+    return row | {f"time.{name}": seconds for name, seconds in best.projection.breakdown.items()}
+
+
+def _lists(given: Mapping[str, Any] | None) -> dict[str, tuple[Any, ...]]:
+    return {
+        name: tuple(value) if isinstance(value, list) else () if value is None else (value,)
+        for name, value in (given or {}).items()
+    }
+
+
+def _number(value: Any) -> float | None:
+    """None for what is no number: files know no NaN."""
+    return float(value) if value == value else None

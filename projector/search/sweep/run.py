@@ -1,0 +1,109 @@
+"""Runs the points of a grid that are not known yet: here, on all cores, or on a Dask cluster. What a batch comes to is
+added once, when it is done; a worker that dies loses nothing but time."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Protocol
+
+from projector.errors import InputError, Problem
+from projector.search.sweep.grid import Grid, key_of
+from projector.search.sweep.points import rows
+
+__all__ = ["run"]
+
+_PROJECTED, _SEARCHED = 1024, 1  # points of a batch
+_AHEAD = 4  # batches for each worker that wait
+
+Batch = list[dict[str, Any]]
+Rows = list[dict[str, Any]]
+
+
+class Store(Protocol):
+    known: set[str]
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None: ...
+
+
+def run(
+    grid: Grid,
+    store: Store,
+    *,
+    workers: int = 1,
+    scheduler: str | None = None,
+    told: Callable[[int], None] = lambda _: None,
+) -> int:
+    """How many points were new. ``workers``: processes (1: this one); ``scheduler``: address of a Dask scheduler instead.
+    Raises :class:`InputError` where there is no such scheduler."""
+    done = 0
+    with _pool(workers, scheduler) as made:
+        for found in made(_batches(grid, store.known)):
+            store.add(found)
+            done += len(found)
+            told(done)
+    return done
+
+
+def _batches(grid: Grid, known: set[str]) -> Iterator[Batch]:
+    size = _PROJECTED if grid.search is None else _SEARCHED
+    new = (point for point in grid.points() if key_of(point) not in known)
+    while batch := list(islice(new, size)):
+        yield batch
+
+
+@contextmanager
+def _pool(workers: int, scheduler: str | None) -> Iterator[Callable[[Iterator[Batch]], Iterator[Rows]]]:
+    if scheduler:
+        with _dask(scheduler) as made:
+            yield made
+    elif workers == 1:
+        yield lambda batches: map(rows, batches)
+    else:
+        from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+        from multiprocessing import get_context
+
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+
+            def spread(batches: Iterator[Batch]) -> Iterator[Rows]:
+                waiting = {pool.submit(rows, batch) for batch in islice(batches, workers * _AHEAD)}
+                while waiting:
+                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    waiting |= {pool.submit(rows, batch) for batch in islice(batches, len(done))}
+                    for each in done:
+                        yield each.result()
+
+            yield spread
+
+
+@contextmanager
+def _dask(address: str) -> Iterator[Callable[[Iterator[Batch]], Iterator[Rows]]]:
+    try:
+        dask: Any = importlib.import_module("distributed")
+    except ImportError:
+        raise InputError([Problem("--scheduler", "", address, "Dask (the extra: sweep)")]) from None
+    try:
+        client = dask.Client(address, timeout="10s")
+    except (OSError, ValueError, TimeoutError) as error:
+        expected = f"the address of a Dask scheduler ({type(error).__name__})"
+        raise InputError([Problem("--scheduler", "", address, expected)]) from None
+
+    def spread(batches: Iterator[Batch]) -> Iterator[Rows]:
+        width = _AHEAD * max(1, len(client.scheduler_info()["workers"]))
+
+        def submit(batch: Batch) -> Any:
+            return client.submit(rows, batch, key=f"sweep-{key_of(batch[0])}", retries=3)
+
+        waiting = dask.as_completed([submit(batch) for batch in islice(batches, width)])
+        for each in waiting:
+            yield each.result()
+            each.release()
+            for batch in islice(batches, 1):
+                waiting.add(submit(batch))
+
+    try:
+        yield spread
+    finally:
+        client.close()
