@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.measure import spec
 from harness.measure.spec import Plan
+from projector.benchmark.processes import failure, watched
 from projector.errors import InputError, Problem
 
-__all__ = ["Host", "host", "run", "start_and_watch"]
+__all__ = ["Host", "host", "possible", "run"]
 
-_POLL = 0.05  # seconds
 _LIMIT = 3600.0  # seconds that processes may take before they count as hung
-_TOLD = 12  # last lines of a failed process that are searched
-_ERROR = re.compile(r"[A-Za-z_.]{1,80}(?:Error|Exception|Interrupt)\b")
 
 
 @dataclass(frozen=True)
@@ -64,6 +59,19 @@ def host(plan: Plan, where: str) -> Host:
     return found
 
 
+def possible(plan: Plan, where: str) -> tuple[Plan, tuple[str, ...]]:
+    """What of an optional plan this machine can train, and why not the rest; any other plan as it is."""
+    if not plan.optional:
+        return plan, ()
+    try:
+        places = host(replace(plan, jobs=()), where).places
+    except InputError as error:
+        return replace(plan, jobs=()), tuple(f"skipped: {line}" for line in error.lines())
+    wide = [job for job in plan.jobs if job.workload.gpus > places]
+    words = tuple(f"skipped: {where}: {job.id} wants {job.workload.gpus} of {places} devices" for job in wide)
+    return replace(plan, jobs=tuple(job for job in plan.jobs if job not in wide)), words
+
+
 def run(plan: Plan, here: Host, folder: Path, told: Callable[[str], None]) -> None:
     """Trains every job of ``plan`` once, all of one number of processes (that of the first); logs end in ``folder``.
 
@@ -77,22 +85,24 @@ def run(plan: Plan, here: Host, folder: Path, told: Callable[[str], None]) -> No
         _save(path, replace(plan, device=here.device))
         command = ["-m", "harness.measure.worker", str(path), "--out", str(folder.resolve()), "--threads", str(threads)]
         command += ["--profile"] if plan.profile else []
-        start_and_watch(command, world, threads, Path(scratch), told)
+        processes = _start([sys.executable, *command], world, threads, Path(scratch))
+        failed = watched(processes, _LIMIT, _Heard(Path(scratch) / "0.out", told).tell)
+        if failed is not None:
+            log = Path(scratch) / f"{failed}.err"
+            raise InputError([failure("measure", log, failed, processes[failed].returncode)])
 
 
-def start_and_watch(
-    arguments: Sequence[str], world: int, threads: int, scratch: Path, told: Callable[[str], None]
-) -> None:
-    """Runs Python with ``arguments`` in ``world`` processes that torch.distributed can join, each with ``threads``.
+class _Heard:
+    """Passes on every line that rank 0 prints, once."""
 
-    ``told`` hears every line that rank 0 prints. Raises :class:`InputError` with the error of a process that failed; the
-    others are ended.
-    """
-    processes = _start([sys.executable, *arguments], world, threads, scratch)
-    try:
-        _watch(processes, scratch, told)
-    finally:
-        _stop(processes)
+    def __init__(self, path: Path, told: Callable[[str], None]) -> None:
+        self._path, self._told, self._heard = path, told, 0
+
+    def tell(self) -> None:
+        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+        for line in lines[self._heard :]:
+            self._told(line)
+        self._heard = len(lines)
 
 
 def _save(path: Path, plan: Plan) -> None:
@@ -126,43 +136,3 @@ def _free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
     return port
-
-
-def _watch(processes: Sequence[subprocess.Popen[bytes]], scratch: Path, told: Callable[[str], None]) -> None:
-    began, heard = time.monotonic(), 0
-    while True:
-        codes = [process.poll() for process in processes]
-        done = (scratch / "0.out").read_text(encoding="utf-8", errors="replace").splitlines()
-        for name in done[heard:]:
-            told(name)
-        heard = len(done)
-        failed = [rank for rank, code in enumerate(codes) if code]
-        if failed:
-            time.sleep(10 * _POLL)  # its last words
-            raise InputError([_failure(failed[0], codes[failed[0]], scratch)])
-        if all(code == 0 for code in codes):
-            return
-        if time.monotonic() - began > _LIMIT:
-            raise InputError([Problem("measure", "", f"no end after {_LIMIT:.0f} s", "trainings that end")])
-        time.sleep(_POLL)
-
-
-def _failure(rank: int, code: int | None, scratch: Path) -> Problem:
-    said = (scratch / f"{rank}.err").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    plain = [re.sub(r"^\[rank[0-9]+\]:\s?", "", line) for line in said]
-    last = next((line for line in reversed(plain) if _ERROR.match(line)), f"exit code {code}")
-    if "out of memory" in " ".join(said[-_TOLD:]):
-        last = f"out of memory: {last}"
-    return Problem("measure", f"process {rank}", last, "a training that runs to its end")
-
-
-def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-    for process in processes:
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.contracts.runs import MeasuredRun
-from harness.measure import closed, launch, machine
+from harness.measure import closed, launch, machine, shrunk
 from harness.measure.closed import Trained
 from harness.measure.disturbance import QUIET, waited
+from harness.measure.shrunk import Shrunk
 from harness.measure.spec import Job, Plan
 from harness.predictors.live import Here, Live
 from harness.predictors.protocol import Predictor
+from harness.score.gate import SHRINK
 from projector.errors import InputError, NoMeasurement, Unsupported
 
 if TYPE_CHECKING:
@@ -28,12 +30,14 @@ _TRIALS = 3
 
 @dataclass(frozen=True)
 class Closed:
-    """``runs``: what was trained, by the name of its suite; ``here``: where, by run id; ``files``: logs and the probe."""
+    """``runs``: what was trained, by the name of its suite; ``here``: where, by run id; ``files``: logs and the probe.
+    ``shrunk``: by suite, those on several processes from times of one, where its gate asks for that."""
 
     done: tuple[Trained, ...] = ()
     runs: Mapping[str, tuple[MeasuredRun, ...]] = field(default_factory=dict)
     here: Mapping[str, Here] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
+    shrunk: Mapping[str, tuple[Shrunk, ...]] = field(default_factory=dict)
 
     def predictors(self, tools: Sequence[Predictor]) -> tuple[Predictor, ...]:
         """``tools``, of which ``benchmark`` times the layers of runs that were trained here."""
@@ -52,16 +56,21 @@ def close(suites: Sequence[Suite], folder: Path, told: Callable[[str], None], *,
     runs: dict[str, tuple[MeasuredRun, ...]] = {}
     here: dict[str, Here] = {}
     files: list[Path] = []
+    found: dict[str, tuple[Shrunk, ...]] = {}
     for each in asked:
         own = folder / each.name
         _forget(own)
+        limit = each.gate.get("benchmark", {}).get(SHRINK) if live else None
         places = {job.id: _place(job, each.plan, hosts[each.name], own, told) for job in each.plan.jobs}
-        trained = closed.train(each.plan, own, str(each.path), told, _timing(places, told) if live else None)
+        alone = {} if limit is None else _alone(each.plan, places)
+        between = _timing((places, alone), told) if live else None
+        trained = closed.train(each.plan, own, str(each.path), told, between)
+        found[each.name] = tuple(shrunk.judged(one, alone[one.job.id]) for one in trained if one.job.id in alone)
         done += trained
         here |= places
         files += [one.path for one in trained] + [Path(place.cluster) for place in places.values()]
         runs[each.name] = tuple(replace(one.run, cluster=places[one.job.id].cluster) for one in trained)
-    return Closed(tuple(done), runs, here, tuple(dict.fromkeys(files)))
+    return Closed(tuple(done), runs, here, tuple(dict.fromkeys(files)), found)
 
 
 def _place(job: Job, plan: Plan, host: launch.Host, folder: Path, told: Callable[[str], None]) -> Here:
@@ -83,7 +92,7 @@ def _least_disturbed(place: Here, job: Job) -> None:
         before, began = waited(), time.perf_counter()
         replace(place, artifact=trial).project(job.workload)
         found[trial] = (waited() - before) / (time.perf_counter() - began)
-        if place.device != "cpu" or job.workload.gpus > 1 or found[trial] < QUIET:
+        if place.device != "cpu" or (job.workload.gpus > 1 and place.most != 1) or found[trial] < QUIET:
             break
     best = min(found, key=lambda trial: found[trial])
     best.replace(place.artifact)
@@ -98,13 +107,21 @@ def _forget(folder: Path) -> None:
             path.unlink()
 
 
-def _timing(places: Mapping[str, Here], told: Callable[[str], None]) -> Callable[[Sequence[Job]], None]:
+def _alone(plan: Plan, places: Mapping[str, Here]) -> dict[str, Here]:
+    """Where one process times the layers of trainings on several."""
+    several = [job.id for job in plan.jobs if job.workload.gpus > 1]
+    return {id: replace(places[id], artifact=places[id].artifact.with_suffix(".alone.json"), most=1) for id in several}
+
+
+def _timing(every: Sequence[Mapping[str, Here]], told: Callable[[str], None]) -> Callable[[Sequence[Job]], None]:
     """Times the layers of jobs; what fails is left to the prediction, which says why."""
 
     def time_all(jobs: Sequence[Job]) -> None:
         for job in jobs:
-            with contextlib.suppress(InputError, Unsupported, NoMeasurement, RuntimeError):
-                _least_disturbed(places[job.id], job)
+            for places in every:
+                if job.id in places:
+                    with contextlib.suppress(InputError, Unsupported, NoMeasurement, RuntimeError):
+                        _least_disturbed(places[job.id], job)
             told(f"timed layers of {job.id}")
 
     return time_all

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from harness.measure.fabric import Fabric, timed
 from harness.measure.launch import Host
-from projector.io.files import read_yaml, write_whole
 
 __all__ = ["described"]
 
 _LARGEST = {"cuda": 8192, "cpu": 1024}  # edge of the largest product; on a CPU a probe shall take seconds
 _SAMPLES, _MOST = 7, 0.5  # runs of one kernel, and seconds that they may take
+_MESSAGE = 16 * 2**20  # bytes of the largest all-reduce
 NAME = "here"
 
 
@@ -25,14 +24,12 @@ def described(here: Host, threads: int, folder: Path, told: Callable[[str], None
     path = folder / f"{NAME}.cluster.yaml"
     if not path.is_file():
         _probe(here, threads, folder)
-        told(f"probed the device, {threads} threads")
-        if here.places > 1:
-            _join(path, timed(here, threads), here.places)
-            told("timed all-reduces between processes")
+        told(f"probed the device, {threads} threads" + (", and all-reduces of processes" if here.places > 1 else ""))
     return path
 
 
 def _probe(here: Host, threads: int, folder: Path) -> None:
+    from projector.benchmark import collectives, fabric
     from projector.benchmark.device import open_device
     from projector.benchmark.entry import entry
     from projector.benchmark.entry_files import write
@@ -46,27 +43,8 @@ def _probe(here: Host, threads: int, folder: Path) -> None:
         made = entry(found, NAME)
     except ValueError as error:
         raise InputError([Problem("measure", "", device.title, f"a device that torch can time ({error})")]) from None
-    write(made, folder, device.software())
-
-
-def _join(path: Path, fabric: Fabric, places: int) -> None:
-    """Puts what was timed between processes into the cluster file: one node of ``places`` devices."""
-    import yaml
-
-    content: dict[str, Any] = read_yaml(path)
-    words = {
-        "bandwidth_gbs": float(f"{fabric.bandwidth / 1e9:.4g}"),
-        "latency_us": float(f"{fabric.latency * 1e6:.4g}"),
-    }
-    content |= {"gpus_per_node": places, "gpus_per_host": places}
-    content["intra"] = {**content["intra"], "name": "between processes", "size": places, **words}
-    content["sources"] = [
-        {"title": fabric.how, "kind": "measured", "values": ["intra.bandwidth_gbs", "intra.latency_us"]},
-        {
-            "title": "one machine measures no network: to be replaced",
-            "kind": "assumed",
-            "values": ["inter.bandwidth_gbs", "inter.latency_us"],
-        },
-    ]
-    text = yaml.safe_dump(content, sort_keys=False, width=120, default_flow_style=None)
-    write_whole(path, f"# Made by a probe of the machine that trainings run on\n{text}")
+    joined = None
+    if here.places > 1:  # two say what joins them; more would want as many cores
+        swept = collectives.timed(device, _MESSAGE, _MOST, ("all_reduce",), ranks=2)
+        joined = replace(fabric.fitted(swept, made.gpu), ranks=here.places)
+    write(made, folder, device.software(), joined)

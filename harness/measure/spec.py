@@ -21,7 +21,7 @@ __all__ = ["FRAMEWORK", "LEAST_STEPS", "Job", "Plan", "parse", "read", "to_mappi
 #: The profile of projector/frameworks that describes what the trainer here is: an eager PyTorch script.
 FRAMEWORK = "pytorch"
 KEYS = ("id", "model", "recipe", "gpus", "steps", "group", "seed", "learning_rate")
-PLAN_KEYS = ("device", "threads", "repeat", "runs")
+PLAN_KEYS = ("device", "threads", "repeat", "optional", "runs")
 _REQUIRED = ("id", "model", "recipe")
 _NAME = frozenset(string.ascii_letters + string.digits + "._-")
 LEAST_STEPS, _MOST_STEPS, _MOST_REPEATS = 3, 1_000_000, 100  # below three steps nothing remains behind the warm-up
@@ -44,6 +44,7 @@ class Plan:
     """``jobs``, each trained ``repeat`` times in turn; ``device``: ``cpu``, ``cuda``, or empty: whatever is there.
 
     ``threads``: of each process on a CPU; 0: cores over processes. ``profile``: a profiler's trace of every training.
+    ``optional``: trainings that the machine has no devices for are left out, with a word.
     """
 
     jobs: tuple[Job, ...] = ()
@@ -51,6 +52,7 @@ class Plan:
     device: str = ""
     threads: int = 0
     profile: bool = False
+    optional: bool = False
 
 
 def read(path: Path) -> Plan:
@@ -89,6 +91,8 @@ def parse(value: object, where: str) -> tuple[Plan, list[Problem]]:
         device = value.get("device", "")
         if device not in ("", "cpu", "cuda"):
             problems.append(Problem(where, "measure.device", device, "cpu or cuda"))
+        if not isinstance(value.get("optional", False), bool):
+            problems.append(Problem(where, "measure.optional", value["optional"], "true or false"))
     if not isinstance(items, Sequence) or isinstance(items, str):
         return Plan(), [*problems, Problem(where, prefix, items, "a list of trainings, each with " + ", ".join(KEYS))]
     jobs: list[Job] = []
@@ -98,7 +102,8 @@ def parse(value: object, where: str) -> tuple[Plan, list[Problem]]:
         if job is not None:
             jobs.append(job)
     problems += _repeated(items, where, prefix)
-    return Plan(jobs=tuple(jobs), repeat=repeat, device=str(device), threads=threads), problems
+    optional = isinstance(value, Mapping) and value.get("optional") is True
+    return Plan(jobs=tuple(jobs), repeat=repeat, device=str(device), threads=threads, optional=optional), problems
 
 
 def to_mapping(plan: Plan) -> dict[str, object]:

@@ -113,7 +113,7 @@ def _model(model: Model, where: str) -> Iterable[Problem]:
     plain = Model.__dataclass_fields__
     for name in (
         *("window_size", "attention_sinks", "activation_func_clamp_value", "sandwich_norm", "embedding_layernorm"),
-        *("rotary_magnitude_scaled", "mtp_num_layers", "unsupported"),
+        *("quick_geglu", "rotary_magnitude_scaled", "mtp_num_layers", "unsupported"),
     ):
         value = getattr(model, name)
         if value != plain[name].default:

@@ -86,6 +86,8 @@ def _steps(job: Job, device: str, traced: Path | None) -> Iterator[Step]:
             dist.all_reduce(word, dist.ReduceOp.MAX)
         return float(word)
 
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()  # of the training before this one in the same process
     trainer = training.Trainer(job, device)
     gc.collect()
     gc.disable()  # Megatron-LM --manual-gc: no collection in the middle of a step

@@ -17,15 +17,16 @@ from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timing
 from projector.errors import InputError, Problem
 from projector.io.files import parse_json, read_text
 from projector.workload import schema
-from projector.workload.workload import Workload
 
 __all__ = ["SCHEMA", "read", "refuse", "save", "timings_of"]
 
-SCHEMA = 1
-_PARTS = ("schema", "tool", "torch", "device", "environment", "workload", "timings")
+SCHEMA = 2
+_PARTS = ("schema", "tool", "torch", "device", "environment", "work", "timings")
+#: Of a model what one rank's layers do not depend on.
+_ANY = ("name", "family", "source", "num_layers", "per_layer", "hybrid_layer_pattern", "mixer_pattern")
 
 
-def save(path: Path, timings: Timings, asked: Asked, notes: Iterable[str], workload: Workload, device: Device) -> None:
+def save(path: Path, timings: Timings, asked: Asked, notes: Iterable[str], device: Device) -> None:
     """Writes beside the place, then renames into it. Raises :class:`InputError` where that cannot be written."""
     document = {
         "schema": SCHEMA,
@@ -34,7 +35,7 @@ def save(path: Path, timings: Timings, asked: Asked, notes: Iterable[str], workl
         "torch": str(device.torch.__version__),
         "device": _device(device),
         "environment": _environment(asked, device),
-        "workload": _workload(workload),
+        "work": _work(asked),
         "notes": list(notes),
         "timings": _timings(timings),
     }
@@ -57,21 +58,25 @@ def read(path: Path) -> dict[str, Any]:
     return document
 
 
-def refuse(path: Path, document: Mapping[str, Any], workload: Workload, gpu: str, device: Device | None = None) -> None:
-    """Raises :class:`InputError` with everything in which the file is of something else: the workload, the device
+def refuse(path: Path, document: Mapping[str, Any], asked: Asked, gpu: str, device: Device | None = None) -> None:
+    """Raises :class:`InputError` with everything in which the file is of something else: a rank's work, the device
     (``gpu``: of the cluster; ``device``: at hand, where there is one), the major version of torch there.
     """
     where = str(path)
-    found = list(_differences(document["workload"], _workload(workload), where, "workload"))
+    theirs, ours = dict(document["work"]), _work(asked)
+    missing = sorted(set(ours.pop("layers")) - set(map(str, theirs.pop("layers", ()))))
+    found = list(_differences(theirs, ours, where, "work"))
+    if missing:
+        found.append(Problem(where, "work.layers", document["work"].get("layers"), f"{', '.join(missing)}, too"))
     held = document["device"]
     if device is None:
         if held.get("gpu") != gpu:
             found.append(Problem(where, "device.gpu", held.get("gpu"), f"{gpu}, the device of the cluster"))
     else:
         found += _differences(held, _device(device), where, "device")
-        theirs, ours = str(document["torch"]).split(".")[0], str(device.torch.__version__).split(".")[0]
-        if theirs != ours:
-            found.append(Problem(where, "torch", document["torch"], f"{ours}.x, the major version here"))
+        major = str(device.torch.__version__).split(".")[0]
+        if str(document["torch"]).split(".")[0] != major:
+            found.append(Problem(where, "torch", document["torch"], f"{major}.x, the major version here"))
     if found:
         raise InputError(found)
 
@@ -87,6 +92,10 @@ def timings_of(path: Path, document: Mapping[str, Any]) -> Timings:
             update_short=Seconds(**held["update_short"]),
             updates={name: Seconds(**value) for name, value in held["updates"].items()},
             collectives=tuple((CollectiveWanted(**one), Seconds(**value)) for one, value in held["collectives"]),
+            weights={name: (float(dense), float(expert)) for name, (dense, expert) in held["weights"].items()},
+            updated={name: float(value) for name, value in held["updated"].items()},
+            conditions=dict(held["conditions"]),
+            saved={name: float(value) for name, value in held["saved"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         found = f"{type(error).__name__}: {error}"
@@ -128,13 +137,21 @@ def _environment(asked: Asked, device: Device) -> dict[str, Any]:
     }
 
 
-def _workload(workload: Workload) -> dict[str, Any]:
+def _work(asked: Asked) -> dict[str, Any]:
+    """What one rank computed, and with how many: the rest of the run (stages, micro-batches, data-parallel ranks, number
+    of layers) is put around its times."""
+    work = asked.workload
+    model: dict[str, Any] = dict(schema.model_to_mapping(work.model))
+    if work.model.moe is not None:
+        model["moe"] = {name: value for name, value in model["moe"].items() if name != "moe_layer_freq"}
     held = {
-        "model": schema.model_to_mapping(workload.model),
-        "recipe": schema.recipe_to_mapping(workload.recipe),
-        "gpus": workload.gpus,
-        "framework": workload.framework,
-        "framework_date": workload.framework_date,
+        "model": {name: value for name, value in model.items() if name not in _ANY},
+        "recipe": schema.recipe_to_mapping(work.recipe),
+        "ranks": asked.ranks,
+        "sharded": asked.sharded,
+        "layers": [part.key for part in asked.parts],
+        "framework": work.framework,
+        "framework_date": work.framework_date,
     }
     plain: dict[str, Any] = json.loads(json.dumps(held))  # tuples become the lists that a file gives back
     return plain

@@ -47,7 +47,8 @@ class Live(Clock):
         return self.work(tuple(operators()), beside)
 
 
-def measured_phase(seconds: float, beyond: Mapping[str, float] | None = None) -> Phase:
-    """``seconds`` that were measured, and after them communication ``beyond`` them that was only priced, by group."""
+def measured_phase(seconds: float, beyond: Mapping[str, float] | None = None, more: float = 0.0) -> Phase:
+    """``seconds`` that were measured, and after them what was only priced: communication ``beyond`` them by group, and
+    ``more`` seconds of compute."""
     shown = dict(beyond or {})
-    return Phase((Segment(seconds + sum(shown.values()), 0.0),), seconds, shown, seconds)
+    return Phase((Segment(seconds + more + sum(shown.values()), 0.0),), seconds + more, shown, seconds)

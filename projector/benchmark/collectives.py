@@ -1,22 +1,23 @@
-"""Collectives swept over sizes by processes that are started here or by torchrun, into ``measured/collectives``."""
+"""Collectives swept over sizes by processes that are started here or by a launcher, into ``measured/collectives``."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from projector.benchmark import processes
+from projector.benchmark import launched, processes
 from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import Device
+from projector.benchmark.job import unheard
 from projector.benchmark.timings import CollectiveWanted, Seconds, seconds
 from projector.errors import InputError, Problem
 from projector.io.files import read_text
 
-__all__ = ["COLUMNS", "KINDS", "Swept", "add_rows", "first", "here", "known", "sizes", "sweep", "timed"]
+__all__ = ["COLUMNS", "KINDS", "Swept", "add_rows", "here", "known", "sizes", "sweep", "timed"]
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 #: Columns of a table (``measured/collectives/README.md``).
@@ -30,10 +31,11 @@ _START, _EACH = 120.0, 4.0  # seconds to start processes, and for one size at mo
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """One collective and its time."""
+    """One collective and its time; ``nodes``: that its ranks are on."""
 
     asked: CollectiveWanted
     time: Seconds
+    nodes: int = 1
 
 
 def sizes(largest: int) -> tuple[int, ...]:
@@ -45,9 +47,9 @@ def sizes(largest: int) -> tuple[int, ...]:
 
 
 def here(device: Device) -> int:
-    """Ranks that collectives can be timed with: those of torchrun, else one a device."""
-    joined = processes.world()
-    return joined[1] if joined else processes.available(device)
+    """Ranks that collectives can be timed with: those of the launcher, else one a device."""
+    joined = launched.launched()
+    return joined.size if joined else processes.available(device)
 
 
 def timed(
@@ -55,32 +57,45 @@ def timed(
     largest: int,
     budget: float,
     kinds: Sequence[str] = KINDS,
-    skip: frozenset[tuple[str, int, int]] = frozenset(),
+    skip: frozenset[tuple[str, int, int, int]] = frozenset(),
+    ranks: int | None = None,
 ) -> tuple[Swept, ...]:
-    """Times ``kinds`` among all ranks here (messages: between two). ``skip``: (kind, ranks, bytes) that are known.
+    """Times ``kinds`` among all ranks here (messages: between two). ``skip``: (kind, ranks, nodes, bytes) that are known.
+    ``ranks``: of those that would be started here, so many.
 
     Raises :class:`InputError` where fewer than two ranks are here, or they cannot talk to each other.
     """
-    ranks = here(device)
+    ranks = min(here(device), ranks or here(device))
     if ranks < 2:
         expected = "two devices, or cores, at least: collectives join ranks"
         raise InputError([Problem("--kinds", "collectives", f"{ranks} at hand", expected)])
     wanted = [_wanted(kind, size, ranks) for kind in kinds for size in sizes(largest)]
-    wanted = [each for each in wanted if (each.kind, each.size, each.bytes) not in skip]
+    joined = launched.launched()
+    nodes = joined.nodes if joined else 1
+    wanted = [each for each in wanted if (each.kind, each.size, _nodes(each, nodes), each.bytes) not in skip]
     if not wanted:
         return ()
     payload = (tuple(wanted), budget)
-    if processes.world() is not None:
+    if joined is not None:
         processes.joined(device)
         found = sweep(payload, device)
     else:
         limit = _START + _EACH * max(budget, 1.0) * len(wanted)
         threads = processes.threads_of(device, ranks)
         found = processes.launch(processes.JobFile(_TASK, payload, device.place, threads, ranks, limit))
-    return tuple(Swept(each, seconds(time)) for each, time in zip(wanted, found, strict=True))
+    return tuple(Swept(each, seconds(time), _nodes(each, nodes)) for each, time in zip(wanted, found, strict=True))
 
 
-def sweep(payload: tuple[tuple[CollectiveWanted, ...], float], device: Device) -> list[list[float]]:
+def _nodes(each: CollectiveWanted, nodes: int) -> int:
+    """Nodes of its group: of a message between neighbouring ranks the one that both are on."""
+    return 1 if each.kind == "send_recv" else nodes
+
+
+def sweep(
+    payload: tuple[tuple[CollectiveWanted, ...], float],
+    device: Device,
+    kept: Callable[[object], None] = unheard,  # noqa: ARG001
+) -> list[list[float]]:
     """What every rank runs: each collective in turn."""
     from projector.benchmark.exchange import run_collective
     from projector.benchmark.layers_parallel import Ranks
@@ -89,23 +104,17 @@ def sweep(payload: tuple[tuple[CollectiveWanted, ...], float], device: Device) -
     return [run_collective(each, Ranks(), device, budget) for each in wanted]
 
 
-def first() -> bool:
-    """Whether this process writes files: of torchrun's the one of rank 0."""
-    joined = processes.world()
-    return joined is None or joined[0] == 0
-
-
 def _wanted(kind: str, nbytes: int, ranks: int) -> CollectiveWanted:
     size = 2 if kind == "send_recv" else ranks
     unit = 4 * size
     return CollectiveWanted(kind, "world", size, max(unit, nbytes // unit * unit), 4)
 
 
-def known(path: Path) -> frozenset[tuple[str, int, int]]:
-    """(kind, ranks, bytes) that an earlier sweep has put into the table."""
+def known(path: Path) -> frozenset[tuple[str, int, int, int]]:
+    """(kind, ranks, nodes, bytes) that an earlier sweep has put into the table."""
     rows = _read(path)
     return frozenset(
-        (row["kind"], int(row["gpus"]), round(float(row["bytes"])))
+        (row["kind"], int(row["gpus"]), int(row["nodes"]), round(float(row["bytes"])))
         for row in rows
         if row.get("source", "").startswith(_LIVE)
     )
@@ -124,7 +133,7 @@ def add_rows(path: Path, swept: Sequence[Swept], software: str) -> int:
 
 def _row(each: Swept, software: str) -> Mapping[str, Any]:
     source = f"{_LIVE}{software}; median of {each.time.samples}, spread {each.time.spread:.0%}"
-    found = {"kind": each.asked.kind, "gpus": each.asked.size, "nodes": 1, "bytes": each.asked.bytes}
+    found = {"kind": each.asked.kind, "gpus": each.asked.size, "nodes": each.nodes, "bytes": each.asked.bytes}
     shown = {"time_us": f"{each.time.median * 1e6:.6g}", "condition": _CONDITION, "source": source}
     return {**dict.fromkeys(COLUMNS, ""), **found, **shown}
 

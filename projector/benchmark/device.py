@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from projector.benchmark.launched import launched
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 
-__all__ = ["Device", "open_device", "slug"]
+__all__ = ["Device", "clocks_mhz", "cpu_cache_bytes", "open_device", "slug"]
 
 #: Architecture names of the catalogue by CUDA compute capability (NVIDIA, CUDA C++ programming guide).
 _CAPABILITIES = {
@@ -103,6 +104,7 @@ class Device:
 def open_device(text: str | None = None, threads: int | None = None) -> Device:
     """The device of ``cuda``, ``cuda:1``, ``rocm`` or ``cpu``; by default a GPU where there is one, else the CPU.
 
+    Without a number it is the GPU of this rank's place on its node, or the only one that a launcher lets it see.
     ``threads``: those that torch runs on a CPU from now on (default: as it chooses, one a core).
     Raises :class:`InputError` without torch, for an unknown name, and for a device that is not there.
     """
@@ -115,6 +117,7 @@ def open_device(text: str | None = None, threads: int | None = None) -> Device:
     if not torch.cuda.is_available():
         raise InputError([Problem("--device", "", text, "cpu: torch sees no GPU here (no driver, or a CPU build)")])
     count = torch.cuda.device_count()
+    index = _own(count) if index is None else index
     if index >= count:
         raise InputError([Problem("--device", "", text, f"cuda:0 to cuda:{count - 1}")])
     torch.cuda.set_device(index)
@@ -129,6 +132,18 @@ def open_device(text: str | None = None, threads: int | None = None) -> Device:
     return Device(
         torch, "cuda", index, title, found or slug(title), found is not None, "amd" if amd else "nvidia", arch
     )
+
+
+def _own(count: int) -> int:
+    """Of ``count`` visible GPUs that of this rank. Raises :class:`InputError` where its node has more ranks than GPUs, or
+    every rank was told the same one by number."""
+    found = launched()
+    if found is None or count == 1 < found.local_size:  # a launcher shows every rank its own (srun --gpus-per-task)
+        return 0
+    if found.local_size > count:
+        expected = f"at most {count} ranks on a node: as many GPUs are seen there"
+        raise InputError([Problem(f"rank {found.rank}", found.by, f"{found.local_size} ranks", expected)])
+    return found.local
 
 
 def slug(title: str) -> str:
@@ -150,6 +165,15 @@ def cpu_cache_bytes(level: int) -> int:
     return 0
 
 
+def clocks_mhz() -> list[float]:
+    """Of every core now, as Linux states them; empty where it does not."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+    except (OSError, ValueError):
+        return []
+
+
 def _torch() -> Any:
     try:
         return importlib.import_module("torch")
@@ -158,14 +182,18 @@ def _torch() -> Any:
         raise InputError([Problem("torch", "", "not installed", expected)]) from None
 
 
-def _parse(text: str | None, torch: Any) -> tuple[str, int]:
+def _parse(text: str | None, torch: Any) -> tuple[str, int | None]:
     if text is None:
-        return ("cuda" if torch.cuda.is_available() else "cpu"), 0
+        return ("cuda" if torch.cuda.is_available() else "cpu"), None
     name, _, number = text.strip().lower().partition(":")
     kind = "cuda" if name in _ROCM else name
     if kind not in _TYPES or (number and not number.isdecimal()) or (kind == "cpu" and number not in ("", "0")):
         raise InputError([Problem("--device", "", text, "cuda, cuda:N, rocm or cpu")])
-    return kind, int(number or 0)
+    joined = launched()
+    if number and kind == "cuda" and joined is not None and joined.local_size > 1:
+        expected = f"{name}: {joined.by} gives each of the {joined.local_size} ranks of a node its own"
+        raise InputError([Problem("--device", "", text, expected)])
+    return kind, int(number) if number else None
 
 
 def _cpu_title() -> str:

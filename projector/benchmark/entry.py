@@ -111,7 +111,9 @@ def _origins(probed: Probed) -> dict[str, Found]:
         "flops_per_clock": replace(peak, kind="derived", how="peak over units and clock"),
         "peak_tflops": peak,
         "vector_tflops": vector,
-        "exp_per_clock_per_cu": Found(0, "measured", "exponentials of data in the cache, over units and clock"),
+        "exp_per_clock_per_cu": Found(0, "measured", "exponentials of data in the cache, over units and clock")
+        if cpu
+        else Found(0, "assumed", "as others of its architecture in the catalogue, or what data in the cache showed"),
         "memory_gib": facts["memory_bytes"],
         "usable_memory_gib": facts["usable_bytes"],
         "memory_bandwidth_tbs": Found(0, "measured", "fastest stream here, bytes read and written (torch)"),

@@ -110,24 +110,23 @@ def laps(
     *,
     cuda: bool,
     microbatches: int,
-    warm: int,
+    warm: Callable[[list[float]], bool],
     samples: int,
     enough: Callable[[int, float], bool],
     last: Callable[[bool], None] | None = None,
 ) -> Laps:
-    """Runs ``warm`` steps, then up to ``samples`` more until ``enough(steps, seconds)``.
+    """Runs steps until ``warm`` says so of their seconds, then up to ``samples`` more until ``enough(steps, seconds)``.
 
     ``draw``: ids and labels of a micro-batch; ``finish``: clip, optimizer and the cleared gradients; ``start``: what
     keeps ranks together before a step; ``last``: hears before each micro-batch whether it is the last.
     """
-    made = Laps()
-    began = 0.0
-    for number in range(warm + samples):
-        if number == warm:
-            began = time.perf_counter()
+    made, began = Laps(), 0.0
+    cold: list[float] | None = []
+    while True:
         start()
         stamps = Stamps(cuda)
         stamps.take("begin")
+        total = None
         for micro in range(microbatches):
             if last is not None:
                 last(micro == microbatches - 1)
@@ -135,20 +134,26 @@ def laps(
             stamps.take("loss")
             loss.backward()
             stamps.take("backward embedding")
-            loss.item()
-            stamps.take("read loss")
+            total = loss.detach() if total is None else total + loss.detach()
+            stamps.take("add loss")
         finish()
+        assert total is not None
+        total.item()  # once a step: a host that waits for every micro-batch never runs ahead
         stamps.take("optimizer")
-        if number >= warm:
-            _sort(made, stamps.seconds())
-            if enough(number - warm + 1, time.perf_counter() - began):
-                break
-    return made
+        taken = stamps.seconds()
+        if cold is not None:
+            cold.append(sum(seconds for _, seconds in taken))
+            if warm(cold):
+                cold, began = None, time.perf_counter()
+            continue
+        _sort(made, taken)
+        if len(made.steps) == samples or enough(len(made.steps), time.perf_counter() - began):
+            return made
 
 
 def _sort(made: Laps, taken: Sequence[tuple[str, float]]) -> None:
     first = True
     for name, seconds in taken:
         made.add(f"first {name}" if first and name.startswith("backward") else name, seconds)
-        first = first and name != "read loss"
+        first = first and name != "add loss"
     made.steps.append(sum(seconds for _, seconds in taken))

@@ -31,6 +31,8 @@ class DecoderLayer(nn.Module):
     def __init__(self, made: Made, kind: LayerKind) -> None:
         super().__init__()
         model = made.model
+        if not kind.plain:
+            raise Unsupported("live layers that are not attention with an MLP")
         if kind.window is not None:
             raise Unsupported("live layers with sliding-window attention")
         routed = model.moe if kind.moe else None

@@ -71,6 +71,8 @@ class MegatronSource:
         return Head(self._made)
 
     def layer(self, kind: LayerKind) -> nn.Module:
+        if not kind.plain:
+            raise Unsupported("Megatron-Core layers that are not attention with an MLP in benchmark mode")
         if kind.window is not None:
             raise Unsupported("Megatron-Core layers with sliding-window attention in benchmark mode")
         specs, model = _core("models.gpt.gpt_layer_specs"), self._made.model

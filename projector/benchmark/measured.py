@@ -7,24 +7,28 @@ data parallelism and what no device here can show are those of :mod:`projector.p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from projector import projection
 from projector.benchmark import artifact as files
-from projector.benchmark import collectives, processes, room
+from projector.benchmark import launched, processes, room
+from projector.benchmark.conditions import refuse_busy
 from projector.benchmark.device import Device
 from projector.benchmark.named import layer_kinds, stages_of, updates
+from projector.benchmark.ran import eager, refuse
 from projector.benchmark.restored import collectives_needed, restored
 from projector.benchmark.shrink import Shrunk, shrink_to
 from projector.benchmark.timings import Asked, Timings
-from projector.errors import InputError, Problem, Unsupported
+from projector.errors import InputError, Problem
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster
 from projector.projection import Projection
 from projector.workload.workload import Workload
 
-__all__ = ["Measurement", "load", "measure", "project", "restore"]
+__all__ = ["Measurement", "load", "measure", "planned", "project", "restore"]
 
 _TASK = "projector.benchmark.task:run"
 _START = 120.0  # seconds that processes may take to import torch and to find each other
@@ -39,6 +43,11 @@ class Measurement:
     timings: Timings
     notes: tuple[str, ...]
 
+    def eager(self, resolved: Resolved) -> str:
+        """A word where eager layers stand for fused ones; empty where they do not."""
+        names = ", ".join(eager(resolved, self.timings.source))
+        return f"eager layers stand for fused ones, the difference is priced: {names}" if names else ""
+
 
 def project(
     workload: Workload,
@@ -48,12 +57,14 @@ def project(
     *,
     layers: str = "auto",
     budget: float = 2.0,
+    most: int | None = None,
 ) -> Projection:
     """One training step of ``workload`` on ``cluster``, from times taken on ``device`` and its neighbours.
 
     ``artifact``: a file of timings; one that exists is used in place of the device, else it is written. ``layers``: whose
-    (:mod:`projector.benchmark.source`). ``budget``: seconds spent on each thing that is timed. Under torchrun every rank
-    calls this and gets the same answer; otherwise further processes are started where the run has more than one rank.
+    (:mod:`projector.benchmark.source`). ``budget``: seconds spent on each thing that is timed; ``most``: devices that do.
+    Under torchrun, srun or mpirun every rank calls this and gets the same answer; otherwise further processes are started
+    where the run has more than one rank.
 
     Raises what :func:`projector.projection.project` raises, and :class:`InputError` for a device with too little memory,
     layers that are not installed, or an artifact of something else.
@@ -61,9 +72,7 @@ def project(
     if artifact is not None and artifact.exists():
         found = load(artifact, workload, cluster, device)
     else:
-        found = measure(workload, cluster, device, layers=layers, budget=budget)
-        if artifact is not None and collectives.first():
-            files.save(artifact, found.timings, found.asked, found.notes, workload, device)
+        found = measure(workload, cluster, device, layers=layers, budget=budget, most=most, artifact=artifact)
     return restore(found, workload, cluster)
 
 
@@ -75,22 +84,45 @@ def measure(
     layers: str = "auto",
     budget: float = 2.0,
     most: int | None = None,
+    artifact: Path | None = None,
 ) -> Measurement:
-    """Times everything that one step of ``workload`` needs, on ``most`` devices; see :func:`project`."""
+    """Times everything that one step of ``workload`` needs, on ``most`` devices, into ``artifact``; see :func:`project`.
+
+    Where a rank is lost, ``artifact`` has what was timed before, if that makes a step.
+    """
+    asked, notes = planned(workload, cluster, device, layers=layers, budget=budget, most=most)
+
+    def save(found: Mapping[str, Any]) -> Timings:
+        timings = Timings.of(found, asked)
+        if artifact is not None and launched.first():
+            files.save(artifact, timings, asked, (*notes, *timings.missing(asked)), device)
+        return timings
+
+    timings = save(_run(asked, device, save, artifact))
+    return Measurement(asked, timings, (*notes, *timings.missing(asked)))
+
+
+def planned(
+    workload: Workload, cluster: Cluster, device: Device, *, layers: str, budget: float, most: int | None = None
+) -> tuple[Asked, tuple[str, ...]]:
+    """What :func:`measure` will time, and in what that differs from the whole. Raises, as it does, before anything runs."""
     if cluster.gpu.vendor != device.vendor:
         expected = f"a cluster of {device.title}: times taken there say nothing of {cluster.gpu.title}"
         raise InputError([Problem("--cluster", "gpu", cluster.gpu.name, expected)])
     resolved = projection.project(workload, cluster).resolved
-    if resolved.workload.model.mtp_num_layers:
-        raise Unsupported("live layers of multi-token prediction")
-    joined = processes.world()
-    shrunk = shrink_to(resolved.workload, joined[1] if joined else _devices(device, most))
-    if joined and shrunk.ranks != joined[1]:
+    refuse(resolved)
+    joined = launched.launched()
+    if joined and most not in (None, joined.size):
+        expected = f"{joined.size}, or nothing: {joined.by} started as many ranks"
+        raise InputError([Problem("--benchmark-gpus", "", most, expected)])
+    shrunk = shrink_to(resolved.workload, joined.size if joined else _devices(device, most))
+    if joined and shrunk.ranks != joined.size:
         expected = f"{shrunk.ranks}: what tp, ep and the {workload.gpus} ranks of the run divide"
-        raise InputError([Problem("torchrun", "--nproc-per-node", joined[1], expected)])
+        raise InputError([Problem(joined.by, "ranks", joined.size, expected)])
     asked = _asked(resolved, shrunk, cluster, layers, budget)
     room.check(asked, device)
-    return Measurement(asked, Timings.of(_run(asked, device), asked), shrunk.notes)
+    refuse_busy(device)
+    return asked, shrunk.notes
 
 
 def _devices(device: Device, most: int | None) -> int:
@@ -101,10 +133,11 @@ def _devices(device: Device, most: int | None) -> int:
 
 
 def load(path: Path, workload: Workload, cluster: Cluster, device: Device | None = None) -> Measurement:
-    """The measurement of a file. Raises :class:`InputError` for one of another workload, device or version."""
+    """The measurement of a file, which may be of a run with another pipeline, batch, or number of layers or ranks, as long
+    as one rank's layers are the same. Raises :class:`InputError` for one of another device or version, or other layers."""
     document = files.read(path)
-    files.refuse(path, document, workload, cluster.gpu.name, device)
     resolved = projection.project(workload, cluster).resolved
+    refuse(resolved)
     environment = document["environment"]
     try:
         ranks, layers, budget = (
@@ -115,8 +148,11 @@ def load(path: Path, workload: Workload, cluster: Cluster, device: Device | None
     except (KeyError, TypeError, ValueError) as error:
         expected = "ranks, layers and budget_seconds as --save-benchmark writes them"
         raise InputError([Problem(str(path), "environment", str(error), expected)]) from None
-    asked = _asked(resolved, shrink_to(resolved.workload, ranks), cluster, layers, budget)
-    return Measurement(asked, files.timings_of(path, document), tuple(map(str, document.get("notes", ()))))
+    shrunk = shrink_to(resolved.workload, ranks)
+    asked = _asked(resolved, shrunk, cluster, layers, budget)
+    files.refuse(path, document, asked, cluster.gpu.name, device)
+    notes = dict.fromkeys((*shrunk.notes, *map(str, document.get("notes", ()))))
+    return Measurement(asked, files.timings_of(path, document), tuple(notes))
 
 
 def restore(found: Measurement, workload: Workload, cluster: Cluster) -> Projection:
@@ -124,17 +160,37 @@ def restore(found: Measurement, workload: Workload, cluster: Cluster) -> Project
     return restored(found.asked, found.timings, projection.project(workload, cluster), cluster)
 
 
-def _run(asked: Asked, device: Device) -> dict[str, object]:
-    if processes.world() is not None:
-        processes.joined(device)
-    elif asked.ranks > 1:
-        limit = _START + _STEPS * asked.budget * (1 + len(asked.stages) + len(asked.collectives))
-        threads = processes.threads_of(device, asked.ranks)
-        found = processes.launch(processes.JobFile(_TASK, asked, device.place, threads, asked.ranks, limit))
-        return dict(found)
-    from projector.benchmark.task import run
+def _run(asked: Asked, device: Device, save: Callable[[Any], object], artifact: Path | None) -> Mapping[str, Any]:
+    kept: list[Any] = []
 
-    return run(asked, device)
+    def keep(found: Any) -> None:
+        save(found)
+        kept.append(found)
+
+    joined = launched.launched()
+    try:
+        if joined is None and asked.ranks > 1:
+            limit = _START + _STEPS * asked.budget * (1 + len(asked.stages) + len(asked.collectives))
+            threads = processes.threads_of(device, asked.ranks)
+            job = processes.JobFile(_TASK, asked, device.place, threads, asked.ranks, limit)
+            started: Mapping[str, Any] = processes.launch(job, keep)
+            return started
+        from projector.benchmark.task import run
+
+        processes.joined(device)
+        return run(asked, device, keep)
+    except RuntimeError as error:  # torch's out of memory, and errors of NCCL and gloo, are such
+        where = f"rank {joined.rank}" if joined else "--device"
+        problem = Problem(where, device.place, processes.said(error), "a measurement that runs to its end")
+        raise InputError([_with_rest(problem, kept, artifact)]) from None
+    except InputError as error:
+        raise InputError([_with_rest(problem, kept, artifact) for problem in error.problems]) from None
+
+
+def _with_rest(problem: Problem, kept: Sequence[object], artifact: Path | None) -> Problem:
+    """``problem`` with what is left of the measurement."""
+    rest = f"; {artifact} has what was timed before, --load-benchmark prices the rest" if kept and artifact else ""
+    return replace(problem, expected=problem.expected + rest)
 
 
 def _asked(resolved: Resolved, shrunk: Shrunk, cluster: Cluster, layers: str, budget: float) -> Asked:
@@ -147,7 +203,6 @@ def _asked(resolved: Resolved, shrunk: Shrunk, cluster: Cluster, layers: str, bu
         parts=layer_kinds(resolved, stages),
         stages=tuple(dict.fromkeys(updates(resolved, stages, sharded))),
         collectives=collectives_needed(resolved, stages, cluster, shrunk.ranks, sharded),
-        microbatches=work.num_microbatches,
         sharded=sharded,
         ranks=shrunk.ranks,
         layers=layers,

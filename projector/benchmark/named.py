@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from projector.benchmark.timings import PartWanted, StageWanted, key_of
@@ -23,6 +23,11 @@ class Named:
     keys: tuple[str, ...]
     parts: tuple[Part, ...]
     wanted: tuple[PartWanted, ...]
+
+    def each(self) -> Iterator[tuple[str, Part, PartWanted | None]]:
+        """Name and block of each, and the layer that stands for it (None: an end of the model)."""
+        layers = {part.key: part for part in self.wanted}
+        return ((key, part, layers.get(key)) for key, part in zip(self.keys, self.parts, strict=True))
 
 
 def stages_of(resolved: Resolved) -> tuple[Named, ...]:
@@ -52,14 +57,13 @@ def layer_kinds(resolved: Resolved, stages: Sequence[Named]) -> tuple[PartWanted
 
 def updates(resolved: Resolved, stages: Sequence[Named], sharded: bool) -> tuple[StageWanted, ...]:
     """What every pipeline rank updates. ``sharded``: layers are shards already when they are timed."""
-    dense, _ = resolved.execution.data_parallel.shards(resolved.workload)
+    dense, expert = (1, 1) if sharded else resolved.execution.data_parallel.shards(resolved.workload)
     found = []
     for own in _placement(resolved):
         counts = Counter(key for v in own for key in stages[v].keys)
-        embedding, head = bool(counts.pop("embedding", 0)), bool(counts.pop("head", 0))
-        words = [f"{count} x {key}" for key, count in sorted(counts.items())]
-        name = ", ".join([*["embedding"] * embedding, *words, *["head"] * head])
-        found.append(StageWanted(name, tuple(sorted(counts.items())), embedding, head, 1.0 if sharded else 1.0 / dense))
+        name = ", ".join(f"{count} x {key}" for key, count in sorted(counts.items()))
+        name += f"; 1/{dense} of it, 1/{expert} of its experts" if dense * expert > 1 else ""
+        found.append(StageWanted(name, tuple(sorted(counts.items())), 1.0 / dense, 1.0 / expert))
     return tuple(found)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from projector.benchmark.timings import Asked, CollectiveWanted, Timings, wanted
@@ -11,45 +12,11 @@ from projector.collectives.placement import groups
 from projector.frameworks.types import Resolved
 from projector.hardware import efficiency
 from projector.hardware.types import Cluster, GroupShape
-from projector.kernels.simulate import Simulated
-from projector.operators.types import Collective, HostWork, Operator
-from projector.step.stages import Part
-from projector.step.timing import Clock, Phase
+from projector.operators.types import Collective
 
-__all__ = ["Beyond", "Price", "is_message", "possible", "priced"]
+__all__ = ["Price", "is_message", "possible"]
 
 _SURROUNDING = ("dp", "dp_shard", "dp_replicate", "edp", "edp_shard", "edp_replicate")
-
-
-def priced(resolved: Resolved, cluster: Cluster) -> Callable[[Sequence[Operator]], Phase]:
-    """Phases as the models price them, the host of a module of one layer left out."""
-    ours = efficiency.of(cluster.gpu)
-    kernels = Simulated(cluster.gpu, ours, resolved.execution)
-    price = Pricing(groups(resolved.workload.recipe, resolved.workload.gpus, cluster), cluster, ours)
-
-    def phase(ops: Sequence[Operator]) -> Phase:
-        compute = [op for op in ops if not isinstance(op, Collective | HostWork)]
-        seconds = kernels.times(compute).seconds.tolist()
-        known: dict[Operator, float] = dict(zip(compute, seconds, strict=True))
-        return Clock(known, frozenset(), price.seconds, resolved.execution).phase(ops)
-
-    return phase
-
-
-class Beyond:
-    """Exposed communication inside layers that more ranks have than could be timed together: priced, by group."""
-
-    def __init__(self, resolved: Resolved, asked: Asked, cluster: Cluster) -> None:
-        recipe, kept = resolved.workload.recipe, asked.workload.recipe
-        self.needed = (kept.tp, kept.ep) != (recipe.tp, recipe.ep) or recipe.cp > 1
-        self._phase = priced(resolved, cluster) if self.needed else None
-
-    def seconds(self, part: Part) -> tuple[dict[str, float], dict[str, float]]:
-        """(forward, backward) exposed seconds by group."""
-        if self._phase is None:
-            return {}, {}
-        forward, backward = self._phase(part.block.forward), self._phase(part.backward)
-        return dict(forward.exposed), dict(backward.exposed)
 
 
 class Price:
@@ -74,10 +41,16 @@ class Price:
             return found.median
         self.exact = False
         priced = self._model.seconds(op)
-        if each is None or found is None:
+        near = None if each is None else self._nearest(each)
+        if near is None:
             return priced
-        said = self._here[each].seconds(replace(op, bytes=float(each.bytes)))
-        return priced * found.median / said if said > 0 else priced
+        said = self._here[near].seconds(replace(op, group=near.group, bytes=float(near.bytes)))
+        return priced * self._timed[near].median / said if said > 0 else priced
+
+    def _nearest(self, each: CollectiveWanted) -> CollectiveWanted | None:
+        """Of the timed ones of its kind the one nearest in bytes: what another run of the same layers sends."""
+        alike = [timed for timed in self._timed if timed.kind == each.kind]
+        return min(alike, key=lambda timed: abs(math.log(timed.bytes / each.bytes)), default=None)
 
 
 def _here(each: CollectiveWanted, cluster: Cluster) -> GroupShape:

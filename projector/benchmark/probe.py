@@ -6,15 +6,16 @@ import os
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from projector.benchmark import attention, gemm
-from projector.benchmark.device import Device, cpu_cache_bytes
+from projector.benchmark.device import Device, clocks_mhz, cpu_cache_bytes
 from projector.benchmark.job import Job, Ready, Skip, filled, unheard
 from projector.benchmark.passes import PASSES
 from projector.benchmark.stopwatch import Stopwatch, Timing
+from projector.hardware import catalogue
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Attention, Gemm, Stream
 
@@ -88,7 +89,7 @@ def probe(
         attentions=tuple(attentions),
         launch=Stopwatch(device, 51, flush=False).time(lambda: device.torch.add(tiny, tiny, out=tiny)),
         host_launch=_host_launch(device, tiny),
-        exponentials=_exponentials(device, edge),
+        exponentials=max(_exponentials(device, edge), _known_exponentials(device, facts)),
         facts=facts,
         skipped=tuple(dict.fromkeys(skipped)),
         seconds=time.monotonic() - began,
@@ -193,6 +194,15 @@ def _exponentials(device: Device, edge: int) -> float:
     return count / warm.time(lambda: torch.exp(x, out=out)).seconds
 
 
+def _known_exponentials(device: Device, facts: dict[str, Found]) -> float:
+    """Of a GPU the rate of the catalogue's devices of its architecture: what torch runs alone waits for its launch and for
+    the cache, and would make attention several times too slow."""
+    if device.type == "cpu":
+        return 0.0
+    alike = [gpu.exp_per_clock_per_cu for gpu in map(catalogue.gpu, catalogue.gpu_names()) if gpu.arch == device.arch]
+    return max(alike, default=0.0) * facts["compute_units"].value * facts["clock_mhz"].value * 1e6
+
+
 def _facts(device: Device) -> dict[str, Found]:
     return _gpu_facts(device) if device.type == "cuda" else _cpu_facts(device)
 
@@ -219,7 +229,9 @@ def _cpu_facts(device: Device) -> dict[str, Found]:
     total = float(os.sysconf("SC_PHYS_PAGES") * page)
     return {
         "compute_units": Found(device.torch.get_num_threads(), "measured", "threads that torch runs"),
-        "clock_mhz": _or_assumed(_cpu_mhz(), 2500.0, "clock in /proc/cpuinfo", "the system states none"),
+        "clock_mhz": _or_assumed(
+            max(clocks_mhz(), default=0.0), 2500.0, "clock in /proc/cpuinfo", "the system states none"
+        ),
         "memory_bytes": Found(total, "measured", "memory of the system"),
         "usable_bytes": Found(min(device.free_bytes(), total), "measured", "memory that was available"),
         "l2_bytes": _or_assumed(float(device.cache_bytes()), 32.0 * 2**20, "last cache", "the system states none"),
@@ -230,12 +242,3 @@ def _cpu_facts(device: Device) -> dict[str, Found]:
 
 def _or_assumed(value: float, usual: float, how: str, why: str) -> Found:
     return Found(value, "measured", how) if value > 0 else Found(usual, "assumed", why)
-
-
-def _cpu_mhz() -> float:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            clocks: Sequence[float] = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
-    except (OSError, ValueError):
-        return 0.0
-    return max(clocks, default=0.0)

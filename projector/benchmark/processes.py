@@ -1,25 +1,34 @@
-"""Ranks that time together: those that torchrun started, or processes that are started here, one a device."""
+"""Ranks that time together: those that a launcher started, or processes that are started here, one a device."""
 
 from __future__ import annotations
 
 import json
 import os
 import pickle
+import re
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from projector.benchmark.device import Device
+from projector.benchmark.launched import launched, meeting
 from projector.errors import InputError, Problem
 
-__all__ = ["BACKENDS", "JobFile", "joined", "launch", "threads_of", "world"]
+__all__ = ["BACKENDS", "WAIT", "JobFile", "available", "failure", "joined", "launch", "said", "threads_of", "watched"]
 
 BACKENDS: Mapping[str, str] = {"cuda": "nccl", "cpu": "gloo"}  # torch calls RCCL nccl, too
+WAIT = timedelta(minutes=5)  # that ranks wait for one which never comes, before that is an error
 _LINES = 12  # of what a failed rank wrote last
+_LAST_WORDS = 0.5  # seconds that ranks get to say what they died of
+_ERROR = re.compile(r"[A-Za-z_.]{1,80}(?:Error|Exception|Interrupt)\b")
+_RESULT = "result"
 
 
 @dataclass(frozen=True)
@@ -32,13 +41,6 @@ class JobFile:
     threads: int
     ranks: int
     limit: float
-
-
-def world() -> tuple[int, int] | None:
-    """(rank, size) under torchrun, None outside it."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ and not ("RANK" in os.environ and "MASTER_ADDR" in os.environ):
-        return None
-    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def available(device: Device) -> int:
@@ -59,35 +61,34 @@ def threads_of(device: Device, ranks: int) -> int:
 
 
 def joined(device: Device) -> None:
-    """Joins the ranks of torchrun, once. Raises :class:`InputError` where they cannot talk to each other."""
-    dist = device.torch.distributed
-    if dist.is_initialized():
+    """Joins the ranks of the launcher, once. Raises :class:`InputError` where they cannot reach each other."""
+    dist, found = device.torch.distributed, launched()
+    if found is None or dist.is_initialized():
         return
+    own = "env://" if found.by == "torchrun" else meeting(found)
     try:
-        dist.init_process_group(BACKENDS[device.type])
+        dist.init_process_group(BACKENDS[device.type], own, rank=found.rank, world_size=found.size, timeout=WAIT)
     except (RuntimeError, ValueError) as error:
-        raise InputError([Problem("torchrun", "", str(error).splitlines()[0], "ranks that reach each other")]) from None
+        raise InputError([Problem(found.by, own, said(error), "ranks that reach each other")]) from None
 
 
-def launch(job: JobFile) -> Any:
+def launch(job: JobFile, kept: Callable[[Any], None] | None = None) -> Any:
     """Starts ``job.ranks`` processes and waits for them; what rank 0's task returned (JSON).
 
-    Raises :class:`InputError` with the last lines of a rank that failed; the others are ended. ``job.limit``: seconds.
+    Raises :class:`InputError` with the error of a rank that failed; the others are ended, and ``kept`` hears what rank 0
+    had found until then. ``job.limit``: seconds.
     """
     with tempfile.TemporaryDirectory(prefix="projector-") as folder:
         path = Path(folder)
         (path / "job").write_bytes(pickle.dumps(job))
         ranks = [_start(path, rank, job) for rank in range(job.ranks)]
-        try:
-            failed = _wait(ranks, job.limit)
-        finally:
-            for each in ranks:
-                if each.poll() is None:
-                    each.kill()
-                    each.wait()
+        failed = watched(ranks, job.limit)
+        result = path / _RESULT
         if failed is not None:
-            raise InputError([_failure(path, failed, ranks[failed].returncode)])
-        return json.loads((path / "result").read_text(encoding="utf-8"))
+            if kept is not None and result.exists():
+                kept(json.loads(result.read_text(encoding="utf-8")))
+            raise InputError([failure("--device", path / f"log{failed}", failed, ranks[failed].returncode)])
+        return json.loads(result.read_text(encoding="utf-8"))
 
 
 def _start(path: Path, rank: int, job: JobFile) -> subprocess.Popen[bytes]:
@@ -100,24 +101,52 @@ def _start(path: Path, rank: int, job: JobFile) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=os.getcwd())
 
 
-def _wait(ranks: list[subprocess.Popen[bytes]], limit: float) -> int | None:
-    """The first rank that failed, None where all are done."""
-    import time
+def watched(ranks: Sequence[subprocess.Popen[bytes]], limit: float, look: Callable[[], object] = int) -> int | None:
+    """Waits until all are done; the rank that failed first, or did not end in ``limit`` seconds: the others are ended.
 
+    None where none failed. ``look`` is called while they run.
+    """
     ends = time.monotonic() + limit
-    while True:
+    try:
+        while True:
+            codes = [each.poll() for each in ranks]
+            look()
+            if any(codes):
+                return _first_failure(ranks, codes)
+            if all(code == 0 for code in codes):
+                return None
+            if time.monotonic() > ends:
+                return next(rank for rank, code in enumerate(codes) if code is None)
+            time.sleep(0.02)
+    finally:
+        for each in ranks:
+            if each.poll() is None:
+                each.kill()
+                each.wait()
+
+
+def _first_failure(ranks: Sequence[subprocess.Popen[bytes]], codes: Sequence[int | None]) -> int:
+    """Of several, the one that was killed: the others die of having lost it."""
+    if not any(code is not None and code < 0 for code in codes):
+        time.sleep(_LAST_WORDS)
         codes = [each.poll() for each in ranks]
-        wrong = [rank for rank, code in enumerate(codes) if code]
-        if wrong:
-            return wrong[0]
-        if all(code == 0 for code in codes):
-            return None
-        if time.monotonic() > ends:
-            return next(rank for rank, code in enumerate(codes) if code is None)
-        time.sleep(0.02)
+    return min((rank for rank, code in enumerate(codes) if code), key=lambda rank: codes[rank] or 0)
 
 
-def _failure(path: Path, rank: int, code: int | None) -> Problem:
-    lines = (path / f"log{rank}").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    told = "ran past its time" if code is None or (code < 0 and not lines) else " | ".join(lines[-_LINES:])[-600:]
-    return Problem("--device", f"rank {rank}", told or f"exit code {code}", "processes that can time layers here")
+def failure(where: str, log: Path, rank: int, code: int | None) -> Problem:
+    """What rank ``rank`` died of, by what it wrote into ``log`` and its exit ``code``."""
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    plain = [re.sub(r"^\[rank[0-9]+\]:\s?", "", line) for line in lines]
+    last = next((line for line in reversed(plain) if _ERROR.match(line)), "") or " | ".join(plain[-_LINES:])[-600:]
+    if code is None or (code == -signal.SIGKILL and not last):
+        last = "ran past its time, or was killed (out of memory of the host?)"
+    elif code < 0:
+        last = f"ended by signal {-code} ({signal.strsignal(-code)}){': ' if last else ''}{last}"
+    elif "out of memory" in " ".join(plain[-_LINES:]).lower():
+        last = f"out of memory: {last}"
+    return Problem(where, f"rank {rank}", last or f"exit code {code}", "ranks that run to their end")
+
+
+def said(error: BaseException) -> str:
+    """The first line of an error that torch raised."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from projector.benchmark.clock import Live, measured_phase
 from projector.benchmark.named import Named, stages_of, updates
-from projector.benchmark.prices import Beyond, Price, is_message, possible, priced
-from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timings
+from projector.benchmark.prices import Price, is_message, possible
+from projector.benchmark.ran import Ran
+from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, StageWanted, Timings
 from projector.collectives.placement import groups
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster
@@ -21,7 +23,7 @@ from projector.step.run import Step, compiled_schedule, run_step
 from projector.step.stages import owned, stage_time
 from projector.step.timing import Clock, Phase
 
-__all__ = ["collectives_needed", "compared", "restored"]
+__all__ = ["Anchored", "anchored", "collectives_needed", "compared", "restored"]
 
 _MOST_INTERRUPTED = 1.5  # a step beyond so many sums of its parts was disturbed, not interrupted as every step is
 
@@ -75,24 +77,47 @@ def _together(resolved: Resolved) -> Resolved:
     return replace(resolved, workload=replace(resolved.workload, recipe=recipe))
 
 
-def compared(timings: Timings, simulated: Projection, cluster: Cluster) -> Iterator[tuple[str, float, float, float]]:
-    """(part and direction, simulated seconds, measured seconds, spread) of one micro-batch, alike parts once."""
+def compared(
+    asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster
+) -> Iterator[tuple[str, float, float, float]]:
+    """(part and direction, simulated seconds, measured seconds, spread) of one micro-batch of what ran, alike parts once."""
     resolved = simulated.resolved
-    times, phase = _PartTimes(timings, resolved.workload.num_microbatches), priced(resolved, cluster)
+    times, ran = _PartTimes(timings, resolved.workload.num_microbatches), Ran(resolved, asked, cluster, timings.source)
     seen: set[str] = set()
     for stage in stages_of(resolved):
-        for key, part in zip(stage.keys, stage.parts, strict=True):
+        for key, _, wanted in stage.each():
             if key not in seen:
                 seen.add(key)
-                forward, backward = times.of(key)
-                yield (
-                    f"{key}, forward",
-                    phase(part.block.forward).seconds,
-                    forward,
-                    timings.laps[f"forward {key}"].spread,
-                )
-                spread = timings.laps[f"first backward {key}"].spread
-                yield f"{key}, backward", phase(part.backward).seconds, backward, spread
+                laps = (f"forward {key}", f"first backward {key}")
+                for word, said, took, lap in zip(
+                    ("forward", "backward"), ran.phases(key, wanted), times.of(key), laps, strict=True
+                ):
+                    yield f"{key}, {word}", said.seconds, took, timings.laps[lap].spread
+
+
+def anchored(asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster) -> Anchored:
+    """Activations as counted while layers ran, and the peak of the whole run with activations by as much larger."""
+    ran, rows = Ran(simulated.resolved, asked, cluster, timings.source), dict[str, tuple[float, float]]()
+    said = taken = 0.0
+    for stage in stages_of(simulated.resolved):
+        for key, _, wanted in stage.each():
+            if key not in rows:
+                rows[key] = ran.saved(key, wanted), timings.saved[key]
+            said, taken = said + rows[key][0], taken + rows[key][1]
+    memory = simulated.memory
+    more = memory.components["activations"] * (taken / max(said, 1.0) - 1.0)
+    return Anchored(rows, memory.allocated, memory.allocated + more, memory.usable)
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """``parts``: bytes of activations of one micro-batch by part, (projected, counted), of what ran. ``projected`` and
+    ``peak``: live bytes of the whole run at its peak, as projected and with activations as counted; ``usable`` bytes."""
+
+    parts: Mapping[str, tuple[float, float]]
+    projected: float
+    peak: float
+    usable: float
 
 
 def _share(step: Step, price: Price) -> float:
@@ -140,19 +165,18 @@ def _phases(
 ) -> dict[tuple[Operator, ...], Phase]:
     """Measured phases by the operators that stand for them."""
     found: dict[tuple[Operator, ...], Phase] = {}
-    beyond = Beyond(resolved, asked, cluster)
+    ran = Ran(replace(resolved, execution=_quiet(resolved.execution)), asked, cluster, timings.source)
     times = _PartTimes(timings, resolved.workload.num_microbatches)
     weight = _weight_share(simulated)
     for stage in stages:
-        for key, part in zip(stage.keys, stage.parts, strict=True):
+        for key, part, wanted in stage.each():
             forward, backward = times.of(key)
-            more_forward, more_backward = beyond.seconds(part)
-            found[part.block.forward] = measured_phase(forward, more_forward)
-            found[part.backward] = measured_phase(backward, more_backward)
+            first, second = ran.restored(key, wanted, part, forward, backward)
+            found[part.block.forward], found[part.backward] = first, second
             if part.block.backward_weight:
                 found[part.block.backward_weight] = measured_phase(backward * weight)
     for held, update in zip(_held(resolved, stages), updates(resolved, stages, asked.sharded), strict=True):
-        found[optimizer(resolved, held)] = measured_phase(times.update(update.key))
+        found[optimizer(resolved, held)] = measured_phase(times.update(update))
     return found
 
 
@@ -188,13 +212,20 @@ class _PartTimes:
     def of(self, key: str) -> tuple[float, float]:
         """(forward, backward) of one micro-batch, the mean over all of a step."""
         forward = self._laps[f"forward {key}"].median
-        if key == "head":  # between the two the loss is scaled, and read
-            forward += self._laps["loss"].median + self._laps["read loss"].median
+        if key == "head":  # between the two the loss is scaled and added up
+            forward += self._laps["loss"].median + self._laps["add loss"].median
         first = self._laps[f"first backward {key}"].median
         later = self._laps.get(f"backward {key}", Seconds(first)).median
         return forward * self.stretch, (first + (self._m - 1) * later) / self._m * self.stretch
 
-    def update(self, key: str) -> float:
-        """Of the weights ``key``: as in the step, times what all of them take over what those of the step take."""
-        alone = self._timings.updates[key].median / max(self._timings.update_short.median, 1e-12)
+    def update(self, stage: StageWanted) -> float:
+        """Of its weights: as in the step, times what all of them take over what those of the step take.
+
+        What was not timed takes as long for each element as what was and comes nearest: the update reads and writes.
+        """
+        timed, size = self._timings.updated, stage.elements(self._timings.weights)
+        near = min(timed, key=lambda key: (key != stage.key, abs(math.log(timed[key] / size))))
+        alone = (
+            self._timings.updates[near].median * (size / timed[near]) / max(self._timings.update_short.median, 1e-12)
+        )
         return self._laps["optimizer"].median * alone * self.stretch

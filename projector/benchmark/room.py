@@ -18,7 +18,9 @@ __all__ = ["check", "needed"]
 
 _ROOM = 0.9  # share of the free memory that a measurement may need
 _GIB = 2.0**30
-_STATE = 16.0  # bytes of a weight, its gradient and Adam's state in an update that is timed by itself (fp32 each)
+#: Bytes of a weight in an update that is timed by itself: itself, its gradient and Adam's moments in fp32; of 16 bits with
+#: an fp32 copy itself, its gradient, the copy and its gradient, and the moments. Then what norm and clip take beside.
+_STATE, _STATE_16, _BESIDE = 16.0, 20.0, 1.015
 
 
 def needed(asked: Asked, workload: Workload | None = None) -> float:
@@ -29,8 +31,9 @@ def needed(asked: Asked, workload: Workload | None = None) -> float:
     per_layer = {part.key: part.count for part in asked.parts}
     weights = sum(_weights(work, moe="moe" in key) * count for key, count in per_layer.items())
     share = max((stage.share for stage in asked.stages), default=1.0)
+    state = _BESIDE * (_STATE if work.recipe.precision == "fp32" else _STATE_16)
     return max(
-        found, _STATE * share * (weights + 2.0 * work.padded_vocab_size * work.model.hidden_size / work.recipe.tp)
+        found, state * share * (weights + 2.0 * work.padded_vocab_size * work.model.hidden_size / work.recipe.tp)
     )
 
 

@@ -59,7 +59,7 @@ def _operators(workload: Workload, vendor: str, arch: str) -> tuple[ComputeOp, .
             ops += [op for op in optimizer(resolved, held) if not isinstance(op, Collective | HostWork)]
     except ValueError:  # InputError and Unsupported: what is wrong with it is told when it is projected
         return ()
-    return tuple(ops)
+    return tuple(op for op in ops if type(op) in _KIND)  # no table holds recurrent scans
 
 
 def usual() -> tuple[Workload, ...]:

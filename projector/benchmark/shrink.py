@@ -7,15 +7,26 @@ rank's tokens stay). What goes is communication over more ranks than are here: i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from projector.workload.model import MoE
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["Shrunk", "shrink", "shrink_to"]
+__all__ = ["OFF", "Shrunk", "shrink", "shrink_to"]
 
 _WIDE = ("bf16", "fp16", "fp32")
+#: Parts of an architecture that the layers which are timed lack: priced.
+OFF: Mapping[str, Any] = {
+    "attention_sinks": False,
+    "quick_geglu": False,
+    "activation_func_clamp_value": None,
+    "rotary_magnitude_scaled": False,
+    "sandwich_norm": False,
+    "embedding_layernorm": False,
+}
 
 
 @dataclass(frozen=True)
@@ -65,11 +76,14 @@ def _shrunk(workload: Workload, tp: int, ep: int, ranks: int) -> tuple[Workload,
         moe=moe,
     )
     if tp < recipe.tp and recipe.sequence_parallel:
-        notes.append("norms and residuals run on all tokens, not on the sequence-parallel shard")
+        notes.append("norms and residuals run on all tokens, not on the sequence-parallel shard: the rest is taken off")
     if recipe.cp > 1:
-        notes.append("attention runs on the rank's own tokens, not on the blocks it exchanges")
+        notes.append("attention runs on the rank's own tokens: the blocks that it exchanges are priced")
     if recipe.precision not in _WIDE:
-        notes.append(f"linears run in bf16, not in {recipe.precision}")
+        notes.append(f"linears run in bf16: what {recipe.precision} changes is priced")
+    if recipe.recompute_granularity == "selective":
+        notes.append("what selective recompute replays is priced")
+    notes += [f"{name} is priced" for name, off in OFF.items() if getattr(model, name) != off]
     balanced = True if ep < recipe.ep else None  # what a router says of experts that are elsewhere means nothing
     return Workload(
         model=made,

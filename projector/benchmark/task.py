@@ -6,35 +6,47 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from projector.benchmark import insitu, source
+from projector.benchmark import held, insitu, source
+from projector.benchmark.conditions import under
 from projector.benchmark.device import Device
 from projector.benchmark.exchange import groups_of, run_collective
+from projector.benchmark.job import unheard
 from projector.benchmark.layers_parts import Made
 from projector.benchmark.timings import Asked, StageWanted, summary
 from projector.benchmark.update import Update, local
 
 __all__ = ["run"]
 
-_WARM = 3  # steps that fill caches, allocators and autograd's buffers
+_WARM = 3  # steps that fill caches, allocators and autograd's buffers, and are compared with as many before them
+_STEADY, _PATIENCE = 0.03, 5.0  # change of their median until which clocks still move; budgets that this may take
 _FEWEST, _MOST = 8, 400  # steps
+_WIDE = 4.0  # bytes of an element of fp32
 _COPIES = 3  # of a layer, so that one does not find its weights in a cache where the real model would not
 _CACHES = 4.0  # weights and gradients of the layers exceed so many caches, where the model has as many
 
 
-def run(asked: Asked, device: Device) -> dict[str, Any]:
-    """Times everything of ``asked`` with the ranks that are joined (or alone); figures that JSON can hold."""
-    ranks = groups_of(asked)
+def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> dict[str, Any]:
+    """Times everything of ``asked`` with the ranks that are joined (or alone); figures that JSON can hold.
+
+    ``kept`` hears what there is after each thing that a step can do without.
+    """
+    before, ranks = under(device), groups_of(asked)
     made = Made(asked.workload, device.place, ranks, asked.execution)
     layers = source.find(asked.layers, made)
     strip = _strip(asked, layers, device)
+    saved = held.saved(strip, _drawer(made))
+    if device.type == "cuda":
+        device.torch.cuda.reset_peak_memory_stats(device.index)
     if asked.sharded:
-        _shard(strip, device)
+        _shard(strip, made, device)
     sharing = asked.execution.data_parallel
     masters, in_each = sharing.master_bytes > 0, sharing.reduces_every_microbatch(asked.workload.recipe)
     update = Update([p for p in strip.parameters() if p.requires_grad], masters)
@@ -47,30 +59,39 @@ def run(asked: Asked, device: Device) -> dict[str, Any]:
             update,
             _together(device),
             cuda=device.type == "cuda",
-            microbatches=min(2, asked.microbatches),
-            warm=_WARM,
+            microbatches=2,  # the first gives gradients their place, the others add to them
+            warm=_warm(asked.budget, device),
             samples=_MOST,
             last=_last_reduces(strip) if asked.sharded and not in_each else None,
             enough=_enough(asked.budget, device),
         )
-        short = _update_seconds(_spare([tuple(p.shape) for p in update.own], update, 1.0), asked.budget, device)
+        after = under(device) | _peak(device)
+        like = torch.empty(0, dtype=update.own[0].dtype, device=device.place)
+        spare = partial(_spare, masters, like)
+        sizes, shapes = _shapes(strip), [tuple(p.shape) for p in update.own]
+        del strip, update  # room for whole stages
         result: dict[str, Any] = {
             "source": layers.name,
             "laps": {name: summary(times) for name, times in found.found.items()},
+            "step": summary(found.steps),
+            "update short": _update_seconds(spare(shapes), asked.budget, device),
+            "weights": {key: [size.dense, size.expert] for key, size in sizes.items()},
+            "saved": dict(saved),
+            "updates": {},
         }
-        result["step"] = summary(found.steps)
-        result["update short"] = short
-        shapes = _shapes(strip)
-        del strip
-        result["updates"] = {}
         for stage in asked.stages:
-            spare = _spare(_stage_shapes(stage, shapes), update, stage.share)
-            result["updates"][stage.key] = _update_seconds(spare, asked.budget, device)
-        del update
-        result["collectives"] = [run_collective(each, ranks, device, asked.budget) for each in asked.collectives]
+            own = spare([each for key, count in stage.counts for each in sizes[key].part(stage) * count])
+            result["updates"][stage.key] = _update_seconds(own, asked.budget, device)
+            del own
+        result["conditions"] = {"before": before, "after layers": after, "after updates": under(device)}
+        result = _mean_over_ranks(result) | {"collectives": []}
+        for each in asked.collectives:
+            kept(result)
+            result["collectives"].append(_mean_over_ranks(run_collective(each, ranks, device, asked.budget)))
+        result["conditions"]["after collectives"] = _mean_over_ranks(under(device))
     finally:
         gc.enable()
-    return _mean_over_ranks(result)
+    return result
 
 
 def _strip(asked: Asked, layers: source.Source, device: Device) -> insitu.Strip:
@@ -84,15 +105,18 @@ def _strip(asked: Asked, layers: source.Source, device: Device) -> insitu.Strip:
     return insitu.Strip(layers.embedding(), parts, layers.head())
 
 
-def _shard(strip: insitu.Strip, device: Device) -> None:
-    """FSDP2 over all ranks: every layer a unit, the rest another (pytorch/torchtitan parallelize.py)."""
+def _shard(strip: insitu.Strip, made: Made, device: Device) -> None:
+    """FSDP2 over all ranks: every layer a unit, the rest another (pytorch/torchtitan parallelize.py). What is gathered has
+    the type of products, what is reduced that of the framework."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    reduced = torch.float32 if made.execution.data_parallel.reduce_bytes >= _WIDE else made.dtype
+    policy = MixedPrecisionPolicy(param_dtype=made.dtype, reduce_dtype=reduced, cast_forward_inputs=False)
     for layer in strip.layers:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(strip, mesh=mesh)
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(strip, mesh=mesh, mp_policy=policy)
 
 
 def _last_reduces(strip: insitu.Strip) -> Callable[[bool], None]:
@@ -124,25 +148,68 @@ def _together(device: Device) -> Callable[[], None]:
     return start
 
 
+def _peak(device: Device) -> dict[str, float]:
+    """Bytes that the shortened model held at most."""
+    if device.type == "cpu":
+        return {}
+    cuda = device.torch.cuda
+    named = {"allocated": cuda.max_memory_allocated, "reserved": cuda.max_memory_reserved}
+    return {f"peak_{name}_bytes": float(ask(device.index)) for name, ask in named.items()}
+
+
+def _warm(budget: float, device: Device) -> Callable[[list[float]], bool]:
+    """Whether clocks, caches and buffers are where they stay: the last steps take what those before them took."""
+
+    def warm(steps: list[float]) -> bool:
+        late, early = steps[-_WARM:], steps[-2 * _WARM : -_WARM]
+        steady = bool(early) and abs(statistics.median(late) / statistics.median(early) - 1.0) < _STEADY
+        return _agreed(len(steps) >= 2 * _WARM and (steady or sum(steps) > _PATIENCE * budget), device)
+
+    return warm
+
+
+def _agreed(word: bool, device: Device) -> bool:
+    """The same answer on every rank: that of rank 0, which has the watch."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return word
+    told = torch.tensor([float(word)], device=device.place)
+    dist.broadcast(told, 0)
+    return bool(told.item())
+
+
 def _enough(budget: float, device: Device) -> Callable[[int, float], bool]:
-    """Whether to stop, the same answer on every rank: rank 0 has the watch."""
-
-    def enough(steps: int, seconds: float) -> bool:
-        done = steps >= _FEWEST and seconds > budget
-        if dist.is_initialized() and dist.get_world_size() > 1:
-            word = torch.tensor([float(done)], device=device.place)
-            dist.broadcast(word, 0)
-            done = bool(word.item())
-        return done
-
-    return enough
+    """Whether to stop."""
+    return lambda steps, seconds: _agreed(steps >= _FEWEST and seconds > budget, device)
 
 
-def _shapes(strip: insitu.Strip) -> dict[str, list[tuple[int, ...]]]:
-    """Shapes of the weights of every part, by its key; of a sharded one those of this rank's shard."""
+@dataclass(frozen=True)
+class _Weights:
+    """Shapes of a part's weights on this rank (of a sharded one those of its shard), those of routed experts apart."""
 
-    def of(module: nn.Module) -> list[tuple[int, ...]]:
-        return [tuple(local(p).shape) for p in module.parameters()]
+    of_dense: tuple[tuple[int, ...], ...]
+    of_experts: tuple[tuple[int, ...], ...]
+
+    @property
+    def dense(self) -> int:
+        return sum(torch.Size(shape).numel() for shape in self.of_dense)
+
+    @property
+    def expert(self) -> int:
+        return sum(torch.Size(shape).numel() for shape in self.of_experts)
+
+    def part(self, stage: StageWanted) -> list[tuple[int, ...]]:
+        """What of it one rank updates."""
+        if stage.share == stage.expert_share == 1.0:
+            return [*self.of_dense, *self.of_experts]
+        return [(max(1, round(stage.share * self.dense + stage.expert_share * self.expert)),)]
+
+
+def _shapes(strip: insitu.Strip) -> dict[str, _Weights]:
+    """Of every part by its key."""
+
+    def of(module: nn.Module) -> _Weights:
+        named = [("experts" in name.split("."), tuple(local(p).shape)) for name, p in module.named_parameters()]
+        return _Weights(tuple(s for routed, s in named if not routed), tuple(s for routed, s in named if routed))
 
     found = {"embedding": of(strip.embedding), "head": of(strip.head)}
     for name, layer in zip(strip.names, strip.layers, strict=True):
@@ -150,21 +217,12 @@ def _shapes(strip: insitu.Strip) -> dict[str, list[tuple[int, ...]]]:
     return found
 
 
-def _stage_shapes(stage: StageWanted, shapes: Mapping[str, list[tuple[int, ...]]]) -> list[tuple[int, ...]]:
-    found = [shape for key, count in stage.counts for shape in shapes[key] * count]
-    found += shapes["embedding"] if stage.embedding else []
-    return found + (shapes["head"] if stage.head else [])
-
-
-def _spare(shapes: Sequence[tuple[int, ...]], like: Update, share: float) -> Update:
-    """An update of weights that nothing else uses, with gradients; ``share``: of the elements, where ranks divide them."""
-    options: dict[str, Any] = {"dtype": like.own[0].dtype, "device": like.own[0].device}
-    if share < 1.0:
-        shapes = [(max(1, round(share * sum(torch.Size(shape).numel() for shape in shapes))),)]
-    weights = [nn.Parameter(torch.zeros(shape, **options)) for shape in shapes]
+def _spare(masters: bool, like: torch.Tensor, shapes: Sequence[tuple[int, ...]]) -> Update:
+    """An update of weights that nothing else uses, with gradients."""
+    weights = [nn.Parameter(torch.zeros(shape, dtype=like.dtype, device=like.device)) for shape in shapes]
     for weight in weights:
         weight.grad = torch.full_like(weight, 1e-3)
-    return Update(weights, any(m is not p for m, p in zip(like.masters, like.own, strict=True)), apart=True)
+    return Update(weights, masters, apart=True)
 
 
 def _update_seconds(update: Update, budget: float, device: Device) -> list[float]:
@@ -184,20 +242,19 @@ def _update_seconds(update: Update, budget: float, device: Device) -> list[float
     return summary(times)
 
 
-def _mean_over_ranks(result: dict[str, Any]) -> dict[str, Any]:
+def _mean_over_ranks(result: Any) -> Any:
     """Times of all ranks: those of a step that they take together differ by what each core and device is worth."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return result
     found: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(found, result)
-    mean: dict[str, Any] = _merged(found)
-    return mean
+    return _merged(found)
 
 
 def _merged(values: Sequence[Any]) -> Any:
     first = values[0]
     if isinstance(first, Mapping):
-        return {key: _merged([value[key] for value in values]) for key in first}
+        return {key: _merged([value[key] for value in values if key in value]) for key in first}
     if isinstance(first, list | tuple):
         return [_merged(items) for items in zip(*values, strict=True)]
     return statistics.fmean(values) if isinstance(first, float | int) else first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from projector.mechanisms import Execution
@@ -38,13 +38,18 @@ class PartWanted:
 
 @dataclass(frozen=True, slots=True)
 class StageWanted:
-    """What one pipeline rank updates: (key, count) of its layers; ``share``: of it that is this data-parallel rank's."""
+    """What one pipeline rank updates: (key, count) of its parts; ``share``, ``expert_share``: of its dense weights and of
+    those of its experts that are this data-parallel rank's."""
 
     key: str
     counts: tuple[tuple[str, int], ...]
-    embedding: bool
-    head: bool
     share: float = 1.0
+    expert_share: float = 1.0
+
+    def elements(self, weights: Mapping[str, Sequence[float]]) -> float:
+        """Of all that it updates. ``weights``: (dense, expert) elements of every part."""
+        own = ((count, *weights[key]) for key, count in self.counts)
+        return sum(count * (self.share * dense + self.expert_share * expert) for count, dense, expert in own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,6 @@ class Asked:
     parts: tuple[PartWanted, ...]
     stages: tuple[StageWanted, ...]
     collectives: tuple[CollectiveWanted, ...]
-    microbatches: int
     sharded: bool
     ranks: int
     layers: str = "torch"
@@ -77,7 +81,9 @@ class Asked:
 @dataclass(frozen=True, kw_only=True)
 class Timings:
     """Everything that was timed. ``laps``: seams of a step by name; ``step``: the shortened step as a whole; ``updates``:
-    by pipeline rank's key, ``update_short``: of the shortened model; ``collectives``: in the order asked."""
+    by pipeline rank's key, ``updated``: elements of each; ``update_short``: of the shortened model; ``collectives``: in the
+    order asked. ``weights``: (dense, expert) elements of every part on one rank; ``conditions``: of the device, before and
+    after; ``saved``: bytes that the forward of a part leaves for its backward."""
 
     source: str
     laps: Mapping[str, Seconds]
@@ -85,6 +91,15 @@ class Timings:
     update_short: Seconds
     updates: Mapping[str, Seconds]
     collectives: tuple[tuple[CollectiveWanted, Seconds], ...]
+    weights: Mapping[str, tuple[float, float]]
+    updated: Mapping[str, float]
+    conditions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    saved: Mapping[str, float] = field(default_factory=dict)
+
+    def missing(self, asked: Asked) -> tuple[str, ...]:
+        """A word on collectives that were asked for and not timed, because a rank was lost."""
+        left = len(asked.collectives) - len(self.collectives)
+        return (f"{left} of {len(asked.collectives)} collectives are priced: a rank was lost",) if left else ()
 
     @classmethod
     def of(cls, found: Mapping[str, Any], asked: Asked) -> Timings:
@@ -95,8 +110,12 @@ class Timings:
             step=seconds(found["step"]),
             update_short=seconds(found["update short"]),
             updates={key: seconds(value) for key, value in found["updates"].items()},
-            collectives=tuple(
-                (each, seconds(value)) for each, value in zip(asked.collectives, found["collectives"], strict=True)
+            updated={stage.key: stage.elements(found["weights"]) for stage in asked.stages},
+            weights={key: (float(dense), float(expert)) for key, (dense, expert) in found["weights"].items()},
+            conditions=dict(found.get("conditions", {})),
+            saved=dict(found["saved"]),
+            collectives=tuple(  # the first of them, where a rank was lost
+                (each, seconds(value)) for each, value in zip(asked.collectives, found["collectives"], strict=False)
             ),
         )
 

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import open_device
-from projector.benchmark.processes import BACKENDS, JobFile
+from projector.benchmark.processes import BACKENDS, WAIT, JobFile
 
 __all__ = ["main"]
 
@@ -26,10 +27,13 @@ def main() -> None:
     kind = job.device.partition(":")[0]
     device = open_device(f"cuda:{rank}" if kind == "cuda" else kind)
     store = dist.FileStore(str(folder / "store"), job.ranks)  # type: ignore[attr-defined]
-    dist.init_process_group(BACKENDS[kind], store=store, rank=rank, world_size=job.ranks)
-    result = _task(job.task)(job.payload, device)
-    if rank == 0:
-        (folder / "result").write_text(json.dumps(result), encoding="utf-8")
+    dist.init_process_group(BACKENDS[kind], store=store, rank=rank, world_size=job.ranks, timeout=WAIT)
+
+    def keep(result: Any) -> None:
+        if rank == 0:
+            write_whole(folder / "result", json.dumps(result))
+
+    keep(_task(job.task)(job.payload, device, keep))
     dist.barrier()
     dist.destroy_process_group()
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from projector.cli.live import add_live
+from projector.cli.live import add_live, one_voice
 from projector.cli.options import Subparsers, add_command, add_json
 from projector.cli.record import add_timing, stopwatch, warn
 from projector.errors import InputError, Problem
@@ -42,13 +42,25 @@ def register(commands: Subparsers) -> None:
     )
     add_timing(parser)
     add_live(parser)
+    parser.add_argument(
+        "--memory",
+        action="store_true",
+        help="activations as counted while layers ran, beside the projected ones, and the peak of the whole run with them",
+    )
     add_json(parser)
 
 
 def _run(options: argparse.Namespace) -> None:
+    with one_voice():
+        _timed(options)
+
+
+def _timed(options: argparse.Namespace) -> None:
     from projector.benchmark.device import open_device
+    from projector.benchmark.restored import anchored
     from projector.cli import live
     from projector.cli.configuration import workload
+    from projector.io.terminal import show
     from projector.projection import project
     from projector.workload.validate import problems
 
@@ -64,6 +76,7 @@ def _run(options: argparse.Namespace) -> None:
     else:
         device = open_device(options.device, options.threads)
         cluster = _described(options.cluster, device)
+        live.planned(options, whole, cluster, device)  # what cannot be timed is refused before anything is
         rows, notes = _kernels(whole, cluster, device, options)
     found = live.measurement(options, whole, cluster, lambda: _opened(device))
     simulated, restored = project(whole, cluster), _step(found, whole, cluster)
@@ -78,6 +91,7 @@ def _run(options: argparse.Namespace) -> None:
                     "step_seconds": steps,
                     "parts": [_document(row) for row in rows],
                     "step": live.document(found, simulated, restored, cluster),
+                    "memory": asdict(anchored(found.asked, found.timings, simulated, cluster)),
                 },
                 indent=2,
             )
@@ -87,6 +101,8 @@ def _run(options: argparse.Namespace) -> None:
         _tell(rows, device, cluster.gpu.name, notes)
         warn(device)
     _tell_step(whole, cluster, found, simulated, restored)
+    if options.memory:
+        show(live.memory(found, simulated, cluster))
 
 
 def _kernels(
@@ -134,11 +150,12 @@ def _tell_step(
     from projector.io.table import Line
     from projector.io.terminal import show
 
-    ranks = found.asked.ranks
+    ranks, eager = found.asked.ranks, found.eager(simulated.resolved)
+    rests = "on eager layers" if eager else "timed"
     show(
         (
             live.table(found, simulated, restored, cluster),
-            *(Line(f"Note: {note}") for note in found.notes),
+            *(Line(f"Note: {note}") for note in (*found.notes, *filter(None, [eager]))),
         )
     )
     print(
@@ -147,7 +164,8 @@ def _tell_step(
     )
     print(
         f"The whole run on {whole.gpus} x {cluster.gpu.name}: simulated {simulated.step_seconds:.4g} s a step; with these "
-        f"layers {restored.step_seconds:.4g} s ({restored.tgs:.1f} tokens/s/GPU), {restored.measured_share:.0%} of it timed"
+        f"layers {restored.step_seconds:.4g} s ({restored.tgs:.1f} tokens/s/GPU), "
+        f"{restored.measured_share:.0%} of it {rests}"
     )
 
 

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from projector.benchmark.launched import first
 from projector.cli.options import quantity, whole
-from projector.errors import InputError, Problem
+from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
 if TYPE_CHECKING:
     from projector.benchmark.device import Device
     from projector.benchmark.measured import Measurement
     from projector.hardware.types import Cluster
-    from projector.io.table import Table
+    from projector.io.table import Line, Table
     from projector.projection import Projection
     from projector.workload.workload import Workload
 
-__all__ = ["add_live", "asked", "document", "measurement", "table"]
+__all__ = ["add_live", "asked", "document", "measurement", "memory", "one_voice", "planned", "table"]
 
 _BUDGET = 2.0
+_NOTHING = 1e-9  # seconds
+_MIB, _GIB = 2.0**20, 2.0**30
 
 
 def add_live(parser: Any) -> None:
     """The flags that say whose layers are timed and where the times are kept."""
+    parser.set_defaults(timed=None)
     files = parser.add_mutually_exclusive_group()
     files.add_argument(
         "--save-benchmark", metavar="FILE", help="time layers on the device at hand, and keep the times in FILE"
@@ -32,7 +38,8 @@ def add_live(parser: Any) -> None:
     files.add_argument(
         "--load-benchmark",
         metavar="FILE",
-        help="use the times of FILE; those of another workload, device, schema or major version of torch are refused",
+        help="use the times of FILE, for any number of layers, stages, samples and GPUs around the same layers of one rank; "
+        "those of other layers, another device, schema or major version of torch are refused",
     )
     parser.add_argument(
         "--benchmark-gpus",
@@ -56,6 +63,20 @@ def add_live(parser: Any) -> None:
     )
 
 
+@contextmanager
+def one_voice(timing: bool = True) -> Iterator[None]:
+    """Of ranks that were started together only the first prints; another tells of a mistake that is its own."""
+    if not timing or first():
+        yield
+        return
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        try:
+            yield
+        except (InputError, Unsupported, NoMeasurement) as error:
+            own = [each for each in getattr(error, "problems", ()) if each.where.startswith("rank ")]
+            raise (InputError(own) if own else SystemExit(2)) from None
+
+
 def asked(options: argparse.Namespace) -> bool:
     """Whether live times are wanted in place of tables."""
     if options.benchmark_gpus and not options.save_benchmark:
@@ -68,17 +89,26 @@ def measurement(
     options: argparse.Namespace, workload: Workload, cluster: Cluster, device: Callable[[], Device]
 ) -> Measurement:
     """The times that ``options`` name: of a file, or taken now (and kept where they say so)."""
-    from projector.benchmark import artifact, measured
+    from projector.benchmark import measured
 
-    if options.load_benchmark:
-        return measured.load(Path(options.load_benchmark), workload, cluster)
-    here = device()
-    found = measured.measure(
-        workload, cluster, here, layers=options.layers, budget=options.budget, most=options.benchmark_gpus
-    )
-    if options.save_benchmark:
-        artifact.save(Path(options.save_benchmark), found.timings, found.asked, found.notes, workload, here)
+    file = options.load_benchmark or options.timed
+    if file:
+        return measured.load(Path(file), workload, cluster)
+    path = Path(options.save_benchmark) if options.save_benchmark else None
+    found = measured.measure(workload, cluster, device(), **_how(options), artifact=path)
+    options.timed = options.save_benchmark  # a second question is asked of the same times
     return found
+
+
+def planned(options: argparse.Namespace, workload: Workload, cluster: Cluster, device: Device) -> None:
+    """Raises as :func:`measurement` does for what cannot be timed here."""
+    from projector.benchmark import measured
+
+    measured.planned(workload, cluster, device, **_how(options))
+
+
+def _how(options: argparse.Namespace) -> dict[str, Any]:
+    return {"layers": options.layers, "budget": options.budget, "most": options.benchmark_gpus}
 
 
 def table(found: Measurement, simulated: Projection, live: Projection, cluster: Cluster) -> Table:
@@ -88,7 +118,7 @@ def table(found: Measurement, simulated: Projection, live: Projection, cluster: 
     rows = [
         (name, _ms(ours), _ms(theirs), "–" if spread is None else f"{spread:.0%}", f"{ours / theirs - 1.0:+.1%}")
         for name, ours, theirs, spread in _compared(found, simulated, live, cluster)
-        if theirs > 0
+        if theirs > _NOTHING
     ]
     columns = (
         Column("part", numeric=False),
@@ -96,6 +126,32 @@ def table(found: Measurement, simulated: Projection, live: Projection, cluster: 
     )
     note = "One micro-batch of one rank, communication inside layers included. Spread: interquartile range over median."
     return Table(title="Simulated against measured", columns=columns, rows=tuple(rows), note=note)
+
+
+def memory(found: Measurement, simulated: Projection, cluster: Cluster) -> tuple[Table | Line, ...]:
+    """Activations projected and counted, and what that makes of the peak of the whole run."""
+    from projector.benchmark.restored import anchored
+    from projector.io.table import Column, Line, Table
+
+    made = anchored(found.asked, found.timings, simulated, cluster)
+    rows = [
+        (
+            key,
+            f"{ours / _MIB:.2f}",
+            f"{theirs / _MIB:.2f}",
+            f"{ours / theirs - 1.0:+.1%}" if theirs > _MIB / 100 else "–",
+        )
+        for key, (ours, theirs) in made.parts.items()
+    ]
+    columns = (Column("part", numeric=False), *(Column(name) for name in ("projected MiB", "counted MiB", "error")))
+    note = (
+        "What the forward of one micro-batch leaves for its backward, of what ran; each storage once, weights left out."
+    )
+    peaks = f"projected {made.projected / _GIB:.2f} GiB, with activations as counted {made.peak / _GIB:.2f} GiB"
+    return (
+        Table(title="Activations", columns=columns, rows=tuple(rows), note=note),
+        Line(f"Peak of the whole run: {peaks} of {made.usable / _GIB:.2f} GiB"),
+    )
 
 
 def document(
@@ -113,7 +169,7 @@ def _compared(
 ) -> list[tuple[str, float, float, float | None]]:
     from projector.benchmark.restored import compared
 
-    rows: list[tuple[str, float, float, float | None]] = list(compared(found.timings, simulated, cluster))
+    rows: list[tuple[str, float, float, float | None]] = list(compared(found.asked, found.timings, simulated, cluster))
     for key, name in (("optimizer_s", "update"), ("dp_s", "data parallelism, exposed"), ("bubble_s", "bubble")):
         rows.append((name, simulated.breakdown[key], live.breakdown[key], None))
     rows.append(("step", simulated.step_seconds, live.step_seconds, found.timings.step.spread))

@@ -1,0 +1,46 @@
+"""What the forward of each part leaves for its backward: counted while layers run, beside what the book of a layer says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from projector.benchmark.insitu import Strip
+
+__all__ = ["saved"]
+
+_FORWARD = "forward "
+
+
+class _Count:
+    """Takes the place of stamps: at each seam what was saved since the one before it."""
+
+    def __init__(self, weights: frozenset[int]) -> None:
+        self._seen = set(weights)
+        self._since = 0.0
+        self.found: dict[str, float] = {}
+
+    def take(self, name: str) -> None:
+        if name.startswith(_FORWARD):  # of parts that are alike the first
+            self.found.setdefault(name.removeprefix(_FORWARD), self._since)
+        self._since = 0.0
+
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._seen:
+            self._seen.add(storage.data_ptr())
+            self._since += storage.nbytes()
+        return tensor
+
+
+def saved(strip: Strip, draw: Callable[[], tuple[Any, Any]]) -> Mapping[str, float]:
+    """Bytes by part of one micro-batch, each storage once where it is first saved, weights and buffers left out."""
+    own = (*strip.parameters(), *strip.buffers())
+    count: Any = _Count(frozenset(each.untyped_storage().data_ptr() for each in own))
+    with torch.autograd.graph.saved_tensors_hooks(count.pack, lambda tensor: tensor):
+        loss = strip(*draw(), count)
+    del loss
+    found: Mapping[str, float] = count.found
+    return found

@@ -1,0 +1,106 @@
+"""How this process was started: alone, or as one rank by torchrun, srun or mpirun, on one node or on several.
+
+Variables: torchrun's environment (pytorch/pytorch torch/distributed/run.py, "Environment Variables"), of a Slurm step
+(srun(1), "OUTPUT ENVIRONMENT VARIABLES": those with STEP exist only under srun), of Open MPI (FAQ, "What environment
+variables are set"), of Hydra and Intel MPI (PMI_*, MPI_LOCAL*), of MVAPICH2 (MV2_COMM_WORLD_*).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from projector.errors import InputError, Problem
+
+__all__ = ["Launched", "first", "launched", "meeting"]
+
+#: (launcher, rank, size, local rank, local size); without the first two nobody started ranks.
+_LAUNCHERS = (
+    ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+    (
+        "mpirun",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    ("mpirun", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
+    ("mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+_PORT, _PORTS = 29500, 1000  # torchrun's, and how many jobs of one node get one of their own
+_NODES = ("GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES", "SLURM_NNODES")
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One of ``size`` ranks, ``local`` of the ``local_size`` on its node; ``by``: who started them; ``nodes``: of all."""
+
+    by: str
+    rank: int
+    size: int
+    local: int
+    local_size: int
+    nodes: int
+
+
+def launched(environment: Mapping[str, str] = os.environ) -> Launched | None:
+    """This process among those that were started together; None where it was started by itself (or as the only task of
+    a Slurm or MPI job, which may be a shell). Raises :class:`InputError` for ranks that no launcher gives."""
+    for by, *names in _LAUNCHERS:
+        rank, size = names[:2]
+        if rank in environment and size in environment and ("MASTER_ADDR" in environment or by != "torchrun"):
+            found = _read(by, environment, names)
+            return found if found.size > 1 or by == "torchrun" else None
+    return None
+
+
+def first() -> bool:
+    """Whether this process prints and writes files: of several ranks the one of number 0."""
+    found = launched()
+    return found is None or found.rank == 0
+
+
+def _read(by: str, environment: Mapping[str, str], names: list[str]) -> Launched:
+    wrong = [
+        Problem(by, name, environment[name], "a whole number") for name in names[:3] if _odd(environment.get(name))
+    ]
+    rank, size = names[:2]
+    if not wrong and not 0 <= int(environment[rank]) < int(environment[size]):
+        wrong = [Problem(by, rank, environment[rank], f"0 to {size} - 1 = {int(environment[size]) - 1}")]
+    if wrong:
+        raise InputError(wrong)
+    number, total = int(environment[rank]), int(environment[size])
+    stated = re.match(r"[0-9]+", environment.get(names[3], ""))  # Slurm writes 8(x2)
+    nodes = next((int(environment[name]) for name in _NODES if environment.get(name, "").isdecimal()), 0)
+    nodes = nodes if by != "mpirun" else 0  # inside a Slurm job that started fewer
+    each = int(stated.group()) if stated else -(-total // nodes) if nodes else total
+    each = min(max(each, 1), total)
+    return Launched(
+        by, number, total, int(environment.get(names[2]) or number % each), each, nodes or -(-total // each)
+    )
+
+
+def _odd(text: str | None) -> bool:
+    return text is not None and not text.isdecimal()
+
+
+def meeting(found: Launched, environment: Mapping[str, str] = os.environ) -> str:
+    """Where the ranks meet, ``tcp://host:port``: MASTER_ADDR and MASTER_PORT, else the first node of the Slurm step, else
+    this host where all ranks are on it. Raises :class:`InputError` for several nodes of which none is known."""
+    address = environment.get("MASTER_ADDR") or _first(environment.get("SLURM_STEP_NODELIST", ""))
+    if found.local_size == found.size:
+        address = address or "127.0.0.1"
+    if not address:
+        expected = "the name of rank 0's node: mpirun does not tell it to its ranks"
+        raise InputError([Problem(found.by, "MASTER_ADDR", None, expected)])
+    job = re.sub(r"\D", "", environment.get("SLURM_JOB_ID", "")) or "0"
+    return f"tcp://{address}:{environment.get('MASTER_PORT') or _PORT + int(job) % _PORTS}"
+
+
+def _first(nodes: str) -> str:
+    """The first host of Slurm's list: ``gpu-[003-007,9]-ib,login1`` is ``gpu-003-ib``."""
+    head = re.match(r"([^,\[]*)(?:\[([0-9]+)[^\]]*\])?([^,\[]*)", nodes.strip())
+    return "".join(part or "" for part in head.groups()) if head else ""

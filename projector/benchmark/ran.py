@@ -1,0 +1,209 @@
+"""What the layers that are timed leave out of a run: refused before anything is timed, or put back as the difference
+between two priced runs, the one that is projected and the one that ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, dataclass, fields, replace
+from typing import Any
+
+from projector.benchmark.clock import measured_phase
+from projector.benchmark.shrink import OFF
+from projector.benchmark.timings import Asked, PartWanted
+from projector.collectives.model import Pricing
+from projector.collectives.placement import groups
+from projector.errors import Unsupported
+from projector.frameworks.types import Resolved
+from projector.hardware import efficiency
+from projector.hardware.types import Cluster
+from projector.kernels.simulate import Simulated
+from projector.layers import lower
+from projector.operators.types import Collective, HostWork, Operator
+from projector.step.stages import Part
+from projector.step.timing import Clock, Phase
+from projector.workload.workload import Workload
+
+__all__ = ["Ran", "eager", "refuse"]
+
+#: Fields of a model, of its experts and of its latent attention that the timed layers have, or that kinds of layers and
+#: :data:`OFF` answer for. What is not among them and set is refused: a field that is added later, too.
+_MADE = frozenset(
+    [
+        "name",
+        "family",
+        "num_layers",
+        "hidden_size",
+        "ffn_hidden_size",
+        "num_attention_heads",
+        "vocab_size",
+        "num_query_groups",
+        "kv_channels",
+        "gated_linear_unit",
+        "normalization",
+        "position_embedding_type",
+        "max_position_embeddings",
+        "qk_layernorm",
+        "add_bias_linear",
+        "add_qkv_bias",
+        "untie_embeddings_and_output_weights",
+        "window_size",
+        "window_attn_skip_freq",
+        "mla",
+        "moe",
+        "mtp_num_layers",
+        "mtp_use_repeated_layer",
+        "hybrid_layer_pattern",
+        "mixer_pattern",
+        "per_layer",
+        "unsupported",
+        "source",
+        "num_experts",
+        "moe_router_topk",
+        "moe_ffn_hidden_size",
+        "moe_layer_freq",
+        "moe_shared_expert_intermediate_size",
+        "moe_shared_expert_gate",
+        "moe_router_num_groups",
+        "moe_router_group_topk",
+        "moe_router_score_function",
+        "moe_router_enable_expert_bias",
+        "kv_lora_rank",
+        "qk_head_dim",
+        "qk_pos_emb_head_dim",
+        "v_head_dim",
+        "q_lora_rank",
+    ]
+) | frozenset(OFF)
+_ADAM = (None, "adam", "adamw")
+_COMPILED = ("torch_compile", "cuda_graph_scope")
+_FUSED = (
+    *("apply_rope_fusion", "bias_activation_fusion", "cross_entropy_fusion", "gradient_accumulation_fusion"),
+    *("moe_permute_fusion", "moe_router_fusion", *_COMPILED),
+)
+_PLAIN_LOSS = ("none", "unfused", "fp32")
+_EAGER = {"cross_entropy_fusion": "unfused", "cuda_graph_scope": None}
+#: Fields of a recipe that say how a layer is split; the timed run has its own.
+_SPLIT = ("tp", "ep", "etp", "seq_length", "micro_batch_size", "global_batch_size", "precision")
+
+
+def refuse(resolved: Resolved) -> None:
+    """Raises :class:`Unsupported` for what can neither be timed here nor be put back, before anything is timed."""
+    model, recipe = resolved.workload.model, resolved.workload.recipe
+    odd = [kind for kind in dict.fromkeys(model.layer_kinds) if not kind.plain or kind.window is not None]
+    parts = [each for each in (model, model.moe, model.mla) if each is not None]
+    lacking = [f.name for part in parts for f in fields(part) if f.name not in _MADE and _stated(part, f)]
+    why = {
+        f"live layers with {', '.join(lacking)}": bool(lacking),
+        "live layers of multi-token prediction": bool(model.mtp_num_layers),
+        f"live layers other than full attention with an MLP or experts ({', '.join(k.name for k in odd)})": bool(odd),
+        "live updates of adapters (LoRA)": recipe.lora is not None,
+        f"live updates by {recipe.optimizer}": recipe.optimizer not in _ADAM,
+        "live updates on the host": bool(recipe.optimizer_cpu_offload or recipe.offload_optimizer_states),
+    }
+    found = [text for text, applies in why.items() if applies]
+    if found:
+        raise Unsupported("; ".join(found))
+
+
+def _stated(part: Any, field: Field[Any]) -> bool:
+    return bool(getattr(part, field.name) != field.default)
+
+
+def eager(resolved: Resolved, source: str) -> tuple[str, ...]:
+    """Switches by which the run fuses what the layers of ``source`` run kernel by kernel."""
+    recipe = resolved.workload.recipe
+    names = _FUSED if source == "torch" else _COMPILED
+    return tuple(name for name in names if getattr(recipe, name) not in (None, False, (), *_PLAIN_LOSS))
+
+
+class Ran:
+    """The run that was timed, priced by the models that price the whole one. Of a difference the host has no part: what
+    was timed has it."""
+
+    def __init__(self, resolved: Resolved, asked: Asked, cluster: Cluster, source: str) -> None:
+        """``source``: whose layers ran (:mod:`projector.benchmark.source`)."""
+        without = eager(resolved, source)
+        execution = resolved.execution
+        if "torch_compile" in without:
+            execution = execution.but(fusion={"elementwise": False, "loss_compiled": False})
+        self._ran = replace(resolved, workload=_workload(resolved, asked, without), execution=execution)
+        self._whole, self._here = _Priced(resolved, cluster), _Priced(self._ran, cluster)
+
+    def phases(self, key: str, wanted: PartWanted | None) -> tuple[Phase, Phase]:
+        """Forward and backward of a block in the run that was timed."""
+        found = self._part(key, wanted)
+        return self._here.phase(found.block.forward), self._here.phase(found.backward)
+
+    def saved(self, key: str, wanted: PartWanted | None) -> float:
+        """Bytes that the forward of a block in the run that was timed leaves for its backward, as the book has it."""
+        found = self._part(key, wanted)
+        return found.block.kept_bytes if found.recomputed else found.block.saved_bytes
+
+    def whole(self, part: Part) -> tuple[Phase, Phase]:
+        """The same of a block in the whole run."""
+        return self._whole.phase(part.block.forward), self._whole.phase(part.backward)
+
+    def restored(
+        self, key: str, wanted: PartWanted | None, part: Part, forward: float, backward: float
+    ) -> tuple[Phase, Phase]:
+        """Phases of ``part`` in the whole run, of which ``forward`` and ``backward`` seconds were measured."""
+        there, here = self.whole(part), self.phases(key, wanted)
+        return _difference(forward, there[0], here[0]), _difference(backward, there[1], here[1])
+
+    def _part(self, key: str, wanted: PartWanted | None) -> Part:
+        if wanted is None:
+            return Part(lower.embedding(self._ran) if key == "embedding" else lower.head(self._ran), False, 0)
+        return Part(lower.layer(wanted.kind, self._ran), wanted.replayed)
+
+
+def _difference(measured: float, whole: Phase, ran: Phase) -> Phase:
+    """What the whole run has beyond what ran is added as priced; what ran beyond it is taken off at the measured rate."""
+    more = _compute(whole) - _compute(ran)
+    sent = {
+        group: whole.exposed.get(group, 0.0) - ran.exposed.get(group, 0.0) for group in {*whole.exposed, *ran.exposed}
+    }
+    noise = _NOISE * max(whole.seconds, ran.seconds)
+    less = sum(-each for each in (more, *sent.values()) if each < 0.0)
+    kept = measured * (1.0 - min(less / max(ran.seconds, 1e-12), 1.0))
+    beyond = {group: each for group, each in sent.items() if each > noise}
+    return measured_phase(kept, beyond, more if more > noise else 0.0)
+
+
+_NOISE = 1e-9  # of a sum of floats in another order
+
+
+def _compute(phase: Phase) -> float:
+    return phase.seconds - sum(phase.exposed.values())
+
+
+def _workload(resolved: Resolved, asked: Asked, without: Sequence[str]) -> Workload:
+    """Of the recipe that is projected what the layers kept, with what ran in place of the rest."""
+    kept, recipe = asked.workload.recipe, resolved.workload.recipe
+    ran: dict[str, Any] = {name: getattr(kept, name) for name in _SPLIT}
+    ran |= {"cp": 1, "pp": 1, "vpp": 1, "sequence_parallel": bool(kept.sequence_parallel)}
+    ran |= {"data_parallel_shard_size": None, "num_distributed_optimizer_instances": None}
+    ran |= {"pipeline_model_parallel_layout": None, "moe_token_dispatcher_type": "alltoall"}
+    ran |= {name: _EAGER.get(name, False) for name in without}
+    if recipe.recompute_granularity != "full":
+        ran["recompute_granularity"] = "none"
+    if not asked.sharded:
+        ran["data_parallel_sharding"] = "no_shard"
+    made = replace(recipe, **ran)
+    return replace(resolved.workload, model=replace(asked.workload.model, **OFF), recipe=made, gpus=asked.ranks)
+
+
+@dataclass(frozen=True)
+class _Priced:
+    """Phases of a run as the models price them, the host of a module of one layer left out."""
+
+    resolved: Resolved
+    cluster: Cluster
+
+    def phase(self, ops: Sequence[Operator]) -> Phase:
+        ours, work = efficiency.of(self.cluster.gpu), self.resolved.workload
+        kernels = Simulated(self.cluster.gpu, ours, self.resolved.execution)
+        price = Pricing(groups(work.recipe, work.gpus, self.cluster), self.cluster, ours)
+        compute = [op for op in ops if not isinstance(op, Collective | HostWork)]
+        seconds = kernels.times(compute).seconds.tolist()
+        known: Mapping[Operator, float] = dict(zip(compute, seconds, strict=True))
+        return Clock(known, frozenset(), price.seconds, self.resolved.execution).phase(ops)
