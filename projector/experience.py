@@ -13,6 +13,7 @@ in ln(step time) is a quantile times a difficulty that is linear in what the pro
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,9 +24,9 @@ from projector.parameter import parameter
 
 __all__ = [
     "BOUND",
-    "COMMUNICATION",
     "FEATURES",
     "LEAST",
+    "TRAITS",
     "Basis",
     "Expected",
     "Experience",
@@ -33,17 +34,20 @@ __all__ = [
     "expected",
     "features",
     "load",
-    "shares",
+    "traits",
 ]
 
-COMMUNICATION = ("tp_s", "ep_s", "cp_s", "pp_s", "dp_s")
-FEATURES = ("constant", "assumed", "communication", "host", "ground", "stack")
+#: What a projection tells of itself (:func:`traits`), between a constant and what is known of its GPU and framework.
+TRAITS = ("guessed", "host", "fixed", "context")
+FEATURES = ("constant", *TRAITS, "ground", "stack")
 #: Largest |ln factor|: beyond it a model is broken, and a calibration of it means nothing.
 BOUND = math.log(10.0)
 LEAST = parameter(
     0.02, kind="assumed", source="difficulty of the easiest run: measured runs repeat no better", scored=True
 )
-_MANY = parameter(8.0, kind="assumed", source="assumed entries that count as all of them")
+_WIDEST = parameter(16.0, kind="assumed", source="context parallel ranks that count as the most: what was measured")
+#: Entries that name what the work of a step is proportional to.
+_SIZES = re.compile(r"(?<!\w)(?:dense layers|num_layers|seq_length|(?:global|micro)_batch_size)=")
 _FILE = Path(__file__).with_name("experience.yaml")
 
 
@@ -100,11 +104,17 @@ class Expected:
     stack_cells: int
 
 
-def shares(breakdown: Mapping[str, float], step_seconds: float) -> tuple[float, float]:
-    """Exposed communication and host time as shares of the step, each from 0 to 1."""
-    exposed = math.fsum(breakdown.get(name, 0.0) for name in COMMUNICATION)
-    communication, host = (min(max(part / step_seconds, 0.0), 1.0) for part in (exposed, breakdown.get("host_s", 0.0)))
-    return communication, host
+def traits(
+    step_seconds: float, breakdown: Mapping[str, float], assumed: Sequence[str], cp: int = 1
+) -> tuple[float, ...]:
+    """What a projection knows of its own uncertainty, each from 0 to 1, in the order of :data:`TRAITS`.
+
+    Whether layers, sequence length or batch are among what was ``assumed``; host time, and what every step costs whatever
+    its size, as shares of the step; how wide the context parallel group ``cp`` is, on a log scale.
+    """
+    guessed = float(any(_SIZES.search(entry) for entry in assumed))
+    host, fixed = (min(max(breakdown.get(part, 0.0) / step_seconds, 0.0), 1.0) for part in ("host_s", "other_s"))
+    return guessed, host, fixed, min(math.log2(max(cp, 1)) / math.log2(_WIDEST), 1.0)
 
 
 def correct(ground: Basis, stack: Basis) -> float:
@@ -112,13 +122,10 @@ def correct(ground: Basis, stack: Basis) -> float:
     return min(max(ground.value + stack.value, -BOUND), BOUND)
 
 
-def features(assumed: int, share: tuple[float, float], ground: int, stack: int) -> tuple[float, ...]:
-    """What a projection knows of its own uncertainty, each from 0 to 1, in the order of :data:`FEATURES`.
-
-    A constant; how much was ``assumed`` (entries); its :func:`shares`; how little is known of its GPU and of its framework:
-    1 / (1 + sources that measured it).
-    """
-    return (1.0, min(assumed / _MANY, 1.0), *share, 1.0 / (1.0 + ground), 1.0 / (1.0 + stack))
+def features(told: Sequence[float], ground: int, stack: int) -> tuple[float, ...]:
+    """In the order of :data:`FEATURES`: a constant; the :func:`traits` of a projection; how little is known of its GPU and
+    its framework, 1 / (1 + sources that measured it)."""
+    return (1.0, *told, 1.0 / (1.0 + ground), 1.0 / (1.0 + stack))
 
 
 def expected(
@@ -128,6 +135,7 @@ def expected(
     gpu: Gpu,
     *,
     framework: str = "",
+    cp: int = 1,
     experience: Experience | None = None,
 ) -> Expected | None:
     """The interval of a projection on ``gpu``; None where nothing was learnt."""
@@ -140,7 +148,7 @@ def expected(
         return None
     ground, stack = known.grounds[key], known.stacks.get(framework, known.unseen)
     told = features(
-        len(assumed), shares(breakdown, step_seconds), ground.sources if key == gpu.name else 0, stack.sources
+        traits(step_seconds, breakdown, assumed, cp), ground.sources if key == gpu.name else 0, stack.sources
     )
     terms = (c * min(x, most) for c, x, most in zip(known.coefficients, told, known.seen, strict=True))
     half = known.quantile * max(math.fsum(terms), known.least, LEAST)

@@ -6,14 +6,27 @@ import argparse
 from collections.abc import Sequence
 
 from projector import __version__
-from projector.cli import benchmark, catalogues, constants, memory, performance, probe, record, schedules, search, trace
+from projector.cli import (
+    benchmark,
+    catalogues,
+    constants,
+    memory,
+    performance,
+    plan,
+    probe,
+    record,
+    schedules,
+    search,
+    sweep,
+    trace,
+)
 from projector.cli.completion import Completion
 from projector.cli.options import Parser, parse
 from projector.io.guard import guarded
 
 __all__ = ["run"]
 
-COMMANDS = (performance, memory, search, schedules, trace, record, probe, benchmark, catalogues, constants)
+COMMANDS = (performance, memory, search, sweep, plan, schedules, trace, record, probe, benchmark, catalogues, constants)
 
 
 def run(argv: Sequence[str]) -> int:

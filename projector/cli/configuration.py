@@ -25,7 +25,7 @@ def workload(path: str) -> Workload:
     if recipe is None:
         raise InputError([Problem(path, "recipe", "nothing", "how the model is trained")])
     experts = recipe.etp * recipe.ep if loaded.model.moe else 1
-    fewest = math.lcm(recipe.tp * recipe.pp * recipe.cp, experts * recipe.pp)
+    fewest = math.lcm(recipe.replica_ranks, experts * recipe.pp)
     return Workload(
         model=loaded.model,
         recipe=loaded.batched(recipe, loaded.gpus or fewest),

@@ -103,7 +103,7 @@ def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
             "gpus_per_host": cluster.gpus_per_host,
         },
         "recipe": recipe_to_mapping(workload.recipe),
-        "parallelism": {name: getattr(workload.recipe, name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp")}
+        "parallelism": {name: getattr(workload.recipe, name) for name in ("tp", "tp2", "pp", "vpp", "cp", "ep", "etp")}
         | {"dp": workload.dp, "edp": workload.edp},
         "derived": {
             "num_microbatches": workload.num_microbatches,
@@ -129,6 +129,7 @@ def expectation(case: Case, made: Projection) -> Expected | None:
         (*case.assumed, *made.assumed),
         case.cluster.gpu,
         framework=workload.framework,
+        cp=workload.recipe.cp,
     )
 
 

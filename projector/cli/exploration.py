@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,13 +30,12 @@ def explored(case: Case, mode: str) -> tuple[Projection, tuple[Tried, ...]]:
     return walk(case.workload, lambda w: project(w, case.cluster, mode, settings=case.settings))
 
 
-def scaled(case: Case, nodes: int, mode: str) -> tuple[Projection, float]:
+def scaled(case: Case, nodes: int, projected: Callable[[Case], Projection]) -> tuple[Projection, float]:
     """The same job on ``nodes`` hosts with as many samples for each GPU, and the target's efficiency over it."""
     work = case.workload
     gpus = nodes * case.cluster.gpus_per_host
     recipe = replace(work.recipe, global_batch_size=max(1, work.recipe.global_batch_size * gpus // work.gpus))
-    small = project(replace(work, gpus=gpus, recipe=recipe), case.cluster, mode, settings=case.settings)
-    whole = project(work, case.cluster, mode, settings=case.settings)
+    small, whole = projected(replace(case, workload=replace(work, gpus=gpus, recipe=recipe))), projected(case)
     return small, whole.tgs / small.tgs
 
 

@@ -23,7 +23,7 @@ from projector.workload.loaders.loaded import Loaded
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["Case", "blamed", "read_case"]
+__all__ = ["Case", "blamed", "collected", "read_case"]
 
 _T = TypeVar("_T")
 
@@ -52,14 +52,14 @@ class Case:
 def read_case(options: argparse.Namespace) -> Case:
     """Reads the files that ``options`` name and applies its flags. Raises :class:`InputError` with every mistake."""
     problems: list[Problem] = []
-    source = _collected(problems, lambda: read_source(options))
+    source = collected(problems, lambda: read_source(options))
     loaded = source.loaded if source else None
     told = said(options, source.left if source else {}, problems)
-    framework = _collected(problems, lambda: _framework(options, loaded))
-    found = _collected(problems, lambda: _cluster(options, loaded))
-    recipe = _collected(problems, lambda: changed(loaded, options, told)) if loaded else None
+    framework = collected(problems, lambda: _framework(options, loaded))
+    found = collected(problems, lambda: _cluster(options, loaded))
+    recipe = collected(problems, lambda: changed(loaded, options, told)) if loaded else None
     model = changed_model(loaded.model, told, problems) if loaded else None
-    settings = _collected(problems, lambda: read_settings(options))
+    settings = collected(problems, lambda: read_settings(options))
     if loaded is None or framework is None or found is None or recipe is None or settings is None or problems:
         raise InputError(problems)
     cluster, notes, assumed = found
@@ -116,7 +116,8 @@ def _placed(problem: Problem, options: argparse.Namespace) -> Problem:
     )
 
 
-def _collected(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
+def collected(problems: list[Problem], read: Callable[[], _T]) -> _T | None:
+    """What ``read`` gives; None, and its mistakes among ``problems``, where it raises :class:`InputError`."""
     try:
         return read()
     except InputError as error:
@@ -218,5 +219,5 @@ def _gpus(options: argparse.Namespace, loaded: Loaded, recipe: Recipe, cluster: 
     if loaded.gpus:
         return loaded.gpus, ()
     experts = recipe.etp * recipe.ep if loaded.model.moe else 1
-    fewest = math.lcm(recipe.tp * recipe.pp * recipe.cp, experts * recipe.pp, host)
+    fewest = math.lcm(recipe.replica_ranks, experts * recipe.pp, host)
     return fewest, (f"gpus={fewest} (the fewest whole hosts that hold tp, pp, cp and ep)",)

@@ -21,7 +21,7 @@ def dp_scaling(case: Case, made: Projection) -> tuple[int, float]:
     counts as part of expert parallelism where there are experts)."""
     work = made.resolved.workload
     recipe, host = work.recipe, case.cluster.gpus_per_host
-    groups = recipe.tp * recipe.pp * max(recipe.cp, recipe.etp * recipe.ep if work.model.moe else 1)
+    groups = recipe.tp * recipe.tp2 * recipe.pp * max(recipe.cp, recipe.etp * recipe.ep if work.model.moe else 1)
     least = math.ceil(groups / host) * host
-    ranks = max(1, least // (recipe.tp * recipe.pp * recipe.cp))
+    ranks = max(1, least // recipe.replica_ranks)
     return ranks, work.dp / ranks

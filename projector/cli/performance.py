@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from projector.cli import anchor
-from projector.cli.live import add_live, asked
+from projector.cli.live import add_live, asked, one_voice
 from projector.cli.made import Comparison, Projections
 from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
@@ -71,6 +72,11 @@ def register(commands: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    with one_voice(asked(options)):
+        _projected(options)
+
+
+def _projected(options: argparse.Namespace) -> None:
     from projector.cli import document, report
     from projector.cli.inputs import blamed, read_case
     from projector.cli.trace import write_trace
@@ -116,7 +122,7 @@ def _further(case: Case, options: argparse.Namespace, made: Projections) -> _Fur
         blocks += remedies.lines(helping, made.first)
         values["remedies"] = remedies.as_document(helping, made.first)
     if options.sub_target_nodes:
-        small, efficiency = exploration.scaled(case, options.sub_target_nodes, mode)
+        small, efficiency = exploration.scaled(case, options.sub_target_nodes, partial(_in_mode, options, mode))
         nodes = options.sub_target_nodes
         blocks.append(
             Line(f"Scaling: {small.tgs:.1f} tokens/s/GPU on {nodes} hosts; efficiency {100 * efficiency:.1f} %")
@@ -148,13 +154,17 @@ def _projections(case: Case, options: argparse.Namespace) -> Projections:
     refused: dict[str, str] = {}
     for mode in modes:
         try:
-            made[mode] = _live(case, options) if mode == BENCHMARK and asked(options) else _project(case, mode)
+            made[mode] = _in_mode(options, mode, case)
         except NoMeasurement as error:
             if mode != options.profiling_mode:
                 refused[mode] = str(error)
                 continue
             raise
     return Projections(by_mode=made, refused=refused, compared=compared)
+
+
+def _in_mode(options: argparse.Namespace, mode: str, case: Case) -> Projection:
+    return _live(case, options) if mode == BENCHMARK and asked(options) else _project(case, mode)
 
 
 def _project(case: Case, mode: str) -> Projection:

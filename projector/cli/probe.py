@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from projector.cli import as_json
+from projector.cli.live import one_voice
 from projector.cli.options import Subparsers, add_command, add_json, whole
 from projector.cli.record import add_timing, stopwatch, warn
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from projector.benchmark.collectives import Swept
     from projector.benchmark.device import Device
     from projector.benchmark.entry import Entry
     from projector.benchmark.fabric import Joined
@@ -47,12 +51,22 @@ def register(commands: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    with one_voice():
+        _probe(options)
+
+
+def _probe(options: argparse.Namespace) -> None:
+    from projector.benchmark import launched
     from projector.benchmark.device import open_device, slug
     from projector.benchmark.entry import entry
     from projector.benchmark.entry_files import write
     from projector.benchmark.record import writable
 
     device = open_device(options.device, options.threads)
+    if not launched.first():  # in collectives alone do others have a part
+        if _joins(device, options.collectives):
+            _swept(device)
+        return
     writable(Path(options.out))
     probed = _probed(device, stopwatch(device, options), options.largest)
     try:
@@ -79,11 +93,26 @@ def _run(options: argparse.Namespace) -> None:
 
 def _joined(device: Device, made: Entry, asked: bool | None) -> Joined | None:
     """What joins the devices here; None where there is one, or nobody asks for that of CPUs."""
-    from projector.benchmark import collectives, fabric
+    from projector.benchmark import fabric
 
-    if not (device.type == "cuda" and collectives.here(device) > 1 if asked is None else asked):
-        return None
-    return fabric.fitted(collectives.timed(device, _LARGEST[device.type], _BUDGET), made.gpu)
+    return fabric.fitted(_swept(device), made.gpu) if _joins(device, asked) else None
+
+
+def _joins(device: Device, asked: bool | None) -> bool:
+    from projector.benchmark import collectives
+
+    return device.type == "cuda" and collectives.here(device) > 1 if asked is None else asked
+
+
+def _swept(device: Device) -> Sequence[Swept]:
+    """Raises :class:`InputError` for ranks of several nodes: what is written is the fabric inside one."""
+    from projector.benchmark import collectives, launched
+
+    joined = launched.launched()
+    if joined and joined.nodes > 1:
+        expected = "one: a probe describes a host; projector record --kinds collectives times several"
+        raise InputError([Problem("--collectives", "nodes", joined.nodes, expected)])
+    return collectives.timed(device, _LARGEST[device.type], _BUDGET)
 
 
 def _probed(device: Device, watch: Stopwatch, largest: int | None) -> Probed:

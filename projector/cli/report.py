@@ -17,7 +17,7 @@ from projector.workload.layout import Chunk
 if TYPE_CHECKING:
     from projector.cli.made import Projections
 
-__all__ = ["head", "memory", "performance", "remarks"]
+__all__ = ["head", "memory", "performance", "remarks", "verdict"]
 
 _PARTS = {
     "compute_s": "compute",
@@ -46,7 +46,7 @@ def performance(case: Case, made: Projections) -> Iterator[Line | Table]:
     yield _breakdown(made)
     yield _stages(made)
     yield Line("")
-    yield _verdict(case, made.first)
+    yield verdict(case, made.first)
     yield from remarks(case, made.first)
 
 
@@ -56,7 +56,7 @@ def memory(case: Case, made: Projection, course: Iterable[Line] = ()) -> Iterato
     yield _ranks(case, made)
     yield from course
     yield Line("")
-    yield _verdict(case, made)
+    yield verdict(case, made)
     yield from remarks(case, made)
 
 
@@ -67,10 +67,12 @@ def head(case: Case, made: Projection) -> Iterator[Line]:
         f"{workload.model.name} on {workload.gpus} × {cluster.gpu.title} (cluster {cluster.name}), {workload.framework}",
         "bold",
     )
-    sizes = {"tp": recipe.tp, "pp": recipe.pp, "vpp": recipe.vpp, "cp": recipe.cp, "dp": workload.dp}
+    second = {"tp2": recipe.tp2} if recipe.tp2 > 1 else {}
+    sizes = {"tp": recipe.tp, **second, "pp": recipe.pp, "vpp": recipe.vpp, "cp": recipe.cp, "dp": workload.dp}
     if workload.model.moe:
         sizes |= {"ep": recipe.ep, "etp": recipe.etp, "expert dp": workload.edp}
-    yield Line(" · ".join(f"{name} {size}" for name, size in sizes.items()))
+    domain = f" · in a fast domain {recipe.fast_domain}" if recipe.fast_domain else ""
+    yield Line(" · ".join(f"{name} {size}" for name, size in sizes.items()) + domain)
     yield Line(
         f"sequence {recipe.seq_length}, micro-batch {recipe.micro_batch_size}, global batch {recipe.global_batch_size} "
         f"({workload.num_microbatches} micro-batches a rank), {recipe.precision}, "
@@ -222,12 +224,13 @@ def _ranks(case: Case, made: Projection) -> Table:
     return Table(title="Peak memory of every pipeline rank, GiB", columns=columns, rows=tuple(rows), note=note)
 
 
-def _verdict(case: Case, made: Projection) -> Line:
+def verdict(case: Case, made: Projection) -> Line:
+    """Whether it fits, and by how much."""
     plan = made.memory
-    verdict = "tight: fits when the allocator gives its cache back" if plan.status == "tight" else plan.words
+    words = "tight: fits when the allocator gives its cache back" if plan.status == "tight" else plan.words
     margin = f"; {gib(plan.margin_bytes)} GiB to spare" if plan.fits else ""
     return Line(
-        f"Memory: {verdict}; at least {gib(plan.required)} GiB needed, {gib(plan.device)} GiB expected, of "
+        f"Memory: {words}; at least {gib(plan.required)} GiB needed, {gib(plan.device)} GiB expected, of "
         f"{gib(plan.usable)} GiB usable on {case.cluster.gpu.name}{margin}",
         "bad" if not plan.fits else "" if plan.status == "too-close" else "good",
     )

@@ -29,9 +29,13 @@ _BEST = (
 def words(fields: Option) -> str:
     """A configuration in a few words: sizes above 1, then what differs from nothing."""
     sizes = [f"{name}{fields[name]}" for name in ("tp", "cp", "pp", "vpp", "ep", "etp") if fields.get(name, 1) > 1]
+    if fields.get("tp2", 1) > 1:
+        sizes.insert(0, f"grid of {fields['tp']}x{fields['tp2']},")
     parts = [" ".join(sizes) or "data parallel", f"mbs {fields['micro_batch_size']}"]
     if fields.get("pp", 1) > 1:
         parts.append(str(fields["pipeline_schedule"]))
+    if fields.get("fast_domain"):
+        parts.append(f"domain {fields['fast_domain']}")
     if fields.get("pipeline_model_parallel_layout"):
         parts.append("laid out")
     again = fields.get("recompute_granularity")
@@ -41,6 +45,14 @@ def words(fields: Option) -> str:
         parts.append(
             f"{again} recompute" + (f" of {', '.join(detail)}" if detail else f" of {number}" if number else "")
         )
+    if fields.get("optimizer_cpu_offload"):
+        parts.append("optimizer on the host")
+    if fields.get("offload_modules"):
+        parts.append("modules on the host")
+    if fields.get("cpu_offloading_num_layers"):
+        parts.append(f"{fields['cpu_offloading_num_layers']} layers on the host")
+    if fields.get("precision", "bf16") != "bf16":
+        parts.append(str(fields["precision"]))
     if fields.get("tp", 1) > 1 and fields.get("sequence_parallel") is False:
         parts.append("no sequence parallelism")
     if fields.get("moe_token_dispatcher_type"):
@@ -63,7 +75,8 @@ def as_page(case: Case, found: Found, top: int) -> Iterator[Line | Table]:
     yield Line(_counted(found))
     yield Line(_exactness(found))
     if not found.best:
-        yield Line("No configuration fits; the rules and the memory refuse all of them.", "bad")
+        words = "No configuration fits; the rules and the memory refuse all of them. --vary offload lends the host's memory."
+        yield Line(words, "bad")
         return
     yield _best(found, top)
     yield Line("")

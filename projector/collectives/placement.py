@@ -1,7 +1,9 @@
 """Which ranks of a process group share a node, from Megatron's rank order and the size of the node.
 
 Ranks are numbered with tensor parallelism fastest: tp-cp-dp-pp for the dense layers, etp-ep-edp-pp for the experts
-(Megatron-LM ``megatron/core/parallel_state.py``, order ``tp-cp-ep-dp-pp``; expert groups fold ep into cp and dp).
+(Megatron-LM ``megatron/core/parallel_state.py``, order ``tp-cp-ep-dp-pp``; expert groups fold ep into cp and dp); SUMMA's
+second dimension, tp2, follows tp. Under ``fast_domain`` the ranks of a block are numbered in that order first, and then the
+blocks.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ class Parallelism(Protocol):
     @property
     def tp(self) -> int: ...
     @property
+    def tp2(self) -> int: ...
+    @property
     def pp(self) -> int: ...
     @property
     def cp(self) -> int: ...
@@ -38,22 +42,25 @@ class Parallelism(Protocol):
     def data_parallel_shard_size(self) -> int | None: ...
     @property
     def num_distributed_optimizer_instances(self) -> int | None: ...
+    @property
+    def domain(self) -> tuple[int, ...] | None: ...
 
 
 def groups(recipe: Parallelism, gpus: int, cluster: Cluster, *, shards_apart: bool = False) -> dict[str, GroupShape]:
     """Shape of every process group of a run on ``gpus`` ranks of ``cluster``.
 
-    Keys: ``tp``, ``cp``, ``dp`` (gradients of dense weights: dp·cp ranks), ``dp_shard``, ``dp_replicate`` (its two
+    Keys: ``tp``, ``tp2``, ``cp``, ``dp`` (gradients of dense weights: dp·cp ranks), ``dp_shard``, ``dp_replicate`` (its two
     levels under HSDP or several distributed-optimizer instances; shard ranks are consecutive in the group, replicas are
     with ``shards_apart``), ``ep``, ``etp``, ``tp_ep`` (the experts of one layer: etp·ep), ``edp``, ``edp_shard``,
     ``edp_replicate``, ``pp``, ``world``, and :data:`HOPS`, of which :func:`hop` names that of two stages. Where groups of
     a kind differ in how they lie on the nodes, the shape is that of the group on most nodes, then with the emptiest
     node: everybody waits for it.
-    Raises InputError when the parallel sizes do not divide ``gpus``.
+    Raises InputError when the parallel sizes do not divide ``gpus``, or ``fast_domain`` does not fit.
     """
     return dict(
         _groups(
             recipe.tp,
+            recipe.tp2,
             recipe.cp,
             recipe.pp,
             recipe.ep,
@@ -64,15 +71,24 @@ def groups(recipe: Parallelism, gpus: int, cluster: Cluster, *, shards_apart: bo
             ranks_per_node(gpus, cluster),
             cluster.inter.size if cluster.outer is not None else None,
             shards_apart,
+            recipe.domain,
         )
     )
 
 
-def hop(first: int, second: int, stage: int, node: int, pod: int | None = None) -> str:
+def hop(
+    first: int, second: int, stage: int, node: int, pod: int | None = None, domain: tuple[int, ...] | None = None
+) -> str:
     """Which of :data:`HOPS` the message between pipeline ranks ``first`` and ``second`` is, of ``stage`` ranks each.
 
     Each rank of a stage sends to the one in its place: the farthest of these pairs counts, since the stage waits for it.
+    ``domain``: ranks of each group in a fast domain, whose blocks are what is numbered then.
     """
+    if domain is not None:
+        block, near = math.prod(domain), domain[-1]
+        # a stage of s ranks has s·near/block blocks, and ``near`` consecutive stages share each of them
+        first, second, stage = first // near, second // near, stage * near // block
+        node, pod = max(1, node // block), None if pod is None else max(1, pod // block)
     if first == second or _together(first, second, stage, node):
         return HOPS[0]
     return HOPS[1] if pod is None or _together(first, second, stage, pod) else HOPS[2]
@@ -106,6 +122,7 @@ def _even_share(gpus: int, size: int, host: int) -> int:
 @functools.cache
 def _groups(
     tp: int,
+    tp2: int,
     cp: int,
     pp: int,
     ep: int,
@@ -116,10 +133,11 @@ def _groups(
     node: int,
     pod: int | None,
     shards_apart: bool,
+    domain: tuple[int, ...] | None,
 ) -> Mapping[str, GroupShape]:
-    _check(tp, cp, pp, ep, etp, shard, instances, gpus)
-    stage = gpus // pp
-    dp, edp = stage // tp, stage // (etp * ep)
+    _check(tp * tp2, cp, pp, ep, etp, shard, instances, gpus)
+    stage, width = gpus // pp, tp * tp2
+    dp, edp = stage // width, stage // (etp * ep)
     inner = min(shard or dp, dp // instances)
     copies = dp // inner
     expert_copies = copies if edp % copies == 0 else 1
@@ -130,10 +148,11 @@ def _groups(
 
     return {
         "tp": shape(1, tp),
-        "cp": shape(tp, cp),
-        "dp": shape(tp, dp),
-        "dp_shard": shape(tp * copies, inner) if shards_apart else shape(tp, inner),
-        "dp_replicate": shape(tp, copies) if shards_apart else shape(tp * inner, copies),
+        "tp2": shape(tp, tp2),
+        "cp": shape(width, cp),
+        "dp": shape(width, dp),
+        "dp_shard": shape(width * copies, inner) if shards_apart else shape(width, inner),
+        "dp_replicate": shape(width, copies) if shards_apart else shape(width * inner, copies),
         "etp": shape(1, etp),
         "ep": shape(etp, ep),
         "tp_ep": shape(1, etp * ep),
@@ -145,7 +164,31 @@ def _groups(
         "pp_pod": GroupShape(2, 1, pods=None if pod is None else 1),
         "pp_beyond": GroupShape(2, 1, pods=None if pod is None else 2),
         "world": shape(1, gpus),
+        **(_in_blocks((tp, tp2, cp, dp // cp, pp), domain, gpus, node, pod) if domain else {}),
     }
+
+
+def _in_blocks(
+    sizes: tuple[int, ...], domain: tuple[int, ...], gpus: int, node: int, pod: int | None
+) -> dict[str, GroupShape]:
+    """Shapes of the dense groups where ``domain`` ranks of each are a block inside a node."""
+    block = math.prod(domain)
+    if node % block or any(size % near for size, near in zip(sizes, domain, strict=True)):
+        expected = f"ranks of tp, tp2, cp, dp, pp that divide {sizes}, and by product {node}"
+        raise InputError([Problem("recipe", "fast_domain", domain, expected)])
+    blocks = tuple(size // near for size, near in zip(sizes, domain, strict=True))
+    units = gpus // block, node // block, None if pod is None else max(1, pod // block)
+
+    def shape(first: int, last: int) -> GroupShape:
+        """Of the groups ``first`` to ``last`` (excluded) of the order together."""
+        outer = shape_of(math.prod(blocks[:first]), math.prod(blocks[first:last]), *units)
+        near = math.prod(domain[first:last])
+        counts = outer.counts and tuple(near * count for count in outer.counts)
+        return GroupShape(near * outer.size, near * outer.per_node, counts, outer.pods)
+
+    dense = shape(2, 4)
+    named = {"tp": shape(0, 1), "tp2": shape(1, 2), "cp": shape(2, 3), "pp": shape(4, 5)}
+    return {**named, "dp": dense, "dp_shard": dense}
 
 
 def _check(tp: int, cp: int, pp: int, ep: int, etp: int, shard: int | None, instances: int, gpus: int) -> None:

@@ -24,10 +24,18 @@ _HISTORIES: dict[str, tuple[tuple[str, str], ...]] = {
         ("2025-03", "megatron-2025-03"),
         ("2025-04", "megatron-2025-04"),
     ),
+    "megatron-bridge": (
+        ("", "megatron-bridge-2025-09"),
+        ("2026-04", "megatron-bridge-2026-04"),
+        ("2026-06", "megatron-2025-04"),
+    ),
     "bigscience": (("", "hardware-2021"),),
     "nemo": (("", "megatron-2024-04"), ("2025-08", "megatron-2025-04")),
     "torchtitan": (("", "torchtitan-2024"), ("2025-11", "torchtitan")),
 }
+
+#: Formulas that count every kind of layer: by kind, or by parameters.
+_EVERY_KIND = frozenset({"megatron-2025-04", "megatron-bridge-2025-09", "megatron-bridge-2026-04", "6p"})
 
 
 def formulas() -> tuple[str, ...]:
@@ -54,6 +62,8 @@ def flops_per_token(workload: Workload, formula: str | None = None) -> float:
     name = formula or formula_for(workload.framework, workload.framework_date)
     if name not in FORMULAS:
         raise Unsupported(f"no FLOP formula {name!r}")
+    if name not in _EVERY_KIND and not workload.model.uniform:
+        raise Unsupported(f"how {name} counts layers of several kinds is not known")
     return FORMULAS[name](workload)
 
 

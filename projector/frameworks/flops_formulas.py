@@ -7,11 +7,13 @@ with a gated MLP else 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from projector.workload.model import Model
+from projector.workload.layer_kinds import Attention, GatedDeltaNet, Mamba2, Recurrent
+from projector.workload.model import LayerKind, Model
 from projector.workload.parameters import count
+from projector.workload.sparse import Compressed, CompressedAttention
 from projector.workload.workload import Workload
 
 __all__ = ["FORMULAS"]
@@ -66,14 +68,41 @@ def _megatron_2025_03(w: Workload) -> float:
 
 
 def _megatron_2025_04(w: Workload) -> float:
-    """Megatron-LM@d4f9a6f7b4 and later, and Megatron-Bridge flop_utils: + MLA and MTP.
+    """Megatron-LM@d4f9a6f7b4 and later, and Megatron-Bridge flop_utils since 2026-06: + MLA and MTP.
 
     Sliding windows count the mean context W − W(W−1)/2S of a windowed layer (Bridge; Megatron has no such term).
     """
     m, mtp = w.model, w.model.mtp_num_layers
     eh_proj = mtp * (3 * m.hidden_size + 2 * m.hidden_size**2)
     logits = m.hidden_size * w.padded_vocab_size * (1 + mtp)
+    if not m.uniform:
+        kinds = (*m.layer_kinds, *(mtp * (m.mtp_kind,)))
+        layers = sum(_kind(m.within(kind), kind, w.recipe.seq_length) for kind in kinds)
+        return 6 * (layers + logits + (0 if m.hybrid_layer_pattern else eh_proj))
     return 6 * (_mlp(m, mtp) + _attention(m, w.recipe.seq_length, mtp, norms=True) + eh_proj + logits)
+
+
+def _bridge_2025_09(w: Workload) -> float:
+    """NVIDIA-NeMo/Megatron-Bridge@v0.4.0 training/utils/flop_utils.py: every layer attends to all, and a gate counts with
+    SiLU alone (``activation_func == F.silu``)."""
+    return _bridge(w, float(w.recipe.seq_length))
+
+
+def _bridge_2026_04(w: Workload) -> float:
+    """NVIDIA-NeMo/Megatron-Bridge@14a29340 (since eaddead3f, 2026-03-31): a windowed layer counts W/2 keys a token, where
+    full attention counts S/2. baa0259bd (2026-05-28) made both windows and gates exact (``megatron-2025-04``)."""
+    return _bridge(w, None)
+
+
+def _bridge(w: Workload, context: float | None) -> float:
+    m, S = w.model, w.recipe.seq_length
+    if not m.uniform:
+        return _megatron_2025_04(w)
+    gates = _mlp(m, m.mtp_num_layers) * (1 if m.quick_geglu else 0) / _gate(m)
+    seen = sum(context or min(float(kind.window or S), float(S)) for kind in m.layer_kinds)
+    exact = sum(_context(kind.window, S) for kind in m.layer_kinds)
+    scores = _mla_scores(m) if m.mla else _plain_scores(m)
+    return _megatron_2025_04(w) - 6 * (gates + scores * (exact - seen))
 
 
 def _nemo(w: Workload) -> float:
@@ -182,7 +211,8 @@ def _mlp(m: Model, mtp: int = 0) -> float:
 
 def _plain_weights(m: Model) -> float:
     query, groups = m.num_attention_heads * m.kv_channels, m.num_query_groups * m.kv_channels
-    return float(m.hidden_size * (query + 2 * groups) + query * m.hidden_size)
+    wide = 2 if m.attention_output_gate else 1
+    return float(m.hidden_size * (wide * query + (1 if m.attention_k_eq_v else 2) * groups) + query * m.hidden_size)
 
 
 def _plain_scores(m: Model) -> float:
@@ -191,9 +221,59 @@ def _plain_scores(m: Model) -> float:
 
 def _attention(m: Model, S: int, mtp: int, *, norms: bool) -> float:
     """Multiply-adds per token in all attention blocks, causal half; ``norms``: Megatron counts the latent norms."""
+    if m.compressed is not None:
+        return _compressed(m, m.compressed, S, mtp)
+    if m.mla is None and m.full_attention is not None:
+        kinds = [*m.layer_kinds, *(m.mtp_kind for _ in range(mtp))]
+        return sum(
+            _plain_weights(own) + _plain_scores(own) * _context(kind.window, S) for kind, own in _within(m, kinds)
+        )
     weights, scores = (_mla_weights(m, norms), _mla_scores(m)) if m.mla else (_plain_weights(m), _plain_scores(m))
-    contexts = sum(_context(kind.window, S) for kind in m.layer_kinds) + mtp * S
+    contexts = sum(_context(kind.window, S) for kind in m.layer_kinds) * (1 if m.causal else 2) + mtp * S
     return (m.num_layers + mtp) * weights + scores * contexts
+
+
+def _kind(m: Model, kind: LayerKind, S: int) -> float:
+    """Multiply-adds per token of one layer as Megatron-LM@d98e8a64dd megatron/training/training.py counts a hybrid model's:
+    a Mamba layer is charged with an inner width of 2h whatever its heads are; the router is not counted."""
+    h, mixer, gate = m.hidden_size, kind.mixer, _gate(m)
+    found = 0.0
+    if isinstance(mixer, Attention):
+        weights, scores = (_mla_weights(m, True), _mla_scores(m)) if m.mla else (_plain_weights(m), _plain_scores(m))
+        found += weights + scores * _context(kind.window, S)
+    elif isinstance(mixer, Mamba2):
+        states, heads = mixer.mamba_state_dim, mixer.mamba_num_heads
+        found += h * (4 * h + 2 * mixer.mamba_num_groups * states + heads) + 7 * 2 * h * states / 2 + 2 * h * h
+    elif isinstance(mixer, GatedDeltaNet):
+        heads, value = mixer.linear_num_value_heads, mixer.linear_value_head_dim
+        convolved = mixer.linear_conv_kernel_dim * (2 * mixer.keys + mixer.values)
+        projected = h * (2 * mixer.keys + 2 * mixer.values + 2 * heads) + h * mixer.values
+        found += projected + convolved + 4 * heads * value**2
+    elif isinstance(mixer, Recurrent):
+        found += mixer.parameters(h)
+    if kind.moe and m.moe:
+        latent = m.moe.moe_latent_size
+        routed = m.moe.moe_router_topk * gate * (latent or h) * m.moe.moe_ffn_hidden_size
+        found += routed + 2 * h * (latent or 0) + gate * h * m.moe.moe_shared_expert_intermediate_size
+    elif kind.mlp is not None:
+        found += gate * h * m.ffn_hidden_size
+    return found
+
+
+def _within(m: Model, kinds: Iterable[LayerKind]) -> Iterator[tuple[LayerKind, Model]]:
+    return ((kind, m.within(kind)) for kind in kinds)
+
+
+def _compressed(m: Model, sizes: Compressed, S: int, mtp: int) -> float:
+    """NVIDIA-NeMo/Megatron-Bridge@067f987df training/utils/flop_utils.py, ``dsv4_hybrid``: every matrix of a layer, keys
+    that are seen, the indexer's scores; at S tokens, not S × streams."""
+    kinds = [kind.mixer for kind in m.layer_kinds] + [m.mtp_kind.mixer] * mtp
+    ratios = [mixer.ratio for mixer in kinds if isinstance(mixer, CompressedAttention)]
+    n, d = m.num_attention_heads, m.kv_channels
+    weights = sum(sizes.parameters(ratio, m.hidden_size, n, d) for ratio in ratios)
+    scores = sum(2 * n * d * sizes.keys(ratio, S) for ratio in ratios)
+    chosen = sum(S / ratio / 2 for ratio in ratios if ratio and ratio == sizes.chosen)
+    return weights + scores + chosen * sizes.index_n_heads * sizes.index_head_dim
 
 
 def _context(window: int | None, S: int) -> float:
@@ -231,6 +311,8 @@ FORMULAS: Mapping[str, Callable[[Workload], float]] = MappingProxyType(
         "megatron-2024-04": _megatron_2024_04,
         "megatron-2025-03": _megatron_2025_03,
         "megatron-2025-04": _megatron_2025_04,
+        "megatron-bridge-2025-09": _bridge_2025_09,
+        "megatron-bridge-2026-04": _bridge_2026_04,
         "nemo": _nemo,
         "torchtitan-2024": _torchtitan_2024,
         "torchtitan": _torchtitan,

@@ -31,7 +31,10 @@ _KEYS = (
     "uncertain",
     "published",
 )
-_WHEN = ("vendor", "gpu_arch", "gpu_host", "date_before", "date_from", "moe", "mla", "alibi", "precision")
+_WHEN = (
+    *("vendor", "gpu_arch", "gpu_host", "date_before", "date_from"),
+    *("moe", "mla", "compressed", "alibi", "precision", "adapters"),
+)
 _RECIPE = frozenset(f.name for f in dataclasses.fields(Recipe))
 
 

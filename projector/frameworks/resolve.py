@@ -25,7 +25,10 @@ __all__ = ["resolve"]
 
 _OPTIONAL = frozenset(
     {
+        "summa_panels",
+        "fast_domain",
         "pipeline_model_parallel_layout",
+        "document_lengths",
         "decoder_first_pipeline_num_layers",
         "decoder_last_pipeline_num_layers",
         "lora",
@@ -126,8 +129,10 @@ def _traits(workload: Workload, vendor: str, arch: str, host: str) -> dict[str, 
         "date": workload.framework_date,
         "moe": model.moe is not None,
         "mla": model.mla is not None,
+        "compressed": model.compressed is not None,
         "alibi": model.position_embedding_type == "alibi",
         "precision": workload.recipe.precision,
+        "adapters": workload.recipe.lora is not None,
     }
 
 
@@ -188,6 +193,10 @@ def _implied(workload: Workload, chosen: Mapping[str, Any]) -> dict[str, Any]:
         implied |= {"sequence_parallel": False, "tp_comm_overlap": False}
     elif not chosen["sequence_parallel"]:
         implied["tp_comm_overlap"] = False
+    if recipe.tensor_parallel_algorithm == "2d_sequence":
+        implied |= {"cp_comm_type": "allgather", "sequence_parallel": recipe.tp > 1}
+    elif recipe.tp2 > 1:
+        implied |= {"sequence_parallel": recipe.tp > 1, "tp_comm_overlap": False}
     if chosen["use_turbo_attention"] and recipe.cp > 1:
         implied["cp_comm_type"] = "a2a"  # its ring group has one rank (the same file)
     if recipe.precision in ("mxfp8", "mxfp4", "nvfp4"):

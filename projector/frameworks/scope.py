@@ -101,7 +101,7 @@ def _view(
     given = dict(zip(_SEEN, seen, strict=True))
     recipe = Recipe(**given, pp=piped, data_parallel_shard_size=sharded, global_batch_size=1)  # type: ignore[arg-type]
     recipe = replace(recipe, global_batch_size=several * recipe.micro_batch_size)
-    gpus = recipe.tp * recipe.cp * piped
+    gpus = recipe.replica_ranks
     made = Resolved(
         workload=Workload(model=model, recipe=recipe, gpus=gpus, framework=framework),
         execution=execution,

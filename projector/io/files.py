@@ -19,6 +19,7 @@ from projector.io.documents import as_mapping, parse_json, parse_yaml
 __all__ = [
     "MOST_BYTES",
     "as_mapping",
+    "folder",
     "kind_of_file",
     "parse_json",
     "parse_yaml",
@@ -115,6 +116,15 @@ def write_whole(path: str | Path, content: bytes | str) -> None:
     except OSError as error:
         error.filename, error.filename2 = str(path), None  # not the temporary name, which says nothing to who reads it
         raise
+
+
+def folder(path: str | Path, flag: str) -> Path:
+    """The folder at ``path``, made where there is none. Raises :class:`InputError` that blames ``flag``."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError([Problem(flag, "", str(path), f"a folder ({error.strerror})")]) from None
+    return Path(path)
 
 
 def write_figure(path: str | Path, figure: Any, dpi: int = 150) -> None:

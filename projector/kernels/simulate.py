@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.hardware.types import Efficiency, Gpu
-from projector.kernels import attention, gemm, grouped, materialised, stream
+from projector.kernels import attention, gemm, grouped, materialised, selected, stream
 from projector.kernels.attention_tiles import windowed
 from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import ComputeOp, FloatArray, Times
@@ -45,19 +45,20 @@ class Arranged:
     routed: tuple[int, ...]
     flash: tuple[int, ...]
     plain: tuple[int, ...]
+    selected: tuple[int, ...]
     streams: tuple[int, ...]
 
 
 def arrange(ops: Sequence[ComputeOp]) -> Arranged:
     """For :meth:`Simulated.arranged`: where the same list is asked for under many constants, this is done once."""
-    places: dict[str, list[int]] = {"dense": [], "routed": [], "flash": [], "plain": [], "streams": []}
+    places: dict[str, list[int]] = {"dense": [], "routed": [], "flash": [], "plain": [], "selected": [], "streams": []}
     for i, op in enumerate(ops):
         if isinstance(op, Gemm):
             places["dense"].append(i)
         elif isinstance(op, GroupedGemm):
             places["routed"].append(i)
         elif isinstance(op, Attention):
-            places["flash" if op.flash else "plain"].append(i)
+            places["selected" if op.keys is not None else "flash" if op.flash else "plain"].append(i)
         elif isinstance(op, Stream):
             places["streams"].append(i)
     dense = places.pop("dense")
@@ -156,6 +157,10 @@ class Simulated:
             out[list(given.streams)] = stream.seconds(
                 [op for i in given.streams if isinstance(op := ops[i], Stream)], self.gpu, self.efficiency
             )
+        for i in given.selected:
+            op = ops[i]
+            if isinstance(op, Attention):
+                out[i] = selected.seconds(op, self.gpu, self.efficiency)
         for i in given.plain:
             op = ops[i]
             if isinstance(op, Attention):

@@ -5,6 +5,10 @@ b½ = fill·BW. ``mix`` is 1 where as much is read as written and 0 where all go
 less often moves more (BabelStream dot, add and copy on A100, H100 and H200 stand at 0.91, 0.96 and 1 of the copy's
 time per byte; Azure/AI-benchmarking-guide). Parameters: ``stream.<kind>`` (``stream`` where a kind has none), at most
 one; ``stream.device``, what this device's memory reaches beside others; ``stream.one_way``; ``stream.fill_us``.
+
+Kernels of chunked recurrences (:class:`~projector.operators.types.Scan`) have no measured table: each lasts as long as the
+slowest of its bytes, at a share of what a plain stream reaches, its small products, at a share of the matrix peak, and its
+chain of steps.
 """
 
 from __future__ import annotations
@@ -15,9 +19,33 @@ import numpy as np
 
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.protocol import FloatArray
-from projector.operators.types import Stream
+from projector.operators.types import Scan, Stream
+from projector.parameter import parameter
 
 __all__ = ["seconds"]
+
+_SCAN_BYTES = parameter(
+    0.7,
+    kind="assumed",
+    source="share of a plain stream's rate: tiles of 64 x 128 in Triton, strided over heads, few bytes in flight",
+    low=0.45,
+    high=0.95,
+)
+_SCAN_FLOPS = parameter(
+    0.2,
+    kind="assumed",
+    source="share of the 16-bit matrix peak of products of 64 to 128 a side between element-wise work in fp32",
+    low=0.1,
+    high=0.4,
+)
+_STEP_US = parameter(
+    {"scale": 0.7, "product": 2.5},
+    unit="us",
+    kind="assumed",
+    source="a load from device memory that the next step needs; the same with two dependent products of 64 x 128 x 64",
+    low=0.3,
+    high=5.0,
+)
 
 
 def seconds(ops: Sequence[Stream], gpu: Gpu, efficiency: Efficiency) -> FloatArray:
@@ -32,4 +60,9 @@ def seconds(ops: Sequence[Stream], gpu: Gpu, efficiency: Efficiency) -> FloatArr
     # bytes·(1 - one_way·(1 - mix)) without dividing by bytes, which may be none
     effective = (1.0 - one_way) * (read + write) + 2.0 * one_way * np.minimum(read, write)
     took: FloatArray = launches * fill + np.maximum(effective / share, read + write) / gpu.memory_bandwidth
+    scans = [(i, op) for i, op in enumerate(ops) if isinstance(op, Scan)]
+    for i, op in scans:
+        chain = op.steps * _STEP_US[op.step] * 1e-6
+        bound = float(op.launches * fill) + op.bytes / (share[i] * _SCAN_BYTES * gpu.memory_bandwidth)
+        took[i] = max(bound, op.work / (_SCAN_FLOPS * gpu.peak_of("bf16")), chain)
     return took

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
+from projector.errors import Unsupported
+from projector.layers.attention_quantise import received
 from projector.layers.local import Local
 from projector.layers.quantise import operand_bytes
 from projector.operators.part import Part
@@ -34,13 +37,15 @@ _SCORE_BYTES = parameter(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heads:
-    """Query and key/value heads of one rank and their widths; ``window``: tokens seen (None: all)."""
+    """Query and key/value heads of one rank and their widths; ``window``: tokens seen (None: all); ``keys``: chosen by each
+    query (None: none are)."""
 
     heads: int
     kv_heads: int
     qk: int
     v: int
     window: int | None = None
+    keys: float | None = None
 
     @property
     def kv_width(self) -> int:
@@ -51,7 +56,8 @@ class Heads:
 def _forward(
     name: str, heads: Heads, lo: Local, *, seq_q: int, seq_k: int, causal: bool = True, batch: int = 1
 ) -> Attention:
-    """Forward attention of ``seq_q`` queries on ``seq_k`` keys, for every sequence of the micro-batch × ``batch``."""
+    """Forward attention of ``seq_q`` queries on ``seq_k`` keys, for every sequence of the micro-batch × ``batch``; masked
+    where the call is on the diagonal and the model is ``causal``."""
     materialised = lo.execution.fusion.attention_materialised
     launches = _MATERIALISED_LAUNCHES if materialised else _LAUNCHES.get(lo.execution.kernels.attention, (1, 3))
     return Attention(
@@ -63,11 +69,12 @@ def _forward(
         seq_k=seq_k,
         head_dim_qk=heads.qk,
         head_dim_v=heads.v,
-        causal=causal,
+        causal=causal and lo.model.causal,
         window=heads.window,
         dtype="fp8" if lo.recipe.fp8_dot_product_attention and lo.quantised else lo.dtype,
         flash=not materialised,
         sinks=lo.model.attention_sinks,
+        keys=heads.keys,
         launches=launches[0] * batch,
     )
 
@@ -91,8 +98,27 @@ def _backward(forward: Attention, lo: Local) -> Attention:
 def core(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
     """Attention of whole sequences held by this rank."""
     seq = lo.recipe.seq_length
+    if lo.recipe.document_lengths:
+        return _packed(heads, lo, tags, lo.recipe.document_lengths)
     forward, backward = attend("core_attn", heads, lo, seq_q=seq, seq_k=seq)
     return Part(name="core_attn", forward=(forward,), backward_input=(backward,), tags=tags)
+
+
+def _packed(heads: Heads, lo: Local, tags: frozenset[str], lengths: tuple[int, ...]) -> Part:
+    """Documents side by side in one sequence, each attending to itself: one call for all of them, whose work is that of
+    each length (NVIDIA/Megatron-LM@d98e8a64dd core/packed_seq_params.py; variable-length kernels skip what is between)."""
+    if lo.execution.fusion.attention_materialised:
+        raise Unsupported("packed documents where scores are written to memory")
+    alike = Counter(lengths)
+    calls = [
+        attend(f"core_attn.{length}", heads, lo, seq_q=length, seq_k=length, batch=number)
+        for length, number in sorted(alike.items(), reverse=True)
+    ]
+    one = attend("core_attn", heads, lo, seq_q=1, seq_k=1)
+    first = [tuple(replace(op, launches=alone.launches) for op, alone in zip(calls[0], one, strict=True))]
+    rest = [tuple(replace(op, launches=0) for op in call) for call in calls[1:]]
+    forward, backward = zip(*first, *rest, strict=True)
+    return Part(name="core_attn", forward=forward, backward_input=backward, tags=tags)
 
 
 def remembering(part: Part, heads: Heads, lo: Local) -> Part:
@@ -116,5 +142,5 @@ def remembering(part: Part, heads: Heads, lo: Local) -> Part:
     else:
         saves.append(Saved(name="core_attn.lse", bytes=4.0 * queries))
     if lo.recipe.cp > 1 and lo.recipe.cp_comm_type == "a2a" and lo.execution.fusion.cp_a2a_keeps_output:
-        saves.append(Saved(name="core_attn.out_before_a2a", bytes=lo.act * queries * heads.v))
+        saves.append(Saved(name="core_attn.out_before_a2a", bytes=received(lo) * queries * heads.v))
     return replace(part, saves=tuple(saves), makes=(output,))

@@ -6,6 +6,7 @@ tensor-parallel group (each rank its shard of the sequence, the whole width); th
 
 from __future__ import annotations
 
+from projector.layers import attention_absorbed as absorbed
 from projector.layers.attention_core import Heads
 from projector.layers.attention_gqa import ATTN
 from projector.layers.context_parallel import core_attention
@@ -52,19 +53,64 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         parallel="row",
         bias=lo.model.add_bias_linear,
         target="linear_proj",
-        reads="core_attn.out",
+        reads="attn_gate.out" if mla.mla_use_output_gate else "core_attn.out",
     )
+    if lo.model.indexer is not None:
+        return absorbed.attention(_query(mla, heads, lo), _key_value(mla, lo), proj, mla, lo)
     return (
         norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm", "layernorm"}),
         _fork(lo),
         *_query(mla, heads, lo),
         *_key_value(mla, lo),
         _rope(mla, lo),
+        *_gate_projection(mla, lo),
         core_attention(heads, lo, ATTN | {"core_attn", "context"}),
+        *_gate(mla, lo),
         linear(proj, lo, ATTN | {"attn_proj", "out_proj"}),
         *sandwich("post_attn_norm", lo, ATTN, "proj.out"),
         residual("attn_residual", lo, ATTN, "pre_mlp_norm.in"),
     )
+
+
+def _gate_projection(mla: MLA, lo: Local) -> tuple[Part, ...]:
+    if not mla.mla_use_output_gate:
+        return ()
+    width = lo.heads * mla.v_head_dim
+    spec = Linear(
+        name="attn_gate_proj",
+        outputs=(width,),
+        inputs=lo.hidden,
+        rows=lo.tokens,
+        parallel="column",
+        reads="input_norm.out",
+        makes=(("attn_gate.in", width),),
+    )
+    return (linear(spec, lo, ATTN),)
+
+
+def _gate(mla: MLA, lo: Local) -> tuple[Part, ...]:
+    """The output times the sigmoid of its gate: one kernel where a compiler joins it, else two."""
+    if not mla.mla_use_output_gate:
+        return ()
+    tensor, apart = lo.act * lo.heads * mla.v_head_dim * lo.tokens, 0 if lo.compiled else 1
+    op = Stream(
+        name="attn_gate", kind="elementwise", read=(2 + apart) * tensor, write=(1 + apart) * tensor, launches=1 + apart
+    )
+    back = Stream(
+        name="attn_gate.bwd",
+        kind="elementwise",
+        read=(3 + 2 * apart) * tensor,
+        write=(2 + apart) * tensor,
+        launches=1 + 2 * apart,
+    )
+    saves = [
+        Saved(name="attn_gate.in", bytes=tensor, input=True),
+        Saved(name="attn_gate.ungated", storage="core_attn.out", bytes=tensor, input=True),
+    ]
+    if apart:  # the product keeps the sigmoid
+        saves.append(Saved(name="attn_gate.sigmoid", bytes=tensor))
+    made = (Saved(name="attn_gate.out", bytes=tensor),)
+    return (Part(name="attn_gate", forward=(op,), backward_input=(back,), saves=tuple(saves), makes=made, tags=ATTN),)
 
 
 def _fork(lo: Local) -> Part:

@@ -1,7 +1,8 @@
 """Core attention whose sequence is split over the context-parallel group.
 
 After NVIDIA/TransformerEngine@d0067d0da attention/dot_product_attention/context_parallel.py. The sequence is cut into
-2·cp chunks and rank r holds chunks r and 2·cp−1−r, so every rank has the same share of the causal triangle.
+2·cp chunks and rank r holds chunks r and 2·cp−1−r, so every rank has the same share of the causal triangle; without a mask
+every step is a whole square.
 ``p2p``: a ring of cp steps, each a kernel of its own, its exchange beside the step before it. ``allgather``: keys and
 values gathered, two calls. ``a2a``: heads exchanged for sequence (Ulysses). ``a2a+p2p``: the former inside, the ring
 outside.
@@ -12,7 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd
 
+from projector.errors import Unsupported
 from projector.layers.attention_core import Heads, attend, core, remembering
+from projector.layers.attention_quantise import quantised, received, sent
 from projector.layers.context_parallel_torch import ring
 from projector.layers.local import Local
 from projector.operators.part import Part
@@ -29,14 +32,24 @@ _CORRECTION_LAUNCHES = parameter(
 
 def core_attention(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
     """Core attention under the recipe's ``cp`` and ``cp_comm_type``."""
-    return remembering(_attention(heads, lo, tags), heads, lo)
+    inputs, outputs = _elements(heads, lo)
+    return remembering(quantised(_attention(heads, lo, tags), inputs, outputs, lo), heads, lo)
+
+
+def _elements(heads: Heads, lo: Local) -> tuple[int, int]:
+    """Of queries, keys and values, and of the output, on this rank."""
+    return lo.tokens * (heads.heads * heads.qk + heads.kv_width), lo.tokens * heads.heads * heads.v
 
 
 def _attention(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
     cp = lo.recipe.cp
+    if lo.summa:  # the grid's second dimension splits the sequence
+        return _gathered(heads, lo, lo.recipe.tp2, tags, "tp2")
     if cp == 1:
         return core(heads, lo, tags)
     how = lo.recipe.cp_comm_type or "p2p"
+    if lo.recipe.document_lengths and how != "a2a":
+        raise Unsupported(f"packed documents under context parallelism by {how}; a2a is modelled")
     if how == "p2p" and heads.window is not None:
         how = "allgather"  # the ring has no sliding window
     if how == "a2a":
@@ -66,27 +79,30 @@ def _ring_steps(cp: int) -> list[tuple[bool, int]]:
 def _ring(heads: Heads, lo: Local, cp: int, tags: frozenset[str]) -> Part:
     """Ring attention over ``cp`` ranks, each with ``seq_length/cp`` tokens of every sequence."""
     seq, eager = lo.recipe.seq_length // cp, lo.execution.fusion.eager_ring
+    if eager and not lo.model.causal:
+        raise Unsupported("torch's ring of context parallelism without a causal mask")
     if eager:  # repeat_kv comes before the ring (torchtitan models/llama3/model)
         heads = replace(heads, kv_heads=heads.heads)
-    keys = lo.act * lo.batch * seq * heads.kv_width
+    keys = lo.batch * seq * heads.kv_width
     out = lo.batch * seq * heads.heads * heads.v
     first = attend("core_attn.step0", heads, lo, seq_q=seq, seq_k=seq)
     calls: list[tuple[Attention, Attention]] = [first]
     for i, (whole, count) in enumerate(_ring_steps(cp), start=1):
-        q, k = (seq, seq // 2) if whole else (seq // 2, seq)
+        q, k = (seq, seq) if not lo.model.causal else (seq, seq // 2) if whole else (seq // 2, seq)
         calls.append(attend(f"core_attn.step{i}", heads, lo, seq_q=q, seq_k=k, causal=False, batch=count))
     sizes = [max(1, call[0].batch // lo.batch) for call in calls]
     if eager:
-        return ring(calls, sizes, (out, keys / lo.act), lo, tags)
+        return ring(calls, sizes, (out, keys), lo, tags)
     forward: list[Operator] = []
     backward: list[Operator] = []
     for i, (call, size) in enumerate(zip(calls, sizes, strict=True)):
         into = sizes[i + 1] if i + 1 < len(sizes) else 0
         if into:
-            forward.append(_send(f"cp.send{i}", keys * into, call[0].name, into))
+            forward.append(_send(f"cp.send{i}", keys * sent(lo) * into, call[0].name, into))
         forward.append(call[0])
         # backward sends keys and values cp−1 times and their gradients cp times
-        backward.append(_send(f"cp.grad_send{i}", keys * (into + size), call[1].name, max(1, into)))
+        nbytes = keys * (sent(lo) * into + received(lo) * size)
+        backward.append(_send(f"cp.grad_send{i}", nbytes, call[1].name, max(1, into)))
         backward.append(call[1])
     steps = cp - 1
     forward.append(
@@ -98,7 +114,7 @@ def _ring(heads: Heads, lo: Local, cp: int, tags: frozenset[str]) -> Part:
             launches=_CORRECTION_LAUNCHES * steps,
         )
     )
-    sums = keys * steps + lo.act * lo.batch * seq * heads.heads * heads.qk * steps
+    sums = lo.act * keys * steps + lo.act * lo.batch * seq * heads.heads * heads.qk * steps
     backward.append(
         Stream(
             name="cp.grad_sum",
@@ -115,18 +131,21 @@ def _send(name: str, nbytes: float, beside: str, launches: int) -> Collective:
     return Collective(name=name, kind="send_recv", group="cp", bytes=nbytes, hides_behind=(beside,), launches=launches)
 
 
-def _gathered(heads: Heads, lo: Local, cp: int, tags: frozenset[str]) -> Part:
-    """Keys and values of the whole sequence on every rank; the two chunks of a rank attend in two calls."""
+def _gathered(heads: Heads, lo: Local, cp: int, tags: frozenset[str], group: str = "cp") -> Part:
+    """Keys and values of the whole sequence on every rank; the two chunks of a rank attend in two calls, in one where
+    nothing is masked."""
     seq, chunk = lo.recipe.seq_length, lo.recipe.seq_length // (2 * cp)
     low = cp // 2  # any rank has the same area; this one is in the middle
     calls = [
         attend(f"core_attn.chunk{i}", heads, lo, seq_q=chunk, seq_k=(c + 1) * chunk)
         for i, c in enumerate((low, 2 * cp - 1 - low))
     ]
+    if not lo.model.causal:
+        calls = [attend("core_attn", heads, lo, seq_q=seq // cp, seq_k=seq)]
     gathered = lo.act * lo.batch * seq * heads.kv_width
     copy = Stream(name="cp.reorder", kind="copy", read=gathered, write=gathered, launches=2)
-    gather = Collective(name="cp.ag", kind="all_gather", group="cp", bytes=gathered, launches=2)
-    scatter = Collective(name="cp.grad_rs", kind="reduce_scatter", group="cp", bytes=gathered, launches=2)
+    gather = Collective(name="cp.ag", kind="all_gather", group=group, bytes=gathered, launches=2)
+    scatter = Collective(name="cp.grad_rs", kind="reduce_scatter", group=group, bytes=gathered, launches=2)
     return Part(
         name="core_attn",
         forward=(gather, copy, *(call[0] for call in calls)),
@@ -142,8 +161,7 @@ def _gathered(heads: Heads, lo: Local, cp: int, tags: frozenset[str]) -> Part:
 
 def _ulysses(heads: Heads, lo: Local, inner: int, outer: int, tags: frozenset[str]) -> Part:
     """Heads split over ``inner`` ranks that then see their common sequence; a ring over ``outer`` ranks around it."""
-    query, output = heads.heads * heads.qk, heads.heads * heads.v
-    inputs, outputs = lo.act * lo.tokens * (query + heads.kv_width), lo.act * lo.tokens * output
+    inputs, outputs = _elements(heads, lo)
     mine = replace(heads, heads=max(1, heads.heads // inner), kv_heads=max(1, heads.kv_heads // inner))
     inside = core(mine, lo, tags) if outer == 1 else _ring(mine, lo, outer, tags)
     if inner == 1:
@@ -155,13 +173,21 @@ def _ulysses(heads: Heads, lo: Local, inner: int, outer: int, tags: frozenset[st
             Collective(name=name, kind="all_to_all", group="cp", bytes=nbytes, launches=tensors),
         )
 
+    # TransformerEngine < 2.8 saves the output behind the exchange alone and brings it back beside its gradient
+    kept = outer > 1 or lo.execution.fusion.cp_a2a_keeps_output
+    again = () if kept else exchange("cp.a2a_out_again", received(lo) * outputs, 1)
     return Part(
         name="core_attn",
-        forward=(*exchange("cp.a2a_in", inputs, 3), *inside.forward, *exchange("cp.a2a_out", outputs, 1)),
+        forward=(
+            *exchange("cp.a2a_in", sent(lo) * inputs, 3),
+            *inside.forward,
+            *exchange("cp.a2a_out", received(lo) * outputs, 1),
+        ),
         backward_input=(
-            *exchange("cp.a2a_grad_out", outputs, 1),
+            *again,
+            *exchange("cp.a2a_grad_out", sent(lo) * outputs, 1),
             *inside.backward_input,
-            *exchange("cp.a2a_grad_in", inputs, 3),
+            *exchange("cp.a2a_grad_in", received(lo) * inputs, 3),
         ),
         tags=tags,
     )

@@ -98,7 +98,8 @@ def _saved(lo: Local) -> float:
     * ``te``: the gradient overwrites the 2-byte logits in place (TransformerEngine pytorch/cross_entropy.py).
     * ``native``, ``unfused``: the fp32 softmax, in place of the fp32 copy (Megatron-LM core/tensor_parallel/
       cross_entropy.py, core/fusions/fused_cross_entropy.py).
-    * ``fp32``: fp32 copy and log-softmax; a compiled loss keeps the 2-byte logits.
+    * ``fp32``: the log-softmax (aten ``_log_softmax_backward_data`` reads its output alone), of a vocabulary that is
+      split the fp32 copy, too; a compiled loss keeps the 2-byte logits.
     * ``linear``: logits never exist as a whole, and are made again: largest value and sum of every token.
     * ``liger``: the gradients of the output layer's input and weight, made in the forward (linkedin/Liger-Kernel@ead96b61
       ops/fused_linear_cross_entropy.py).
@@ -110,28 +111,31 @@ def _saved(lo: Local) -> float:
         return lo.hidden_bytes + lo.act * _weight(lo)
     if chosen == "te" or (chosen == "fp32" and _compiled(lo)):
         return _low(lo)
-    return (4.0 if chosen in ("native", "unfused") else 8.0) * lo.tokens * lo.vocab
+    return (8.0 if chosen == "fp32" and lo.tp > 1 else 4.0) * lo.tokens * lo.vocab
 
 
 def _beside_forward(lo: Local) -> float:
-    """Beside that in the forward: the 2-byte logits of an fp32 loss, vectors where the logits are saved themselves."""
+    """Beside that in the forward: the 2-byte logits of an fp32 loss and their copy, vectors where the logits are saved
+    themselves."""
     chosen = _chosen(lo)
     if chosen == "linear":
         return 0.0
     if chosen == "liger":  # logits of a chunk, and the product that is added to the weight's gradient, once in fp32
         return lo.act * _chunk(lo) * lo.vocab + (lo.act + 4.0) * _weight(lo)
-    return _vectors(lo) if chosen == "te" or (chosen == "fp32" and _compiled(lo)) else _low(lo)
+    if chosen == "te" or (chosen == "fp32" and _compiled(lo)):
+        return _vectors(lo)
+    return _low(lo) + (4.0 * lo.tokens * lo.vocab if chosen == "fp32" and lo.tp == 1 else 0.0)
 
 
 def _beside_backward(lo: Local) -> float:
-    """In the backward: the 2-byte gradient; torch's loss makes it in fp32, and once more of a vocabulary that is split
-    (torch distributed/tensor/parallel/loss.py)."""
+    """In the backward: the 2-byte gradient; torch's loss makes two in fp32, of the log-softmax and of its input, and a
+    third of a vocabulary that is split (torch distributed/tensor/parallel/loss.py)."""
     chosen = _chosen(lo)
     if chosen in ("linear", "liger", "te"):
         return _vectors(lo) if chosen == "te" else 0.0
     if chosen in ("native", "unfused") or _compiled(lo):
         return _low(lo)
-    return (4.0 if lo.tp == 1 else 8.0) * lo.tokens * lo.vocab + _low(lo)
+    return 8.0 * lo.tokens * lo.vocab + (0.0 if lo.tp == 1 else _low(lo))
 
 
 def projection_backward(lo: Local) -> Transient:

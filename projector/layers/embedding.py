@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from projector.layers import hyper
 from projector.layers.local import Local
 from projector.layers.norms import norm
 from projector.operators.part import Part
@@ -24,12 +27,17 @@ _MASK_LAUNCHES = parameter(
 
 
 def embed(lo: Local) -> tuple[Part, ...]:
-    """Rows gathered for ``tokens`` ids, summed over the tensor-parallel group, plus learned positions.
+    """Rows gathered for ``tokens`` ids, summed over the tensor-parallel group, plus learned positions; these alone without a
+    vocabulary.
 
     Backward writes a dense gradient of the whole shard (zeros, then rows added), which a hook then adds to the gradient
     buffer like that of any weight outside the fused linears. Source: NVIDIA/Megatron-LM
     core/tensor_parallel/layers.py (VocabParallelEmbedding), core/distributed/distributed_data_parallel.py.
     """
+    positions, added = _positions(lo)
+    if not lo.vocab:
+        part = Part(name="embedding", forward=added, weights=positions, tags=frozenset({"embedding"}))
+        return (part,) if positions else ()
     tensor = lo.act * lo.hidden * lo.tokens
     forward: list[Operator] = [
         Stream(
@@ -42,46 +50,56 @@ def embed(lo: Local) -> tuple[Part, ...]:
     ]
     backward: list[Operator] = []
     if lo.tp > 1:
-        kind = "reduce_scatter" if lo.sp else "all_reduce"
+        kind = "reduce_scatter" if lo.sp or lo.summa else "all_reduce"
         forward.append(Collective(name="embedding.reduce", kind=kind, group="tp", bytes=tensor))
-    if lo.sp and lo.trainable:
+    if lo.summa:  # a rank looks up its part of the width for the rows of its column
+        turn = Collective(name="embedding.turn", kind="all_to_all", group="tp2", bytes=lo.hidden_bytes)
+        forward.append(turn)
+        backward.append(replace(turn, name="embedding.grad_turn"))
+    if (lo.sp or (lo.summa and lo.tp > 1)) and lo.trainable:
         backward.append(Collective(name="embedding.grad_ag", kind="all_gather", group="tp", bytes=tensor))
-    weights = [
-        Weight(
-            name="embedding", rows=lo.vocab, columns=lo.hidden, role="embedding", split="rows", storage=WORD_EMBEDDINGS
-        )
-    ]
-    if lo.model.position_embedding_type == "learned_absolute":
-        length = lo.model.max_position_embeddings or lo.recipe.seq_length
-        weights.append(
-            Weight(name="positions", rows=length, columns=lo.hidden, role="embedding", storage="position_embeddings")
-        )
-        shard = lo.act * lo.hidden * lo.shard_tokens
-        forward.append(Stream(name="embedding.position", kind="elementwise", read=2 * shard, write=shard, launches=2))
+    table_weight = Weight(
+        name="embedding", rows=lo.vocab, columns=_columns(lo), role="embedding", split="rows", storage=WORD_EMBEDDINGS
+    )
     if lo.trainable:
         backward += _gradient(tensor, lo)
     table = Part(
         name="embedding",
-        forward=tuple(forward),
+        forward=(*forward, *added),
         backward_input=tuple(backward),
-        weights=tuple(weights),
+        weights=(table_weight, *positions),
         backward_transient=_moment(lo),
         tags=frozenset({"embedding"}),
     )
     if not lo.model.embedding_layernorm:
-        return (table,)
+        return table, *hyper.entry(lo)
     return table, norm("embedding_norm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=frozenset({"embedding"}))
+
+
+def _positions(lo: Local) -> tuple[tuple[Weight, ...], tuple[Stream, ...]]:
+    """Learned positions and their addition."""
+    if lo.model.position_embedding_type != "learned_absolute":
+        return (), ()
+    length = lo.model.max_position_embeddings or lo.recipe.seq_length
+    weight = Weight(name="positions", rows=length, columns=lo.hidden, role="embedding", storage="position_embeddings")
+    shard = lo.act * lo.hidden * lo.shard_tokens
+    return (weight,), (Stream(name="embedding.position", kind="elementwise", read=2 * shard, write=shard, launches=2),)
+
+
+def _columns(lo: Local) -> int:
+    """Width of the table on a rank: SUMMA's grid divides it, too."""
+    return -(-lo.hidden // lo.recipe.tp2)
 
 
 def _moment(lo: Local) -> Transient | None:
     """The dense gradient of the table in the activations' type, and the hidden gradient that makes it."""
     if not lo.trainable:
         return None
-    return Transient(name="embedding_backward", bytes=lo.act * lo.vocab * lo.hidden + lo.hidden_bytes)
+    return Transient(name="embedding_backward", bytes=lo.act * lo.vocab * _columns(lo) + lo.hidden_bytes)
 
 
 def _gradient(tensor: float, lo: Local) -> tuple[Stream, ...]:
-    weight = float(lo.vocab * lo.hidden)
+    weight = float(lo.vocab * _columns(lo))
     rows = tensor / lo.tp  # each id falls into one rank's share
     dense = Stream(name="embedding.bwd", kind="gather", read=tensor + rows, write=lo.act * weight + rows, launches=2)
     buffer = lo.execution.data_parallel.grad_bytes

@@ -84,7 +84,8 @@ def _remembering(part: Part, width: int, inputs: int, reads: str, r: Routed, lo:
             Saved(name=f"{part.name}.out_grad", bytes=output, since="backward", until=last),
         )
     first = part.name == "experts.fc1"
-    tags = {"mlpwi", "expert_fc1", "fused_group_mlp"} if first else {"mlpwo"}
+    tags = {"mlpwi", "expert_fc1"} if first else {"mlpwo"}
+    tags |= {"fused_group_mlp"}
     return replace(part, saves=saves, makes=(Saved(name=f"{part.name}.out", bytes=output),), tags=MOE | tags)
 
 
@@ -101,25 +102,28 @@ def _bias(name: str, elements: float, r: Routed, lo: Local) -> tuple[Stream, ...
     """Biases of the second linear of experts, times the probability of each row, outside the products.
 
     NVIDIA/Megatron-LM core/transformer/moe/experts.py ``TEGroupedMLP._apply_bias``: for each expert bias · probability
-    is written in fp32 (4 bytes an element), added to the rows (2 + 4 read, 4 written), the experts concatenated (4, 4)
-    and cast down (4, 2). The first linear adds its biases in the epilogue of the product.
+    is written in fp32 (4 bytes an element) and added to its rows (2 + 4 read in two types, 4 written), the experts are
+    concatenated (4, 4) and cast down (4, 2). The first linear adds its biases in the epilogue of the product.
     """
     if not _weighted_bias(name, lo):
         return ()
     return (
-        Stream(name=name, kind="elementwise", read=14.0 * elements, write=14.0 * elements, launches=2 * r.experts + 2),
+        Stream(name=name, kind="elementwise", read=8.0 * elements, write=10.0 * elements, launches=r.experts + 2),
+        Stream(name=f"{name}.add", kind="strided", read=6.0 * elements, write=4.0 * elements, launches=r.experts),
     )
 
 
 def _bias_backward(name: str, elements: float, r: Routed, lo: Local) -> tuple[Stream, ...]:
-    """Gradients of that: cast up (2, 4) and down again for the rows (4, 2), products with the probability (4, 4) and
-    the bias (4, 4), each summed (4 + 4), split gradients concatenated (2, 2). First linear: one sum over its rows."""
+    """Gradients of that: cast up, one type to another (2, 4), and down again for the rows (4, 2), products with the
+    probability (4, 4) and the bias (4, 4), each summed (4 + 4), split gradients concatenated (2, 2). First linear: one
+    sum over its rows."""
     if not lo.model.add_bias_linear:
         return ()
     if not _weighted_bias(name, lo):
         return (Stream(name=name, kind="reduce", read=lo.act * elements, write=0.0, launches=r.experts),)
     return (
-        Stream(name=name, kind="elementwise", read=24.0 * elements, write=16.0 * elements, launches=6 * r.experts + 2),
+        Stream(name=f"{name}.up", kind="strided", read=2.0 * elements, write=4.0 * elements),
+        Stream(name=name, kind="elementwise", read=22.0 * elements, write=12.0 * elements, launches=6 * r.experts + 1),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from projector.layers import attention_residual, hyper
 from projector.layers.cross_entropy import cross_entropy, projection_backward
 from projector.layers.embedding import WORD_EMBEDDINGS
 from projector.layers.linear import Linear, linear
@@ -19,7 +20,10 @@ HEAD = frozenset({"head"})
 
 
 def output(lo: Local) -> tuple[Part, ...]:
-    """Final norm, output GEMM (never quantised) and cross-entropy."""
+    """Final norm, output GEMM (never quantised) and cross-entropy; the norm alone without a vocabulary."""
+    last = norm("final_norm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=HEAD)
+    if not lo.vocab:
+        return last, *_check(lo)
     spec = Linear(
         name="output",
         outputs=(lo.vocab,),
@@ -34,7 +38,9 @@ def output(lo: Local) -> tuple[Part, ...]:
     tied = not lo.model.untie_embeddings_and_output_weights
     storage = WORD_EMBEDDINGS if tied else "output_layer"
     return (
-        norm("final_norm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=HEAD),
+        *hyper.leaving("final_norm.hc", lo),
+        *_mixture(lo),
+        last,
         replace(
             product,
             weights=stored_at(product.weights, storage, tied and lo.recipe.pp == 1),
@@ -43,6 +49,14 @@ def output(lo: Local) -> tuple[Part, ...]:
         cross_entropy(lo),
         *_check(lo),
     )
+
+
+def _mixture(lo: Local) -> tuple[Part, ...]:
+    """Of all checkpoints of the residual, where layers mix them."""
+    if not lo.model.attn_res_block_size:
+        return ()
+    candidates = lo.model.candidates(lo.model.num_layers)
+    return (attention_residual.mixer("final_norm.mix", candidates, lo.shard_tokens, lo),)
 
 
 def _check(lo: Local) -> tuple[Part, ...]:

@@ -13,9 +13,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from projector.layers import summa
 from projector.layers.local import Local
 from projector.layers.lora import adapter
-from projector.layers.quantise import cast, norm_emits_quantised, operand_bytes, rescale, weight_cast
+from projector.layers.quantise import (
+    activation_emits_quantised,
+    cast,
+    norm_emits_quantised,
+    operand_bytes,
+    rescale,
+    weight_cast,
+)
 from projector.operators.part import Part
 from projector.operators.saved import Saved
 from projector.operators.types import Collective, Gemm, Operator, Stream
@@ -37,7 +45,8 @@ class Linear:
     """What a linear is on one rank. ``outputs``: local widths of the GEMMs that share one input (one when fused).
 
     ``parallel``: ``column``, ``row`` or ``replicated``; ``target``: Megatron's module name, which adapters refer to.
-    ``after_norm``: its input comes straight from a norm kernel, which may emit the quantised tensor itself.
+    ``after_norm``: its input comes straight from a norm kernel, which may emit the quantised tensor itself;
+    ``beside_activation``: its input (``after``) or the gradient of its output (``before``) from an activation's.
     ``plain``: stays in the activations' type under every precision (output layer). ``parts``: rows of the matrices that
     one weight joins. ``reads``: storage of its input; ``makes``: storages of its output and their widths (``<name>.out``
     where it is one).
@@ -50,6 +59,7 @@ class Linear:
     parallel: str = "replicated"
     bias: bool = False
     after_norm: bool = False
+    beside_activation: str = ""
     plain: bool = False
     parts: tuple[int, ...] = ()
     target: str = ""
@@ -77,6 +87,8 @@ class Linear:
 
 def linear(spec: Linear, lo: Local, tags: frozenset[str] = frozenset()) -> Part:
     """All operators of ``spec`` on one rank, its adapter included where the recipe trains one on ``spec.target``."""
+    if lo.summa:
+        return _on_a_grid(spec, lo, tags)
     extra = adapter(spec.target, spec.name, spec.parallel, spec.rows, spec.width, spec.inputs, spec.reads, lo)
     weight = _weight(spec, lo) if lo.trainable else ()
     return Part(
@@ -87,6 +99,27 @@ def linear(spec: Linear, lo: Local, tags: frozenset[str] = frozenset()) -> Part:
         weights=(*_weights(spec), *extra.weights),
         saves=(*_saves(spec, lo), *extra.saves),
         makes=_makes(spec, lo),
+        tags=tags,
+    )
+
+
+def _on_a_grid(spec: Linear, lo: Local, tags: frozenset[str]) -> Part:
+    """Both sides of the weight are divided: outputs over tp, inputs over tp2."""
+    row = spec.parallel == "row"
+    inputs = spec.inputs * lo.tp if row else spec.inputs
+    outputs = tuple(-(-each // lo.tp) for each in spec.outputs) if row else spec.outputs
+    held = replace(spec, inputs=-(-inputs // lo.recipe.tp2), outputs=outputs, parallel="column")
+    return summa.product(
+        spec.name,
+        lo,
+        rows=spec.rows,
+        inputs=inputs,
+        outputs=outputs,
+        gemms=spec.gemms,
+        weights=_weights(held),
+        saves=_saves(spec, lo),
+        makes=_makes(spec, lo),
+        bias=spec.bias,
         tags=tags,
     )
 
@@ -146,6 +179,10 @@ def _quantises(spec: Linear, lo: Local) -> bool:
     return lo.quantised and not spec.plain
 
 
+def _emitted(side: str, spec: Linear, lo: Local) -> bool:
+    return spec.beside_activation == side and activation_emits_quantised(lo)
+
+
 def _cast_rows(spec: Linear, lo: Local, gathers: bool) -> int:
     """Rows cast on this rank: its shard where 8-bit shards are gathered, all of them where 16-bit ones are."""
     return lo.shard_tokens if gathers and lo.gathered < lo.act else spec.rows
@@ -168,7 +205,7 @@ def _forward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     rows = _cast_rows(spec, lo, gathers)
     ops: list[Operator] = []
     if _quantises(spec, lo):
-        if not (spec.after_norm and norm_emits_quantised(lo)):
+        if not (_emitted("after", spec, lo) or (spec.after_norm and norm_emits_quantised(lo))):
             ops += cast(f"{spec.name}.cast", rows * spec.inputs, lo)
         if gathers:
             ops += _amax(f"{spec.name}.amax", spec, lo)
@@ -207,7 +244,7 @@ def _backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     ops: list[Operator] = []
     if _quantises(spec, lo):
         rows = _cast_rows(spec, lo, gathers)
-        ops += cast(f"{spec.name}.grad_cast", rows * spec.width, lo)
+        ops += () if _emitted("before", spec, lo) else cast(f"{spec.name}.grad_cast", rows * spec.width, lo)
         if gathers:
             ops += _amax(f"{spec.name}.grad_amax", spec, lo)
     if gathers:

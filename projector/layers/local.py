@@ -41,8 +41,9 @@ def _precision(recipe: Recipe) -> tuple[str, str, str]:
 def local(resolved: Resolved) -> Local:
     """The view of one rank of ``resolved`` (tokens and widths rounded up where a split leaves a remainder)."""
     work, recipe, model = resolved.workload, resolved.workload.recipe, resolved.workload.model
-    tokens = -(-recipe.seq_length * recipe.micro_batch_size // recipe.cp)
-    sp = bool(recipe.sequence_parallel) and recipe.tp > 1
+    tokens = -(-recipe.seq_length * recipe.micro_batch_size // recipe.token_ranks)
+    grid = recipe.tp2 > 1
+    sp = bool(recipe.sequence_parallel) and recipe.tp > 1 and not grid
     dtype = recipe.precision if recipe.precision in ("fp16", "fp32") else "bf16"
     act = 4.0 if dtype == "fp32" else 2.0
     linear_dtype, scaling, cast_recipe = _precision(recipe)
@@ -52,7 +53,7 @@ def local(resolved: Resolved) -> Local:
         execution=resolved.execution,
         batch=recipe.micro_batch_size,
         tokens=tokens,
-        shard_tokens=-(-tokens // recipe.tp) if sp else tokens,
+        shard_tokens=-(-tokens // recipe.tp) if sp or grid else tokens,
         sp=sp,
         hidden=model.hidden_size,
         heads=-(-model.num_attention_heads // recipe.tp),

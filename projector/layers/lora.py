@@ -4,7 +4,8 @@ Layout of Megatron-Bridge peft/lora.py, peft/utils.py@067f987df: beside a column
 input and the second one the local outputs; beside a row linear the first factor's partial result is summed over the
 tensor-parallel group. The input is dropped out, the output scaled, then added. Under sequence parallelism a column linear
 returns the input that it gathered, unless ``tp_comm_overlap`` gathers it inside the product: then the adapter gathers it
-again, and scatters its gradient.
+again, and scatters its gradient. TransformerEngine's operation fuser leaves the products alone of all that
+(peft/lora_layers.py ``TEFusedLoRALinear``), where tensors are not parallel.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs
     rank, row = spec.dim, parallel == "row"
     out_rows = lo.shard_tokens if row else rows
     down = Gemm(name=f"{name}.lora_a", m=rows, n=rank, k=inputs, dtype=lo.dtype, out_bytes=lo.act)
-    up = Gemm(name=f"{name}.lora_b", m=out_rows, n=width, k=rank, dtype=lo.dtype, out_bytes=lo.act)
+    fused = lo.execution.adapters.fused and lo.tp == 1
+    up = Gemm(name=f"{name}.lora_b", m=out_rows, n=width, k=rank, dtype=lo.dtype, out_bytes=lo.act, accumulate=fused)
     out, into = lo.act * out_rows * width, lo.act * rows * inputs
     reduce: tuple[Operator, ...] = ()
     if row and lo.tp > 1:
@@ -43,16 +45,19 @@ def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs
             down,
             *reduce,
             up,
-            Stream(name=f"{name}.lora_scale", kind="elementwise", read=out, write=out),
-            Stream(name=f"{name}.lora_add", kind="elementwise", read=2 * out, write=out),
+            *_unless(fused, f"{name}.lora_scale", out, out),
+            *_unless(fused, f"{name}.lora_add", 2 * out, out),
         ),
         backward_input=(
-            Stream(name=f"{name}.lora_scale.bwd", kind="elementwise", read=out, write=out),
+            *_unless(fused, f"{name}.lora_scale.bwd", out, out),
             Gemm(name=f"{name}.lora_b.dgrad", m=out_rows, n=rank, k=width, dtype=lo.dtype, layout="NN"),
             Gemm(name=f"{name}.lora_a.dgrad", m=rows, n=inputs, k=rank, dtype=lo.dtype, layout="NN"),
             *_gathered(f"{name}.lora_rs", "reduce_scatter", into, again),
             *_dropout(f"{name}.lora_dropout.bwd", dropped, lo),
-            Stream(name=f"{name}.lora_grad_add", kind="elementwise", read=2 * added, write=added),
+            # fused: the base linear's data gradient reads it and adds
+            Stream(name=f"{name}.lora_grad_add", kind="elementwise", read=added, write=0.0, launches=0)
+            if fused
+            else Stream(name=f"{name}.lora_grad_add", kind="elementwise", read=2 * added, write=added),
         ),
         backward_weight=(
             Gemm(name=f"{name}.lora_b.wgrad", m=width, n=rank, k=out_rows, dtype=lo.dtype, layout="NT"),
@@ -70,6 +75,10 @@ def _dropout(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
     tensor, mask = lo.act * elements, float(elements)
     back = name.endswith(".bwd")
     return (Stream(name=name, kind="elementwise", read=tensor + mask * back, write=tensor + mask * (not back)),)
+
+
+def _unless(fused: bool, name: str, read: float, write: float) -> tuple[Stream, ...]:
+    return () if fused else (Stream(name=name, kind="elementwise", read=read, write=write),)
 
 
 def _gathered(name: str, kind: str, nbytes: float, needed: bool) -> tuple[Collective, ...]:

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, wraps
+from types import MappingProxyType
 from typing import ParamSpec
 
 from projector.errors import Unsupported
 from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
-from projector.layers import attention_gqa, attention_mla
+from projector.layers import (
+    attention_compressed,
+    attention_gqa,
+    attention_mla,
+    delta,
+    lightning,
+    mamba,
+    short_convolution,
+)
 from projector.layers import mtp as prediction
 from projector.layers.embedding import embed
 from projector.layers.head import output
 from projector.layers.local import Local, local
 from projector.layers.mlp import mlp
 from projector.layers.moe import moe_layer
+from projector.layers.norms import beside
 from projector.layers.recompute import recomputed
 from projector.operators.part import Block, Part, Recomputed, block
+from projector.workload.layer_kinds import (
+    Attention,
+    GatedDeltaNet,
+    KimiDelta,
+    Lightning,
+    Mamba2,
+    Recurrent,
+    ShortConvolution,
+)
 from projector.workload.model import LayerKind, Model
+from projector.workload.sparse import CompressedAttention
 
 __all__ = ["embedding", "head", "layer", "mtp", "mtp_layer"]
 
@@ -31,7 +51,7 @@ ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
     (attention_mla.applies, attention_mla.attention),
     (attention_gqa.applies, attention_gqa.attention),
 )
-"""Who builds the attention half of a layer: the first that applies to the model."""
+"""Who builds softmax attention: the first that applies to the model."""
 
 
 def _once_alike(build: Callable[P, Block]) -> Callable[P, Block]:
@@ -53,11 +73,10 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     ``recompute`` holds what is replayed *if* the recipe recomputes this layer (which layers it does is the schedule's
     matter). Raises :class:`Unsupported` for an architecture part no operator lowers.
     """
-    lo = local(resolved if quantised else _in_bf16(resolved))
+    lo = local(_seen_by(kind, resolved if quantised else _in_bf16(resolved)))
     parts = _layer_parts(kind, lo)
-    name = ("moe" if kind.moe else "dense") + (f"_w{kind.window}" if kind.window else "")
     again = recomputed(parts, lo.recipe, lo.execution.recompute.pruned)
-    return _sharded(block(f"layer_{name}", parts, again, _graphed(parts, lo), _offloaded(lo)), lo)
+    return _sharded(block(f"layer_{kind.name}", parts, again, _graphed(parts, lo), _offloaded(lo)), lo)
 
 
 @_once_alike
@@ -77,7 +96,7 @@ def mtp(resolved: Resolved) -> Block:
     """One depth of multi-token prediction with its output layer and loss."""
     lo = local(resolved)
     inner, around = _prediction(resolved)
-    parts = (*around, *prediction.loss(lo))
+    parts = _repeated((*around, *prediction.loss(lo)), lo)
     return _sharded(block("mtp", parts, _again(inner, lo), _graphed(inner, lo)), lo)
 
 
@@ -85,7 +104,7 @@ def mtp(resolved: Resolved) -> Block:
 def mtp_layer(resolved: Resolved) -> Block:
     """The same without output layer and loss, which all depths and the model itself compute at the end."""
     lo = local(resolved)
-    _, parts = _prediction(resolved)
+    parts = _repeated(_prediction(resolved)[1], lo)
     return block("mtp_layer", parts, _again(parts, lo), offloaded=_offloaded(lo))
 
 
@@ -98,9 +117,20 @@ def _end(name: str, build: Callable[[Local], tuple[Part, ...]], resolved: Resolv
 
 def _prediction(resolved: Resolved) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """(parts of the layer of a depth, the same with what stands before it)."""
-    lo = local(resolved)
-    inner = _layer_parts(lo.model.layer_kinds[-1], lo)
+    kind = resolved.workload.model.mtp_kind
+    lo = local(_seen_by(kind, resolved))
+    inner = _layer_parts(kind, lo)
     return inner, prediction.depth(inner, lo)
+
+
+def _repeated(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
+    """``parts`` whose weights are those of every other depth, where depths share them."""
+    if not lo.model.mtp_use_repeated_layer:
+        return parts
+    return tuple(
+        replace(part, weights=tuple(w if w.storage else replace(w, storage=f"mtp.{w.name}") for w in part.weights))
+        for part in parts
+    )
 
 
 def _again(parts: tuple[Part, ...], lo: Local) -> Recomputed | None:
@@ -118,6 +148,13 @@ def _sharded(made: Block, lo: Local) -> Block:
     return replace(made, forward=(*before, *made.forward), backward_input=(*again, *made.backward_input, *after))
 
 
+def _seen_by(kind: LayerKind, resolved: Resolved) -> Resolved:
+    """``resolved`` with the heads and widths of a layer of ``kind``."""
+    work = resolved.workload
+    model = work.model.within(kind)
+    return resolved if model is work.model else replace(resolved, workload=replace(work, model=model))
+
+
 def _in_bf16(resolved: Resolved) -> Resolved:
     work = resolved.workload
     return replace(resolved, workload=replace(work, recipe=replace(work.recipe, precision="bf16")))
@@ -127,14 +164,45 @@ def _layer_parts(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     model = lo.model
     if model.unsupported:
         raise Unsupported(", ".join(model.unsupported))
-    attention = next(parts for applies, parts in ATTENTIONS if applies(model))(kind, lo)
+    parts = (*_mixer(kind, lo), *_mlp(kind, lo))
+    return beside(parts, lo) if model.parallel_residual else parts
+
+
+def _mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    chosen = lo.model.indexer is not None or not isinstance(kind.mixer, Attention | Recurrent | None)
+    if lo.recipe.document_lengths and chosen:
+        raise Unsupported(f"packed documents in layers of {kind.name}")
+    return () if kind.mixer is None else MIXERS[type(kind.mixer)](kind, lo)
+
+
+def _attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    return next(parts for applies, parts in ATTENTIONS if applies(lo.model))(kind, lo)
+
+
+MIXERS: Mapping[type, Builder] = MappingProxyType(
+    {
+        Attention: _attention,
+        CompressedAttention: attention_compressed.attention,
+        Mamba2: mamba.mixer,
+        GatedDeltaNet: delta.gated,
+        KimiDelta: delta.kimi,
+        Lightning: lightning.mixer,
+        ShortConvolution: short_convolution.mixer,
+    }
+)
+"""Who builds the first half of a layer, by its mixer."""
+
+
+def _mlp(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    if kind.mlp is None:
+        return ()
     if not kind.moe:
-        return (*attention, *mlp(lo))
-    if model.moe is None:
-        raise Unsupported(f"{model.name}: a layer with experts, but the model has none")
+        return mlp(lo)
+    if lo.model.moe is None:
+        raise Unsupported(f"{lo.model.name}: a layer with experts, but the model has none")
     if lo.recipe.lora and set(lo.recipe.lora.targets) & {"linear_fc1", "linear_fc2"}:
         raise Unsupported("adapters on routed experts")
-    return (*attention, *moe_layer(model.moe, lo))
+    return moe_layer(lo.model.moe, lo)
 
 
 def _offloaded(lo: Local) -> frozenset[str]:

@@ -61,6 +61,7 @@ def feed_forward(
         parallel="column",
         bias=bias,
         after_norm=after_norm,
+        beside_activation="before",
         target="linear_fc1",
         reads="pre_mlp_norm.out",
     )
@@ -71,6 +72,7 @@ def feed_forward(
         rows=lo.tokens,
         parallel="row",
         bias=bias,
+        beside_activation="after",
         target="linear_fc2",
         reads=f"{prefix}act.out",
     )
@@ -108,8 +110,10 @@ def activation(
                 write=passes * tensor,
                 launches=launches,
             ),
+            *_stored(f"{name}.store", inputs * width * rows, lo),
         ),
         backward_input=(
+            *_restored(f"{name}.restore", inputs * width * rows, lo),
             Stream(
                 name=f"{name}.bwd",
                 kind="activation",
@@ -118,16 +122,36 @@ def activation(
                 launches=(launches if fused else launches + 2) + weighted,
             ),
         ),
-        saves=_saves(name, tensor, reads, fused, lo),
+        saves=_saves(name, tensor, reads, fused, weighted, lo),
         makes=(Saved(name=f"{name}.out", bytes=tensor),),
         tags=tags,
     )
 
 
-def _saves(name: str, tensor: float, reads: str, fused: bool, lo: Local) -> tuple[Saved, ...]:
+def _stored(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
+    """The cast of the input that ``--activation-func-fp8-input-store`` keeps (Megatron-LM core/fusions/fused_bias_swiglu);
+    TransformerEngine's operation passes over it once more, for its maximum (v2.8 pytorch/ops/basic/activation.py)."""
+    if not (lo.recipe.activation_func_fp8_input_store and lo.model.gated_linear_unit):
+        return ()
+    passes, launches = (2, 3) if lo.execution.fusion.activation_casts else (1, 1)
+    read = passes * lo.act * elements
+    return (Stream(name=name, kind="cast", read=read, write=float(elements), launches=launches),)
+
+
+def _restored(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:
+    return tuple(
+        Stream(name=name, kind="cast", read=float(elements), write=lo.act * elements)
+        for _ in _stored(name, elements, lo)
+    )
+
+
+def _saves(name: str, tensor: float, reads: str, fused: bool, weighted: bool, lo: Local) -> tuple[Saved, ...]:
     """The input, in 8 bits under ``--activation-func-fp8-input-store`` (Megatron-LM core/fusions/fused_bias_swiglu.py);
-    unfused also the activated gate, which the product saves."""
+    unfused also the activated gate, which the product saves, and that product where a probability multiplies it."""
     gated = lo.model.gated_linear_unit
     stored = 0.5 if lo.recipe.activation_func_fp8_input_store and gated else 1.0
-    into = Saved(name=f"{name}.in", storage=reads, bytes=tensor * (2 if gated else 1) * stored, input=True)
-    return (into,) if fused or not gated else (into, Saved(name=f"{name}.gate", bytes=tensor))
+    saves = [Saved(name=f"{name}.in", storage=reads, bytes=tensor * (2 if gated else 1) * stored, input=True)]
+    if not fused:
+        saves += [Saved(name=f"{name}.gate", bytes=tensor)] * gated
+        saves += [Saved(name=f"{name}.unweighted", bytes=tensor)] * weighted
+    return tuple(saves)

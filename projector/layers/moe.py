@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from projector.layers.grouped import grouped
+from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.mlp import activation, feed_forward
 from projector.layers.norms import norm, residual, sandwich
@@ -26,9 +27,11 @@ __all__ = ["moe_layer"]
 
 def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
     """The feed-forward half of an MoE layer, from its norm to the residual addition."""
-    x = lo.experts
+    inside = replace(lo, hidden=moe.moe_latent_size) if moe.moe_latent_size else lo
+    x = inside.experts
     r = lo.execution.dispatch.routed(moe, x)
-    dispatch, combine = lo.execution.dispatch.parts(moe, r, lo, lo.execution.allocator.planned)
+    dispatch, combine = lo.execution.dispatch.parts(moe, r, inside, lo.execution.allocator.planned)
+    down, up = _latent(moe, lo)
     width = -(-moe.moe_ffn_hidden_size // lo.recipe.etp)
     gated = lo.model.gated_linear_unit
     fc1_widths = (width,) if not gated else (width, width) if lo.execution.fusion.expert_gemm_split else (2 * width,)
@@ -37,16 +40,33 @@ def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
         router(moe, lo),
         *_modules(lo),
         *_shared(moe, lo),
+        *down,
         *dispatch,
         *_padding("moe.pad", r, x),
-        _first(grouped("experts.fc1", fc1_widths, lo.hidden, "experts.in", r, x), width, r, lo),
-        _expert_activation(width, r, lo),
-        grouped("experts.fc2", (lo.hidden,), width, "experts.act.out", r, x),
+        _first(grouped("experts.fc1", fc1_widths, inside.hidden, "experts.in", r, x), width, r, inside),
+        _expert_activation(width, r, inside),
+        grouped("experts.fc2", (inside.hidden,), width, "experts.act.out", r, x),
         *_padding("moe.unpad", r, x),
         combine,
-        *sandwich("post_mlp_norm", lo, reads="moe.combine.out"),
+        *up,
+        *sandwich("post_mlp_norm", lo, reads="latent_up.out" if up else "moe.combine.out"),
         residual("mlp_residual", lo),
     )
+
+
+def _latent(moe: MoE, lo: Local) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """The projections into the width in which experts work and out of it, whole on every tensor-parallel rank and run on
+    its shard of the sequence (NVIDIA/Megatron-LM@d98e8a64dd core/transformer/moe/moe_layer.py, ``fc1_latent_proj``)."""
+    if not moe.moe_latent_size:
+        return (), ()
+    tags = MOE | {"moe_latent"}
+    # 4-bit recipes leave them in 16 bits (NVIDIA-NeMo/Nemotron@e27b371 docs/nemotron/super3/pretrain.md)
+    kept = replace(lo, linear_dtype=lo.dtype, scaling="", cast_recipe="", gathered=lo.act)
+    view = kept if lo.cast_recipe == "nvfp4" else lo
+    latent, h, rows = moe.moe_latent_size, lo.hidden, lo.shard_tokens
+    down = Linear(name="latent_down", outputs=(latent,), inputs=h, rows=rows, reads="pre_mlp_norm.out")
+    up = Linear(name="latent_up", outputs=(h,), inputs=latent, rows=rows, reads="moe.combine.out")
+    return (linear(down, view, tags),), (linear(up, view, tags),)
 
 
 #: Shares of the host cost of an MoE layer's modules, by what a graph may replay: routing with its statistics, the counts
@@ -85,7 +105,7 @@ def _first(part: Part, width: int, r: Routed, lo: Local) -> Part:
 
 def _expert_activation(width: int, r: Routed, lo: Local) -> Part:
     """Activation times the router's probability, in one kernel for all experts unless they run one after the other."""
-    tags, reads = MOE | {"moe_act"}, "experts.fc1.out"
+    tags, reads = MOE | {"moe_act", "fused_group_mlp"}, "experts.fc1.out"
     part = _clamped(activation("experts.act", width, r.held, lo, tags, reads=reads, weighted=True), width, r, lo)
     if not lo.execution.allocator.planned:
         # the experts' output gradient, the activation's input and output gradients
@@ -102,15 +122,34 @@ def _expert_activation(width: int, r: Routed, lo: Local) -> Part:
 
 
 def _clamped(part: Part, width: int, r: Routed, lo: Local) -> Part:
-    """Clamps before the activation, in eager mode: each half clamped, the halves concatenated; backward masks each half
-    (gradient and input read, gradient written) and concatenates (NVIDIA/Megatron-LM core/fusions/fused_bias_geglu.py,
-    ``weighted_bias_quick_geglu_impl``)."""
+    """Clamps before the activation, in eager mode (NVIDIA/Megatron-LM core/fusions/fused_bias_geglu.py,
+    ``weighted_bias_quick_geglu_impl``): each half of the rows is clamped where it lies, the halves are concatenated.
+
+    Backward, an element of either half: the first is compared (read, a byte written) and its gradient selected (that
+    byte and itself read, written); the second is compared twice and the two answers joined first. Then both gradients
+    are concatenated (ATen's ``clamp_backward``; halves of rows are strided, answers are not).
+    """
     if lo.model.activation_func_clamp_value is None or lo.compiled or lo.execution.fusion.expert_bias:
         return part
-    tensor = lo.act * 2 * width * r.held
-    clamp = Stream(name="experts.clamp", kind="elementwise", read=2 * tensor, write=2 * tensor, launches=3)
-    back = Stream(name="experts.clamp.bwd", kind="elementwise", read=3 * tensor, write=2 * tensor, launches=5)
-    return replace(part, forward=(clamp, *part.forward), backward_input=(*part.backward_input, back))
+    half, flags = lo.act * width * r.held, 1.0 * width * r.held
+    whole = 2 * half
+    forward = (
+        Stream(name="experts.clamp", kind="strided", read=whole, write=whole, launches=2),
+        Stream(name="experts.clamp.cat", kind="elementwise", read=whole, write=whole),
+    )
+    back = (
+        Stream(
+            name="experts.clamp.bwd",
+            kind="strided",
+            read=3 * half + 2 * (half + flags),
+            write=3 * flags + 2 * half,
+            launches=5,
+        ),
+        Stream(
+            name="experts.clamp.cat.bwd", kind="elementwise", read=whole + 2 * flags, write=whole + flags, launches=2
+        ),
+    )
+    return replace(part, forward=(*forward, *part.forward), backward_input=(*part.backward_input, *back))
 
 
 def _times(ops: tuple[Operator, ...], calls: int) -> tuple[Operator, ...]:

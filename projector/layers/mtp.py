@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from projector.layers import hyper
 from projector.layers.embedding import embed
 from projector.layers.head import output
 from projector.layers.linear import Linear, linear
@@ -54,6 +55,7 @@ def depth(layer: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
         ),
         linear(project, lo, MTP),
         *_collect(lo),
+        *hyper.entry(lo),
         *layer,
     )
 

@@ -6,14 +6,17 @@ saved input and writes one gradient (Megatron-LM core/transformer/transformer_la
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from projector.layers import attention_residual, hyper
 from projector.layers.local import Local
 from projector.operators.part import Part
 from projector.operators.saved import Saved
-from projector.operators.types import Operator, Stream
+from projector.operators.types import Collective, Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 
-__all__ = ["norm", "residual", "sandwich", "vectors"]
+__all__ = ["beside", "norm", "residual", "sandwich", "vectors"]
 
 _VECTORS = {"RMSNorm": 1, "LayerNorm": 2, "NonParametricLayerNorm": 0}  # weight; weight and bias; none
 _EAGER_BYTES, _EAGER_LAUNCHES = parameter(
@@ -52,13 +55,17 @@ def norm(
             name=f"{name}.bwd", kind="elementwise", read=2 * half, write=2 * half, launches=2 * _EAGER_LAUNCHES
         )
     backward_ops: list[Operator] = [backward]
-    if branch:
+    streams = branch and lo.model.hyper_connections
+    if branch and not streams:
         backward_ops.append(_branch_add(name, tensor, compiled))
     buffer = lo.execution.data_parallel.grad_bytes
+    if lo.summa:
+        width, rows = -(-width // lo.tp), lo.tokens
+        backward_ops.insert(0, _across(f"{name}.grad_statistics", rows))
     weight = lo.execution.fusion.added(f"{name}.grad_add", width, buffer, buffer) if lo.trainable else ()
-    return Part(
+    part = Part(
         name=name,
-        forward=(forward,),
+        forward=(_across(f"{name}.statistics", rows), forward) if lo.summa else (forward,),
         backward_input=tuple(backward_ops),
         backward_weight=weight,
         weights=vectors(name, width, lo),
@@ -66,6 +73,14 @@ def norm(
         makes=(Saved(name=f"{name}.out", bytes=tensor),),
         tags=tags,
     )
+    if streams:
+        return hyper.collapsed(part, rows, lo)
+    return attention_residual.mixed(part, rows, lo) if branch and lo.model.attn_res_block_size else part
+
+
+def _across(name: str, rows: int) -> Operator:
+    """The two sums of each row whose width SUMMA divides over tp, fp32 (arXiv:2410.00273, appendix)."""
+    return Collective(name=name, kind="all_reduce", group="tp", bytes=8.0 * rows)
 
 
 def _fused(lo: Local) -> bool:
@@ -97,6 +112,35 @@ def vectors(name: str, width: int, lo: Local) -> tuple[Weight, ...]:
     return (Weight(name=f"{name}.weight", rows=number * width),) if number else ()
 
 
+def beside(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
+    """``parts`` of a layer whose two halves read one norm and are added to the residual together (arXiv:2204.02311): the
+    second norm and the first addition are gone, the gradients of both halves meet at the norm."""
+    x = lo.hidden_bytes
+    more = Stream(
+        name="halves.add",
+        kind="elementwise",
+        read=x if lo.compiled else 2 * x,
+        write=0.0 if lo.compiled else x,
+        launches=0 if lo.compiled else 1,
+    )
+    found = []
+    for part in parts:
+        if part.name in ("attn_residual", "pre_mlp_norm"):
+            continue
+        saves = tuple(
+            replace(each, storage="input_norm.out") if each.storage == "pre_mlp_norm.out" else each
+            for each in part.saves
+        )
+        part = replace(part, saves=saves)
+        if part.name == "mlp_residual":
+            part = replace(part, forward=(more, *part.forward))
+        if part.name == "input_norm":
+            back = replace(more, name="halves.grad_add", read=2 * x, write=x, launches=1)
+            part = replace(part, backward_input=(back, *part.backward_input))
+        found.append(part)
+    return tuple(found)
+
+
 def _branch_add(name: str, tensor: float, compiled: bool) -> Stream:
     """Sum of the residual's gradient and the norm's; a compiler folds it into the norm's backward kernel."""
     if compiled:
@@ -109,6 +153,10 @@ def residual(name: str, lo: Local, tags: frozenset[str] = frozenset(), makes: st
 
     Compiled: one kernel with the norm that follows, which then need not read the sum again.
     """
+    if lo.model.hyper_connections:
+        return hyper.spread(name, lo.shard_tokens, lo, tags, makes or f"{name}.out")
+    if lo.model.attn_res_block_size:
+        makes = makes.removesuffix(".in") + ".mix.sum" if makes else makes
     tensor = lo.act * lo.hidden * lo.shard_tokens
     if lo.compiled:
         op = Stream(name=name, kind="elementwise", read=tensor, write=tensor, launches=0)

@@ -13,7 +13,7 @@ from projector.layers.local import Local
 from projector.operators.types import Stream
 from projector.parameter import parameter
 
-__all__ = ["cast", "norm_emits_quantised", "operand_bytes", "rescale", "weight_cast"]
+__all__ = ["activation_emits_quantised", "cast", "norm_emits_quantised", "operand_bytes", "rescale", "weight_cast"]
 
 # cast recipe → (bytes read, bytes written) per element of a bf16 tensor, launches
 _COST: dict[str, tuple[float, float, int]] = parameter(
@@ -85,6 +85,12 @@ def norm_emits_quantised(lo: Local) -> bool:
     """Whether the fused norm writes 8-bit output itself (its scale is known before the tensor: delayed, MXFP8)."""
     turbo = lo.recipe.use_turbo_rms_norm or lo.recipe.use_turbo_gemm  # a norm of its own, in 16 bits
     return lo.quantised and lo.execution.fusion.norm and lo.cast_recipe in ("delayed", "mxfp8") and not turbo
+
+
+def activation_emits_quantised(lo: Local) -> bool:
+    """Whether the activation writes the operand of the linear behind it, and backward of that before it: under scales that
+    are known before the tensor (TransformerEngine@v2.8 pytorch/ops/basic/activation.py, ``next_op_input_quantizer``)."""
+    return lo.quantised and lo.execution.fusion.activation_casts and lo.cast_recipe in ("delayed", "mxfp8")
 
 
 def weight_cast(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:

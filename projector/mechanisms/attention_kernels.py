@@ -196,12 +196,20 @@ _FA3 = Kernel(
     sinks=False,
     source="Dao-AILab/flash-attention@0251105a hopper/flash_api.cpp",
 )
+_FA4 = Kernel(
+    family="fa4",
+    archs=("blackwell", "blackwell_ultra"),
+    dtypes=("bf16", "fp16"),
+    widths=(*_square_widths((8, 128)), _MLA, *_square_widths((256, 256))),
+    source="Dao-AILab/flash-attention@0251105a flash_attn/cute/interface.py: what it runs on sm100",
+)
 
 KERNELS: Mapping[str, tuple[Kernel, ...]] = {
     "aiter": (*_FORWARD_ASSEMBLY, *_BACKWARD_ASSEMBLY, _CK),
     "aiter_a16": (*_FORWARD_ASSEMBLY, *map(_sixteen_bit, _BACKWARD_ASSEMBLY), *_BACKWARD_ASSEMBLY, _CK),
     "cudnn": (*_CUDNN, _FA2, _NONE),
     "fa3": (_FA3, _FA2, _NONE),
+    "fa4": (_FA4, _FA2, _NONE),
     "fa2": (_FA2, _NONE),
 }
 """By the kernel that a profile names, what the stack tries, best first; a kernel that is not here takes every call."""

@@ -64,6 +64,7 @@ class Execution(HashedOnce):
         """With the parameters and strategies that words of ``recipe`` name."""
         return replace(
             self,
+            kernels=self.kernels.run_by(recipe),
             data_parallel=of_degree(self.data_parallel.run_by(recipe), recipe.data_parallel_sharding),
             dispatch=of_recipe(self.dispatch, recipe),
             fusion=self.fusion.run_by(recipe),

@@ -27,6 +27,11 @@ class Kernels(Strategy):
     built: str = ""
     grouped: str = "multi_stream"
 
+    def run_by(self, recipe: Recipe) -> Kernels:
+        """With the FlashAttention that a recipe names."""
+        named = recipe.attention_backend in ("fa2", "fa3", "fa4")
+        return self.but({"attention": recipe.attention_backend}) if named else self
+
     def grouped_by(self, recipe: Recipe) -> str:
         """What grouped products run on: the recipe's choice where it is one; from sync-free stage 2 on one kernel that reads
         its sizes on the device (AMD-AGI/Primus primus/backends/megatron/core/extensions)."""
@@ -65,9 +70,11 @@ class Adapters(Strategy):
     """``frozen_weights_quantised``: weights below adapters exist in the narrow compute type only. ``transposes_kept``: with
     their transposed copies where a GEMM needs them and one scale serves a whole tensor, else made for each use
     (Megatron-LM ``disable_parameter_transpose_cache``). ``dropout``: of the input of an adapter; above 0 its mask is
-    kept."""
+    kept. ``fused``: without tensor parallelism its second product scales and adds to the base linear's output, and its
+    gradient is added to by the base linear's (TransformerEngine's operation fuser, NVIDIA/NeMo PR 14411)."""
 
     name: ClassVar[str] = "low_rank"
     frozen_weights_quantised: bool = False
     transposes_kept: bool = True
     dropout: float = 0.0
+    fused: bool = False

@@ -70,7 +70,7 @@ class _Segment:
 
 def chunk_memory(resolved: Resolved, chunk: Composition, first: bool, last: bool, gathered: Gathered) -> ChunkMemory:
     """``first``/``last``: the chunk begins or ends the model; ``gathered``: unsharded weights of its rank."""
-    recipe, x = resolved.workload.recipe, local(resolved).hidden_bytes
+    recipe, x = resolved.workload.recipe, local(resolved).residual_bytes
     runs, depths = _segments(resolved, chunk, x), chunk.mtp[0]
     depth = [lower.mtp_layer(resolved)] if depths else []
     runs += [(_plain(recipe, block), depths) for block in depth]

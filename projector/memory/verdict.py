@@ -57,6 +57,7 @@ def communicator_bytes(resolved: Resolved) -> float:
     dense = workload.dp * recipe.cp
     groups = (
         recipe.tp,
+        recipe.tp2,
         recipe.cp,
         recipe.pp,
         recipe.ep,

@@ -64,7 +64,7 @@ class Block:
     backward when its activations were not kept. ``launches_scale`` < 1 where graphs replace launches.
     ``weights``: what this rank holds of its modules'. ``saves``: what its modules save, each storage once; ``kept`` and
     ``dropped``: what stays of it under recompute, and what ``recompute`` brings back with ``replay_transient`` beside it;
-    ``offloadable``: inputs of the modules that ``offload_modules`` names.
+    ``offloadable``: inputs of the modules that ``offload_modules`` names, if kept: what recompute drops is nowhere.
     """
 
     name: str
@@ -131,6 +131,7 @@ def block(
     backward = parts[::-1]
     saves = once(each for part in parts for each in part.saves)
     again = again or Recomputed(kept=tuple(each for each in saves if each.since == "forward"))
+    stays = {each.tensor for each in again.kept}
     return Block(
         name=name,
         forward=forward_of(parts),
@@ -143,7 +144,13 @@ def block(
         kept=again.kept,
         dropped=again.dropped,
         replay_transient=again.transient,
-        offloadable=once(each for part in parts if part.tags & offloaded for each in part.saves if each.input),
+        offloadable=once(
+            each
+            for part in parts
+            if part.tags & offloaded
+            for each in part.saves
+            if each.input and each.tensor in stays
+        ),
         forward_transient=costliest(part.forward_transient for part in parts),
         backward_transients=tuple(part.backward_transient for part in backward if part.backward_transient),
     )

@@ -21,7 +21,9 @@ WIDTH = MappingProxyType({"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0})
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """One rank's view. ``tokens`` = s·b/cp; ``shard_tokens`` = tokens/tp with sequence parallelism; widths in elements.
+    """One rank's view. ``tokens`` = s·b/(cp·tp2); ``shard_tokens`` = tokens/tp with sequence parallelism; widths in
+    elements.
+    Under SUMMA a hidden state is split by width, tokens × hidden/tp: as many elements as the rows of ``shard_tokens``.
 
     ``dtype``/``act``: compute type outside quantised linears and its bytes; ``linear_dtype``/``scaling``: GEMM operands
     of the linears (``dtype`` and "" when not quantised); ``cast_recipe``: how they are quantised ("" if not);
@@ -53,9 +55,23 @@ class Rank:
         return self.recipe.tp
 
     @property
+    def summa(self) -> bool:
+        """Whether products are SUMMA's: on a grid of one row they are those of one dimension."""
+        return self.recipe.tp2 > 1
+
+    @property
+    def panels(self) -> int:
+        return self.recipe.panels
+
+    @property
     def hidden_bytes(self) -> float:
         """One hidden-state tensor between the linears: the rows of the sequence-parallel shard."""
         return self.act * self.shard_tokens * self.hidden
+
+    @property
+    def residual_bytes(self) -> float:
+        """What passes from layer to layer: all streams of the residual."""
+        return self.act * self.shard_tokens * self.model.residual_width
 
     @property
     def gathered_bytes(self) -> float:

@@ -21,6 +21,7 @@ __all__ = [
     "GroupedGemm",
     "HostWork",
     "Operator",
+    "Scan",
     "Stream",
 ]
 
@@ -102,7 +103,8 @@ class Attention:
     """Core attention of ``heads`` query and ``kv_heads`` key/value heads on one rank. Forward, or the whole backward.
 
     FLOP = 2·batch·heads·pairs·(head_dim_qk + head_dim_v) forward, 2.5 times that backward (five products for two);
-    pairs = seq_q·seq_k, half of it when causal with seq_q = seq_k, w·s − w²/2 under a window w.
+    pairs = seq_q·seq_k, half of it when causal with seq_q = seq_k, w·s − w²/2 under a window w. ``keys``: those that a
+    query sees on average where it chooses them (None: the mask says which).
     """
 
     name: str
@@ -119,12 +121,15 @@ class Attention:
     backward: bool = False
     flash: bool = True
     sinks: bool = False
+    keys: float | None = None
     launches: int = 1
 
     @property
     def pairs(self) -> float:
         """Query-key pairs inside the mask of one head of one sequence."""
         q, s, w = float(self.seq_q), float(self.seq_k), self.window
+        if self.keys is not None:
+            return q * self.keys
         if not self.causal:
             return q * s
         if w is not None and w < s:
@@ -143,7 +148,8 @@ class Stream:
 
     ``kind`` selects the share of the stream rate it reaches: ``norm``, ``elementwise``, ``activation``, ``rope``,
     ``permute``, ``cast``, ``loss``, ``optimizer``, ``copy``, ``router``, ``gather``, ``scatter``, ``softmax``,
-    ``transpose``, ``reduce`` (read only, as amax and norms of gradients), ``fill`` (written only).
+    ``transpose``, ``reduce`` (read only, as amax and norms of gradients), ``fill`` (written only), ``strided`` (an eager
+    kernel that loads element by element: strided, broadcast or of two types).
     """
 
     name: str
@@ -160,6 +166,21 @@ class Stream:
     def flops(self) -> float:
         """Arithmetic that counts as such: none."""
         return 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan(Stream):
+    """A kernel of a chunked recurrence: beside its bytes the FLOP of its small products and, where chunks follow one
+    another, how many ``steps`` one program makes. ``step``: what a step does, ``scale`` (states are scaled and added) or
+    ``product`` (two dependent products)."""
+
+    work: float = 0.0
+    steps: int = 0
+    step: str = "scale"
+
+    @property
+    def flops(self) -> float:
+        return self.work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,16 +35,17 @@ def lower_bound(
     F, B, W = (np.asarray(part, dtype=np.float64) for part in (forward, backward_input, backward_weight))
     back = B if split else B + W
     stages = F.shape[-1]
-    hops = np.asarray(np.broadcast_to(np.asarray(p2p, dtype=np.float64), (max(stages - 1, 0),))) * _crosses(placement)
+    hops = np.asarray(np.broadcast_to(np.asarray(p2p, dtype=np.float64), (max(stages - 1, 0),)))
+    if hops.any():
+        hops = hops * _crosses(placement)
     reach = np.concatenate([[0.0], np.cumsum(hops)])
     head, tail = _before(F) + reach, _before(back) + reach
     bound = F.sum(axis=-1) + back.sum(axis=-1) + 2 * reach[-1]
     rounds = np.asarray(microbatches) * stages / sum(map(len, placement))
-    for own in placement:
-        chosen, lowest = list(own), min(own)
-        work = rounds * (F + B + W)[..., chosen].sum(axis=-1)
-        bound = np.maximum(bound, head[..., lowest] + work + (0.0 if split else tail[..., lowest]))
-    return np.asarray(bound)
+    chosen = np.array(placement)
+    lowest, work = chosen.min(axis=1), (F + B + W)[..., chosen].sum(axis=-1)
+    each = head[..., lowest] + rounds[..., None] * work + (0.0 if split else tail[..., lowest])
+    return np.asarray(np.maximum(bound, each.max(axis=-1)))
 
 
 def _before(seconds: Floats) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from projector.collectives.placement import ranks_per_node
 from projector.errors import InputError, Problem
 from projector.frameworks import load as load_framework
 from projector.hardware.check import problems as cluster_problems
@@ -10,7 +11,8 @@ from projector.io.typed import of_type
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
 from projector.memo import but
-from projector.settle import scheduling
+from projector.settle import launch, scheduling
+from projector.workload import fast_domain
 from projector.workload.validate import known, problems, remember
 from projector.workload.workload import Workload
 
@@ -28,6 +30,8 @@ def check(
 ) -> None:
     """Raises :class:`InputError` with everything that is wrong with the arguments of :func:`project`."""
     wrong = [*around(cluster, mode, settings, efficiency), *of_workload(workload)]
+    if not wrong and workload.recipe.fast_domain is not None:
+        wrong += fast_domain.problems(workload.recipe, workload.dp, ranks_per_node(workload.gpus, cluster))
     if wrong:
         raise InputError(wrong)
 
@@ -56,6 +60,8 @@ def of_workload(workload: Workload) -> list[Problem]:
     wrong = list(problems(workload if typed else _with_split_rule(workload)))
     if not (before or wrong):
         remember(workload)
+    if not (typed or wrong):
+        wrong += launch.problems(workload, (launch.GRID,))
     return wrong if typed else [*wrong, *scheduling.problems(workload)]
 
 

@@ -16,7 +16,7 @@ __all__ = ["conflict", "problems"]
 def problems(workload: Workload) -> list[Problem]:
     """What keeps the schedule of the recipe from running on its sizes, in the words of an input file."""
     recipe = workload.recipe
-    sizes = ("pp", "vpp", "tp", "cp", "micro_batch_size", "global_batch_size")
+    sizes = ("pp", "vpp", "tp", "tp2", "cp", "micro_batch_size", "global_batch_size")
     whole = all(type(value := getattr(recipe, key)) is int and value >= 1 for key in sizes)
     text = recipe.pipeline_schedule
     if not whole or workload.dp < 1 or (text is not None and pipeline.find(text) is None):

@@ -9,6 +9,8 @@ from projector.hardware import host_link
 from projector.hardware.types import Cluster
 from projector.memo import but
 from projector.settle import arguments, inferred, scheduling
+from projector.workload.layer_kinds import Recurrent
+from projector.workload.model import Model
 from projector.workload.workload import Workload
 
 __all__ = ["settle", "settled"]
@@ -31,10 +33,17 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
         ),
         cluster,
     )
+    resolved = but(resolved, assumed=(*resolved.assumed, *_unmeasured(workload.model)))
     conflict = scheduling.conflict(resolved.workload.recipe)
     if conflict:
         raise Unsupported(conflict)
     return resolved
+
+
+def _unmeasured(model: Model) -> tuple[str, ...]:
+    """What stands for kernels that no table here holds, one entry for each kind of them."""
+    mixers = dict.fromkeys(kind.mixer.name for kind in model.layer_kinds if isinstance(kind.mixer, Recurrent))
+    return tuple(f"kernels of {name} layers (priced by bytes, FLOP and serial steps: none measured)" for name in mixers)
 
 
 def _placed(resolved: Resolved, cluster: Cluster) -> Resolved:

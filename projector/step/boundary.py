@@ -7,6 +7,7 @@ from projector.frameworks.types import Resolved
 from projector.operators.types import Collective
 from projector.operators.weights import Held
 from projector.pipeline.types import Schedule
+from projector.workload.composition import compositions
 
 __all__ = ["activations", "copies"]
 
@@ -16,17 +17,31 @@ def activations(resolved: Resolved, schedule: Schedule) -> tuple[Collective | No
     on one rank (NVIDIA/Megatron-LM pipeline_parallel/schedules.py shapes): over the node's links, the network or between
     pods, as the ranks of the two stages lie. Gradients are as large."""
     workload, recipe = resolved.workload, resolved.workload.recipe
-    tokens = recipe.seq_length * recipe.micro_batch_size / recipe.cp / (recipe.tp if recipe.sequence_parallel else 1)
-    nbytes = tokens * workload.model.hidden_size * 2.0
+    tokens = recipe.seq_length * recipe.micro_batch_size / recipe.token_ranks
+    tokens /= recipe.tp if recipe.sequence_parallel else 1
+    nbytes, domain = tokens * workload.model.residual_width * 2.0, recipe.domain
+    entered = _entered(resolved, len(schedule.home))
 
     def message(stage: int) -> Collective | None:
         (here, _), (there, _) = schedule.home[stage : stage + 2]
         if here == there:
             return None
-        group = hop(here, there, workload.gpus // recipe.pp, resolved.node_ranks, resolved.pod_ranks)
-        return Collective(name="p2p", kind="send_recv", group=group, bytes=nbytes)
+        group = hop(here, there, workload.gpus // recipe.pp, resolved.node_ranks, resolved.pod_ranks, domain)
+        return Collective(name="p2p", kind="send_recv", group=group, bytes=nbytes * entered[stage + 1])
 
     return tuple(message(stage) for stage in range(len(schedule.home) - 1))
+
+
+def _entered(resolved: Resolved, stages: int) -> list[int]:
+    """Tensors of the residual that enter each virtual stage: of attention residuals all checkpoints so far, too."""
+    model = resolved.workload.model
+    if not model.attn_res_block_size:
+        return [1] * stages
+    found, layer = [], 0
+    for part in compositions(model, resolved.workload.recipe)[0]:
+        found.append(model.candidates(layer))
+        layer = part.layers[-1] + 1 if part.layers else layer
+    return found
 
 
 def copies(resolved: Resolved, schedule: Schedule, rank: int, held: Held) -> tuple[Collective, ...]:
@@ -35,7 +50,7 @@ def copies(resolved: Resolved, schedule: Schedule, rank: int, held: Held) -> tup
         return ()
     workload, own = resolved.workload, set(schedule.placement[rank])
     other = next(r for r, stages in enumerate(schedule.placement) if r != rank and set(stages) == own)
-    sharing = resolved.execution.data_parallel
+    sharing, domain = resolved.execution.data_parallel, workload.recipe.domain
     nbytes = sharing.reduce_bytes * sharing.resident("states", workload, held.dense, held.expert)
-    group = hop(rank, other, workload.gpus // workload.recipe.pp, resolved.node_ranks, resolved.pod_ranks)
+    group = hop(rank, other, workload.gpus // workload.recipe.pp, resolved.node_ranks, resolved.pod_ranks, domain)
     return (Collective(name="grad_copies", kind="send_recv", group=group, bytes=nbytes),)

@@ -16,13 +16,12 @@ backward of the one above; what the link does not manage in that time, the layer
 from __future__ import annotations
 
 from projector.frameworks.types import Resolved
-from projector.layers.lower import layer
 from projector.layers.optimizers import divided, moments
 from projector.layers.step import fraction_on_host
 from projector.memory.offload import moved, taken
+from projector.operators.part import Block
 from projector.operators.weights import Held
 from projector.parameter import parameter
-from projector.workload.model import LayerKind
 
 __all__ = ["layer_seconds", "optimizer_seconds"]
 
@@ -57,7 +56,7 @@ def optimizer_seconds(resolved: Resolved, part: Held) -> float:
     return down + update + up
 
 
-def layer_seconds(resolved: Resolved, kind: LayerKind, position: int) -> float:
-    """Seconds that the link needs, one way, for what the layer at ``position`` of its stage leaves in host memory."""
-    nbytes = taken(resolved.workload.recipe, layer(kind, resolved), position)
+def layer_seconds(resolved: Resolved, layer: Block, position: int) -> float:
+    """Seconds that the link needs, one way, for what ``layer`` at ``position`` of its stage leaves in host memory."""
+    nbytes = taken(resolved.workload.recipe, layer, position)
     return nbytes / min(resolved.host_bandwidth, resolved.host_copies)

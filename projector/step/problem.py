@@ -33,7 +33,7 @@ from projector.workload.composition import Composition, compositions
 
 __all__ = ["Layers", "Stage", "problem_of"]
 
-_GROUPS = ("world", "tp", "cp", "ep", "etp", "tp_ep")
+_GROUPS = ("world", "tp", "tp2", "cp", "ep", "etp", "tp_ep")
 _SHARDED = ("dp", "dp_shard", "dp_replicate", "edp", "edp_shard", "edp_replicate")
 """Groups in which layers communicate: always, and where their weights or gradients travel with every micro-batch."""
 
@@ -109,6 +109,12 @@ class Layers:
             time = stage_time(resolved, blocks, self.clock, self._times)
             self._stages[kind] = Stage(blocks, time, owned(resolved, blocks))
         return [self._stages[kind] for kind in kinds]
+
+    def additive(self, part: Part) -> tuple[tuple[float, float], ...]:
+        """What a block of a stage that was asked for adds to the device's and to the host's time: forward, backward
+        without and of the weight gradients where these are apart. A stage lasts as long as the larger sum, or longer."""
+        time = self._times[id(part.block), part.recomputed]
+        return tuple((phase.device, sum(s.host for s in phase.segments)) for phase in time.phases)
 
     def beside(self, taken: Taken) -> Losses:
         """Losses beside what data parallelism has ``taken`` in one run."""

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 __all__ = ["GROUP_KEY", "Step", "by_rank", "compiled_schedule", "owned_by_rank", "run_step"]
 
-GROUP_KEY = {"tp": "tp_s", "etp": "tp_s", "ep": "ep_s", "cp": "cp_s", "pp": "pp_s"}
+GROUP_KEY = {"tp": "tp_s", "tp2": "tp_s", "etp": "tp_s", "ep": "ep_s", "cp": "cp_s", "pp": "pp_s"}
 
 
 @dataclass(frozen=True, kw_only=True)

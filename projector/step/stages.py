@@ -13,7 +13,7 @@ from projector.layers import lower
 from projector.operators.part import Block
 from projector.operators.types import Collective, HostWork, Operator
 from projector.operators.weights import Held, held
-from projector.step.neighbours import Cover, cover, pairs_up
+from projector.step.neighbours import cover, pairs_up
 from projector.step.timing import NOTHING, SLOWED, Clock, Message, Phase, apart, chain
 from projector.step.waits import waits_for_host, with_mask
 from projector.workload.composition import Composition
@@ -57,6 +57,10 @@ class StageTime:
     weight: Phase = NOTHING
     deferred: float = 0.0
     parts: Sequence[Part] = ()
+
+    @property
+    def phases(self) -> tuple[Phase, Phase, Phase]:
+        return self.forward, self.inputs, self.weight
 
     @property
     def backward(self) -> Phase:
@@ -149,9 +153,10 @@ def _price(resolved: Resolved, part: Part, clock: Clock, ledger: list[Message] |
     now = tuple(op for op in part.backward if op not in later)
     postponed = tuple(op for op in part.block.backward_weight if op not in later) if splits(recipe) else ()
     first = now[: len(now) - len(postponed)]
-    beside = cover(part.block, clock, bool(recipe.delay_wgrad_compute)) if pairs_up(recipe) else Cover()
-    forward = clock.phase(part.block.forward, layer=layer, graphed=graphed, covered=beside.forward, ledger=ledger)
-    inputs = clock.phase(first, layer=layer, graphed=graphed, covered=beside.backward, ledger=ledger)
+    beside = cover(part.block, clock, bool(recipe.delay_wgrad_compute)) if pairs_up(recipe) else None
+    covered = (beside.forward, beside.backward) if beside else (None, None)
+    forward = clock.phase(part.block.forward, layer=layer, graphed=graphed, covered=covered[0], ledger=ledger)
+    inputs = clock.phase(first, layer=layer, graphed=graphed, covered=covered[1], ledger=ledger)
     weight = clock.phase(postponed, graphed=graphed, ledger=ledger) if postponed else NOTHING
     weights = part.block.owned
     fetch, reduce = _unit_collectives(resolved, weights, _trained(resolved, weights))
@@ -194,8 +199,8 @@ def _after(phase: Phase, collectives: Sequence[Collective], clock: Clock, ledger
     exposed = dict(phase.exposed)
     exposed["dp"] = exposed.get("dp", 0.0) + comm
     *before, last = phase.segments
-    host = last.host + clock.execution.runtime.collective_us * 1e-6 * len(collectives)
-    return replace(phase, segments=(*before, replace(last, device=last.device + comm, host=host)), exposed=exposed)
+    after = last.running(comm, clock.execution.runtime.collective_us * 1e-6 * len(collectives))
+    return replace(phase, segments=(*before, after), exposed=exposed)
 
 
 def _shard_overlap(resolved: Resolved, part: Part) -> float:
@@ -230,5 +235,5 @@ def _beside(
     host = first.host + clock.execution.runtime.collective_us * 1e-6 * len(collectives)
     exposed = dict(phase.exposed)
     exposed["dp"] = exposed.get("dp", 0.0) + comm - hidden
-    slowed = (replace(first, device=first.device + extra, host=host), *phase.segments[1:])
+    slowed = (replace(first, host=host, apart=first.apart + extra), *phase.segments[1:])
     return replace(phase, segments=slowed, compute=phase.compute + lost, exposed=exposed)

@@ -25,7 +25,7 @@ GRAPH_REST = parameter(
     source="10–15 µs for a layer of 100 launches or more (NVIDIA/Megatron-LM docs/user-guide/features/cuda_graph.md)",
 )
 
-_GROUPS = {"tp": "tp", "etp": "tp", "cp": "cp", "ep": "ep", "tp_ep": "ep"}
+_GROUPS = {"tp": "tp", "tp2": "tp", "etp": "tp", "cp": "cp", "ep": "ep", "tp_ep": "ep"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +40,45 @@ class Message:
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A stretch between two synchronisation points: device seconds and the host seconds needed to issue it. ``beside``:
-    device seconds more where no neighbour hides its exchanges."""
+    device seconds more where no neighbour hides its exchanges. ``apart``: device seconds of traffic that was started
+    ahead, which time without a kernel takes up.
+
+    ``issued``: when the device is done that has nothing to do at first: the largest, over its operators, of the host's
+    seconds up to one and the device's from it on. A stretch whose kernels are issued slowly at first lasts longer than
+    both of its sums, unless the host was ``ahead`` when it began.
+    """
 
     device: float
     host: float
     beside: float = 0.0
+    issued: float = 0.0
+    apart: float = 0.0
 
     @property
     def seconds(self) -> float:
-        return max(self.device, self.host)
+        return max(self.device + self.apart, self.host, self.issued)
+
+    @property
+    def ahead(self) -> Segment:
+        """The same, begun with the device still busy: no synchronisation went before."""
+        return replace(self, issued=0.0)
 
     @property
     def alone(self) -> float:
-        return max(self.device + self.beside, self.host)
+        return max(self.device + self.apart + self.beside, self.host, self.issued)
+
+    def then(self, other: Segment) -> Segment:
+        """Both, with no synchronisation between: the host goes on issuing."""
+        late = max(self.issued + other.device, self.host + other.issued)
+        sums = self.device + other.device, self.host + other.host, self.beside + other.beside
+        return Segment(*sums, late, self.apart + other.apart)
+
+    def running(self, seconds: float, host: float = 0.0, launches: int = 1) -> Segment:
+        """This and an operator whose ``launches`` share its seconds of the device and of the host."""
+        each = max(1, launches)
+        first, last = self.host + host / each + seconds, self.host + host + seconds / each
+        late = max(self.issued + seconds, first, last) if seconds else self.issued
+        return replace(self, device=self.device + seconds, host=self.host + host, issued=late)
 
 
 @dataclass(frozen=True)
@@ -72,16 +98,21 @@ class Phase:
 
     @cached_property
     def seconds(self) -> float:
-        return sum(s.seconds for s in self.segments) + self.wait
+        return sum(s.seconds for s in self.begun) + self.wait
+
+    @property
+    def begun(self) -> tuple[Segment, ...]:
+        """Its segments; before its own first synchronisation the host is where the phase before left it: ahead."""
+        return (*(s.ahead for s in self.segments[:1]), *self.segments[1:])
 
     @cached_property
     def device(self) -> float:
-        return sum(s.device for s in self.segments)
+        return sum(s.device + s.apart for s in self.segments)
 
     @property
     def saved(self) -> float:
         """Seconds more where its exchanges have no neighbour to hide behind."""
-        return sum(s.alone - s.seconds for s in self.segments)
+        return sum(s.alone - s.seconds for s in self.begun)
 
     @property
     def host_excess(self) -> float:
@@ -117,42 +148,46 @@ class Clock:
         """Seconds of ``operators`` run one after the other, those with ``hides_behind`` beside the ones they name.
 
         ``layer``: add the module overhead of one layer; ``graphed``: names of operators that a graph replays.
-        ``covered``: by name of a collective, its seconds hidden behind compute of another phase, and what that loses.
+        ``covered``: by name of a collective, its seconds hidden behind compute of another phase, and what that loses; such
+        a partner keeps the device busy.
         ``ledger`` takes down every collective.
         """
         x = self.execution
         beside: dict[str, float] = self._beside(operators)
         segments: list[Segment] = []
-        device, compute, measured, wait, neighbour = 0.0, 0.0, 0.0, 0.0, 0.0
-        host = x.runtime.layer_seconds if layer else 0.0
+        compute, measured, wait = 0.0, 0.0, 0.0
+        now = Segment(0.0, x.runtime.layer_seconds if layer else 0.0)
         exposed: dict[str, float] = {}
         elsewhere = covered or {}
         for op in operators:
-            host += x.host_seconds(op) * (GRAPH_REST if op.name in graphed else 1.0)
+            host = x.host_seconds(op) * (GRAPH_REST if op.name in graphed else 1.0)
             if isinstance(op, HostWork):
+                now = now.running(0.0, host)
                 if op.sync and not x.runtime.whole_step:
-                    segments.append(Segment(device, host, neighbour))
-                    device = host = neighbour = 0.0
+                    segments.append(now)
+                    now = Segment(0.0, 0.0)
                     wait += x.runtime.sync_us * 1e-6
             elif isinstance(op, Collective):
                 seconds = self.collective(op)
                 hidden, lost = elsewhere.get(op.name, (0.0, 0.0))
-                neighbour += max(0.0, hidden - lost)
+                now = replace(now, beside=now.beside + max(0.0, hidden - lost))
                 if op.hides_behind:
                     losses = {name: self._loss(operators, op, name) for name in op.hides_behind}
                     hidden, lost = _take(beside, losses, seconds)
                 if ledger is not None:
                     ledger.append(Message(op, seconds, min(hidden, seconds)))
-                device += seconds - hidden + lost
+                now = now.running(seconds - hidden + lost, host, op.launches)
                 compute += lost
                 if seconds > hidden:
                     exposed[op.group] = exposed.get(op.group, 0.0) + seconds - hidden
             else:
                 seconds = self.kernels[op]
-                device += seconds
+                now = now.running(seconds, host, op.launches)
                 compute += seconds
                 measured += seconds if op in self.measured else 0.0
-        segments.append(Segment(device, host, neighbour))
+        segments.append(now)
+        if covered is not None:  # the device has its partner's kernels while the host issues these
+            segments = [segment.ahead for segment in segments]
         return Phase(tuple(segments), compute, exposed, measured, wait)
 
     def work(self, operators: Iterable[Operator], beside: Collective) -> tuple[float, float]:
@@ -247,7 +282,7 @@ def apart(first: Phase, second: Phase) -> Phase:
     if not second.segments:
         return first
     whole = chain((first, second))
-    return replace(whole, segments=(*first.segments, *second.segments))
+    return replace(whole, segments=(*first.segments, *second.begun))
 
 
 def chain(phases: Iterable[Phase]) -> Phase:
@@ -258,8 +293,7 @@ def chain(phases: Iterable[Phase]) -> Phase:
     waited: dict[str, float] = {}
     for phase in phases:
         first, *rest = phase.segments or (Segment(0.0, 0.0),)
-        last = segments[-1]
-        segments[-1] = Segment(last.device + first.device, last.host + first.host, last.beside + first.beside)
+        segments[-1] = segments[-1].then(first)
         segments += rest
         compute += phase.compute
         measured += phase.measured

@@ -10,7 +10,6 @@ from projector.frameworks.types import Resolved
 from projector.operators.types import Collective
 from projector.step.offload import layer_seconds
 from projector.step.timing import Clock, Phase
-from projector.workload.model import LayerKind
 
 if TYPE_CHECKING:
     from projector.step.stages import Part
@@ -30,7 +29,7 @@ def waits_for_host(
     forward = backward = 0.0
     layers = [(part, time) for part, time in zip(stage, times, strict=True) if part.layers]
     for position, (part, time) in enumerate(layers):
-        seconds = layer_seconds(resolved, LayerKind(part.block.owned.expert > 0), position)
+        seconds = layer_seconds(resolved, part.block, position)
         forward += max(0.0, seconds - time[0])
         backward += max(0.0, seconds - time[1])
     return forward, backward
@@ -50,9 +49,11 @@ def mask(resolved: Resolved, stage: Sequence[Part]) -> Collective | None:
 
     ``create_attention_mask_in_dataloader``: a boolean [b, 1, s, s], copied to the device by the first tensor-parallel
     rank and broadcast to the others on the stream of the compute (Megatron-LM megatron/training/utils.py,
-    ``get_batch_on_this_tp_rank``), whatever the attention kernel makes of it.
+    ``get_batch_on_this_tp_rank``), whatever the attention kernel makes of it. An encoder has none.
     """
     recipe = resolved.workload.recipe
+    if not resolved.workload.model.causal:
+        return None
     ends = any(part.block.name in ("embedding", "head") for part in stage)
     if not recipe.create_attention_mask_in_dataloader or not ends:
         return None

@@ -10,7 +10,7 @@ __all__ = ["KINDS", "between"]
 _FIELDS = {
     "precision": """precision fp8_recipe fp8_param_gather fp8_dot_product_attention first_last_layers_bf16
         activation_func_fp8_input_store""",
-    "tp": "tp sequence_parallel tp_comm_overlap",
+    "tp": "tp tp2 tensor_parallel_algorithm summa_panels fast_domain sequence_parallel tp_comm_overlap",
     "pp": "pp",
     "ep": "ep etp",
     "cp": "cp cp_comm_type",
@@ -20,7 +20,7 @@ _FIELDS = {
         defer_embedding_wgrad_compute""",
     "recompute": """recompute_granularity recompute_method recompute_num_layers recompute_modules recompute_saved
         recompute_layer_ids cpu_offloading_num_layers offload_modules""",
-    "batch": "micro_batch_size global_batch_size seq_length",
+    "batch": "micro_batch_size global_batch_size seq_length document_lengths",
     "dispatcher": """moe_token_dispatcher_type moe_flex_dispatcher_backend moe_deepep_num_sms moe_grouped_gemm
         moe_permute_fusion moe_router_fusion moe_router_dtype moe_router_force_load_balancing moe_shared_expert_overlap
         moe_expert_capacity_factor moe_pad_expert_input_to_capacity overlap_moe_expert_parallel_comm delay_wgrad_compute

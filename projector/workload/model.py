@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any
 
 from projector.memo import HashedOnce
+from projector.workload import layer_pattern
 from projector.workload.declared import about
+from projector.workload.layer_kinds import (
+    Attention,
+    Dense,
+    Experts,
+    GatedDeltaNet,
+    KimiDelta,
+    LayerKind,
+    Lightning,
+    Mamba2,
+    Mixer,
+    Mlp,
+    PerLayer,
+    Recurrent,
+    ShortConvolution,
+    decoder,
+)
+from projector.workload.sparse import Compressed, CompressedAttention, FullAttention, Indexer
 
-__all__ = ["MLA", "LayerKind", "MoE", "Model"]
+__all__ = ["MLA", "LayerKind", "MoE", "Model", "PerLayer", "decoder"]
 
 _NORMS = ("RMSNorm", "LayerNorm", "NonParametricLayerNorm")
 _POSITIONS = ("rope", "learned_absolute", "alibi", "none")
@@ -16,18 +35,23 @@ _POSITIONS = ("rope", "learned_absolute", "alibi", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class MLA:
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434). ``q_lora_rank`` None: queries are not compressed."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434). ``q_lora_rank`` None: queries are not compressed.
+    ``mla_use_output_gate``: the output times the sigmoid of a projection as wide (Kimi K3)."""
 
     kv_lora_rank: int
     qk_head_dim: int
     qk_pos_emb_head_dim: int
     v_head_dim: int
     q_lora_rank: int | None = None
+    mla_use_output_gate: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoE:
-    """Routed experts of a model. ``moe_layer_freq`` holds one 0/1 per decoder layer (1: this layer has experts)."""
+    """Routed experts of a model. ``moe_layer_freq`` holds one 0/1 per decoder layer (1: this layer has experts).
+
+    ``moe_latent_size``: width in which routed experts work, between two projections (arXiv:2512.20848, LatentMoE).
+    """
 
     num_experts: int = field(metadata=about(most=100_000))
     moe_router_topk: int
@@ -35,32 +59,35 @@ class MoE:
     moe_layer_freq: tuple[int, ...]
     moe_shared_expert_intermediate_size: int = field(default=0, metadata=about(least=0))
     moe_shared_expert_gate: bool = False
+    moe_latent_size: int | None = None
     moe_router_num_groups: int | None = None
     moe_router_group_topk: int | None = None
     moe_router_score_function: str = "softmax"
     moe_router_enable_expert_bias: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LayerKind:
-    """What distinguishes one decoder layer from another: dense or MoE, its attention window (tokens; None: full)."""
-
-    moe: bool
-    window: int | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Model(HashedOnce):
-    """A decoder-only transformer.
+    """A transformer of one stack: a decoder, or an encoder that masks nothing (``causal`` false).
 
     ``ffn_hidden_size`` is the width of the *dense* MLP (one of gate/up, not their sum); ``kv_channels`` the head
-    dimension; ``vocab_size`` the unpadded vocabulary. ``window_attn_skip_freq`` n: every n-th layer attends to the full
-    sequence, the others to ``window_size`` tokens. ``sandwich_norm``: attention and MLP are normalised after, too (four
-    norms a layer); ``embedding_layernorm``: the embedding is normalised (BLOOM). ``activation_func_clamp_value``: both
-    halves of a gated layer are clamped before the activation; ``rotary_magnitude_scaled``: YaRN multiplies rotated
-    queries and keys by a factor other than 1. ``unsupported`` lists, in words, the
-    parts of the published architecture that no operator here lowers: such a model can be named and counted, not
-    projected.
+    dimension; ``vocab_size`` the unpadded vocabulary (0: no embedding, no output layer and no loss).
+    ``window_attn_skip_freq`` n: every n-th layer attends to the full sequence, the others to ``window_size`` tokens.
+    ``sandwich_norm``: attention and MLP are normalised after, too (four norms a layer); ``embedding_layernorm``:
+    the embedding is normalised (BLOOM); ``parallel_residual``: attention and MLP side by side on one norm (PaLM, Command A).
+    ``quick_geglu``: gated by x·σ(1.702·x), not by SiLU;
+    ``activation_func_clamp_value``: both halves of a gated layer are clamped before the activation;
+    ``rotary_magnitude_scaled``: YaRN multiplies rotated queries and keys by a factor other than 1;
+    ``attention_output_gate``: the output of softmax attention times the sigmoid of a projection as wide as queries.
+    ``hybrid_layer_pattern``: a letter a layer, which is a mixer or an MLP alone; ``mixer_pattern``: a letter a
+    layer for its mixer alone (see :mod:`projector.workload.layer_pattern`); ``per_layer``: sizes that differ from
+    layer to layer; ``full_attention``: what layers without a window have otherwise; ``attention_k_eq_v``: values are
+    the keys, without a product of their own; ``indexer``: latent attention to keys that it chooses (DeepSeek-V3.2);
+    ``compressed``: compressed sparse attention of DeepSeek-V4; ``hyper_connections``: streams of the residual (mHC), 0
+    for one that is added to; ``attn_res_block_size``: layers of a checkpoint (attention residuals), 0 for none,
+    ``residual_candidates``: of the layer at hand; ``mamba`` and the fields after it: sizes of mixers by their letters;
+    ``mtp_use_repeated_layer``: all depths of prediction share their weights. ``unsupported`` lists, in words, the parts
+    of the published architecture that no operator here lowers: such a model can be named and counted, not projected.
     """
 
     name: str
@@ -69,7 +96,7 @@ class Model(HashedOnce):
     hidden_size: int = field(metadata=about(most=1_000_000))
     ffn_hidden_size: int = field(metadata=about(most=10_000_000))
     num_attention_heads: int = field(metadata=about(most=10_000))
-    vocab_size: int = field(metadata=about(most=100_000_000))
+    vocab_size: int = field(metadata=about(least=0, most=100_000_000))
     num_query_groups: int = field(metadata=about(most=10_000))
     kv_channels: int = field(metadata=about(most=100_000))
     gated_linear_unit: bool = True
@@ -80,6 +107,7 @@ class Model(HashedOnce):
         default="rope", metadata=about(choices=("rope", "learned_absolute", "alibi", "none"))
     )
     max_position_embeddings: int | None = field(default=None, metadata=about(most=1_000_000_000))
+    causal: bool = True
     qk_layernorm: bool = False
     add_bias_linear: bool = False
     add_qkv_bias: bool = False
@@ -87,13 +115,32 @@ class Model(HashedOnce):
     window_size: int | None = None
     window_attn_skip_freq: int | None = None
     attention_sinks: bool = False
+    attention_output_gate: bool = False
+    quick_geglu: bool = False
     activation_func_clamp_value: float | None = None
     rotary_magnitude_scaled: bool = False
     sandwich_norm: bool = False
     embedding_layernorm: bool = False
+    parallel_residual: bool = False
     mla: MLA | None = None
     moe: MoE | None = None
     mtp_num_layers: int = field(default=0, metadata=about(least=0))
+    mtp_use_repeated_layer: bool = False
+    hybrid_layer_pattern: str | None = None
+    mixer_pattern: str | None = None
+    per_layer: PerLayer | None = None
+    mamba: Mamba2 | None = None
+    gdn: GatedDeltaNet | None = None
+    kda: KimiDelta | None = None
+    lightning: Lightning | None = None
+    short_convolution: ShortConvolution | None = None
+    full_attention: FullAttention | None = None
+    attention_k_eq_v: bool = False
+    indexer: Indexer | None = None
+    compressed: Compressed | None = None
+    hyper_connections: int = field(default=0, metadata=about(least=0, most=64))
+    attn_res_block_size: int = field(default=0, metadata=about(least=0))
+    residual_candidates: int = 1
     unsupported: tuple[str, ...] = ()
     source: str = ""
 
@@ -102,14 +149,96 @@ class Model(HashedOnce):
     @cached_property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
         """One :class:`LayerKind` per decoder layer, in order (MTP layers are not among them)."""
+        if not self.attn_res_block_size:
+            return self._kinds()
+        return tuple(replace(kind, residual_candidates=self.candidates(i)) for i, kind in enumerate(self._kinds()))
+
+    def candidates(self, layer: int) -> int:
+        """The running sum and the checkpoints before ``layer`` (attention residuals); 1 where there are none."""
+        block = self.attn_res_block_size
+        return 1 + -(-layer // block) if block else 1
+
+    def _kinds(self) -> tuple[LayerKind, ...]:
+        if self.hybrid_layer_pattern is not None:
+            return tuple(self._alone(letter) for letter in layer_pattern.expand(self.hybrid_layer_pattern))
         freq = self.moe.moe_layer_freq if self.moe else (0,) * self.num_layers
-        return tuple(LayerKind(bool(freq[i]), self._window(i)) for i in range(self.num_layers))
+        if not any((self.mixer_pattern, self.per_layer, self.full_attention, self.compressed)):
+            return tuple(decoder(bool(freq[i]), self._window(i)) for i in range(self.num_layers))
+        letters = layer_pattern.expand(self.mixer_pattern or "") or "*" * self.num_layers
+        mixers = [self._mixer(letter, i) for i, letter in enumerate(letters)]
+        return tuple(LayerKind(mixer, self._mlp(bool(freq[i]), i)) for i, mixer in enumerate(mixers))
+
+    @cached_property
+    def uniform(self) -> bool:
+        """Whether every layer has attention and an MLP or experts, none a recurrence or one of both alone."""
+        kinds = dict.fromkeys(self.layer_kinds)
+        return not any(kind.mlp is None or isinstance(kind.mixer, Recurrent | None) for kind in kinds)
+
+    @cached_property
+    def mtp_kind(self) -> LayerKind:
+        """The layer inside a depth of multi-token prediction: that of the last decoder layer, with both of its halves."""
+        if self.compressed is not None:
+            return LayerKind(CompressedAttention(ratio=self._ratio(self.num_layers)), self.layer_kinds[-1].mlp)
+        if self.hybrid_layer_pattern is None:
+            return self.layer_kinds[-1]
+        return LayerKind(Attention(latent=self.mla is not None), Experts() if self.moe else Dense())
+
+    def within(self, kind: LayerKind) -> Model:
+        """The model as a layer of ``kind`` sees it: with the heads and widths of that layer."""
+        differs = tuple(kind.differs().items())
+        return _within(self, differs) if differs else self
+
+    def _alone(self, letter: str) -> LayerKind:
+        """The layer that a letter of a hybrid pattern means."""
+        if letter in layer_pattern.MIXERS:
+            return LayerKind(self._mixer(letter, None), None)
+        return LayerKind(None, Experts() if letter == "E" else Dense())
+
+    def _mixer(self, letter: str, layer: int | None) -> Mixer | None:
+        if letter not in "*+":
+            recurrent: Mixer | None = getattr(self, layer_pattern.SIZES[letter])
+            return recurrent
+        if self.compressed is not None:
+            return CompressedAttention(ratio=self._ratio(layer or 0))
+        own = self._own(layer, "num_attention_heads", "num_query_groups", "kv_channels")
+        if own.get("num_attention_heads") == 0:
+            return None
+        window = None if layer is None else self._window(layer)
+        if self.full_attention is not None and not window:
+            own |= self.full_attention.differs()
+        latent = letter == "+" if self.mla is not None or letter == "+" else None
+        return Attention(window=window, latent=latent, **own)
+
+    def _ratio(self, layer: int) -> int:
+        """Tokens of a compressed entry of one layer: of the depths of prediction (the last), a window alone."""
+        ratios = self.compressed.compress_ratios if self.compressed else ()
+        return ratios[layer] if layer < len(ratios) else 0
+
+    def _mlp(self, moe: bool, layer: int) -> Mlp | None:
+        if moe:
+            return Experts()
+        width = self._own(layer, "ffn_hidden_size").get("ffn_hidden_size")
+        return None if width == 0 else Dense(ffn_hidden_size=width)
+
+    def _own(self, layer: int | None, *names: str) -> dict[str, Any]:
+        """Sizes of one layer that differ from the model's."""
+        lists = {name: getattr(self.per_layer, name) for name in names} if self.per_layer and layer is not None else {}
+        return {
+            name: values[layer] for name, values in lists.items() if values and values[layer] != getattr(self, name)
+        }
 
     def _window(self, layer: int) -> int | None:
+        if self.per_layer and self.per_layer.window_size:
+            return self.per_layer.window_size[layer] or None
         if self.window_size is None:
             return None
         skip = self.window_attn_skip_freq
         return None if skip and (layer + 1) % skip == 0 else self.window_size
+
+    @property
+    def residual_width(self) -> int:
+        """Elements of a token that pass from layer to layer."""
+        return self.hidden_size * max(1, self.hyper_connections)
 
     @property
     def head_dim_qk(self) -> int:
@@ -119,3 +248,8 @@ class Model(HashedOnce):
     @property
     def head_dim_v(self) -> int:
         return self.mla.v_head_dim if self.mla else self.kv_channels
+
+
+@lru_cache(maxsize=1024)
+def _within(model: Model, differs: tuple[tuple[str, Any], ...]) -> Model:
+    return replace(model, **dict(differs))

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from projector.errors import Problem
 from projector.workload.checks import LIMITS, range_problems, unreported, word_problems
+from projector.workload.layer_pattern import expand as expand_letters
+from projector.workload.layer_pattern import expand as expand_pattern
 from projector.workload.model import Model
-from projector.workload.moe_layer_freq import expand
+from projector.workload.moe_layer_freq import expand, numbers
 from projector.workload.structure import parse_dataclass, to_mapping
 
 __all__ = ["merge", "model_from_mapping", "model_to_mapping"]
@@ -45,7 +47,32 @@ def merge(base: Mapping[str, object], changes: Mapping[str, object]) -> dict[str
         freq = moe.get("moe_layer_freq")
         if isinstance(freq, (list, tuple)) and freq and 0 < layers <= LIMITS["num_layers"]:
             merged["moe"] = {**moe, "moe_layer_freq": _refit(list(freq), layers)}
+    _refit_ratios(merged, changes)
+    _refit_mixers(merged, changes)
     return merged
+
+
+def _refit_mixers(merged: dict[str, object], changes: Mapping[str, object]) -> None:
+    """Letters of mixers for a new layer count: the first of them, or the last again and again."""
+    text, layers = merged.get("mixer_pattern"), changes.get("num_layers")
+    if "mixer_pattern" in changes or not isinstance(text, str) or not text or type(layers) is not int:
+        return
+    if 0 < layers <= LIMITS["num_layers"]:
+        merged["mixer_pattern"] = "".join(str(each) for each in _refit(list(expand_letters(text)), layers))
+
+
+def _refit_ratios(merged: dict[str, object], changes: Mapping[str, object]) -> None:
+    """Ratios of compressed attention for a new layer count: the first of them, and the last, of the prediction depths."""
+    compressed, layers, change = merged.get("compressed"), changes.get("num_layers"), changes.get("compressed")
+    if not isinstance(compressed, Mapping) or type(layers) is not int or not 0 < layers <= LIMITS["num_layers"]:
+        return
+    ratios = numbers(compressed.get("compress_ratios"), LIMITS["num_layers"])
+    stated = isinstance(change, Mapping) and "compress_ratios" in change
+    if not stated and isinstance(ratios, (list, tuple)) and ratios:
+        merged["compressed"] = {
+            **compressed,
+            "compress_ratios": [*_refit(list(ratios[:-1] or ratios), layers), ratios[-1]],
+        }
 
 
 def _with_derived(mapping: Mapping[str, object], where: str, prefix: str) -> tuple[dict[str, object], list[Problem]]:
@@ -57,7 +84,14 @@ def _with_derived(mapping: Mapping[str, object], where: str, prefix: str) -> tup
         given["num_query_groups"] = heads
     if "kv_channels" not in given and type(heads) is int and type(hidden) is int and heads > 0:
         given["kv_channels"] = hidden // heads
+    pattern = given.get("hybrid_layer_pattern")
+    if isinstance(pattern, str):
+        given |= _from_pattern(pattern, given)
     moe, layers = given.get("moe"), given.get("num_layers")
+    compressed = given.get("compressed")
+    if isinstance(compressed, Mapping) and "compress_ratios" in compressed:
+        ratios = numbers(compressed["compress_ratios"], layers if type(layers) is int and layers < 10_000 else 0)
+        given["compressed"] = {**compressed, "compress_ratios": ratios}
     if not isinstance(moe, Mapping) or type(layers) is not int or layers <= 0:
         return given, []
     if layers > LIMITS["num_layers"]:  # reported as out of range: nothing is built for each of them
@@ -67,6 +101,16 @@ def _with_derived(mapping: Mapping[str, object], where: str, prefix: str) -> tup
         problem = Problem(where, f"{prefix}moe.moe_layer_freq", moe.get("moe_layer_freq"), expected)
         return {**given, "moe": {**moe, "moe_layer_freq": []}}, [problem]
     return {**given, "moe": {**moe, "moe_layer_freq": list(freq)}}, []
+
+
+def _from_pattern(pattern: str, given: Mapping[str, object]) -> dict[str, object]:
+    """What letters of layers say of fields that may be left out: how many layers, and which have experts."""
+    letters = expand_pattern(pattern)
+    found: dict[str, object] = {} if "num_layers" in given else {"num_layers": len(letters)}
+    moe = given.get("moe")
+    if isinstance(moe, Mapping) and given.get("num_layers", len(letters)) == len(letters):
+        found["moe"] = {**moe, "moe_layer_freq": [int(letter == "E") for letter in letters]}
+    return found
 
 
 def _refit(freq: list[object], layers: int) -> list[object]:

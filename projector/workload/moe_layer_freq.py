@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 
-__all__ = ["expand"]
+__all__ = ["expand", "numbers"]
 
 _EXPECTED = 'an integer n (every n-th layer), a list of 0 and 1, or an expression such as "([0]*3+[1]*58)"'
 
@@ -25,6 +25,12 @@ def expand(value: object, num_layers: int) -> tuple[tuple[int, ...], str]:
             return tuple(value), ""
         return (), f"one 0 or 1 per layer: {num_layers} of them, not {len(value)}"
     return (), _EXPECTED
+
+
+def numbers(value: object, num_layers: int) -> object:
+    """``value`` with an expression such as ``"[0]*2+[4,128]*20"`` written out; what is none stays as it is."""
+    found = _literal(value, num_layers) if isinstance(value, str) else value
+    return value if found is None else found
 
 
 def _literal(text: str, num_layers: int) -> object:

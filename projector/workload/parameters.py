@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from projector.workload.layer_kinds import Attention
 from projector.workload.model import LayerKind, Model
+from projector.workload.sparse import CompressedAttention
 
 __all__ = ["LayerCount", "ParameterCount", "count", "layer"]
 
@@ -81,7 +83,9 @@ def count(model: Model) -> ParameterCount:
     if model.moe is not None:
         idle = model.moe.num_experts - model.moe.moe_router_topk
         unrouted = sum(part.experts for part in layers) * idle // model.moe.num_experts
-    norms = sum(part.norms for part in layers) + _norm(model) * (2 if model.embedding_layernorm else 1)
+    norms = (
+        sum(part.norms for part in layers) + _norm(model) * (2 if model.embedding_layernorm else 1) + _gathered(model)
+    )
     whole = ParameterCount(
         embedding=embedding,
         position=position,
@@ -92,7 +96,7 @@ def count(model: Model) -> ParameterCount:
         shared=sum(part.shared for part in layers),
         norms=norms,
         head=head,
-        mtp=model.mtp_num_layers * _mtp_layer(model),
+        mtp=(1 if model.mtp_use_repeated_layer else model.mtp_num_layers) * _mtp_layer(model),
         active=0,
     )
     return replace(whole, active=whole.main - unrouted)
@@ -100,21 +104,56 @@ def count(model: Model) -> ParameterCount:
 
 def layer(model: Model, kind: LayerKind) -> LayerCount:
     """Parameters of one decoder layer of ``kind``."""
-    norms = _norm(model) * (4 if model.sandwich_norm else 2)
-    attention = _mla(model) if model.mla is not None else _attention(model)
+    model = model.within(kind)
+    halves = 1 if model.parallel_residual else sum(part is not None for part in (kind.mixer, kind.mlp))
+    norms = (_norm(model) * (2 if model.sandwich_norm else 1) + _streams(model) + _mixer_of_residuals(model)) * halves
+    attention = _mixer(model, kind)
+    if kind.mlp is None:
+        return LayerCount(attention=attention, norms=norms)
     if not kind.moe or model.moe is None:
         return LayerCount(attention=attention, mlp=_mlp(model, model.ffn_hidden_size, 1), norms=norms)
     moe = model.moe
     bias = moe.num_experts if model.add_bias_linear else 0
     gate = model.hidden_size if moe.moe_shared_expert_gate else 0
     width = moe.moe_shared_expert_intermediate_size
+    latent = moe.moe_latent_size
+    narrow = replace(model, hidden_size=latent) if latent else model
     return LayerCount(
         attention=attention,
         router=model.hidden_size * moe.num_experts + bias,
-        experts=_mlp(model, moe.moe_ffn_hidden_size, moe.num_experts),
-        shared=(_mlp(model, width, 1) if width else 0) + gate,
+        experts=_mlp(narrow, moe.moe_ffn_hidden_size, moe.num_experts),
+        shared=(_mlp(model, width, 1) if width else 0) + gate + 2 * model.hidden_size * (latent or 0),
         norms=norms,
     )
+
+
+def _mixer(model: Model, kind: LayerKind) -> int:
+    if kind.mixer is None:
+        return 0
+    if isinstance(kind.mixer, CompressedAttention):
+        assert model.compressed is not None
+        heads, width = model.num_attention_heads, model.kv_channels
+        return model.compressed.parameters(kind.mixer.ratio, model.hidden_size, heads, width)
+    if not isinstance(kind.mixer, Attention):
+        return kind.mixer.parameters(model.hidden_size)
+    return _mla(model) if model.mla is not None else _attention(model)
+
+
+def _streams(model: Model) -> int:
+    """Hyper-connections around one sub-layer (arXiv:2512.24880): a projection of all streams, its biases, three scales."""
+    n = model.hyper_connections
+    return n and (n * n + 2 * n) * (n * model.hidden_size + 1) + 3
+
+
+def _mixer_of_residuals(model: Model) -> int:
+    """A norm and a vector over one candidate (attention residuals)."""
+    return 2 * model.hidden_size if model.attn_res_block_size else 0
+
+
+def _gathered(model: Model) -> int:
+    """The weighted sum of the streams at the end: a projection to one number for each, its biases, a scale."""
+    n = model.hyper_connections
+    return (n and n * (n * model.hidden_size + 1) + 1) + _mixer_of_residuals(model)
 
 
 def _norm(model: Model) -> int:
@@ -132,8 +171,8 @@ def _mlp(model: Model, width: int, copies: int) -> int:
 
 def _attention(model: Model) -> int:
     q = model.num_attention_heads * model.kv_channels
-    kv = 2 * model.num_query_groups * model.kv_channels
-    weights = model.hidden_size * (2 * q + kv)
+    kv = (1 if model.attention_k_eq_v else 2) * model.num_query_groups * model.kv_channels
+    weights = model.hidden_size * ((3 if model.attention_output_gate else 2) * q + kv)
     biases = q + kv if model.add_bias_linear or model.add_qkv_bias else 0
     biases += model.hidden_size if model.add_bias_linear else 0
     sinks = model.num_attention_heads if model.attention_sinks else 0
@@ -152,11 +191,13 @@ def _mla(model: Model) -> int:
         q = hidden * mla.q_lora_rank + mla.q_lora_rank + mla.q_lora_rank * q_width
     kv_down = hidden * (mla.kv_lora_rank + mla.qk_pos_emb_head_dim) + mla.kv_lora_rank
     kv_up = mla.kv_lora_rank * heads * (mla.qk_head_dim + mla.v_head_dim)
-    return q + kv_down + kv_up + heads * mla.v_head_dim * hidden
+    chooses = model.indexer.parameters(hidden, mla.q_lora_rank or hidden) if model.indexer else 0
+    outputs = 2 if mla.mla_use_output_gate else 1
+    return q + kv_down + kv_up + outputs * heads * mla.v_head_dim * hidden + chooses
 
 
 def _mtp_layer(model: Model) -> int:
     """One multi-token-prediction depth (arXiv:2412.19437, 2.2): two norms, a 2H→H projection, a layer, a final norm."""
     if not model.mtp_num_layers:
         return 0
-    return 2 * model.hidden_size**2 + 3 * _norm(model) + layer(model, model.layer_kinds[-1]).total
+    return 2 * model.hidden_size**2 + 3 * _norm(model) + _gathered(model) + layer(model, model.mtp_kind).total

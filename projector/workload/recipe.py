@@ -14,7 +14,9 @@ MaxText, NeMo and DeepSpeed: those of their loaders.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import lcm
 
+from projector.workload import fast_domain as domains
 from projector.workload.declared import SAME, about, recipe_field
 from projector.workload.optimizers import OPTIMIZERS
 
@@ -66,10 +68,24 @@ class Recipe:
         )
     )  # fmt: skip
     # fmt: off
+    document_lengths: tuple[int, ...] | None = recipe_field(
+        "tokens of every document packed into a sample; attention stays inside each", "layer step memory", unit="tokens",
+        most=100_000_000)
     tp: int = recipe_field(
         "tensor-parallel ranks", _ALL, default=1, unit="ranks", essential=True,
         megatron="tensor_model_parallel_size", nemo="tensor_model_parallel_size", forks="model_parallel_size",
         torchtitan="parallelism.tensor_parallel_degree")
+    tp2: int = recipe_field(
+        "ranks of the second dimension of SUMMA's grid: they split the sequence and the weights' other side", _ALL,
+        default=1, unit="ranks")
+    tensor_parallel_algorithm: str | None = recipe_field(
+        "how ranks share a product: 1d, summa (a grid of tp x tp2, nothing replicated), 2d_sequence (tp x cp, keys and "
+        "values gathered)", _ALL, choices=("1d", "summa", "2d_sequence"))
+    summa_panels: int | None = recipe_field(
+        "panels in which SUMMA broadcasts (left out: as many as tp and tp2 both divide)", "layer step memory", unit="panels")
+    fast_domain: str | None = recipe_field(
+        "ranks of each group that share a fast domain, as tp4.cp2.dp8 (left out: domains are filled in the order tp, cp, "
+        "dp, pp)", "step")
     pp: int = recipe_field(
         "pipeline-parallel ranks", _ALL, default=1, unit="ranks", essential=True,
         megatron="pipeline_model_parallel_size", nemo="pipeline_model_parallel_size", forks="pipe_parallel_size",
@@ -213,8 +229,8 @@ class Recipe:
         "how tokens reach their experts", "layer step memory", choices=("allgather", "alltoall", "flex"),
         also="moe_token_dispatcher", told_by="moe_token_dispatcher_type", nemo=SAME)
     moe_flex_dispatcher_backend: str | None = recipe_field(
-        "the library of the flex dispatcher", "layer memory", choices=("deepep", "hybridep"),
-        told_by="moe_flex_dispatcher_backend use_turbo_deepep moe_enable_deepep")
+        "the library of the flex dispatcher", "layer memory", choices=("deepep", "hybridep", "mega_moe"),
+        told_by="moe_flex_dispatcher_backend use_turbo_deepep moe_enable_deepep use_turbo_mega_moe")
     moe_deepep_num_sms: int | None = recipe_field(
         "compute units of DeepEP's dispatch and combine (left out: 20, 64 on AMD)", "layer step", unit="compute units",
         megatron="moe_deepep_num_sms moe_flex_dispatcher_num_sms", primus="turbo_deepep_num_cu")
@@ -263,7 +279,7 @@ class Recipe:
         told_by="cross_entropy_loss_fusion cross_entropy_fusion_impl")
     attention_backend: str | None = recipe_field(
         "which attention kernels run", "layer step memory", megatron=SAME,
-        choices=("flash", "fused", "unfused", "local", "auto", "materialised"))
+        choices=("flash", "fa2", "fa3", "fa4", "fused", "unfused", "local", "auto", "materialised"))
     use_turbo_attention: bool | None = recipe_field(
         "Primus-Turbo's attention in place of Transformer Engine's", "layer step memory", primus=SAME)
     use_turbo_gemm: bool | None = recipe_field(
@@ -288,3 +304,23 @@ class Recipe:
         "share of the device that the framework takes as one pool at start (XLA_PYTHON_CLIENT_MEM_FRACTION)", "memory",
         most=1)
     # fmt: on
+
+    @property
+    def replica_ranks(self) -> int:
+        """Ranks that hold one copy of the model: tp · tp2 · cp · pp."""
+        return self.tp * self.tp2 * self.cp * self.pp
+
+    @property
+    def panels(self) -> int:
+        """Panels of SUMMA: as stated, else the fewest that have one owner in every row and column of the grid."""
+        return self.summa_panels or lcm(self.tp, self.tp2)
+
+    @property
+    def domain(self) -> tuple[int, ...] | None:
+        """Ranks of tp, tp2, cp, dp and pp that share a fast domain; None where ``fast_domain`` is not stated."""
+        return domains.inside(self.fast_domain)
+
+    @property
+    def token_ranks(self) -> int:
+        """Ranks that share the tokens of a sequence beside tensor parallelism: tp2 · cp."""
+        return self.tp2 * self.cp

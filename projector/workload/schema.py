@@ -21,6 +21,8 @@ __all__ = ["model_to_mapping", "parse_model", "parse_recipe", "recipe_to_mapping
 
 def parse_recipe(mapping: object, where: str, prefix: str = "recipe.") -> tuple[Recipe | None, list[Problem]]:
     """Read a :class:`Recipe`. Returns ``(None, problems)`` when anything is wrong, else ``(recipe, [])``."""
+    if isinstance(mapping, Mapping) and isinstance(domain := mapping.get("fast_domain"), Mapping):
+        mapping = {**mapping, "fast_domain": ".".join(f"{name}:{ranks}" for name, ranks in domain.items())}
     recipe, problems = parse_dataclass(Recipe, mapping, where, prefix)
     if isinstance(mapping, Mapping):
         problems += word_problems(mapping, where, prefix)

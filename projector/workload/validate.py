@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from operator import attrgetter
 
 from projector.errors import Problem
 from projector.io.typed import of_type
 from projector.memo import Recent, Same
-from projector.workload import layout
+from projector.workload import fast_domain, layout, summa
 from projector.workload.checks import LIMITS, range_problems, unreported, word_problems
+from projector.workload.layer_kinds import Attention, Dense, GatedDeltaNet, KimiDelta, Lightning, Mamba2
+from projector.workload.layer_pattern import MIXERS, MLPS, SIZES, expand, mistake
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -27,7 +30,8 @@ def problems(workload: Workload, where: str = "") -> tuple[Problem, ...]:
     if sound:
         model = workload.model
         found += _model(model, where)
-        found += _divisions(workload, where)
+        layers = list(_layers(model, where))
+        found += layers or _divisions(workload, where)
         found += layout.problems(model, workload.recipe, where)
         found += _combinations(workload, where)
     return tuple(found)
@@ -121,19 +125,50 @@ def _model(model: Model, where: str) -> Iterable[Problem]:
     if model.num_query_groups > model.num_attention_heads or model.num_attention_heads % model.num_query_groups:
         expected = f"a divisor of num_attention_heads = {model.num_attention_heads}"
         yield Problem(where, "model.num_query_groups", model.num_query_groups, expected)
+    if not model.causal and model.window_size is not None:
+        yield Problem(where, "model.window_size", model.window_size, "none: a window without a causal mask")
+    if not (model.causal and model.vocab_size) and model.mtp_num_layers:
+        yield Problem(where, "model.mtp_num_layers", model.mtp_num_layers, "0: nothing is predicted token by token")
     moe = model.moe
     if moe is None:
         return
     if moe.moe_router_topk > moe.num_experts:
         yield Problem(where, "model.moe.moe_router_topk", moe.moe_router_topk, f"at most {moe.num_experts} experts")
-    if len(moe.moe_layer_freq) != model.num_layers or any(freq not in (0, 1) for freq in moe.moe_layer_freq):
-        expected = f"one 0 or 1 per layer: {model.num_layers}"
-        yield Problem(where, "model.moe.moe_layer_freq", f"{len(moe.moe_layer_freq)} entries", expected)
     if any(moe.moe_layer_freq) and not moe.moe_ffn_hidden_size:
         yield Problem(where, "model.moe.moe_ffn_hidden_size", 0, "the width of one expert")
     if moe.moe_router_num_groups and moe.num_experts % moe.moe_router_num_groups:
         expected = f"a divisor of num_experts = {moe.num_experts}"
         yield Problem(where, "model.moe.moe_router_num_groups", moe.moe_router_num_groups, expected)
+
+
+def _layers(model: Model, where: str) -> Iterable[Problem]:
+    """Of what says which layers the model has."""
+    freq = model.moe.moe_layer_freq if model.moe else (0,) * model.num_layers
+    if len(freq) != model.num_layers or any(each not in (0, 1) for each in freq):
+        expected = f"one 0 or 1 per layer: {model.num_layers}"
+        yield Problem(where, "model.moe.moe_layer_freq", f"{len(freq)} entries", expected)
+    for key, letters in (("hybrid_layer_pattern", {**MIXERS, **MLPS}), ("mixer_pattern", MIXERS)):
+        text = getattr(model, key)
+        if text is not None and (wrong := mistake(text, letters, model.num_layers)):
+            yield Problem(where, f"model.{key}", text, wrong)
+    text = expand(model.hybrid_layer_pattern or model.mixer_pattern or "")
+    for letter, field in SIZES.items():
+        if letter in text and getattr(model, field) is None:
+            what = {**MIXERS, **MLPS}[letter]
+            yield Problem(where, f"model.{field}", None, f"the sizes of {what}: {letter} stands in the pattern")
+    if model.compressed is not None and len(model.compressed.compress_ratios) not in (
+        model.num_layers,
+        model.num_layers + 1,
+    ):
+        expected = f"one entry a layer, and one for multi-token prediction: {model.num_layers + 1}"
+        found = f"{len(model.compressed.compress_ratios)} entries"
+        yield Problem(where, "model.compressed.compress_ratios", found, expected)
+    if model.per_layer is not None:
+        for each in fields(model.per_layer):
+            values = getattr(model.per_layer, each.name)
+            if values and len(values) != model.num_layers:
+                expected = f"one entry a layer: {model.num_layers}"
+                yield Problem(where, f"model.per_layer.{each.name}", f"{len(values)} entries", expected)
 
 
 def _divisions(workload: Workload, where: str) -> Iterable[Problem]:
@@ -144,9 +179,9 @@ def _divisions(workload: Workload, where: str) -> Iterable[Problem]:
     if model.num_query_groups % recipe.tp and recipe.tp % model.num_query_groups:
         expected = f"a divisor or a multiple of num_query_groups = {model.num_query_groups}"
         yield Problem(where, "recipe.tp", recipe.tp, expected)
-    size = recipe.tp * recipe.pp * recipe.cp
+    size = recipe.replica_ranks
     if gpus % size:
-        yield Problem(where, "gpus", gpus, f"a multiple of tp · pp · cp = {size}")
+        yield Problem(where, "gpus", gpus, f"a multiple of tp · {'tp2 · ' if recipe.tp2 > 1 else ''}pp · cp = {size}")
         return
     if model.moe is not None and gpus % (recipe.etp * recipe.ep * recipe.pp):
         expected = f"a multiple of etp · ep · pp = {recipe.etp * recipe.ep * recipe.pp}"
@@ -164,10 +199,8 @@ def _divisions(workload: Workload, where: str) -> Iterable[Problem]:
 def _dividends(workload: Workload) -> Iterable[tuple[str, int, str, int]]:
     """(key, divisor, name, dividend): every size of the recipe and what it must divide."""
     model, recipe = workload.model, workload.recipe
-    yield "tp", recipe.tp, "num_attention_heads", model.num_attention_heads
-    dense = model.moe is None or not all(model.moe.moe_layer_freq)
-    if dense:
-        yield "tp", recipe.tp, "ffn_hidden_size", model.ffn_hidden_size
+    for name, of in _split_sizes(model):
+        yield "tp", recipe.tp, name, of
     if model.moe is not None:
         yield "ep", recipe.ep, "num_experts", model.moe.num_experts
         yield "etp", recipe.etp, "moe_ffn_hidden_size", model.moe.moe_ffn_hidden_size
@@ -175,13 +208,42 @@ def _dividends(workload: Workload) -> Iterable[tuple[str, int, str, int]]:
             yield "tp", recipe.tp, "shared expert width", model.moe.moe_shared_expert_intermediate_size
     sequence = recipe.seq_length
     if recipe.cp > 1:  # a causal sequence is cut into 2·cp parts, two for each rank (Megatron-LM, TransformerEngine)
-        yield "cp", 2 * recipe.cp, "seq_length (in 2·cp parts)", sequence
+        parts = (2 * recipe.cp, "seq_length (in 2·cp parts)") if model.causal else (recipe.cp, "seq_length")
+        yield "cp", *parts, sequence
     if recipe.sequence_parallel and sequence % recipe.cp == 0:
         yield "tp", recipe.tp, "seq_length / cp (sequence_parallel)", sequence // recipe.cp
 
 
+@lru_cache(maxsize=256)
+def _split_sizes(model: Model) -> tuple[tuple[str, int], ...]:
+    """(name, size) of what tensor parallelism splits in some layer."""
+    found: dict[tuple[str, int], None] = {}
+    for kind in dict.fromkeys(model.layer_kinds):
+        seen = model.within(kind)
+        if isinstance(kind.mixer, Attention):
+            found["num_attention_heads", seen.num_attention_heads] = None
+        if isinstance(kind.mixer, Mamba2):
+            found["mamba_num_heads", kind.mixer.mamba_num_heads] = None
+            found["mamba_num_groups", kind.mixer.mamba_num_groups] = None
+        elif isinstance(kind.mixer, GatedDeltaNet):
+            found["linear_num_key_heads", kind.mixer.linear_num_key_heads] = None
+            found["linear_num_value_heads", kind.mixer.linear_num_value_heads] = None
+        elif isinstance(kind.mixer, KimiDelta | Lightning):
+            found[f"{kind.mixer.name}.num_heads", kind.mixer.num_heads] = None
+        if isinstance(kind.mlp, Dense):
+            found["ffn_hidden_size", seen.ffn_hidden_size] = None
+    return tuple(found)
+
+
 def _combinations(workload: Workload, where: str) -> Iterable[Problem]:
     model, recipe = workload.model, workload.recipe
+    lengths = recipe.document_lengths or ()
+    if any(length < 1 for length in lengths) or sum(lengths) > recipe.seq_length:
+        expected = f"lengths from 1 on, at most seq_length = {recipe.seq_length} in all"
+        yield Problem(where, "recipe.document_lengths", list(lengths), expected)
+    yield from summa.problems(model, recipe, where)
+    if recipe.fast_domain is not None and workload.gpus % recipe.replica_ranks == 0:
+        yield from fast_domain.problems(recipe, workload.dp, None, where)
     if recipe.vpp > 1 and recipe.pp == 1:
         yield Problem(where, "recipe.vpp", recipe.vpp, "pp > 1 for virtual stages")
     if model.moe is None:

@@ -28,7 +28,7 @@ class Workload:
     def dp(self) -> int:
         """Data-parallel ranks of the dense weights, context-parallel ranks not counted."""
         r = self.recipe
-        return self.gpus // (r.tp * r.pp * r.cp)
+        return self.gpus // r.replica_ranks
 
     @property
     def edp(self) -> int:

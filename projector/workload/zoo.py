@@ -2,7 +2,7 @@
 
 A file holds ``family``, optional ``defaults`` and ``models``; an entry holds the fields of
 :class:`~projector.workload.model.Model`, ``aliases`` (free text by which results tables call it),
-``parameters_published`` and, for shapes that a results table completes itself, ``template: true``.
+``parameters_published``, ``parameters_active`` and, for shapes that a results table completes itself, ``template: true``.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from projector.workload.names import Alias, find_alias
 
 __all__ = ["Entry", "entry", "expected", "find", "is_template", "load", "names"]
 
-_ENTRY_KEYS = ("aliases", "parameters_published", "template")
+_ENTRY_KEYS = ("aliases", "parameters_published", "parameters_active", "template")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A zoo model and what stands beside it. ``parameters_published``: total, without multi-token prediction."""
+    """A zoo model and what stands beside it. ``parameters_published``: total, without multi-token prediction;
+    ``parameters_active``: those of one token, embedding and output layer included."""
 
     model: Model
     aliases: tuple[str, ...]
     parameters_published: float | None
+    parameters_active: float | None
     template: bool
 
 
@@ -94,6 +96,7 @@ def _entries() -> Mapping[str, Entry]:
             model=model,
             aliases=tuple(str(alias) for alias in raw.get("aliases", ())),
             parameters_published=None if published is None else float(published),
+            parameters_active=float(raw["parameters_active"]) if "parameters_active" in raw else None,
             template=bool(raw.get("template", False)),
         )
     return MappingProxyType(entries)

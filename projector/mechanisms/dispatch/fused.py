@@ -42,8 +42,10 @@ _DEVICE = parameter(
 
 @dataclass(frozen=True, kw_only=True)
 class Fused(Dispatch):
-    """``flex`` in a recipe; ``word`` is also the transport of its messages."""
+    """``flex`` in a recipe."""
 
+    transport: ClassVar[str] = "deepep"
+    """How its messages travel."""
     worst_case: ClassVar[bool] = False
     """Rows land in a buffer for the worst case, so the host asks for their number after the exchange."""
 
@@ -76,35 +78,44 @@ class Fused(Dispatch):
         _, received = self.row_bytes(r, lo)
         return 2 * lo.hidden_bytes + (received if lo.recipe.moe_dispatch_scatter_adds else 0.0)
 
-    def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
+    def arrived(self, moe: MoE, r: Routed, lo: Rank) -> float:
+        """Rows that reach a rank: a token once, however many of its experts want it."""
         everyone = r.tokens * lo.recipe.ep * lo.recipe.etp
-        arrived = min(
-            everyone, r.tokens * distinct_destinations(moe, lo.recipe.ep) * max(lo.recipe.etp, r.received / r.sent)
-        )
-        landed = everyone if r.held > r.rows else arrived
+        copies = max(lo.recipe.etp, r.received / r.sent)
+        return min(everyone, r.tokens * distinct_destinations(moe, lo.recipe.ep) * copies)
 
-        def message(name: str, launches: int, beside: tuple[str, ...], weights: float) -> tuple[Operator, ...]:
-            if lo.recipe.ep * lo.recipe.etp == 1:
-                return ()
-            row = lo.act * lo.hidden + weights
-            return (
-                Collective(
-                    name=name,
-                    kind="all_to_all",
-                    group="ep" if lo.recipe.ep > 1 else "etp",
-                    bytes=row * arrived,
-                    hides_behind=beside,
-                    transport=self.word,
-                    nodes_bytes=row * r.tokens * _other_nodes(moe, lo),
-                    launches=launches,
-                ),
-            )
+    def message(
+        self, name: str, moe: MoE, r: Routed, lo: Rank, launches: int, beside: tuple[str, ...], weights: float = 0.0
+    ) -> tuple[Collective, ...]:
+        """The exchange of those rows, ``weights`` bytes beside each, hidden behind the operators ``beside``."""
+        if lo.recipe.ep * lo.recipe.etp == 1:
+            return ()
+        row = lo.act * lo.hidden + weights
+        return (
+            Collective(
+                name=name,
+                kind="all_to_all",
+                group="ep" if lo.recipe.ep > 1 else "etp",
+                bytes=row * self.arrived(moe, r, lo),
+                hides_behind=beside,
+                transport=self.transport,
+                nodes_bytes=row * r.tokens * _other_nodes(moe, lo),
+                launches=launches,
+            ),
+        )
+
+    def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
+        arrived = self.arrived(moe, r, lo)
+        landed = r.tokens * lo.recipe.ep * lo.recipe.etp if r.held > r.rows else arrived
+        weights = self.weights_bytes(moe, lo)
+
+        def message(name: str, launches: int, beside: tuple[str, ...], weights: float) -> tuple[Collective, ...]:
+            return self.message(name, moe, r, lo, launches, beside, weights)
 
         # DeepEP's host spins on the count of rows that will arrive before it launches the dispatch (csrc/deep_ep.cpp);
         # with a receive buffer for the worst case (stage 2, and HybridEP) the host asks after it, at stage 3 never
         late = self.worst_case or (lo.recipe.sync_free_stage or 0) >= 2
         wait = counts_read(r, lo, 3)
-        weights = self.weights_bytes(moe, lo)
         prepare = Part(name="moe.layout", forward=self.layout(moe, r, lo), tags=PREPROCESS)
         dispatch = Part(
             name="moe.dispatch",

@@ -27,6 +27,7 @@ class HybridEP(Fused):
 
     name: ClassVar[str] = "hybridep"
     word: ClassVar[str] = "hybridep"
+    transport: ClassVar[str] = "hybridep"
     worst_case: ClassVar[bool] = True
     pads: ClassVar[bool] = True  # pad_multiple
 

@@ -8,11 +8,14 @@ from projector.mechanisms.dispatch.base import Dispatch
 from projector.mechanisms.dispatch.deepep import DeepEP
 from projector.mechanisms.dispatch.einsum import Einsum
 from projector.mechanisms.dispatch.hybridep import HybridEP
+from projector.mechanisms.dispatch.mega_moe import MegaMoE
 from projector.workload.recipe import Recipe
 
 __all__ = ["of_recipe"]
 
-_BY_WORD: dict[str, type[Dispatch]] = {kind.word: kind for kind in (AllGather, AllToAll, DeepEP, HybridEP, Einsum)}
+_BY_WORD: dict[str, type[Dispatch]] = {
+    kind.word: kind for kind in (AllGather, AllToAll, DeepEP, HybridEP, MegaMoE, Einsum)
+}
 
 
 def of_recipe(strategy: Dispatch, recipe: Recipe) -> Dispatch:

@@ -12,7 +12,11 @@ from projector.workload.recipe import Recipe
 
 __all__ = ["Fusion"]
 
-_UNFUSED_ATTENTION = ("unfused", "local", "materialised")
+#: Whether scores lie in memory, by the attention backend that a recipe names; others leave it to the framework.
+_MATERIALISED = {
+    **dict.fromkeys(("unfused", "local", "materialised"), True),
+    **dict.fromkeys(("flash", "fa2", "fa3", "fa4", "fused"), False),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,14 +25,16 @@ class Fusion(Strategy):
     a norm; residual additions inside others. ``elementwise``: a compiler joins element-wise neighbours.
     ``attention_materialised``: scores lie in memory. ``eager_ring``: partial results of ring attention merged in fp32
     by elementary kernels, heads expanded. ``cp_a2a_keeps_output``: attention's output saved before *and* after the
-    context parallel all-to-all (TE >= 2.8).
+    context parallel all-to-all (TE >= 2.8). ``activation_casts``: the activation writes the 8-bit operands of the linears
+    around it (TransformerEngine's operation fuser).
 
     ``wgrad_accumulation``: how a weight gradient reaches the gradient buffer: ``fused`` | ``separate`` | ``none``.
     ``dummy_wgrad``: placeholders cached per weight shape by fused accumulation: ``none`` | ``dense`` | ``all``.
     ``expert_gemm_split``: gate and up of experts are two grouped products. ``expert_bias``: of experts inside other
     kernels, else added expert by expert and concatenated again. ``loss``: cross-entropy where the recipe names none:
     ``unfused`` | ``native`` | ``te`` | ``fp32`` | ``linear``. ``loss_compiled``: where a
-    compiler runs it takes the loss too, and ``fp32`` keeps no fp32 copies of the logits.
+    compiler runs it takes the loss too, and ``fp32`` keeps no fp32 copies of the logits. ``hyper_connections``, ``indexer``:
+    their element-wise work in kernels of its own, not function by function in fp32.
     """
 
     elementary_casts: ClassVar[bool] = False
@@ -41,12 +47,15 @@ class Fusion(Strategy):
     attention_materialised: bool = False
     eager_ring: bool = False
     cp_a2a_keeps_output: bool = True
+    activation_casts: bool = False
     wgrad_accumulation: str = "fused"
     dummy_wgrad: str = "all"
     expert_gemm_split: bool = False
     expert_bias: bool = True
     loss: str = "unfused"
     loss_compiled: bool = False
+    hyper_connections: bool = True
+    indexer: bool = True
 
     def run_by(self, recipe: Recipe) -> Self:
         """With what a recipe's compiler, attention backend and gradient accumulation make of it."""
@@ -55,8 +64,8 @@ class Fusion(Strategy):
             said["wgrad_accumulation"] = "separate"
         if recipe.torch_compile:
             said["elementwise"] = True
-        if recipe.attention_backend in _UNFUSED_ATTENTION:
-            said["attention_materialised"] = True
+        if (materialised := _MATERIALISED.get(recipe.attention_backend or "")) is not None:
+            said["attention_materialised"] = materialised
         return self.but(said)
 
     def added(self, name: str, elements: float, fresh: float, buffer: float, launches: int = 1) -> tuple[Stream, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported, nearest
 from projector.io.files import as_mapping, parse_json, read_text
-from projector.workload.loaders import known_settings
+from projector.workload.loaders import huggingface_table, known_settings
 from projector.workload.loaders.asked import names_read
 from projector.workload.loaders.huggingface_decoders import DECODERS, REFUSED
 from projector.workload.loaders.huggingface_types import MODEL_TYPES
@@ -17,7 +17,11 @@ from projector.workload.model_schema import model_from_mapping
 
 __all__ = ["from_mapping", "load"]
 
-_TYPES: Mapping[str, Callable[[Reader], dict[str, object]]] = {**MODEL_TYPES, **DECODERS}
+_TYPES: Mapping[str, Callable[[Reader], dict[str, object]]] = {
+    **MODEL_TYPES,
+    **DECODERS,
+    **huggingface_table.readers(),
+}
 #: Towers beside a language model, by the keys that describe them.
 _TOWERS = (
     *("vision_config", "audio_config", "speech_config", "visual", "vision_tower", "mm_vision_tower", "img_processor"),

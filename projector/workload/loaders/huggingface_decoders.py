@@ -31,7 +31,7 @@ _IMAGES = "images beside text"
 #: Architectures by ``model_type`` and the part of them that nothing here lowers.
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(("phi", "gptj", "codegen", "cohere", "cohere2", "falcon", "persimmon", "gpt-j"), _PARALLEL),
+        **dict.fromkeys(("phi", "gptj", "codegen", "cohere", "falcon", "persimmon", "gpt-j"), _PARALLEL),
         **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2"), _MAMBA),
         **dict.fromkeys(("granitemoehybrid", "falcon_h1", "nemotron_nas"), "layers of several kinds"),
         **dict.fromkeys(("qwen3_next", "minimax_text_01", "minimax", "recurrent_gemma", "rwkv", "rwkv5", "rwkv6"),

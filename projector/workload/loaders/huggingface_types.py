@@ -201,8 +201,23 @@ def classic(c: Reader) -> _Fields:
 def _hybrid(c: Reader) -> _Fields:
     """Nemotron-H: attention, Mamba and experts in layers of their own."""
     moe = routed(c, "n_routed_experts", "moe_intermediate_size")
-    base = {**llama(c), "gated_linear_unit": False, "unsupported": ["Mamba layers"]}
-    return {**base, "moe": moe} if "num_experts" in moe else base
+    base = {**llama(c), "gated_linear_unit": False, "position_embedding_type": "none"}
+    pattern = c.word("hybrid_override_pattern")
+    if pattern is None:
+        return {**base, "unsupported": ["Mamba layers"]}
+    sizes = {
+        "mamba_num_heads": c.integer("mamba_num_heads"),
+        "mamba_head_dim": c.integer("mamba_head_dim"),
+        "mamba_num_groups": c.integer("n_groups", "mamba_n_groups"),
+        "mamba_state_dim": c.integer("ssm_state_size", "mamba_d_state"),
+        "conv_width": c.integer("conv_kernel", "mamba_d_conv"),
+        "chunk": c.integer("chunk_size", "mamba_chunk_size"),
+    }
+    found = {**base, "hybrid_layer_pattern": pattern, "mamba": given(**sizes)}
+    if "num_experts" not in moe:
+        return found
+    latent, shared = c.integer("moe_latent_size"), c.integer("moe_shared_expert_intermediate_size")
+    return {**found, "moe": {**moe, **given(moe_latent_size=latent, moe_shared_expert_intermediate_size=shared)}}
 
 
 def given(**values: object) -> _Fields:

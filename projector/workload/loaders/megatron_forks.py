@@ -43,6 +43,10 @@ def another_model(given: Mapping[str, object]) -> tuple[str, ...]:
     interval = given.get("full_attention_interval")
     if type(interval) is int and interval > 1:
         found.append(_LINEAR)
+    if given.get("hybrid_layer_pattern") or given.get(
+        "hybrid_override_pattern"
+    ):  # the string says which layers they are
+        found = [reason for reason in found if reason not in ("Mamba layers", _LINEAR)]
     if _LINEAR in found:  # MindSpeed-LLM gives delta-net layers their convolution in Mamba's words
         found = [reason for reason in found if reason != "Mamba layers"]
     return tuple(dict.fromkeys(found))

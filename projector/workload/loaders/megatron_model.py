@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from projector.workload.loaders.megatron_kinds import kinds
 from projector.workload.loaders.values import Reader
 
 __all__ = ["model_fields"]
@@ -19,17 +20,27 @@ def model_fields(args: Reader) -> dict[str, object]:
     }
     found["vocab_size"] = args.integer("vocab_size", "padded_vocab_size")
     found["normalization"] = args.word("normalization")
-    for field in ("qk_layernorm", "add_bias_linear", "add_qkv_bias", "untie_embeddings_and_output_weights"):
+    for field in (
+        "attention_output_gate",
+        "qk_layernorm",
+        "add_bias_linear",
+        "add_qkv_bias",
+        "untie_embeddings_and_output_weights",
+    ):
         found[field] = args.flag(field)
     if args.flag("disable_bias_linear"):
         found["add_bias_linear"] = False
     found["gated_linear_unit"] = _gated(args)
+    found["quick_geglu"] = args.flag("quick_geglu") or None
     found["position_embedding_type"] = _position(args)
     found |= _attention(args, found["num_attention_heads"])
     found["ffn_hidden_size"] = args.integer("ffn_hidden_size") or _ffn(found["hidden_size"], found["gated_linear_unit"])
     found |= _mla(args)
+    found |= _compressed(args)
+    found["attn_res_block_size"] = args.integer("attn_res_block_size")
     found |= _moe(args, found["ffn_hidden_size"])
-    found |= _unsupported(args)
+    asked = kinds(args, found["hidden_size"], found["num_layers"])
+    found |= asked | _unsupported(args, asked)
     return {field: value for field, value in found.items() if value is not None}
 
 
@@ -92,19 +103,45 @@ def _window_freq(args: Reader) -> int | None:
 
 
 def _mla(args: Reader) -> dict[str, object]:
-    if args.flag("multi_latent_attention") is None:
+    latent = args.flag("multi_latent_attention") or args.word("model_type") == "kimi_k3"  # its builder needs no switch
+    if args.flag("multi_latent_attention") is None and not latent:
         return {}
     fields = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
     ranks = {field: args.integer(field) for field in fields}
-    if not args.flag("multi_latent_attention"):
+    if not latent:
         return {"mla": False}
+    if args.flag("mla_use_output_gate"):
+        ranks["mla_use_output_gate"] = True
     return {"mla": {field: value for field, value in ranks.items() if value is not None}}
+
+
+def _compressed(args: Reader) -> dict[str, object]:
+    """DeepSeek-V4 as Primus names it (primus/configs/models/megatron/deepseek_v4_base.yaml), and Megatron-LM."""
+    streams = args.integer("hc_mult", "num_residual_streams")
+    if args.raw("enable_hyper_connections") and streams is None:
+        streams = _STREAMS
+    found: dict[str, object] = {"hyper_connections": streams if streams and streams > 1 else None}
+    ratios = args.raw("compress_ratios") or args.raw("csa_compress_ratios")
+    if ratios is None:
+        return found
+    sizes = {name: args.integer(name) for name in _COMPRESSED}
+    sizes["attn_sliding_window"] = args.integer("attn_sliding_window", "csa_window_size")
+    stated: dict[str, object] = {name: value for name, value in sizes.items() if value is not None}
+    stated["trained"] = bool(args.number("v4_indexer_distill_loss_coeff"))  # at 0 Primus keeps the indexer frozen
+    return found | {"attention_sinks": args.flag("attn_sink"), "compressed": {**stated, "compress_ratios": ratios}}
+
+
+_STREAMS = 4  # NVIDIA/Megatron-LM core/transformer/transformer_config.py, num_residual_streams
+_COMPRESSED = (
+    *("q_lora_rank", "qk_pos_emb_head_dim", "o_groups", "o_lora_rank", "index_n_heads", "index_head_dim", "index_topk"),
+)
 
 
 def _moe(args: Reader, ffn: object) -> dict[str, object]:
     names = ("moe_router_topk", "moe_shared_expert_intermediate_size", "moe_router_num_groups", "moe_router_group_topk")
     found: dict[str, object] = {name: args.integer(name) for name in names}
     found["num_experts"] = args.integer("num_experts")
+    found["moe_latent_size"] = args.integer("moe_latent_size", "routed_expert_hidden_size")
     found["moe_ffn_hidden_size"] = args.integer("moe_ffn_hidden_size")
     found["moe_router_score_function"] = args.word("moe_router_score_function")
     found["moe_router_enable_expert_bias"] = args.flag("moe_router_enable_expert_bias")
@@ -124,13 +161,7 @@ _PARTS = {
     "hybrid_layer_pattern": "Mamba layers",
     "is_hybrid_model": "Mamba layers",
     "experimental_attention_variant": "an experimental attention variant",
-    "compress_ratios": "compressed sparse attention",
     "linear_attention_freq": "linear attention layers",
-    "routed_expert_hidden_size": "experts in a latent space",
-    "moe_latent_size": "experts in a latent space",
-    "enable_hyper_connections": "hyper-connections",
-    "hc_mult": "hyper-connections",
-    "attn_res_block_size": "attention residuals",
     "heterogeneous_layers_config_path": "layers of different shapes",
 }
 #: Values of ``experimental_attention_variant``, and marks in the name of a layer specification, that have a name.
@@ -143,8 +174,8 @@ _VARIANTS = {
 }
 
 
-def _unsupported(args: Reader) -> dict[str, object]:
-    """What nothing here lowers, in words."""
+def _unsupported(args: Reader, asked: dict[str, object]) -> dict[str, object]:
+    """What nothing here lowers, in words; not what is ``asked`` for by kinds of layers."""
     reasons = [reason for name, reason in _PARTS.items() if args.raw(name)]
     kind, variant, spec = (
         args.raw("model_type"),
@@ -158,8 +189,8 @@ def _unsupported(args: Reader) -> dict[str, object]:
         general = ("Mamba layers", "an experimental attention variant", "linear attention layers")
         named = [reason for reason in named if reason != "Mamba layers"]
         reasons = [reason for reason in reasons if reason not in general]
-    kinds = args.raw("lfm_layer_types")
-    if isinstance(kinds, (list, tuple)) and any("attention" not in str(word) for word in kinds):
-        reasons.append("short convolutions in place of attention")
+    if asked:
+        known = ("Mamba layers", _VARIANTS["gdn"], "linear attention layers", "an experimental attention variant")
+        named, reasons = ([reason for reason in some if reason not in known] for some in (named, reasons))
     found = tuple(dict.fromkeys((*named, *reasons)))
     return {"unsupported": list(found)} if found else {}

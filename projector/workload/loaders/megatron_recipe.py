@@ -7,14 +7,15 @@ from __future__ import annotations
 from projector.workload.checks import CHOICES
 from projector.workload.loaders.aliases import stated
 from projector.workload.loaders.megatron_adapters import adapters
+from projector.workload.loaders.megatron_kinds import layout as hybrid_layout
 from projector.workload.loaders.values import Reader
 
-__all__ = ["recipe_fields"]
+__all__ = ["SCHEDULES", "recipe_fields"]
 
 #: Optimizer-state types only count under the precision-aware optimizer: Megatron-LM prints their defaults always.
 _PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 #: Names of Primus' own schedules (``pp_algorithm`` when ``patch_primus_pipeline`` is set) and of this project.
-_SCHEDULES = {
+SCHEDULES = {
     "1f1b": "1f1b",
     "1f1b-interleaved": "interleaved",
     "zero-bubble": "zb-h1",
@@ -34,7 +35,7 @@ def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     found = stated(args, "megatron", "primus", "own")
     if args.flag("fine_grained_activation_offloading"):
         found["offload_modules"] = args.words("offload_modules")
-    layout = args.raw("pipeline_model_parallel_layout")
+    layout = args.raw("pipeline_model_parallel_layout") or hybrid_layout(args)
     found["pipeline_model_parallel_layout"] = None if layout is None else str(layout)
     if not found["use_precision_aware_optimizer"]:
         found |= dict.fromkeys(_PRECISION_AWARE)
@@ -121,7 +122,11 @@ def _experts(args: Reader) -> dict[str, object]:
     turbo = args.flag("enable_primus_turbo") is not False
     if (turbo and args.flag("use_turbo_deepep")) or args.flag("moe_enable_deepep"):
         found |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
-    if turbo and any([args.flag("use_turbo_grouped_gemm"), args.flag("use_turbo_grouped_mlp")]):
+    if mega := turbo and args.flag(
+        "use_turbo_mega_moe"
+    ):  # its layer takes the place of Megatron-LM's, whatever else is set
+        found |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "mega_moe"}
+    if mega or (turbo and any([args.flag("use_turbo_grouped_gemm"), args.flag("use_turbo_grouped_mlp")])):
         found["moe_grouped_gemm"] = "fused"  # one persistent kernel, sizes on the device
     elif args.flag("moe_use_legacy_grouped_gemm"):
         found["moe_grouped_gemm"] = "legacy"  # the grouped_gemm package: a product an expert on a few streams, 16 bits
@@ -145,9 +150,9 @@ def _fusions(args: Reader) -> dict[str, object]:
 def _schedule(args: Reader) -> dict[str, object]:
     if args.flag("patch_primus_pipeline"):
         name = args.word("pp_algorithm") or ""
-        if name not in _SCHEDULES:
-            args.problems.append(("pp_algorithm", name, f"one of {', '.join(_SCHEDULES)}"))
-        name = _SCHEDULES.get(name, "")
+        if name not in SCHEDULES:
+            args.problems.append(("pp_algorithm", name, f"one of {', '.join(SCHEDULES)}"))
+        name = SCHEDULES.get(name, "")
         return {"pipeline_schedule": name or None, **({"vpp": 2} if name in _V_MEMORY.values() else {})}
     if args.flag("patch_zero_bubble") and args.flag("enable_1f1b_v"):
         return {"pipeline_schedule": "v-1f1b", "vpp": 2}

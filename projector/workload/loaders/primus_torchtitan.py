@@ -20,7 +20,7 @@ from projector.workload.loaders.primus_experiment import Experiment
 from projector.workload.loaders.values import Reader
 from projector.workload.model import Model
 
-__all__ = ["load"]
+__all__ = ["FLAVORS", "SCHEDULES", "load"]
 
 #: Of Primus' preset, for what neither it nor the experiment states.
 _DEFAULTS: Mapping[str, object] = {
@@ -50,7 +50,7 @@ _DEFAULTS: Mapping[str, object] = {
     "primus_turbo.enable_primus_turbo": False,
 }
 #: (model, flavor) of torchtitan/models and the published shape it has; others by their texts.
-_FLAVORS: Mapping[tuple[str, str], str] = {
+FLAVORS: Mapping[tuple[str, str], str] = {
     ("llama3", "8b"): "llama3.1_8b",
     ("llama3", "70b"): "llama3.1_70b",
     ("llama3", "405b"): "llama3.1_405b",
@@ -76,7 +76,7 @@ _OVERRIDES = {
     "inter_dim": "ffn_hidden_size",
 }
 #: Schedules of torch.distributed.pipelining and the chunks a rank holds where nothing says (2 for looped ones).
-_SCHEDULES: Mapping[str, tuple[str, int]] = {
+SCHEDULES: Mapping[str, tuple[str, int]] = {
     "1f1b": ("1f1b", 1),
     "gpipe": ("gpipe", 1),
     "interleaved1f1b": ("interleaved", 2),
@@ -130,7 +130,7 @@ def _model(args: Reader, experiment: Experiment) -> Model:
         value = args.integer(f"model.{word}")
         if value is not None:
             changes[field] = value
-    known = _FLAVORS.get((name, bare), "")
+    known = FLAVORS.get((name, bare), "")
     if known == "deepseek_v3":
         changes["mtp_num_layers"] = 0  # this revision of torchtitan has no multi-token prediction
     alike = f"{name} {bare}" if bare else ""
@@ -180,7 +180,7 @@ def _pipeline(args: Reader, model: Model, pp: int) -> dict[str, object]:
     if pp == 1:
         return {}
     name = args.word("parallelism.pipeline_parallel_schedule") or ""
-    found = _SCHEDULES.get(name.lower().replace("_", "").removeprefix("flexible"))
+    found = SCHEDULES.get(name.lower().replace("_", "").removeprefix("flexible"))
     if found is None:
         key = "parallelism.pipeline_parallel_schedule"
         args.problems.append((key, name, "1F1B, GPipe, Interleaved1F1B, LoopedBFS, ZBVZeroBubble, DualPipeV, …"))

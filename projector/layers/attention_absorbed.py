@@ -1,0 +1,97 @@
+"""Latent attention to keys that an indexer chooses (DeepSeek-V3.2, arXiv:2512.02556).
+
+Every query has keys of its own, common to its heads, so that keys and values are the latent itself: the up-projection is
+absorbed into queries and output (NVIDIA/Megatron-LM core/transformer/experimental_attention_variant). The indexer is
+replicated over the tensor-parallel group and sees every token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector.errors import Unsupported
+from projector.layers.attention_core import Heads, attend, remembering
+from projector.layers.indexer import indexer
+from projector.layers.linear import Linear, accumulation, linear
+from projector.layers.local import Local
+from projector.layers.norms import norm, residual
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Gemm, Operator, Stream
+from projector.operators.weights import Weight
+from projector.workload.model import MLA
+
+__all__ = ["attention"]
+
+ATTN = frozenset({"attn"})
+
+
+def attention(query: tuple[Part, ...], latent: tuple[Part, ...], proj: Linear, mla: MLA, lo: Local) -> tuple[Part, ...]:
+    """``query``, ``latent``: parts of latent attention, the last of ``latent`` its up-projection, which stands here in two
+    halves. Raises :class:`Unsupported` under context parallelism."""
+    sizes = lo.model.indexer
+    assert sizes is not None
+    if lo.recipe.cp > 1:
+        raise Unsupported("attention to chosen keys under context parallelism")
+    rank, rope, n = mla.kv_lora_rank, mla.qk_pos_emb_head_dim, lo.heads
+    heads = Heads(heads=n, kv_heads=1, qk=rank + rope, v=rank, keys=sizes.keys(lo.recipe.seq_length))
+    seq = lo.recipe.seq_length
+    forward, backward = attend("core_attn", heads, lo, seq_q=seq, seq_k=seq)
+    core = remembering(
+        Part(name="core_attn", forward=(forward,), backward_input=(backward,), tags=ATTN | {"core_attn"}), heads, lo
+    )
+    return (
+        norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm", "layernorm"}),
+        *query,
+        *latent[:-1],
+        *indexer(sizes, 1, mla.q_lora_rank or lo.hidden, lo),
+        _half("q_absorb", mla.qk_head_dim, rank, "q_up.out", lo),
+        _rope(mla, lo),
+        replace(core, saves=tuple(each for each in core.saves if each.name != "v")),
+        _half("o_absorb", rank, mla.v_head_dim, "core_attn.out", lo),
+        linear(replace(proj, reads="o_absorb.out"), lo, ATTN | {"attn_proj", "out_proj"}),
+        residual("attn_residual", lo, ATTN, "pre_mlp_norm.in"),
+    )
+
+
+def _half(name: str, inputs: int, outputs: int, reads: str, lo: Local) -> Part:
+    """``inputs`` → ``outputs`` of every head by a matrix of its own."""
+    n, rows = lo.heads, lo.tokens
+
+    def gemm(name: str, m: int, n_out: int, k: int, layout: str, out_bytes: float, add: bool = False) -> Gemm:
+        return Gemm(
+            name=name, m=m, n=n_out, k=k, batch=n, dtype=lo.dtype, layout=layout, out_bytes=out_bytes, accumulate=add
+        )
+
+    weight: tuple[Operator, ...] = ()
+    if lo.trainable:
+        out_bytes, accumulate, added = accumulation(f"{name}.wgrad", n * inputs * outputs, lo)
+        weight = (gemm(f"{name}.wgrad", outputs, inputs, rows, "NT", out_bytes, accumulate), *added)
+    row = lo.act * rows * n
+    saves = (
+        Saved(name=f"{name}.in", storage=reads, bytes=row * inputs, until="weight_gradient", input=True),
+        Saved(name=f"{name}.out_grad", bytes=row * outputs, since="backward", until="weight_gradient"),
+    )
+    return Part(
+        name=name,
+        forward=(gemm(name, rows, outputs, inputs, "TN", lo.act),),
+        backward_input=(gemm(f"{name}.dgrad", rows, inputs, outputs, "NN", lo.act),),
+        backward_weight=weight,
+        weights=(Weight(name=name, rows=n * outputs, columns=inputs, role="linear", split="rows"),),
+        saves=saves if lo.trainable else (),
+        makes=(Saved(name=f"{name}.out", bytes=row * outputs),),
+        tags=ATTN | {"mla_up_proj"},
+    )
+
+
+def _rope(mla: MLA, lo: Local) -> Part:
+    """The positional halves rotated and joined with the latents."""
+    rank, rope = mla.kv_lora_rank, mla.qk_pos_emb_head_dim
+    query, key = lo.act * lo.tokens * lo.heads * (rank + rope), lo.act * lo.tokens * (rank + rope)
+    op = Stream(name="rope", kind="rope", read=query + key, write=query + key, launches=4)
+    made = (
+        Saved(name="q", bytes=query),
+        Saved(name="k", bytes=key),
+        Saved(name="q_up.out", bytes=lo.act * lo.tokens * lo.heads * mla.qk_head_dim),
+    )
+    return Part(name="rope", forward=(op,), backward_input=(replace(op, name="rope.bwd"),), makes=made, tags=ATTN)

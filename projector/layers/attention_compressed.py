@@ -1,0 +1,207 @@
+"""Compressed sparse attention of DeepSeek-V4: one shared key = value head, a window of raw tokens in every layer and, by the
+layer's ratio, chosen blocks of compressed ones (4) or all of them (128).
+
+Operators counted from transformers models/deepseek_v4/modeling_deepseek_v4.py and AMD-AGI/Primus@fd1eeabb
+primus/backends/megatron/core/transformer/{deepseek_v4_attention,compressor,indexer}.py. Heads and output groups are split
+over the tensor-parallel group; the shared head, compressors and the indexer are replicated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector.errors import Unsupported
+from projector.layers.attention_core import Heads, attend, remembering
+from projector.layers.attention_gqa import ATTN, rotary
+from projector.layers.indexer import indexer, target
+from projector.layers.linear import Linear, accumulation, linear
+from projector.layers.local import Local
+from projector.layers.norms import norm, residual
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Gemm, Operator, Stream
+from projector.operators.weights import Weight
+from projector.workload.layer_kinds import LayerKind
+from projector.workload.sparse import OVERLAPPING, Compressed, CompressedAttention
+
+__all__ = ["attention"]
+
+
+def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """The attention half of a layer, from its input norm to the residual addition. Raises :class:`Unsupported` under
+    context parallelism, which no public code has for it."""
+    sizes, mixer = lo.model.compressed, kind.mixer
+    assert sizes is not None
+    assert isinstance(mixer, CompressedAttention)
+    if lo.recipe.cp > 1:
+        raise Unsupported("compressed sparse attention under context parallelism")
+    d, ratio = lo.model.kv_channels, mixer.ratio
+    return (
+        norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm"}),
+        *_query(sizes, d, lo),
+        *_shared_head(d, lo),
+        *(compressor("compressor", ratio, d, lo) if ratio else ()),
+        *(indexer(sizes.indexer, ratio, sizes.q_lora_rank, lo, compressor) if ratio == sizes.chosen else ()),
+        _keys(sizes, ratio, d, lo),
+        _core(sizes, ratio, d, lo),
+        *(target(sizes.indexer, _heads(sizes, ratio, d, lo), lo) if ratio == sizes.chosen else ()),
+        _turned("unrope", lo.heads * sizes.qk_pos_emb_head_dim, lo.heads * d, lo),
+        *_output(sizes, d, lo),
+        residual("attn_residual", lo, ATTN, "pre_mlp_norm.in"),
+    )
+
+
+def _query(sizes: Compressed, d: int, lo: Local) -> tuple[Part, ...]:
+    """Down, norm, up, a norm of each head without a weight, rotation of its last dimensions."""
+    rank, width = sizes.q_lora_rank, lo.heads * d
+    down = Linear(name="q_down", outputs=(rank,), inputs=lo.hidden, rows=lo.shard_tokens, reads="input_norm.out")
+    up = Linear(
+        name="q_up",
+        outputs=(width,),
+        inputs=rank,
+        rows=lo.tokens,
+        parallel="column",
+        after_norm=True,
+        reads="q_norm.out",
+        makes=(("q_heads.in", width),),
+    )
+    tensor = lo.act * width * lo.tokens
+    heads = Part(
+        name="q_heads",
+        forward=(Stream(name="q_heads", kind="norm", read=tensor, write=tensor),),
+        backward_input=(Stream(name="q_heads.bwd", kind="norm", read=2 * tensor, write=tensor),),
+        saves=(Saved(name="q_heads.in", bytes=tensor, input=True),),
+        makes=(Saved(name="q", bytes=tensor),),
+        tags=ATTN,
+    )
+    return (
+        linear(down, lo, ATTN | {"qkv_linear"}),
+        norm("q_norm", rank, lo.shard_tokens, lo, branch=False, reads="q_down.out", tags=ATTN),
+        linear(up, lo, ATTN | {"qkv_proj"}),
+        heads,
+        _turned("rope", lo.heads * sizes.qk_pos_emb_head_dim, width, lo),
+    )
+
+
+def _turned(name: str, rotated: int, width: int, lo: Local) -> Part:
+    """Rotation of ``rotated`` of ``width`` elements of a token; unfused the tensor is put together again."""
+    forward, backward = rotary(name, rotated * lo.tokens, lo)
+    if not (lo.recipe.apply_rope_fusion or lo.compiled):
+        tensor = lo.act * width * lo.tokens
+        joined = Stream(name=f"{name}.cat", kind="copy", read=tensor, write=tensor)
+        forward, backward = (*forward, joined), (joined, *backward)
+    return Part(name=name, forward=forward, backward_input=backward, tags=ATTN)
+
+
+def _shared_head(d: int, lo: Local) -> tuple[Part, ...]:
+    spec = Linear(name="kv", outputs=(d,), inputs=lo.hidden, rows=lo.tokens, reads="input_norm.out")
+    return (
+        linear(spec, lo, ATTN | {"qkv_linear"}),
+        norm("kv_norm", d, lo.tokens, lo, branch=False, reads="kv.out", tags=ATTN),
+    )
+
+
+def compressor(name: str, ratio: int, d: int, lo: Local) -> tuple[Part, ...]:
+    """Every ``ratio`` tokens pooled into one entry by a softmax over gates: two products, learned positions, a norm.
+
+    Short blocks overlap: each product is twice as wide.
+    """
+    wide = d * (2 if ratio < OVERLAPPING else 1)
+    spec = Linear(
+        name=name, outputs=(2 * wide,), inputs=lo.hidden, rows=lo.tokens, parts=(wide, wide), reads="input_norm.out"
+    )
+    tensor, rows = lo.act * 2 * wide * lo.tokens, -(-lo.tokens // ratio)
+    pool = Part(
+        name=f"{name}.pool",
+        forward=(Stream(name=f"{name}.pool", kind="softmax", read=tensor, write=lo.act * d * rows),),
+        backward_input=(
+            Stream(name=f"{name}.pool.bwd", kind="softmax", read=tensor + lo.act * d * rows, write=tensor),
+        ),
+        weights=(Weight(name=f"{name}.positions", rows=ratio, columns=wide),),
+        saves=(Saved(name=f"{name}.pool.in", storage=f"{name}.out", bytes=tensor, input=True),),
+        makes=(Saved(name=f"{name}_norm.in", bytes=lo.act * d * rows),),
+        tags=ATTN,
+    )
+    return (
+        linear(spec, lo, ATTN),
+        pool,
+        norm(f"{name}_norm", d, rows, lo, branch=False, tags=ATTN),
+    )
+
+
+def _keys(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:
+    """Raw and compressed keys rotated, in one tensor."""
+    forward, backward = rotary("rope_k", sizes.qk_pos_emb_head_dim * lo.tokens, lo)
+    nbytes = _key_bytes(ratio, d, lo)
+    joined = Stream(name="keys.cat", kind="copy", read=nbytes, write=nbytes)
+    return Part(
+        name="keys",
+        forward=(*forward, joined),
+        backward_input=(replace(joined, name="keys.cat.bwd"), *backward),
+        makes=(Saved(name="k", bytes=nbytes),),
+        tags=ATTN,
+    )
+
+
+def _key_bytes(ratio: int, d: int, lo: Local) -> float:
+    return lo.act * d * (lo.tokens + (lo.tokens // ratio if ratio else 0))
+
+
+def _heads(sizes: Compressed, ratio: int, d: int, lo: Local) -> Heads:
+    return Heads(heads=lo.heads, kv_heads=1, qk=d, v=d, keys=sizes.keys(ratio, lo.recipe.seq_length))
+
+
+def _core(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:
+    """One softmax over window, entries and the learned sink."""
+    seq = lo.recipe.seq_length
+    heads = _heads(sizes, ratio, d, lo)
+    forward, backward = attend("core_attn", heads, lo, seq_q=seq, seq_k=seq)
+    part = Part(name="core_attn", forward=(forward,), backward_input=(backward,), tags=ATTN | {"core_attn", "context"})
+    part = remembering(part, heads, lo)
+    one = Saved(name="k", bytes=_key_bytes(ratio, d, lo), input=True)  # keys and values are one tensor
+    saves = tuple(one if each.name == "k" else each for each in part.saves if each.name != "v")
+    return replace(part, saves=saves, weights=(Weight(name="sinks", rows=lo.heads, split="rows"),))
+
+
+def _output(sizes: Compressed, d: int, lo: Local) -> tuple[Part, ...]:
+    """Groups of heads projected to a low rank each, then all of them to the hidden width."""
+    groups = -(-sizes.o_groups // lo.tp)
+    inputs, rank = lo.heads * d // groups, sizes.o_lora_rank
+    second = Linear(
+        name="proj",
+        outputs=(lo.hidden,),
+        inputs=groups * rank,
+        rows=lo.tokens,
+        parallel="row",
+        target="linear_proj",
+        reads="proj_groups.out",
+    )
+    return _groups(groups, inputs, rank, lo), linear(second, lo, ATTN | {"attn_proj", "out_proj"})
+
+
+def _groups(groups: int, inputs: int, rank: int, lo: Local) -> Part:
+    """The batched product of the first half of the output projection."""
+
+    def gemm(name: str, m: int, n: int, k: int, layout: str, out_bytes: float = lo.act, add: bool = False) -> Gemm:
+        return Gemm(
+            name=name, m=m, n=n, k=k, batch=groups, dtype=lo.dtype, layout=layout, out_bytes=out_bytes, accumulate=add
+        )
+
+    name, rows = "proj_groups", lo.tokens
+    weight: tuple[Operator, ...] = ()
+    if lo.trainable:
+        out_bytes, accumulate, added = accumulation(f"{name}.wgrad", groups * rank * inputs, lo)
+        weight = (gemm(f"{name}.wgrad", rank, inputs, rows, "NT", out_bytes, accumulate), *added)
+    width = lo.act * rows * groups
+    gradient = Saved(name=f"{name}.out_grad", bytes=width * rank, since="backward", until="weight_gradient")
+    into = Saved(name=f"{name}.in", storage="core_attn.out", bytes=width * inputs, until="weight_gradient", input=True)
+    return Part(
+        name=name,
+        forward=(gemm(name, rows, rank, inputs, "TN"),),
+        backward_input=(gemm(f"{name}.dgrad", rows, inputs, rank, "NN"),),
+        backward_weight=weight,
+        weights=(Weight(name=name, rows=groups * rank, columns=inputs, role="linear", split="rows"),),
+        saves=(into, gradient) if lo.trainable else (),
+        makes=(Saved(name=f"{name}.out", bytes=width * rank),),
+        tags=ATTN | {"out_proj"},
+    )

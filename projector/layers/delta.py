@@ -1,0 +1,169 @@
+"""Gated delta rule: Gated DeltaNet (a decay of every head) and Kimi Delta Attention (a decay of every channel).
+
+Kernels of fla-org/flash-linear-attention@bc3b101d fla/ops/{gated_delta_rule,kda}/chunk.py, counted per token and head;
+modules of NVIDIA/Megatron-LM@d98e8a64dd core/ssm/gated_delta_net and AMD-AGI/Primus@fd1eeabb kimi_delta_attention.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from projector.layers.linear import Linear, linear
+from projector.layers.local import Local
+from projector.layers.recurrent import Kernels, chain, exchanged, gated_norm, per_rank, projection
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Operator
+from projector.operators.weights import Weight
+from projector.parameter import parameter
+from projector.workload.layer_kinds import GatedDeltaNet, KimiDelta
+from projector.workload.model import LayerKind
+
+__all__ = ["gated", "kimi"]
+
+DELTA = frozenset({"gdn", "attn"})
+_PASSES = parameter(
+    (12.0, 26.0),
+    kind="derived",
+    source="passes over bf16 tensors as wide as a head: k, w, u, new values, q, output forward; the same anew and their "
+    "gradients backward (fla/ops/gated_delta_rule/chunk.py)",
+)
+_SMALL = parameter(4, unit="launches", kind="derived", source="two additions, gate and reverse sum of the backward")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A delta rule on one rank: heads of values, widths of a key and a value head, chunk, and bytes of the decays of a
+    token; ``conv``: channels and taps of the convolutions."""
+
+    heads: int
+    key: int
+    value: int
+    chunk: int
+    decay: float
+    channels: int
+    taps: int
+
+    @property
+    def flops(self) -> float:
+        """Of one token forward: scores, triangular inverse, w and u, states, output."""
+        c, k, v = self.chunk, self.key, self.value
+        return 2.0 * self.heads * (3 * c * k + 2 * c * v + 3 * k * v + c * c / 3)
+
+
+def gated(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """A Gated DeltaNet layer's mixer, from its norm to its residual."""
+    m = kind.mixer
+    assert isinstance(m, GatedDeltaNet)
+    heads, keys = per_rank(m.linear_num_value_heads, lo), per_rank(m.keys, lo)
+    values = heads * m.linear_value_head_dim
+    conv = m.linear_conv_kernel_dim
+    rule = _Rule(heads, m.linear_key_head_dim, m.linear_value_head_dim, m.chunk, 8.0 * heads, 2 * keys + values, conv)
+    width = 2 * keys + 2 * values + 2 * heads
+    vectors = tuple(Weight(name=f"delta.{name}", rows=heads, split="rows") for name in ("A_log", "dt_bias"))
+    core = _core(rule, width, ("in_proj",), vectors, lo)
+    after = gated_norm("gated_norm", values, m.linear_value_head_dim, lo, DELTA, gate="delta.z")
+    out = projection("out_proj", values, lo, DELTA, into="gated_norm.out")
+    return chain("gdn", lo, (projection("in_proj", width, lo, DELTA),), (core, after), out, DELTA)
+
+
+def kimi(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """A Kimi Delta Attention layer's mixer, from its norm to its residual."""
+    m = kind.mixer
+    assert isinstance(m, KimiDelta)
+    heads = per_rank(m.num_heads, lo)
+    inner = heads * m.head_dim
+    # decays of every channel: what enters the gate in 16 bits, and their sums in fp32
+    rule = _Rule(heads, m.head_dim, m.head_dim, m.chunk, (lo.act + 4.0) * inner, 3 * inner, m.conv_width)
+    names = ("q_proj", "k_proj", "v_proj", "b_proj")
+    inputs = [projection(name, inner if name != "b_proj" else heads, lo, DELTA) for name in names]
+    inputs += _low_rank("f", m.head_dim, inner, lo)
+    inputs += _low_rank("g", m.gate_rank, inner, lo) if m.gate_rank else [projection("g_proj", inner, lo, DELTA)]
+    vectors = (
+        Weight(name="delta.A_log", rows=heads, split="rows"),
+        Weight(name="delta.dt_bias", rows=inner, split="rows"),
+    )
+    core = _core(rule, 4 * inner + heads, ("q_proj", "k_proj", "v_proj"), vectors, lo)
+    after = gated_norm("gated_norm", inner, m.head_dim, lo, DELTA, gate="g_b.out" if m.gate_rank else "g_proj.out")
+    out = projection("out_proj", inner, lo, DELTA, into="gated_norm.out")
+    return chain("kda", lo, inputs, (core, after), out, DELTA)
+
+
+def _low_rank(name: str, rank: int, width: int, lo: Local) -> list[Part]:
+    """A projection through ``rank``: the first half whole on every rank, on its shard of the sequence."""
+    down = Linear(name=f"{name}_a", outputs=(rank,), inputs=lo.hidden, rows=lo.shard_tokens, reads="input_norm.out")
+    up = Linear(
+        name=f"{name}_b", outputs=(width,), inputs=rank, rows=lo.tokens, parallel="column", reads=f"{name}_a.out"
+    )
+    return [linear(down, lo, DELTA), linear(up, lo, DELTA)]
+
+
+def _core(rule: _Rule, width: int, inputs: tuple[str, ...], vectors: tuple[Weight, ...], lo: Local) -> Part:
+    """Convolution, norms of queries and keys, gates, and the rule. ``width``: what exchanges of sequence for heads carry."""
+    values = rule.heads * rule.value
+    forward, backward = exchanged("delta", width, values, 1, lo, (_forward(rule, lo), _backward(rule, lo)))
+    token = lo.tokens
+    own = {
+        "delta.convolved": lo.act * rule.channels,
+        "delta.qk": 2 * lo.act * rule.heads * rule.key,
+        "delta.v": lo.act * values,
+        "delta.decay": rule.decay + 4.0 * rule.heads,
+        "delta.inverse": lo.act * rule.chunk * rule.heads,
+    }
+    each = lo.act * rule.channels / len(inputs)
+    return Part(
+        name="delta",
+        forward=forward,
+        backward_input=backward,
+        weights=(Weight(name="delta.conv", rows=rule.channels, columns=rule.taps, split="rows"), *vectors),
+        saves=(
+            *(Saved(name=f"delta.{name}", storage=f"{name}.out", bytes=each * token, input=True) for name in inputs),
+            *(Saved(name=name, bytes=size * token) for name, size in own.items()),
+        ),
+        makes=(
+            Saved(name="gated_norm.in", bytes=lo.act * values * token),
+            Saved(name="delta.z", bytes=lo.act * values * token),
+        ),
+        tags=DELTA,
+    )
+
+
+def _shared(rule: _Rule, lo: Local) -> tuple[float, float, float]:
+    """Bytes of a token: q and k of all heads, the scores of chunks, the states of chunks in 16 bits."""
+    qk = 2 * lo.act * rule.heads * rule.key
+    return qk, lo.act * rule.chunk * rule.heads, lo.act * rule.heads * rule.key * rule.value / rule.chunk
+
+
+def _forward(rule: _Rule, lo: Local) -> tuple[Operator, ...]:
+    kernel, act = Kernels("delta", rule.chunk, lo), lo.act
+    qk, scores, states = _shared(rule, lo)
+    half = _PASSES[0] / 2 * act * rule.heads * (rule.key + rule.value) / 2
+    c, k, v = rule.chunk, rule.key, rule.value
+    step = 4.0 * rule.heads * k * v
+    return (
+        kernel("conv", act * rule.channels, act * rule.channels),
+        kernel("qk_norm", qk, qk),
+        kernel("gates", rule.decay, rule.decay + 4.0 * rule.heads, launches=2),
+        kernel("intra", half / 2 + scores, half + scores, 2.0 * rule.heads * (2 * c * k + c * v + c * c / 3)),
+        kernel("states", half / 2, half / 2 + states, step, serial="product"),
+        kernel("output", half + states, act * rule.heads * v, 2.0 * rule.heads * (k * v + c * k + c * v)),
+    )
+
+
+def _backward(rule: _Rule, lo: Local) -> tuple[Operator, ...]:
+    kernel, act = Kernels("delta.bwd", rule.chunk, lo), lo.act
+    qk, scores, states = _shared(rule, lo)
+    half = _PASSES[1] / 2 * act * rule.heads * (rule.key + rule.value) / 2
+    k, v = rule.key, rule.value
+    step = 4.0 * rule.heads * k * v
+    return (
+        kernel("again", half / 4 + scores, half / 4, rule.flops / 3),
+        kernel("states_again", half / 8, half / 8 + states, step, serial="product"),
+        kernel("local", half / 8 + scores, half / 8, rule.flops / 4),
+        kernel("states", half / 4, half / 8 + states, step + step / 2, serial="product"),
+        kernel("qkw", half / 4 + 2 * states, half / 4, rule.flops),
+        kernel("intra", half / 4 + scores, half / 4, rule.flops),
+        kernel("gates", 2 * rule.decay, rule.decay, launches=_SMALL),
+        kernel("qk_norm", 2 * qk, qk),
+        kernel("conv", 2 * act * rule.channels, act * rule.channels, launches=2),
+    )

@@ -1,0 +1,135 @@
+"""Hyper-connections: a residual of n streams, constrained to a manifold (mHC, arXiv:2512.24880).
+
+Before a sub-layer n streams are normalised over n·h, projected to n² + 2n numbers (fp32), brought to doubly stochastic
+form by Sinkhorn-Knopp and summed to one; after it the output is spread over mixed streams. Counted from NVIDIA/Megatron-LM
+core/transformer/hyper_connection.py and, unfused, transformers models/deepseek_v4 (every function a kernel in fp32).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector.layers.local import Local
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Gemm, Operator, Stream
+from projector.operators.weights import Weight
+from projector.parameter import parameter
+
+__all__ = ["collapsed", "entry", "leaving", "spread"]
+
+# fused: bytes of an element of the streams, read and written, launches
+_MAP, _SPREAD = parameter(
+    ((4.0, 0.0, 3), (2.0, 2.0, 1)),
+    unit="B/element, B/element, launches",
+    kind="derived",
+    source="arXiv:2512.24880 §4.3: streams read to project and to sum; read and written to mix and spread",
+)
+_MAP_EAGER, _SPREAD_EAGER = parameter(
+    ((20.0, 12.0, 90), (18.0, 18.0, 8)),
+    unit="B/element, B/element, launches",
+    kind="derived",
+    source="in fp32: cast, square, mean, product, sum; 1 + 2·19 reductions and divisions; outer product, cast, product "
+    "of matrices, sum, cast",
+)
+_BACKWARD = parameter(
+    2.0, kind="assumed", source="an element-wise function reads its input and a gradient and writes one"
+)
+
+
+def collapsed(part: Part, rows: int, lo: Local) -> Part:
+    """``part``, the norm of a sub-layer, behind the sum of the streams that feeds it."""
+    n, name = lo.model.hyper_connections, part.name
+    outputs, inputs = n * n + 2 * n, n * lo.hidden
+    streams = float(rows) * inputs
+    op, back = _stream(f"{name}.hc", _MAP if lo.execution.fusion.hyper_connections else _MAP_EAGER, streams, lo)
+    op, back = replace(op, write=op.write + lo.hidden_bytes), replace(back, read=back.read + lo.hidden_bytes)
+    products = _products(f"{name}.hc", outputs, inputs, rows, lo)
+    return replace(
+        part,
+        forward=(op, products[0], *part.forward),
+        backward_input=(*part.backward_input, back, products[1]),
+        backward_weight=(*part.backward_weight, *products[2:]),
+        weights=(*part.weights, *_mapping(f"{name}.hc", outputs, inputs)),
+        saves=(*part.saves, *_kept(name, streams, lo)),
+        makes=(*part.makes, Saved(name=f"{name}.in", bytes=lo.hidden_bytes)),
+    )
+
+
+def spread(name: str, rows: int, lo: Local, tags: frozenset[str], makes: str) -> Part:
+    """In place of a residual addition: the output over all streams, beside the streams mixed."""
+    streams = float(rows) * lo.model.hyper_connections * lo.hidden
+    op, back = _stream(name, _SPREAD if lo.execution.fusion.hyper_connections else _SPREAD_EAGER, streams, lo)
+    out = Saved(name=f"{name}.output", bytes=lo.hidden_bytes)
+    made = Saved(name=makes.removesuffix(".in") + ".streams", bytes=lo.act * streams)
+    op = replace(op, read=op.read + lo.hidden_bytes)
+    return Part(name=name, forward=(op,), backward_input=(back,), saves=(out,), makes=(made,), tags=tags)
+
+
+def entry(lo: Local) -> tuple[Part, ...]:
+    """The embedding copied to every stream."""
+    n = lo.model.hyper_connections
+    if not n:
+        return ()
+    x = lo.hidden_bytes
+    return (
+        Part(
+            name="hc.entry",
+            forward=(Stream(name="hc.entry", kind="copy", read=x, write=n * x),),
+            backward_input=(Stream(name="hc.entry.bwd", kind="elementwise", read=n * x, write=x),),
+        ),
+    )
+
+
+def leaving(name: str, lo: Local) -> tuple[Part, ...]:
+    """The weighted sum of the streams at the end of the model."""
+    n = lo.model.hyper_connections
+    if not n:
+        return ()
+    streams = float(lo.shard_tokens) * n * lo.hidden
+    op, back = _stream(name, _MAP if lo.execution.fusion.hyper_connections else _MAP_EAGER, streams, lo)
+    products = _products(name, n, n * lo.hidden, lo.shard_tokens, lo)
+    return (
+        Part(
+            name=name,
+            forward=(op, products[0]),
+            backward_input=(back, products[1]),
+            backward_weight=products[2:],
+            weights=_mapping(name, n, n * lo.hidden, scales=1),
+            saves=(Saved(name=f"{name}.streams", bytes=lo.act * streams, input=True),),
+        ),
+    )
+
+
+def _stream(name: str, cost: tuple[float, float, int], elements: float, lo: Local) -> tuple[Stream, Stream]:
+    read, write, launches = cost
+    share = lo.act / 2
+    op = Stream(
+        name=name, kind="elementwise", read=share * read * elements, write=share * write * elements, launches=launches
+    )
+    twice = _BACKWARD * op.read, _BACKWARD * max(op.write, share * 2.0 * elements)
+    return op, replace(op, name=f"{name}.bwd", read=twice[0], write=twice[1], launches=2 * launches)
+
+
+def _products(name: str, outputs: int, inputs: int, rows: int, lo: Local) -> tuple[Operator, ...]:
+    """Forward, data gradient, weight gradient of the projection, in fp32 (TF32 where there is one)."""
+    forward = Gemm(name=name, m=rows, n=outputs, k=inputs, dtype="tf32", out_bytes=4.0)
+    dgrad = replace(forward, name=f"{name}.dgrad", n=inputs, k=outputs, layout="NN")
+    wgrad = replace(forward, name=f"{name}.wgrad", m=outputs, n=inputs, k=rows, layout="NT")
+    return (forward, dgrad, wgrad) if lo.trainable else (forward, dgrad)
+
+
+def _mapping(name: str, outputs: int, inputs: int, scales: int = 3) -> tuple[Weight, ...]:
+    """The projection, its biases and the scales of its parts."""
+    return (
+        Weight(name=name, rows=outputs, columns=inputs, role="router"),
+        Weight(name=f"{name}.bias", rows=outputs + scales),
+    )
+
+
+def _kept(name: str, streams: float, lo: Local) -> tuple[Saved, ...]:
+    """The streams; unfused their fp32 copy, too."""
+    saves = (Saved(name=f"{name}.streams", bytes=lo.act * streams, input=True),)
+    return (
+        saves if lo.execution.fusion.hyper_connections else (*saves, Saved(name=f"{name}.upcast", bytes=4.0 * streams))
+    )

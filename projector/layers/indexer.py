@@ -1,0 +1,120 @@
+"""The lightning indexer of sparse attention: cheap scores of every key, of which each query takes the best.
+
+DeepSeek-V3.2 (deepseek-ai/DeepSeek-V3.2-Exp@3b99a53 inference/model.py): score = Σ_h w_h·ReLU(q_h·k), one key head.
+Megatron-LM core/transformer/experimental_attention_variant: its projections are duplicated over the tensor-parallel group
+and see the gathered sequence; its input is detached, so that its backward makes weight gradients alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from projector.layers.attention_core import Heads, attend
+from projector.layers.linear import Linear, linear
+from projector.layers.local import Local
+from projector.layers.norms import norm
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Collective, Gemm, Operator, Stream
+from projector.parameter import parameter
+from projector.workload.sparse import Indexer
+
+__all__ = ["indexer", "target"]
+
+INDEXER = frozenset({"attn", "indexer"})
+_TOPK_PASSES, _TOPK_LAUNCHES = parameter(
+    (2.0, 4),
+    unit="passes, launches",
+    kind="assumed",
+    source="radix selection reads the scores twice; mask, fill, gather",
+)
+
+Compressor = Callable[[str, int, int, Local], tuple[Part, ...]]
+
+
+def indexer(
+    sizes: Indexer, ratio: int, q_rank: int, lo: Local, compressor: Compressor | None = None
+) -> tuple[Part, ...]:
+    """``ratio``: tokens of a key (1: every token has one); ``q_rank``: width of the query latent it starts from.
+
+    Without a loss of its own (``trained``) it runs forward only: selection has no gradient.
+    """
+    heads, d = sizes.index_n_heads, sizes.index_head_dim
+    query = Linear(name="indexer.q", outputs=(heads * d,), inputs=q_rank, rows=lo.tokens, reads="q_norm.out")
+    weights = Linear(name="indexer.weights", outputs=(heads,), inputs=lo.hidden, rows=lo.tokens, reads="input_norm.out")
+    if ratio > 1 and compressor is not None:
+        keys = compressor("indexer.k", ratio, d, lo)
+    else:
+        key = Linear(name="indexer.k", outputs=(d,), inputs=lo.hidden, rows=lo.tokens, reads="input_norm.out")
+        keys = linear(key, lo, INDEXER), norm("indexer.k_norm", d, lo.tokens, lo, branch=False, tags=INDEXER)
+    parts = (linear(query, lo, INDEXER), *keys, linear(weights, lo, INDEXER), _scores(sizes, ratio, lo))
+    return tuple(_detached(part, sizes.trained) for part in parts)
+
+
+def _scores(sizes: Indexer, ratio: int, lo: Local) -> Part:
+    """Products with all keys so far, their weighted sum over heads, the best of them. Half of the square is below the
+    mask; written are fp32 sums over heads."""
+    seq, heads, d = lo.recipe.seq_length, sizes.index_n_heads, sizes.index_head_dim
+    keys = max(1, seq // ratio)
+    pairs = float(lo.batch) * seq * keys / 2
+    product = Gemm(
+        name="indexer.scores", m=seq, n=max(1, keys // 2), k=heads * d, batch=lo.batch, dtype=lo.dtype, out_bytes=4.0
+    )
+    select = Stream(
+        name="indexer.topk",
+        kind="router",
+        read=4.0 * _TOPK_PASSES * pairs,
+        write=4.0 * lo.tokens * min(sizes.index_topk, keys),
+        launches=_TOPK_LAUNCHES,
+    )
+    unfused = () if lo.execution.fusion.indexer else _heads(heads, 2 * pairs)
+    backward: tuple[Operator, ...] = ()
+    if sizes.trained:  # of the divergence from attention's own distribution: gradients of queries and keys
+        again = replace(product, name="indexer.scores.bwd", batch=2 * lo.batch)
+        heads_again = tuple(replace(op, name=f"{op.name}.bwd") for op in unfused)
+        backward = (*heads_again, again, replace(select, name="indexer.loss.bwd", read=8.0 * pairs, write=4.0 * pairs))
+    chosen = Saved(name="indexer.chosen", bytes=4.0 * lo.tokens * min(sizes.index_topk, keys))
+    # written by every head, they are kept for the gradient of the ReLU
+    signs = (Saved(name="indexer.heads", bytes=8.0 * heads * pairs),) if sizes.trained and unfused else ()
+    return Part(
+        name="indexer.scores",
+        forward=(product, *unfused, select),
+        backward_input=backward,
+        saves=(chosen, *signs),
+        tags=INDEXER,
+    )
+
+
+def target(sizes: Indexer, heads: Heads, lo: Local) -> tuple[Part, ...]:
+    """What a trained indexer learns: where attention's softmax looks, summed over heads, on the chosen keys.
+
+    Scores of queries and keys once more, which no attention kernel hands out; then the divergence, both in fused kernels
+    (AMD-AGI/Primus@2028bbcd primus/backends/megatron/core/transformer/indexer_distill_loss.py; its eager body writes the
+    gathered keys and every head's scores). Nothing flows back from it to queries or keys.
+    """
+    if not sizes.trained:
+        return ()
+    seq = lo.recipe.seq_length
+    again, _ = attend("indexer.target", replace(heads, v=0), lo, seq_q=seq, seq_k=seq)
+    nbytes = 4.0 * lo.tokens * min(sizes.index_topk, seq)
+    loss = Stream(name="indexer.loss", kind="softmax", read=2 * nbytes, write=nbytes)
+    shared = Collective(name="indexer.target.ar", kind="all_reduce", group="tp", bytes=nbytes)  # heads of all ranks
+    forward = (again, *((shared,) if lo.tp > 1 else ()), loss)
+    kept = Saved(name="indexer.target", bytes=nbytes)
+    return (Part(name="indexer.target", forward=forward, saves=(kept,), tags=INDEXER),)
+
+
+def _heads(heads: int, pairs: float) -> tuple[Stream, ...]:
+    """Scores of every head and every pair written in fp32, masked or not, and read to be summed."""
+    nbytes = 4.0 * heads * pairs
+    return (Stream(name="indexer.heads", kind="elementwise", read=nbytes, write=nbytes, launches=3),)
+
+
+def _detached(part: Part, trained: bool) -> Part:
+    """No gradient passes to what feeds it; untrained, none to its weights, and nothing is kept for one."""
+    if trained:
+        products = tuple(op for op in part.backward_input if not op.name.endswith(".dgrad"))
+        return replace(part, backward_input=products)
+    kept = tuple(each for each in part.saves if each.name == "indexer.chosen")
+    return replace(part, backward_input=(), backward_weight=(), saves=kept)

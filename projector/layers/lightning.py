@@ -1,0 +1,64 @@
+"""Lightning attention: linear attention with a fixed decay of each head, a norm over all heads and a sigmoid gate.
+
+Kernels of fla-org/flash-linear-attention@bc3b101d fla/ops/simple_gla (states, output; both again backward), modules of
+transformers models/minimax; the exchange of context parallelism as of the other recurrences.
+"""
+
+from __future__ import annotations
+
+from projector.layers.local import Local
+from projector.layers.recurrent import Kernels, chain, exchanged, gated_norm, per_rank, projection
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Operator
+from projector.workload.layer_kinds import Lightning
+from projector.workload.model import LayerKind
+
+__all__ = ["mixer"]
+
+LIGHTNING = frozenset({"lightning", "attn"})
+
+
+def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """From the input norm to the residual addition."""
+    m = kind.mixer
+    assert isinstance(m, Lightning)
+    inner = per_rank(m.num_heads, lo) * m.head_dim
+    inputs = (projection("qkv", 3 * inner, lo, LIGHTNING), projection("gate", inner, lo, LIGHTNING))
+    after = gated_norm("gated_norm", inner, inner, lo, LIGHTNING, gate="gate.out")
+    out = projection("out_proj", inner, lo, LIGHTNING, into="gated_norm.out")
+    return chain("lightning", lo, inputs, (_core(m, inner, lo), after), out, LIGHTNING)
+
+
+def _core(m: Lightning, inner: int, lo: Local) -> Part:
+    """The activation of queries, keys and values, and the recurrence; it saves what enters and what it activates."""
+    kernel, row = Kernels("lightning", m.chunk, lo), lo.act * inner
+    inside, outer = (
+        2.0 * m.chunk * inner,
+        2.0 * m.head_dim * inner,
+    )  # half of two products of a chunk; a product of states
+    states = lo.act * inner * m.head_dim / m.chunk
+    forward: tuple[Operator, ...] = (
+        kernel("silu", 3 * row, 3 * row),
+        kernel("states", 2 * row, states, outer, serial="scale"),
+        kernel("output", 3 * row + states, row, inside + outer),
+    )
+    backward: tuple[Operator, ...] = (
+        kernel("states_again", 2 * row, states, outer, serial="scale"),
+        kernel("states.bwd", 2 * row, states, outer, serial="scale"),
+        kernel("output.bwd", 4 * row + 2 * states, 3 * row, 2 * inside + inside / 2 + 3 * outer, launches=2),
+        kernel("silu.bwd", 6 * row, 3 * row),
+    )
+    forward, backward = exchanged("lightning", 3 * inner, inner, 1, lo, (forward, backward))
+    tokens = lo.tokens
+    return Part(
+        name="lightning",
+        forward=forward,
+        backward_input=backward,
+        saves=(
+            Saved(name="lightning.in", storage="qkv.out", bytes=3 * row * tokens, input=True),
+            Saved(name="lightning.qkv", bytes=3 * row * tokens),
+        ),
+        makes=(Saved(name="gated_norm.in", bytes=row * tokens),),
+        tags=LIGHTNING,
+    )

@@ -1,0 +1,132 @@
+"""Mamba-2: one projection, a causal convolution, chunked state-space duality, a gated norm, a projection back.
+
+Kernels of the fused path of state-spaces/mamba@e9594ce mamba_ssm/ops/triton/{ssd_combined,ssd_chunk_state,
+ssd_state_passing,ssd_bmm,ssd_chunk_scan}.py, counted per token; sharding of NVIDIA/Megatron-LM@d98e8a64dd
+core/ssm/mamba_mixer.py. Widths: d = heads · head width, G groups, N states, C chunk, all of one tensor-parallel rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from projector.layers.local import Local
+from projector.layers.recurrent import Kernels, chain, exchanged, gated_norm, per_rank, projection
+from projector.operators.part import Part
+from projector.operators.saved import Saved, Transient
+from projector.operators.types import Operator
+from projector.operators.weights import Weight
+from projector.parameter import parameter
+from projector.workload.layer_kinds import Mamba2
+from projector.workload.model import LayerKind
+
+__all__ = ["mixer"]
+
+MAMBA = frozenset({"mamba"})
+_SMALL_LAUNCHES = parameter(
+    6, unit="launches", kind="derived", source="flips, cumulative sums and additions in the backward of ssd_combined"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Of one rank: channels d, B or C (G·N), heads, and bytes of the chunk states of a token in fp32 and of C·Cᵀ."""
+
+    inner: int
+    grouped: int
+    heads: int
+    states: float
+    squares: float
+
+    @property
+    def convolved(self) -> int:
+        return self.inner + 2 * self.grouped
+
+    @property
+    def projected(self) -> int:
+        return self.inner + self.convolved + self.heads
+
+
+def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """From the input norm to the residual addition."""
+    m = kind.mixer
+    assert isinstance(m, Mamba2)
+    heads, groups = per_rank(m.mamba_num_heads, lo), per_rank(m.mamba_num_groups, lo)
+    inner = heads * m.mamba_head_dim
+    states = 4.0 * inner * m.mamba_state_dim / m.chunk
+    x = _Sizes(inner, groups * m.mamba_state_dim, heads, states, 4.0 * m.chunk * groups)
+    into = projection("in_proj", x.projected, lo, MAMBA)
+    out = projection("out_proj", inner, lo, MAMBA, into="gated_norm.out" if m.grouped_norm else "ssd.out")
+    after = (gated_norm("gated_norm", inner, inner, lo, MAMBA),) if m.grouped_norm else ()
+    return chain("mamba", lo, (into,), (_ssd(m, x, lo), *after), out, MAMBA)
+
+
+def _ssd(m: Mamba2, x: _Sizes, lo: Local) -> Part:
+    """Convolution and scan, one autograd function: it saves the projection's output and its own before the gate."""
+    forward, backward = exchanged(
+        "ssd", x.projected, x.inner, 5, lo, (tuple(_forward(m, x, lo)), tuple(_backward(m, x, lo)))
+    )
+    tensor = lo.act * x.inner * lo.tokens
+    vectors = (Weight(name=f"ssd.{name}", rows=x.heads, split="rows") for name in ("dt_bias", "A_log", "D"))
+    return Part(
+        name="ssd",
+        forward=forward,
+        backward_input=backward,
+        weights=(
+            Weight(name="ssd.conv", rows=x.convolved, columns=m.conv_width, split="rows"),
+            Weight(name="ssd.conv.bias", rows=x.convolved, split="rows"),
+            *vectors,
+        ),
+        saves=(
+            Saved(name="ssd.in", storage="in_proj.out", bytes=lo.act * x.projected * lo.tokens, input=True),
+            Saved(name="ssd.ungated", bytes=tensor),
+        ),
+        makes=(Saved(name="gated_norm.in" if m.grouped_norm else "ssd.out", bytes=tensor),),
+        # states and their gradients of all chunks, in fp32
+        backward_transient=Transient(name="ssd_backward", bytes=2 * x.states * lo.tokens),
+        tags=MAMBA,
+    )
+
+
+def _again(m: Mamba2, x: _Sizes, lo: Local, suffix: str = "") -> list[Operator]:
+    """What the backward computes anew: all of the forward but the last kernel."""
+    kernel, act = Kernels("ssd", m.chunk, lo), lo.act
+    return [
+        kernel(f"conv{suffix}", act * x.convolved, act * x.convolved),
+        kernel(f"cumsum{suffix}", act * x.heads, 8.0 * x.heads),
+        kernel(f"states{suffix}", act * (x.inner + x.grouped), x.states, 2.0 * m.mamba_state_dim * x.inner),
+        kernel(f"passing{suffix}", x.states, x.states / 2, serial="scale"),
+        kernel(f"products{suffix}", 2 * act * x.grouped, x.squares, 2.0 * m.chunk * x.grouped),
+    ]
+
+
+def _forward(m: Mamba2, x: _Sizes, lo: Local) -> list[Operator]:
+    kernel, act = Kernels("ssd", m.chunk, lo), lo.act
+    flops = (m.chunk + 2.0 * m.mamba_state_dim) * x.inner
+    copied = [kernel("batch", act * x.projected, act * x.projected)] if lo.batch > 1 else []
+    scan = kernel("scan", 2 * act * x.inner + x.squares + x.states / 2, 2 * act * x.inner, flops)
+    return [*copied, *_again(m, x, lo), scan]
+
+
+def _backward(m: Mamba2, x: _Sizes, lo: Local) -> list[Operator]:
+    kernel, act, d = Kernels("ssd.bwd", m.chunk, lo), lo.act, x.inner
+    inner, outer = m.chunk * float(d), 2.0 * m.mamba_state_dim * d  # products inside chunks; with their states
+    return [
+        *_again(m, x, lo, ".again"),
+        kernel("gate", 3 * act * d, 2 * act * d),
+        kernel("states", act * (d + x.grouped), x.states, outer),
+        kernel("passing", x.states + x.states / 2, x.states, serial="scale"),
+        kernel("x", act * (2 * d + x.grouped) + x.squares + x.states, act * d + 8.0 * x.heads, inner + outer),
+        kernel("b", act * d + x.states, 4.0 * x.grouped, outer),
+        kernel("c", act * d + x.states / 2, 4.0 * x.grouped, outer),
+        kernel("products", 2 * act * d, x.squares, inner),
+        kernel(
+            "pairs",
+            2 * (x.squares + act * x.grouped),
+            2 * act * x.grouped,
+            4.0 * m.chunk * x.grouped,
+            launches=2,
+        ),
+        kernel("decay", 2 * act * d + x.squares, 4.0 * x.heads, inner),
+        kernel("sums", 12.0 * x.heads, 12.0 * x.heads, launches=_SMALL_LAUNCHES),
+        kernel("conv", 2 * act * x.convolved, act * x.convolved, launches=2),
+    ]

@@ -1,0 +1,130 @@
+"""What mixers with a recurrence share: their chain of modules, the pricing of their kernels, the exchange over cp.
+
+Every kernel says its bytes and FLOP per token of this rank. Context parallelism exchanges sequence for heads in an
+all-to-all before the recurrence and after it (NVIDIA/Megatron-LM@d98e8a64dd core/ssm/mamba_context_parallel.py): each rank
+then sees the whole sequence of its heads, as many elements as before and cp times the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from projector.layers.linear import Linear, linear
+from projector.layers.local import Local
+from projector.layers.norms import norm, residual, sandwich
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Collective, Operator, Scan, Stream
+from projector.operators.weights import Weight
+
+__all__ = ["Kernels", "chain", "gated_norm", "per_rank", "projection"]
+
+
+def per_rank(size: int, lo: Local) -> int:
+    """Heads, groups or channels of one tensor-parallel rank."""
+    return -(-size // lo.tp)
+
+
+class Kernels:
+    """Writes down the kernels of a recurrence; sizes are per token of this rank. ``chunk``: tokens that a step takes."""
+
+    def __init__(self, name: str, chunk: int, lo: Local) -> None:
+        self._name, self._tokens, self._act = name, lo.tokens, lo.act
+        longest = max(lo.recipe.document_lengths or (lo.recipe.seq_length,))  # documents run beside one another
+        self._steps = -(-longest // chunk)
+
+    def __call__(
+        self, name: str, read: float, write: float, flops: float = 0.0, *, serial: str = "", launches: int = 1
+    ) -> Scan:
+        """One kernel. ``read``, ``write``: bytes; ``serial``: what each step of its chain does."""
+        tokens = self._tokens
+        return Scan(
+            name=f"{self._name}.{name}",
+            kind="elementwise",
+            read=read * tokens,
+            write=write * tokens,
+            launches=launches,
+            work=flops * tokens,
+            steps=self._steps * launches if serial else 0,
+            step=serial or "scale",
+        )
+
+
+def chain(
+    name: str,
+    lo: Local,
+    inputs: Sequence[Part],
+    core: Sequence[Part],
+    output: Part,
+    tags: frozenset[str],
+) -> tuple[Part, ...]:
+    """A mixer from its norm to its residual: ``inputs`` project, ``core`` mixes, ``output`` projects back."""
+    return (
+        norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=tags | {"attn_norm"}),
+        *inputs,
+        *core,
+        output,
+        *sandwich("post_attn_norm", lo, tags, f"{output.name}.out"),
+        residual(f"{name}_residual", lo, tags, "pre_mlp_norm.in"),
+    )
+
+
+def projection(name: str, width: int, lo: Local, tags: frozenset[str], *, into: str = "") -> Part:
+    """A linear of the normed input to ``width`` of this rank (column), or with ``into`` from that storage back (row)."""
+    spec = Linear(
+        name=name,
+        outputs=(lo.hidden,) if into else (width,),
+        inputs=width if into else lo.hidden,
+        rows=lo.tokens,
+        parallel="row" if into else "column",
+        after_norm=not into,
+        reads=into or "input_norm.out",
+    )
+    return linear(spec, lo, tags)
+
+
+def gated_norm(name: str, width: int, weight: int, lo: Local, tags: frozenset[str], gate: str = "") -> Part:
+    """The norm over heads or groups after a recurrence, times a gate of storage ``gate`` where it has one.
+
+    ``width``: elements of a token on this rank; ``weight``: elements that it learns there.
+    """
+    tensor = lo.act * width * lo.tokens
+    reads = 2 if gate else 1
+    saves = [
+        Saved(name=f"{name}.in", bytes=tensor, input=True),
+        Saved(name=f"{name}.statistics", bytes=4.0 * lo.tokens),
+    ]
+    saves += [Saved(name=f"{name}.gate", storage=gate, bytes=tensor, input=True)] if gate else []
+    return Part(
+        name=name,
+        forward=(Stream(name=name, kind="norm", read=reads * tensor, write=tensor),),
+        backward_input=(
+            Stream(name=f"{name}.bwd", kind="norm", read=(1 + reads) * tensor, write=reads * tensor, launches=2),
+        ),
+        weights=(Weight(name=f"{name}.weight", rows=weight, split="rows" if weight == width else ""),),
+        saves=tuple(saves),
+        makes=(Saved(name=f"{name}.out", bytes=tensor),),
+        tags=tags,
+    )
+
+
+def exchanged(
+    name: str, width_in: float, width_out: float, calls: int, lo: Local, ops: tuple[tuple[Operator, ...], ...]
+) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+    """(forward, backward) ``ops`` between the exchanges of sequence for heads: ``width_in`` elements of a token go in by
+    ``calls`` collectives and ``width_out`` come back, each put in order before and after."""
+    forward, backward = ops
+    if lo.recipe.cp == 1:
+        return forward, backward
+
+    def swap(suffix: str, width: float, number: int) -> tuple[Operator, ...]:
+        nbytes = lo.act * width * lo.tokens
+        return (
+            Collective(name=f"{name}.{suffix}", kind="all_to_all", group="cp", bytes=nbytes, launches=number),
+            Stream(name=f"{name}.{suffix}.order", kind="copy", read=2 * nbytes, write=2 * nbytes, launches=2),
+        )
+
+    return (
+        (*swap("a2a_in", width_in, calls), *forward, *swap("a2a_out", width_out, 1)),
+        (*swap("a2a_grad_out", width_out, 1), *backward, *swap("a2a_grad_in", width_in, calls)),
+    )

@@ -1,0 +1,57 @@
+"""Gated short convolution: B, C and x from one projection, a depthwise convolution of B·x, its product with C.
+
+transformers models/lfm2/modeling_lfm2.py (``Lfm2ShortConv``); AMD-AGI/Primus@fd1eeabb lfm2_8B_A1B.yaml.
+"""
+
+from __future__ import annotations
+
+from projector.layers.local import Local
+from projector.layers.recurrent import Kernels, chain, exchanged, per_rank, projection
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.weights import Weight
+from projector.workload.layer_kinds import ShortConvolution
+from projector.workload.model import LayerKind
+
+__all__ = ["mixer"]
+
+CONV = frozenset({"conv"})
+
+
+def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """From the input norm to the residual addition."""
+    m = kind.mixer
+    assert isinstance(m, ShortConvolution)
+    width = per_rank(lo.hidden, lo)
+    into, out = projection("in_proj", 3 * width, lo, CONV), projection("out_proj", width, lo, CONV, into="conv.out")
+    return chain("conv", lo, (into,), (_core(m, width, lo),), out, CONV)
+
+
+def _core(m: ShortConvolution, width: int, lo: Local) -> Part:
+    """The product of two views, the convolution, the product with the third; both products save what they multiply."""
+    kernel, row = Kernels("conv", lo.recipe.seq_length, lo), lo.act * width
+    forward = (
+        kernel("gate_in", 2 * row, row),
+        kernel("taps", row, row),
+        kernel("gate_out", 2 * row, row),
+    )
+    backward = (
+        kernel("gate_out.bwd", 3 * row, 2 * row, launches=2),
+        kernel("taps.bwd", 2 * row, row, launches=2),
+        kernel("gate_in.bwd", 3 * row, 2 * row, launches=2),
+        kernel("join.bwd", 3 * row, 3 * row),
+    )
+    before, after = exchanged("conv", 3 * width, width, 1, lo, (forward, backward))
+    return Part(
+        name="conv",
+        forward=before,
+        backward_input=after,
+        weights=(Weight(name="conv.taps", rows=width, columns=m.conv_width, split="rows"),),
+        saves=(
+            Saved(name="conv.in", storage="in_proj.out", bytes=3 * row * lo.tokens, input=True),
+            Saved(name="conv.gated", bytes=row * lo.tokens),
+            Saved(name="conv.convolved", bytes=row * lo.tokens),
+        ),
+        makes=(Saved(name="conv.out", bytes=row * lo.tokens),),
+        tags=CONV,
+    )

@@ -1,0 +1,92 @@
+"""A linear layer by SUMMA: a grid of tp × tp2 ranks, on which neither weights nor activations are replicated.
+
+After van de Geijn and Watts (Concurrency 9(4), 1997) and Subramanian et al. (arXiv:2410.00273, section 3.2). Rank (i, j)
+holds rows/tp2 × inputs/tp of the input, outputs/tp × inputs/tp2 of the weight and rows/tp2 × outputs/tp of the output.
+Products run in panels of the contracted side: the panel of the input is broadcast along tp, that of the weight along
+tp2, and their product is added. For the input's gradient the weight's panels are broadcast and partial results summed
+along tp; for the weight's the input's panels, and along tp2. The sums of all panels, each to another rank, are what a
+reduce-scatter moves. The first panel (of sums: the last) is waited for; the others travel beside the products.
+
+With ``b`` bytes an element, V = b·rows·inputs and W = b·inputs·outputs of a rank's row and column, forward moves V over
+tp and W over tp2, and so does each half of the backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from projector.layers.local import Local
+from projector.operators.part import Part
+from projector.operators.saved import Saved, Transient
+from projector.operators.types import Collective, Gemm, Operator, Stream
+from projector.operators.weights import Weight
+
+__all__ = ["product"]
+
+
+def product(
+    name: str,
+    lo: Local,
+    *,
+    rows: int,
+    inputs: int,
+    outputs: Sequence[int],
+    gemms: Sequence[str],
+    weights: Sequence[Weight],
+    saves: tuple[Saved, ...],
+    makes: tuple[Saved, ...],
+    bias: bool,
+    tags: frozenset[str],
+) -> Part:
+    """The linear of ``inputs`` (undivided) to ``outputs`` (those of this rank), on ``rows`` of this rank."""
+    n, count = sum(outputs), lo.panels
+    panel = -(-inputs // count)
+    wide, tall = lo.act * rows * inputs, lo.act * inputs * n
+    panels = Gemm(
+        name=name, m=rows, n=n, k=panel, batch=count, launches=count, dtype=lo.dtype, layout="TN", out_bytes=lo.act
+    )
+    # panels add to one output, which all but the first read again
+    forward = tuple(
+        replace(panels, name=gemm, n=each, accumulate=count > 1) for gemm, each in zip(gemms, outputs, strict=True)
+    )
+    dgrad = replace(panels, name=f"{name}.dgrad", n=panel, k=n, layout="NN")
+    wgrad = replace(panels, name=f"{name}.wgrad", m=n, n=panel, k=rows, layout="NT")
+    own = n * -(-inputs // lo.recipe.tp2)
+    added = lo.execution.fusion.added(f"{name}.wgrad.add", own, lo.act, lo.execution.data_parallel.grad_bytes)
+    row = Stream(name=f"{name}.bias_grad", kind="elementwise", read=lo.act * rows * n, write=0.0)
+    buffers = Transient(name=f"{name}.panels", bytes=2 * (wide + tall) / count)  # one in use, one on its way
+    return Part(
+        name=name,
+        forward=(
+            *_paneled(f"{name}.input", "broadcast", "tp", wide, gemms, lo),
+            *_paneled(f"{name}.weight", "broadcast", "tp2", tall, gemms, lo),
+            *forward,
+        ),
+        backward_input=(
+            *_paneled(f"{name}.weight_again", "broadcast", "tp2", tall, (dgrad.name,), lo),
+            dgrad,
+            *_paneled(f"{name}.dgrad_sum", "reduce_scatter", "tp", wide, (dgrad.name,), lo),
+        ),
+        backward_weight=(
+            *_paneled(f"{name}.input_again", "broadcast", "tp", wide, (wgrad.name,), lo),
+            wgrad,
+            *_paneled(f"{name}.wgrad_sum", "reduce_scatter", "tp2", tall, (wgrad.name,), lo),
+            *added,
+            *((row,) if bias else ()),
+        ),
+        weights=tuple(weights),
+        saves=saves,
+        makes=makes,
+        forward_transient=buffers,
+        backward_transient=buffers,
+        tags=tags,
+    )
+
+
+def _paneled(name: str, kind: str, group: str, nbytes: float, beside: Sequence[str], lo: Local) -> Iterator[Operator]:
+    count = lo.panels
+    yield Collective(name=f"{name}.first", kind=kind, group=group, bytes=nbytes / count, launches=1)
+    if count > 1:
+        rest = nbytes * (count - 1) / count
+        yield Collective(name=name, kind=kind, group=group, bytes=rest, hides_behind=tuple(beside), launches=count - 1)

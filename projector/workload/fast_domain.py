@@ -1,0 +1,88 @@
+"""Which groups lie inside a fast domain: ``tp4.cp2.dp8``, or ``{tp: 4, cp: 2, dp: 8}`` in a file.
+
+4 of the tensor-parallel ranks, 2 of the context-parallel and 8 of the data-parallel ones share a domain of links (an
+NVLink domain, a node): 64 GPUs. What a group has beyond that lies in other domains (Subramanian et al.,
+arXiv:2410.00273, section 3). Where nothing is said ranks fill domains in the order tp, tp2, cp, dp, pp.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+from projector.errors import Problem
+
+if TYPE_CHECKING:
+    from projector.workload.recipe import Recipe
+
+__all__ = ["ORDER", "inside", "placements", "problems", "written"]
+
+#: Groups in the order in which ranks are numbered, fastest first.
+ORDER = ("tp", "tp2", "cp", "dp", "pp")
+_PART = re.compile(r"(?:(tp2)[:=]|(tp|cp|dp|pp)[:=]?)(\d{1,6})")  # tp24: 24 ranks of tp; tp2:4: 4 of tp2
+
+
+@cache
+def inside(text: str | None) -> tuple[int, ...] | None:
+    """Ranks of each group of :data:`ORDER` in a domain; None where nothing is said. Raises ValueError with what is wrong."""
+    if text is None:
+        return None
+    found: dict[str, int] = {}
+    for word in re.split(r"[.\s+]+", text.strip()):
+        match = _PART.fullmatch(word)
+        name = (match[1] or match[2]) if match else ""
+        if match is None or name in found or int(match[3]) < 1:
+            raise ValueError("as in tp4.cp2.dp8, each of tp, tp2 (tp2:4), cp, dp, pp once at most")
+        found[name] = int(match[3])
+    return tuple(found.get(name, 1) for name in ORDER)
+
+
+def written(domain: Mapping[str, int]) -> str:
+    """The text of ranks by group, those of one left out."""
+    parts = (f"{name}:{domain[name]}" if name == "tp2" else f"{name}{domain[name]}" for name in ORDER
+             if domain.get(name, 1) != 1)  # fmt: skip
+    return ".".join(parts) or "tp1"
+
+
+def problems(recipe: Recipe, dp: int, domain: int | None, where: str = "") -> Iterator[Problem]:
+    """What is wrong with ``fast_domain`` of a recipe with ``dp`` data-parallel ranks. ``domain``: ranks of a run in each
+    domain (None: not known)."""
+    try:
+        ranks = inside(recipe.fast_domain)
+    except ValueError as error:
+        yield Problem(where, "recipe.fast_domain", recipe.fast_domain, str(error))
+        return
+    if ranks is None:
+        return
+    sizes = {"tp": recipe.tp, "tp2": recipe.tp2, "cp": recipe.cp, "dp": dp, "pp": recipe.pp}
+    for name, near in zip(ORDER, ranks, strict=True):
+        if sizes[name] % near:
+            yield Problem(where, "recipe.fast_domain", f"{name}{near}", f"a divisor of {name} = {sizes[name]}")
+    if domain is not None and domain % math.prod(ranks):
+        expected = f"ranks whose product divides the {domain} of a domain"
+        yield Problem(where, "recipe.fast_domain", recipe.fast_domain, expected)
+    if recipe.ep > 1 and ranks[ORDER.index("pp")] > 1:
+        yield Problem(
+            where, "recipe.fast_domain", f"pp{ranks[-1]}", "one stage in a domain where experts are spread (ep)"
+        )
+    copies = recipe.num_distributed_optimizer_instances or 1
+    if copies > 1 or recipe.data_parallel_shard_size not in (None, dp * recipe.cp):
+        yield Problem(
+            where, "recipe.fast_domain", recipe.fast_domain, "none with shards of a part of the data-parallel ranks"
+        )
+
+
+def placements(domain: int, names: tuple[str, ...] = ("tp", "cp", "dp", "pp")) -> tuple[str, ...]:
+    """Every way in which groups share a domain of so many ranks."""
+    return tuple(written(dict(zip(names, ranks, strict=True))) for ranks in _products(domain, len(names)))
+
+
+def _products(number: int, factors: int) -> Iterator[tuple[int, ...]]:
+    if factors == 1:
+        yield (number,)
+        return
+    for first in (n for n in range(1, number + 1) if number % n == 0):
+        yield from ((first, *rest) for rest in _products(number // first, factors - 1))

@@ -1,0 +1,67 @@
+"""Strings of layers: a letter a layer, ``(GGG*)12`` for twelve times the letters in brackets.
+
+Two kinds of strings. ``hybrid_layer_pattern`` is Megatron-LM's: every letter is a layer of its own, a mixer or an MLP
+(megatron/core/models/hybrid/hybrid_layer_allocation.py at d98e8a64dd). ``mixer_pattern`` names the mixers alone of layers
+that have an MLP each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+__all__ = ["MIXERS", "MLPS", "SIZES", "expand", "mistake", "stages"]
+
+MIXERS: Mapping[str, str] = MappingProxyType(
+    {
+        "*": "attention",
+        "+": "latent attention",
+        "M": "Mamba-2",
+        "G": "gated delta net",
+        "K": "Kimi Delta Attention",
+        "L": "lightning attention",
+        "C": "short convolution",
+    }
+)
+"""Letters of mixers, in words."""
+SIZES: Mapping[str, str] = MappingProxyType(
+    {"+": "mla", "E": "moe", "M": "mamba", "G": "gdn", "K": "kda", "L": "lightning", "C": "short_convolution"}
+)
+"""Field of a model that holds the sizes of what a letter means."""
+MLPS: Mapping[str, str] = MappingProxyType({"-": "MLP", "E": "experts"})
+"""Letters of layers that are an MLP alone."""
+
+_REPEAT = re.compile(r"\(([^()]*)\)(\d{1,4})")
+
+
+@lru_cache(maxsize=512)
+def expand(text: str, longest: int = 20_000) -> str:
+    """Letters of ``text`` with its repeats written out, without boundaries of stages. Text it cannot read stays as it is."""
+    letters = text.replace("|", "").replace(" ", "")
+    while (found := _REPEAT.search(letters)) and len(found[1]) * int(found[2]) <= longest:
+        letters = letters[: found.start()] + found[1] * int(found[2]) + letters[found.end() :]
+    return letters
+
+
+def mistake(text: str, known: Mapping[str, str], layers: int) -> str:
+    """What ``text`` should have been: letters of ``known``, as many as ``layers``; nothing where it is that."""
+    letters = expand(text)
+    unknown = sorted(set(letters) - set(known))
+    if unknown:
+        words = ", ".join(f"{letter} ({what})" for letter, what in known.items())
+        return f"letters of layers: {words}; not {' '.join(unknown)}{_meant(unknown, known)}"
+    if not letters:
+        return "a letter a layer"
+    return "" if len(letters) == layers else f"one letter a layer: {layers} of them, not {len(letters)}"
+
+
+def _meant(unknown: list[str], known: Mapping[str, str]) -> str:
+    near = [letter.swapcase() for letter in unknown if letter.swapcase() in known]
+    return f"; nearest: {' '.join(near)}" if near else ""
+
+
+def stages(text: str) -> tuple[int, ...]:
+    """Layers of every pipeline stage, where ``|`` bounds them; empty where nothing does."""
+    return tuple(len(expand(part)) for part in text.split("|")) if "|" in text else ()

@@ -1,0 +1,116 @@
+"""Which kinds of layers Megatron-LM's arguments ask for: hybrid strings, linear attention every few layers, convolutions.
+
+NVIDIA/Megatron-LM@d98e8a64dd megatron/core/models/hybrid/hybrid_layer_allocation.py, core/transformer/transformer_config.py;
+AMD-AGI/Primus@fd1eeabb lfm2_8B_A1B.yaml.
+"""
+
+from __future__ import annotations
+
+from projector.workload.layer_pattern import expand, stages
+from projector.workload.loaders.values import Reader
+from projector.workload.moe_layer_freq import numbers
+
+__all__ = ["kinds", "layout"]
+
+_PATTERNS = ("hybrid_layer_pattern", "hybrid_override_pattern")
+_MAMBA = {
+    "mamba_num_heads": "mamba_num_heads",
+    "mamba_head_dim": "mamba_head_dim",
+    "mamba_state_dim": "mamba_state_dim",
+    "mamba_num_groups": "mamba_num_groups",
+}
+_DELTA = (
+    "linear_num_key_heads",
+    "linear_num_value_heads",
+    "linear_key_head_dim",
+    "linear_value_head_dim",
+    "linear_conv_kernel_dim",
+)
+_HEAD = 64  # Megatron-LM's default of mamba_head_dim
+
+
+def kinds(args: Reader, hidden: object, layers: object) -> dict[str, object]:
+    """Model fields that say which layer is of which kind; nothing where all are attention and an MLP."""
+    if isinstance(text := _pattern(args), str):
+        return _hybrid(args, text, hidden)
+    found: dict[str, object] = {}
+    words = args.raw("lfm_layer_types")
+    if isinstance(words, (list, tuple)) and any("conv" in str(word) for word in words):
+        found["mixer_pattern"] = "".join("C" if "conv" in str(word) else "*" for word in words)
+        found["short_convolution"] = _stated(args, {"conv_L_cache": "conv_width"})
+    variant = args.word("experimental_attention_variant")
+    if variant in ("gated_delta_net", "gdn") and type(layers) is int:
+        marks = _marks(args.raw("linear_attention_freq"), layers)
+        found["mixer_pattern"] = "".join(
+            "G" if mark else "+" if args.flag("multi_latent_attention") else "*" for mark in marks
+        )
+        found["gdn"] = {name: value for name in _DELTA if (value := args.integer(name)) is not None}
+    if args.word("model_type") == "kimi_k3" and type(layers) is int:
+        marks = _marks(numbers(args.raw("linear_attention_freq"), layers), layers)
+        found["mixer_pattern"] = "".join("K" if mark else "+" for mark in marks)
+        found["kda"] = _kimi(args)
+    return found
+
+
+def _kimi(args: Reader) -> dict[str, object]:
+    """Sizes of Kimi Delta Attention (AMD-AGI/Primus@fd1eeabb primus/configs/models/megatron/kimi_k3_base.yaml)."""
+    sizes = {
+        "linear_num_key_heads": "num_heads",
+        "linear_key_head_dim": "head_dim",
+        "linear_conv_kernel_dim": "conv_width",
+        "kda_chunk_size": "chunk",
+    }
+    stated: dict[str, object] = {**_stated(args, sizes)}
+    return stated | ({"gate_rank": None} if args.flag("kda_use_full_rank_gate") else {})
+
+
+def layout(args: Reader) -> str | None:
+    """The pipeline layout that ``|`` in a hybrid string means, in the words of ``pipeline_model_parallel_layout``."""
+    text = _pattern(args)
+    parts = stages(text.split("/")[0]) if isinstance(text, str) else ()
+    if not parts:
+        return None
+    depths = len(str(text).split("/")) - 1
+    last = len(parts) - 1
+    return "|".join(
+        ("E" if i == 0 else "") + "t" * layers + ("m" * depths + "L" if i == last else "")
+        for i, layers in enumerate(parts)
+    )
+
+
+def _pattern(args: Reader) -> object:
+    return next((value for name in _PATTERNS if (value := args.raw(name))), None)
+
+
+def _hybrid(args: Reader, text: str, hidden: object) -> dict[str, object]:
+    """``/`` begins a depth of prediction: one attention, one MLP or experts there, as the model has them."""
+    main, *depths = text.split("/")
+    letters = expand(main)
+    found: dict[str, object] = {"hybrid_layer_pattern": letters, "num_layers": len(letters)}
+    wrong = [depth for depth in depths if expand(depth) not in ("*E", "*-", "+E", "+-")]
+    if wrong:
+        args.problems.append((_PATTERNS[0], text, "an attention and an MLP or experts in every depth after /"))
+    if depths:
+        found["mtp_num_layers"] = len(depths)
+    if args.flag("mtp_use_repeated_layer"):
+        found["mtp_use_repeated_layer"] = True
+    if "M" in letters:
+        mamba = _stated(args, _MAMBA)
+        if "mamba_num_heads" not in mamba and isinstance(hidden, int):
+            mamba["mamba_num_heads"] = 2 * hidden // (mamba.get("mamba_head_dim") or _HEAD)
+        found["mamba"] = mamba
+    if "G" in letters:
+        found["gdn"] = {name: value for name in _DELTA if (value := args.integer(name)) is not None}
+    return found
+
+
+def _stated(args: Reader, names: dict[str, str]) -> dict[str, int]:
+    return {field: value for name, field in names.items() if (value := args.integer(name)) is not None}
+
+
+def _marks(freq: object, layers: int) -> list[bool]:
+    """Which layers are linear: a list says so, a number n makes every n-th softmax attention."""
+    if isinstance(freq, (list, tuple)):
+        return [bool(mark) for mark in freq]
+    every = freq if type(freq) is int and freq > 0 else 1
+    return [every == 1 or (layer + 1) % every != 0 for layer in range(layers)]

@@ -1,0 +1,122 @@
+"""Sizes of learned-sparse and compressed attention. Names are those of Megatron-LM and of the published ``config.json``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from projector.workload.declared import about
+
+__all__ = ["OVERLAPPING", "Compressed", "CompressedAttention", "FullAttention", "Indexer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """DeepSeek sparse attention (arXiv:2512.02556): ``index_topk`` keys of each query. ``trained``: by a loss of its own."""
+
+    index_n_heads: int
+    index_head_dim: int
+    index_topk: int
+    trained: bool = False
+
+    def parameters(self, hidden: int, q_rank: int) -> int:
+        """Projections of queries, of the one key head and of the heads' weights, the norm of keys."""
+        own = self.index_n_heads * self.index_head_dim
+        return q_rank * own + hidden * (self.index_head_dim + self.index_n_heads) + self.index_head_dim
+
+    def keys(self, seq: int) -> float:
+        """Keys that a query of a causal sequence sees on average."""
+        most = min(self.index_topk, seq)
+        return most - most * (most - 1) / (2 * seq)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullAttention:
+    """What layers of full attention have otherwise than those with a window (Gemma 4, Step-3.5, MiMo-V2); None: alike.
+    ``attention_k_eq_v``: values are the keys before their rotation, without a product of their own."""
+
+    num_attention_heads: int | None = None
+    num_query_groups: int | None = None
+    kv_channels: int | None = None
+    attention_k_eq_v: bool | None = None
+
+    def differs(self) -> dict[str, int]:
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compressed:
+    """Attention of DeepSeek-V4. ``compress_ratios``: tokens of a compressed entry, one a decoder layer and one for the
+    depths of multi-token prediction: 0, a window of ``attn_sliding_window`` raw tokens alone; the smallest beside it (4),
+    entries that an indexer chooses; a larger one (128), all entries. ``trained``: the indexer learns what attention would
+    choose (``v4_indexer_distill_loss_coeff`` of Primus above 0); else it is frozen."""
+
+    q_lora_rank: int
+    qk_pos_emb_head_dim: int
+    o_groups: int
+    o_lora_rank: int
+    attn_sliding_window: int
+    compress_ratios: tuple[int, ...] = field(metadata=about(least=0))
+    index_n_heads: int = 64
+    index_head_dim: int = 128
+    index_topk: int = 512
+    trained: bool = False
+
+    @property
+    def indexer(self) -> Indexer:
+        return Indexer(
+            index_n_heads=self.index_n_heads,
+            index_head_dim=self.index_head_dim,
+            index_topk=self.index_topk,
+            trained=self.trained,
+        )
+
+    @property
+    def chosen(self) -> int:
+        """The ratio whose entries an indexer chooses."""
+        return min((ratio for ratio in self.compress_ratios if ratio), default=0)
+
+    def parameters(self, ratio: int, hidden: int, heads: int, width: int) -> int:
+        """Of one layer with ``heads`` heads of ``width``: queries, the shared head, sinks, output, compressors, indexer."""
+        rank, query = self.q_lora_rank, heads * width
+        total = hidden * rank + rank + rank * query + hidden * width + width + heads
+        total += query * self.o_lora_rank + self.o_groups * self.o_lora_rank * hidden
+        if ratio:
+            total += _compressor(ratio, hidden, width)
+        if ratio and ratio == self.chosen:
+            own = self.index_n_heads * self.index_head_dim
+            total += rank * own + hidden * self.index_n_heads + _compressor(ratio, hidden, self.index_head_dim)
+        return total
+
+    def keys(self, ratio: int, seq: int) -> float:
+        """Keys that a query sees on average: the window, and entries before it."""
+        window = min(self.attn_sliding_window, seq)
+        near = window - window * (window - 1) / (2 * seq)
+        if not ratio:
+            return near
+        entries = seq / ratio
+        most = min(float(self.index_topk), entries) if ratio == self.chosen else entries
+        return near + most - most * most / (2 * entries)  # positions before the first ``most`` entries have fewer
+
+
+def _compressor(ratio: int, hidden: int, width: int) -> int:
+    """Values and gates, positions in a block, a norm; blocks of ratios below :data:`OVERLAPPING` overlap."""
+    wide = width * (2 if ratio < OVERLAPPING else 1)
+    return 2 * hidden * wide + ratio * wide + width
+
+
+OVERLAPPING = 128
+"""Ratios below it take every token into two blocks (4 in DeepSeek-V4: blocks of 8)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedAttention:
+    """The mixer of one layer; sizes are the model's."""
+
+    ratio: int
+
+    @property
+    def name(self) -> str:
+        return f"compressed{self.ratio}"
+
+    def differs(self) -> dict[str, object]:
+        return {}
