@@ -79,7 +79,7 @@ class Fold:
         ground, stack = self.ground(o.levels), self.stack(o.framework)
         half = math.inf
         if self.learnt is not None:
-            told = experience.features(o.assumed, o.shares, ground.sources, stack.sources)
+            told = experience.features(o.traits, ground.sources, stack.sources)
             half = float(intervals.half_widths(np.array([told]), self.learnt)[0])
         log = experience.correct(ground, stack)
         level = self.rests_on(o.levels)
@@ -197,7 +197,7 @@ class _Inner:
             for labels in ((o.levels[0] for o in self.rows), (o.framework for o in self.rows))
         )
         told = [
-            experience.features(o.assumed, o.shares, ground, stack)
+            experience.features(o.traits, ground, stack)
             for o, ground, stack in zip(self.rows, grounds.tolist(), stacks.tolist(), strict=True)
         ]
         return intervals.learn(np.array(told), residuals, self.source.tolist(), self.unit.tolist())

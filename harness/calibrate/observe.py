@@ -27,17 +27,18 @@ def of_rows(rows: pd.DataFrame) -> list[Observation]:
             levels=(row.gpu, f"arch:{row.arch}", f"vendor:{row.vendor}", "all"),
             log_ratio=math.log1p(row.error),
             gpu=row.gpu,
-            shares=experience.shares(
-                {name: seconds for name in BREAKDOWN if not math.isnan(seconds := getattr(row, name))},
+            traits=experience.traits(
                 row.projected_step_seconds,
+                {name: seconds for name in BREAKDOWN if not math.isnan(seconds := getattr(row, name))},
+                entries(row.assumed),
+                int(row.differs.get("cp", 1)),
             ),
-            assumed=entries(row.assumed),
             source=publisher(row.source),
         )
         for row in frame.lines(rows[rows["projected_step_seconds"].notna()])
     ]
 
 
-def entries(assumed: str) -> int:
-    """How many entries the ``assumed`` column of a row lists."""
-    return len([word for word in assumed.split("; ") if word])
+def entries(assumed: str) -> list[str]:
+    """What the ``assumed`` column of a row lists."""
+    return [word for word in assumed.split("; ") if word]

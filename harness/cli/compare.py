@@ -45,7 +45,20 @@ def register(commands: Subparsers) -> None:
     parser.description = _ABOUT
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add("named", nargs="+", metavar="RUN", help="a file, or the id of a measured run")
+    add("named", nargs="*", metavar="RUN", help="a file, or the id of a measured run")
+    add(
+        "--results-dir",
+        nargs="+",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="all benchmark files of these folders, too",
+    )
+    add(
+        "--over-time",
+        action="store_true",
+        help="panels of loss, learning rate, memory and step time over the iterations",
+    )
     add("--runs", nargs="+", type=Path, metavar="FILE", help="files of measured runs, for the ids")
     add(
         "--measured",
@@ -58,6 +71,7 @@ def register(commands: Subparsers) -> None:
     add("--gpu", metavar="NAME", help="the GPU of the logs, where they do not name it")
     add("--gpus", type=positive, metavar="N", help="the number of GPUs of the logs, where they do not say it")
     add("--out", type=Path, metavar="DIR", help="write compare.png, compare.svg and compare.md there")
+    add("--benchmark-files", action="store_true", help="with --out: also each run as a benchmark file of TPrimat")
 
 
 def command(args: argparse.Namespace) -> int:
@@ -69,10 +83,11 @@ def command(args: argparse.Namespace) -> int:
     if args.out is not None and args.out.exists() and not args.out.is_dir():
         raise InputError([Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist")])
     context = read_context(args.recipe, args.gpu, args.gpus)
-    sides = load.sides(args.named, lambda: _known(args), context)
+    named = [*args.named, *(str(file) for folder in args.results_dir for file in load.benchmark_files(folder))]
+    sides = load.sides(named, lambda: _known(args), context)
     sentence = verdict(sides)
     report = compare_tables.report(sides, _ratios(sides), sentence)
-    written = _write(args.out, sides, report, sentence) if args.out is not None else []
+    written = _write(args, sides, report, sentence) if args.out is not None else []
     say(args, report, written=f"{args.out}: {', '.join(written)}" if written else "")
     return 0
 
@@ -96,13 +111,15 @@ def _ratios(sides: Sequence[Side]) -> dict[str, Ratio]:
     return {side.name: ratio(sides[0], side, what=what) for side in judged if side is not sides[0]}
 
 
-def _write(folder: Path, sides: Sequence[Side], report: Report, sentence: str) -> list[str]:
+def _write(args: argparse.Namespace, sides: Sequence[Side], report: Report, sentence: str) -> list[str]:
     """Everything is drawn before anything is written."""
-    from harness.report import compare_plot, markdown, plot
+    from harness.report import benchmark_file, compare_plot, markdown, plot
 
-    figure = compare_plot.draw(sides, sentence)
+    figure = compare_plot.draw(sides, sentence, over_time=args.over_time)
     made: dict[str, str | bytes] = {"compare.png": plot.png(figure), "compare.svg": plot.svg(figure, searched=True)}
     made["compare.md"] = markdown.render(report, {"Six panels": "compare.png"})
+    if args.benchmark_files:
+        made |= benchmark_file.files(sides)
     for name, content in made.items():
-        write_whole(folder / name, content)
+        write_whole(args.out / name, content)
     return list(made)

@@ -17,7 +17,7 @@ from harness.cli.common import Subparsers, add_command, add_loudness, positive, 
 from harness.contracts.results import Row
 from harness.contracts.runs import MeasuredRun
 from harness.evaluation import evaluate, observations
-from harness.evidence import suite
+from harness.evidence import strategies, suite
 from harness.evidence.physics import judge
 from harness.measure.spec import Plan
 from harness.predictors import Predictor
@@ -61,6 +61,7 @@ def register(commands: Subparsers) -> None:
     )
     add("--runs", nargs="+", action="extend", default=[], type=Path, metavar="FILE", help=_RUNS)
     add("--id", nargs="+", default=[], metavar="ID", dest="ids", help=_IDS)
+    add("--strategy", nargs="+", default=[], metavar="NAME", help="only runs of these strategies; no gate is judged")
     add("--mode", choices=("simulate", "benchmark", "both"), default="simulate")
     add("--with", dest="extra", default="", metavar="NAME,…", help="more predictors: " + ", ".join(predictors.names()))
     add("--measured", type=Path, metavar="FOLDER", help="measured runs (default: ../measured/runs from the suite)")
@@ -97,6 +98,7 @@ class _Inputs:
     suites: tuple[suite.Suite, ...]
     runs: tuple[MeasuredRun, ...]
     earlier: tuple[Row, ...] | None
+    checks: tuple[gate.Check, ...] = ()
 
     @property
     def selected(self) -> list[evaluate.Selected]:
@@ -106,7 +108,9 @@ class _Inputs:
 
 def command(args: argparse.Namespace) -> int:
     began = time.perf_counter()
-    inputs, trained = _trained(_inputs(args), args)
+    inputs, trained = _trained(_possible(_inputs(args)), args)
+    if not inputs.selected:
+        return 0  # what there is to train was skipped, which has been said
     selected = inputs.selected
     jobs = 1 if trained else args.jobs  # layers that are timed at the same time disturb each other
     with progress("projecting", len(selected) * len(inputs.tools)) as told:
@@ -122,6 +126,22 @@ def command(args: argparse.Namespace) -> int:
     return _publish(args, inputs, saved)
 
 
+def _possible(inputs: _Inputs) -> _Inputs:
+    """Without the trainings of optional plans that this machine has no devices for; a suite that is left with nothing has
+    nothing to pass."""
+    if not any(s.plan.optional for s in inputs.suites):
+        return inputs
+    from harness.measure import launch
+
+    suites = []
+    for each in inputs.suites:
+        plan, skipped = launch.possible(each.plan, str(each.path))
+        for line in skipped:
+            print(line, file=sys.stderr)
+        suites.append(replace(each, plan=plan, gate=each.gate if each.runs or plan.jobs else {}))
+    return replace(inputs, suites=tuple(suites))
+
+
 def _trained(inputs: _Inputs, args: argparse.Namespace) -> tuple[_Inputs, list[Path]]:
     """The inputs with the runs that their suites train here, and the files that these trainings left."""
     live = args.mode != "simulate"
@@ -129,14 +149,20 @@ def _trained(inputs: _Inputs, args: argparse.Namespace) -> tuple[_Inputs, list[P
     if not total:
         return inputs, []
     from harness.cli import measure
-    from harness.measure import loop
+    from harness.measure import loop, shrunk
 
     with measure.watching(total + _PROBES) as told:
         closed = loop.close(inputs.suites, _folder(args, inputs) / "measured", told, live=live)
     if args.verbose or args.json:
         measure.show(closed.done, aside=args.json)
     suites = tuple(replace(s, runs=(*s.runs, *closed.runs.get(s.name, ()))) for s in inputs.suites)
-    return replace(inputs, suites=suites, tools=closed.predictors(inputs.tools)), list(closed.files)
+    checks = tuple(
+        shrunk.check(s.name, s.gate["benchmark"][gate.SHRINK], closed.shrunk[s.name])
+        for s in suites
+        if live and gate.SHRINK in s.gate.get("benchmark", {}) and s.plan.jobs
+    )
+    tools = closed.predictors(inputs.tools)
+    return replace(inputs, suites=suites, tools=tools, checks=checks), list(closed.files)
 
 
 def _folder(args: argparse.Namespace, inputs: _Inputs) -> Path:
@@ -181,6 +207,11 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
     if args.ids:
         suites = [replace(s, runs=_only(s.runs, args.ids), gate={}, plan=Plan()) for s in suites]
         runs = list(_only(runs, args.ids))
+    if args.strategy:
+        wanted = strategies.chosen([*(run for s in suites for run in s.runs), *runs], args.strategy)
+        ids = [run.id for run in wanted]
+        suites = [replace(s, runs=_only(s.runs, ids), gate={}, plan=Plan()) for s in suites]
+        runs = list(_only(runs, ids))
     return _Inputs(tools=tools, suites=tuple(suites), runs=tuple(runs), earlier=earlier)
 
 
@@ -206,7 +237,7 @@ def _only(runs: Sequence[MeasuredRun], ids: Sequence[str]) -> tuple[MeasuredRun,
 
 def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> int:
     evaluation = saved.evaluation
-    checks = [c for s in inputs.suites for c in gate.check(s.name, evaluation.frame, s.gate)]
+    checks = [c for s in inputs.suites for c in gate.check(s.name, evaluation.frame, s.gate)] + list(inputs.checks)
     title = ", ".join(args.ids or [s.title for s in inputs.suites]) or _title(args.runs)
     report = publish.report_of(saved, checks, title)
     moved = None

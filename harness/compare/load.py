@@ -14,10 +14,12 @@ from harness.evaluation.facts import facts_of
 from harness.evidence.ingest import command
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.dialects import read_records_of_log
+from harness.evidence.ingest.logs import tprimat
 from harness.evidence.ingest.logs.build import build, state_of, step_doubts, timers_of
 from harness.evidence.ingest.logs.partial import read_without
 from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.logs.settings import Incomplete
+from harness.evidence.ingest.logs.source import open_source
 from harness.evidence.ingest.report import LogRun
 from harness.evidence.ingest.steady import REASONS, SteadyState
 from harness.evidence.physics import judge
@@ -26,7 +28,7 @@ from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue
 from projector.workload import zoo
 
-__all__ = ["MOST", "sides"]
+__all__ = ["MOST", "benchmark_files", "sides"]
 
 MOST = 8  # colours that readers still tell apart
 _NO_PROPERTY = frozenset(("other configuration", "other batch size", "warm-up"))  # of the steady run
@@ -56,6 +58,16 @@ def sides(named: Sequence[str], known: Known, context: Context) -> list[Side]:
     if problems:
         raise InputError(problems)
     return _told_apart(found)
+
+
+def benchmark_files(folder: Path) -> list[Path]:
+    """The benchmark files of TPrimat in a folder, by name; else its tables of runs. Raises :class:`InputError` where it
+    holds neither."""
+    found = [path for path in sorted(folder.glob("*.json")) if tprimat.recognises(open_source(path).head())]
+    found = found or sorted(folder.glob("*.yaml"))
+    if not found:
+        raise InputError([Problem(str(folder), "", "no such file", "benchmark_*.json, or tables of runs (*.yaml)")])
+    return found
 
 
 def _is_file(text: str) -> bool:
@@ -90,7 +102,7 @@ def _of_run(run: MeasuredRun, origin: str) -> Side:
     """A stated run: one figure, and its spread where the source says it."""
     m = run.measured
     prediction = Ours("simulate").predict(run)
-    judged = judge(run)
+    judged, facts = judge(run), facts_of(run)
     return Side(
         name=run.id,
         origin=origin,
@@ -104,7 +116,8 @@ def _of_run(run: MeasuredRun, origin: str) -> Side:
         capacity_gib=_capacity(run.gpu),
         projected=dict(prediction.breakdown),
         unprojected="" if prediction.breakdown else prediction.reason,
-        differs=facts_of(run).differs,
+        differs=facts.differs,
+        tflops=m.tgs * facts.flops_per_token / 1e12 if m.tgs and facts.flops_per_token else None,
         status=m.status,
         notes=(*((run.problem,) if run.problem else ()), *judged.doubts),
         impossible="; ".join(judged.refused),
@@ -179,6 +192,7 @@ def _series(record: Record, state: SteadyState | None, scale: float) -> Series |
         names=REASONS,
         loss=record.loss.astype(np.float64),
         first=_NO_PROPERTY,
+        curves={name: np.asarray(values) for name, values in record.curves.items() if len(values) == record.steps},
     )
 
 

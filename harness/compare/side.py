@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 class Series:
     """The steps of a log, one entry a step. ``seconds``: of a step. ``reasons``: index of ``names``, 0 for kept.
 
-    ``loss`` is NaN where the log prints none.
+    ``loss`` is NaN where the log prints none. ``curves``: what else has one value a step, by name.
     ``first``: the reasons that are no property of the steady run (another configuration or batch, warm-up).
     """
 
@@ -31,6 +31,7 @@ class Series:
     names: tuple[str, ...]
     loss: Floats
     first: frozenset[str] = frozenset()
+    curves: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
     def kept(self) -> Floats:
@@ -54,7 +55,8 @@ class Side:
     kind. ``capacity_gib``: of the GPU. ``timers``: (name, mean seconds a step). ``projected``: parts of the projected
     step in seconds, empty with the reason in ``unprojected``. ``differs``: configuration as text by key. ``impossible``: why
     the figures are none that a machine can have (:mod:`harness.evidence.physics`). ``architecture``: the model in
-    words that tell it from others, whatever it is called.
+    words that tell it from others, whatever it is called. ``tflops``: of one GPU, by the model's FLOP of a token (6 for each
+    parameter, and attention), None where the configuration is not whole.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Side:
     notes: tuple[str, ...] = ()
     impossible: str = ""
     architecture: str = ""
+    tflops: float | None = None
 
     @property
     def work(self) -> float | None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from projector.experience import TRAITS
+
 __all__ = ["Chosen", "Estimate", "Factor", "Observation"]
 
 
@@ -15,9 +17,8 @@ class Observation:
     """One comparable row: ``log_ratio`` = ln(measured / projected step time), that is ln(projected / measured TGS); one
     that is not finite: projected, not measured.
 
-    ``levels``: keys from finest to coarsest. ``shares``: of the projected step, exposed communication and host time
-    (:func:`projector.experience.shares`), none where a projection says nothing of its parts. ``assumed``: entries that its
-    configuration lacked; ``source``: who published it (:func:`harness.contracts.sources.publisher`).
+    ``levels``: keys from finest to coarsest. ``traits``: what the projection knows of its own uncertainty
+    (:func:`projector.experience.traits`). ``source``: who published it (:func:`harness.contracts.sources.publisher`).
     """
 
     run_id: str
@@ -26,8 +27,7 @@ class Observation:
     levels: tuple[str, ...]
     log_ratio: float
     gpu: str = ""
-    shares: tuple[float, float] = (0.0, 0.0)
-    assumed: int = 0
+    traits: tuple[float, ...] = (0.0,) * len(TRAITS)
     source: str = ""
 
     @property

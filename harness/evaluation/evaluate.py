@@ -129,8 +129,7 @@ def _observation(tool: Predictor, run: MeasuredRun, facts: RunFacts, p: Predicti
         levels=tool.levels(run, facts),
         log_ratio=math.log(_tgs(run, step) / run.measured.tgs) if run.measured.tgs and not run.doubt else math.nan,
         gpu=run.gpu,
-        shares=experience.shares(p.breakdown, step),
-        assumed=len(dict.fromkeys((*run.assumed, *p.assumed))),
+        traits=experience.traits(step, p.breakdown, (*run.assumed, *p.assumed), run.recipe.cp if run.recipe else 1),
         source=publisher(facts.source),
     )
 

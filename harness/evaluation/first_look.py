@@ -94,6 +94,7 @@ def _look(run: MeasuredRun, p: Prediction, step_seconds: float, revision: str) -
         tuple(dict.fromkeys((*run.assumed, *p.assumed))),
         catalogue.gpu(run.gpu),
         framework=run.stack.framework,
+        cp=run.workload.recipe.cp,
     )
     projected = rate / step_seconds
     return Look(

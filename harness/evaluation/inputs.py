@@ -120,7 +120,7 @@ def _gpus(loaded: Loaded, cluster: Cluster) -> int:
     if recipe is None:
         return cluster.gpus_per_host
     experts = recipe.etp * recipe.ep if loaded.model.moe else 1
-    return lcm(recipe.tp * recipe.pp * recipe.cp, experts * recipe.pp, cluster.gpus_per_host)
+    return lcm(recipe.replica_ranks, experts * recipe.pp, cluster.gpus_per_host)
 
 
 def _relative(problem: Problem, folder: Path) -> str:

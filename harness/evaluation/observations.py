@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.contracts.estimates import Observation
 from harness.evidence import csvcell, shelf
+from projector import experience
 from projector.errors import InputError, Problem
 from projector.io.files import read_text
 
@@ -24,7 +25,7 @@ FILE = "observations.csv"
 _FOLDERS = (shelf.PACKAGED.parent / "reports", shelf.PACKAGED / "reports")
 _BETWEEN = "|"  # levels
 _WORDS = ("predictor", "run_id", "source", "family", "framework", "gpu", "levels")
-_FIGURES = ("log_ratio", "communication", "host", "assumed")
+_FIGURES = ("log_ratio", *experience.TRAITS)
 
 
 def text(observed: Mapping[str, Sequence[Observation]]) -> str:
@@ -36,7 +37,7 @@ def text(observed: Mapping[str, Sequence[Observation]]) -> str:
         for o in rows:
             if math.isfinite(o.log_ratio):
                 words = (predictor, o.run_id, o.source, o.family, o.framework, o.gpu, _BETWEEN.join(o.levels))
-                figures = (f"{value:.5g}" for value in (o.log_ratio, *o.shares, o.assumed))
+                figures = (f"{value:.5g}" for value in (o.log_ratio, *o.traits))
                 writer.writerow((*map(csvcell.shielded, words), *figures))
     return out.getvalue()
 
@@ -63,8 +64,8 @@ def parse(content: str, where: str) -> dict[str, tuple[Observation, ...]]:
 
 def _observation(cells: Sequence[str]) -> tuple[str, Observation]:
     predictor, run_id, source, family, framework, gpu, levels = map(csvcell.plain, cells[: len(_WORDS)])
-    log_ratio, communication, host, assumed = map(float, cells[len(_WORDS) :])
-    if not all(map(math.isfinite, (log_ratio, communication, host, assumed))):
+    log_ratio, *traits = map(float, cells[len(_WORDS) :])
+    if len(traits) != len(experience.TRAITS) or not all(map(math.isfinite, (log_ratio, *traits))):
         raise ValueError(cells)
     return predictor, Observation(
         run_id=run_id,
@@ -73,8 +74,7 @@ def _observation(cells: Sequence[str]) -> tuple[str, Observation]:
         levels=tuple(levels.split(_BETWEEN)),
         log_ratio=log_ratio,
         gpu=gpu,
-        shares=(communication, host),
-        assumed=int(assumed),
+        traits=tuple(traits),
         source=source,
     )
 

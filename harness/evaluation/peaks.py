@@ -20,8 +20,9 @@ __all__ = ["judged", "peaks"]
 
 #: Rows with which the memory model was written: their error proves nothing.
 _SEEN = ("SimuMax",)
-#: What decides the peak was not stated: sizes read off the measurement; anything of the adapters, whose inputs are kept.
-_GUESSED = ("seq_length=", "lora rank=")
+#: What decides the peak was not stated: sizes read off the measurement; recompute; anything of the adapters, whose inputs
+#: are kept.
+_GUESSED = ("seq_length=", "lora rank=", "recompute unknown")
 #: Recompute that the memory model itself asked for.
 _CIRCULAR = "(does not fit without)"
 _KEPT = ("weights", "master_weights", "moments")

@@ -12,7 +12,20 @@ from projector.hardware.types import Cluster
 
 __all__ = ["parse"]
 
-KEYS = ("id", "model", "cluster", "gpu", "nodes", "gpus", "framework", "framework_date", "recipe", "group", "notes")
+KEYS = (
+    "id",
+    "model",
+    "cluster",
+    "gpu",
+    "nodes",
+    "gpus",
+    "framework",
+    "framework_date",
+    "recipe",
+    "group",
+    "strategy",
+    "notes",
+)
 DEFAULT_FRAMEWORK = "megatron-lm"
 
 
@@ -73,6 +86,7 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
         problem="" if model else lacks(lacking),
         cluster=(_file(item, where) or cluster.name) if "cluster" in item else None,
         group=str(item.get("group", "")),
+        switches={"strategy": str(item["strategy"])} if "strategy" in item else {},
         notes=str(item.get("notes", "")),
     )
     if model is not None:
@@ -98,7 +112,7 @@ def _ranges(item: Mapping[str, object], where: str, key: str, known: Collection[
 
 
 def _texts(item: Mapping[str, object], where: str, key: str) -> list[Problem]:
-    names = ("id", "group", "notes", "framework_date")
+    names = ("id", "group", "strategy", "notes", "framework_date")
     return [
         Problem(where, f"{key}{name}", item[name], "text")
         for name in names

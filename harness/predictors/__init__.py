@@ -19,8 +19,9 @@ __all__ = ["BASELINE", "MODES", "PEERS", "Predictor", "load", "names"]
 
 MODES = ("simulate", "benchmark")
 
-#: Projectors of others: each needs a package that this project does not install by itself.
-PEERS = ("calculon", "llm-analysis")
+#: Projectors of others. The first two need a package that this project does not install by itself; of ``tpe`` the laws
+#: are written here.
+PEERS = ("calculon", "llm-analysis", "tpe")
 
 # name: (module, class, arguments)
 _REGISTERED: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -29,6 +30,7 @@ _REGISTERED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "constant-mfu": ("harness.predictors.constant_mfu", "ConstantMfu", ()),
     "calculon": ("harness.predictors.calculon", "Calculon", ()),
     "llm-analysis": ("harness.predictors.llm_analysis", "LlmAnalysis", ()),
+    "tpe": ("harness.predictors.tpe.predictor", "Tpe", ()),
 }
 
 

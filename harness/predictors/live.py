@@ -25,12 +25,19 @@ _BUDGET = 0.5  # seconds for each thing that is timed: a suite has many, and the
 @dataclass(frozen=True, kw_only=True)
 class Here:
     """Where a run was trained: ``cluster``, a file; ``device`` as torch names its kind, ``threads`` of each of its
-    processes (CPU); ``artifact``: the timings of its layers, made where they are not there."""
+    processes (CPU); ``artifact``: the timings of its layers, made where they are not there; ``most``: processes for that."""
 
     cluster: str
     device: str
     threads: int
     artifact: Path
+    most: int | None = None
+
+    def spread(self, workload: Workload) -> float:
+        """Of the timed steps: their interquartile range over the median."""
+        from projector.benchmark import measured
+
+        return measured.load(self.artifact, workload, cluster_of(self.cluster, "", None)).timings.step.spread
 
     def project(self, workload: Workload) -> Projection:
         """One step of ``workload`` from times taken here. Raises what ``measured.project`` raises."""
@@ -40,7 +47,7 @@ class Here:
         self.artifact.parent.mkdir(parents=True, exist_ok=True)
         device = open_device(self.device, self.threads if self.device == "cpu" else None)
         cluster = cluster_of(self.cluster, "", None)
-        return measured.project(workload, cluster, device, self.artifact, budget=_BUDGET)
+        return measured.project(workload, cluster, device, self.artifact, budget=_BUDGET, most=self.most)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from harness.compare.significance import interval
 from harness.report.compare_looks import GREY, MOST_POINTS, Look, empty, without
 
-__all__ = ["breakdown", "loss", "memory", "rate"]
+__all__ = ["breakdown", "curve", "loss", "memory", "rate", "tflops"]
 
 _MOST_PARTS = 8
 _LEAST_PART = 0.002  # of the largest: a shorter bar is not seen
@@ -58,21 +58,49 @@ def memory(axes: Any, found: Sequence[Look]) -> None:
     axes.set_ylabel("GiB")
 
 
-def loss(axes: Any, found: Sequence[Look]) -> None:
-    known = [look for look in found if (s := look.side.series) is not None and np.isfinite(s.loss).any()]
-    axes.set_title(f"loss{without([look for look in found if look not in known], 'loss')}")
+def tflops(axes: Any, shown: Sequence[Look]) -> None:
+    """Of one GPU; tokens/s/GPU below the letter."""
+    known = [look for look in shown if look.side.tflops]
     if not known:
-        empty(axes, "no run prints its loss")
+        rate(axes, shown)
+        return
+    axes.set_title(f"TFLOP/s/GPU, tokens/s/GPU{without([k for k in shown if not k.side.tflops], 'configuration')}")
+    values = [look.side.tflops or 0.0 for look in known]
+    _bars(axes, known, values, [f"{value:,.0f}" for value in values])
+    axes.set_xticks(range(len(known)), [f"{look.letter}\n{look.side.tgs or 0:,.0f}" for look in known])
+    axes.set_ylabel("TFLOP/s/GPU")
+
+
+def loss(axes: Any, found: Sequence[Look]) -> None:
+    _lines(axes, found, "loss", {look.letter: look.side.series.loss for look in found if look.side.series is not None})
+
+
+def curve(name: str, unit: str = "") -> Callable[[Any, Sequence[Look]], None]:
+    """The panel of what has one value a step beside its time."""
+
+    def draw(axes: Any, found: Sequence[Look]) -> None:
+        mine = {look.letter: s.curves[name] for look in found if (s := look.side.series) and name in s.curves}
+        _lines(axes, found, f"{name} of a step", mine, unit)
+
+    return draw
+
+
+def _lines(axes: Any, found: Sequence[Look], what: str, values: Mapping[str, Any], unit: str = "") -> None:
+    """``values``: one a step, by the run's letter; NaN where it prints none."""
+    known = [look for look in found if look.letter in values and np.isfinite(values[look.letter]).any()]
+    axes.set_title(f"{what}{without([look for look in found if look not in known], what)}")
+    if not known:
+        empty(axes, f"no run prints its {what}")
         return
     for look in known:
-        series = look.side.series
+        series, mine = look.side.series, values[look.letter]
         assert series is not None
-        there = np.flatnonzero(np.isfinite(series.loss))
+        there = np.flatnonzero(np.isfinite(mine))
         there = there[:: max(1, -(-len(there) // MOST_POINTS))]
         often = max(1, len(there) // 12)
         style = {"marker": look.marker, "markevery": often, "markersize": 4, "linewidth": 1.1}
-        axes.plot(series.iteration[there], series.loss[there], color=look.colour, **style)
-    axes.set(xlabel="iteration", ylabel="loss")
+        axes.plot(series.iteration[there], mine[there], color=look.colour, **style)
+    axes.set(xlabel="iteration", ylabel=unit or what)
 
 
 def breakdown(axes: Any, found: Sequence[Look]) -> None:

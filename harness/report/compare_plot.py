@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from harness.compare.side import Side
 from harness.report import compare_panels as panels
 from harness.report import compare_steps as steps
-from harness.report.compare_looks import looks, plain
+from harness.report.compare_looks import Look, looks, plain
 from harness.report.plot import blank
 
 if TYPE_CHECKING:
@@ -19,8 +19,9 @@ __all__ = ["draw"]
 _WRAP = 150  # characters of the verdict in one line
 
 
-def draw(sides: Sequence[Side], sentence: str) -> Figure:
-    """Step time, TGS, memory, loss, stability and breakdown; the verdict above, the names of the sides below."""
+def draw(sides: Sequence[Side], sentence: str, *, over_time: bool = False) -> Figure:
+    """Step time, TGS, memory, loss, stability and breakdown; ``over_time``: TFLOP/s and TGS, memory, then loss,
+    learning rate, memory and step time over the iterations. The verdict above, the names of the sides below."""
     import textwrap
 
     from matplotlib.lines import Line2D
@@ -28,7 +29,11 @@ def draw(sides: Sequence[Side], sentence: str) -> Figure:
     shown = looks(sides)
     figure = blank(12, 11)
     axes = figure.subplots(3, 2).flatten()
+    drawn: tuple[Callable[[Any, Sequence[Look]], None], ...]
     drawn = (steps.step_time, panels.rate, panels.memory, panels.loss, steps.stable, panels.breakdown)
+    if over_time:
+        curves = (panels.curve("learning rate"), panels.curve("memory", "GiB"))
+        drawn = (panels.tflops, panels.memory, panels.loss, *curves, steps.step_time)
     for place, panel in zip(axes, drawn, strict=True):
         panel(place, shown)
         plain(place)

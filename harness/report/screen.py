@@ -63,7 +63,7 @@ class Screen:
     def failed(self) -> list[str]:
         """One line for each check that does not hold."""
         lost = [] if self.drift is None or self.drift.passed else ["FAIL against earlier results"]
-        return [str(check) for check in self.checks if not check.passed] + lost
+        return [str(check) for check in self.checks if not check.passed or check.inconclusive] + lost
 
     @property
     def main(self) -> str:

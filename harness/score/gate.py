@@ -17,7 +17,7 @@ from projector.errors import Problem, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BY_GPU", "FEWEST", "THRESHOLDS", "Check", "Threshold", "check", "parse_limits"]
+__all__ = ["BY_GPU", "FEWEST", "SHRINK", "THRESHOLDS", "Check", "Threshold", "check", "parse_limits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,9 @@ THRESHOLDS: dict[str, Threshold] = {
     "missing_models": Threshold("models that the zoo does not have", False, 0, 1e6, unit="a number of models"),
     "min_rows": Threshold("rows with an error", True, 1, 1e6, unit="a number of rows"),
 }
+#: Not a figure of rows: judged where trainings ran (:mod:`harness.measure.shrunk`).
+SHRINK = "shrink"
+THRESHOLDS[SHRINK] = Threshold("largest error of a training on several processes from times of one", False, 0.0, 10.0)
 #: ``by_gpu: {bias: 0.2}`` in a suite is ``by_gpu.bias`` here: the GPU that is furthest off, of those with enough rows.
 BY_GPU = "by_gpu"
 _EACH_GPU = ("mape", "bias", "uncalibrated_mape", "uncalibrated_bias_min", "uncalibrated_bias_max")
@@ -65,7 +68,8 @@ FEWEST = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One line of a gate. ``found`` None: the rows define no such figure, which fails."""
+    """One line of a gate. ``found`` None: the rows define no such figure, which fails. ``inconclusive``: measurements
+    scatter by more than the limit, so that nothing follows from them."""
 
     suite: str
     predictor: str
@@ -74,12 +78,13 @@ class Check:
     limit: float
     passed: bool
     detail: str = ""
+    inconclusive: bool = False
 
     def __str__(self) -> str:
         relation = ">=" if THRESHOLDS[self.name].at_least else "<="
         found = "not defined by these rows" if self.found is None else f"{self.found:.4g}"
         tail = f" ({self.detail})" if self.detail else ""
-        word = "PASS" if self.passed else "FAIL"
+        word = "FAIL" if not self.passed else "INCONCLUSIVE" if self.inconclusive else "PASS"
         return f"{word} {self.suite} {self.predictor} {self.name}: {found}, required {relation} {self.limit:g}{tail}"
 
 
@@ -126,7 +131,7 @@ def check(suite: str, rows: pd.DataFrame, gate: Mapping[str, Mapping[str, float]
     for mode, of in ran.items():
         asked = gate.get(mode, {})
         lacking = {"missing_models": 0.0} if _missing(of)[0] else {}
-        checks += [_one(suite, mode, name, limit, of) for name, limit in {**lacking, **asked}.items()]
+        checks += [_one(suite, mode, name, limit, of) for name, limit in {**lacking, **asked}.items() if name != SHRINK]
     return checks
 
 

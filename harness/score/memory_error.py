@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.calibrate import weights
+from projector.memory.tolerance import NEW
 
 __all__ = ["LEVEL", "Judged", "Peak", "held_out", "tolerances"]
 
@@ -52,8 +53,11 @@ class Judged:
 
 
 def tolerances(found: Sequence[Peak]) -> dict[str, float]:
-    """The tolerance of every kind with enough peaks, and of all (``other``)."""
-    made = {"other": _quantile(found)}
+    """The tolerance of every kind with enough peaks, and of all (``other``). Layers that nobody has counted (``new``)
+    stand apart: their largest error, however few their peaks."""
+    new = [abs(peak.error) for peak in found if peak.kind == NEW]
+    found = [peak for peak in found if peak.kind != NEW]
+    made = {"other": _quantile(found)} | ({NEW: max(new)} if new else {})
     for name in sorted({peak.kind for peak in found}):
         own = [peak for peak in found if peak.kind == name]
         if _effective(own) >= _LEAST:

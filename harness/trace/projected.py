@@ -25,6 +25,7 @@ __all__ = ["PASSES", "Planned", "Share", "planned"]
 _STREAMS = {
     "norm": "norm",
     "elementwise": "elementwise",
+    "strided": "elementwise",
     "activation": "activation",
     "rope": "RoPE",
     "permute": "permute",

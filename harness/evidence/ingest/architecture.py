@@ -9,6 +9,7 @@ from harness.evidence.ingest.record import Record, boolean, integer
 from projector.errors import Problem
 from projector.workload import zoo
 from projector.workload.model import Model
+from projector.workload.moe_layer_freq import numbers
 from projector.workload.schema import parse_model
 
 __all__ = ["architecture"]
@@ -38,13 +39,10 @@ _MOE = {
     "moe_ffn": "moe_ffn_hidden_size",
     "shared_expert_ffn": "moe_shared_expert_intermediate_size",
 }
+_MOST_LAYERS = 1000
 _MAY_BE_ZERO = ("q_lora_rank", "shared_expert_ffn", "sliding_window", "window_attn_skip_freq")
 # Marks of parts that no operator lowers: recurrent or state-space layers, compressed and sparse attention.
 _FOREIGN = {
-    "hybrid_layer_pattern": "state-space (Mamba) layers",
-    "compress_ratios": "compressed sparse attention",
-    "index_topk": "sparse attention with an indexer",
-    "csa_compress_ratios": "compressed sparse attention",
     "n_state": "recurrent layers",
 }
 
@@ -89,6 +87,8 @@ def _stated(record: Record) -> dict[str, object]:
         found["position_embedding_type"] = "alibi" if "alibi" in position else "learned_absolute"
     elif re.search(r"\balibi attention\b", record.text("note").lower()):
         found["position_embedding_type"] = "alibi"
+    if pattern := record.text("arch.hybrid_layer_pattern"):
+        found["hybrid_layer_pattern"] = pattern
     mtp = integer(
         record.get("other.mtp_num_layers", "other.args.mtp_num_layers", "arch.mtp_layers", "other.mtp_layers")
     )
@@ -99,9 +99,22 @@ def _stated(record: Record) -> dict[str, object]:
         found.pop("kv_channels", None)
     if moe:
         found["moe"] = moe
+    found |= _compressed(record)
     for key in ("mla", "attention", "shared_experts", "note", "params", "mlp", "activation", "qk_head_dim"):
         record.get(f"arch.{key}")
     return found
+
+
+def _compressed(record: Record) -> dict[str, object]:
+    """Compressed sparse attention: tokens of an entry by layer, one for the prediction depths last; entries chosen;
+    whether a loss of its own trains the indexer."""
+    ratios = record.get("arch.compress_ratios", "other.args.csa_compress_ratios")
+    topk = integer(record.get("arch.index_topk"))
+    found = {"index_topk": topk, "compress_ratios": numbers(ratios, _MOST_LAYERS)}
+    sizes = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items() if value}
+    coefficient = record.number("other.indexer_distill_loss_coeff")
+    trained = {"trained": True} if coefficient else {}
+    return {"compressed": {**sizes, **trained}} if ratios is not None or trained else {}
 
 
 def _section(record: Record, keys: Mapping[str, str]) -> dict[str, object]:

@@ -245,11 +245,13 @@ def _precision_aware(record: Record) -> dict[str, object]:
 
 
 def _dispatcher(record: Record) -> dict[str, object]:
-    """DeepEP and HybridEP under Megatron's names: the flex dispatcher and its backend."""
+    """DeepEP, HybridEP and MegaMoE under Megatron's names: the flex dispatcher and its backend."""
     text = record.text(
         "other.dispatcher", "other.moe_dispatcher", "other.ep_backend", "other.kernels", "other.moe"
     ).lower()
     deepep = record.get("deepep")
+    if boolean(record.get("other.mega_moe")) or "megamoe" in text:
+        return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "mega_moe"}
     if "hybridep" in text:
         return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}
     if boolean(deepep) or (deepep is None and "deepep" in text):

@@ -140,12 +140,12 @@ def software_date(*texts: str) -> str:
 
 
 def _container(text: str) -> str:
-    named = re.search(
+    """Of several releases the last: it holds what is newest of the stack."""
+    named = re.finditer(
         r"(?:nemo|release|nv|maxtext[-_ ]v?|pytorch[: ]|:v|image v|\bv|container)\s*(2\d)\.(\d\d?)\b", text, re.I
     )
     bare = re.fullmatch(r"\s*v?(2[2-9])\.(\d\d?)(?:\.\d+)?\s*", text)
-    found = bare or named
-    return _month(f"20{found[1]}", found[2]) if found else ""
+    return max((_month(f"20{found[1]}", found[2]) for found in ([bare] if bare else named)), default="")
 
 
 def _iso(text: str) -> str:

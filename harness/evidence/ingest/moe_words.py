@@ -97,4 +97,6 @@ def _flash(record: Record) -> dict[str, object]:
         return {"attention_backend": "unfused"}
     if re.search(r"cudnn|te\b|ck fused", text):
         return {"attention_backend": "fused"}
+    if numbered := re.search(r"flash[-_ ]?attention[-_ ]?([234])\b", text):
+        return {"attention_backend": f"fa{numbered[1]}"}
     return {"attention_backend": "flash"} if "flash" in text or "sdpa" in text else {}

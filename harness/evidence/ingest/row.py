@@ -82,7 +82,8 @@ def _figures(record: Record, stack: Stack, workload: Workload | None, size: Size
         if workload is None:
             return None
         try:
-            formula = flops.formula_for(workload.framework, workload.framework_date)
+            stated = record.text("other.flop_formula")  # where a source says how it counts
+            formula = stated or flops.formula_for(workload.framework, workload.framework_date)
         except Unsupported as why:
             record.refuse(str(why))
             return None

@@ -65,6 +65,7 @@ function heat(table, all, filters) {
   };
   const name = v => broken(v || 'not stated');
   const line = (gpu, members, of) => `<tr><th scope="row">${gpu === null ? 'all' : name(gpu)}</th>${cell(members, gpu, null, 'sum')}${families.map(f => cell(of(f), gpu, f, gpu === null ? 'sum' : '')).join('')}</tr>`;
+  table.style.setProperty('--families', families.length);
   table.tHead.innerHTML = `<tr><th></th><th scope="col"><span>all</span></th>${families.map(f => `<th scope="col"><span>${escaped(f || 'not stated')}</span></th>`).join('')}</tr>`;
   table.tBodies[0].innerHTML = drawn.length ? line(null, drawn, f => columns.get(f)) + gpus.map(g => line(g, rows.get(g), f => cells.get(g + '|' + f))).join('') : '';
   const first = table.querySelector('tbody button[aria-pressed=true]') || table.querySelector('tbody button');

@@ -29,6 +29,7 @@ __all__ = [
     "state_of",
     "step_doubts",
     "steps_words",
+    "strategy_of",
     "timers_of",
 ]
 
@@ -210,10 +211,17 @@ def _run(
         recipe=found.recipe,
         measured=measured,
         group=context.group,
+        switches=strategy_of(record),
         assumed=found.assumed,
         problem="; ".join(refused),
         notes=context.notes,
     )
+
+
+def strategy_of(record: Record) -> dict[str, object]:
+    """What a benchmark calls its parallel sizes, as a switch."""
+    found = record.facts.get("strategy")
+    return {"strategy": found} if found else {}
 
 
 def name_of(record: Record, where: str, context: Context) -> str:

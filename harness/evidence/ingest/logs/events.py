@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 __all__ = [
     "Arguments",
     "Checkpoint",
+    "Curve",
     "Evaluation",
     "Event",
     "Fact",
@@ -94,9 +95,18 @@ class Timers(NamedTuple):
     line: int
 
 
+class Curve(NamedTuple):
+    """What a document holds of every step beside its time: ``learning rate``, ``memory`` (GiB); one value a step."""
+
+    name: str
+    values: tuple[float, ...]
+    line: int
+
+
 class Fact(NamedTuple):
     """Something said once: ``gpu`` (any spelling), ``gpus``, ``gpus_per_node``, ``model``, ``framework``, ``version``,
-    ``date`` (YYYY-MM), ``run`` (a label of the steps that follow) or ``note`` (what the log leaves open)."""
+    ``date`` (YYYY-MM), ``run`` (a label of the steps that follow), ``strategy`` (the name of its parallel sizes) or
+    ``note`` (what the log leaves open)."""
 
     key: str
     value: str | int
@@ -126,4 +136,6 @@ class Kernels(NamedTuple):
     line: int
 
 
-Event: TypeAlias = Step | Arguments | Restart | Checkpoint | Evaluation | Memory | Timers | Fact | Failure | Kernels
+Event: TypeAlias = (
+    Step | Arguments | Restart | Checkpoint | Evaluation | Memory | Timers | Curve | Fact | Failure | Kernels
+)

@@ -11,6 +11,7 @@ import numpy as np
 from harness.evidence.ingest.logs.events import (
     Arguments,
     Checkpoint,
+    Curve,
     Evaluation,
     Event,
     Fact,
@@ -159,6 +160,8 @@ class _Builder:
             self._memory(event.kind, event.gib)
         elif isinstance(event, Timers):
             self._timers(event)
+        elif isinstance(event, Curve):
+            record.curves[event.name] = event.values
         elif isinstance(event, Fact):
             if event.key == "note":
                 record.notes.append(str(event.value))

@@ -17,6 +17,7 @@ from harness.evidence.ingest.logs.build import (
     state_of,
     step_doubts,
     steps_words,
+    strategy_of,
 )
 from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.logs.settings import Incomplete
@@ -142,7 +143,7 @@ def _incomplete_run(
             rel_std=state.rel_std,
         ),
         group=context.group,
-        switches={**{name: value for name, value in said.items() if value}, **context.stated},
+        switches={**strategy_of(record), **{name: value for name, value in said.items() if value}, **context.stated},
         problem=f"{_UNSTATED}{', '.join(missing)}",
         notes="; ".join(filter(None, (context.notes, evidence(state, read.scale) if read.scale else ""))),
     )

@@ -22,7 +22,8 @@ class Record:
 
     ``value`` is what ``basis`` says: ``seconds`` of a step, seconds per token of a GPU (``tokens``) or seconds per sample
     of the job (``samples``). ``segment`` counts starts, ``config`` the argument dumps that differ (-1 before any).
-    ``repeated``: lines that print a step again, ``conflicts``: those of them with another time. ``steady``: not the first
+    ``curves``: one value a step of what else a document holds. ``repeated``: lines that print a step again, ``conflicts``:
+    those of them with another time. ``steady``: not the first
     step of a run alone.
     """
 
@@ -45,6 +46,7 @@ class Record:
     seq_length: int | None = None
     batch_line: int = 0
     timers: dict[str, tuple[float, int]] = field(default_factory=dict)
+    curves: dict[str, tuple[float, ...]] = field(default_factory=dict)
     checkpoints: int = 0
     evaluations: int = 0
     repeated: int = 0

@@ -87,7 +87,11 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
     zoo_name = named or (zoo.find(str(benchmark)) if benchmark else None)
     loaded = _loaded(values, zoo_name, where, line, context)
     model = context.model or (loaded.model if loaded else None) or (zoo.load(zoo_name) if zoo_name else None)
-    model = trainer_words.named(_christened(model), values) if model is not None and context.model is None else model
+    model = (
+        trainer_words.named(_christened(model, zoo_name), values)
+        if model is not None and context.model is None
+        else model
+    )
     stated, problems = _recipe_fields(values, loaded, record, model, where, line)
     said = {**stated, **context.stated}
     problems += refusals(values, stated, context, record, where, line)
@@ -173,15 +177,16 @@ def _loaded(
         ) from None
 
 
-def _christened(model: Model) -> Model:
-    """A dump names no model: one with the architecture of a zoo model is that model (its vocabulary may be padded)."""
+def _christened(model: Model, said: str | None) -> Model:
+    """A dump names no model: one with the architecture of a zoo model is that model (its vocabulary may be padded); of
+    several the one that the log ``said``."""
     if model.name in zoo.names():
         return model
     alike = [known for known in map(zoo.load, zoo.names()) if _renamed(model, known) == known]
     if not alike:
         return model
     length = model.max_position_embeddings
-    best = min(alike, key=lambda known: known.max_position_embeddings != length)
+    best = min(alike, key=lambda known: (known.name != said, known.max_position_embeddings != length))
     return replace(model, name=best.name, family=best.family)
 
 

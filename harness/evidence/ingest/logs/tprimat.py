@@ -1,12 +1,20 @@
-"""TPrimat's benchmark files: one JSON document with every step's time, the GPU and the configuration."""
+"""TPrimat's benchmark files: one JSON document with every step's time, the GPU and the configuration.
+
+Seven shapes were published (DmitriiNikolaevAtAmd/tprimat @627dfac, @516b342, README and utils.py of January 2026): per-step
+lists with or without ``raw_``; memory as a peak, a list, or a list by GPU; parallel sizes under ``parallelism_config`` (full
+names, ``strategy_name``), ``parallel_config`` (short ones) or nowhere; ``num_gpus`` with the GPU or the training; made by a
+trainer or from a Primus log; the model in the document or in the file's name (``benchmark_cuda_llama.json``,
+``train_amd_prim_qwen.json``).
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
-from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Failure, Memory, Step
+from harness.evidence.ingest.logs.events import Arguments, Curve, Event, Fact, Failure, Memory, Step
 from harness.evidence.ingest.logs.source import Source
 
 __all__ = ["NAME", "read", "recognises"]
@@ -22,7 +30,12 @@ _WORDS = {
     "tensor_model_parallel_size": "tensor_model_parallel_size",
     "pipeline_model_parallel_size": "pipeline_model_parallel_size",
     "context_parallel_size": "context_parallel_size",
+    "tensor_parallel": "tensor_model_parallel_size",
+    "pipeline_parallel": "pipeline_model_parallel_size",
+    "context_parallel": "context_parallel_size",
 }
+_MODELS = {"llama": "llama3.1_8b", "qwen": "qwen2.5_7b"}  # of its two command lines, "Supported Models"
+_NAMELESS = ("", "unknown", "none")
 _GB = 1e9 / 2**30  # its GB are decimal: total_memory_gb of an 80 GiB card reads 85.0
 _CLOSE = 0.02  # relative difference between its own figures that is rounding
 
@@ -41,16 +54,33 @@ def read(source: Source) -> Iterator[Event]:
             return
     if not isinstance(document, Mapping):
         return
-    yield from _facts(document)
-    config = {**_section(document, "parallelism_config"), **_section(document, "training_config")}
+    yield from _facts(document, source.name)
+    config = {
+        **_section(document, "gpu_info"),
+        **_section(document, "parallel_config"),
+        **_section(document, "parallelism_config"),
+        **_section(document, "training_config"),
+    }
     values = {_WORDS[name]: value for name, value in config.items() if name in _WORDS}
     if values:
         yield Arguments(values, 1, len(config))
-    yield from _memory(_section(document, "memory_metrics"))
+    yield from _memory(document)
+    yield from _curves(document)
     yield from _steps(document)
 
 
-def _facts(document: Mapping[str, Any]) -> Iterator[Event]:
+def _facts(document: Mapping[str, Any], name: str) -> Iterator[Event]:
+    stated = document.get("model_name")
+    model = _MODELS.get(str(stated or PurePath(name).stem.rpartition("_")[2]).lower(), stated)
+    if isinstance(model, str) and model:
+        yield Fact("model", model, 1)
+    named = (
+        _section(document, "parallelism_config").get("strategy_name"),
+        _section(document, "training_config").get("parallel_strategy"),
+    )
+    strategy = next((str(each) for each in named if str(each or "").lower() not in _NAMELESS), None)
+    if strategy is not None:
+        yield Fact("strategy", strategy, 1)
     gpu = _section(document, "gpu_info")
     if isinstance(gpu.get("device_name"), str):
         yield Fact("gpu", gpu["device_name"], 1)
@@ -67,24 +97,46 @@ def _facts(document: Mapping[str, Any]) -> Iterator[Event]:
         yield Fact("note", f"{text} = {batch * length / mean:.6g}", 1)
 
 
-def _memory(metrics: Mapping[str, Any]) -> Iterator[Event]:
+def _memory(document: Mapping[str, Any]) -> Iterator[Event]:
+    metrics, found = _section(document, "memory_metrics"), False
     for kind in ("reserved", "allocated"):
         peak = _number(metrics.get(f"peak_memory_{kind}_gb"))
         if peak:
+            found = True
             yield Memory(peak * _GB, kind, 1)
+    used = _used(document)
+    if used and not found:
+        yield Memory(max(used) * _GB, "allocated", 1)
+
+
+def _used(document: Mapping[str, Any]) -> list[float]:
+    """GB of each step: of the fullest GPU where they are told apart."""
+    by_gpu = _list(document, "memory_per_gpu")
+    if by_gpu and all(isinstance(step, Sequence) and not isinstance(step, str) and step for step in by_gpu):
+        return [max((_number(each) or 0.0) for each in step) for step in by_gpu]
+    return [_number(each) or 0.0 for each in _list(document, "memory_values")]
+
+
+def _curves(document: Mapping[str, Any]) -> Iterator[Event]:
+    rates = [_number(each) or 0.0 for each in _list(document, "learning_rates")]
+    for name, values in (("learning rate", rates), ("memory", [each * _GB for each in _used(document)])):
+        if any(values):
+            yield Curve(name, tuple(values), 1)
 
 
 def _steps(document: Mapping[str, Any]) -> Iterator[Event]:
-    times = document.get("step_times", document.get("raw_step_times"))
-    if not isinstance(times, Sequence) or isinstance(times, str):
-        return
-    losses = document.get("loss_values", document.get("raw_loss_values"))
-    known = losses if isinstance(losses, Sequence) and not isinstance(losses, str) else ()
+    times, known = _list(document, "step_times"), _list(document, "loss_values")
     for index, value in enumerate(times, start=1):
         seconds = _number(value)
         if seconds:
             loss = _number(known[index - 1]) if index <= len(known) else None
             yield Step(iteration=index, seconds=seconds, line=1, loss=loss, mean=True)
+
+
+def _list(document: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """A list of one entry a step, with or without ``raw_``; empty where there is none."""
+    value = document.get(name, document.get(f"raw_{name}"))
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
 
 
 def _section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -1,0 +1,104 @@
+"""``harness peaks``: platforms side by side: peaks, dense utilisation, money, and every row beside its projection."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.cli.common import Subparsers, add_command, read_any, say
+from projector.cli.quantities import price
+from projector.errors import InputError, Problem, nearest
+from projector.io.files import write_whole
+from projector.workload import zoo
+
+__all__ = ["command", "register"]
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands,
+        "peaks",
+        "platforms side by side: peaks, use of the dense peak, money, every row beside its projection, what to distrust",
+        command,
+        examples=(
+            "measured/runs/nemo.yaml",
+            "measured/runs/nemo.yaml measured/runs/primus_mi300x.yaml --out out/peaks",
+        ),
+    )
+    add = parser.add_argument
+    add(
+        "rows",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="measured runs, logs, benchmark files of TPrimat, or folders of them",
+    )
+    add("--strategy", nargs="+", default=[], metavar="NAME", help="only rows of these strategies")
+    add(
+        "--price",
+        type=price,
+        metavar="X|FILE",
+        help="of a GPU-hour, or a YAML file with price_per_gpu_hour or price_by_gpu, currency and source; none is invented",
+    )
+    add(
+        "--parameters",
+        nargs="+",
+        default=[],
+        metavar="MODEL=N",
+        help="parameters that a token meets, where a source counts them otherwise (qwen2.5_7b=7.6e9)",
+    )
+    add("--out", type=Path, metavar="DIR", help="write peaks.md and peaks.png there")
+
+
+def command(args: argparse.Namespace) -> int:
+    from harness import predictors
+    from harness.evaluation import platforms
+    from harness.evidence.strategies import chosen
+    from harness.report import markdown, peaks_plot, plot, view_peaks
+
+    parameters = _parameters(args.parameters)
+    runs = chosen(read_any(_files(args.rows)), args.strategy)
+    tool = predictors.load(("simulate",))[0]
+    rows = platforms.rated(runs, tool, parameters)
+    if not rows:
+        raise InputError(
+            [Problem("command line", "FILE", f"{len(runs)} rows", "at least one with a rate and its GPUs")]
+        )
+    more = platforms.scaled(platforms.peaks(rows)[0], tool)
+    report = view_peaks.build(rows, platforms.alike(rows), more, args.price)
+    written = ""
+    if args.out is not None:
+        picture = plot.png(peaks_plot.draw(rows))
+        write_whole(args.out / "peaks.png", picture)
+        write_whole(args.out / "peaks.md", markdown.render(report, {"Nine panels": "peaks.png"}))
+        written = f"{args.out}: peaks.md, peaks.png"
+    say(args, report, written=written)
+    return 0
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    """Folders as their benchmark files, or their tables of runs where they have none."""
+    from harness.compare.load import benchmark_files
+
+    return [file for path in paths for file in (benchmark_files(path) if path.is_dir() else [path])]
+
+
+def _parameters(texts: Sequence[str]) -> dict[str, float]:
+    found, problems = dict[str, float](), list[Problem]()
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        model = zoo.find(name)
+        if model is None or not 1 <= number <= 1e15:
+            expected = "MODEL=N, N from 1 to 1e15" if model else nearest(name, zoo.names())
+            problems.append(Problem("command line", "--parameters", text, expected))
+            continue
+        found[model] = number
+    if problems:
+        raise InputError(problems)
+    return found

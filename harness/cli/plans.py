@@ -1,0 +1,45 @@
+"""``harness plans``: whole runs that were published, beside what is planned for them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from harness.cli.common import Subparsers, add_command, say
+from harness.evidence import shelf
+
+__all__ = ["command", "register"]
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands,
+        "plans",
+        "hours, goodput, interruptions and power of published training runs beside their plans",
+        command,
+        examples=("", "measured/totals.yaml --out out/plans.md --json"),
+    )
+    add = parser.add_argument
+    usual = shelf.folder("measured") / "totals.yaml"
+    add(
+        "totals",
+        nargs="?",
+        type=Path,
+        default=usual,
+        metavar="FILE",
+        help="published totals (default: measured/totals.yaml)",
+    )
+    add("--out", type=Path, metavar="FILE", help="write the report there, as Markdown")
+
+
+def command(args: argparse.Namespace) -> int:
+    from harness.evaluation.plans import held
+    from harness.evidence import totals
+    from harness.report import markdown, view_plans
+    from projector.io.files import write_whole
+
+    report = view_plans.build(held(totals.read(args.totals)))
+    if args.out is not None:
+        write_whole(args.out, markdown.render(report))
+    say(args, report, written=str(args.out or ""))
+    return 0

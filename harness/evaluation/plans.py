@@ -1,0 +1,98 @@
+"""What is planned for whole runs that were published: from the rate of their own steps, and from a projection of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from harness.evidence.totals import Total
+from projector.errors import InputError, Unsupported
+from projector.hardware import catalogue
+from projector.parameter import Parameter
+from projector.plan.assumptions import ASSUMPTIONS, NODE, ends
+from projector.plan.forecast import Figures, Forecast, Run, forecast
+from projector.plan.plan import Plan, plan
+
+__all__ = ["Held", "held"]
+
+_SCOPES = {
+    "gpu": ("power_share",),
+    "machines": ("power_share", "server_over_boards"),
+    "site": ("power_share", "server_over_boards", "pue"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A published run beside its plans. ``own``: from the rate of its steps; ``planned``: from a projection of its case, or
+    the reason (``refused``); ``goodput``: what failures leave at its size; ``interruptions``, ``kilowatts`` (of one GPU in
+    the scope of the source): low, middle, high."""
+
+    total: Total
+    own: Forecast | None
+    planned: Plan | None
+    refused: str
+    goodput: tuple[float, float, float]
+    interruptions: tuple[float, ...] | None
+    kilowatts: tuple[float, ...] | None
+
+    def inside(self, found: Forecast | None) -> bool | None:
+        """Whether the published hours lie within the interval."""
+        if found is None or self.total.gpu_hours is None:
+            return None
+        return bool(found.low.gpu_hours <= self.total.gpu_hours <= found.high.gpu_hours)
+
+
+def held(totals: Iterable[Total]) -> list[Held]:
+    return [_one(total) for total in totals]
+
+
+def _one(total: Total) -> Held:
+    at_size = _forecast(total, total.tokens or 1e12, 1.0)
+    refused, planned = "", None
+    if total.case is not None and total.tokens is not None:
+        try:
+            cluster = catalogue.cluster(total.case.cluster or "")
+            load = total.case.workload()
+            planned = plan(
+                load, cluster, total.tokens, ASSUMPTIONS, assumed=total.case.assumed, grow=False, published=True
+            )
+        except (InputError, Unsupported) as error:
+            refused = str(error).partition("\n")[0]
+    own = None
+    if total.tokens is not None and total.tgs is not None:
+        own = _forecast(total, total.tokens, total.tgs * total.gpus)
+    figures: list[Figures] = [at_size.low, at_size.middle, at_size.high]
+    low, middle, high = (float(each.goodput) for each in figures)
+    return Held(
+        total=total,
+        own=own,
+        planned=planned,
+        refused=refused,
+        goodput=(low, middle, high),
+        interruptions=_interruptions(total),
+        kilowatts=_kilowatts(total),
+    )
+
+
+def _forecast(total: Total, tokens: float, tokens_a_second: float) -> Forecast:
+    """With steps of one second."""
+    watts = catalogue.gpu(total.gpu).tdp_watts if total.gpu else 1.0
+    run = Run(tokens=tokens, tokens_per_step=tokens_a_second, gpus=total.gpus, watts=watts)
+    return forecast(run, {**ASSUMPTIONS, "step_seconds": Parameter(1.0)})
+
+
+def _interruptions(total: Total) -> tuple[float, ...] | None:
+    if total.interruptions is None:
+        return None
+    _, days, gpus = total.interruptions
+    return tuple(rate * days * gpus / NODE for rate in ends(ASSUMPTIONS["failures_per_node_day"]))
+
+
+def _kilowatts(total: Total) -> tuple[float, ...] | None:
+    if total.mwh is None or total.gpu is None:
+        return None
+    found = [catalogue.gpu(total.gpu).tdp_watts / 1e3] * 3
+    for name in _SCOPES[total.of]:
+        found = [each * end for each, end in zip(found, ends(ASSUMPTIONS[name]), strict=True)]
+    return tuple(found)

@@ -1,0 +1,238 @@
+"""Platforms side by side: what each row reaches of its device's dense peak, what it should reach, what may be compared.
+
+A peak is the best measured row of a device and a model. FLOP of a token are 6 for each parameter that a token meets
+(forward, and backward twice that), without attention, as comparisons of platforms usually count. Utilisation is against the
+dense peak of the row's precision, whatever its source divided by.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.contracts.runs import Measured, MeasuredRun
+from harness.predictors import Predictor
+from harness.score.ranking import NOISE
+from projector.errors import Unsupported
+from projector.hardware import catalogue
+from projector.workload.parameters import count
+
+__all__ = ["SLOW", "Alike", "Rated", "Scaled", "alike", "peaks", "rated", "scaled", "unfair"]
+
+#: Share of its projection below which a row is marked: no model here errs by so much on a run that is set up well.
+SLOW = 0.4
+#: Devices whose data sheets also print a peak for products with two zeros of four: twice the dense one.
+_SPARSE = ("ampere", "ada", "hopper", "blackwell", "blackwell_ultra", "gfx942", "gfx950")
+_CLOSE = 0.03  # relative difference of a stated and a computed utilisation that is rounding
+#: What makes a strategy; rows of one job that differ in nothing else are repeats.
+_LAYOUT = ("tp", "pp", "vpp", "cp", "ep", "etp", "data_parallel_sharding", "recompute_granularity", "micro_batch_size")
+_TOLD = 1.05  # ratio of projected rates of strategies that a measurement would tell apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rated:
+    """One measured row. ``tflops``: of one GPU; ``dense``: peak of one GPU in the row's precision, TFLOP/s; ``sparse``: the
+    larger peak that data sheets print, None where there is none; ``stated``: utilisation as the source says it;
+    ``projected``: tokens/s/GPU, or the reason why not (``reason``)."""
+
+    run: MeasuredRun
+    tgs: float
+    tflops: float | None = None
+    dense: float | None = None
+    sparse: float | None = None
+    stated: float | None = None
+    projected: float | None = None
+    reason: str = ""
+
+    @property
+    def tokens(self) -> float:
+        """Tokens/s of all GPUs."""
+        return self.tgs * self.run.gpus
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.run.gpu, self.model
+
+    @property
+    def model(self) -> str:
+        return self.run.model_name or (self.run.model.name if self.run.model else "?")
+
+    @property
+    def strategy(self) -> str:
+        """Its name where the row has one, else its parallel sizes."""
+        named = self.run.switches.get("strategy")
+        if named:
+            return str(named)
+        recipe = self.run.recipe
+        return f"tp{recipe.tp} pp{recipe.pp}" if recipe else "?"
+
+    @property
+    def step_seconds(self) -> float | None:
+        """As stated, else as its rate and its batch give it."""
+        recipe = self.run.recipe
+        derived = recipe.global_batch_size * recipe.seq_length / self.tokens if recipe else None
+        return self.run.measured.step_seconds or derived
+
+    @property
+    def utilisation(self) -> float | None:
+        return self.tflops / self.dense if self.tflops and self.dense else None
+
+    @property
+    def against_sparse(self) -> bool:
+        """Whether the source divided by the larger peak."""
+        if self.stated is None or self.sparse is None or self.tflops is None:
+            return False
+        return abs(self.stated * self.sparse / self.tflops - 1.0) < _CLOSE
+
+    @property
+    def share(self) -> float | None:
+        """Of what the projection says."""
+        return self.tgs / self.projected if self.projected else None
+
+    @property
+    def slow(self) -> bool:
+        return self.share is not None and self.share < SLOW
+
+
+def rated(
+    runs: Iterable[MeasuredRun], predictor: Predictor, parameters: Mapping[str, float] | None = None
+) -> list[Rated]:
+    """Every row with a rate; ``parameters``: those of a model by its name, where they are not to be counted."""
+    return [_rated(run, predictor, parameters or {}) for run in runs if run.measured.tgs and run.gpus]
+
+
+def _rated(run: MeasuredRun, predictor: Predictor, parameters: Mapping[str, float]) -> Rated:
+    tgs = run.measured.tgs or 0.0
+    row = Rated(run=run, tgs=tgs)
+    flops = _flops(run, parameters.get(row.model))
+    dense, sparse = _peaks(run)
+    stated = run.switches.get("utilisation")
+    made = predictor.predict(run) if run.recipe and run.model else None
+    work = run.recipe.global_batch_size * run.recipe.seq_length / run.gpus if run.recipe else 0.0
+    return replace(
+        row,
+        tflops=flops * tgs / 1e12 if flops else None,
+        dense=dense,
+        sparse=sparse,
+        stated=float(stated) if isinstance(stated, int | float) else None,
+        projected=work / made.step_seconds if made and made.step_seconds else None,
+        reason=""
+        if made and made.step_seconds
+        else (made.reason if made else run.problem or "configuration not stated"),
+    )
+
+
+def _flops(run: MeasuredRun, parameters: float | None) -> float | None:
+    """Of a token: of a product with frozen weights two of its three passes; None for a model with parts not counted here."""
+    if parameters is None and run.model is not None and not run.model.unsupported:
+        parameters = count(run.model).active
+    frozen = run.recipe is not None and run.recipe.lora is not None
+    return None if parameters is None else (4.0 if frozen else 6.0) * parameters
+
+
+def _peaks(run: MeasuredRun) -> tuple[float | None, float | None]:
+    if not catalogue.knows_gpu(run.gpu):
+        return None, None
+    gpu = catalogue.gpu(run.gpu)
+    try:
+        dense = gpu.peak_of(run.recipe.precision if run.recipe else "bf16") / 1e12
+    except Unsupported:
+        return None, None
+    return dense, 2.0 * dense if gpu.arch in _SPARSE else None
+
+
+def peaks(rows: Iterable[Rated]) -> list[Rated]:
+    """The best row of every device and model, best first."""
+    best: dict[tuple[str, str], Rated] = {}
+    for row in rows:
+        if row.key not in best or row.tokens > best[row.key].tokens:
+            best[row.key] = row
+    return sorted(best.values(), key=lambda row: -row.tokens)
+
+
+def unfair(first: Rated, other: Rated) -> tuple[str, ...]:
+    """Why two rows must not be called faster and slower, in words; empty where they did the same work."""
+    found = [] if first.model == other.model else [f"model {first.model} against {other.model}"]
+    if first.run.gpus != other.run.gpus:
+        found.append(f"{first.run.gpus} against {other.run.gpus} GPUs")
+    one, two = first.run.recipe, other.run.recipe
+    if one is None or two is None:
+        return (*found, "a configuration is not stated")
+    fields = {"seq_length": "sequence", "global_batch_size": "batch", "precision": "precision"}
+    return (*found, *(f"{word} {getattr(one, name)} against {getattr(two, name)}" for name, word in fields.items()
+                      if getattr(one, name) != getattr(two, name)))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """Rows of one job by different strategies that lie within noise of each other. ``spread``: highest over lowest rate
+    less 1; ``projected``: the same of their projections, None without."""
+
+    rows: tuple[Rated, ...]
+    spread: float
+    projected: float | None
+
+    @property
+    def not_applied(self) -> bool:
+        """Whether projections say that such strategies differ."""
+        return self.projected is not None and 1.0 + self.projected > _TOLD
+
+
+def alike(rows: Iterable[Rated]) -> list[Alike]:
+    """The largest sets of such rows, of each job."""
+    jobs: dict[tuple[object, ...], list[Rated]] = defaultdict(list)
+    for row in rows:
+        recipe = row.run.recipe
+        work = (recipe.global_batch_size, recipe.seq_length, recipe.precision) if recipe else ("?",)
+        jobs[(*row.key, row.run.gpus, row.run.stack.framework, *work)].append(row)
+    found = []
+    for job in jobs.values():
+        ordered = sorted(job, key=lambda row: row.tgs)
+        start = 0
+        while start < len(ordered):
+            end = start
+            while end + 1 < len(ordered) and ordered[end + 1].tgs <= ordered[start].tgs * (1.0 + NOISE):
+                end += 1
+            together = ordered[start : end + 1]
+            if len({_layout(row) for row in together}) > 1:
+                found.append(_alike(together))
+            start = end + 1
+    return found
+
+
+def _layout(row: Rated) -> tuple[object, ...]:
+    recipe = row.run.recipe
+    sizes = tuple(getattr(recipe, name) for name in _LAYOUT) if recipe else ()
+    return (row.run.switches.get("strategy"), *sizes)
+
+
+def _alike(rows: Sequence[Rated]) -> Alike:
+    projected = [row.projected for row in rows if row.projected]
+    spread = max(projected) / min(projected) - 1.0 if len(projected) == len(rows) else None
+    return Alike(rows=tuple(rows), spread=rows[-1].tgs / rows[0].tgs - 1.0, projected=spread)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled:
+    """A row on ``times`` as many GPUs, with as many samples for each: tokens/s in proportion, and as projections say."""
+
+    times: int
+    gpus: int
+    linear: float
+    projected: float | None
+
+
+def scaled(row: Rated, predictor: Predictor, times: Sequence[int] = (1, 2, 4, 8)) -> list[Scaled]:
+    made = []
+    for factor in times:
+        projected = row.tokens if factor == 1 else None
+        if factor > 1 and row.run.recipe and row.projected:
+            recipe = replace(row.run.recipe, global_batch_size=factor * row.run.recipe.global_batch_size)
+            run = replace(row.run, gpus=factor * row.run.gpus, recipe=recipe, measured=Measured())
+            found = predictor.predict(run).step_seconds
+            if found:
+                tgs = recipe.global_batch_size * recipe.seq_length / run.gpus / found
+                projected = factor * row.tokens * tgs / row.projected
+        made.append(Scaled(times=factor, gpus=factor * row.run.gpus, linear=factor * row.tokens, projected=projected))
+    return made
