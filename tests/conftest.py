@@ -22,11 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 
 
-@pytest.fixture(
-    params=[pytest.param(8, id="every-eighth"), pytest.param(1, id="whole-collection", marks=pytest.mark.slow)]
-)
+@pytest.fixture(params=[pytest.param(8, id="every-eighth"), pytest.param(1, id="all", marks=pytest.mark.night)])
 def every(request: pytest.FixtureRequest) -> int:
-    """Of long lists each eighth is looked at in every run of the tests, all of them in the slow ones: ``items[::every]``."""
+    """Of long lists each eighth is looked at in every run of the tests, all of them at night: ``items[::every]``."""
     return int(request.param)
 
 

@@ -109,7 +109,9 @@ def test_what_is_no_file_of_theirs(
     assert [found.name for found in tmp_path.iterdir()] == ([path.name] if kind != "missing" else [])
 
 
-@pytest.mark.parametrize("mode", ["utf-8", pytest.param("latin-1", marks=pytest.mark.slow), "ascii"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("utf-8", marks=pytest.mark.night), pytest.param("latin-1", marks=pytest.mark.night), "ascii"]
+)
 def test_terminals_of_other_encodings(mode: str, tmp_path: Path) -> None:
     """Every command that prints tables or writes pages: the same exit code; files are UTF-8 whatever the terminal is."""
     (tmp_path / "case.yaml").write_text(SOUND)

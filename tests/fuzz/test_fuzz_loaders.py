@@ -46,9 +46,9 @@ def test_the_samples_are_sound(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", LOADERS)
 def test_damaged_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
-    read, refused = tries(name, range(300), tmp_path)
-    assert refused > 30
-    assert read > 3
+    read, refused = tries(name, range(100), tmp_path)
+    assert refused > 10
+    assert read > 0
 
 
 @pytest.mark.slow

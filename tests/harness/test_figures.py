@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+import command_line
 import pytest
 
 from harness.contracts.results import HELD, Row, RunFacts
@@ -91,16 +89,8 @@ def test_speed_stands_apart_and_can_be_left_out(evaluation: Evaluation) -> None:
     assert "Speed" not in [t.title for t in view_figures.build(evaluation).tables]
 
 
-def harness(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "harness", *arguments],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def harness(*arguments: str, cwd: Path) -> command_line.Done:
+    return command_line.run("harness", *arguments, cwd=cwd, env={"COLUMNS": "100"})
 
 
 def test_the_command_writes_reports_that_repeat(project_folder: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import command_line
 import pytest
 
 from harness.contracts.results import FITS
@@ -15,20 +16,11 @@ from harness.contracts.results import FITS
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def harness(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-m", "harness", *map(str, arguments)],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def harness(*arguments: str | Path, cwd: Path) -> command_line.Done:
+    return command_line.run("harness", *arguments, cwd=cwd)
 
 
-def refused(done: subprocess.CompletedProcess[str], folder: Path, *pieces: str) -> None:
+def refused(done: command_line.Done, folder: Path, *pieces: str) -> None:
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""

@@ -19,7 +19,7 @@ from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.evaluation import experience
 from harness.score import accuracy
 from harness.score.transfer import rows_of
-from projector.experience import FEATURES, correct, features
+from projector.experience import FEATURES, correct, features, traits
 from projector.experience_file import parse, text
 
 
@@ -88,14 +88,18 @@ def test_widths_grow_with_every_sign_of_trouble(seed: int, feature: float, more:
     assert half[1] >= half[0]
 
 
-@given(assumed=st.integers(0, 20), ground=st.integers(0, 40), stack=st.integers(0, 40), less=st.integers(1, 40))
-def test_less_evidence_never_narrows(assumed: int, ground: int, stack: int, less: int) -> None:
+@given(cp=st.integers(1, 64), ground=st.integers(0, 40), stack=st.integers(0, 40), less=st.integers(1, 40))
+def test_less_evidence_never_narrows(cp: int, ground: int, stack: int, less: int) -> None:
     """Coefficients are not negative, so it is enough that no feature falls: an unknown framework is the widest."""
-    known = features(assumed, (0.2, 0.1), ground, stack)
+    parts = {"host_s": 0.2, "other_s": 0.1}
+    told = traits(1.0, parts, ["vpp=1 (not stated)"], cp)
+    known = features(told, ground, stack)
     for fewer in (
-        features(assumed, (0.2, 0.1), max(ground - less, 0), stack),
-        features(assumed, (0.2, 0.1), ground, max(stack - less, 0)),
-        features(assumed, (0.2, 0.1), ground, 0),
+        features(told, max(ground - less, 0), stack),
+        features(told, ground, max(stack - less, 0)),
+        features(told, ground, 0),
+        features(traits(1.0, parts, ["16 layers, seq_length=8192 (from the printed TFLOP/s)"], cp), ground, stack),
+        features(traits(0.5, parts, [], 2 * cp), ground, stack),
     ):
         assert all(a >= b for a, b in zip(fewer, known, strict=True))
 
@@ -217,7 +221,7 @@ def test_the_file_of_experience_reads_back_and_says_what_the_fold_says() -> None
     said = fold.estimate(one)
     ground, stack = found.grounds["g"], found.stacks["f"]
     assert correct(ground, stack) == pytest.approx(said.log, abs=1e-3) != 0.0
-    told = features(one.assumed, one.shares, ground.sources, stack.sources)
+    told = features(one.traits, ground.sources, stack.sources)
     linear = sum(c * min(x, most) for c, x, most in zip(found.coefficients, told, found.seen, strict=True))
     assert found.quantile * max(linear, found.least) == pytest.approx(said.half, rel=0.02)
     assert len(found.coefficients) == len(FEATURES)

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "harness", "run", "suites/tiny.yaml", "--no-gate", *flags],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def run(folder: Path, *flags: str) -> command_line.Done:
+    return command_line.run("harness", "run", "suites/tiny.yaml", "--no-gate", *flags, cwd=folder)
 
 
 def rows(folder: Path, *flags: str) -> dict[str, dict[str, Any]]:

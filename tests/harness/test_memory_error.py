@@ -16,7 +16,11 @@ from harness.evaluation.peaks import judged, peaks
 from harness.evidence import dataset
 from harness.score.memory_error import Judged, Peak, held_out, tolerances
 from projector.errors import InputError
-from projector.memory.tolerance import TOLERANCE
+from projector.frameworks import resolve
+from projector.memory.tolerance import TOLERANCE, kind
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
 
 RUNS = Path(__file__).resolve().parents[2] / "measured" / "runs"
 
@@ -65,7 +69,7 @@ def test_peaks_whose_kind_or_adapters_nobody_states_are_left_out(runs: list[Meas
     by_id = {run.id: run for run in runs}
     measured = [by_id[each.run_id] for each in found]
     assert all(run.measured.memory_kind or run.measured.failed_allocation_gib for run in measured)
-    assert not any("lora rank=" in text for run in measured for text in run.assumed)
+    assert not any("lora rank=" in text or "recompute unknown" in text for run in measured for text in run.assumed)
     assert not any(run.doubt for run in measured)
 
 
@@ -74,6 +78,23 @@ def test_few_peaks_have_no_tolerance_of_their_own() -> None:
     assert "zero" not in tolerances([*rare, *(peak(0.1) for _ in range(50))])
     assert tolerances([peak(0.1)])["other"] == math.inf
     assert tolerances([])["other"] == math.inf
+
+
+def test_layers_that_nobody_counted_stand_apart() -> None:
+    """Their largest error is their tolerance, however few they are; nobody else's moves, nor theirs with others'."""
+    known = [peak(0.1, str(i)) for i in range(8) for _ in range(10)]
+    made = tolerances([*known, peak(-0.4, kind="new"), peak(0.3, kind="new")])
+    assert made == tolerances(known) | {"new": 0.4}
+    assert tolerances([peak(0.7), *known, peak(0.4, kind="new")])["new"] == 0.4
+
+
+def test_the_kind_follows_from_the_layers() -> None:
+    def of(model: str) -> str:
+        recipe = Recipe(micro_batch_size=1, global_batch_size=64, seq_length=4096)
+        return kind(resolve(Workload(model=zoo.load(model), recipe=recipe, gpus=64, framework="megatron-lm"), "nvidia"))
+
+    assert {of(name) for name in ("nemotron3_ultra", "deepseek_v4_flash", "kimi_k3")} == {"new"}
+    assert "new" not in {of(name) for name in ("deepseek_v3", "gpt_oss_120b", "llama3_8b")}
 
 
 def test_a_source_is_judged_by_the_others() -> None:

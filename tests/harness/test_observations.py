@@ -27,8 +27,7 @@ def seen(source: int, **changes: object) -> Observation:
         levels=("h100_sxm", "arch:hopper", "vendor:nvidia", "all"),
         log_ratio=round(0.2 + 0.01 * (source % 7), 2),
         gpu="h100_sxm",
-        shares=(0.125, 0.25),
-        assumed=source % 3,
+        traits=(float(source % 2), 0.125, 0.25, 0.5),
         source=f"source {source}",
     )
     return replace(made, **changes)  # type: ignore[arg-type]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import command_line
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,9 +13,7 @@ SHAPE = re.compile(r"[^:]+(: [^:]+)?: found .*, expected .*")
 
 
 def refused(program: str, *words: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", program, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = command_line.run(program, *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
     return done.stderr.splitlines()

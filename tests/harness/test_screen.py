@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import command_line
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,16 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LONG = "framework-26.06.01-pretraining-some_model_120b-gb200-64g-mxfp8-gbs1280-tp1pp1cp1vp1ep64-{}"
 
 
-def harness(*arguments: str | Path, cwd: Path, columns: int = 80) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "harness", *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": str(columns)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+def harness(*arguments: str | Path, cwd: Path, columns: int = 80) -> command_line.Done:
+    return command_line.run("harness", *arguments, cwd=cwd, env={"COLUMNS": str(columns)}, timeout=600)
 
 
 def fits_a_screen(text: str, columns: int = 80) -> None:
@@ -264,9 +257,9 @@ def test_nothing_measured_is_no_claim(make_row: Callable[..., Row]) -> None:
     assert "only" in latex.render(post.tables(evaluation))
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize(
-    "suite", sorted(path.name for path in (ROOT / "suites").glob("*.yaml") if path.stem != "local")
+    "suite", sorted(path.name for path in (ROOT / "suites").glob("*.yaml") if path.stem not in ("local", "gpu"))
 )
 def test_every_suite_ends_in_one_screen(suite: str, tmp_path: Path) -> None:
     done = harness("run", ROOT / "suites" / suite, "--mode", "both", "--out", tmp_path / "o", "--no-plots", cwd=ROOT)

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.night  # CI builds and runs one by itself
 
 
 def call(*words: object, cwd: Path) -> str:

@@ -27,12 +27,18 @@ PIPE: dict[str, Any] = {"pp": 4}
 FP8: dict[str, Any] = {"precision": "fp8"}
 FSDP: dict[str, Any] = {"framework": "torchtitan", "data_parallel_sharding": "optim_grads_params"}
 
+GRID: dict[str, Any] = {"framework": "analytic", "tp": 2, "tensor_parallel_algorithm": "summa"}
 # field: (value, another value, what else the run has)
 CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "micro_batch_size": (1, 2, {}),
     "global_batch_size": (128, 256, {}),
     "seq_length": (2048, 4096, {}),
+    "document_lengths": (None, (1024,) * 4, {}),
     "tp": (1, 2, {}),
+    "tp2": (2, 4, GRID),
+    "tensor_parallel_algorithm": ("1d", "2d_sequence", {"tp": 2, "cp": 2}),
+    "summa_panels": (4, 16, GRID | {"tp2": 2}),
+    "fast_domain": (None, "dp8", {"tp": 2}),
     "pp": (1, 2, {}),
     "vpp": (1, 2, PIPE),
     "cp": (1, 2, {}),

@@ -24,8 +24,8 @@ KNOWN = Experience(
     level=0.9,
     quantile=2.0,
     least=0.02,
-    coefficients=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
-    seen=(1.0, 1.0, 0.9, 0.9, 1.0, 1.0),
+    coefficients=(0.1, 0.2, 0.3, 0.4, 0.7, 0.5, 0.6),
+    seen=(1.0, 1.0, 0.9, 0.9, 1.0, 1.0, 1.0),
     grounds={
         "h100_sxm": basis(0.2),
         "arch:hopper": basis(0.15),
@@ -36,14 +36,15 @@ KNOWN = Experience(
     unseen=basis(0.0, sources=0),
     evidence={"rows": "9"},
 )
-PARTS = {"compute_s": 0.5, "tp_s": 0.2, "dp_s": 0.1, "host_s": 0.2}
+PARTS = {"compute_s": 0.5, "tp_s": 0.2, "other_s": 0.1, "host_s": 0.2}
 
 
 def test_the_closed_form() -> None:
-    found = experience.expected(1.0, PARTS, ["a", "b"], gpu("h100_sxm"), framework="megatron-lm", experience=KNOWN)
+    stated = {"framework": "megatron-lm", "cp": 4, "experience": KNOWN}
+    found = experience.expected(1.0, PARTS, ["a", "seq_length=8192 (b)"], gpu("h100_sxm"), **stated)
     assert found is not None
     log = 0.2 + 0.05
-    half = 2.0 * (0.1 + 0.2 * 0.25 + 0.3 * 0.3 + 0.4 * 0.2 + 0.5 / 4 + 0.6 / 5)
+    half = 2.0 * (0.1 + 0.2 + 0.3 * 0.2 + 0.4 * 0.1 + 0.7 * 0.5 + 0.5 / 4 + 0.6 / 5)
     assert found.middle == pytest.approx(math.exp(log))
     assert (found.low, found.high) == pytest.approx((math.exp(log - half), math.exp(log + half)))
     assert (found.rests_on, found.sources, found.stack_sources, found.level) == ("h100_sxm", 3, 4, 0.9)
@@ -70,10 +71,16 @@ def test_a_framework_without_runs_has_a_wider_interval() -> None:
     assert other.high / other.low > own.high / own.low
 
 
-@given(share=st.floats(0.0, 2.0), step=st.floats(1e-3, 1e3))
-def test_shares_stay_between_nothing_and_all(share: float, step: float) -> None:
-    communication, host = experience.shares({"ep_s": share * step, "host_s": share * step, "compute_s": step}, step)
-    assert communication == host == pytest.approx(min(share, 1.0))
+@given(share=st.floats(0.0, 2.0), step=st.floats(1e-3, 1e3), cp=st.integers(1, 4096))
+def test_traits_stay_between_nothing_and_all(share: float, step: float, cp: int) -> None:
+    parts = {"other_s": share * step, "host_s": share * step, "compute_s": step}
+    guessed, host, fixed, context = experience.traits(
+        step, parts, ["recompute=full, 17 of 80 layers a stage", "mtp_num_layers=0 (not stated)"], cp
+    )
+    assert (guessed, host) == (0.0, fixed)
+    assert host == pytest.approx(min(share, 1.0))
+    assert 0.0 <= context <= 1.0
+    assert experience.traits(step, parts, [], 1)[3] == 0.0
 
 
 @given(ground=st.floats(-9.0, 9.0), stack=st.floats(-9.0, 9.0))

@@ -73,7 +73,7 @@ def test_more_work_is_never_faster_and_better_hardware_never_slower(law: str) ->
     assert not broken(law, FEW)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("law", [*HARDER, *EASIER])
 def test_of_hundreds(law: str) -> None:
     assert not broken(law, MANY, STILL.get(law, 1e-9))
@@ -84,7 +84,7 @@ def test_an_overlap_is_never_a_loss(switch: str) -> None:
     assert not losses(switch, FEW)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_an_overlap_is_never_a_loss_of_hundreds(switch: str) -> None:
     assert not losses(switch, MANY)

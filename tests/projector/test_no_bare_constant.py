@@ -30,6 +30,7 @@ ALLOWED = {
         "memory.sketch.LABEL",
         "search.explore.WORDS",
         "search.remedies.MOST_PROJECTED",
+        "search.sweep.grid.MOST",
     ),
     "largest input that is read": ("hardware.primus.NUMBERS", "hardware.check.MOST"),
     "shapes that kernels are compiled for": (
@@ -37,11 +38,16 @@ ALLOWED = {
         "kernels.attention_tiles.BLOCKS",
         "kernels.attention_tiles.OF_ARCH",
     ),
-    "definitions": ("kernels.constants.BYTES", "layers.local.GATHERED_BYTES", "kernels.recorded.p90"),
+    "definitions": (
+        "kernels.constants.BYTES",
+        "layers.local.GATHERED_BYTES",
+        "kernels.recorded.p90",
+        "plan.goodput.TAIL",
+    ),
 }
 NAMES = frozenset(name for names in ALLOWED.values() for name in names)
 #: Rooms of which a part is drawing; formulas that a framework prints, to be reproduced as they stand.
-DRAWING = ("pipeline.draw", "memory.draw")
+DRAWING = ("pipeline.draw", "memory.draw", "search.looks", "search.plots", "search.sweep.plots")
 FORMULAS = ("frameworks.flops_formulas",)
 #: Head dimensions that kernels take: each row of the table names its source.
 TABLES = ("mechanisms.attention_kernels",)

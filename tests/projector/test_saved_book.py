@@ -15,7 +15,7 @@ from projector.operators.part import Part, forward_of
 from projector.operators.saved import Saved, nbytes, once
 from projector.operators.types import Gemm, GroupedGemm
 from projector.workload import zoo
-from projector.workload.model import LayerKind
+from projector.workload.model import LayerKind, decoder
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -62,7 +62,10 @@ def test_every_input_that_is_saved_was_made_in_the_layer_or_enters_it(name: str)
     for kind, made, _ in found:
         block = lower.layer(kind, made)
         assert len(block.saves) == len(names(block.saves))
-        assert names(block.kept) == {"input_norm.in"}
+        streams = made.workload.model.hyper_connections
+        entered = "input_norm.streams" if streams else "input_norm.in" if kind.mixer else "pre_mlp_norm.in"
+        bank = {"residual_bank"} if made.workload.model.attn_res_block_size else set()
+        assert names(block.kept) == ({"input_norm.mix.sum", *bank} if bank else {entered})
         assert block.kept_bytes + block.dropped_bytes == pytest.approx(block.saved_bytes)
 
 
@@ -132,7 +135,7 @@ def test_the_closed_form_of_a_layer_whose_scores_are_written(tp: int, sequence_p
     s, b, h, a = 1024, 2, 4096, 32
     split = tp if sequence_parallel else 1
     expected = s * b * h * (8 / split + 24 / tp + 5 * a * s / (h * tp)) + 16 * s * b / split
-    assert lower.layer(LayerKind(False), made).saved_bytes == pytest.approx(expected, rel=1e-12)
+    assert lower.layer(decoder(False), made).saved_bytes == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["llama3_8b", "qwen3_30b_a3b", "deepseek_v3"])
@@ -153,14 +156,14 @@ def test_a_layer_norm_keeps_no_copy_in_fp32_however_the_framework_fuses() -> Non
     for kind in ("RMSNorm", "LayerNorm"):
         made = resolve(Workload(model=replace(model, normalization=kind), recipe=how, gpus=64), "nvidia", "hopper")
         made = replace(made, execution=made.execution.but(fusion={"norm": False}))
-        upcast[kind] = nbytes(each for each in lower.layer(LayerKind(False), made).saves if "upcast" in each.tensor)
+        upcast[kind] = nbytes(each for each in lower.layer(decoder(False), made).saves if "upcast" in each.tensor)
     assert upcast == {"RMSNorm": 2 * 4 * 4096 * 4096, "LayerNorm": 0}
 
 
 def test_eight_bit_linears_save_what_they_multiply() -> None:
     """The inputs of fc1 and of the latent up-projections in 8 bits; what router and attention read stays in 16."""
     made = case("deepseek_v3", precision="fp8", fp8_recipe="delayed", ep=8)
-    saves = {each.tensor: each.bytes for each in lower.layer(LayerKind(True), made).saves}
+    saves = {each.tensor: each.bytes for each in lower.layer(decoder(True), made).saves}
     x = 4096 * 7168
     assert saves["pre_mlp_norm.out"] == 2 * x
     assert saves["input_norm.out"] == x

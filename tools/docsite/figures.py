@@ -200,6 +200,9 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "groups/pipeline": _groups("pp-schedule"),
     "groups/host": _groups("dsv2lite"),
     "collectives": collectives,
+    "plans/hours": _whole("plans", "Hours"),
+    "plans/failures": _whole("plans", "Failures"),
+    "plans/power": _whole("plans", "Power"),
     **{f"switches/{room}": _switches(room) for room in SWITCHES},
     **{f"shares/{part}": partial(shares, part) for part in PARTS},
 }

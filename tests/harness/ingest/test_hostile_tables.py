@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import command_line
 import pytest
 
 from harness.__main__ import main
@@ -119,11 +118,7 @@ def test_what_cannot_be_read_is_one_mistake_with_its_file(tmp_path: Path, name: 
 def test_brackets_without_end_are_no_crash(tmp_path: Path) -> None:
     path = tmp_path / "deep.yaml"
     path.write_text("[" * 3000 + "]" * 3000)
-    done = subprocess.run(
-        [sys.executable, "-m", "harness", "run", "--runs", str(path), "--out", str(tmp_path / "out")],
-        capture_output=True,
-        text=True,
-    )
+    done = command_line.run("harness", "run", "--runs", path, "--out", tmp_path / "out")
     assert done.returncode in (0, 2)
     assert "Traceback" not in done.stderr
 

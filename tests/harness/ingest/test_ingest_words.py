@@ -165,6 +165,7 @@ def test_framework(text: str, slug: str) -> None:
     [
         (("NeMo container 26.04.01",), "2026-04"),
         (("26.7",), "2026-07"),
+        (("PyTorch NVIDIA Release 25.04; NeMo Framework NVIDIA Release 25.09; MLPerf training v5.1",), "2025-09"),
         (("torch 2.7.0a0+7c8ec84dab.nv25.03",), "2025-03"),
         (("PyTorch 2.10.0.dev20251112+rocm7.1",), "2025-11"),
         (("llm-foundry README (torch 1.13-2.0 era)", "@8c8dd48f (2025-07-21)"), "2023-03"),

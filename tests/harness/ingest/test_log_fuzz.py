@@ -136,7 +136,7 @@ def test_damaged_logs_give_a_run_or_one_clear_error(tmp_path: Path) -> None:
     assert min(outcomes.values()) > 10
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_ten_thousand_damaged_logs(tmp_path: Path) -> None:
     outcomes = sweep(10_000, tmp_path)
     assert sum(outcomes.values()) == 10_000

@@ -390,6 +390,8 @@ def test_axes_that_make_up_other_gpus_are_refused() -> None:
             {"moe_dispatcher": "hybridep"},
             {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"},
         ),
+        ({"mega_moe": True}, {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "mega_moe"}),
+        ({"moe": "MegaMoE fused"}, {"moe_flex_dispatcher_backend": "mega_moe", "moe_grouped_gemm": "fused"}),
         ({"ep_backend": "standard (all-to-all)"}, {"moe_token_dispatcher_type": "alltoall"}),
         ({"cuda_graphs": True}, {"cuda_graph_scope": ("full",)}),
     ],

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+import command_line
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = ROOT / "measured" / "kernels"
 
 
-def harness(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "harness", *arguments],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+def harness(*arguments: str, cwd: Path = ROOT) -> command_line.Done:
+    return command_line.run("harness", *arguments, cwd=cwd, env={"COLUMNS": "120"})
 
 
 def test_a_table_is_scored_and_written_alike_each_time(tmp_path: Path) -> None:

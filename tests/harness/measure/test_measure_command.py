@@ -90,7 +90,7 @@ def test_without_torch_it_says_what_to_install(
 def test_a_training_that_fails_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     huge = job("huge", {**LLAMA, "vocab_size": 90_000_000, "hidden_size": 8192, "kv_channels": 64})
     assert main(["measure", str(spec_file(tmp_path, huge)), "--out", str(tmp_path / "out")]) == 2
-    assert "process 0" in capsys.readouterr().err
+    assert "rank 0" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("*.log"))
 
 

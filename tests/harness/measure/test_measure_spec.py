@@ -9,9 +9,10 @@ import pytest
 import yaml
 from measure_jobs import DEEPSEEK, GPT, LLAMA, QWEN, job
 
+from harness.cli import main as run_harness
 from harness.evidence.suite import load
 from harness.evidence.suite_workloads import workloads
-from harness.measure import spec, support
+from harness.measure import launch, spec, support
 from projector.errors import InputError
 from projector.frameworks import resolve
 from projector.workload.recipe import Recipe
@@ -178,3 +179,20 @@ def test_the_suite_of_this_repository(root: Path) -> None:
     assert any(each.workload.dp == 2 for each in plan.jobs)
     assert all(each.group for each in plan.jobs)
     assert plan.repeat >= 2
+
+
+def test_an_optional_plan_is_skipped_with_a_reason_where_there_is_no_device(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch")
+    plan = spec.read(Path(__file__).parents[3] / "suites" / "gpu.yaml")
+    assert {job.workload.gpus for job in plan.jobs} == {1, 2, 4, 8}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    some, words = launch.possible(plan, "gpu.yaml")
+    assert {job.workload.gpus for job in some.jobs} == {1, 2}
+    assert any("wants 8 of 2 devices" in word for word in words)
+    assert launch.possible(replace(plan, optional=False), "gpu.yaml")[0].jobs == plan.jobs
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert run_harness(["run", "gpu", "--mode", "both"]) == 0
+    assert "torch sees no GPU here" in capsys.readouterr().err

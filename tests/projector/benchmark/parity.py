@@ -15,7 +15,7 @@ from projector.benchmark.layers_parallel import Group, Ranks
 from projector.benchmark.layers_parts import Made
 from projector.mechanisms import Execution
 from projector.workload import zoo
-from projector.workload.model import LayerKind
+from projector.workload.model import decoder
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -25,7 +25,7 @@ _APART = Execution.of(fusion={"qkv": False, "gate_up": False}, tensor_parallel={
 _ROWS = ("proj", "fc2")  # split by what goes in
 
 
-def differences(_: object, __: object) -> dict[str, float]:
+def differences(_: object, __: object, ___: object) -> dict[str, float]:
     """Largest difference of an output or a gradient, by kind of split."""
     rank = dist.get_rank()
     group = Group(2, rank, dist.group.WORLD)
@@ -46,7 +46,7 @@ def _made(ranks: Ranks, **recipe: Any) -> Made:
 
 def _reference() -> tuple[DecoderLayer, torch.Tensor]:
     torch.manual_seed(0)
-    layer = DecoderLayer(_made(Ranks()), LayerKind(False))
+    layer = DecoderLayer(_made(Ranks()), decoder(False))
     x = torch.randn(16, 32, requires_grad=True)
     return layer, x
 
@@ -55,7 +55,7 @@ def _layer(ranks: Ranks) -> float:
     reference, x = _reference()
     out = reference(x)
     out.square().sum().backward()
-    split_layer = DecoderLayer(_made(ranks), LayerKind(False))
+    split_layer = DecoderLayer(_made(ranks), decoder(False))
     rank = ranks.tp.rank
     with torch.no_grad():
         for (name, own), (_, full) in zip(split_layer.named_parameters(), reference.named_parameters(), strict=True):
@@ -77,7 +77,7 @@ def _dtensor(ranks: Ranks) -> float:
     out = reference(x)
     torch.manual_seed(0)
     made = _made(ranks)
-    layer = split(DecoderLayer(whole(made), LayerKind(False)), made)
+    layer = split(DecoderLayer(whole(made), decoder(False)), made)
     got = layer(x.detach())
     return _largest(got, out)
 

@@ -13,10 +13,12 @@ import pytest
 from projector.benchmark import artifact, measured
 from projector.benchmark.device import Device
 from projector.benchmark.measured import Measurement
+from projector.benchmark.restored import anchored
 from projector.cli import run as projector
 from projector.cli.configuration import workload
 from projector.errors import InputError
 from projector.hardware import catalogue
+from projector.projection import project
 from projector.workload.workload import Workload
 
 Document = dict[str, Any]
@@ -30,9 +32,9 @@ def taken(cpu: Device, small: Path) -> tuple[Workload, Measurement]:
 
 @pytest.fixture
 def file(taken: tuple[Workload, Measurement], cpu: Device, tmp_path: Path) -> Path:
-    work, found = taken
+    _, found = taken
     path = tmp_path / "kept" / "times.json"
-    artifact.save(path, found.timings, found.asked, found.notes, work, cpu)
+    artifact.save(path, found.timings, found.asked, found.notes, cpu)
     return path
 
 
@@ -63,7 +65,7 @@ def _title(held: Document) -> None:
 
 
 def _length(held: Document) -> None:
-    held["workload"]["recipe"]["seq_length"] = 4096
+    held["work"]["recipe"]["seq_length"] = 4096
 
 
 def _version(held: Document) -> None:
@@ -85,9 +87,9 @@ def _environment(held: Document) -> None:
 @pytest.mark.parametrize(
     ("change", "key", "found", "expected"),
     [
-        (_schema, "schema", "99", "1: measure again"),
+        (_schema, "schema", "99", "2: measure again"),
         (_title, "device.title", "'another'", ""),
-        (_length, "workload.recipe.seq_length", "4096", "64"),
+        (_length, "work.recipe.seq_length", "4096", "64"),
         (_version, "torch", "1.13.1", "the major version here"),
         (_cut, "timings", "None", "cut or changed"),
         (_changed, "timings", "wrong", "--save-benchmark"),
@@ -144,10 +146,10 @@ def test_without_a_device_the_clusters_gpu_must_be_that_of_the_file(
 def test_a_place_that_cannot_be_written_is_told(
     taken: tuple[Workload, Measurement], cpu: Device, tmp_path: Path
 ) -> None:
-    work, found = taken
+    _, found = taken
     (tmp_path / "a file").write_text("")
     with pytest.raises(InputError, match="a place to write to"):
-        artifact.save(tmp_path / "a file" / "times.json", found.timings, found.asked, (), work, cpu)
+        artifact.save(tmp_path / "a file" / "times.json", found.timings, found.asked, (), cpu)
 
 
 def test_both_commands_use_a_file(file: Path, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,9 +158,16 @@ def test_both_commands_use_a_file(file: Path, small: Path, capsys: pytest.Captur
     shown = capsys.readouterr().out
     assert "Simulated against measured" in shown
     assert "layer dense, backward" in shown
+    assert projector(["benchmark", *flags, "--memory"]) == 0
+    shown = capsys.readouterr().out
+    assert "counted MiB" in shown
+    assert "with activations as counted" in shown
     assert projector(["performance", *flags, "--profiling-mode", "both", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert "benchmark" in json.dumps(document)
+    scaled = ["--target-nodes", "8", "--global-batch-size", "16", "--sub-target-nodes", "1"]
+    assert projector(["performance", *flags, "--profiling-mode", "benchmark", *scaled]) == 0
+    assert "efficiency" in capsys.readouterr().out
 
 
 def test_a_file_without_a_mode_that_uses_it_is_refused(
@@ -171,12 +180,61 @@ def test_a_file_without_a_mode_that_uses_it_is_refused(
 def test_another_workload_exits_with_2(file: Path, small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small.write_text(small.read_text().replace("seq_length: 64", "seq_length: 128"), encoding="utf-8")
     assert projector(["benchmark", "--config", str(small), "--load-benchmark", str(file)]) == 2
-    assert "workload.recipe.seq_length: found 64, expected 128" in capsys.readouterr().err
+    assert "work.recipe.seq_length: found 64, expected 128" in capsys.readouterr().err
 
 
-def test_the_same_workload_with_one_switch_stated_is_another(
+def test_one_file_serves_every_run_with_these_layers(
+    taken: tuple[Workload, Measurement], file: Path, cpu: Device
+) -> None:
+    """Twice the layers on two stages, more micro-batches, data-parallel ranks: each as if it had been measured itself."""
+    work, cluster = taken[0], catalogue.cluster("cpu")
+    model, recipe = replace(work.model, num_layers=4, name="another"), replace(work.recipe, global_batch_size=16)
+    deep = measured.load(file, replace(work, model=model), cluster, cpu)
+    (once,), (twice,) = (
+        deep.timings.updated.values(),
+        [stage.elements(deep.timings.weights) for stage in deep.asked.stages],
+    )
+    layer = sum(deep.timings.weights["layer dense"])
+    assert twice == once + 2 * layer
+    short, long = (
+        measured.restore(each, run, cluster) for each, run in ((taken[1], work), (deep, replace(work, model=model)))
+    )
+    assert short.step_seconds < long.step_seconds < 2.5 * short.step_seconds
+    for change in ({"pp": 2}, {}, {"data_parallel_sharding": "optim"}):
+        wide = replace(work, model=model, gpus=4, recipe=replace(recipe, **change))  # type: ignore[arg-type]
+        found = measured.load(file, wide, cluster, cpu)
+        made = measured.restore(found, wide, cluster)
+        assert sum(made.breakdown.values()) == pytest.approx(made.step_seconds)
+        assert made.measured_share < 1.0  # messages and reductions are priced
+
+
+def test_layers_that_a_file_lacks_are_refused_with_the_reason(
     file: Path, taken: tuple[Workload, Measurement], cpu: Device
 ) -> None:
-    work = replace(taken[0], recipe=replace(taken[0].recipe, recompute_granularity="full", recompute_method="uniform"))
-    with pytest.raises(InputError, match="recompute_granularity"):
-        measured.load(file, work, catalogue.cluster("cpu"), cpu)
+    work = taken[0]
+    full = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    for change, word in (
+        (full, "layer dense recomputed, too"),
+        ({"micro_batch_size": 2}, "micro_batch_size: found 1, expected 2"),
+    ):
+        with pytest.raises(InputError, match=word):
+            measured.load(file, replace(work, recipe=replace(work.recipe, **change)), catalogue.cluster("cpu"), cpu)
+
+
+def test_the_conditions_of_the_device_stand_beside_its_times(file: Path) -> None:
+    conditions = artifact.timings_of(file, artifact.read(file)).conditions
+    assert list(conditions) == ["before", "after layers", "after updates", "after collectives"]
+    assert all(set(each) <= {"clock_mhz", "load"} and each for each in conditions.values())
+
+
+def test_what_layers_save_is_counted_once_and_moves_the_peak(taken: tuple[Workload, Measurement]) -> None:
+    work, found = taken
+    cluster = catalogue.cluster("cpu")
+    simulated = project(work, cluster)
+    made = anchored(found.asked, found.timings, simulated, cluster)
+    assert set(made.parts) == {"embedding", "layer dense", "head"}
+    for ours, theirs in (made.parts["layer dense"], made.parts["head"]):
+        assert 0.5 * theirs < ours < 1.5 * theirs  # eager norms of a CPU keep copies in fp32
+    double = replace(found.timings, saved={key: 2 * ours for key, (ours, _) in made.parts.items()})
+    moved = anchored(found.asked, double, simulated, cluster)
+    assert moved.peak == pytest.approx(moved.projected + simulated.memory.components["activations"])

@@ -37,7 +37,7 @@ def test_rows_are_added_and_known_after(tmp_path: Path) -> None:
         rows = list(csv.DictReader(lines))
     assert tuple(rows[0]) == collectives.COLUMNS
     assert [(row["kind"], row["time_us"]) for row in rows] == [("all_reduce", "100"), ("all_gather", "200")]
-    assert collectives.known(path) == {("all_reduce", 2, 1024), ("all_gather", 2, 4096)}
+    assert collectives.known(path) == {("all_reduce", 2, 1, 1024), ("all_gather", 2, 1, 4096)}
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -81,6 +81,6 @@ def test_two_processes_sweep_and_do_not_repeat(cpu: Device, tmp_path: Path, caps
     assert projector(flags) == 0
     ranks = processes.available(cpu)
     assert "10 timed, 0 were there" in capsys.readouterr().out
-    assert {size for _, size, _ in collectives.known(tmp_path / "cpu.csv")} == {2, ranks}
+    assert {size for _, size, *_ in collectives.known(tmp_path / "cpu.csv")} == {2, ranks}
     assert projector(flags) == 0
     assert "0 timed, 10 were there" in capsys.readouterr().out

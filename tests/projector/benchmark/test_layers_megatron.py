@@ -20,7 +20,7 @@ from projector.benchmark.layers_parts import Made  # noqa: E402
 from projector.errors import InputError, Unsupported  # noqa: E402
 from projector.hardware import catalogue  # noqa: E402
 from projector.workload import zoo  # noqa: E402
-from projector.workload.model import LayerKind  # noqa: E402
+from projector.workload.model import decoder  # noqa: E402
 from projector.workload.recipe import Recipe  # noqa: E402
 from projector.workload.workload import Workload  # noqa: E402
 
@@ -153,7 +153,7 @@ def test_layers_are_built_from_its_specs(core: dict[str, Any]) -> None:
     made = _made()
     found = source.find("megatron", made)
     assert found.name == "megatron-core"
-    layer: Any = found.layer(LayerKind(False))
+    layer: Any = found.layer(decoder(False))
     assert core["groups"]["tensor_model_parallel_size"] == 1
     inner = layer.layer
     assert inner.spec == {"num_experts": None, "mla": False, "grouped": False}
@@ -168,7 +168,7 @@ def test_layers_are_built_from_its_specs(core: dict[str, Any]) -> None:
 
 def test_routed_latent_layers_get_their_config(core: dict[str, Any]) -> None:
     made = _made("deepseek_v2_lite")
-    layer: Any = source.find("megatron", made).layer(LayerKind(True))
+    layer: Any = source.find("megatron", made).layer(decoder(True))
     moe = made.model.moe
     assert moe is not None
     assert layer.layer.spec["num_experts"] == moe.num_experts
@@ -179,7 +179,7 @@ def test_routed_latent_layers_get_their_config(core: dict[str, Any]) -> None:
 
 def test_windows_are_not_covered(core: dict[str, Any]) -> None:
     with pytest.raises(Unsupported, match="sliding-window"):
-        source.find("megatron", _made()).layer(LayerKind(False, 128))
+        source.find("megatron", _made()).layer(decoder(False, 128))
 
 
 def test_a_step_is_timed_with_its_layers(core: dict[str, Any], cpu: Device) -> None:

@@ -10,18 +10,16 @@ import numpy as np
 import pytest
 
 from projector.benchmark.device import Device
-from projector.benchmark.live import Compared, compare
-from projector.benchmark.restore import Timed
+from projector.benchmark.live import compare
 from projector.benchmark.shrink import shrink
-from projector.benchmark.stopwatch import Stopwatch, Timing
+from projector.benchmark.stopwatch import Stopwatch
 from projector.cli import run as projector
 from projector.cli.configuration import workload
 from projector.hardware import catalogue
 from projector.kernels.protocol import ComputeOp, Times
-from projector.operators.types import Gemm, GroupedGemm
 from projector.projection import project
 from projector.workload import zoo
-from projector.workload.model import LayerKind
+from projector.workload.model import decoder
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -89,7 +87,7 @@ def test_a_layer_keeps_its_shape_and_gives_every_weight_a_gradient(cpu: Device, 
     alone, _ = shrink(workload(str(routed)))
     from projector.benchmark import layers
 
-    built = layers.layer(LayerKind(moe), alone, cpu)
+    built = layers.layer(decoder(moe), alone, cpu)
     out = built.run(built.inputs)
     assert out.shape == built.inputs.shape
     out.sum().backward()
@@ -100,7 +98,7 @@ def test_a_layer_has_the_parameters_that_are_counted(cpu: Device, small: Path) -
     alone, _ = shrink(workload(str(small)))
     from projector.benchmark import layers
 
-    built = layers.layer(LayerKind(False), alone, cpu)
+    built = layers.layer(decoder(False), alone, cpu)
     h, f, width = 64, 128, 16
     attention = h * (4 + 2 * 2) * width + 4 * width * h
     assert sum(weight.numel() for weight in built.weights) == attention + 3 * h * f + 2 * h
@@ -116,38 +114,6 @@ def test_every_part_is_timed_beside_its_projection(cpu: Device, quick: Stopwatch
         assert row.live is not None
         assert row.live.seconds > 0
         assert row.simulated > 0
-
-
-class _Base:
-    name = "base"
-
-    def times(self, ops: list[ComputeOp]) -> Times:
-        return Times(np.full(len(ops), 2.0), np.zeros(len(ops), dtype=np.bool_))
-
-
-def test_kernels_of_a_timed_part_take_its_time() -> None:
-    one, two, other = (Gemm(name=name, m=size, n=8, k=8) for name, size in (("a", 8), ("b", 16), ("c", 32)))
-    row = Compared("layer", False, 3, 4.0, None, 0.0, ((one, 2.0), (two, 2.0)), Timing(6.0, 0.0, 3))
-    times = Timed([row], _Base()).times([replace(one, name="elsewhere"), two, other])
-    assert times.seconds.tolist() == [3.0, 3.0, 2.0]
-    assert times.measured.tolist() == [True, True, False]
-
-
-def test_a_kernel_of_two_parts_takes_the_mean_of_their_factors() -> None:
-    shared = Gemm(name="qkv", m=8, n=8, k=8)
-    rows = [
-        Compared("dense", False, 1, 2.0, None, 0.0, ((shared, 2.0),), Timing(2.0, 0.0, 3)),
-        Compared("moe", False, 3, 2.0, None, 0.0, ((shared, 2.0),), Timing(6.0, 0.0, 3)),
-    ]
-    assert Timed(rows, _Base()).times([shared]).seconds.tolist() == [2.0 * (1.0 * 1 + 3.0 * 3) / 4]
-
-
-def test_products_of_experts_are_found_whatever_their_rows() -> None:
-    timed = GroupedGemm(name="fc1", groups=4, rows=64, n=8, k=8)
-    row = Compared("moe", False, 1, 2.0, None, 0.0, ((timed, 2.0),), Timing(5.0, 0.0, 3))
-    uneven = replace(timed, rows=80, rows_per_group=(40, 20, 10, 10))
-    times = Timed([row], _Base()).times([uneven, replace(uneven, n=16)])
-    assert times.seconds.tolist() == [5.0, 2.0]
 
 
 def test_layers_twice_as_slow_make_a_slower_step(small: Path) -> None:

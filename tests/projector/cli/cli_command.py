@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import command_line
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
@@ -39,15 +38,5 @@ class Done:
 
 def projector(*arguments: str, cwd: Path | None = None, **env: str) -> Done:
     """``python -m projector`` with these arguments and variables."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("PRIMUS_", "NNODES", "GPUS_PER"))}
-    made = subprocess.run(
-        [sys.executable, "-m", "projector", *arguments],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        cwd=cwd or ROOT,
-        env=clean | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"} | env,
-        timeout=60,
-        check=False,
-    )
+    made = command_line.run("projector", *arguments, cwd=cwd, env=env)
     return Done(made.returncode, made.stdout, made.stderr)

@@ -101,7 +101,7 @@ def test_mistakes_of_flags_and_file_at_once(case):
         (CASE + "framework_date: 2025\n", ("framework_date", "YYYY-MM")),
         ("model: llama3.1_8b\ngpu: b200\n", ("recipe", "nothing")),
         (CASE.replace("llama3.1_8b", "absent.json"), ("absent.json", "no such file")),
-        (CASE.replace("llama3.1_8b", "deepseek_v4_pro"), ("unsupported", "compressed sparse attention")),
+        (CASE.replace("llama3.1_8b", "step3.5_flash"), ("unsupported", "a gate of every head")),
         ("work_group: a\nmodules: {pre_trainer: {framework: megatron}}\n", ("modules.pre_trainer.model", "exp_name")),
         ("num_layers: many\nhidden_size: 64\n", ("num_layers", "many")),
     ],

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shlex
 import subprocess
 import sys
 
+import command_line
 import pytest
 from cli_command import ROOT
 
@@ -18,7 +18,7 @@ from projector.cli.options import Parser
 
 #: Commands that time the device at hand.
 TORCH = ("record", "probe", "benchmark", "measure")
-SLOW = ("figures", "run", "calibrate")
+SLOW = ("figures", "run", "calibrate", "regret")
 
 
 def commands():
@@ -37,25 +37,24 @@ def examples():
             yield pytest.param(program, name, line, id=f"{program}-{name or 'program'}-{i}", marks=slow)
 
 
-def run(folder, program, line):
-    words = shlex.split(line)
-    return subprocess.run(
-        [sys.executable, "-m", program, *words],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def run(folder, name, line):
+    return command_line.run(name, *shlex.split(line), cwd=folder, timeout=300)
 
 
-@pytest.fixture
-def project(tmp_path):
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
     """The project's folder for commands that write beside what they read."""
+    folder = tmp_path_factory.mktemp("project")
     for name in ("examples", "measured", "suites"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    return tmp_path
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recorded(project):
+    """The same with the results of a run, and a history of one."""
+    done = run(project, "harness", "run suites/scaling.yaml --no-gate --record --out out/scaling")
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_command_has_two_examples_and_help_starts_with_them(capsys):
@@ -84,13 +83,11 @@ def test_help_is_short_and_help_all_has_every_field(capsys):
 
 
 @pytest.mark.parametrize(("program", "name", "line"), list(examples()))
-def test_an_example_works(project, program, name, line):
+def test_an_example_works(project, program, name, line, request):
     if name in TORCH and importlib.util.find_spec("torch") is None:
         pytest.skip("times the device at hand, which takes torch")
-    if (program, name) == ("harness", "report"):
-        assert run(project, "harness", "run suites/scaling.yaml --no-gate --out out/scaling").returncode == 0
-    if (program, name) == ("harness", "history"):
-        assert run(project, "harness", "run suites/scaling.yaml --no-gate --record").returncode == 0
+    if (program, name) in (("harness", "report"), ("harness", "history")):
+        request.getfixturevalue("recorded")
     if (program, name) == ("projector", "benchmark"):
         pytest.skip("takes a device of the cluster's vendor")
     done = run(project, program, f"{name} {line}")

@@ -22,8 +22,8 @@ GB200 = catalogue.cluster("gb200")
 
 
 def recipe(**sizes: Any) -> Any:
-    base = dict.fromkeys(("tp", "pp", "cp", "ep", "etp"), 1)
-    none = {"data_parallel_shard_size": None, "num_distributed_optimizer_instances": None}
+    base = dict.fromkeys(("tp", "tp2", "pp", "cp", "ep", "etp"), 1)
+    none = {"data_parallel_shard_size": None, "num_distributed_optimizer_instances": None, "domain": None}
     return SimpleNamespace(**{**base, **none, **sizes})
 
 

@@ -99,6 +99,8 @@ def test_maxtext_prints_deepseek_v3_at_its_published_rate() -> None:
         ("megatron-lm", "2024-08", "megatron-2024-04"),
         ("megatron-lm", "2025-03", "megatron-2025-03"),
         ("megatron-lm", "", "megatron-2025-04"),
+        ("megatron-bridge", "2026-02", "megatron-bridge-2025-09"),
+        ("megatron-bridge", "2026-06", "megatron-2025-04"),
         ("nemo", "2025-07", "megatron-2024-04"),
         ("torchtitan", "2024-12", "torchtitan-2024"),
         ("torchtitan", "2026-01", "torchtitan"),
@@ -109,6 +111,21 @@ def test_maxtext_prints_deepseek_v3_at_its_published_rate() -> None:
 )
 def test_formula_follows_framework_and_date(framework: str, date: str, formula: str) -> None:
     assert flops.formula_for(framework, date) == formula
+
+
+@pytest.mark.parametrize(
+    ("formula", "seq_length", "tflops", "tgs"),
+    [
+        ("megatron-bridge-2025-09", 4096, 433, 15938),
+        ("megatron-bridge-2025-09", 8192, 488, 15876),
+        ("megatron-bridge-2026-04", 4096, 406.6, 15938),
+        ("megatron-2025-04", 4096, 661, 20288),
+    ],
+)
+def test_bridge_counts_windows_and_other_gates_late(formula: str, seq_length: int, tflops: float, tgs: float) -> None:
+    """GPT-OSS-120B in NVIDIA-NeMo/Megatron-Bridge docs/performance-summary-archive.md @067f987df (25.11, 26.04, 26.06);
+    the third pairs the TFLOP/s of commit 14a29340 with the tokens/s of the release cut from it."""
+    assert giga(workload("gpt_oss_120b", seq_length), formula) == pytest.approx(tflops / tgs * 1000, rel=5e-3)
 
 
 def test_every_framework_file_names_a_known_formula() -> None:

@@ -9,7 +9,7 @@ import pytest
 from projector.errors import InputError
 from projector.frameworks import find, load, names, resolve
 from projector.workload.model import Model
-from projector.workload.recipe import Recipe
+from projector.workload.recipe import LoRA, Recipe
 from projector.workload.workload import Workload
 
 LLAMA = Model(
@@ -24,6 +24,9 @@ LLAMA = Model(
     vocab_size=128256,
 )
 OPTIONAL = {
+    "summa_panels",
+    "document_lengths",
+    "fast_domain",
     "pipeline_model_parallel_layout",
     "decoder_first_pipeline_num_layers",
     "decoder_last_pipeline_num_layers",
@@ -83,6 +86,38 @@ def test_rules_depend_on_the_device() -> None:
     assert resolve(workload("megatron-lm"), "amd", "cdna4").execution.kernels.gemm == "hipblaslt"
     assert resolve(workload("megatron-lm"), "nvidia", "ampere").execution.kernels.attention == "fa2"
     assert resolve(workload("megatron-lm"), "nvidia", "blackwell").execution.kernels.attention == "cudnn"
+
+
+def test_old_stacks_of_mi250x_multiply_with_rocblas() -> None:
+    """Before PyTorch 2.5, there alone; its products are slower than hipBLASLt's, and no others change."""
+    from projector.hardware import catalogue
+    from projector.hardware.efficiency import of
+    from projector.kernels.simulate import shared
+    from projector.operators.types import Gemm
+
+    def chosen(date: str, arch: str = "gfx90a"):
+        return resolve(dataclasses.replace(workload("megatron-deepspeed"), framework_date=date), "amd", arch).execution
+
+    assert chosen("2024-04").kernels.gemm == "rocblas"
+    assert chosen("2024-10").kernels.gemm == chosen("2024-04", "gfx942").kernels.gemm == "hipblaslt"
+    gpu = catalogue.gpu("mi250x")
+    op = Gemm(name="fc1", m=4096, n=20480, k=5120, dtype="fp16", layout="TN", out_bytes=2.0)
+    old, new = (shared(gpu, of(gpu), chosen(date)).times([op]).seconds[0] for date in ("2024-04", "2024-10"))
+    assert 1.3 * new < old < op.flops / (0.4 * gpu.peak_of("fp16"))
+
+
+def test_a_named_attention_backend_says_where_scores_lie() -> None:
+    """Megatron-DeepSpeed's --use-flash-attn, Megatron-LM's --attention-backend unfused."""
+    for framework, default in (("megatron-deepspeed", True), ("primus", False)):
+        for backend, materialised in (
+            (None, default),
+            ("flash", False),
+            ("fa2", False),
+            ("fused", False),
+            ("unfused", True),
+        ):
+            found = resolve(workload(framework, attention_backend=backend), "amd", "gfx942").execution
+            assert found.fusion.attention_materialised is materialised
 
 
 def test_recipe_switches_change_the_execution() -> None:
@@ -167,3 +202,24 @@ def test_biased_positions_kept_paddlenlp_from_flash_attention(position: str, dat
         case, framework_date=date, model=dataclasses.replace(case.model, position_embedding_type=position)
     )
     assert resolve(case, "nvidia", "ampere").execution.fusion.attention_materialised == scores
+
+
+@pytest.mark.parametrize(
+    ("arch", "lora", "stated", "how"),
+    [
+        ("blackwell", True, None, "a2a"),
+        ("blackwell_ultra", True, None, "a2a"),
+        ("blackwell", True, "p2p", "p2p"),
+        ("hopper", True, None, "p2p"),
+        ("blackwell", False, None, "p2p"),
+    ],
+)
+def test_submissions_of_adapters_run_as_their_configuration_files_say(
+    arch: str, lora: bool, stated: str | None, how: str
+) -> None:
+    case = workload("mlperf")
+    recipe = dataclasses.replace(case.recipe, cp=8, cp_comm_type=stated, lora=LoRA(dim=16) if lora else None)
+    found = resolve(dataclasses.replace(case, recipe=recipe), "nvidia", arch)
+    assert found.workload.recipe.cp_comm_type == how
+    assert (found.workload.recipe.cuda_graph_scope == ()) == lora
+    assert found.execution.fusion.activation_casts == lora

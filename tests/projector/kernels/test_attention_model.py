@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -210,3 +211,15 @@ def test_materialised_attention_moves_the_score_matrix() -> None:
     for where in GPUS:
         flash, plain = seconds(*where, op(), op(flash=False))
         assert plain > 1.5 * flash, where
+
+
+@pytest.mark.parametrize(("name", "family"), [("h200", "fa3"), ("b200", "fa4")])
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_kernel_that_keeps_a_head_in_cache_does_not_slow_down_with_length(
+    name: str, family: str, backward: bool
+) -> None:
+    """Dao-AILab/flash-attention hopper/tile_scheduler.hpp: its rate only rises with the sequence, whatever L2 holds."""
+    lengths = [2**i for i in range(12, 19)]
+    ops = [op(batch=1, seq_q=s, seq_k=s, backward=backward) for s in lengths]
+    rates = [o.flops / t for o, t in zip(ops, seconds(name, family, *ops), strict=True)]
+    assert all(b >= 0.99 * a for a, b in pairwise(rates))

@@ -20,7 +20,7 @@ from projector.operators.types import Stream
 from projector.parameter import Parameter
 
 BYTES = st.floats(0.0, 1e10)
-KINDS = st.sampled_from(("norm", "copy", "reduce", "fill", "optimizer", "scatter", "cast"))
+KINDS = st.sampled_from(("strided", "norm", "copy", "reduce", "fill", "optimizer", "scatter", "cast"))
 MEASURED = ("a100_sxm_80gb", "h100_sxm", "h200", "mi300x")
 
 
@@ -119,3 +119,20 @@ def test_only_bare_streams_are_fitted(root: Path) -> None:
     assert set(found.keys) == {"stream.device"}
     assert len({found.group(row) for row in found.rows}) == 4
     assert stream_sets.sets(read(root / "measured" / "kernels" / "b200")) == []
+
+
+@pytest.mark.parametrize("name", ["a100_sxm_80gb", "h100_sxm", "h200", "b200", "b300", "mi300x"])
+def test_a_kernel_that_loads_element_by_element_is_never_faster(name: str) -> None:
+    strided, plain = seconds(
+        *(Stream(name="s", kind=k, read=1e9, write=1e9) for k in ("strided", "elementwise")), name=name
+    )
+    assert strided > plain
+
+
+def test_loads_in_flight_bound_it_whatever_the_memory() -> None:
+    """pytorch/pytorch PR 195542 (A100) and tile-ai/TileOPs PR 537 (H200): about as much a compute unit on both."""
+    rate = {}
+    for name in ("a100_sxm_80gb", "h100_sxm", "h200", "b200"):
+        (took,) = seconds(Stream(name="s", kind="strided", read=4e9, write=4e9), name=name)
+        rate[name] = 8e9 / took / gpu(name).compute_units
+    assert max(rate.values()) < 1.4 * min(rate.values())

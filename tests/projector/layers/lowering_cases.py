@@ -10,11 +10,11 @@ from projector.frameworks.types import Resolved
 from projector.mechanisms import Execution
 from projector.operators.part import Block
 from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator, Stream
-from projector.workload.model import MLA, LayerKind, Model, MoE
+from projector.workload.model import MLA, Model, MoE, decoder
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-DENSE, EXPERTS = LayerKind(False), LayerKind(True)
+DENSE, EXPERTS = decoder(False), decoder(True)
 
 LLAMA_70B = Model(
     name="llama3_70b",

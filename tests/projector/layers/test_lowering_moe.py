@@ -16,6 +16,7 @@ from lowering_cases import (
     syncs,
 )
 
+from projector.errors import Unsupported
 from projector.layers.lower import layer
 from projector.operators.types import GroupedGemm
 
@@ -110,6 +111,24 @@ def test_hybridep_pads_while_it_permutes():
     case = {"ep": 8, "seq_length": 4000, "precision": "mxfp8"}  # 1,000 rows an expert, which are rounded up to 1,024
     assert "moe.pad" in names(layer(EXPERTS, resolved(DEEPSEEK_V3, **case)).forward)
     assert "moe.pad" not in names(layer(EXPERTS, resolved(DEEPSEEK_V3, **case, **HYBRIDEP)).forward)
+
+
+def test_mega_moe_hides_the_exchange_of_deepep_in_the_products_and_permutes_nothing():
+    flex = {"ep": 8, "moe_token_dispatcher_type": "flex", "moe_grouped_gemm": "fused"}
+    mega = layer(EXPERTS, resolved(DEEPSEEK_V3, **flex, moe_flex_dispatcher_backend="mega_moe"))
+    deepep = layer(EXPERTS, resolved(DEEPSEEK_V3, **flex))
+    assert syncs(mega.forward) == 0 < syncs(deepep.forward)
+    assert not {"moe.permute", "moe.unpermute.bwd"} & (names(mega.forward) | names(mega.backward_input))
+    for own, other in ((mega.forward, deepep.forward), (mega.backward_input, deepep.backward_input)):
+        exchanged = {c.name: c for c in collectives(other) if c.group == "ep"}
+        for message in (c for c in collectives(own) if c.group == "ep"):
+            assert message.bytes == exchanged.pop(message.name).bytes
+            assert message.launches == 0  # inside the kernel of the product
+            assert set(message.hides_behind) <= names(own)
+            assert message.hides_behind
+        assert not exchanged
+    with pytest.raises(Unsupported, match="one node"):
+        layer(EXPERTS, resolved(DEEPSEEK_V3, **(flex | {"ep": 16}), moe_flex_dispatcher_backend="mega_moe"))
 
 
 @settings(max_examples=30, deadline=None)

@@ -28,7 +28,7 @@ from projector.layers.lower import embedding, head, layer, mtp
 from projector.mechanisms import Execution
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 from projector.workload import zoo
-from projector.workload.model import LayerKind
+from projector.workload.model import decoder
 from projector.workload.recipe import LoRA
 
 # tensor parallelism
@@ -217,9 +217,9 @@ def test_fp8_attention_only_when_asked():
 
 def test_sliding_window():
     case = resolved(LLAMA_70B, seq_length=8192)
-    op = named(layer(LayerKind(False, 1024), case).forward, "core_attn")
+    op = named(layer(decoder(False, 1024), case).forward, "core_attn")
     assert op.pairs == 1024 * 8192 - 1024**2 / 2
-    ring = layer(LayerKind(False, 1024), resolved(LLAMA_70B, seq_length=8192, cp=4))
+    ring = layer(decoder(False, 1024), resolved(LLAMA_70B, seq_length=8192, cp=4))
     assert not collectives(ring.forward, "send_recv")
 
 
@@ -417,13 +417,34 @@ def test_row_wise_scaling_gathers_sixteen_bits_and_casts_everything():
     assert "qkv.dgrad_scale" not in names(tensor.backward_input)
 
 
+def test_a_fused_adapter_scales_and_adds_inside_products():
+    """TransformerEngine's operation fuser, NVIDIA/NeMo PR 14411: the same products, no pass of their own beside them."""
+    case = resolved(LLAMA_70B, lora=LoRA(dim=16))
+    apart, fused = (layer(DENSE, with_execution(case, adapters={"fused": is_})) for is_ in (False, True))
+    for way in ("forward", "backward_input", "backward_weight"):
+        one, other = ([op for op in getattr(block, way) if "lora" in op.name] for block in (apart, fused))
+        assert sum(op.flops for op in one) == sum(op.flops for op in other)
+        assert sum(op.launches for op in one) >= sum(op.launches for op in other)
+    assert named(fused.forward, "qkv.lora_b").accumulate
+    assert not {"qkv.lora_scale", "qkv.lora_add"} & names(fused.forward)
+    assert named(fused.backward_input, "qkv.lora_grad_add").launches == 0
+    split = resolved(LLAMA_70B, lora=LoRA(dim=16), tp=4)
+    assert "qkv.lora_add" in names(layer(DENSE, with_execution(split, adapters={"fused": True})).forward)
+
+
 def test_expert_biases_and_clamps_are_counted_as_they_run():
     oss = zoo.load("gpt_oss_120b")
-    block = layer(LayerKind(True, 128), with_execution(resolved(oss, ep=8), fusion={"expert_bias": False}))
+    block = layer(decoder(True, 128), with_execution(resolved(oss, ep=8), fusion={"expert_bias": False}))
     rows = named(block.forward, "experts.fc2").rows
-    assert named(block.forward, "experts.fc2.bias").bytes == 28 * rows * oss.hidden_size
+    bias = named(block.forward, "experts.fc2.bias"), named(block.forward, "experts.fc2.bias.add")
+    assert [op.bytes for op in bias] == [18 * rows * oss.hidden_size, 10 * rows * oss.hidden_size]
+    assert [op.kind for op in bias] == ["elementwise", "strided"]
     assert "experts.fc1.bias" not in names(block.forward)  # in the epilogue of the product
-    assert named(block.forward, "experts.clamp").bytes == 8 * 2 * rows * oss.moe.moe_ffn_hidden_size
+    half = rows * oss.moe.moe_ffn_hidden_size  # each clamp reads and writes 2 bytes an element of its half, cat both
+    assert [named(block.forward, f"experts.clamp{of}").bytes for of in ("", ".cat")] == [8 * half, 8 * half]
+    # backward: (2+1) + (1+2+2) of the first half, twice (2+1) + (1+2+2) of the second; (1+1+1), and both gradients
+    assert named(block.backward_input, "experts.clamp.bwd").bytes == (3 + 5 + 3 + 3 + 5) * half
+    assert named(block.backward_input, "experts.clamp.cat.bwd").bytes == (3 + 8) * half
     assert named(block.forward, "rope").launches > 2  # no fused kernel scales by the magnitude of YaRN
 
 

@@ -132,7 +132,7 @@ def test_moe_layer_launches():
 
 def test_deepep_sends_each_token_once_per_rank_and_node():
     moe = DEEPSEEK_V3.moe
-    uniform = type(moe)(**{**vars(moe), "moe_router_num_groups": None, "moe_router_group_topk": None})
+    uniform = replace(moe, moe_router_num_groups=None, moe_router_group_topk=None)
     assert distinct_destinations(uniform, 64) == pytest.approx(7.68, abs=0.01)
     assert distinct_destinations(uniform, 8) == pytest.approx(5.29, abs=0.01)
     assert distinct_destinations(moe, 8) == pytest.approx(3.63, abs=0.01)

@@ -145,3 +145,19 @@ def test_a_run_carries_the_date_of_its_build() -> None:
     old = resolve(run, "amd", "gfx942")
     new = resolve(dataclasses.replace(run, framework_date="2026-03"), "amd", "gfx942")
     assert (old.execution.kernels.built, new.execution.kernels.built) == ("2025-05", "2026-03")
+
+
+def test_a_recipe_may_name_the_flash_attention_that_runs() -> None:
+    """FlashAttention-3 is for Hopper, 4 for Blackwell; elsewhere 2 runs. What is not named stays the profile's."""
+
+    def runs(said: str | None, arch: str) -> str:
+        kernels = Execution.of(kernels={"attention": "cudnn"}).run_by(_naming(said)).kernels
+        return family(kernels.attention, arch, "", op())
+
+    assert [runs("fa3", arch) for arch in ("ampere", "hopper", "blackwell")] == ["fa2", "fa3", "fa2"]
+    assert [runs("fa4", arch) for arch in ("hopper", "blackwell", "blackwell_ultra")] == ["fa2", "fa4", "fa4"]
+    assert {runs(said, "blackwell") for said in (None, "flash", "auto")} == {"cudnn"}
+
+
+def _naming(said: str | None) -> Recipe:
+    return Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096, attention_backend=said)

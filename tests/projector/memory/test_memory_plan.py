@@ -12,7 +12,7 @@ from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved, tensors
 from projector.frameworks.types import Resolved
 from projector.layers.lower import layer
 from projector.memory.plan import plan
-from projector.workload.model import LayerKind
+from projector.workload.model import LayerKind, decoder
 from projector.workload.parameters import count
 from projector.workload.recipe import LoRA
 
@@ -77,7 +77,7 @@ def test_micro_batches_beyond_the_pipeline_change_nothing(case: Resolved, more: 
     assert few.allocated == many.allocated
 
 
-@pytest.mark.parametrize("kind", [LayerKind(False), LayerKind(True)])
+@pytest.mark.parametrize("kind", [decoder(False), decoder(True)])
 @pytest.mark.parametrize("tp", [1, 2, 4])
 def test_tensor_parallelism_halves_every_saved_tensor_but_the_latents(kind: LayerKind, tp: int) -> None:
     """With sequence parallelism every tensor is split (norms by tokens, the rest by heads or width)."""
@@ -89,7 +89,7 @@ def test_tensor_parallelism_halves_every_saved_tensor_but_the_latents(kind: Laye
 
 
 def test_norms_are_not_split_without_sequence_parallelism() -> None:
-    kind = LayerKind(False)
+    kind = decoder(False)
     one = tensors(resolved(llama(), recipe(tp=2, sequence_parallel=False), 64), kind)
     two = tensors(resolved(llama(), recipe(tp=4, sequence_parallel=False), 64), kind)
     for name in ("input_norm.in", "input_norm.out", "pre_mlp_norm.in", "pre_mlp_norm.out"):
@@ -100,7 +100,7 @@ def test_norms_are_not_split_without_sequence_parallelism() -> None:
 def test_the_closed_form_of_a_dense_layer() -> None:
     """4x + 8S + 4T·n·d/t + 4T·g·d/t + 4T·n/t + 6T·f/t (Llama-3-70B, 4096 tokens: 1,073 MiB)."""
     model = llama(hidden_size=8192, ffn_hidden_size=28672, num_attention_heads=64)
-    total = layer(LayerKind(False), resolved(model, recipe(), 8)).saved_bytes
+    total = layer(decoder(False), resolved(model, recipe(), 8)).saved_bytes
     t, h, f, n, d, g = 4096, 8192, 28672, 64, 128, 8
     assert total == 4 * 2 * t * h + 8 * t + 4 * t * n * d + 4 * t * g * d + 4 * t * n + 6 * t * f
     assert total / 2**20 == pytest.approx(1073.0, abs=0.1)
@@ -124,9 +124,9 @@ def test_the_sizes_of_latent_attention_and_experts() -> None:
     )
     how = recipe(ep=8, moe_expert_capacity_factor=1.0, moe_pad_expert_input_to_capacity=True)
     case = resolved(model, how, 8)
-    assert layer(LayerKind(False), case).saved_bytes / 2**20 == pytest.approx(1122, abs=1)
-    assert layer(LayerKind(True), case).saved_bytes / 2**20 == pytest.approx(1376, abs=1)
-    assert tensors(case, LayerKind(True))["experts.in"] == 2 * 5120 * 154 * 160
+    assert layer(decoder(False), case).saved_bytes / 2**20 == pytest.approx(1122, abs=1)
+    assert layer(decoder(True), case).saved_bytes / 2**20 == pytest.approx(1376, abs=1)
+    assert tensors(case, decoder(True))["experts.in"] == 2 * 5120 * 154 * 160
 
 
 @given(cases)
@@ -239,7 +239,7 @@ def test_schedules_hold_what_they_promise(schedule: str) -> None:
     model = llama(8, vocab_size=128)
     how = recipe(pp=pp, global_batch_size=m, pipeline_schedule=schedule, seq_length=8192)
     rank = plan(resolved(model, how, pp), GPU).ranks[0]
-    each = layer(LayerKind(False), resolved(model, how, pp)).saved_bytes
+    each = layer(decoder(False), resolved(model, how, pp)).saved_bytes
     alive = rank.components["activations"] / (2 * each)
     expected = {"1f1b": pp, "gpipe": m, "zb_h1": pp, "zb_h2": 2 * pp}[schedule]
     assert alive == pytest.approx(expected, abs=1.0 if schedule.startswith("zb") else 0.1)

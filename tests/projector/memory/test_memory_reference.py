@@ -10,7 +10,7 @@ from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved, tensors
 
 from projector.layers.lower import layer
 from projector.memory.plan import plan
-from projector.workload.model import LayerKind, Model
+from projector.workload.model import Model, decoder
 
 GPU = gpu()
 CAPACITY = {"moe_expert_capacity_factor": 1.0, "moe_pad_expert_input_to_capacity": True}
@@ -74,7 +74,7 @@ def test_what_selective_recompute_drops(module: str, mib: int) -> None:
     """DeepSeek-V2, one dense and three MoE layers of 4,096 tokens."""
     how = recipe(ep=8, recompute_granularity="selective", recompute_modules=(module,), **CAPACITY)
     case = resolved(deepseek_v2(), how, 8)
-    kinds = [LayerKind(False)] + 3 * [LayerKind(True)]
+    kinds = [decoder(False)] + 3 * [decoder(True)]
     dropped = sum(layer(kind, case).saved_bytes - layer(kind, case).kept_bytes for kind in kinds)
     assert dropped / 2**20 == pytest.approx(mib, abs=0.6)
 
@@ -84,8 +84,8 @@ def test_what_selective_recompute_drops(module: str, mib: int) -> None:
 def test_tensor_and_expert_parallelism_together(tp: int, ep: int) -> None:
     """Latents and their norms follow the sequence shard, heads and shared experts the tensor split; routed rows fall
     with the shard because each rank routes its own tokens."""
-    one = tensors(resolved(deepseek_v2(), recipe(ep=ep, **CAPACITY), 8), LayerKind(True))
-    split = tensors(resolved(deepseek_v2(), recipe(tp=tp, ep=ep, **CAPACITY), 8), LayerKind(True))
+    one = tensors(resolved(deepseek_v2(), recipe(ep=ep, **CAPACITY), 8), decoder(True))
+    split = tensors(resolved(deepseek_v2(), recipe(tp=tp, ep=ep, **CAPACITY), 8), decoder(True))
     for name in ("q_down.out", "kv_norm.in", "q", "k", "v", "shared.fc1.out", "pre_mlp_norm.in"):
         assert split[name] == pytest.approx(one[name] / tp), name
     rows = {t: -(-(4096 // t * 6) // 160) * 160 for t in (1, tp)}

@@ -13,7 +13,7 @@ from memory_cases import deepseek_v3, gpu, llama, recipe, resolved, tensors
 from projector.frameworks.types import Resolved
 from projector.layers.lower import layer
 from projector.memory.plan import plan
-from projector.workload.model import LayerKind
+from projector.workload.model import decoder
 from projector.workload.recipe import LoRA
 
 GPU = gpu()
@@ -104,7 +104,7 @@ def test_offloading_the_optimizer_reduces_its_state(case: Resolved) -> None:
 @pytest.mark.parametrize("stored", [False, True])
 def test_the_activation_input_in_eight_bits_is_half(stored: bool) -> None:
     case = resolved(llama(), recipe(activation_func_fp8_input_store=stored), 8)
-    saved = tensors(case, LayerKind(False))
+    saved = tensors(case, decoder(False))
     assert saved["fc1.out"] == (2 if stored else 4) * 4096 * 14336
     assert saved["act.out"] == 2 * 4096 * 14336
 
@@ -113,13 +113,13 @@ def test_adapters_save_their_inputs_and_masks() -> None:
     """Llama-2-70B of the MLPerf benchmark: 1.75 KiB a token and layer beside what the frozen layer saves."""
     model = llama(80, hidden_size=8192, ffn_hidden_size=28672, num_attention_heads=64)
     how = recipe(seq_length=8192, precision="fp8", fp8_dot_product_attention=True, lora=LoRA(dim=16))
-    plain = tensors(resolved(model, how, 8), LayerKind(False))
-    dropping = tensors(resolved(model, how, 8, adapters={"dropout": 0.1}), LayerKind(False))
+    plain = tensors(resolved(model, how, 8), decoder(False))
+    dropping = tensors(resolved(model, how, 8, adapters={"dropout": 0.1}), decoder(False))
     x = 2 * 8192 * 8192
     assert plain["qkv.lora_in"] == plain["proj.lora_in"] == x
     assert sum(dropping.values()) - sum(plain.values()) == x
     assert "fc1.lora_in" not in plain
-    bf16 = tensors(resolved(model, dataclasses.replace(how, precision="bf16"), 8), LayerKind(False))
+    bf16 = tensors(resolved(model, dataclasses.replace(how, precision="bf16"), 8), decoder(False))
     assert not any("lora" in name for name in bf16)
 
 
@@ -163,7 +163,7 @@ def test_a_compiled_dispatch_counts_its_exchange() -> None:
             allocator={"strategy": "planned_pool"},
             fusion={"expert_gemm_split": True},
         )
-        return max(moment.net for moment in layer(LayerKind(True), case).backward_transients)
+        return max(moment.net for moment in layer(decoder(True), case).backward_transients)
 
     x = 2 * 4096 * 7168
     sent = received = 8 * x

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.many import Many
 from projector.search import bounds
+from projector.search.families import Families
 from projector.search.found import Limits, search
 from projector.search.hunt import Hunt
-from projector.search.layouts import written
+from projector.search.layouts import layouts, written
 from projector.search.objective import Objective
 from projector.search.space import Space, space, with_fields
 from projector.search.tree import Tree
@@ -76,7 +77,7 @@ def brute(seed: int) -> tuple[list[dict[str, Any]], Many]:
     return every, project_many([with_fields(made.base, each) for each in every], cluster, best=None)
 
 
-@pytest.mark.parametrize("seed", range(SPACES))
+@pytest.mark.parametrize("seed", [pytest.param(i, marks=pytest.mark.slow if i % 3 else ()) for i in range(SPACES)])
 def test_the_best_are_those_of_brute_force(seed: int) -> None:
     made, cluster = small(seed)
     every, many = brute(seed)
@@ -113,6 +114,25 @@ def test_no_bound_is_above_what_it_bounds(seed: int) -> None:
         assert bounds.weights(least, cluster) <= needed[1].required / needed[1].usable * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("seed", range(1, SPACES, 4))
+def test_blocks_of_one_pipeline_bound_all_others(seed: int) -> None:
+    """What a family knows of its blocks is never above the priced stages of any of its pipelines, and near them."""
+    made, cluster = small(seed)
+    tree = Tree(made)
+    families, shares = Families(cluster), []
+    for branch in tree.branches():
+        for layer, once in list(zip(branch.layers, branch.once, strict=True))[::3]:
+            load = with_fields(made.base, tree.fields(branch.shape, branch.pipe, layer, once[0]))
+            where = branch.shape, branch.pipe, layer, layer
+            least = families.bound(*where, load)
+            exact = bounds.seconds([load], cluster, Hunt.settings, partial(families.learn, *where, load)).item()
+            if least is not None:
+                assert least <= exact * (1 + 1e-12)
+                shares.append(least / exact)
+            assert families.bound(*where, load) is not None
+    assert np.mean(shares or [1.0]) > 0.6
+
+
 @pytest.mark.parametrize("seed", range(0, SPACES, 2))
 def test_nothing_is_proposed_that_would_be_refused(seed: int) -> None:
     made, _ = small(seed)
@@ -141,6 +161,8 @@ REFUSED = [
     ({"delay_wgrad_compute": True}, "delay_wgrad_compute"),
     ({"pp": 2, "pipeline_schedule": "zb-h1"}, "pipeline_schedule"),
     ({"data_parallel_sharding": "optim_grads_params", "pp": 2}, "data_parallel_sharding"),
+    ({"optimizer_cpu_offload": True, "data_parallel_sharding": "optim"}, "optimizer_cpu_offload"),
+    ({"offload_modules": ("core_attn",), "cpu_offloading_num_layers": 2}, "offload_modules"),
 ]  # fmt: skip
 
 
@@ -150,6 +172,49 @@ def test_a_rule_of_the_framework_refuses(stated: dict[str, Any], key: str) -> No
     assert not launch.problems(load)
     wrong = launch.problems(replace(load, recipe=replace(load.recipe, **stated)))
     assert [problem.key for problem in wrong] == [f"recipe.{key}"]
+
+
+def test_groups_are_what_framework_and_device_have() -> None:
+    """Numbers and offload are searched where they are asked for, by brute force alike; a rule refuses what excludes."""
+    only = {"tp": (2,), "pp": (1, 2), "cp": (1,), "micro_batch_size": (1,), "vpp": (1, 2), "tp_comm_overlap": (False,)}
+    only |= {"recompute_num_layers": (None, 1), "data_parallel_sharding": ("optim",), "overlap_grad_reduce": (False,)}
+    made = space(base("llama3_8b", 16), H100, only=only, vary={"precision": (), "offload": ()})
+    assert made.axes()["precision"] == ("bf16", "fp8")
+    tree = Tree(made)
+    every = [
+        tree.fields(branch.shape, branch.pipe, layer, one)
+        for branch in tree.branches()
+        for layer, once in zip(branch.layers, branch.once, strict=True)
+        for one in once
+    ]
+    assert {bool(each["optimizer_cpu_offload"]) for each in every} == {True, False}
+    assert not [each for each in every if each["cpu_offloading_num_layers"] and each["pp"] > 1]
+    many = project_many([with_fields(made.base, each) for each in every], H100, best=1)
+    hunt = Hunt(Tree(made), H100, Objective(), top=1)
+    hunt.run()
+    assert 1 / hunt.leaders[0].value == pytest.approx(np.nanmax(many.tgs), rel=1e-9)
+    ampere = catalogue.default_cluster("a100_sxm_80gb")
+    with pytest.raises(InputError, match="nothing to choose"):
+        space(base("llama3_8b", 8), ampere, vary={"precision": ()})
+
+
+@pytest.mark.parametrize(("layers", "pp", "vpp"), [(61, 16, 1), (78, 8, 1), (32, 2, 1), (32, 3, 2), (126, 16, 2)])
+def test_ends_are_lighter_and_laid_out(layers: int, pp: int, vpp: int) -> None:
+    load = base("llama3_8b", 48)
+    load = replace(load, model=replace(load.model, num_layers=layers))
+    ends = [each for each in layouts(load, pp, vpp) if "decoder_last_pipeline_num_layers" in each]
+    assert ends
+    for each in ends:
+        made = chunks(load.model, replace(load.recipe, pp=pp, vpp=vpp, **each))
+        counts = [sum(len(chunk.layers) for chunk in made if chunk.rank == rank) for rank in range(pp)]
+        assert sum(counts) == layers
+        assert counts[-1] <= counts[0] <= max(counts)
+        assert max(counts) - min(counts) <= 2 * vpp
+
+
+def test_torchtitan_has_no_switch_for_what_fsdp_does() -> None:
+    made = space(base("llama3_8b", 8, "torchtitan"), H100)
+    assert not {"overlap_grad_reduce", "overlap_param_gather"} & set(made.axes())
 
 
 def test_more_memory_more_time_and_the_limits() -> None:
@@ -225,13 +290,34 @@ def test_a_layout_that_is_written_is_one(layers: int, mtp: int, stages: int) -> 
     assert max(weights) - min(weights) <= 1 + mtp
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 4, 6, 9])
-def test_what_is_written_reads_back(seed: int, tmp_path: Path) -> None:
-    made, cluster = small(seed)
-    every, _ = brute(seed)
-    for i, fields in enumerate(random.Random(seed).sample(every, 6)):
+@pytest.mark.parametrize("framework", ["megatron-lm", "primus", "torchtitan"])
+@pytest.mark.parametrize("model", ["llama3.1_8b", "deepseek_v3_16b"])
+def test_what_is_written_reads_back(framework: str, model: str, tmp_path: Path) -> None:
+    """The files of each framework, at points of the whole space, offload and numbers among them."""
+    names = {"megatron-lm": "megatron.yaml", "primus": "primus.yaml", "torchtitan": "torchtitan.toml"}
+    b200 = catalogue.default_cluster("b200")
+    made = space(
+        base(model, 32, framework),
+        b200,
+        only={"recompute_num_layers": (None, 2)},
+        vary={"precision": (), "offload": ()},
+    )
+    draw, tree = random.Random(framework + model), Tree(made)
+    branches = list(tree.branches())
+    for i in range(25):
+        branch = draw.choice(branches)
+        at = draw.randrange(len(branch.layers))
+        fields = tree.fields(branch.shape, branch.pipe, branch.layers[at], draw.choice(branch.once[at]))
         load = with_fields(made.base, fields)
-        written_files = write(load, tmp_path / str(i), cluster.name)
-        assert {path.name for path in written_files} <= {"case.yaml", "megatron.yaml"}
-        read = detect.load(written_files[0]).workload()
+        case, other = write(load, tmp_path / str(i), b200.name)
+        assert other.name == names[framework]
+        read = detect.load(case).workload()
         assert (read.recipe, read.gpus, read.framework) == (load.recipe, load.gpus, load.framework)
+        again = detect.load(other, gpus=load.gpus if framework == "torchtitan" else None, model=str(case))
+        assert again.recipe is not None
+        assert all(getattr(again.recipe, name) == getattr(load.recipe, name) for name in ("tp", "pp", "cp", "ep"))
+        assert again.recipe.global_batch_size == load.recipe.global_batch_size
+        if framework == "primus":
+            assert detect.load(other).model.num_layers == load.model.num_layers
+        if framework == "torchtitan":
+            assert detect.load(other, gpus=32).workload().num_microbatches == load.num_microbatches

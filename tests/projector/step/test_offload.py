@@ -75,6 +75,23 @@ def test_modules_on_the_host_free_their_inputs() -> None:
     assert run(cluster=slow, offload_modules=("core_attn",)).step_seconds > run(cluster=slow).step_seconds
 
 
+def test_fused_experts_offload_what_lies_between_their_linears() -> None:
+    """The context of NVIDIA/Megatron-LM core/pipeline_parallel/fine_grained_activation_offload.py catches every tensor
+    that is saved inside: inputs of both linears and of the activation. What recompute drops cannot go to the host too."""
+    saved = {}
+    for recomputed in (None, ("moe_act",)):
+        stated = {"recompute_granularity": "selective", "recompute_modules": recomputed} if recomputed else {}
+        made = [
+            run("qwen3_30b_a3b", ep=8, framework="megatron-lm", **stated, **more).memory.allocated
+            for more in ({}, *({"offload_modules": (name,)} for name in ("expert_fc1", "moe_act", "fused_group_mlp")))
+        ]
+        saved[recomputed] = [made[0] - each for each in made[1:]]
+        first, activation, fused = saved[recomputed]
+        assert fused >= first + activation * 0.99 > first > 0
+    without, with_moe_act = saved[None][2], saved[("moe_act",)][2]
+    assert with_moe_act < without
+
+
 def test_states_alone_cost_only_their_way() -> None:
     whole, states = offloaded(1.0), run(offload_optimizer_states=True)
     assert run().step_seconds < states.step_seconds < whole.step_seconds

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
@@ -139,6 +141,40 @@ def test_communication_beside_a_host_bound_unit_takes_at_least_its_own_time() ->
     clock = Clock(kernels={}, measured=frozenset(), collective=lambda _: 10.0, execution=quiet)
     phase = Phase(segments=(Segment(device=1.0, host=4.0),), compute=1.0)
     assert _beside(phase, (), (op,), clock, 1.0).seconds >= 10.0
+
+
+PIECES = st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 5.0), st.integers(1, 4)), max_size=8)
+
+
+def _run(pieces: list[tuple[float, float, int]]) -> Segment:
+    segment = Segment(0.0, 0.0)
+    for device, host, launches in pieces:
+        segment = segment.running(device, host, launches)
+    return segment
+
+
+@given(PIECES, PIECES)
+def test_kernels_run_in_the_order_and_no_sooner_than_they_are_issued(
+    one: list[tuple[float, float, int]], two: list[tuple[float, float, int]]
+) -> None:
+    """Played launch by launch from an idle device; halves chain to the whole; no faster than either sum, no slower than
+    both."""
+    issued = done = 0.0
+    for device, host, launches in (*one, *two):
+        for _ in range(launches):
+            issued += host / launches
+            done = max(done, issued) + device / launches if device else done
+    whole = _run([*one, *two])
+    assert whole.seconds == pytest.approx(max(issued, done))
+    assert _run(one).then(_run(two)).seconds == pytest.approx(whole.seconds)
+    assert max(whole.device, whole.host) <= whole.seconds + 1e-9 <= whole.device + whole.host + 2e-9
+
+
+def test_a_slow_start_is_not_made_up_for() -> None:
+    """Costly launches of short kernels right after a synchronisation, long kernels later: the sums hide each other, the
+    device still waits first."""
+    assert _run([(0.1, 2.0, 1), (3.0, 0.0, 1)]).seconds == pytest.approx(5.1)
+    assert _run([(3.0, 0.0, 1), (0.1, 2.0, 1)]).seconds == pytest.approx(3.1)
 
 
 def test_adapters_leave_the_weight_gradient_out_of_the_utilisation() -> None:

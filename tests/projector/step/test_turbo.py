@@ -14,7 +14,7 @@ from projector.projection import project
 from projector.workload import zoo
 from projector.workload.loaders.megatron_recipe import recipe_fields
 from projector.workload.loaders.values import Reader
-from projector.workload.model import LayerKind
+from projector.workload.model import decoder
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -38,7 +38,7 @@ def settled(**stated: Any) -> Resolved:
 
 
 def experts(resolved: Resolved) -> list[GroupedGemm]:
-    block = lower.layer(LayerKind(True), resolved)
+    block = lower.layer(decoder(True), resolved)
     ops = (*block.forward, *block.backward_input, *block.backward_weight)
     return [op for op in ops if isinstance(op, GroupedGemm)]
 
@@ -58,7 +58,7 @@ def test_legacy_experts_stay_in_sixteen_bits() -> None:
     narrow = settled(moe_grouped_gemm="legacy", precision="fp8")
     assert {op.dtype for op in experts(narrow)} == {"bf16"}
     assert {op.dtype for op in experts(settled(moe_grouped_gemm="fused", precision="fp8"))} == {"fp8"}
-    block = lower.layer(LayerKind(True), narrow)
+    block = lower.layer(decoder(True), narrow)
     assert not [
         op for op in block.forward if isinstance(op, Stream) and op.name.startswith("experts") and op.kind == "cast"
     ]
@@ -76,7 +76,7 @@ def test_eight_bits_gain_where_experts_have_work(model: str) -> None:
 
 def test_turbo_attention_is_aiter_and_ulysses() -> None:
     def core(resolved: Resolved) -> str:
-        assert any(isinstance(op, Attention) for op in lower.layer(LayerKind(False), resolved).forward)
+        assert any(isinstance(op, Attention) for op in lower.layer(decoder(False), resolved).forward)
         return resolved.execution.kernels.attention
 
     assert core(settled(model="llama3_8b", use_turbo_attention=True)) == "aiter_a16"
@@ -90,7 +90,7 @@ def test_turbo_attention_is_aiter_and_ulysses() -> None:
 def test_turbo_linears_leave_their_gradients_to_autograd() -> None:
     def adds(**stated: Any) -> int:
         resolved = settled(model="llama3_8b", gradient_accumulation_fusion=True, **stated)
-        return len([op for op in lower.layer(LayerKind(False), resolved).backward_weight if op.name.endswith(".add")])
+        return len([op for op in lower.layer(decoder(False), resolved).backward_weight if op.name.endswith(".add")])
 
     assert (adds(), adds(use_turbo_gemm=True)) == (0, 4)
 

@@ -23,6 +23,9 @@ SIZES = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096}
 _NUMBERS = {int: (0, 1, 2, 4), float: (0.25, 0.5, 1.0, 1.25), bool: (False, True), str: ()}
 _WORDS = {
     "pipeline_model_parallel_layout": ("Et*20|t*10|t|tL", "Et*8|t*8|t*8|t*8L", "Ett|t|t|tmL"),
+    "fast_domain": ("tp2.dp2", "dp4", "dp8"),
+    "document_lengths": (1024, 512),
+    "summa_panels": (8, 16),
     "lora.targets": ("linear_qkv", "linear_fc1"),
 }
 
@@ -52,6 +55,7 @@ JOBS: tuple[tuple[Workload, str], ...] = (
     (_job("llama3_8b", 16, pp=2, tp=2, lora=LoRA(dim=8)), "h100_sxm"),
     (_job("llama3_8b", 32, pp=4, vpp=2, optimizer_cpu_offload=True, pipeline_schedule="zbv"), "gb200"),
     (_job("gpt3_175b", 64, tp=8, pp=4, cuda_graph_scope=("full",)), "h100_sxm"),
+    (_job("gpt3_175b", 64, "analytic", tp=4, tp2=2, pp=4, tensor_parallel_algorithm="summa"), "h100_sxm"),
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projector.workload import zoo
-from projector.workload.model import LayerKind, Model, MoE
+from projector.workload.model import Model, MoE, decoder
 from projector.workload.parameters import count, layer
 
 
@@ -90,7 +90,7 @@ def test_published_active_sizes(name, billions):
 def test_mtp_of_deepseek_v3():
     """arXiv:2412.19437, 2.2: a layer with experts, a projection of two hidden states, three norms; 11.6 B."""
     parts = count(zoo.load("deepseek_v3"))
-    one = layer(zoo.load("deepseek_v3"), LayerKind(True)).total
+    one = layer(zoo.load("deepseek_v3"), decoder(True)).total
     assert parts.mtp == one + 2 * 7168**2 + 3 * 7168
     assert parts.total == parts.main + parts.mtp
 
@@ -114,5 +114,5 @@ def test_layers_add_up(layers, heads, width, ffn, gated):
         gated_linear_unit=gated,
     )
     deeper = dataclasses.replace(model, num_layers=layers + 1)
-    assert count(deeper).total - count(model).total == layer(model, LayerKind(False)).total
+    assert count(deeper).total - count(model).total == layer(model, decoder(False)).total
     assert count(model).active == count(model).main

@@ -152,6 +152,12 @@ def test_turbo_switches_act_under_the_main_one_only(tmp_path: Path) -> None:
     )
 
 
+def test_mega_moe_takes_the_place_of_the_whole_layer(tmp_path: Path) -> None:
+    recipe = recipe_of(tmp_path, "experts", seq_length=4096, enable_primus_turbo=True, use_turbo_mega_moe=True)
+    stated = (recipe.moe_token_dispatcher_type, recipe.moe_flex_dispatcher_backend, recipe.moe_grouped_gemm)
+    assert stated == ("flex", "mega_moe", "fused")
+
+
 def test_earlier_names_of_the_turbo_switches(tmp_path: Path) -> None:
     old = {"use_turbo_grouped_mlp": True, "use_turbo_parallel_linear": True}
     recipe = recipe_of(tmp_path, "experts", seq_length=4096, enable_primus_turbo=True, **old)
@@ -210,17 +216,32 @@ def test_keys_where_primus_reads_nothing_are_named(tmp_path: Path) -> None:
     [
         ({"model_type": "mamba"}, "Mamba layers"),
         ({"model_type": "mamba", "spec": ["x.hybrid", "gdn_hybrid_stack_spec"]}, "gated delta-net"),
-        ({"experimental_attention_variant": "gated_delta_net", "linear_attention_freq": 4}, "gated delta-net"),
         ({"experimental_attention_variant": "dsa"}, "DeepSeek sparse attention"),
-        ({"hc_mult": 4, "compress_ratios": "[4]"}, "compressed sparse attention, hyper-connections"),
-        ({"routed_expert_hidden_size": 512}, "experts in a latent space"),
-        ({"lfm_layer_types": ["conv", "full_attention"]}, "short convolutions"),
     ],
 )
 def test_architectures_of_a_later_step_are_named(tmp_path: Path, keys: dict[str, Any], reason: str) -> None:
     loaded = load(tmp_path, seq_length=4096, **keys)
     with pytest.raises(Unsupported, match=reason):
         project(loaded.workload(8), catalogue.cluster("mi300x"))
+
+
+def test_compressed_attention_and_streams_are_read(tmp_path: Path) -> None:
+    sizes = {"q_lora_rank": 64, "qk_pos_emb_head_dim": 16, "o_groups": 2, "o_lora_rank": 32, "attn_sliding_window": 128}
+    stated = {"hc_mult": 4, "compress_ratios": "[0]*16+[4,128]*8+[0]", "attn_sink": True, "index_topk": 256}
+    stated |= {"v4_indexer_distill_loss_coeff": 0.01}
+    model = load(tmp_path, seq_length=4096, **sizes, **stated).model
+    assert model is not None
+    assert (model.hyper_connections, model.attention_sinks, model.compressed.index_topk) == (4, True, 256)
+    assert model.compressed.trained
+    assert [kind.name.split("_")[0] for kind in model.layer_kinds[15:18]] == [
+        "compressed0",
+        "compressed4",
+        "compressed128",
+    ]
+    with pytest.raises(InputError, match="compress_ratios"):
+        project(
+            load(tmp_path, seq_length=4096, **sizes, compress_ratios="[4]").workload(8), catalogue.cluster("mi300x")
+        )
 
 
 @pytest.mark.parametrize("given", [{"model_type": "flux_schnell"}, {"framework": "diffusion"}])

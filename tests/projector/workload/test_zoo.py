@@ -133,6 +133,21 @@ def test_wrong_overrides_are_reported():
 
 
 def test_unsupported_parts_are_named():
-    assert "Mamba layers" in zoo.load("nemotron3_nano").unsupported
+    assert "a gate of every head" in zoo.load("step3.5_flash").unsupported
     assert zoo.is_template("gpt")
     assert not zoo.is_template("gpt3_175b")
+
+
+def test_the_active_parameters_are_the_published_ones():
+    """Within a thousandth, or what the printed digits say."""
+    seen = 0
+    for name in zoo.names():
+        entry = zoo.entry(name)
+        if entry.parameters_active is None:
+            continue
+        seen, found = seen + 1, count(entry.model)
+        for counted, printed in ((found.main, entry.parameters_published), (found.active, entry.parameters_active)):
+            digits = len(str(int(printed)).rstrip("0"))
+            half_a_unit = 0.5 * 10 ** (len(str(int(printed))) - min(4, max(3, digits)))
+            assert abs(counted - printed) <= max(1e-3 * printed, half_a_unit), name
+    assert seen > 20

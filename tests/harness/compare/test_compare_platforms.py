@@ -1,0 +1,141 @@
+"""Benchmark files of TPrimat in every shape: read, drawn over time, written and read again; strategies chosen by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from harness.__main__ import main
+from harness.compare import load
+from harness.compare.side import Side
+from harness.evidence.ingest.context import Context
+
+TIMES = [31.0, 6.2, 6.05, 6.02, 6.0, 6.01, 5.99, 6.0, 6.02, 5.98, 6.0, 6.01, 5.99, 6.0, 6.0, 6.01]
+CURVE = [1e-5 * (i + 1) for i in range(16)]
+USED = [100.0 + i for i in range(16)]
+GPU = {"device_count": 8, "device_name": "AMD Instinct MI300X", "software_stack": "rocm"}
+CONFIG = {"global_batch_size": 128, "micro_batch_size": 2, "sequence_length": 2048, "num_gpus": 8}
+METRICS = {"avg_step_time_seconds": 6.0}
+SIZES = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 1, "strategy_name": "balanced"}
+
+#: Name of the file, and what differs from the plainest one.
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "trainer": ("benchmark_rocm_llama", {"raw_step_times": TIMES, "parallelism_config": SIZES}),
+    "later trainer": (
+        "train_amd_prim_qwen",
+        {"step_times": TIMES, "learning_rates": CURVE, "parallelism_config": SIZES},
+    ),
+    "memory by step": (
+        "benchmark_rocm_qwen",
+        {"raw_step_times": TIMES, "raw_memory_values": USED, "raw_learning_rates": CURVE, "parallelism_config": SIZES},
+    ),
+    "memory by GPU": (
+        "benchmark_rocm_llama",
+        {
+            "raw_step_times": TIMES,
+            "raw_memory_per_gpu": [[each - 5, each] for each in USED],
+            "parallelism_config": SIZES,
+        },
+    ),
+    "short names": (
+        "benchmark_rocm_llama",
+        {"raw_step_times": TIMES, "parallel_config": {"tensor_parallel": 2, "pipeline_parallel": 1}},
+    ),
+    "from a log": ("benchmark_rocm_llama", {"raw_step_times": TIMES, "source": "primus_log_extraction"}),
+    "model inside": ("results", {"raw_step_times": TIMES, "model_name": "llama", "parallelism_config": SIZES}),
+}
+
+
+def written(folder: Path, shape: str) -> Path:
+    name, differs = SHAPES[shape]
+    path = folder / shape.replace(" ", "-") / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = {"platform": "amd", "gpu_info": GPU, "training_config": CONFIG, "performance_metrics": METRICS, **differs}
+    path.write_text(json.dumps(made))
+    return path
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Side]:
+    folder = tmp_path_factory.mktemp("shapes")
+    paths = [written(folder, shape) for shape in SHAPES]
+    return dict(zip(SHAPES, load.sides([str(path) for path in paths], lambda: (), Context()), strict=True))
+
+
+def test_every_shape_is_read(sides: dict[str, Side]) -> None:
+    for shape, side in sides.items():
+        assert side.step_seconds == pytest.approx(6.0, rel=0.01), shape
+        assert (side.gpu, side.gpus) == ("mi300x", 8), shape
+        model = "qwen2.5_7b" if "qwen" in SHAPES[shape][0] else "llama3.1_8b"
+        assert side.differs["model"] == model, shape
+        if shape != "from a log":
+            assert side.differs["tp"] == "2", shape
+            assert side.tflops is not None
+            assert 100 < side.tflops < 400, shape
+    for shape in ("trainer", "later trainer", "model inside"):
+        assert sides[shape].differs["strategy"] == "balanced"
+    for shape in ("memory by step", "memory by GPU"):
+        side = sides[shape]
+        assert side.memory == {"allocated": pytest.approx(115e9 / 2**30)}
+        assert side.series is not None
+        assert side.series.curves["memory"][0] == pytest.approx(100e9 / 2**30)
+    series = sides["later trainer"].series
+    assert series is not None
+    assert list(series.curves["learning rate"]) == pytest.approx(CURVE)
+
+
+def test_folders_are_compared_drawn_over_time_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [str(written(tmp_path, shape).parent) for shape in ("later trainer", "memory by step")]
+    out = tmp_path / "out"
+    words = ["compare", "--results-dir", *folders, "--over-time", "--benchmark-files", "--out", str(out), "--json"]
+    assert main(words) == 0
+    first = json.loads(capsys.readouterr().out)
+    text = " ".join(t.strip() for t in ElementTree.parse(out / "compare.svg").getroot().itertext())
+    for title in ("TFLOP/s/GPU, tokens/s/GPU", "peak memory", "loss", "learning rate", "memory of a step", "step time"):
+        assert title in text
+    names = {path.name for path in out.glob("benchmark_*.json")}
+    assert names == {"benchmark_train-amd-prim-qwen.json", "benchmark_rocm-qwen.json"}
+    assert main(["compare", "--results-dir", str(out), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    figures = [{row["run"]: row["step, s"] for row in _rows(found, "Figures")} for found in (first, again)]
+    assert sorted(figures[0].values()) == sorted(figures[1].values())
+    back = load.sides([str(path) for path in sorted(out.glob("*.json"))], lambda: (), Context())
+    assert {side.differs["strategy"] for side in back} == {"balanced"}
+    assert all(side.series is not None and "learning rate" in side.series.curves for side in back)
+
+
+def _rows(document: dict[str, Any], title: str) -> list[dict[str, str]]:
+    (table,) = [each for each in document["tables"] if each["title"] == title]
+    found = table["rows"]
+    return found if isinstance(found[0], dict) else [dict(zip(table["columns"], row, strict=True)) for row in found]
+
+
+def test_strategies_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "run",
+        "strategies",
+        "--strategy",
+        "balanced",
+        "truly-identical",
+        "--jobs",
+        "1",
+        "--out",
+        str(tmp_path),
+        "--json",
+    ]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "llama-mi300x-balanced" in text
+    assert "qwen-h100-truly-identical" in text
+    assert "minimal-communication" not in text
+    assert main(["run", "strategies", "--strategy", "ballanced"]) == 2
+    assert "balanced" in capsys.readouterr().err
+
+
+def test_an_empty_folder_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--results-dir", str(tmp_path)]) == 2
+    assert "benchmark_*.json" in capsys.readouterr().err

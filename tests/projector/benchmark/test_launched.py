@@ -1,0 +1,233 @@
+"""Ranks by torchrun, srun and mpirun: places, devices, the meeting point; one voice; what is left when a rank dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from projector.benchmark import launched, processes
+from projector.benchmark.device import open_device
+from projector.benchmark.launched import Launched
+from projector.cli.live import one_voice
+from projector.errors import InputError, Problem
+
+TORCHRUN = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8", "MASTER_ADDR": "a"}
+SLURM = {
+    "SLURM_PROCID": "9",
+    "SLURM_STEP_NUM_TASKS": "16",
+    "SLURM_LOCALID": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "8(x2)",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_NODELIST": "gpu-[017-018]-ib,x1",
+    "SLURM_JOB_ID": "123456",
+}
+OPEN_MPI = {f"OMPI_COMM_WORLD_{name}": value for name, value in (("RANK", "9"), ("SIZE", "16"), ("LOCAL_RANK", "1"))}
+HYDRA = {"PMI_RANK": "9", "PMI_SIZE": "16", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "8"}
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in {*TORCHRUN, *SLURM, *OPEN_MPI, *HYDRA, "MASTER_PORT", "SLURM_NNODES", "GROUP_WORLD_SIZE"}:
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_every_launcher_says_where_a_rank_is() -> None:
+    for by, environment in (("torchrun", TORCHRUN), ("srun", SLURM), ("mpirun", HYDRA)):
+        assert launched.launched(environment) == Launched(by, 9, 16, 1, 8, 2)
+    assert launched.launched({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}) == Launched("mpirun", 9, 16, 1, 8, 2)
+    both = {**SLURM, **TORCHRUN, "WORLD_SIZE": "8", "RANK": "3", "LOCAL_RANK": "3", "GROUP_WORLD_SIZE": "1"}
+    assert launched.launched(both) == Launched("torchrun", 3, 8, 3, 8, 1)  # torchrun inside a Slurm step
+    nothing: Mapping[str, str] = {}
+    allocation = {"SLURM_JOB_ID": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "16"}  # a batch script before its srun
+    for environment in (
+        nothing,
+        allocation,
+        {**SLURM, "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"},
+        {"RANK": "0"},
+    ):
+        assert launched.launched(environment) is None
+
+
+def test_ranks_that_no_launcher_gives_are_refused() -> None:
+    for change, key in (({"RANK": "x"}, "RANK"), ({"RANK": "16"}, "RANK"), ({"WORLD_SIZE": "-2"}, "WORLD_SIZE")):
+        with pytest.raises(InputError, match=key):
+            launched.launched({**TORCHRUN, **change})
+
+
+def test_ranks_meet_on_the_first_node() -> None:
+    srun, mpirun = launched.launched(SLURM), launched.launched(HYDRA)
+    assert srun
+    assert mpirun
+    assert launched.meeting(srun, SLURM) == "tcp://gpu-017-ib:29956"
+    assert launched.meeting(srun, {**SLURM, "MASTER_ADDR": "b", "MASTER_PORT": "7"}) == "tcp://b:7"
+    assert launched.meeting(srun, {"SLURM_STEP_NODELIST": "n3,n4"}) == "tcp://n3:29500"
+    assert launched.meeting(Launched("mpirun", 1, 8, 1, 8, 1), {}) == "tcp://127.0.0.1:29500"
+    with pytest.raises(InputError, match="MASTER_ADDR"):
+        launched.meeting(mpirun, HYDRA)
+
+
+def _gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    capability = SimpleNamespace(gcnArchName="")
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        device_count=lambda: count,
+        set_device=lambda _: None,
+        get_device_name=lambda _: "NVIDIA H200",
+        get_device_properties=lambda _: capability,
+        get_device_capability=lambda _: (9, 0),
+    )
+    fake = SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip=None), set_num_threads=lambda _: None)
+    monkeypatch.setitem(sys.modules, "torch", fake)
+
+
+def test_every_rank_opens_the_gpu_of_its_place(alone: pytest.MonkeyPatch) -> None:
+    _gpus(alone, 8)
+    assert open_device("cuda").place == open_device().place == "cuda:0"
+    for name, value in TORCHRUN.items():
+        alone.setenv(name, value)
+    for text in (None, "cuda", "rocm"):
+        assert open_device(text).place == "cuda:1"
+    with pytest.raises(InputError, match="gives each of the 8 ranks"):
+        open_device("cuda:0")
+    alone.setenv("LOCAL_RANK", "7")
+    assert open_device().place == "cuda:7"
+    _gpus(alone, 1)  # the launcher shows every rank one
+    assert open_device().place == "cuda:0"
+    _gpus(alone, 4)
+    with pytest.raises(InputError, match="at most 4 ranks on a node"):
+        open_device()
+
+
+def test_one_rank_prints_and_only_an_own_mistake_is_told_by_others(
+    alone: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def heard(problem: Problem | None = None) -> str:
+        with one_voice():
+            print("a table")
+            if problem:
+                raise InputError([problem])
+        return capsys.readouterr().out
+
+    assert heard() == "a table\n"
+    for name, value in TORCHRUN.items():
+        alone.setenv(name, value)
+    assert heard() == ""
+    with pytest.raises(SystemExit) as ended:
+        heard(Problem("case.yaml", "tp", 3, "a divisor"))
+    assert ended.value.code == 2
+    with pytest.raises(InputError, match="rank 9"):
+        heard(Problem("rank 9", "cuda:1", "out of memory", "a measurement"))
+
+
+def test_a_rank_that_was_killed_is_blamed_and_not_those_that_lost_it(tmp_path: Path) -> None:
+    late = "import time; time.sleep(0.2); raise RuntimeError('Connection closed by peer')"
+    killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    memory = "class OutOfMemoryError(RuntimeError): pass\nraise OutOfMemoryError('CUDA out of memory. Tried to')"
+    wait = "import time; time.sleep(60)"
+    for scripts, rank, word in (
+        ((late, killed, wait), 1, "killed"),
+        ((wait, memory), 1, "out of memory"),
+        ((wait,), 0, "past its time"),
+    ):
+        ranks = []
+        for number, script in enumerate(scripts):
+            with (tmp_path / str(number)).open("wb") as log:
+                ranks.append(subprocess.Popen([sys.executable, "-c", script], stderr=log))
+        failed = processes.watched(ranks, 1.0)
+        assert failed == rank
+        assert all(each.poll() is not None for each in ranks)
+        problem = processes.failure("--device", tmp_path / str(rank), rank, ranks[rank].returncode)
+        assert problem.key == f"rank {rank}"
+        assert word in str(problem)
+
+
+CONFIG = (
+    "model: {base: llama3_8b, num_layers: 1, hidden_size: 64, ffn_hidden_size: 128, num_attention_heads: 4,"
+    " num_query_groups: 2, kv_channels: 16, vocab_size: 512}\n"
+    "recipe: {micro_batch_size: 1, global_batch_size: 2, seq_length: 32, data_parallel_sharding: no_shard}\n"
+    "gpus: 2\ncluster: cpu\nframework: pytorch\n"
+)
+
+
+def _rank(rank: int, tmp_path: Path, by: str, port: int, *flags: str) -> subprocess.Popen[str]:
+    slurm = {"SLURM_PROCID": rank, "SLURM_STEP_NUM_TASKS": 2, "SLURM_LOCALID": rank, "SLURM_STEP_TASKS_PER_NODE": 2}
+    mpi = {f"OMPI_COMM_WORLD_{name}": value for name, value in zip(("RANK", "SIZE", "LOCAL_RANK"), (rank, 2, rank))}  # noqa: B905
+    environment = {**os.environ, **{name: str(value) for name, value in (slurm if by == "srun" else mpi).items()}}
+    environment |= {"MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "projector",
+        "benchmark",
+        "--config",
+        str(tmp_path / "case.yaml"),
+        "--device",
+        "cpu",
+    ]
+    command += ["--budget", "0.1", "--layers", "torch", "--threads", "1", *flags]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_ranks_of_srun_and_mpirun_time_together_and_one_prints(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "case.yaml").write_text(CONFIG)
+    for by, port in (("srun", 29517), ("mpirun", 29518)):
+        file = tmp_path / f"{by}.json"
+        ranks = [_rank(rank, tmp_path, by, port, "--save-benchmark", str(file)) for rank in range(2)]
+        outs = [each.communicate(timeout=180) for each in ranks]
+        assert [each.returncode for each in ranks] == [0, 0], outs
+        assert "2 ranks at once" in outs[0][0]
+        assert outs[1][0] == ""
+        assert json.loads(file.read_text())["environment"]["ranks"] == 2
+
+
+@pytest.mark.slow
+def test_what_was_timed_before_a_rank_died_is_kept(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "case.yaml").write_text(CONFIG)
+    file = tmp_path / "times.json"
+    flags = ("--save-benchmark", str(file), "--budget", "6")
+    first, second = (_rank(rank, tmp_path, "mpirun", 29519, *flags) for rank in range(2))
+    while not file.exists() and first.poll() is None:
+        time.sleep(0.01)
+    second.send_signal(signal.SIGKILL)
+    out, err = first.communicate(timeout=120)
+    assert first.returncode == 2, out + err
+    (line,) = [line for line in err.splitlines() if "rank 0" in line]
+    assert "has what was timed before" in line
+    load = ["benchmark", "--config", str(tmp_path / "case.yaml"), "--load-benchmark", str(file)]
+    done = subprocess.run([sys.executable, "-m", "projector", *load], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "collectives are priced: a rank was lost" in done.stdout
+
+
+def test_a_gpu_that_others_compute_on_is_refused_and_conditions_are_kept(alone: pytest.MonkeyPatch) -> None:
+    from projector.benchmark import conditions
+
+    _gpus(alone, 1)
+    device = open_device("cuda")
+    cuda = device.torch.cuda
+    assert conditions.under(device) == {}  # torch without the driver's library
+    conditions.refuse_busy(device)
+    cuda.clock_rate, cuda.power_draw, cuda.temperature = (lambda _: 1755), (lambda _: 412_500), (lambda _: 61)
+    cuda.utilization, cuda.list_gpu_processes = (
+        (lambda _: 3),
+        (lambda _: "GPU:0\nprocess 17 uses 900.000 MB GPU memory"),
+    )
+    told = {"clock_mhz": 1755, "power_watts": 412.5, "temperature_c": 61, "busy_percent": 3, "others": 1}
+    assert conditions.under(device) == told
+    conditions.refuse_busy(device)
+    cuda.utilization = lambda _: 97
+    with pytest.raises(InputError, match="97 % busy before anything is timed: process 17"):
+        conditions.refuse_busy(device)

@@ -1,0 +1,133 @@
+"""What is put back is the difference between the whole run and the one that ran; what cannot be is refused at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from projector.benchmark.named import layer_kinds, stages_of
+from projector.benchmark.ran import Ran, eager, refuse
+from projector.benchmark.shrink import shrink_to
+from projector.benchmark.timings import Asked
+from projector.errors import Unsupported
+from projector.hardware import catalogue
+from projector.projection import project
+from projector.workload import zoo
+from projector.workload.model import Model
+from projector.workload.recipe import LoRA, Recipe
+from projector.workload.workload import Workload
+
+H100 = catalogue.cluster("h100")
+
+
+def _work(model: Model | None = None, gpus: int = 8, **recipe: object) -> Workload:
+    stated: dict[str, object] = {
+        "micro_batch_size": 1,
+        "global_batch_size": 16,
+        "seq_length": 8192,
+        "precision": "bf16",
+    }
+    made = Recipe(**{**stated, "recompute_granularity": "none", **recipe})  # type: ignore[arg-type]
+    model = model or zoo.load("llama3_8b", num_layers=4)
+    return Workload(model=model, recipe=made, gpus=gpus, framework="megatron-lm")
+
+
+def _layer(
+    work: Workload, devices: int, source: str = "megatron-core"
+) -> tuple[tuple[float, float], tuple[float, float], tuple[float, float], set[str]]:
+    """Of a layer, (forward, backward) seconds: priced as it ran; restored from exactly these; priced whole; and the
+    groups whose communication was added."""
+    resolved = project(work, H100).resolved
+    shrunk = shrink_to(resolved.workload, devices)
+    stages = stages_of(resolved)
+    asked = Asked(
+        workload=shrunk.workload,
+        execution=resolved.execution,
+        parts=layer_kinds(resolved, stages),
+        stages=(),
+        collectives=(),
+        sharded=False,
+        ranks=shrunk.ranks,
+    )
+    ran = Ran(resolved, asked, H100, source)
+    key, part, wanted = next(each for stage in stages for each in stage.each() if each[2] is not None)
+    here = ran.phases(key, wanted)
+    made = ran.restored(key, wanted, part, here[0].seconds, here[1].seconds)
+    whole = ran.whole(part)
+    beyond = {group for phase in made for group in phase.exposed}
+    ours, theirs, all_ = ((p[0].seconds, p[1].seconds) for p in (here, made, whole))
+    return ours, theirs, all_, beyond
+
+
+def test_times_that_models_give_are_restored_to_what_models_give_of_the_whole() -> None:
+    mixtral = zoo.load("mixtral_8x7b", num_layers=2)
+    sandwich = replace(zoo.load("llama3_8b", num_layers=2), sandwich_norm=True)
+    for devices, work, added in (
+        (2, _work(tp=2, sequence_parallel=True), set()),  # kept whole: not charged again
+        (1, _work(tp=2, sequence_parallel=True), {"tp"}),
+        (2, _work(tp=8, sequence_parallel=True), {"tp"}),
+        (1, _work(cp=8), {"cp"}),
+        (8, _work(tp=2, cp=2, sequence_parallel=True), {"cp"}),
+        (8, _work(mixtral, ep=8), set()),
+        (2, _work(mixtral, ep=8), {"ep"}),
+        (1, _work(recompute_granularity="selective"), set()),
+        (1, _work(recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1), set()),
+        (1, _work(precision="fp8"), set()),
+        (1, _work(sandwich), set()),
+    ):
+        ran, restored, whole, beyond = _layer(work, devices)
+        case = (devices, work.recipe, ran, restored, whole)
+        assert restored == pytest.approx(whole, rel=1e-6), case
+        assert beyond == added or added == {"cp"}, case  # a ring may hide all of it
+
+
+def test_what_a_layer_left_out_changes_its_time_in_the_direction_it_must() -> None:
+    plain = _layer(_work(), 1)[1]
+    ran, whole, _, _ = _layer(_work(cp=8), 1)
+    assert whole[0] > 1.2 * ran[0]  # eight times the keys of each query: see the FLOPs of attention
+    assert whole[0] < plain[0]
+    ran, selective, _, _ = _layer(_work(recompute_granularity="selective"), 1)
+    assert selective[0] == ran[0]
+    assert selective[1] > 1.02 * ran[1]
+    ran, narrow, _, _ = _layer(_work(precision="fp8"), 1)
+    assert narrow[0] < 0.9 * ran[0]
+    eight_on_two, eight_on_one = (_layer(_work(tp=8, sequence_parallel=True), n) for n in (2, 1))
+    assert eight_on_two[1] == pytest.approx(eight_on_one[1], rel=1e-6)
+    assert eight_on_two[1][0] - eight_on_two[0][0] < eight_on_one[1][0] - eight_on_one[0][0]  # tp 2 is in the time
+
+
+def test_eager_layers_are_made_as_fast_as_the_fused_ones_that_they_stand_for() -> None:
+    fused = {"apply_rope_fusion": True, "bias_activation_fusion": True, "cross_entropy_fusion": "te"}
+    work = _work(**fused)
+    resolved = project(work, H100).resolved
+    assert set(fused) <= set(eager(resolved, "torch"))
+    assert not set(fused) & set(eager(resolved, "megatron-core"))
+    ran, restored, whole, _ = _layer(work, 1, "torch")
+    assert restored == pytest.approx(whole, rel=1e-6)
+    assert sum(whole) < sum(ran)
+    ran, restored, whole, _ = _layer(work, 1)
+    assert restored == pytest.approx(ran, rel=1e-6)
+    compiled = project(_work(torch_compile=True), H100).resolved
+    assert eager(compiled, "megatron-core") == ("torch_compile",)
+
+
+def test_what_differs_is_said() -> None:
+    mixed = _work(cp=2, tp=2, sequence_parallel=True, precision="fp8", recompute_granularity="selective")
+    notes = " ".join(shrink_to(mixed, 1).notes)
+    for word in ("sequence-parallel", "exchanges are priced", "fp8 changes is priced", "selective"):
+        assert word in notes
+
+
+def test_what_cannot_be_timed_is_refused_before_anything_is() -> None:
+    model = zoo.load("llama3_8b", num_layers=2)
+    for work, word in (
+        (_work(replace(model, mtp_num_layers=1)), "multi-token"),
+        (_work(replace(model, window_size=1024)), "w1024"),
+        (_work(replace(model, hybrid_layer_pattern="*-")), "attention"),
+        (_work(lora=LoRA(dim=8)), "LoRA"),
+        (_work(replace(model, parallel_residual=True)), "parallel_residual"),
+        (_work(optimizer="muon"), "muon"),
+    ):
+        with pytest.raises(Unsupported, match=word):
+            refuse(project(work, H100).resolved)

@@ -1,0 +1,153 @@
+"""Which groups lie inside a fast domain: the default order as a special case, shapes of groups, bounds, refusals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from projector.collectives.placement import groups, hop
+from projector.errors import InputError
+from projector.hardware import catalogue
+from projector.hardware.types import GroupShape
+from projector.many import project_many
+from projector.projection import project
+from projector.search.hunt import Hunt
+from projector.search.objective import Objective
+from projector.search.space import space, with_fields
+from projector.search.tree import Tree
+from projector.workload import zoo
+from projector.workload.fast_domain import inside, placements, written
+from projector.workload.recipe import Recipe
+from projector.workload.schema import parse_recipe, recipe_to_mapping
+from projector.workload.validate import problems
+from projector.workload.workload import Workload
+
+H100 = catalogue.cluster("h100")
+GPT = zoo.load("gpt3_175b")
+
+
+def work(**recipe: object) -> Workload:
+    stated = {"micro_batch_size": 1, "global_batch_size": 256, "seq_length": 2048, "sequence_parallel": True, **recipe}
+    stated = {"tp": 4, "pp": 8, "data_parallel_sharding": "optim", **stated}
+    return Workload(model=GPT, recipe=Recipe(**stated), gpus=256)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "same"),
+    [
+        ({"tp": 8}, "tp8"),
+        ({"tp": 4}, "tp4.dp2"),
+        ({"tp": 2, "cp": 2}, "tp2.cp2.dp2"),
+        ({"tp": 1}, "dp8"),
+        ({"tp": 2, "pp": 4, "cp": 4}, "tp2.cp4"),
+        ({"tp": 4, "pp": 32}, "tp4.dp2"),
+    ],
+)
+def test_the_order_that_ranks_have_anyway_changes_nothing(sizes: dict[str, int], same: str) -> None:
+    plain = work(**sizes)
+    stated = replace(plain, recipe=replace(plain.recipe, fast_domain=same))
+    one, other = (groups(each.recipe, each.gpus, H100) for each in (plain, stated))
+    dense = ("tp", "cp", "dp", "dp_shard", "pp")
+    assert {name: other[name] for name in dense} == {name: one[name] for name in dense}
+    assert project(stated, H100).step_seconds == project(plain, H100).step_seconds
+
+
+def test_shapes_of_groups() -> None:
+    """n ranks of a group in blocks of k: n/k domains, k in each, whatever the order of the others."""
+    recipe = work(tp=4, pp=8).recipe  # dp 8
+    for text, near in (("tp2.dp2.pp2", (2, 2, 2)), ("dp8", (1, 8, 1)), ("pp8", (1, 1, 8)), ("tp4.pp2", (4, 1, 2))):
+        made = groups(replace(recipe, fast_domain=text), 256, H100)
+        found = tuple(made[name] for name in ("tp", "dp", "pp"))
+        assert found == tuple(GroupShape(n, k) for n, k in zip((4, 8, 8), near, strict=True)), text
+    half = groups(replace(recipe, fast_domain="pp4"), 256, H100)  # a domain of 8 has two such blocks, neighbours in tp
+    assert half["tp"] == GroupShape(4, 2)
+    with pytest.raises(InputError, match="fast_domain"):
+        groups(replace(recipe, fast_domain="tp3"), 256, H100)
+
+
+def test_messages_between_stages() -> None:
+    """Two of four neighbours share a domain of pp2; every pair does where the pipeline lies inside."""
+    stage, node = 32, 8
+    domain = inside("tp4.pp2")
+    assert [hop(i, i + 1, stage, node, None, domain) for i in range(4)] == ["pp_node", "pp_pod", "pp_node", "pp_pod"]
+    assert {hop(i, i + 1, stage, node, None, inside("pp8")) for i in range(7)} == {"pp_node"}
+    assert {hop(i, i + 1, stage, node) for i in range(7)} == {"pp_pod"}
+
+
+def test_who_has_the_fast_domain_communicates_faster() -> None:
+    parts = {d: project(work(fast_domain=d), H100).breakdown for d in ("tp4.dp2", "dp8", "tp4.pp2", "pp8")}
+    assert parts["tp4.dp2"]["tp_s"] < parts["dp8"]["tp_s"]
+    assert parts["dp8"]["dp_s"] < parts["tp4.pp2"]["dp_s"]
+    assert parts["tp4.pp2"]["pp_s"] < parts["tp4.dp2"]["pp_s"]
+    rack = catalogue.cluster("gb200")
+    wide = project(replace(work(tp=4), gpus=288, recipe=replace(work().recipe, pp=8, global_batch_size=288)), rack)
+    assert wide.step_seconds > 0
+
+
+def test_text_and_mapping() -> None:
+    assert inside("tp4.cp2.dp8") == (4, 1, 2, 8, 1)
+    assert inside("tp24") == (24, 1, 1, 1, 1)
+    assert inside("tp:2 tp2:4") == (2, 4, 1, 1, 1)
+    assert inside(written({"tp": 2, "tp2": 4, "dp": 3})) == (2, 4, 1, 3, 1)
+    mapping = {"micro_batch_size": 1, "global_batch_size": 8, "seq_length": 8, "fast_domain": {"tp": 4, "dp": 2}}
+    recipe, wrong = parse_recipe(mapping, "x.yaml")
+    assert not wrong
+    assert recipe is not None
+    assert recipe.domain == (4, 1, 1, 2, 1)
+    assert parse_recipe(recipe_to_mapping(recipe), "x.yaml") == (recipe, [])
+    for nvs in (4, 8, 64, 72, 576):
+        found = placements(nvs)
+        assert len(set(found)) == len(found)
+        assert {math.prod(inside(each) or ()) for each in found} == {nvs}
+
+
+@pytest.mark.parametrize("text", ["tp3", "dp16", "cp2", "tp4.tp4", "xp2", "tp0", "", "tp4,dp2", "tp-2"])
+def test_what_does_not_fit_is_refused(text: str) -> None:
+    assert [p.key for p in problems(work(fast_domain=text))] == ["recipe.fast_domain"]
+    with pytest.raises(InputError):
+        project(work(fast_domain=text), H100)
+
+
+def test_a_block_larger_than_the_domain_is_refused_before_anything_runs() -> None:
+    with pytest.raises(InputError, match="divides the 8 of a domain"):
+        project(work(fast_domain="tp4.dp4"), H100)
+
+
+def test_it_is_searched() -> None:
+    made = space(work(), H100, only={"tp": (4,), "cp": (1,), "pp": (8,)}, vary={"fast_domain": ("any",)})
+    offered = {option["fast_domain"] for option in made.of_layers}
+    assert {None, "tp4.dp2", "dp8", "pp8"} <= offered
+
+
+@pytest.mark.parametrize(
+    ("fixed", "vary"),
+    [
+        ({"tp": (2, 4), "pp": (2, 4), "cp": (1,)}, {"fast_domain": ("any",)}),
+        (
+            {"tp": (2, 4), "pp": (2,), "cp": (1,)},
+            {"tensor_parallel_algorithm": ("1d", "summa"), "tp2": (1, 2, 4), "summa_panels": (None, 8)},
+        ),
+    ],
+)
+def test_a_search_finds_what_brute_force_finds(fixed: dict[str, Any], vary: dict[str, Any]) -> None:
+    held = {"recompute_granularity": ("none",), "micro_batch_size": (1,), "vpp": (1,), "sequence_parallel": (True,)}
+    stated = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 2048, "data_parallel_sharding": "optim"}
+    base = Workload(model=zoo.load("gpt3_6.7b"), recipe=Recipe(**stated), gpus=32, framework="analytic")  # type: ignore[arg-type]
+    made = space(base, H100, only={**fixed, **held}, vary=vary)
+    tree = Tree(made)
+    every = [
+        tree.fields(branch.shape, branch.pipe, layer, one)
+        for branch in tree.branches()
+        for layer, once in zip(branch.layers, branch.once, strict=True)
+        for one in once
+    ]
+    times = project_many([with_fields(made.base, each) for each in every], H100, best=None)
+    hunt = Hunt(Tree(made), H100, Objective(), top=1)
+    hunt.run()
+    assert 1 / hunt.leaders[0].value == pytest.approx(np.nanmax(times.tgs), rel=1e-9)
+    seen = {(each.get("fast_domain"), each.get("tp2"), each.get("summa_panels")) for each in every}
+    assert len(seen) > 4

@@ -1,0 +1,85 @@
+"""A model without a mask and without a vocabulary: attention in full, nothing at its ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from lowering_cases import LLAMA_70B, attention_flops, flops, phases, resolved
+
+from projector.errors import InputError, Unsupported
+from projector.hardware import catalogue
+from projector.layers import lower
+from projector.projection import project
+from projector.workload import zoo
+from projector.workload.parameters import count
+from projector.workload.recipe import Recipe
+from projector.workload.validate import problems
+from projector.workload.workload import Workload
+
+VIT = zoo.load("vit_era5")
+
+
+def test_every_token_sees_every_other_however_the_sequence_is_split() -> None:
+    """Forward 4·b·s²·e in all, backward 2.5 times that, on one rank and over context-parallel ranks; half with a mask."""
+    kind, seq = VIT.layer_kinds[0], 64800
+    whole = 4.0 * seq**2 * VIT.hidden_size
+    for cp, how in ((1, "p2p"), (4, "p2p"), (4, "allgather"), (8, "a2a"), (16, "p2p"), (16, "a2a+p2p")):
+        made = lower.layer(kind, resolved(VIT, seq_length=seq, cp=cp, cp_comm_type=how))
+        assert attention_flops(made.forward) * cp == pytest.approx(whole), (cp, how)
+        assert attention_flops(made.backward_input) * cp == pytest.approx(2.5 * whole), (cp, how)
+    masked = lower.layer(kind, resolved(replace(VIT, causal=True), seq_length=seq))
+    assert attention_flops(masked.forward) == pytest.approx(whole / 2)
+
+
+def test_no_vocabulary_leaves_the_final_norm_alone() -> None:
+    case = resolved(VIT, seq_length=64800)
+    first, last = lower.embedding(case), lower.head(case)
+    assert not first.forward
+    assert not first.weights
+    assert sum(flops(phase) for phase in phases(last)) == 0
+    assert last.held.total == 2 * VIT.hidden_size
+    learned = lower.embedding(resolved(replace(VIT, position_embedding_type="learned_absolute"), seq_length=64800))
+    assert learned.held.total == 64800 * VIT.hidden_size
+    found = count(VIT)
+    assert (found.embedding, found.head) == (0, 0)
+    e = VIT.hidden_size
+    assert found.main == 48 * (12 * e * e + 13 * e) + 2 * e  # four matrices of e² and two of 4e², biases, norms
+
+
+def test_it_is_projected_and_costs_more_than_with_a_mask() -> None:
+    recipe = Recipe(
+        micro_batch_size=1,
+        global_batch_size=64,
+        seq_length=64800,
+        tp=8,
+        pp=4,
+        sequence_parallel=True,
+        data_parallel_sharding="optim",
+        recompute_granularity="full",
+    )
+    work = Workload(model=VIT, recipe=recipe, gpus=64)
+    cluster = catalogue.cluster("h200")
+    full, half = (project(replace(work, model=replace(VIT, causal=c)), cluster) for c in (False, True))
+    assert half.step_seconds < full.step_seconds < 2 * half.step_seconds
+
+
+def test_what_makes_no_sense_without_a_mask_is_refused() -> None:
+    def said(**change: object) -> str:
+        work = Workload(
+            model=replace(VIT, **change),  # type: ignore[arg-type]
+            recipe=Recipe(micro_batch_size=1, global_batch_size=8, seq_length=64800, cp=3),
+            gpus=24,
+        )
+        return "; ".join(f"{p.key} {p.expected}" for p in problems(work))
+
+    assert said() == ""
+    assert "without a causal mask" in said(window_size=1024)
+    assert "nothing is predicted" in said(mtp_num_layers=1)
+    eager = resolved(VIT, seq_length=64800, cp=2)
+    eager = replace(eager, execution=eager.execution.but(fusion={"eager_ring": True}))
+    with pytest.raises(Unsupported, match="without a causal mask"):
+        lower.layer(VIT.layer_kinds[0], eager)
+    with pytest.raises(InputError):
+        zoo.load("vit_era5", causal="no")
+    assert LLAMA_70B.causal

@@ -1,0 +1,248 @@
+"""A whole run: failures against saves, laws of the four figures, published interruptions, prices, the command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from projector.cli import run as command
+from projector.errors import InputError, Unsupported
+from projector.hardware import catalogue
+from projector.parameter import Parameter
+from projector.plan import goodput
+from projector.plan.assumptions import ASSUMPTIONS, WORDS, assumed, ends
+from projector.plan.forecast import Run, figures, forecast
+from projector.plan.price import read_price
+
+HOUR, DAY = 3600.0, 86400.0
+MIDDLE = {name: each.value for name, each in ASSUMPTIONS.items()} | {"step_seconds": 20.0}
+RUN = Run(tokens=15e12, tokens_per_step=2**24, gpus=16_384, watts=700.0)
+
+
+def test_the_best_interval_is_a_minimum_and_young_and_daly_approach_it() -> None:
+    for save, mean in ((5.0, 3 * HOUR), (60.0, 3.09 * HOUR), (300.0, HOUR), (4 * HOUR, HOUR)):
+        best = goodput.interval(save, mean)
+        at = goodput.stretch(best, save, 600.0, mean)
+        around = goodput.stretch(best * np.array([0.9, 0.99, 1.01, 1.1]), save, 600.0, mean)
+        assert (around > at).all()
+        assert best <= mean
+    mean = 1e6
+    errors = [abs(law(save, mean) / goodput.interval(save, mean) - 1) for law in (goodput.young, goodput.daly)
+              for save in (100.0, 1.0)]  # fmt: skip
+    assert errors[0] > errors[1] > 0  # Young: first order
+    assert errors[2] < errors[0] / 100  # Daly: two orders more
+    assert max(errors) < 0.01
+    assert goodput.daly(5 * HOUR, HOUR) == HOUR
+
+
+def test_worked_figures_of_llama_3() -> None:
+    """A failure every 3.09 h, 10 minutes to restart: saves of 60 s give about 0.85, of 5 s about 0.92."""
+    mean = 3.09 * HOUR
+    assert goodput.interval(60.0, mean) / 60 == pytest.approx(19.0, abs=0.5)
+    shares = [1 / goodput.stretch(goodput.interval(c, mean), c, 600.0, mean) for c in (60.0, 5.0)]
+    assert shares == pytest.approx([0.85, 0.92], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("save", "restart", "mean"), [(60.0, 600.0, 3 * HOUR), (300.0, 1200.0, HOUR), (5.0, 60.0, DAY)]
+)
+def test_simulated_runs_agree_with_the_law(save: float, restart: float, mean: float) -> None:
+    work = goodput.interval(save, mean)
+    made = goodput.simulate(30 * DAY, work, save, restart, mean, seed=1, runs=400)
+    law = 1 / goodput.stretch(work, save, restart, mean)
+    assert made.goodput == pytest.approx(law, rel=0.004)
+    assert made.low < law < made.high
+    assert made.failures == pytest.approx(30 * DAY / law / mean, rel=0.02)
+    assert made == goodput.simulate(30 * DAY, work, save, restart, mean, seed=1, runs=400)
+
+
+def test_no_failures_leave_saves_alone_and_many_stop_a_run() -> None:
+    assert goodput.stretch(3600.0, 36.0, 600.0, 1e15) == pytest.approx(1.01)
+    ranges = {**ASSUMPTIONS, "step_seconds": Parameter(20.0), "failures_per_node_day": Parameter(1e4)}
+    with pytest.raises(Unsupported, match="gets nowhere"):
+        forecast(RUN, ranges)
+
+
+def test_laws_of_the_figures() -> None:
+    first = figures(RUN, MIDDLE)
+    assert first.cost is None
+    twice = figures(replace(RUN, tokens=2 * RUN.tokens), MIDDLE)
+    assert (twice.days, twice.mwh) == pytest.approx((2 * first.days, 2 * first.mwh))
+    assert first.gpu_hours == pytest.approx(24 * first.days * RUN.gpus)
+    assert first.mwh == pytest.approx(first.kilowatts * first.days * 24 / 1e3)
+    more = figures(replace(RUN, gpus=2 * RUN.gpus), MIDDLE)
+    assert more.goodput < first.goodput
+    assert more.between_failures_s == pytest.approx(first.between_failures_s / 2)
+    for name in ASSUMPTIONS:
+        worse = figures(RUN, {**MIDDLE, name: 1.1 * MIDDLE[name]})
+        assert worse.mwh > first.mwh, name
+        assert (worse.days > first.days) == (name not in ("power_share", "server_over_boards", "pue")), name
+    paid = figures(RUN, {**MIDDLE, "price_per_gpu_hour": 2.0, "energy_price_per_kwh": 0.1})
+    assert paid.cost == pytest.approx(2 * first.gpu_hours + 100 * first.mwh)
+
+
+def test_interruptions_of_llama_3_from_failures_of_other_clusters() -> None:
+    """419 unplanned interruptions in 54 days of 16,384 H100 (arXiv 2407.21783, table 5), goodput above 90 %."""
+    a_day = {name: 86400 / figures(RUN, {**MIDDLE, "failures_per_node_day": end}).between_failures_s
+             for name, end in zip("lmh", ends(ASSUMPTIONS["failures_per_node_day"]), strict=True)}  # fmt: skip
+    assert 54 * a_day["m"] == pytest.approx(419, rel=0.05)
+    assert 54 * a_day["l"] < 419 < 54 * a_day["h"]
+    found = forecast(RUN, {**ASSUMPTIONS, "step_seconds": Parameter(20.0)})
+    assert found.low.goodput < 0.9 < found.high.goodput
+
+
+def test_intervals_hold_the_middle_and_what_is_stated_is_certain() -> None:
+    ranges = {**ASSUMPTIONS, "step_seconds": Parameter(20.0, low=18.0, high=24.0)}
+    found = forecast(RUN, ranges, seed=3)
+    assert found.low.days < found.middle.days < found.high.days
+    assert forecast(RUN, ranges, seed=3) == found
+    sizes = [each.most for each in found.moved]
+    assert sizes == sorted(sizes, reverse=True)
+    certain = {name: Parameter(each.value) for name, each in ranges.items()}
+    alone = forecast(RUN, certain)
+    assert alone.low.days == alone.high.days == pytest.approx(found.middle.days)
+    one = forecast(RUN, {**certain, "step_seconds": ranges["step_seconds"]})
+    ratios = (one.low.days / one.middle.days, one.high.days / one.middle.days)
+    assert ratios == pytest.approx((18 / 20, 24 / 20), rel=0.01)
+
+
+def test_assumptions_from_words() -> None:
+    found = assumed(["pue=1.1", "restart_s=120,60,300"])
+    assert [ends(found[name]) for name in ("pue", "restart_s")] == [(1.1, 1.1, 1.1), (60.0, 120.0, 300.0)]
+    assert set(ASSUMPTIONS) < set(WORDS)
+    wrong = ["pue", "pue=0.5", "pue=nan", "pue=1.3,1.4,1.5", "pue=1.1,1.2", "prize=3", "restart_s=inf"]
+    with pytest.raises(InputError) as caught:
+        assumed(wrong)
+    assert len(caught.value.problems) == len(wrong)
+
+
+def test_prices_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "price.yaml"
+    path.write_text("price_per_gpu_hour: {value: 2, low: 1, high: 3}\ncurrency: USD\nsource: an offer\n")
+    made = read_price(str(path))
+    assert (made.gpu_hour("h100_sxm"), made.currency, ends(made.ranges["price_per_gpu_hour"])) == (
+        2.0,
+        "USD",
+        (1.0, 2.0, 3.0),
+    )
+    assert read_price("2.5").gpu_hour("mi300x") == 2.5
+    for text in ("nan", "-1", "inf", "0"):
+        with pytest.raises(InputError):
+            read_price(text)
+    path.write_text("price_per_gpu_hour: .nan\nenergy_price_per_kwh: -1\ncurency: USD\nsource: ''\n")
+    with pytest.raises(InputError) as caught:
+        read_price(str(path))
+    keys = {problem.key for problem in caught.value.problems}
+    assert keys == {"price_per_gpu_hour", "energy_price_per_kwh", "curency", "currency", "source"}
+    path.write_text("price_by_gpu: {h100: 3, abacus: 1, mi300x: -1}\ncurrency: USD\nsource: x\n")
+    with pytest.raises(InputError) as caught:
+        read_price(str(path))
+    assert {problem.key for problem in caught.value.problems} == {"price_by_gpu.abacus", "price_by_gpu.mi300x"}
+    path.write_text("price_by_gpu: {h100: 3}\nprice_per_gpu_hour: 2\ncurrency: USD\nsource: x\n")
+    assert [read_price(str(path)).gpu_hour(gpu) for gpu in ("h100_sxm", "mi300x")] == [3.0, 2.0]
+    path.write_text("currency: USD\nsource: x\n")
+    with pytest.raises(InputError, match="price_per_gpu_hour"):
+        read_price(str(path))
+
+
+CASE = """\
+model: llama3.1_8b
+cluster: h100_sxm
+gpus: 256
+framework: megatron-lm
+recipe: {tp: 2, micro_batch_size: 1, global_batch_size: 512, seq_length: 8192, data_parallel_sharding: optim}
+"""
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> str:
+    path = tmp_path / "case.yaml"
+    path.write_text(CASE)
+    return str(path)
+
+
+def test_the_command_says_it_as_a_page_and_as_a_document(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "--config", case, "--tokens", "15T", "--price", "2"]
+    assert command(words) == 0
+    page = capsys.readouterr().out
+    for text in (
+        "15T tokens",
+        "GPU-hours",
+        "cost",
+        "On more GPUs",
+        "131,072",
+        "What moves it most",
+        "Young",
+        "PUE",
+        "Memory",
+    ):
+        assert text in page
+    assert command([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["steps"] == pytest.approx(15e12 / 512 / 8192)
+    figures = found["figures"]
+    assert figures["low"]["days"] < figures["middle"]["days"] < figures["high"]["days"]
+    assert figures["middle"]["cost"] == pytest.approx(2 * figures["middle"]["gpu_hours"])
+    assert found["simulated"]["goodput"] == pytest.approx(figures["middle"]["goodput"], rel=0.01)
+    sizes = found["sizes"]
+    assert [each["gpus"] for each in sizes] == [256 * 2**i for i in range(10)]
+    for before, after in pairwise(sizes):
+        assert before["slowest_chip"] < after["slowest_chip"]
+        assert before["figures"]["middle"]["goodput"] > after["figures"]["middle"]["goodput"]
+    assert sizes[0]["figures"] == figures
+    batches = [each["global_batch_size"] for each in sizes]
+    assert batches[:4] == [512, 512, 512, 1024]  # a micro-batch for each replica, then the batch grows
+    assert {"step_seconds", "slowest_chip", "pue"} <= {each["name"] for each in found["assumptions"]}
+    assert all(each["source"] for each in found["assumptions"])
+
+
+def test_an_end_of_a_range_at_which_the_run_stops(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "--config", case, "--tokens", "1T", "--assume", "failures_per_node_day=0.01,0.001,100"]
+    assert command(words) == 0
+    said = capsys.readouterr()
+    assert "stops" in said.out
+    assert "nan" not in said.out
+    assert said.err == ""
+    assert command([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (moved,) = [each for each in found["assumptions"] if each["name"] == "failures_per_node_day"]
+    assert moved["change"]["days"][1] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("--tokens", "-3"), "--tokens"),
+        (("--tokens", "nan"), "--tokens"),
+        (("--tokens", "1e99"), "--tokens"),
+        ((), "--tokens"),
+        (("--tokens", "1T", "--price", "nan"), "--price"),
+        (("--tokens", "1T", "--price", "-2"), "--price"),
+        (("--tokens", "1T", "--price", "nowhere.yaml"), "nowhere.yaml"),
+        (("--tokens", "1T", "--assume", "pue=0"), "--assume"),
+        (("--tokens", "1T", "--assume", "failures_per_node_day=100"), "gets nowhere"),
+        (("--tokens", "1T", "--tp", "3"), "--tp"),
+        (("--tokens", "1T", "--pipeline-schedule-algorithm", "all"), "--pipeline-schedule-algorithm"),
+    ],
+)
+def test_bad_input(case: str, words: tuple[str, ...], found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = command(["plan", "--config", case, *words])
+    except SystemExit as error:
+        code = error.code
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, "")
+    assert found in said.err
+
+
+def test_every_board_has_a_rated_power_with_a_source() -> None:
+    from projector.constants import every
+
+    known = every()
+    for name in catalogue.gpu_names():
+        assert known[f"gpus.{name}.tdp_watts"].value == catalogue.gpu(name).tdp_watts, name

@@ -1,0 +1,226 @@
+"""A sweep projects every point once, whoever runs it and however often it is interrupted; bad grids are one clear error."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from projector import project
+from projector.__main__ import main
+from projector.errors import InputError
+from projector.hardware import catalogue
+from projector.search.sweep import grid, points, run, store, systems
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+ROOT = Path(__file__).resolve().parents[3]
+GRID: dict[str, Any] = {
+    "sweep": 1,
+    "model": "llama3.1_8b",
+    "system": ["h100", "b200"],
+    "gpus": [8, 16],
+    "tokens": 1e12,
+    "recipe": {
+        "global_batch_size": 32,
+        "seq_length": 4096,
+        "micro_batch_size": [1, 2],
+        "tp": [1, 2, 3, 8],
+        "pp": [1, 2],
+    },
+}
+
+
+def written(folder: Path, content: dict[str, Any], name: str = "grid.yaml") -> Path:
+    file = folder / name
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def kept(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()[1:]]
+
+
+def test_a_point_is_what_project_says_of_it(tmp_path: Path) -> None:
+    made = grid.read(written(tmp_path, GRID))
+    found = points.rows(list(made.points()))
+    assert len(found) == len(made) == 2 * 2 * 2 * 4 * 2
+    assert {row["status"] for row in found if row["recipe.tp"] == 3} == {"invalid"}
+    row = next(
+        row for row in found if (row["system"], row["gpus"], row["recipe.tp"], row["recipe.pp"]) == ("b200", 16, 8, 2)
+    )
+    recipe = Recipe(micro_batch_size=row["recipe.micro_batch_size"], global_batch_size=32, seq_length=4096, tp=8, pp=2)
+    load = Workload(model=zoo.load("llama3.1_8b"), gpus=16, framework="megatron-lm", recipe=recipe)
+    alone = project(load, catalogue.default_cluster("b200"))
+    assert (row["step_seconds"], row["tgs"]) == pytest.approx((alone.step_seconds, alone.tgs))
+
+
+def test_larger_systems_are_no_slower_and_keys_are_of_contents(tmp_path: Path) -> None:
+    some = {**GRID, "system": "h100", "gpus": 8, "scale": {"flops": [1, 2], "memory_bandwidth": [1, 2]}}
+    found = points.rows(list(grid.read(written(tmp_path, some)).points()))
+    by: dict[tuple[float, float], list[float]] = {}
+    for row in found:
+        by.setdefault((row["scale.flops"], row["scale.memory_bandwidth"]), []).append(row["tgs"] or 0.0)
+    for better in ((2, 1), (1, 2), (2, 2)):
+        assert all(one <= other * (1 + 1e-9) for one, other in zip(by[1, 1], by[better], strict=True))
+    assert systems.scaled("h100", (("flops", 2),)) is systems.scaled("h100", (("flops", 2),))
+    assert len({row["key"] for row in found}) == len(found)
+    source = ROOT / "projector" / "hardware" / "gpus" / "h100_sxm.yaml"
+    one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
+    one.write_bytes(source.read_bytes())
+    other.write_bytes(source.read_bytes())
+    keys = [next(grid.read(written(tmp_path, {**some, "system": file.name})).points()) for file in (one, other)]
+    assert grid.key_of(keys[0]) == grid.key_of(keys[1])
+    assert points.rows([keys[0]])[0]["tgs"] == pytest.approx(found[0]["tgs"])
+
+
+def test_an_interrupted_sweep_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = written(tmp_path, GRID), tmp_path / "out.jsonl"
+    half = written(tmp_path, {**GRID, "gpus": 8}, "half.yaml")
+    assert main(["sweep", str(half), "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["new"] == 32
+    text = out.read_text()
+    out.write_text(text[:-20])  # the last line was cut
+    assert main(["sweep", str(file), "--out", str(out), "--json", "--plots", str(tmp_path / "figures")]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["points"], made["new"]) == (64, 33)
+    keys = [row["key"] for row in kept(out)]
+    assert len(keys) == len(set(keys)) == 64
+    assert len(made["best"]) == 4
+    assert {Path(each).name for each in made["plots"]} >= {"llama3.1_8b_scaling.png", "llama3.1_8b_h100_optimum.png"}
+    assert all(Path(each).stat().st_size > 10_000 for each in made["plots"])
+    assert main(["sweep", str(half), "--out", str(out)]) == 0
+    assert "32 points (0 new)" in capsys.readouterr().out
+
+
+def test_points_are_searched(tmp_path: Path) -> None:
+    recipe = {"global_batch_size": 32, "seq_length": 4096}
+    some = {**GRID, "point": "search", "system": "h100", "gpus": [8, 16], "recipe": recipe}
+    some["search"] = {"fix": {"tp": [1, 2], "pp": [1, 2], "cp": [1], "vpp": [1]}}
+    made = grid.read(written(tmp_path, some))
+    found = points.rows(list(made.points()))
+    assert [row["gpus"] for row in found] == [8, 16]
+    for row in found:
+        parts = [value for name, value in row.items() if name.startswith("time.")]
+        assert sum(parts) == pytest.approx(row["step_seconds"])
+        assert row["best.tp"] in (1, 2)
+        assert row["gap"] == 0
+
+
+def test_processes_find_what_one_core_finds(tmp_path: Path) -> None:
+    made = grid.read(written(tmp_path, GRID))
+    alone = sorted(points.rows(list(made.points())), key=lambda row: row["key"])
+    out = store.opened(tmp_path / "two.jsonl")
+    run.run(made, out, workers=2)
+    out.close()
+    assert sorted(kept(tmp_path / "two.jsonl"), key=lambda row: row["key"]) == alone
+
+
+def test_a_dask_worker_that_dies_loses_and_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed (the extra: sweep)")
+    monkeypatch.setattr(run, "_PROJECTED", 4)
+    made = grid.read(written(tmp_path, GRID))
+    out = store.opened(tmp_path / "dask.jsonl")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        workers = list(cluster.workers.values())
+        killed: list[int] = []
+
+        def told(done: int) -> None:
+            if not killed and done >= 8:
+                killed.append(workers[0].pid)
+                os.kill(workers[0].pid, signal.SIGKILL)
+
+        assert run.run(made, out, scheduler=cluster.scheduler_address, told=told) == 64
+    out.close()
+    assert killed
+    keys = [row["key"] for row in kept(tmp_path / "dask.jsonl")]
+    assert len(keys) == len(set(keys)) == 64
+
+
+def test_a_killed_sweep_loses_no_batch(tmp_path: Path) -> None:
+    more = {**GRID["recipe"], "global_batch_size": [32, 64, 128, 256, 512, 1024, 2048, 4096]}
+    file, out = written(tmp_path, {**GRID, "recipe": more}), tmp_path / "out.jsonl"
+    script = "import projector.search.sweep.run as r; r._PROJECTED = 16; from projector.__main__ import main; main()"
+    words = [sys.executable, "-c", script, "sweep", str(file), "--out", str(out)]
+    child = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL)
+    while child.poll() is None and not (out.exists() and out.read_text().count("\n") > 20):
+        time.sleep(0.02)
+    child.kill()
+    child.wait()
+    before = kept(out) if out.read_text().endswith("\n") else []
+    assert main(["sweep", str(file), "--out", str(out), "--json"]) == 0
+    after = kept(out)
+    assert after[: len(before)] == before
+    assert len({row["key"] for row in after}) == len(after) == 512
+
+
+def test_parquet_is_a_folder_of_whole_parts(tmp_path: Path) -> None:
+    made = grid.read(written(tmp_path, GRID))
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed (the extra: sweep)")
+    for new in (64, 0):
+        out = store.opened(tmp_path / "out.parquet")
+        assert run.run(made, out) == new
+        assert len(out.frame()) == 64
+        out.close()
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"sweep": 2}, "version of this format"),
+    ({"modell": "x"}, "model"),
+    ({"gpus": [8, 0]}, "whole number"),
+    ({"gpus": []}, "no value"),
+    ({"model": "llama9"}, "llama"),
+    ({"system": "h900"}, "catalogue"),
+    ({"scale": {"flops": [float("nan")]}}, "factor above 0"),
+    ({"scale": {"speed": [1]}}, "flops"),
+    ({"tokens": float("inf")}, "above 0"),
+    ({"point": "guess"}, "projection or search"),
+    ({"recipe": {**GRID["recipe"], "tp": [1, "x"]}}, "tp"),
+    ({"recipe": {**GRID["recipe"], "tpp": [1]}}, "tpp"),
+    ({"recipe": {**GRID["recipe"], "tp": list(range(1, 3001)), "pp": list(range(1, 3001))}}, "points"),
+    ({"point": "search", "search": {"objective": "cost"}}, "objective"),
+]
+
+
+def test_bad_grids_are_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for change, said in WRONG:
+        with pytest.raises(InputError, match=said):
+            grid.read(written(tmp_path, {**GRID, **change}))
+    both = written(tmp_path, {**GRID, "gpus": [0], "tokens": -1})
+    assert main(["sweep", str(both), "--out", str(tmp_path / "none.jsonl")]) == 2
+    told = capsys.readouterr().err
+    assert "gpus" in told
+    assert "tokens" in told
+    assert not (tmp_path / "none.jsonl").exists()
+    file, other = written(tmp_path, GRID), tmp_path / "other.jsonl"
+    for text in ("something else\n", '{"sweep": 99}\n', "no end of line"):
+        other.write_text(text)
+        assert main(["sweep", str(file), "--out", str(other)]) == 2
+        assert other.read_text() == text
+    for words in (
+        ["--out", "a.csv"],
+        ["--out", str(tmp_path / "none" / "a.jsonl")],
+        ["--scheduler", "tcp://127.0.0.1:1"],
+    ):
+        given = words if words[0] == "--out" else [*words, "--out", str(tmp_path / "new.jsonl")]
+        assert main(["sweep", str(file), *given]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_pictures_of_a_search(tmp_path: Path) -> None:
+    words = ["search", "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--gbs", "16", "--seq-length", "4096"]
+    held = [f"--fix={each}" for each in ("tp=1,2", "cp=1", "pp=1,2", "micro_batch_size=1")]
+    assert main([*words, *held, "--json", "--plots", str(tmp_path)]) == 0
+    assert {file.name for file in tmp_path.iterdir()} == {"front.png", "axes.png", "breakdown.png"}
+    assert all(file.stat().st_size > 10_000 for file in tmp_path.iterdir())
+    (tmp_path / "file").write_text("")
+    assert main([*words, *held, "--plots", str(tmp_path / "file")]) == 2

@@ -1,0 +1,196 @@
+"""A model is a sequence of layer kinds: strings, lists, and what folds over them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from projector.errors import InputError
+from projector.frameworks import resolve
+from projector.frameworks.flops import flops_per_token
+from projector.hardware import catalogue
+from projector.layers import lower
+from projector.operators.types import Collective, Gemm, GroupedGemm, Scan
+from projector.projection import project
+from projector.workload import layer_pattern, zoo
+from projector.workload.layer_kinds import Recurrent
+from projector.workload.model import Model
+from projector.workload.parameters import count, layer
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+
+def case(model: Model, gpus: int = 8, **fields: object) -> Workload:
+    stated = {"micro_batch_size": 1, "global_batch_size": 16, "seq_length": 4096}
+    return Workload(model=model, recipe=Recipe(**stated | fields), gpus=gpus)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["llama3_8b", "qwen3_30b_a3b", "deepseek_v3"])
+def test_a_hybrid_string_of_attention_and_mlp_is_the_plain_model(name: str) -> None:
+    """Both have two norms and two residuals for the pair, so the same operators, weights and parameters."""
+    plain = zoo.load(name, num_layers=4, mtp_num_layers=0)
+    attention = "+" if plain.mla else "*"
+    letters = "".join(attention + ("E" if kind.moe else "-") for kind in plain.layer_kinds)
+    hybrid = zoo.load(name, num_layers=8, mtp_num_layers=0, hybrid_layer_pattern=letters)
+    assert count(hybrid) == count(plain)
+    made, other = (resolve(case(model, ep=1), "nvidia", "hopper") for model in (hybrid, plain))
+    for at in (0, 3):
+        mixer, mlp = (lower.layer(kind, made) for kind in hybrid.layer_kinds[2 * at : 2 * at + 2])
+        whole = lower.layer(plain.layer_kinds[at], other)
+        assert (*mixer.forward, *mlp.forward) == whole.forward
+        assert (*mlp.backward_input, *mixer.backward_input) == whole.backward_input
+        assert (*mixer.weights, *mlp.weights) == whole.weights
+        assert mixer.saved_bytes + mlp.saved_bytes == pytest.approx(whole.saved_bytes)
+    cluster = catalogue.default_cluster("h100_sxm")
+    long, short = (project(case(model, ep=8 if plain.moe else 1, pp=1), cluster) for model in (hybrid, plain))
+    assert long.step_seconds == pytest.approx(short.step_seconds, rel=0.05)
+
+
+def test_layers_of_different_sizes() -> None:
+    """Heads, widths and windows from lists; none at all where a list says 0."""
+    lists = {
+        "num_attention_heads": [32, 16, 0, 32],
+        "num_query_groups": [8, 4, 8, 8],
+        "ffn_hidden_size": [14336, 0, 1024, 14336],
+        "window_size": [0, 512, 0, 0],
+    }
+    model = zoo.load("llama3_8b", num_layers=4, per_layer=lists)
+    full, small, narrow, last = model.layer_kinds
+    assert full == last
+    assert full.plain
+    assert (small.window, small.mlp) == (512, None)
+    assert narrow.mixer is None
+    assert (model.within(small).num_attention_heads, model.within(full)) == (16, model)
+    plain = zoo.load("llama3_8b", num_layers=4)
+    h = model.hidden_size
+    less = 2 * h * (h // 2 + 4 * 128) + 3 * h * 14336 + h + 2 * h * (h + 8 * 128) + 3 * h * (14336 - 1024) + h
+    assert count(plain).total - count(model).total == less
+    made = project(case(model, tp=2), catalogue.default_cluster("h100_sxm"))
+    assert made.step_seconds < project(case(plain, tp=2), catalogue.default_cluster("h100_sxm")).step_seconds
+
+
+def test_strings_repeat_and_name_what_is_wrong() -> None:
+    assert layer_pattern.expand("(*-)2E|(-)3") == "*-*-E---"
+    assert layer_pattern.stages("(*-)2E|(-)3") == (5, 3)
+    for wrong in (
+        {"hybrid_layer_pattern": "*-e-"},
+        {"hybrid_layer_pattern": "*-*"},
+        {"per_layer": {"kv_channels": [1]}},
+    ):
+        with pytest.raises(InputError) as found:
+            project(case(zoo.load("llama3_8b", num_layers=4, **wrong)), catalogue.default_cluster("h100_sxm"))
+        (problem,) = found.value.problems
+        assert next(iter(wrong)) in problem.key
+        assert any(word in problem.expected for word in ("nearest: E", "4 of them, not 3", "one entry a layer: 4"))
+
+
+#: Active parameters as published (or counted from the published shapes), in 1e9.
+ACTIVE = {
+    "nemotron3_nano": 3.58,
+    "nemotron3_super": 12.77,
+    "nemotron3_ultra": 56.06,
+    "qwen3_next_80b_a3b": 3.875,
+    "qwen3.5_397b_a17b": 17.35,
+    "kimi_linear_48b_a3b": 3.495,
+    "minimax_text_01": 48.40,
+    "lfm2_8b_a1b": 1.558,
+    "granite_4_h_small": 8.803,
+}
+
+
+def test_mixers_of_published_models_have_their_parameters() -> None:
+    """Total and active within 0.1 %, and what one rank of one holds is the model."""
+    for name in zoo.names():
+        model, published = zoo.load(name), zoo.entry(name).parameters_published
+        if model.uniform or model.unsupported:
+            continue
+        found = count(model)
+        assert published is not None
+        assert found.main == pytest.approx(published, rel=1e-3), name
+        assert found.active / 1e9 == pytest.approx(ACTIVE.get(name, found.active / 1e9), rel=1e-3), name
+        made = resolve(case(model, gpus=1), "nvidia", "hopper")
+        for kind in dict.fromkeys(model.layer_kinds):
+            assert lower.layer(kind, made).owned.total == layer(model, kind).total, (name, kind.name)
+
+
+RECURRENT = ("nemotron_h_8b", "qwen3_next_80b_a3b", "kimi_linear_48b_a3b", "minimax_text_01", "lfm2_8b_a1b")
+
+
+def test_the_products_of_a_recurrence_are_those_of_its_paper() -> None:
+    """FLOP forward outside projections: chunked state-space duality with C = 128, the delta rule with C = 64."""
+    closed = {
+        "nemotron3_super": 4 * 128 * 8192 + 2 * 128 * 128 * 8 + 128 * 8192,
+        "qwen3_next_80b_a3b": 2 * 32 * (5 * 64 * 128 + 3 * 128 * 128 + 64**2 / 3),
+    }
+    for name, flops in closed.items():
+        made = resolve(case(zoo.load(name)), "nvidia", "hopper")
+        kind = next(kind for kind in made.workload.model.layer_kinds if isinstance(kind.mixer, Recurrent))
+        forward = scans(lower.layer(kind, made).forward)
+        assert sum(op.flops for op in forward) == pytest.approx(4096 * flops)
+        assert sum(op.steps for op in forward) == 4096 // (128 if "super" in name else 64)
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_splits_of_a_recurrence_conserve_its_work(name: str) -> None:
+    """FLOP, weights and saved bytes times the ranks of tp and cp are those of one; the chain of steps stays as long."""
+    model = zoo.load(name)
+    whole = resolve(case(model), "nvidia", "hopper")
+    alone = replace(next(kind for kind in model.layer_kinds if isinstance(kind.mixer, Recurrent)), mlp=None)
+    one = lower.layer(alone, whole)
+    for split in ({"tp": 2, "sequence_parallel": True}, {"cp": 2}):
+        half = lower.layer(alone, resolve(case(model, **split), "nvidia", "hopper"))
+        for phase in ("forward", "backward_input", "backward_weight"):
+            a, b = getattr(one, phase), getattr(half, phase)
+            # low-rank halves of gates are whole on every rank
+            assert 2 * work(b) == pytest.approx(work(a), rel=0.02), (split, phase)
+        assert [op.steps for op in scans(half.forward)] == [op.steps for op in scans(one.forward)]
+        assert 2 * half.saved_bytes == pytest.approx(one.saved_bytes, rel=0.02)
+        if "cp" in split:
+            sent = [op.bytes for op in half.forward if isinstance(op, Collective)]
+            assert len(sent) == 2
+            assert min(sent) > 0
+    longer = lower.layer(alone, resolve(case(model, seq_length=8192), "nvidia", "hopper"))
+    assert sum(op.steps for op in scans(longer.forward)) == 2 * sum(op.steps for op in scans(one.forward))
+
+
+def work(ops: tuple[object, ...]) -> float:
+    return sum(op.flops for op in ops if isinstance(op, Gemm | GroupedGemm | Scan))
+
+
+def scans(ops: tuple[object, ...]) -> list[Scan]:
+    return [op for op in ops if isinstance(op, Scan)]
+
+
+def test_experts_in_a_latent_space_send_and_compute_less() -> None:
+    """Dispatch carries the latent width; two projections of every token come on top."""
+    model = zoo.load("nemotron3_super")
+    assert model.moe is not None
+    wide = zoo.load("nemotron3_super", moe={"moe_latent_size": None})
+    routed = next(kind for kind in model.layer_kinds if kind.moe)
+    narrow, full = (lower.layer(routed, resolve(case(each, ep=8), "nvidia", "hopper")) for each in (model, wide))
+    sent, whole = (sum(op.bytes for op in each.forward if isinstance(op, Collective)) for each in (narrow, full))
+    assert sent == pytest.approx(whole / 4, rel=0.05)
+    experts, all_experts = (
+        sum(op.flops for op in each.forward if isinstance(op, GroupedGemm)) for each in (narrow, full)
+    )
+    assert 4 * experts == pytest.approx(all_experts)
+    latent = 2 * 2 * 4096 * 4096 * 1024
+    assert sum(op.flops for op in narrow.forward if op.name.startswith("latent")) == latent
+
+
+def test_megatron_counts_a_hybrid_step_as_its_logs_do() -> None:
+    """GFLOP a token at 8192, as NVIDIA-NeMo/Megatron-Bridge's tables of tokens/s and TFLOP/s imply."""
+    known = (("nemotron3_nano", 0, 22.28), ("nemotron3_super", 0, 75.4), ("nemotron3_super", 2, 84.7))
+    for name, depths, published in known:
+        job = case(zoo.load(name, mtp_num_layers=depths), seq_length=8192)
+        assert flops_per_token(job, "megatron-2025-04") / 1e9 == pytest.approx(published, rel=1e-3)
+
+
+def test_what_no_table_holds_is_said_and_costs() -> None:
+    """Recurrent kernels stand among what was assumed; their time is bytes, FLOP or steps, whichever lasts longest."""
+    cluster = catalogue.default_cluster("h100_sxm")
+    made = project(case(zoo.load("nemotron_h_8b"), tp=8), cluster)
+    assert any("mamba" in text for text in made.assumed)
+    longer = project(case(zoo.load("nemotron_h_8b"), tp=8, seq_length=8192), cluster)
+    assert longer.step_seconds > made.step_seconds

@@ -1,0 +1,64 @@
+"""Documents packed into a sequence: attention by the sum of squared lengths, everything else by tokens."""
+
+from __future__ import annotations
+
+import pytest
+
+from projector.errors import InputError, Unsupported
+from projector.frameworks import resolve
+from projector.hardware import catalogue
+from projector.layers import lower
+from projector.operators.types import Attention, Scan
+from projector.projection import project
+from projector.workload import zoo
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+CLUSTER = catalogue.default_cluster("h100_sxm")
+
+
+def case(name: str = "llama3_8b", **fields: object) -> Workload:
+    stated = {"micro_batch_size": 1, "global_batch_size": 16, "seq_length": 32768, "tp": 8, "sequence_parallel": True}
+    return Workload(model=zoo.load(name), recipe=Recipe(**stated | fields), gpus=8)  # type: ignore[arg-type]
+
+
+def attention(job: Workload) -> list[Attention]:
+    made = resolve(job, "nvidia", "hopper")
+    block = lower.layer(job.model.layer_kinds[0], made)
+    return [op for op in (*block.forward, *block.backward_input) if isinstance(op, Attention)]
+
+
+def test_attention_costs_the_sum_of_squared_lengths_and_nothing_else_changes() -> None:
+    whole = attention(case())
+    lengths = (16384, 8192, 4096, 4096)
+    packed = attention(case(document_lengths=lengths))
+    share = sum(length**2 for length in lengths) / 32768**2
+    assert sum(op.flops for op in packed) == pytest.approx(share * sum(op.flops for op in whole))
+    assert sum(op.launches for op in packed) == sum(op.launches for op in whole)
+    assert [op.flops for op in attention(case(document_lengths=(32768,)))] == [op.flops for op in whole]
+    made, other = (
+        lower.layer(job.model.layer_kinds[0], resolve(job, "nvidia", "hopper"))
+        for job in (case(), case(document_lengths=lengths))
+    )
+    assert made.saves == other.saves
+    assert [op for op in made.forward if not isinstance(op, Attention)] == [
+        op for op in other.forward if not isinstance(op, Attention)
+    ]
+    times = [project(case(document_lengths=each), CLUSTER).step_seconds for each in ((32768,), lengths, (1024,) * 32)]
+    assert times == sorted(times, reverse=True)
+    assert times[0] == pytest.approx(project(case(), CLUSTER).step_seconds, rel=1e-9)
+
+
+def test_recurrences_of_documents_run_beside_one_another() -> None:
+    job = case("nemotron_h_8b", document_lengths=(4096,) * 8)
+    block = lower.layer(job.model.layer_kinds[0], resolve(job, "nvidia", "hopper"))
+    assert max(op.steps for op in block.forward if isinstance(op, Scan)) == 4096 // 128
+
+
+def test_what_does_not_fit_is_named() -> None:
+    for lengths in ((32768, 1), (0, 16)):
+        with pytest.raises(InputError, match="document_lengths"):
+            project(case(document_lengths=lengths), CLUSTER)
+    with pytest.raises(Unsupported, match="a2a"):
+        project(case(document_lengths=(1024,), tp=4, cp=2), CLUSTER)
+    assert project(case(document_lengths=(16384,) * 2, tp=4, cp=2, cp_comm_type="a2a"), CLUSTER).step_seconds > 0
