@@ -1,7 +1,8 @@
 """Which kinds of layers Megatron-LM's arguments ask for: hybrid strings, linear attention every few layers, convolutions.
 
 NVIDIA/Megatron-LM@d98e8a64dd megatron/core/models/hybrid/hybrid_layer_allocation.py, core/transformer/transformer_config.py;
-AMD-AGI/Primus@fd1eeabb lfm2_8B_A1B.yaml.
+AMD-AGI/Primus@fd1eeabb lfm2_8B_A1B.yaml, @1dc9a0e6 primus/backends/megatron/core/models/hybrid/{hybrid_block,
+hybrid_mamba_mla_layer_specs}.py.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _HEAD = 64  # Megatron-LM's default of mamba_head_dim
 
 def kinds(args: Reader, hidden: object, layers: object) -> dict[str, object]:
     """Model fields that say which layer is of which kind; nothing where all are attention and an MLP."""
-    if isinstance(text := _pattern(args), str):
+    if isinstance(text := _pattern(args) or _stack(args, layers), str):
         return _hybrid(args, text, hidden)
     found: dict[str, object] = {}
     words = args.raw("lfm_layer_types")
@@ -82,6 +83,28 @@ def _pattern(args: Reader) -> object:
     return next((value for name in _PATTERNS if (value := args.raw(name))), None)
 
 
+def _stack(args: Reader, layers: object) -> str | None:
+    """The string of a stack that ``spec`` names: mixers alone, or Primus' turns of a mixer (or attention) and an MLP.
+
+    Primus begins with an attention layer and lets as many mixers follow each as go evenly; what is left over ends the
+    stack. ``hybrid_mlp_ratio`` is not looked at there. Other stacks than these have no string here.
+    """
+    if args.word("model_type") not in ("mamba", "hybrid") or type(layers) is not int:
+        return None
+    spec, share = str(args.raw("spec") or ""), args.number("hybrid_attention_ratio") or 0.0
+    if "mamba_stack_spec" in spec and not share and not args.number("hybrid_mlp_ratio"):
+        return "M" * layers
+    mixer = "G" if "gdn_hybrid_stack_spec" in spec else "M" if "'hybrid_stack_spec'" in spec else None
+    if mixer is None or not 0.0 <= share <= 0.5:
+        return None
+    attention = int(layers // 2 * share)
+    mixers = layers // 2 - attention
+    turn, block = f"{mixer}-", "+-" if args.flag("multi_latent_attention") else "*-"
+    if not attention:
+        return turn * mixers
+    return (block + turn * (mixers // attention)) * attention + turn * (mixers % attention)
+
+
 def _hybrid(args: Reader, text: str, hidden: object) -> dict[str, object]:
     """``/`` begins a depth of prediction: one attention, one MLP or experts there, as the model has them."""
     main, *depths = text.split("/")
@@ -97,7 +120,8 @@ def _hybrid(args: Reader, text: str, hidden: object) -> dict[str, object]:
     if "M" in letters:
         mamba = _stated(args, _MAMBA)
         if "mamba_num_heads" not in mamba and isinstance(hidden, int):
-            mamba["mamba_num_heads"] = 2 * hidden // (mamba.get("mamba_head_dim") or _HEAD)
+            wide = 1 if "'hybrid_stack_spec'" in str(args.raw("spec")) else 2  # Primus' stack expands by one
+            mamba["mamba_num_heads"] = wide * hidden // (mamba.get("mamba_head_dim") or _HEAD)
         found["mamba"] = mamba
     if "G" in letters:
         found["gdn"] = {name: value for name in _DELTA if (value := args.integer(name)) is not None}

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from projector.errors import InputError, Unsupported
-from projector.workload.loaders import primus
+from projector.workload import parameters
+from projector.workload.loaders import detect, primus
 from tests.projector.workload.test_primus_shipped import FILES, ROOT
 
 pytestmark = pytest.mark.skipif(not FILES, reason="no checkout of Primus beside this project (PRIMUS_EXAMPLES)")
@@ -123,3 +124,19 @@ def test_every_experiment_says_what_its_files_say(framework: str, every: int) ->
         assert {name: getattr(recipe, name) for name in expected} == expected, path.name
         seen += 1
     assert seen > 30 // every
+
+
+def test_stacks_of_primus_are_turns_of_a_mixer_and_an_mlp() -> None:
+    """What hybrid_block.py makes of a share of attention; counts as the names say."""
+    folder = ROOT / "examples/megatron/configs/MI300X"
+    for name, letters, count in (
+        ("mamba_370M", "M" * 48, 370e6),
+        ("zebra_llama_1B", "+-M-M-M-" * 4, 1.3e9),
+        ("zebra_llama_8B", "+-M-M-M-" * 8, 8e9),
+        ("zebra_llama_1B_gdn_pure", "G-" * 16, 1.2e9),
+    ):
+        model = detect.load(folder / f"{name}-pretrain.yaml").model
+        assert (model.hybrid_layer_pattern, model.unsupported) == (letters, ())
+        assert abs(parameters.count(model).total / count - 1.0) < 0.02
+    refused = detect.load(folder / "zebra_llama_1B_kda-pretrain.yaml").model  # keys and values of different widths
+    assert any("Kimi Delta Attention" in reason for reason in refused.unsupported)
