@@ -94,7 +94,8 @@ def _stack(args: Reader, layers: object) -> str | None:
     spec, share = str(args.raw("spec") or ""), args.number("hybrid_attention_ratio") or 0.0
     if "mamba_stack_spec" in spec and not share and not args.number("hybrid_mlp_ratio"):
         return "M" * layers
-    mixer = "G" if "gdn_hybrid_stack_spec" in spec else "M" if "'hybrid_stack_spec'" in spec else None
+    sized = all(args.integer(name) for name in _DELTA[:4])
+    mixer = "G" if "gdn_hybrid_stack_spec" in spec and sized else "M" if "'hybrid_stack_spec'" in spec else None
     if mixer is None or not 0.0 <= share <= 0.5:
         return None
     attention = int(layers // 2 * share)
