@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from projector.errors import Unsupported
 from projector.mechanisms.data_parallel.base import DataParallel
 from projector.mechanisms.data_parallel.ddp import DDP
 from projector.mechanisms.data_parallel.distributed_optimizer import DistributedOptimizer
@@ -21,7 +22,9 @@ def of_degree(strategy: DataParallel, degree: str | None) -> DataParallel:
     """``strategy`` where a recipe shards as it does (``data_parallel_sharding``), else the one of that degree, with the
     same parameters. PyTorch's own divide weights even then, and leave each gathered until its backward. An optimizer
     without copies of its own steps the weights themselves, as torch's do: its full sharding is torch's."""
-    kind = _BY_DEGREE[degree or "no_shard"]
+    kind = next((each for word, each in _BY_DEGREE.items() if word == (degree or "no_shard")), None)
+    if kind is None:
+        raise Unsupported(f"data-parallel sharding {degree!r}")
     if kind is MegatronFSDP and not strategy.master_bytes:
         kind = FSDP2
     if kind is Zero2 and isinstance(strategy, FSDP1 | FSDP2):
