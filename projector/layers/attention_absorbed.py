@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from projector.errors import Unsupported
 from projector.layers.attention_core import Heads, attend, remembering
 from projector.layers.indexer import indexer
 from projector.layers.linear import Linear, accumulation, linear
@@ -17,7 +16,7 @@ from projector.layers.local import Local
 from projector.layers.norms import norm, residual
 from projector.operators.part import Part
 from projector.operators.saved import Saved
-from projector.operators.types import Gemm, Operator, Stream
+from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.operators.weights import Weight
 from projector.workload.model import MLA
 
@@ -28,17 +27,24 @@ ATTN = frozenset({"attn"})
 
 def attention(query: tuple[Part, ...], latent: tuple[Part, ...], proj: Linear, mla: MLA, lo: Local) -> tuple[Part, ...]:
     """``query``, ``latent``: parts of latent attention, the last of ``latent`` its up-projection, which stands here in two
-    halves. Raises :class:`Unsupported` under context parallelism."""
+    halves. Context parallelism gathers the latent keys and those of the indexer (NVIDIA/Megatron-LM@d98e8a64dd
+    megatron/core/transformer/experimental_attention_variant/dsa.py)."""
     sizes = lo.model.indexer
     assert sizes is not None
-    if lo.recipe.cp > 1:
-        raise Unsupported("attention to chosen keys under context parallelism")
     rank, rope, n = mla.kv_lora_rank, mla.qk_pos_emb_head_dim, lo.heads
     heads = Heads(heads=n, kv_heads=1, qk=rank + rope, v=rank, keys=sizes.keys(lo.recipe.seq_length))
     seq = lo.recipe.seq_length
-    forward, backward = attend("core_attn", heads, lo, seq_q=seq, seq_k=seq)
+    forward, backward = attend("core_attn", heads, lo, seq_q=-(-seq // lo.recipe.cp), seq_k=seq)
+    there, back = _gathered(rank + rope + sizes.index_head_dim, rank + rope, lo)
     core = remembering(
-        Part(name="core_attn", forward=(forward,), backward_input=(backward,), tags=ATTN | {"core_attn"}), heads, lo
+        Part(
+            name="core_attn",
+            forward=(*there, forward),
+            backward_input=(backward, *back),
+            tags=ATTN | {"core_attn"},
+        ),
+        heads,
+        lo,
     )
     return (
         norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm", "layernorm"}),
@@ -52,6 +58,18 @@ def attention(query: tuple[Part, ...], latent: tuple[Part, ...], proj: Linear, m
         linear(replace(proj, reads="o_absorb.out"), lo, ATTN | {"attn_proj", "out_proj"}),
         residual("attn_residual", lo, ATTN, "pre_mlp_norm.in"),
     )
+
+
+def _gathered(keys: int, latent: int, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+    """Keys of the whole sequence on every rank, and the gradients of the latent ones back to theirs."""
+    cp, row = lo.recipe.cp, lo.act * lo.tokens * lo.recipe.cp
+    if cp == 1:
+        return (), ()
+    copy = Stream(name="cp.reorder", kind="copy", read=row * keys, write=row * keys, launches=2)
+    gather = Collective(name="cp.ag", kind="all_gather", group="cp", bytes=row * keys, launches=2)
+    scatter = Collective(name="cp.grad_rs", kind="reduce_scatter", group="cp", bytes=row * latent)
+    again = replace(copy, name="cp.grad_reorder", read=row * latent, write=row * latent, launches=1)
+    return (gather, copy), (again, scatter)
 
 
 def _half(name: str, inputs: int, outputs: int, reads: str, lo: Local) -> Part:

@@ -12,16 +12,20 @@ from projector.layers.context_parallel import core_attention
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual, sandwich, vectors
+from projector.layers.shared_kv import received, without_values
 from projector.operators.part import Part
 from projector.operators.saved import Saved
 from projector.operators.types import Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
+from projector.workload.layer_kinds import Attention as AttentionKind
 from projector.workload.model import LayerKind, Model
 
-__all__ = ["applies", "attention", "rotary", "uses_rotary"]
+__all__ = ["applies", "attention", "gated", "rotary", "uses_rotary"]
 
 ATTN = frozenset({"attn"})
+UP = ATTN | {"mla_up_proj"}
+QKV = ATTN | {"qkv_linear", "qkv_proj"}
 _UNFUSED_ROPE_LAUNCHES, _UNFUSED_ROPE_BYTES, _STRIDED_ROPE_BYTES = parameter(
     (14, 18.0, 10.0),
     unit="launches, B/element",
@@ -44,7 +48,9 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     query, key = lo.heads * d, lo.kv_heads * d
     bias = model.add_bias_linear
     gate = (query,) if model.attention_output_gate else ()
-    widths = (query, *gate, key) if model.attention_k_eq_v else (query, *gate, key, key)
+    reuses = isinstance(kind.mixer, AttentionKind) and kind.mixer.reuses_kv
+    made = () if reuses else (key,) if model.attention_k_eq_v else (key, key)
+    widths = (query, *gate, *made)
     qkv = Linear(
         name="qkv",
         outputs=(sum(widths),) if lo.execution.fusion.qkv else widths,
@@ -56,7 +62,11 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         parts=widths,
         target="linear_qkv",
         reads="input_norm.out",
-        makes=(("q", query), ("k", key), ("v", key), *(("attn_gate", width) for width in gate)),
+        makes=(
+            ("q", query),
+            *(() if reuses else (("k", key), ("v", key))),
+            *(("attn_gate", width) for width in gate),
+        ),
     )
     proj = Linear(
         name="proj",
@@ -69,27 +79,79 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         reads="attn_gate.out" if gate else "core_attn.out",
     )
     heads = Heads(heads=lo.heads, kv_heads=lo.kv_heads, qk=d, v=d, window=kind.window)
+    core = core_attention(heads, lo, ATTN | {"core_attn", "context"})
     return (
         norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm"}),
-        linear(qkv, lo, ATTN | {"qkv_linear", "qkv_proj"}),
-        _split(query, key, lo),
+        *(_shared(qkv, query, key, lo) if not reuses else (linear(qkv, lo, QKV), received(key, lo))),
         *_qk_norm(query, key, lo),
         *_rope(query, key, lo),
-        core_attention(heads, lo, ATTN | {"core_attn", "context"}),
+        without_values(core, lo) if reuses else core,
         *_sinks(lo),
-        *_gate(query, lo),
+        *((gated(query, lo, "attn_gate"),) if gate else ()),
         linear(proj, lo, ATTN | {"attn_proj", "out_proj"}),
         *sandwich("post_attn_norm", lo, ATTN, "proj.out"),
         residual("attn_residual", lo, ATTN, "pre_mlp_norm.in"),
     )
 
 
-def _gate(query: int, lo: Local) -> tuple[Part, ...]:
-    """The output of attention times the sigmoid of its gate (Qwen3-Next; NVIDIA/Megatron-LM@d98e8a64dd
-    core/transformer/attention.py, ``attention_output_gate``): one kernel where a compiler joins it, else two."""
-    if not lo.model.attention_output_gate:
-        return ()
-    tensor, apart = lo.act * query * lo.tokens, 0 if lo.compiled else 1
+def fork(lo: Local) -> Part:
+    """The normed input feeds the projections of queries and of keys and values: backward adds their two gradients."""
+    tensor = lo.act * lo.hidden * lo.shard_tokens
+    add = Stream(name="mla_inputs.grad_add", kind="elementwise", read=2 * tensor, write=tensor)
+    return Part(name="mla_inputs", backward_input=(add,), tags=ATTN)
+
+
+def queries(rank: int | None, width: int, lo: Local) -> tuple[Part, ...]:
+    """Queries of ``width`` from a latent of ``rank`` with a norm of its own, or straight from the layer's input."""
+    up = Linear(
+        name="q_up" if rank else "q_proj",
+        outputs=(width,),
+        inputs=rank or lo.hidden,
+        rows=lo.tokens,
+        parallel="column",
+        after_norm=rank is not None,
+        target="linear_q_up_proj" if rank else "linear_q_proj",
+        reads="q_norm.out" if rank else "input_norm.out",
+        makes=(("q", width),),
+    )
+    if rank is None:
+        return (linear(up, lo, QKV),)
+    down = Linear(
+        name="q_down",
+        outputs=(rank,),
+        inputs=lo.hidden,
+        rows=lo.shard_tokens,
+        target="linear_q_down_proj",
+        reads="input_norm.out",
+    )
+    return (
+        linear(down, lo, ATTN | {"qkv_linear"}),
+        norm("q_norm", rank, lo.shard_tokens, lo, branch=False, reads="q_down.out", tags=UP),
+        linear(up, lo, UP | {"qkv_proj"}),
+    )
+
+
+def _shared(qkv: Linear, query: int, key: int, lo: Local) -> tuple[Part, ...]:
+    """Queries, keys and values from one input: in one linear, or queries through a latent and keys and values apart."""
+    rank = lo.model.share_q_dim
+    if not rank:
+        return linear(qkv, lo, QKV), _split(query, key, lo)
+    widths = (key, key)
+    kv = replace(
+        qkv,
+        name="kv",
+        outputs=(2 * key,) if lo.execution.fusion.qkv else widths,
+        parts=widths,
+        makes=(("k", key), ("v", key)),
+    )
+    return fork(lo), *queries(rank, query, lo), linear(kv, lo, QKV)
+
+
+def gated(width: int, lo: Local, gate: str, *, keeps: bool = False) -> Part:
+    """The output of attention, ``width`` elements of a token, times the sigmoid of storage ``gate`` (Qwen3-Next;
+    NVIDIA/Megatron-LM@d98e8a64dd core/transformer/attention.py, ``attention_output_gate``): one kernel where a compiler
+    joins it, else two. ``keeps``: the product of two kernels keeps the sigmoid for its backward."""
+    tensor, apart = lo.act * width * lo.tokens, 0 if lo.compiled else 1
     forward = Stream(
         name="attn_gate", kind="elementwise", read=(2 + apart) * tensor, write=(1 + apart) * tensor, launches=1 + apart
     )
@@ -100,18 +162,17 @@ def _gate(query: int, lo: Local) -> tuple[Part, ...]:
         write=(2 + apart) * tensor,
         launches=1 + 2 * apart,
     )
-    return (
-        Part(
-            name="attn_gate",
-            forward=(forward,),
-            backward_input=(backward,),
-            saves=(
-                Saved(name="attn_gate.a", storage="core_attn.out", bytes=tensor, input=True),
-                Saved(name="attn_gate.b", storage="attn_gate", bytes=tensor, input=True),
-            ),
-            makes=(Saved(name="attn_gate.out", bytes=tensor),),
-            tags=ATTN,
+    return Part(
+        name="attn_gate",
+        forward=(forward,),
+        backward_input=(backward,),
+        saves=(
+            Saved(name="attn_gate.in", storage=gate, bytes=tensor, input=True),
+            Saved(name="attn_gate.ungated", storage="core_attn.out", bytes=tensor, input=True),
+            *((Saved(name="attn_gate.sigmoid", bytes=tensor),) if keeps and apart else ()),
         ),
+        makes=(Saved(name="attn_gate.out", bytes=tensor),),
+        tags=ATTN,
     )
 
 

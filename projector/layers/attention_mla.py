@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from projector.layers import attention_absorbed as absorbed
 from projector.layers.attention_core import Heads
-from projector.layers.attention_gqa import ATTN
+from projector.layers.attention_gqa import ATTN, UP, fork, gated, queries
 from projector.layers.context_parallel import core_attention
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
@@ -21,7 +21,6 @@ from projector.workload.model import MLA, LayerKind, Model
 
 __all__ = ["applies", "attention"]
 
-UP = ATTN | {"mla_up_proj"}
 _FUSED_LAUNCHES, _UNFUSED_LAUNCHES = parameter(
     (2, 31),
     unit="launches",
@@ -45,6 +44,7 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         v=mla.v_head_dim,
         window=kind.window,
     )
+    gate = lo.heads * mla.v_head_dim if mla.mla_use_output_gate else 0
     proj = Linear(
         name="proj",
         outputs=(lo.hidden,),
@@ -53,19 +53,21 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         parallel="row",
         bias=lo.model.add_bias_linear,
         target="linear_proj",
-        reads="attn_gate.out" if mla.mla_use_output_gate else "core_attn.out",
+        reads="attn_gate.out" if gate else "core_attn.out",
     )
     if lo.model.indexer is not None:
-        return absorbed.attention(_query(mla, heads, lo), _key_value(mla, lo), proj, mla, lo)
+        return absorbed.attention(
+            queries(mla.q_lora_rank, heads.heads * heads.qk, lo), _key_value(mla, lo), proj, mla, lo
+        )
     return (
         norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm", "layernorm"}),
-        _fork(lo),
-        *_query(mla, heads, lo),
+        fork(lo),
+        *queries(mla.q_lora_rank, heads.heads * heads.qk, lo),
         *_key_value(mla, lo),
         _rope(mla, lo),
         *_gate_projection(mla, lo),
         core_attention(heads, lo, ATTN | {"core_attn", "context"}),
-        *_gate(mla, lo),
+        *((gated(gate, lo, "attn_gate.in", keeps=True),) if gate else ()),
         linear(proj, lo, ATTN | {"attn_proj", "out_proj"}),
         *sandwich("post_attn_norm", lo, ATTN, "proj.out"),
         residual("attn_residual", lo, ATTN, "pre_mlp_norm.in"),
@@ -86,68 +88,6 @@ def _gate_projection(mla: MLA, lo: Local) -> tuple[Part, ...]:
         makes=(("attn_gate.in", width),),
     )
     return (linear(spec, lo, ATTN),)
-
-
-def _gate(mla: MLA, lo: Local) -> tuple[Part, ...]:
-    """The output times the sigmoid of its gate: one kernel where a compiler joins it, else two."""
-    if not mla.mla_use_output_gate:
-        return ()
-    tensor, apart = lo.act * lo.heads * mla.v_head_dim * lo.tokens, 0 if lo.compiled else 1
-    op = Stream(
-        name="attn_gate", kind="elementwise", read=(2 + apart) * tensor, write=(1 + apart) * tensor, launches=1 + apart
-    )
-    back = Stream(
-        name="attn_gate.bwd",
-        kind="elementwise",
-        read=(3 + 2 * apart) * tensor,
-        write=(2 + apart) * tensor,
-        launches=1 + 2 * apart,
-    )
-    saves = [
-        Saved(name="attn_gate.in", bytes=tensor, input=True),
-        Saved(name="attn_gate.ungated", storage="core_attn.out", bytes=tensor, input=True),
-    ]
-    if apart:  # the product keeps the sigmoid
-        saves.append(Saved(name="attn_gate.sigmoid", bytes=tensor))
-    made = (Saved(name="attn_gate.out", bytes=tensor),)
-    return (Part(name="attn_gate", forward=(op,), backward_input=(back,), saves=tuple(saves), makes=made, tags=ATTN),)
-
-
-def _fork(lo: Local) -> Part:
-    """The normed input feeds the projections of queries and of keys and values: backward adds their two gradients."""
-    tensor = lo.act * lo.hidden * lo.shard_tokens
-    add = Stream(name="mla_inputs.grad_add", kind="elementwise", read=2 * tensor, write=tensor)
-    return Part(name="mla_inputs", backward_input=(add,), tags=ATTN)
-
-
-def _query(mla: MLA, heads: Heads, lo: Local) -> tuple[Part, ...]:
-    width, rank = heads.heads * heads.qk, mla.q_lora_rank
-    up = Linear(
-        name="q_up" if rank else "q_proj",
-        outputs=(width,),
-        inputs=rank or lo.hidden,
-        rows=lo.tokens,
-        parallel="column",
-        after_norm=rank is not None,
-        target="linear_q_up_proj" if rank else "linear_q_proj",
-        reads="q_norm.out" if rank else "input_norm.out",
-        makes=(("q", width),),
-    )
-    if rank is None:
-        return (linear(up, lo, ATTN | {"qkv_linear", "qkv_proj"}),)
-    down = Linear(
-        name="q_down",
-        outputs=(rank,),
-        inputs=lo.hidden,
-        rows=lo.shard_tokens,
-        target="linear_q_down_proj",
-        reads="input_norm.out",
-    )
-    return (
-        linear(down, lo, ATTN | {"qkv_linear"}),
-        norm("q_norm", rank, lo.shard_tokens, lo, branch=False, reads="q_down.out", tags=UP),
-        linear(up, lo, UP | {"qkv_proj"}),
-    )
 
 
 def _key_value(mla: MLA, lo: Local) -> tuple[Part, ...]:

@@ -61,7 +61,7 @@ def gated(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     rule = _Rule(heads, m.linear_key_head_dim, m.linear_value_head_dim, m.chunk, 8.0 * heads, 2 * keys + values, conv)
     width = 2 * keys + 2 * values + 2 * heads
     vectors = tuple(Weight(name=f"delta.{name}", rows=heads, split="rows") for name in ("A_log", "dt_bias"))
-    core = _core(rule, width, ("in_proj",), vectors, lo)
+    core = _core(rule, width, (("in_proj", rule.channels),), vectors, lo)
     after = gated_norm("gated_norm", values, m.linear_value_head_dim, lo, DELTA, gate="delta.z")
     out = projection("out_proj", values, lo, DELTA, into="gated_norm.out")
     return chain("gdn", lo, (projection("in_proj", width, lo, DELTA),), (core, after), out, DELTA)
@@ -71,35 +71,49 @@ def kimi(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     """A Kimi Delta Attention layer's mixer, from its norm to its residual."""
     m = kind.mixer
     assert isinstance(m, KimiDelta)
-    heads = per_rank(m.num_heads, lo)
-    inner = heads * m.head_dim
+    heads, keys = per_rank(m.num_heads, lo), per_rank(m.keys, lo)
+    values, decays = heads * m.value, heads * m.head_dim
+    channels, wide = 2 * keys + values, (m.gate_rank or 0) if m.fused else 0
     # decays of every channel: what enters the gate in 16 bits, and their sums in fp32
-    rule = _Rule(heads, m.head_dim, m.head_dim, m.chunk, (lo.act + 4.0) * inner, 3 * inner, m.conv_width)
-    names = ("q_proj", "k_proj", "v_proj", "b_proj")
-    inputs = [projection(name, inner if name != "b_proj" else heads, lo, DELTA) for name in names]
-    inputs += _low_rank("f", m.head_dim, inner, lo)
-    inputs += _low_rank("g", m.gate_rank, inner, lo) if m.gate_rank else [projection("g_proj", inner, lo, DELTA)]
+    rule = _Rule(heads, m.head_dim, m.value, m.chunk, (lo.act + 4.0) * decays, channels, m.conv_width)
+    read: tuple[tuple[str, int], ...]
+    if m.fused:
+        width = channels + m.value + wide + heads
+        inputs, read = [projection("in_proj", width, lo, DELTA)], (("in_proj", width),)
+    else:
+        read = (("q_proj", keys), ("k_proj", keys), ("v_proj", values))
+        inputs = [projection(name, width, lo, DELTA) for name, width in (*read, ("b_proj", heads))]
+    inputs += _low_rank("f", m.value, decays, lo, fused=m.fused)
+    if m.gate_rank:
+        inputs += _low_rank("g", m.gate_rank, values, lo, fused=m.fused, bias=m.gate_bias)
+    else:
+        inputs.append(projection("g_proj", values, lo, DELTA))
     vectors = (
         Weight(name="delta.A_log", rows=heads, split="rows"),
-        Weight(name="delta.dt_bias", rows=inner, split="rows"),
+        Weight(name="delta.dt_bias", rows=decays, split="rows"),
     )
-    core = _core(rule, 4 * inner + heads, ("q_proj", "k_proj", "v_proj"), vectors, lo)
-    after = gated_norm("gated_norm", inner, m.head_dim, lo, DELTA, gate="g_b.out" if m.gate_rank else "g_proj.out")
-    out = projection("out_proj", inner, lo, DELTA, into="gated_norm.out")
+    core = _core(rule, channels + decays + heads, read, vectors, lo)
+    after = gated_norm("gated_norm", values, m.value, lo, DELTA, gate="g_b.out" if m.gate_rank else "g_proj.out")
+    out = projection("out_proj", values, lo, DELTA, into="gated_norm.out")
     return chain("kda", lo, inputs, (core, after), out, DELTA)
 
 
-def _low_rank(name: str, rank: int, width: int, lo: Local) -> list[Part]:
-    """A projection through ``rank``: the first half whole on every rank, on its shard of the sequence."""
-    down = Linear(name=f"{name}_a", outputs=(rank,), inputs=lo.hidden, rows=lo.shard_tokens, reads="input_norm.out")
+def _low_rank(name: str, rank: int, width: int, lo: Local, *, fused: bool, bias: bool = False) -> list[Part]:
+    """A projection through ``rank``: the first half whole on every rank, on its shard of the sequence, where it is not a
+    part of the one projection (``fused``)."""
+    read = "in_proj.out" if fused else f"{name}_a.out"
     up = Linear(
-        name=f"{name}_b", outputs=(width,), inputs=rank, rows=lo.tokens, parallel="column", reads=f"{name}_a.out"
+        name=f"{name}_b", outputs=(width,), inputs=rank, rows=lo.tokens, parallel="column", bias=bias, reads=read
     )
+    if fused:
+        return [linear(up, lo, DELTA)]
+    down = Linear(name=f"{name}_a", outputs=(rank,), inputs=lo.hidden, rows=lo.shard_tokens, reads="input_norm.out")
     return [linear(down, lo, DELTA), linear(up, lo, DELTA)]
 
 
-def _core(rule: _Rule, width: int, inputs: tuple[str, ...], vectors: tuple[Weight, ...], lo: Local) -> Part:
-    """Convolution, norms of queries and keys, gates, and the rule. ``width``: what exchanges of sequence for heads carry."""
+def _core(rule: _Rule, width: int, inputs: tuple[tuple[str, int], ...], vectors: tuple[Weight, ...], lo: Local) -> Part:
+    """Convolution, norms of queries and keys, gates, and the rule. ``width``: what exchanges of sequence for heads carry;
+    ``inputs``: projections that it reads, and their elements of a token."""
     values = rule.heads * rule.value
     forward, backward = exchanged("delta", width, values, 1, lo, (_forward(rule, lo), _backward(rule, lo)))
     token = lo.tokens
@@ -110,14 +124,16 @@ def _core(rule: _Rule, width: int, inputs: tuple[str, ...], vectors: tuple[Weigh
         "delta.decay": rule.decay + 4.0 * rule.heads,
         "delta.inverse": lo.act * rule.chunk * rule.heads,
     }
-    each = lo.act * rule.channels / len(inputs)
     return Part(
         name="delta",
         forward=forward,
         backward_input=backward,
         weights=(Weight(name="delta.conv", rows=rule.channels, columns=rule.taps, split="rows"), *vectors),
         saves=(
-            *(Saved(name=f"delta.{name}", storage=f"{name}.out", bytes=each * token, input=True) for name in inputs),
+            *(
+                Saved(name=f"delta.{name}", storage=f"{name}.out", bytes=lo.act * size * token, input=True)
+                for name, size in inputs
+            ),
             *(Saved(name=name, bytes=size * token) for name, size in own.items()),
         ),
         makes=(

@@ -77,13 +77,22 @@ def embed(lo: Local) -> tuple[Part, ...]:
 
 
 def _positions(lo: Local) -> tuple[tuple[Weight, ...], tuple[Stream, ...]]:
-    """Learned positions and their addition."""
-    if lo.model.position_embedding_type != "learned_absolute":
-        return (), ()
+    """Learned positions, and those of segments, and their addition."""
     length = lo.model.max_position_embeddings or lo.recipe.seq_length
-    weight = Weight(name="positions", rows=length, columns=lo.hidden, role="embedding", storage="position_embeddings")
+    rows = {"position": length if lo.model.position_embedding_type == "learned_absolute" else 0}
+    rows |= {"tokentype": lo.model.num_tokentypes}
     shard = lo.act * lo.hidden * lo.shard_tokens
-    return (weight,), (Stream(name="embedding.position", kind="elementwise", read=2 * shard, write=shard, launches=2),)
+    weights = (
+        Weight(name=f"{name}s", rows=n, columns=lo.hidden, role="embedding", storage=f"{name}_embeddings")
+        for name, n in rows.items()
+        if n
+    )
+    added = (
+        Stream(name=f"embedding.{name}", kind="elementwise", read=2 * shard, write=shard, launches=2)
+        for name, n in rows.items()
+        if n
+    )
+    return tuple(weights), tuple(added)
 
 
 def _columns(lo: Local) -> int:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from projector.errors import Unsupported
 from projector.layers.linear import accumulation
 from projector.layers.local import Local
+from projector.layers.lora import expert_adapter
 from projector.layers.quantise import cast, operand_bytes, weight_cast
 from projector.mechanisms.dispatch.exchange import MOE
 from projector.mechanisms.dispatch.routing import Routed
@@ -24,7 +26,10 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
     """One linear of all local experts on storage ``reads``; ``outputs`` has two widths where gate and up are separate
     products."""
     backend = lo.execution.kernels.grouped_by(lo.recipe)
+    extra = expert_adapter(name, sum(outputs), inputs, reads, r, lo)
     if backend == "masked":
+        if extra.forward:
+            raise Unsupported("adapters beside products of all rows with every expert's weights")
         return _remembering(_masked(name, outputs, inputs, r, lo), sum(outputs), inputs, reads, r, lo)
     launches = 1 if backend == "fused" else r.experts
     elements = float(sum(outputs) * inputs * r.experts)
@@ -48,7 +53,9 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
 
     weight: list[Operator] = []
     for i, n in enumerate(outputs if lo.trainable else ()):
-        out_bytes, accumulate, add = accumulation(f"{names[i]}.wgrad", n * inputs * r.experts, lo, r.experts)
+        out_bytes, accumulate, add = accumulation(
+            f"{names[i]}.wgrad", n * inputs * r.experts, lo, r.experts, returned=not lo.execution.fusion.expert_wgrad
+        )
         weight += [replace(gemm(".wgrad", i, n, inputs, "NT"), out_bytes=out_bytes, accumulate=accumulate), *add]
     backward: list[Operator] = [*_bias_backward(f"{name}.bias.bwd", r.rows * sum(outputs), r, lo)]
     backward += [*cast(f"{name}.grad_cast", r.rows * sum(outputs), lo)]
@@ -63,13 +70,15 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
             *weight_cast(f"{name}.weight_cast", elements, lo),
             *(gemm("", i, n, inputs, "TN") for i, n in enumerate(outputs)),
             *_bias(f"{name}.bias", r.rows * sum(outputs), r, lo),
+            *extra.forward,
         ),
-        backward_input=tuple(backward),
-        backward_weight=tuple(weight),
-        weights=_weights(name, outputs, inputs, r, lo),
+        backward_input=(*backward, *extra.backward_input),
+        backward_weight=(*weight, *extra.backward_weight),
+        weights=(*_weights(name, outputs, inputs, r, lo), *extra.weights),
         tags=MOE,
     )
-    return _remembering(part, sum(outputs), inputs, reads, r, lo)
+    part = _remembering(part, sum(outputs), inputs, reads, r, lo)
+    return replace(part, saves=(*part.saves, *extra.saves))
 
 
 def _remembering(part: Part, width: int, inputs: int, reads: str, r: Routed, lo: Local) -> Part:

@@ -9,10 +9,12 @@ from projector.layers.cross_entropy import cross_entropy, projection_backward
 from projector.layers.embedding import WORD_EMBEDDINGS
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
+from projector.layers.mlp import activation
 from projector.layers.norms import norm
 from projector.operators.part import Part
-from projector.operators.types import HostWork
-from projector.operators.weights import stored_at
+from projector.operators.saved import Saved
+from projector.operators.types import Gemm, HostWork
+from projector.operators.weights import Weight, stored_at
 
 __all__ = ["output"]
 
@@ -21,7 +23,8 @@ HEAD = frozenset({"head"})
 
 def output(lo: Local) -> tuple[Part, ...]:
     """Final norm, output GEMM (never quantised) and cross-entropy; the norm alone without a vocabulary."""
-    last = norm("final_norm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=HEAD)
+    before = _transform(lo)
+    last = norm("final_norm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=HEAD, **_reads(before))
     if not lo.vocab:
         return last, *_check(lo)
     spec = Linear(
@@ -31,6 +34,7 @@ def output(lo: Local) -> tuple[Part, ...]:
         rows=lo.tokens,
         parallel="column",
         plain=True,
+        bias=lo.model.masked_lm_head,
         target="output_layer",
         reads="final_norm.out",
     )
@@ -40,14 +44,53 @@ def output(lo: Local) -> tuple[Part, ...]:
     return (
         *hyper.leaving("final_norm.hc", lo),
         *_mixture(lo),
+        *_next_sentence(lo),
+        *before,
         last,
         replace(
             product,
-            weights=stored_at(product.weights, storage, tied and lo.recipe.pp == 1),
+            weights=(*stored_at(product.weights[:1], storage, tied and lo.recipe.pp == 1), *product.weights[1:]),
             backward_transient=projection_backward(lo),
         ),
         cross_entropy(lo),
         *_check(lo),
+    )
+
+
+def _transform(lo: Local) -> tuple[Part, ...]:
+    """The linear and the activation before the norm of BERT's head, whole on every tensor-parallel rank and run on its
+    shard of the sequence (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/models/bert/bert_lm_head.py)."""
+    if not lo.model.masked_lm_head:
+        return ()
+    dense = Linear(
+        name="lm_dense", outputs=(lo.hidden,), inputs=lo.hidden, rows=lo.shard_tokens, bias=True, reads="lm_dense.in"
+    )
+    kept = replace(lo, linear_dtype=lo.dtype, scaling="", cast_recipe="", gathered=lo.act)
+    act = activation("lm_act", lo.hidden, lo.shard_tokens, lo, HEAD, reads="lm_dense.out")
+    return linear(dense, kept, HEAD), act
+
+
+def _reads(before: tuple[Part, ...]) -> dict[str, str]:
+    return {"reads": "lm_act.out"} if before else {}
+
+
+def _next_sentence(lo: Local) -> tuple[Part, ...]:
+    """A linear on the first token of every sequence, and one to two classes (pooler and ``binary_head`` there)."""
+    if not lo.model.bert_binary_head:
+        return ()
+    h = lo.hidden
+    heads = (("pooler", h), ("binary_head", 2))
+    return tuple(
+        Part(
+            name=name,
+            forward=(Gemm(name=name, m=lo.batch, n=n, k=h, dtype=lo.dtype),),
+            backward_input=(Gemm(name=f"{name}.dgrad", m=lo.batch, n=h, k=n, dtype=lo.dtype, layout="NN"),),
+            backward_weight=(Gemm(name=f"{name}.wgrad", m=n, n=h, k=lo.batch, dtype=lo.dtype, layout="NT"),),
+            weights=(Weight(name=name, rows=n, columns=h), Weight(name=f"{name}.bias", rows=n)),
+            saves=(Saved(name=f"{name}.in", bytes=lo.act * lo.batch * h),),
+            tags=HEAD,
+        )
+        for name, n in heads
     )
 
 

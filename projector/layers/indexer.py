@@ -57,9 +57,10 @@ def _scores(sizes: Indexer, ratio: int, lo: Local) -> Part:
     mask; written are fp32 sums over heads."""
     seq, heads, d = lo.recipe.seq_length, sizes.index_n_heads, sizes.index_head_dim
     keys = max(1, seq // ratio)
-    pairs = float(lo.batch) * seq * keys / 2
+    rows = -(-seq // lo.recipe.cp)  # of every sequence on this rank, whose two parts have as many keys on average
+    pairs = float(lo.batch) * rows * keys / 2
     product = Gemm(
-        name="indexer.scores", m=seq, n=max(1, keys // 2), k=heads * d, batch=lo.batch, dtype=lo.dtype, out_bytes=4.0
+        name="indexer.scores", m=rows, n=max(1, keys // 2), k=heads * d, batch=lo.batch, dtype=lo.dtype, out_bytes=4.0
     )
     select = Stream(
         name="indexer.topk",

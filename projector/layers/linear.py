@@ -289,9 +289,11 @@ def _leave_backward(spec: Linear, lo: Local) -> tuple[Operator, ...]:
 
 def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     dtype, scaling = _dtype(spec, lo)
+    # PrimusTurboLinear (AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py)
+    turbo = bool(lo.recipe.use_turbo_gemm) and not spec.plain
     ops: list[Operator] = []
     for name, n in zip(spec.wgrads, spec.outputs, strict=True):
-        out_bytes, accumulate, add = accumulation(name, n * spec.inputs, _returned(spec, lo))
+        out_bytes, accumulate, add = accumulation(name, n * spec.inputs, lo, returned=turbo)
         ops.append(
             Gemm(
                 name=name,
@@ -312,20 +314,14 @@ def _weight(spec: Linear, lo: Local) -> tuple[Operator, ...]:
     return tuple(ops)
 
 
-def _returned(spec: Linear, lo: Local) -> Local:
-    """Primus-Turbo's linears hand their weight gradient to autograd, which adds it to the buffer in a kernel of its own
-    (AMD-AGI/Primus primus/backends/megatron/core/extensions/primus_turbo.py, ``PrimusTurboLinear``)."""
-    if not lo.recipe.use_turbo_gemm or spec.plain or lo.execution.fusion.wgrad_accumulation != "fused":
-        return lo
-    return replace(lo, execution=lo.execution.but(fusion={"wgrad_accumulation": "separate"}))
-
-
-def accumulation(name: str, elements: float, lo: Local, launches: int = 1) -> tuple[float, bool, tuple[Stream, ...]]:
+def accumulation(
+    name: str, elements: float, lo: Local, launches: int = 1, *, returned: bool = False
+) -> tuple[float, bool, tuple[Stream, ...]]:
     """How a weight gradient of ``elements`` reaches the gradient buffer: (bytes of an output element, added in the
-    GEMM's epilogue, kernels after it).
+    GEMM's epilogue, kernels after it). ``returned``: the library hands it to autograd, which adds it in a kernel of its own.
     """
     fusion, buffer = lo.execution.fusion, lo.execution.data_parallel.grad_bytes
-    if fusion.wgrad_accumulation == "fused":
+    if fusion.wgrad_accumulation == "fused" and not returned:
         return buffer, True, ()
     return lo.act, False, fusion.added(f"{name}.add", elements, lo.act, buffer, launches)
 

@@ -41,7 +41,8 @@ def _precision(recipe: Recipe) -> tuple[str, str, str]:
 def local(resolved: Resolved) -> Local:
     """The view of one rank of ``resolved`` (tokens and widths rounded up where a split leaves a remainder)."""
     work, recipe, model = resolved.workload, resolved.workload.recipe, resolved.workload.model
-    tokens = -(-recipe.seq_length * recipe.micro_batch_size // recipe.token_ranks)
+    batch = recipe.micro_batch_size * recipe.sequences
+    tokens = -(-recipe.seq_length * batch // recipe.token_ranks)
     grid = recipe.tp2 > 1
     sp = bool(recipe.sequence_parallel) and recipe.tp > 1 and not grid
     dtype = recipe.precision if recipe.precision in ("fp16", "fp32") else "bf16"
@@ -51,7 +52,7 @@ def local(resolved: Resolved) -> Local:
         model=model,
         recipe=recipe,
         execution=resolved.execution,
-        batch=recipe.micro_batch_size,
+        batch=batch,
         tokens=tokens,
         shard_tokens=-(-tokens // recipe.tp) if sp or grid else tokens,
         sp=sp,

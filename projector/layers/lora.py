@@ -1,22 +1,34 @@
-"""Low-rank adapters beside frozen linears (LoRA, arXiv:2106.09685): two thin GEMMs, and passes over input and output.
+"""Low-rank adapters beside frozen linears (LoRA, arXiv:2106.09685): two thin products, and passes over input and output.
 
-Layout of Megatron-Bridge peft/lora.py, peft/utils.py@067f987df: beside a column linear the first factor sees the whole
+Layout of Megatron-Bridge peft/{lora,utils}.py@067f987df: beside a column linear the first factor sees the whole
 input and the second one the local outputs; beside a row linear the first factor's partial result is summed over the
 tensor-parallel group. The input is dropped out, the output scaled, then added. Under sequence parallelism a column linear
 returns the input that it gathered, unless ``tp_comm_overlap`` gathers it inside the product: then the adapter gathers it
 again, and scatters its gradient. TransformerEngine's operation fuser leaves the products alone of all that
 (peft/lora_layers.py ``TEFusedLoRALinear``), where tensors are not parallel.
+
+A linear of routed experts has one adapter for all experts of its rank (``ParallelLinearAdapter``: plain products on all of
+its rows), or one for each (``GroupedExpertLinearAdapter``: grouped products), cut over expert-tensor-parallel ranks as the
+linear is, with its own collectives. Experts whose weights are parameters of one module (``moe_use_legacy_grouped_gemm``)
+have no linear of that name, so nothing is adapted there (NVIDIA/Megatron-LM core_v0.12.0 megatron/core/transformer/moe/
+experts.py, ``GroupedMLP``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from projector.layers.local import Local
+from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.part import Part
 from projector.operators.saved import Saved
-from projector.operators.types import Collective, Gemm, Operator, Stream
+from projector.operators.types import Collective, Gemm, GroupedGemm, Operator, Stream
 from projector.operators.weights import Weight
 
-__all__ = ["adapter"]
+__all__ = ["adapter", "expert_adapter"]
+
+Product = Callable[[str, int, int, int, str], Gemm | GroupedGemm]
 
 
 def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs: int, reads: str, lo: Local) -> Part:
@@ -26,33 +38,124 @@ def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs
     if spec is None or target not in spec.targets:
         return Part(name=f"{name}.lora")
     rank, row = spec.dim, parallel == "row"
-    out_rows = lo.shard_tokens if row else rows
-    down = Gemm(name=f"{name}.lora_a", m=rows, n=rank, k=inputs, dtype=lo.dtype, out_bytes=lo.act)
-    fused = lo.execution.adapters.fused and lo.tp == 1
-    up = Gemm(name=f"{name}.lora_b", m=out_rows, n=width, k=rank, dtype=lo.dtype, out_bytes=lo.act, accumulate=fused)
-    out, into = lo.act * out_rows * width, lo.act * rows * inputs
     reduce: tuple[Operator, ...] = ()
     if row and lo.tp > 1:
         reduce = (Collective(name=f"{name}.lora_ar", kind="all_reduce", group="tp", bytes=lo.act * rows * rank),)
     again = not row and lo.sp and bool(lo.recipe.tp_comm_overlap)
-    dropped = (lo.shard_tokens if again else rows) * inputs
+    into = lo.act * rows * inputs
+    part = _beside(
+        name,
+        _plain(lo),
+        (rows, lo.shard_tokens if row else rows),
+        (inputs, rank, width),
+        lo.shard_tokens if again else rows,
+        lo,
+        before=_gathered(f"{name}.lora_ag", "all_gather", into, again),
+        between=reduce,
+        after=_gathered(f"{name}.lora_rs", "reduce_scatter", into, again),
+    )
+    return replace(
+        part,
+        weights=_weights(name, rank, width, inputs, parallel, lo.tp),
+        saves=_saves(name, lo.shard_tokens if parallel == "column" else rows, inputs, rank, reads, lo),
+    )
+
+
+def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, lo: Local) -> Part:
+    """The adapters of linear ``name`` of all local experts, ``experts.fc1`` or ``experts.fc2``; empty where nothing is."""
+    spec, row = lo.recipe.lora, name.endswith("fc2")
+    whole = lo.recipe.moe_grouped_gemm == "legacy" and (lo.recipe.sync_free_stage or 0) < 2
+    if spec is None or f"linear_{name.removeprefix('experts.')}" not in spec.targets or whole:
+        return Part(name=f"{name}.lora")
+    backend = lo.execution.kernels.grouped_by(lo.recipe)
+    each = backend == "loop" or not spec.share_expert_adapters  # a module for every expert has an adapter of its own
+    rank, etp = spec.dim, lo.recipe.etp
+    if spec.normalize_moe_lora and lo.model.moe is not None:
+        rank = max(1, spec.dim // lo.model.moe.moe_router_topk)
+    thin, out = lo.act * r.rows * rank, lo.act * r.rows * width
+    gathered = _gathered(f"{name}.lora_ag", "all_gather", thin, etp > 1 and not row)
+    part = _beside(
+        name,
+        _grouped(backend, r, lo) if each else _plain(lo),
+        (r.rows, r.rows),
+        (inputs, rank, -(-width // etp) if row else width),
+        r.rows,
+        lo,
+        between=gathered,
+        beyond=_gathered(f"{name}.lora_ag", "all_gather", out, etp > 1 and row),
+    )
+    weights = _weights(name, rank, width, inputs, "row" if row else "column", etp)
+    return replace(
+        part,
+        weights=tuple(replace(weight, count=r.experts if each else 1, expert=True) for weight in weights),
+        saves=_saves(name, r.held, inputs, rank, reads, lo),
+    )
+
+
+def _plain(lo: Local) -> Product:
+    def product(name: str, rows: int, n: int, k: int, layout: str) -> Gemm:
+        m, n, k = (n, k, rows) if layout == "NT" else (rows, n, k)
+        return Gemm(name=name, m=m, n=n, k=k, dtype=lo.dtype, layout=layout, out_bytes=lo.act)
+
+    return product
+
+
+def _grouped(backend: str, r: Routed, lo: Local) -> Product:
+    def product(name: str, rows: int, n: int, k: int, layout: str) -> GroupedGemm:
+        return GroupedGemm(
+            name=name,
+            groups=r.experts,
+            rows=rows,
+            n=n,
+            k=k,
+            dtype=lo.dtype,
+            layout=layout,
+            out_bytes=lo.act,
+            backend=backend,
+            launches=1 if backend == "fused" else r.experts,
+            rows_per_group=r.rows_per_expert,
+        )
+
+    return product
+
+
+def _beside(
+    name: str,
+    product: Product,
+    rows: tuple[int, int],
+    widths: tuple[int, int, int],
+    dropped_rows: int,
+    lo: Local,
+    *,
+    before: tuple[Operator, ...] = (),
+    between: tuple[Operator, ...] = (),
+    beyond: tuple[Operator, ...] = (),
+    after: tuple[Operator, ...] = (),
+) -> Part:
+    """Operators of both factors on ``rows`` (of the input, of the output); ``widths``: input, rank, output. ``before``,
+    ``between``, ``beyond``: messages around them forward, ``after``: at the end of the backward."""
+    (m, out_m), (inputs, rank, width) = rows, widths
+    dropped, out = dropped_rows * inputs, lo.act * out_m * width
     added = lo.act * dropped
+    up = product(f"{name}.lora_b", out_m, width, rank, "TN")
+    fused = lo.execution.adapters.fused and lo.tp == 1 and isinstance(up, Gemm)
     return Part(
         name=f"{name}.lora",
         forward=(
             *_dropout(f"{name}.lora_dropout", dropped, lo),
-            *_gathered(f"{name}.lora_ag", "all_gather", into, again),
-            down,
-            *reduce,
-            up,
+            *before,
+            product(f"{name}.lora_a", m, rank, inputs, "TN"),
+            *between,
+            replace(up, accumulate=fused),
             *_unless(fused, f"{name}.lora_scale", out, out),
+            *beyond,
             *_unless(fused, f"{name}.lora_add", 2 * out, out),
         ),
         backward_input=(
             *_unless(fused, f"{name}.lora_scale.bwd", out, out),
-            Gemm(name=f"{name}.lora_b.dgrad", m=out_rows, n=rank, k=width, dtype=lo.dtype, layout="NN"),
-            Gemm(name=f"{name}.lora_a.dgrad", m=rows, n=inputs, k=rank, dtype=lo.dtype, layout="NN"),
-            *_gathered(f"{name}.lora_rs", "reduce_scatter", into, again),
+            product(f"{name}.lora_b.dgrad", out_m, rank, width, "NN"),
+            product(f"{name}.lora_a.dgrad", m, inputs, rank, "NN"),
+            *after,
             *_dropout(f"{name}.lora_dropout.bwd", dropped, lo),
             # fused: the base linear's data gradient reads it and adds
             Stream(name=f"{name}.lora_grad_add", kind="elementwise", read=added, write=0.0, launches=0)
@@ -60,11 +163,9 @@ def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs
             else Stream(name=f"{name}.lora_grad_add", kind="elementwise", read=2 * added, write=added),
         ),
         backward_weight=(
-            Gemm(name=f"{name}.lora_b.wgrad", m=width, n=rank, k=out_rows, dtype=lo.dtype, layout="NT"),
-            Gemm(name=f"{name}.lora_a.wgrad", m=rank, n=inputs, k=rows, dtype=lo.dtype, layout="NT"),
+            product(f"{name}.lora_b.wgrad", out_m, width, rank, "NT"),
+            product(f"{name}.lora_a.wgrad", m, rank, inputs, "NT"),
         ),
-        weights=_weights(name, rank, width, inputs, parallel, lo.tp),
-        saves=_saves(name, (lo.shard_tokens if parallel == "column" else rows) * inputs, reads, lo),
     )
 
 
@@ -82,11 +183,12 @@ def _unless(fused: bool, name: str, read: float, write: float) -> tuple[Stream, 
 
 
 def _gathered(name: str, kind: str, nbytes: float, needed: bool) -> tuple[Collective, ...]:
-    return (Collective(name=name, kind=kind, group="tp", bytes=nbytes),) if needed else ()
+    group = "etp" if name.startswith("experts.") else "tp"
+    return (Collective(name=name, kind=kind, group=group, bytes=nbytes),) if needed else ()
 
 
-def _saves(name: str, elements: int, reads: str, lo: Local) -> tuple[Saved, ...]:
-    """The input of the first factor in the activations' type, a copy of its own where dropout or a quantised base linear
+def _saves(name: str, rows: int, inputs: int, rank: int, reads: str, lo: Local) -> tuple[Saved, ...]:
+    """The inputs of both factors in the activations' type, of the first one a copy where dropout or a quantised base linear
     leaves no other; with dropout also its mask, one byte an element (Megatron-Bridge peft/lora.py, NeMo
     collections/llm/peft/lora.py)."""
     dropout = bool(lo.execution.adapters.dropout)
@@ -94,11 +196,12 @@ def _saves(name: str, elements: int, reads: str, lo: Local) -> tuple[Saved, ...]
     into = Saved(
         name=f"{name}.lora_in",
         storage=reads if shared else "",
-        bytes=lo.act * elements,
+        bytes=lo.act * rows * inputs,
         until="weight_gradient",
         input=bool(shared),
     )
-    return (into, Saved(name=f"{name}.lora_mask", bytes=float(elements))) if dropout else (into,)
+    thin = Saved(name=f"{name}.lora_mid", bytes=lo.act * rows * rank, until="weight_gradient")
+    return (into, thin, Saved(name=f"{name}.lora_mask", bytes=float(rows * inputs))) if dropout else (into, thin)
 
 
 def _weights(name: str, rank: int, width: int, inputs: int, parallel: str, tp: int) -> tuple[Weight, Weight]:

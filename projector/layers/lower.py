@@ -12,12 +12,16 @@ from projector.errors import Unsupported
 from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
 from projector.layers import (
+    attention_blocks,
     attention_compressed,
     attention_gqa,
     attention_mla,
     delta,
     lightning,
     mamba,
+    mamba1,
+    parallel,
+    shared_block,
     short_convolution,
 )
 from projector.layers import mtp as prediction
@@ -34,12 +38,15 @@ from projector.workload.layer_kinds import (
     GatedDeltaNet,
     KimiDelta,
     Lightning,
+    Mamba1,
     Mamba2,
+    Parallel,
     Recurrent,
+    SharedBlock,
     ShortConvolution,
 )
 from projector.workload.model import LayerKind, Model
-from projector.workload.sparse import CompressedAttention
+from projector.workload.sparse import BlockAttention, CompressedAttention
 
 __all__ = ["embedding", "head", "layer", "mtp", "mtp_layer"]
 
@@ -75,8 +82,9 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     """
     lo = local(_seen_by(kind, resolved if quantised else _in_bf16(resolved)))
     parts = _layer_parts(kind, lo)
-    again = recomputed(parts, lo.recipe, lo.execution.recompute.pruned)
-    return _sharded(block(f"layer_{kind.name}", parts, again, _graphed(parts, lo), _offloaded(lo)), lo)
+    again = recomputed(parts, lo.recipe, lo.execution.recompute)
+    made = block(f"layer_{kind.name}", parts, again, _graphed(parts, lo), _offloaded(lo))
+    return _sharded(_beside_reference(made, lambda frozen: _layer_parts(kind, frozen), lo), lo)
 
 
 @_once_alike
@@ -112,7 +120,18 @@ def _end(name: str, build: Callable[[Local], tuple[Part, ...]], resolved: Resolv
     """An end of the model, which a graph of the layers passes by."""
     lo = local(resolved)
     parts = build(lo)
-    return _sharded(block(name, parts, graphed=_graphed(parts, lo, whole=False)), lo)
+    made = block(name, parts, graphed=_graphed(parts, lo, whole=False))
+    return _sharded(_beside_reference(made, build, lo), lo)
+
+
+def _beside_reference(made: Block, build: Callable[[Local], tuple[Part, ...]], lo: Local) -> Block:
+    """``made`` after a forward of the frozen reference, without adapters, of the same sequences, which saves nothing
+    (modelscope/ms-swift@3602360a5 swift/megatron/trainers/dpo_trainer.py: under ``no_grad``, in the same pass)."""
+    if not lo.recipe.reference:
+        return made
+    frozen = replace(lo, recipe=replace(lo.recipe, lora=None))
+    forward = tuple(op for part in build(frozen) for op in part.forward)
+    return replace(made, forward=(*forward, *made.forward))
 
 
 def _prediction(resolved: Resolved) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
@@ -182,8 +201,12 @@ def _attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
 MIXERS: Mapping[type, Builder] = MappingProxyType(
     {
         Attention: _attention,
+        BlockAttention: attention_blocks.attention,
         CompressedAttention: attention_compressed.attention,
+        Mamba1: mamba1.mixer,
         Mamba2: mamba.mixer,
+        Parallel: parallel.mixer,
+        SharedBlock: shared_block.mixer,
         GatedDeltaNet: delta.gated,
         KimiDelta: delta.kimi,
         Lightning: lightning.mixer,
@@ -200,8 +223,6 @@ def _mlp(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         return mlp(lo)
     if lo.model.moe is None:
         raise Unsupported(f"{lo.model.name}: a layer with experts, but the model has none")
-    if lo.recipe.lora and set(lo.recipe.lora.targets) & {"linear_fc1", "linear_fc2"}:
-        raise Unsupported("adapters on routed experts")
     return moe_layer(lo.model.moe, lo)
 
 

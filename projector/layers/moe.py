@@ -16,7 +16,7 @@ from projector.layers.router import router
 from projector.mechanisms.dispatch.exchange import MOE
 from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.part import Part
-from projector.operators.saved import Transient
+from projector.operators.saved import Saved, Transient
 from projector.operators.types import HostWork, Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
@@ -49,8 +49,26 @@ def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
         *_padding("moe.unpad", r, x),
         combine,
         *up,
+        *_identity(moe, lo),
         *sandwich("post_mlp_norm", lo, reads="latent_up.out" if up else "moe.combine.out"),
         residual("mlp_residual", lo),
+    )
+
+
+def _identity(moe: MoE, lo: Local) -> tuple[Part, ...]:
+    """Experts that return their input: it times the sum of their weights, added (transformers 5.23.0
+    models/longcat_flash/modeling_longcat_flash.py, ``identity_expert``). Backward: of the input and of the weights."""
+    if not moe.zero_expert_num:
+        return ()
+    tensor = lo.act * lo.hidden * lo.shard_tokens
+    return (
+        Part(
+            name="zero_experts",
+            forward=(Stream(name="zero_experts", kind="elementwise", read=2 * tensor, write=tensor),),
+            backward_input=(Stream(name="zero_experts.bwd", kind="elementwise", read=3 * tensor, write=tensor),),
+            saves=(Saved(name="zero_experts.in", storage="pre_mlp_norm.out", bytes=tensor, input=True),),
+            tags=MOE,
+        ),
     )
 
 

@@ -36,6 +36,8 @@ _COST: dict[str, tuple[float, float, int]] = parameter(
     "per 32 (MX) or per 16 (NVFP4) in each of the two directions",
 )
 
+_ONE_SCALE = ("delayed", "tensorwise", "current")
+
 # torchao without a compiler (float8_utils.py: tensor_to_amax, to_fp8_saturated; float8_ops.py): magnitudes, their maximum,
 # an fp32 copy, times the scale, clamped, to 8 bits; and a transposed copy for the product that wants the other layout
 _ELEMENTARY: tuple[float, float, int] = parameter(
@@ -66,6 +68,8 @@ def cast(name: str, elements: float, lo: Local, tensors: int = 1) -> tuple[Strea
     read, write, launches = _COST.get(lo.cast_recipe, _COST["tensorwise"])
     if lo.cast_recipe == "tensorwise" and lo.execution.fusion.elementary_casts and not lo.compiled:
         read, write, launches = _ELEMENTARY
+    elif lo.cast_recipe in _ONE_SCALE and not lo.execution.fusion.cast_transposes:
+        write /= 2.0
     one = Stream(name=name, kind="cast", read=read * elements, write=write * elements, launches=launches * tensors)
     if lo.cast_recipe != "rowwise":
         return (one,)
@@ -84,7 +88,9 @@ def rescale(name: str, elements: float, lo: Local) -> tuple[Stream, ...]:
 def norm_emits_quantised(lo: Local) -> bool:
     """Whether the fused norm writes 8-bit output itself (its scale is known before the tensor: delayed, MXFP8)."""
     turbo = lo.recipe.use_turbo_rms_norm or lo.recipe.use_turbo_gemm  # a norm of its own, in 16 bits
-    return lo.quantised and lo.execution.fusion.norm and lo.cast_recipe in ("delayed", "mxfp8") and not turbo
+    fusion = lo.execution.fusion
+    known = lo.cast_recipe == "delayed" or (lo.cast_recipe == "mxfp8" and fusion.norm_casts_mxfp8)
+    return lo.quantised and fusion.norm and known and not turbo
 
 
 def activation_emits_quantised(lo: Local) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from projector.mechanisms.single import Recompute
 from projector.operators.part import Part, Recomputed, forward_of
 from projector.operators.saved import Saved, costliest, nbytes, once
 from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Operator
@@ -29,23 +30,25 @@ _RANDOM_STATE_US = parameter(
 )
 _RANDOM_STATE = HostWork(name="recompute.random_state", microseconds=_RANDOM_STATE_US)
 
+_PLAIN = Recompute()
+
 # Modules whose checkpoint discards its output as well, though others save it, and refills it in the backward
 # (Megatron-LM core/tensor_parallel/random.py, ``CheckpointWithoutOutput``)
 _WITHOUT_OUTPUT = frozenset({"layernorm", "mla_up_proj", "moe_act"})
 
 
-def recomputed(parts: tuple[Part, ...], recipe: Recipe, pruned: bool = False) -> Recomputed:
+def recomputed(parts: tuple[Part, ...], recipe: Recipe, how: Recompute = _PLAIN) -> Recomputed:
     """What a recomputed layer of ``parts`` replays and keeps: all of it (``full``) or the modules that
     ``recompute_modules`` names by their tags.
 
-    ``pruned``: a whole-layer replay leaves out what only the layer's own output needs. ``recompute_saved`` names outputs
-    (by the tags of the parts that make them; JAX checkpoint_name in AI-Hypercomputer/maxtext MaxText/layers) that a layer
-    keeps though it is replayed whole: what ends in them is not computed again, what leads to their inputs is, since weight
-    gradients need those.
+    ``how``: what a whole-layer replay leaves out of what only the layer's own output needs. ``recompute_saved`` names
+    outputs (by the tags of the parts that make them; JAX checkpoint_name in AI-Hypercomputer/maxtext MaxText/layers) that
+    a layer keeps though it is replayed whole: what ends in them is not computed again, what leads to their inputs is,
+    since weight gradients need those.
     """
     saves = once(each for part in parts for each in part.saves if each.since == "forward")
     if recipe.recompute_granularity == "full":
-        return _whole(parts, saves, frozenset(recipe.recompute_saved or ()), pruned)
+        return _whole(parts, saves, frozenset(recipe.recompute_saved or ()), how)
     if recipe.recompute_granularity != "selective":
         return Recomputed(kept=saves)
     modules = frozenset(recipe.recompute_modules or ("core_attn",))
@@ -54,19 +57,36 @@ def recomputed(parts: tuple[Part, ...], recipe: Recipe, pruned: bool = False) ->
     return _modules(parts, saves, modules)
 
 
-def _whole(parts: tuple[Part, ...], saves: tuple[Saved, ...], names: frozenset[str], pruned: bool) -> Recomputed:
+def _whole(parts: tuple[Part, ...], saves: tuple[Saved, ...], names: frozenset[str], how: Recompute) -> Recomputed:
     """The layer's input stays, what no part of it makes, and the named outputs."""
     made = _made(parts)
     named = [part for part in parts if part.tags & names]
     results = [each for part in named for each in (*part.makes, *_own(part))]
-    kept = once([*(each for each in saves if each.tensor not in made), *results])
+    entering = [each for part in parts for each in part.reads if each.tensor not in made]
+    kept = once([*(each for each in saves if each.tensor not in made), *entering, *results])
     silent = {op.name for part in named for op in part.forward if not isinstance(op, Collective | HostWork)}
-    operators = tuple(op for op in forward_of(parts) if op.name not in silent)
-    if pruned:
+    operators = tuple(op for op in _until_saved(parts, how.stops) if op.name not in silent)
+    if how.pruned:
         operators = tuple(op for op in operators if op.name not in _OUTPUT_ONLY)
     else:
         operators = (_RANDOM_STATE, *operators)
     return _result(operators, saves, kept, parts)
+
+
+def _until_saved(parts: tuple[Part, ...], stops: str) -> tuple[Operator, ...]:
+    """The operators that a replay reaches which stops with the last tensor that a layer saves; the sum of the experts'
+    rows saves their places (torch's scatter, TransformerEngine's unpermute)."""
+    operators: list[Operator] = []
+    reached = 0
+    for part in parts:
+        saved = [each for each in part.saves if each.since == "forward"]
+        begins = len(operators)
+        operators += forward_of((part,))
+        if saved:
+            reached = begins if stops == "before" and all(each.input for each in saved) else len(operators)
+        for i, op in enumerate(operators[begins:], start=begins + 1):
+            reached = i if op.name == "moe.unpermute" else reached
+    return tuple(operators[:reached] if stops else operators)
 
 
 def _modules(parts: tuple[Part, ...], saves: tuple[Saved, ...], modules: frozenset[str]) -> Recomputed:

@@ -33,7 +33,7 @@ _UNFUSED_PASSES = parameter(
 
 def router(moe: MoE, lo: Local) -> Part:
     """Router GEMM and top-k. ``moe_router_dtype`` fp32: bf16 operands, fp32 output forward; fp32 operands backward."""
-    rows, experts, h = lo.shard_tokens, moe.num_experts, lo.hidden
+    rows, experts, h = lo.shard_tokens, moe.scored, lo.hidden
     high = lo.recipe.moe_router_dtype in ("fp32", "fp64")
     # Transformer Engine runs a product of fp32 operands in TF32 (common/gemm/cublaslt_gemm.cu)
     grad = "tf32" if high else lo.dtype
@@ -71,7 +71,7 @@ def _saves(moe: MoE, lo: Local) -> tuple[Saved, ...]:
     """Softmax for the probabilities and again for the balancing loss (fp32), two bool maps, the held probabilities, indices;
     and, unless frozen, the input."""
     probabilities = 4.0 if lo.recipe.moe_router_dtype == "fp32" else 2.0
-    choice = lo.shard_tokens * (moe.num_experts * (4.0 + 4 + 1 + 1 + probabilities) + 16.0 * moe.moe_router_topk)
+    choice = lo.shard_tokens * (moe.scored * (4.0 + 4 + 1 + 1 + probabilities) + 16.0 * moe.moe_router_topk)
     scores = Saved(name="router.scores", bytes=choice)
     into = Saved(
         name="router.in", storage="pre_mlp_norm.out", bytes=lo.hidden_bytes, until="weight_gradient", input=True
@@ -88,7 +88,7 @@ def _pick(fused_unfused: tuple[int, int], lo: Local) -> int:
 def _scores(name: str, moe: MoE, lo: Local, backward: bool = False) -> Stream:
     launches = _pick(_GROUPED if moe.moe_router_num_groups else _TOPK, lo)
     passes = 1 if launches == 1 else _UNFUSED_PASSES
-    matrix = 4.0 * moe.num_experts * lo.shard_tokens
+    matrix = 4.0 * moe.scored * lo.shard_tokens
     if backward:
         launches = max(2, launches // 2)
     return Stream(name=name, kind="router", read=passes * matrix, write=passes * matrix, launches=launches)
@@ -97,18 +97,18 @@ def _scores(name: str, moe: MoE, lo: Local, backward: bool = False) -> Stream:
 def _balance(moe: MoE, lo: Local) -> tuple[Operator, ...]:
     """Load-balancing statistics: scores again, counts (summed over ranks that share the sequence), their product."""
     launches = _pick(_BALANCE, lo) + (_pick(_BIAS, lo) if moe.moe_router_enable_expert_bias else 0)
-    matrix = 4.0 * moe.num_experts * lo.shard_tokens
+    matrix = 4.0 * moe.scored * lo.shard_tokens
     ops: list[Operator] = [
         Stream(name="router.balance", kind="router", read=2 * matrix, write=matrix, launches=launches)
     ]
     group = "tp" if lo.sp else "cp" if lo.recipe.cp > 1 else ""
     if group:
-        ops.append(Collective(name="router.counts_ar", kind="all_reduce", group=group, bytes=4.0 * moe.num_experts))
+        ops.append(Collective(name="router.counts_ar", kind="all_reduce", group=group, bytes=4.0 * moe.scored))
     return tuple(ops)
 
 
 def _balance_backward(moe: MoE, lo: Local) -> Stream:
     """Gradient of the balancing loss with respect to the scores, added to that of the routing weights."""
-    matrix = 4.0 * moe.num_experts * lo.shard_tokens
+    matrix = 4.0 * moe.scored * lo.shard_tokens
     launches = max(3, _pick(_BALANCE, lo) // 2)
     return Stream(name="router.balance.bwd", kind="router", read=2 * matrix, write=matrix, launches=launches)

@@ -171,8 +171,8 @@ class Stream:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan(Stream):
     """A kernel of a chunked recurrence: beside its bytes the FLOP of its small products and, where chunks follow one
-    another, how many ``steps`` one program makes. ``step``: what a step does, ``scale`` (states are scaled and added) or
-    ``product`` (two dependent products)."""
+    another, how many ``steps`` one program makes. ``step``: what a step does, ``scale`` (states are scaled and added),
+    ``product`` (two dependent products) or ``element`` (a sum over a block of tokens; its FLOP are no products)."""
 
     work: float = 0.0
     steps: int = 0

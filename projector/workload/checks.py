@@ -57,12 +57,14 @@ def unreported(found: list[Problem], before: list[Problem]) -> list[Problem]:
 
 
 def word_problems(values: Mapping[str, object], where: str, prefix: str) -> list[Problem]:
-    """One :class:`Problem` per word in ``values`` (field name to value) that :data:`CHOICES` does not know.
+    """One :class:`Problem` per word in ``values`` (field name to value, or mappings of them) that no choice knows.
 
     Values of another type than text or a list are left to who checks types. Schedules may have ``_`` for ``-``.
     """
-    problems = []
+    problems: list[Problem] = []
     for name, value in values.items():
+        if isinstance(value, Mapping):
+            problems += word_problems(value, where, f"{prefix}{name}.")
         known = CHOICES.get(name)
         if known is None:
             continue

@@ -23,7 +23,8 @@ _KEY = "about"
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """``help``: what the field means, in half a sentence. ``affects``: see :data:`AFFECTS`.
+    """``help``: what the field means, in half a sentence. ``affects``: see :data:`AFFECTS`. ``kind``: what a change of it is
+    called (:mod:`projector.workload.kinds`).
 
     ``least`` (0 or 1; of a factor: whether it may be 0) and ``most`` bound numbers; ``choices`` are the words it may hold.
     ``names``: by framework, settings that hold the field's value as it stands, the first counts; ``told_by``: settings from
@@ -32,6 +33,7 @@ class About:
 
     help: str = ""
     affects: frozenset[str] = frozenset()
+    kind: str = ""
     unit: str = ""
     choices: tuple[str, ...] = ()
     least: int = 1
@@ -45,6 +47,7 @@ class About:
 def about(
     help: str = "",
     affects: str = "",
+    kind: str = "",
     *,
     unit: str = "",
     choices: tuple[str, ...] = (),
@@ -60,6 +63,7 @@ def about(
         _KEY: About(
             help=help,
             affects=frozenset(affects.split()),
+            kind=kind,
             unit=unit,
             choices=choices,
             least=least,
@@ -72,9 +76,9 @@ def about(
     }
 
 
-def recipe_field(help: str, affects: str, *, default: Any = None, **told: Any) -> Any:
+def recipe_field(help: str, affects: str, kind: str = "", *, default: Any = None, **told: Any) -> Any:
     """A field that may be left out, with what :func:`about` takes."""
-    return dataclasses.field(default=default, metadata=about(help, affects, **told))
+    return dataclasses.field(default=default, metadata=about(help, affects, kind, **told))
 
 
 @cache

@@ -5,45 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from projector.workload.declared import about_of
+from projector.workload.recipe import Recipe
+
 __all__ = ["KINDS", "between"]
 
-_FIELDS = {
-    "precision": """precision fp8_recipe fp8_param_gather fp8_dot_product_attention first_last_layers_bf16
-        activation_func_fp8_input_store""",
-    "tp": "tp tp2 tensor_parallel_algorithm summa_panels fast_domain sequence_parallel tp_comm_overlap",
-    "pp": "pp",
-    "ep": "ep etp",
-    "cp": "cp cp_comm_type",
-    "schedule": """vpp pipeline_schedule pipeline_model_parallel_layout decoder_first_pipeline_num_layers
-        decoder_last_pipeline_num_layers account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split
-        allow_uneven_pipeline_split pipeline_remainder microbatch_group_size_per_vp_stage overlap_p2p_comm
-        defer_embedding_wgrad_compute""",
-    "recompute": """recompute_granularity recompute_method recompute_num_layers recompute_modules recompute_saved
-        recompute_layer_ids cpu_offloading_num_layers offload_modules""",
-    "batch": "micro_batch_size global_batch_size seq_length document_lengths",
-    "dispatcher": """moe_token_dispatcher_type moe_flex_dispatcher_backend moe_deepep_num_sms moe_grouped_gemm
-        moe_permute_fusion moe_router_fusion moe_router_dtype moe_router_force_load_balancing moe_shared_expert_overlap
-        moe_expert_capacity_factor moe_pad_expert_input_to_capacity overlap_moe_expert_parallel_comm delay_wgrad_compute
-        sync_free_stage moe_all_to_all_kernel moe_dispatch_scatter_adds mock_data""",
-    "sharding": """data_parallel_sharding data_parallel_shard_size fsdp_reshard_after_forward overlap_grad_reduce
-        overlap_param_gather grad_reduce_in_bf16 gradient_accumulation_fusion num_distributed_optimizer_instances""",
-    "optimizer": """optimizer use_precision_aware_optimizer main_grads_dtype main_params_dtype exp_avg_dtype
-        exp_avg_sq_dtype optimizer_cpu_offload optimizer_offload_fraction overlap_cpu_optimizer_d2h_h2d
-        offload_optimizer_states muon_num_ns_steps muon_tp_mode lora""",
-    "kernels": """apply_rope_fusion bias_activation_fusion cross_entropy_fusion attention_backend use_turbo_attention
-        use_turbo_gemm use_turbo_rms_norm cuda_graph_scope torch_compile numa_binding manual_gc
-        make_vocab_size_divisible_by check_for_nan_in_loss_and_grad create_attention_mask_in_dataloader
-        device_memory_fraction""",
-    "scale": "gpus",
-    "GPU": "gpu",
-    "model": "model num_layers",
-    "software": "framework",
+#: The kind of every field of a recipe, as it declares it, and of what is no field of one.
+_KIND = {
+    **{name: told.kind for name, told in about_of(Recipe).items()},
+    "gpus": "scale",
+    "gpu": "GPU",
+    "model": "model",
+    "num_layers": "model",
+    "framework": "software",
 }
-#: By kind the keys that belong to it: fields of a recipe, and ``gpu``, ``gpus``, ``model``, ``num_layers``, ``framework``.
+#: By kind the keys that belong to it.
 KINDS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {kind: frozenset(text.split()) for kind, text in _FIELDS.items()}
+    {kind: frozenset(key for key in _KIND if _KIND[key] == kind) for kind in _KIND.values()}
 )
-_KIND = {key: kind for kind, keys in KINDS.items() for key in keys}
 
 
 def between(one: Mapping[str, object], other: Mapping[str, object]) -> frozenset[str]:

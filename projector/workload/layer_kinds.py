@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from projector.memo import HashedOnce
 from projector.workload.declared import about
-from projector.workload.sparse import CompressedAttention
+from projector.workload.sparse import BlockAttention, CompressedAttention
 
 __all__ = [
     "Attention",
@@ -21,11 +21,15 @@ __all__ = [
     "KimiDelta",
     "LayerKind",
     "Lightning",
+    "Mamba1",
     "Mamba2",
     "Mixer",
     "Mlp",
+    "Parallel",
     "PerLayer",
     "Recurrent",
+    "SharedBlock",
+    "SharedBlocks",
     "ShortConvolution",
     "decoder",
 ]
@@ -34,10 +38,12 @@ __all__ = [
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
     """Softmax attention. ``window``: tokens seen (None: all); ``latent``: multi-head latent attention or not (None: where
-    the model has its sizes). The other fields say where this layer differs from its model."""
+    the model has its sizes); ``reuses_kv``: keys and values are those of an earlier layer (cross-layer attention,
+    arXiv:2405.12981). The other fields say where this layer differs from its model."""
 
     window: int | None = None
     latent: bool | None = None
+    reuses_kv: bool = False
     num_attention_heads: int | None = None
     num_query_groups: int | None = None
     kv_channels: int | None = None
@@ -46,6 +52,8 @@ class Attention:
 
     @property
     def name(self) -> str:
+        if self.reuses_kv:
+            return "shared_kv"
         return "attention" if not self.latent else "latent_attention"
 
     def differs(self) -> dict[str, object]:
@@ -87,6 +95,27 @@ class _Own:
 
     def differs(self) -> dict[str, object]:
         return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba1(_Own):
+    """Selective scan (arXiv:2312.00752). ``inner``: channels; ``norms``: of steps, B and C (Jamba, arXiv:2403.19887)."""
+
+    inner: int
+    dt_rank: int
+    state_dim: int = 16
+    conv_width: int = 4
+    norms: bool = False
+
+    @property
+    def name(self) -> str:
+        return "mamba1"
+
+    def parameters(self, hidden: int) -> int:
+        """Projections, convolution with bias, step sizes with bias, A of each channel and state, D, the norms."""
+        d, narrow = self.inner, self.dt_rank + 2 * self.state_dim
+        projected = 3 * hidden * d + d * narrow + (self.dt_rank + 1) * d
+        return projected + (self.conv_width + 1) * d + d * self.state_dim + d + (narrow if self.norms else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,12 +184,18 @@ class GatedDeltaNet(_Own):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KimiDelta(_Own):
-    """Kimi Delta Attention (arXiv:2510.26692): a decay of every channel. ``gate_rank``: of the output gate (None: full)."""
+    """Kimi Delta Attention (arXiv:2510.26692): a decay of every channel. ``gate_rank``: of the output gate (None: full);
+    ``head_dim``: of a key, ``value_dim``: of a value and the rank of the decay (None: as keys); ``num_key_heads`` (None: as
+    values have); ``fused``: one projection of the layer's input, not one each."""
 
     num_heads: int
     head_dim: int = 128
+    value_dim: int | None = None
+    num_key_heads: int | None = None
     conv_width: int = 4
     gate_rank: int | None = 128
+    gate_bias: bool = False
+    fused: bool = False
     chunk: int = 64
 
     @property
@@ -168,16 +203,26 @@ class KimiDelta(_Own):
         return "kda"
 
     @property
-    def inner(self) -> int:
-        return self.num_heads * self.head_dim
+    def value(self) -> int:
+        """Width of a value head."""
+        return self.value_dim or self.head_dim
+
+    @property
+    def keys(self) -> int:
+        return (self.num_key_heads or self.num_heads) * self.head_dim
+
+    @property
+    def values(self) -> int:
+        return self.num_heads * self.value
 
     def parameters(self, hidden: int) -> int:
         """q, k, v with a convolution each, the low-rank decay, beta, the gate, A, dt_bias, the norm, the output."""
-        inner, rank = self.inner, self.gate_rank
-        gate = hidden * inner if rank is None else rank * (hidden + inner)
-        decay = self.head_dim * (hidden + inner)
-        projected = 4 * hidden * inner + decay + hidden * self.num_heads + gate
-        return projected + 3 * self.conv_width * inner + self.num_heads + inner + self.head_dim
+        values, rank, channels = self.values, self.gate_rank, 2 * self.keys + self.values
+        decays = self.num_heads * self.head_dim
+        gate = hidden * values if rank is None else rank * (hidden + values)
+        projected = hidden * (channels + values + self.num_heads) + self.value * (hidden + decays) + gate
+        biases = values if self.gate_bias else 0
+        return projected + biases + self.conv_width * channels + self.num_heads + decays + self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,15 +259,66 @@ class ShortConvolution(_Own):
         return 4 * hidden * hidden + self.conv_width * hidden
 
 
-Recurrent = Mamba2 | GatedDeltaNet | KimiDelta | Lightning | ShortConvolution
-Mixer = Attention | CompressedAttention | Recurrent
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """Attention and Mamba-2 on one norm, their outputs summed (Falcon-H1, arXiv:2507.22448)."""
+
+    mamba: Mamba2
+    attention: Attention = Attention()
+
+    @property
+    def name(self) -> str:
+        return "parallel"
+
+    def differs(self) -> dict[str, object]:
+        return self.attention.differs()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedBlocks:
+    """Blocks of attention and an MLP that layers take by turns, with adapters of each use (Zamba2, arXiv:2411.15242)."""
+
+    num_mem_blocks: int = 1
+    adapter_rank: int = 128
+    use_shared_attention_adapter: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedBlock:
+    """One use of shared block number ``block`` before a Mamba-2 mixer."""
+
+    mamba: Mamba2
+    sizes: SharedBlocks
+    block: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"shared{self.block}"
+
+    def differs(self) -> dict[str, object]:
+        return {}
+
+    def shared(self, hidden: int, query: int, key: int, ffn: int) -> int:
+        """Parameters of the block: both norms, attention from twice the hidden size, the gated MLP."""
+        return 3 * hidden + 2 * hidden * (query + 2 * key) + query * hidden + 3 * hidden * ffn
+
+    def own(self, hidden: int, query: int, key: int, ffn: int) -> int:
+        """Of this use: adapters, the projection of the block's output, the mixer."""
+        rank, attention = self.sizes.adapter_rank, self.sizes.use_shared_attention_adapter
+        adapters = hidden + 2 * ffn + (3 * 2 * hidden + query + 2 * key if attention else 0)
+        return rank * adapters + hidden * hidden + self.mamba.parameters(hidden)
+
+
+Recurrent = Mamba1 | Mamba2 | Parallel | SharedBlock | GatedDeltaNet | KimiDelta | Lightning | ShortConvolution
+Mixer = Attention | BlockAttention | CompressedAttention | Recurrent
 Mlp = Dense | Experts
 _ATTENTION, _DENSE, _EXPERTS = Attention(), Dense(), Experts()
 
 
 @dataclass(frozen=True)
 class LayerKind(HashedOnce):
-    """What distinguishes one layer from another. Either part may be absent, not both. ``residual_candidates``: tensors of
+    """What distinguishes one layer from another. Either part may be absent; a layer without both passes its input on.
+    ``residual_candidates``: tensors of
     which its input is a mixture (attention residuals)."""
 
     mixer: Mixer | None = _ATTENTION
@@ -246,9 +342,9 @@ class LayerKind(HashedOnce):
 
     @property
     def name(self) -> str:
-        alone = isinstance(self.mixer, Attention) and not self.mixer.latent and self.mlp is not None
+        alone = isinstance(self.mixer, Attention) and self.mixer.name == "attention" and self.mlp is not None
         words = [part.name for part in ((self.mlp,) if alone else (self.mixer, self.mlp)) if part]
-        return "_".join(words) + (f"_w{self.window}" if self.window else "")
+        return ("_".join(words) or "empty") + (f"_w{self.window}" if self.window else "")
 
     def differs(self) -> dict[str, object]:
         """Fields of the model that are others in this layer: heads and widths."""

@@ -18,7 +18,11 @@ MIXERS: Mapping[str, str] = MappingProxyType(
     {
         "*": "attention",
         "+": "latent attention",
+        "B": "attention to chosen blocks",
         "M": "Mamba-2",
+        "S": "Mamba-1 (selective scan)",
+        "P": "attention beside Mamba-2",
+        "Z": "a shared block before Mamba-2",
         "G": "gated delta net",
         "K": "Kimi Delta Attention",
         "L": "lightning attention",
@@ -27,7 +31,19 @@ MIXERS: Mapping[str, str] = MappingProxyType(
 )
 """Letters of mixers, in words."""
 SIZES: Mapping[str, str] = MappingProxyType(
-    {"+": "mla", "E": "moe", "M": "mamba", "G": "gdn", "K": "kda", "L": "lightning", "C": "short_convolution"}
+    {
+        "+": "mla",
+        "E": "moe",
+        "M": "mamba",
+        "S": "mamba1",
+        "P": "mamba",
+        "G": "gdn",
+        "K": "kda",
+        "L": "lightning",
+        "C": "short_convolution",
+        "Z": "shared_blocks",
+        "B": "block_attention",
+    }
 )
 """Field of a model that holds the sizes of what a letter means."""
 MLPS: Mapping[str, str] = MappingProxyType({"-": "MLP", "E": "experts"})

@@ -90,7 +90,20 @@ _laid_out = attrgetter(*LAID_OUT)
 
 
 def _chunks(model: Model, recipe: Recipe) -> _Laid:
-    return _LAID.get((model, _laid_out(recipe)), lambda: _made(model, recipe))
+    return _LAID.get((model, _laid_out(recipe)), lambda: _whole_groups(model, recipe, *_made(model, recipe)))
+
+
+def _whole_groups(model: Model, recipe: Recipe, found: tuple[Chunk, ...], mistakes: list[_Mistake]) -> _Laid:
+    """``found`` unless a stage begins with a layer whose keys and values an earlier stage makes: stages pass on the
+    residual alone (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/pipeline_parallel/p2p_communication.py)."""
+    factor = model.cla_share_factor
+    cut = next((chunk.layers[0] for chunk in found if chunk.layers and chunk.layers[0] % factor), None)
+    if cut is None:
+        return found, mistakes
+    layout = recipe.pipeline_model_parallel_layout
+    key, value = ("pp", recipe.pp) if layout is None else ("pipeline_model_parallel_layout", layout)
+    expected = f"stages of whole groups of {factor} layers: layer {cut} would read keys and values of another stage"
+    return (), [(key, value, expected)]
 
 
 def _made(model: Model, recipe: Recipe) -> _Laid:

@@ -17,15 +17,19 @@ from projector.workload.layer_kinds import (
     KimiDelta,
     LayerKind,
     Lightning,
+    Mamba1,
     Mamba2,
     Mixer,
     Mlp,
+    Parallel,
     PerLayer,
     Recurrent,
+    SharedBlock,
+    SharedBlocks,
     ShortConvolution,
     decoder,
 )
-from projector.workload.sparse import Compressed, CompressedAttention, FullAttention, Indexer
+from projector.workload.sparse import BlockAttention, Compressed, CompressedAttention, FullAttention, Indexer
 
 __all__ = ["MLA", "LayerKind", "MoE", "Model", "PerLayer", "decoder"]
 
@@ -51,6 +55,7 @@ class MoE:
     """Routed experts of a model. ``moe_layer_freq`` holds one 0/1 per decoder layer (1: this layer has experts).
 
     ``moe_latent_size``: width in which routed experts work, between two projections (arXiv:2512.20848, LatentMoE).
+    ``zero_expert_num``: experts beside them that return their input (LongCat-Flash, arXiv:2509.01322, section 2.1).
     """
 
     num_experts: int = field(metadata=about(most=100_000))
@@ -64,6 +69,18 @@ class MoE:
     moe_router_group_topk: int | None = None
     moe_router_score_function: str = "softmax"
     moe_router_enable_expert_bias: bool = False
+    zero_expert_num: int = field(default=0, metadata=about(least=0, most=100_000))
+
+    @property
+    def scored(self) -> int:
+        """Experts that the router scores."""
+        return self.num_experts + self.zero_expert_num
+
+    @property
+    def computed_topk(self) -> float:
+        """Experts of a token that compute: their even share of the chosen ones (a token of LongCat-Flash has 8 of 12, to
+        which its router is steered: arXiv:2509.01322, section 2.1.1)."""
+        return self.moe_router_topk * self.num_experts / self.scored if self.zero_expert_num else self.moe_router_topk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +91,20 @@ class Model(HashedOnce):
     dimension; ``vocab_size`` the unpadded vocabulary (0: no embedding, no output layer and no loss).
     ``window_attn_skip_freq`` n: every n-th layer attends to the full sequence, the others to ``window_size`` tokens.
     ``sandwich_norm``: attention and MLP are normalised after, too (four norms a layer); ``embedding_layernorm``:
-    the embedding is normalised (BLOOM); ``parallel_residual``: attention and MLP side by side on one norm (PaLM, Command A).
+    the embedding is normalised (BLOOM); ``num_tokentypes``: embeddings of segments (BERT); ``masked_lm_head``: a linear and
+    an activation before the last norm, and a bias after the output layer (BERT); ``bert_binary_head``: a linear on the first
+    token and one to two classes (next sentence);
+    ``parallel_residual``: attention and MLP side by side on one norm (PaLM, Command A).
     ``quick_geglu``: gated by x·σ(1.702·x), not by SiLU;
     ``activation_func_clamp_value``: both halves of a gated layer are clamped before the activation;
     ``rotary_magnitude_scaled``: YaRN multiplies rotated queries and keys by a factor other than 1;
     ``attention_output_gate``: the output of softmax attention times the sigmoid of a projection as wide as queries.
+    ``share_q_dim``: width of a latent from which queries are made (Step-3's multi-matrix factorisation, arXiv:2412.19255);
     ``hybrid_layer_pattern``: a letter a layer, which is a mixer or an MLP alone; ``mixer_pattern``: a letter a
     layer for its mixer alone (see :mod:`projector.workload.layer_pattern`); ``per_layer``: sizes that differ from
     layer to layer; ``full_attention``: what layers without a window have otherwise; ``attention_k_eq_v``: values are
-    the keys, without a product of their own; ``indexer``: latent attention to keys that it chooses (DeepSeek-V3.2);
+    the keys, without a product of their own; ``cla_share_factor``: layers of which the first makes keys and values for
+    all (cross-layer attention, arXiv:2405.12981); ``indexer``: latent attention to keys that it chooses (DeepSeek-V3.2);
     ``compressed``: compressed sparse attention of DeepSeek-V4; ``hyper_connections``: streams of the residual (mHC), 0
     for one that is added to; ``attn_res_block_size``: layers of a checkpoint (attention residuals), 0 for none,
     ``residual_candidates``: of the layer at hand; ``mamba`` and the fields after it: sizes of mixers by their letters;
@@ -116,11 +138,15 @@ class Model(HashedOnce):
     window_attn_skip_freq: int | None = None
     attention_sinks: bool = False
     attention_output_gate: bool = False
+    share_q_dim: int | None = None
     quick_geglu: bool = False
     activation_func_clamp_value: float | None = None
     rotary_magnitude_scaled: bool = False
     sandwich_norm: bool = False
     embedding_layernorm: bool = False
+    num_tokentypes: int = field(default=0, metadata=about(least=0, most=1_000_000))
+    masked_lm_head: bool = False
+    bert_binary_head: bool = False
     parallel_residual: bool = False
     mla: MLA | None = None
     moe: MoE | None = None
@@ -130,12 +156,16 @@ class Model(HashedOnce):
     mixer_pattern: str | None = None
     per_layer: PerLayer | None = None
     mamba: Mamba2 | None = None
+    mamba1: Mamba1 | None = None
+    shared_blocks: SharedBlocks | None = None
+    block_attention: BlockAttention | None = None
     gdn: GatedDeltaNet | None = None
     kda: KimiDelta | None = None
     lightning: Lightning | None = None
     short_convolution: ShortConvolution | None = None
     full_attention: FullAttention | None = None
     attention_k_eq_v: bool = False
+    cla_share_factor: int = field(default=1, metadata=about(most=10_000))
     indexer: Indexer | None = None
     compressed: Compressed | None = None
     hyper_connections: int = field(default=0, metadata=about(least=0, most=64))
@@ -160,9 +190,11 @@ class Model(HashedOnce):
 
     def _kinds(self) -> tuple[LayerKind, ...]:
         if self.hybrid_layer_pattern is not None:
-            return tuple(self._alone(letter) for letter in layer_pattern.expand(self.hybrid_layer_pattern))
+            letters = layer_pattern.expand(self.hybrid_layer_pattern)
+            return tuple(self._alone(each, letters[:i].count("Z")) for i, each in enumerate(letters))
         freq = self.moe.moe_layer_freq if self.moe else (0,) * self.num_layers
-        if not any((self.mixer_pattern, self.per_layer, self.full_attention, self.compressed)):
+        shares = self.cla_share_factor > 1
+        if not any((self.mixer_pattern, self.per_layer, self.full_attention, self.compressed, shares)):
             return tuple(decoder(bool(freq[i]), self._window(i)) for i in range(self.num_layers))
         letters = layer_pattern.expand(self.mixer_pattern or "") or "*" * self.num_layers
         mixers = [self._mixer(letter, i) for i, letter in enumerate(letters)]
@@ -172,7 +204,7 @@ class Model(HashedOnce):
     def uniform(self) -> bool:
         """Whether every layer has attention and an MLP or experts, none a recurrence or one of both alone."""
         kinds = dict.fromkeys(self.layer_kinds)
-        return not any(kind.mlp is None or isinstance(kind.mixer, Recurrent | None) for kind in kinds)
+        return not any(kind.mlp is None or isinstance(kind.mixer, Recurrent | BlockAttention | None) for kind in kinds)
 
     @cached_property
     def mtp_kind(self) -> LayerKind:
@@ -188,8 +220,11 @@ class Model(HashedOnce):
         differs = tuple(kind.differs().items())
         return _within(self, differs) if differs else self
 
-    def _alone(self, letter: str) -> LayerKind:
-        """The layer that a letter of a hybrid pattern means."""
+    def _alone(self, letter: str, shared: int) -> LayerKind:
+        """The layer that a letter of a hybrid pattern means. ``shared``: layers before it that have shared blocks."""
+        if letter == "Z" and self.mamba is not None and self.shared_blocks is not None:
+            block = shared % self.shared_blocks.num_mem_blocks
+            return LayerKind(SharedBlock(mamba=self.mamba, sizes=self.shared_blocks, block=block), None)
         if letter in layer_pattern.MIXERS:
             return LayerKind(self._mixer(letter, None), None)
         return LayerKind(None, Experts() if letter == "E" else Dense())
@@ -197,7 +232,7 @@ class Model(HashedOnce):
     def _mixer(self, letter: str, layer: int | None) -> Mixer | None:
         if letter not in "*+":
             recurrent: Mixer | None = getattr(self, layer_pattern.SIZES[letter])
-            return recurrent
+            return Parallel(mamba=recurrent) if letter == "P" and isinstance(recurrent, Mamba2) else recurrent
         if self.compressed is not None:
             return CompressedAttention(ratio=self._ratio(layer or 0))
         own = self._own(layer, "num_attention_heads", "num_query_groups", "kv_channels")
@@ -207,7 +242,8 @@ class Model(HashedOnce):
         if self.full_attention is not None and not window:
             own |= self.full_attention.differs()
         latent = letter == "+" if self.mla is not None or letter == "+" else None
-        return Attention(window=window, latent=latent, **own)
+        reuses = layer is not None and layer % self.cla_share_factor > 0
+        return Attention(window=window, latent=latent, reuses_kv=reuses, **own)
 
     def _ratio(self, layer: int) -> int:
         """Tokens of a compressed entry of one layer: of the depths of prediction (the last), a window alone."""

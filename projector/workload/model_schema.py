@@ -88,6 +88,10 @@ def _with_derived(mapping: Mapping[str, object], where: str, prefix: str) -> tup
     if isinstance(pattern, str):
         given |= _from_pattern(pattern, given)
     moe, layers = given.get("moe"), given.get("num_layers")
+    per_layer = given.get("per_layer")
+    if isinstance(per_layer, Mapping):
+        longest = layers if type(layers) is int and layers < LIMITS["num_layers"] else 0
+        given["per_layer"] = {key: numbers(value, longest) for key, value in per_layer.items()}
     compressed = given.get("compressed")
     if isinstance(compressed, Mapping) and "compress_ratios" in compressed:
         ratios = numbers(compressed["compress_ratios"], layers if type(layers) is int and layers < 10_000 else 0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from projector.workload.layer_kinds import Attention
+from projector.workload.layer_kinds import Attention, Parallel, SharedBlock
 from projector.workload.model import LayerKind, Model
-from projector.workload.sparse import CompressedAttention
+from projector.workload.sparse import BlockAttention, CompressedAttention
 
 __all__ = ["LayerCount", "ParameterCount", "count", "layer"]
 
@@ -62,10 +62,6 @@ class ParameterCount:
     def total(self) -> int:
         return self.main + self.mtp
 
-    @property
-    def non_embedding(self) -> int:
-        return self.main - self.embedding - self.position - self.head
-
 
 def count(model: Model) -> ParameterCount:
     """Count ``model``: biases, attention sinks, learned positions, tied embeddings, MLA and query/key norms included.
@@ -78,18 +74,19 @@ def count(model: Model) -> ParameterCount:
     embedding = model.vocab_size * model.hidden_size
     learned = model.position_embedding_type == "learned_absolute"
     position = (model.max_position_embeddings or 0) * model.hidden_size if learned else 0
-    head = embedding if model.untie_embeddings_and_output_weights else 0
+    position += model.num_tokentypes * model.hidden_size
+    head = (embedding if model.untie_embeddings_and_output_weights else 0) + _bert(model)
     unrouted = 0
     if model.moe is not None:
-        idle = model.moe.num_experts - model.moe.moe_router_topk
-        unrouted = sum(part.experts for part in layers) * idle // model.moe.num_experts
+        idle = model.moe.scored - model.moe.moe_router_topk
+        unrouted = sum(part.experts for part in layers) * idle // model.moe.scored
     norms = (
         sum(part.norms for part in layers) + _norm(model) * (2 if model.embedding_layernorm else 1) + _gathered(model)
     )
     whole = ParameterCount(
         embedding=embedding,
         position=position,
-        attention=sum(part.attention for part in layers),
+        attention=sum(part.attention for part in layers) - _once(model),
         mlp=sum(part.mlp for part in layers),
         router=sum(part.router for part in layers),
         experts=sum(part.experts for part in layers),
@@ -100,6 +97,18 @@ def count(model: Model) -> ParameterCount:
         active=0,
     )
     return replace(whole, active=whole.main - unrouted)
+
+
+def _shared_sizes(model: Model) -> tuple[int, int, int, int]:
+    """Hidden size, widths of queries and of keys, and the MLP's."""
+    d = model.kv_channels
+    return model.hidden_size, model.num_attention_heads * d, model.num_query_groups * d, model.ffn_hidden_size
+
+
+def _once(model: Model) -> int:
+    """What the layers count of shared blocks beyond the first use of each."""
+    uses = [kind.mixer for kind in model.layer_kinds if isinstance(kind.mixer, SharedBlock)]
+    return (len(uses) - len({use.block for use in uses})) * uses[0].shared(*_shared_sizes(model)) if uses else 0
 
 
 def layer(model: Model, kind: LayerKind) -> LayerCount:
@@ -113,14 +122,14 @@ def layer(model: Model, kind: LayerKind) -> LayerCount:
     if not kind.moe or model.moe is None:
         return LayerCount(attention=attention, mlp=_mlp(model, model.ffn_hidden_size, 1), norms=norms)
     moe = model.moe
-    bias = moe.num_experts if model.add_bias_linear else 0
+    bias = moe.scored if model.add_bias_linear else 0
     gate = model.hidden_size if moe.moe_shared_expert_gate else 0
     width = moe.moe_shared_expert_intermediate_size
     latent = moe.moe_latent_size
     narrow = replace(model, hidden_size=latent) if latent else model
     return LayerCount(
         attention=attention,
-        router=model.hidden_size * moe.num_experts + bias,
+        router=model.hidden_size * moe.scored + bias,
         experts=_mlp(narrow, moe.moe_ffn_hidden_size, moe.num_experts),
         shared=(_mlp(model, width, 1) if width else 0) + gate + 2 * model.hidden_size * (latent or 0),
         norms=norms,
@@ -134,9 +143,16 @@ def _mixer(model: Model, kind: LayerKind) -> int:
         assert model.compressed is not None
         heads, width = model.num_attention_heads, model.kv_channels
         return model.compressed.parameters(kind.mixer.ratio, model.hidden_size, heads, width)
+    if isinstance(kind.mixer, BlockAttention):
+        return _attention(model) + kind.mixer.parameters(model.hidden_size, model.num_attention_heads)
+    if isinstance(kind.mixer, Parallel):
+        return _attention(model) + kind.mixer.mamba.parameters(model.hidden_size)
+    if isinstance(kind.mixer, SharedBlock):
+        sizes = _shared_sizes(model)
+        return kind.mixer.shared(*sizes) + kind.mixer.own(*sizes)
     if not isinstance(kind.mixer, Attention):
         return kind.mixer.parameters(model.hidden_size)
-    return _mla(model) if model.mla is not None else _attention(model)
+    return _mla(model) if model.mla is not None else _attention(model, reuses_kv=kind.mixer.reuses_kv)
 
 
 def _streams(model: Model) -> int:
@@ -156,6 +172,13 @@ def _gathered(model: Model) -> int:
     return (n and n * (n * model.hidden_size + 1) + 1) + _mixer_of_residuals(model)
 
 
+def _bert(model: Model) -> int:
+    """Linears with biases of the heads of masked words and of the next sentence (arXiv:1810.04805), a bias of each word."""
+    h, square = model.hidden_size, model.hidden_size * (model.hidden_size + 1)
+    masked = square + model.vocab_size if model.masked_lm_head else 0
+    return masked + (square + 2 * (h + 1) if model.bert_binary_head else 0)
+
+
 def _norm(model: Model) -> int:
     """One normalisation: a weight, for LayerNorm a bias too, nothing when it is not parametric (OLMo)."""
     per_feature = {"RMSNorm": 1, "LayerNorm": 2, "NonParametricLayerNorm": 0}
@@ -169,10 +192,13 @@ def _mlp(model: Model, width: int, copies: int) -> int:
     return copies * (weights + biases)
 
 
-def _attention(model: Model) -> int:
+def _attention(model: Model, *, reuses_kv: bool = False) -> int:
     q = model.num_attention_heads * model.kv_channels
-    kv = (1 if model.attention_k_eq_v else 2) * model.num_query_groups * model.kv_channels
+    products = 0 if reuses_kv else 1 if model.attention_k_eq_v else 2
+    kv = products * model.num_query_groups * model.kv_channels
     weights = model.hidden_size * ((3 if model.attention_output_gate else 2) * q + kv)
+    if rank := model.share_q_dim:  # to a latent with a norm of its own, and up from it
+        weights += rank * (model.hidden_size + q + 1) - model.hidden_size * q
     biases = q + kv if model.add_bias_linear or model.add_qkv_bias else 0
     biases += model.hidden_size if model.add_bias_linear else 0
     sinks = model.num_attention_heads if model.attention_sinks else 0

@@ -32,6 +32,10 @@ _RECOMPUTABLE = (
     "op_sac",
 )
 _GRAPHS = ("full", "full_iteration", "attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba")
+_ADAPTED = (
+    *("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "linear_q_proj", "linear_q_down_proj"),
+    *("linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj", "eh_proj", "output_layer"),
+)
 _ALL = "layer schedule step memory"
 
 
@@ -41,7 +45,15 @@ class LoRA:
 
     dim: int = field(metadata=about("rank of the adapters", "layer step memory"))
     targets: tuple[str, ...] = recipe_field(
-        "linear layers that have adapters", "layer step memory", default=("linear_qkv", "linear_proj")
+        "linear layers that have adapters", "layer step memory", default=("linear_qkv", "linear_proj"), choices=_ADAPTED
+    )
+    share_expert_adapters: bool = recipe_field(
+        "one adapter for all experts of a rank, not one for each", "layer step memory", default=True
+    )
+    normalize_moe_lora: bool = recipe_field(
+        "adapters of routed experts have their rank divided by the experts of a token",
+        "layer step memory",
+        default=False,
     )
 
 
@@ -51,258 +63,287 @@ class Recipe:
 
     micro_batch_size: int = field(
         metadata=about(
-            "samples of one forward pass on a data-parallel rank", _ALL, unit="samples", essential=True, also="mbs",
-            megatron=SAME, deepspeed="train_micro_batch_size_per_gpu", forks="batch_size", nemo=SAME,
+            "samples of one forward pass on a data-parallel rank", _ALL, "batch", unit="samples", essential=True,
+            also="mbs", megatron=SAME, deepspeed="train_micro_batch_size_per_gpu", forks="batch_size", nemo=SAME,
         )
     )  # fmt: skip
     global_batch_size: int = field(
         metadata=about(
-            "samples of one optimizer step over all ranks", "schedule step memory", unit="samples", most=100_000_000,
-            essential=True, also="gbs", megatron=SAME, deepspeed="train_batch_size", nemo=SAME,
+            "samples of one optimizer step over all ranks", "schedule step memory", "batch", unit="samples",
+            most=100_000_000, essential=True, also="gbs", megatron=SAME, deepspeed="train_batch_size", nemo=SAME,
         )
     )  # fmt: skip
     seq_length: int = field(
         metadata=about(
-            "tokens of a sample", "layer step memory", unit="tokens", most=100_000_000, essential=True, megatron=SAME,
-            forks="sequence_length", nemo="encoder_seq_length", torchtitan="training.seq_len", maxtext="max_target_length",
+            "tokens of a sample", "layer step memory", "batch", unit="tokens", most=100_000_000, essential=True,
+            megatron=SAME, forks="sequence_length", nemo="encoder_seq_length", torchtitan="training.seq_len",
+            maxtext="max_target_length",
         )
     )  # fmt: skip
     # fmt: off
     document_lengths: tuple[int, ...] | None = recipe_field(
-        "tokens of every document packed into a sample; attention stays inside each", "layer step memory", unit="tokens",
-        most=100_000_000)
+        "tokens of every document packed into a sample; attention stays inside each", "layer step memory", "batch",
+        unit="tokens", most=100_000_000)
     tp: int = recipe_field(
-        "tensor-parallel ranks", _ALL, default=1, unit="ranks", essential=True,
+        "tensor-parallel ranks", _ALL, "tp", default=1, unit="ranks", essential=True,
         megatron="tensor_model_parallel_size", nemo="tensor_model_parallel_size", forks="model_parallel_size",
         torchtitan="parallelism.tensor_parallel_degree")
     tp2: int = recipe_field(
         "ranks of the second dimension of SUMMA's grid: they split the sequence and the weights' other side", _ALL,
-        default=1, unit="ranks")
+        "tp", default=1, unit="ranks")
     tensor_parallel_algorithm: str | None = recipe_field(
         "how ranks share a product: 1d, summa (a grid of tp x tp2, nothing replicated), 2d_sequence (tp x cp, keys and "
-        "values gathered)", _ALL, choices=("1d", "summa", "2d_sequence"))
+        "values gathered)", _ALL, "tp", choices=("1d", "summa", "2d_sequence"))
     summa_panels: int | None = recipe_field(
-        "panels in which SUMMA broadcasts (left out: as many as tp and tp2 both divide)", "layer step memory", unit="panels")
+        "panels in which SUMMA broadcasts (left out: as many as tp and tp2 both divide)", "layer step memory", "tp",
+        unit="panels")
     fast_domain: str | None = recipe_field(
         "ranks of each group that share a fast domain, as tp4.cp2.dp8 (left out: domains are filled in the order tp, cp, "
-        "dp, pp)", "step")
+        "dp, pp)", "step", "tp")
     pp: int = recipe_field(
-        "pipeline-parallel ranks", _ALL, default=1, unit="ranks", essential=True,
+        "pipeline-parallel ranks", _ALL, "pp", default=1, unit="ranks", essential=True,
         megatron="pipeline_model_parallel_size", nemo="pipeline_model_parallel_size", forks="pipe_parallel_size",
         torchtitan="parallelism.pipeline_parallel_degree")
     vpp: int = recipe_field(
-        "model chunks on a pipeline rank", "schedule memory", default=1, unit="chunks", essential=True,
+        "model chunks on a pipeline rank", "schedule memory", "schedule", default=1, unit="chunks", essential=True,
         megatron="virtual_pipeline_model_parallel_size num_virtual_stages_per_pipeline_rank",
         nemo="virtual_pipeline_model_parallel_size", told_by="num_layers_per_virtual_pipeline_stage")
     cp: int = recipe_field(
-        "ranks that share one sequence (context parallelism)", _ALL, default=1, unit="ranks", essential=True,
+        "ranks that share one sequence (context parallelism)", _ALL, "cp", default=1, unit="ranks", essential=True,
         megatron="context_parallel_size", nemo="context_parallel_size", forks="ring_attention_size",
         torchtitan="parallelism.context_parallel_degree")
     ep: int = recipe_field(
-        "ranks that share the experts of a layer", "layer step memory", default=1, unit="ranks", essential=True,
+        "ranks that share the experts of a layer", "layer step memory", "ep", default=1, unit="ranks", essential=True,
         also="target_ep_size", megatron="expert_model_parallel_size", nemo="expert_model_parallel_size",
         forks="moe_expert_parallel_size", torchtitan="parallelism.expert_parallel_degree")
     etp: int = recipe_field(
-        "tensor-parallel ranks inside an expert", "layer step memory", default=1, unit="ranks", essential=True,
+        "tensor-parallel ranks inside an expert", "layer step memory", "ep", default=1, unit="ranks", essential=True,
         megatron="expert_tensor_parallel_size", torchtitan="parallelism.expert_tensor_parallel_degree")
     precision: str = recipe_field(
-        "compute type of the linear layers", "layer step memory", default="bf16", essential=True,
+        "compute type of the linear layers", "layer step memory", "precision", default="bf16", essential=True,
         choices=("bf16", "fp16", "fp32", "fp8", "mxfp8", "mxfp4", "nvfp4"), told_by="bf16 fp16 fp8 fp4")
     fp8_recipe: str | None = recipe_field(
-        "how 8-bit operands are scaled", "layer step memory", told_by="fp8_recipe",
+        "how 8-bit operands are scaled", "layer step memory", "precision", told_by="fp8_recipe",
         choices=("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "mxfp4", "nvfp4"))
     fp8_param_gather: bool | None = recipe_field(
-        "parameters are kept and gathered in 8 bits", "layer step memory", megatron="fp8_param_gather fp8_param")
+        "parameters are kept and gathered in 8 bits", "layer step memory", "precision",
+        megatron="fp8_param_gather fp8_param")
     fp8_dot_product_attention: bool | None = recipe_field(
-        "attention runs in 8 bits too", "layer memory", megatron=SAME)
+        "attention runs in 8 bits too", "layer memory", "precision", megatron=SAME)
     first_last_layers_bf16: bool | None = recipe_field(
-        "the first and the last layer stay in bf16", "layer step memory", megatron=SAME)
+        "the first and the last layer stay in bf16", "layer step memory", "precision", megatron=SAME)
     # parallelism details
     sequence_parallel: bool | None = recipe_field(
-        "norms and residuals are split over the tensor-parallel ranks", "layer step memory", essential=True, megatron=SAME,
-        nemo=SAME)
+        "norms and residuals are split over the tensor-parallel ranks", "layer step memory", "tp", essential=True,
+        megatron=SAME, nemo=SAME)
     cp_comm_type: str | None = recipe_field(
-        "how context-parallel ranks exchange keys and values", "layer memory", megatron=SAME,
+        "how context-parallel ranks exchange keys and values", "layer memory", "cp", megatron=SAME,
         choices=("p2p", "a2a", "allgather", "a2a+p2p"))
     tp_comm_overlap: bool | None = recipe_field(
-        "tensor-parallel communication runs behind the products (userbuffers, async-TP)", "layer step memory", megatron=SAME,
-        nemo="ub_tp_comm_overlap", torchtitan="parallelism.enable_async_tensor_parallel")
+        "tensor-parallel communication runs behind the products (userbuffers, async-TP)", "layer step memory", "tp",
+        megatron=SAME, nemo="ub_tp_comm_overlap", torchtitan="parallelism.enable_async_tensor_parallel")
     pipeline_schedule: str | None = recipe_field(
-        "order of forwards and backwards; its words are the schedules that there are", "schedule step memory", own=SAME,
-        told_by="pp_algorithm patch_zero_bubble")
+        "order of forwards and backwards; its words are the schedules that there are", "schedule step memory",
+        "schedule", own=SAME, told_by="pp_algorithm patch_zero_bubble")
     pipeline_model_parallel_layout: str | None = recipe_field(
-        "what stands on each virtual stage, as Megatron-LM writes it", "schedule memory",
+        "what stands on each virtual stage, as Megatron-LM writes it", "schedule memory", "schedule",
         told_by="pipeline_model_parallel_layout")
     decoder_first_pipeline_num_layers: int | None = recipe_field(
-        "layers of the first stage", "schedule memory", unit="layers", megatron=SAME)
+        "layers of the first stage", "schedule memory", "schedule", unit="layers", megatron=SAME)
     decoder_last_pipeline_num_layers: int | None = recipe_field(
-        "layers of the last stage", "schedule memory", unit="layers", megatron=SAME)
+        "layers of the last stage", "schedule memory", "schedule", unit="layers", megatron=SAME)
     account_for_embedding_in_pipeline_split: bool = recipe_field(
-        "the embedding counts as a layer", "schedule memory", default=False, megatron=SAME)
+        "the embedding counts as a layer", "schedule memory", "schedule", default=False, megatron=SAME)
     account_for_loss_in_pipeline_split: bool = recipe_field(
-        "the loss counts as a layer", "schedule memory", default=False, megatron=SAME)
+        "the loss counts as a layer", "schedule memory", "schedule", default=False, megatron=SAME)
     allow_uneven_pipeline_split: bool | None = recipe_field(
         "stages may differ by one layer where the layers do not divide (torchtitan does so; Megatron-LM refuses)",
-        "schedule memory")
+        "schedule memory", "schedule")
     pipeline_remainder: str | None = recipe_field(
         "where layers that do not divide stand: the first stages, or weighted with embedding and loss as a layer each",
-        "schedule memory", choices=("weighted", "first"))
+        "schedule memory", "schedule", choices=("weighted", "first"))
     microbatch_group_size_per_vp_stage: int | None = recipe_field(
-        "micro-batches that pass one chunk before the next", "schedule memory", unit="micro-batches", megatron=SAME)
+        "micro-batches that pass one chunk before the next", "schedule memory", "schedule", unit="micro-batches",
+        megatron=SAME)
     overlap_p2p_comm: bool | None = recipe_field(
-        "messages between stages run beside compute", "step", megatron=SAME, nemo=SAME)
+        "messages between stages run beside compute", "step", "schedule", megatron=SAME, nemo=SAME)
     defer_embedding_wgrad_compute: bool | None = recipe_field(
-        "weight gradients of the output layer wait for the flush", "step", megatron=SAME)
+        "weight gradients of the output layer wait for the flush", "step", "schedule", megatron=SAME)
     # data parallelism and optimizer
     data_parallel_sharding: str | None = recipe_field(
         "what data-parallel ranks share out: nothing (DDP), ZeRO-1 (distributed optimizer), ZeRO-2, ZeRO-3 (FSDP)",
-        "layer step memory", essential=True, choices=("no_shard", "optim", "optim_grads", "optim_grads_params"),
-        own=SAME, told_by="use_distributed_optimizer data_parallel_sharding_strategy use_torch_fsdp2 use_megatron_fsdp")
+        "layer step memory", "sharding", essential=True,
+        choices=("no_shard", "optim", "optim_grads", "optim_grads_params"), own=SAME,
+        told_by="use_distributed_optimizer data_parallel_sharding_strategy use_torch_fsdp2 use_megatron_fsdp")
     data_parallel_shard_size: int | None = recipe_field(
-        "ranks that share one copy (HSDP; left out: all data-parallel ranks)", "layer step memory", unit="ranks")
+        "ranks that share one copy (HSDP; left out: all data-parallel ranks)", "layer step memory", "sharding",
+        unit="ranks")
     fsdp_reshard_after_forward: bool | None = recipe_field(
-        "sharded weights are given back between forward and backward; left out: yes without a pipeline", "layer step memory")
+        "sharded weights are given back between forward and backward; left out: yes without a pipeline",
+        "layer step memory", "sharding")
     overlap_grad_reduce: bool | None = recipe_field(
-        "gradients are reduced beside the backward", "step", megatron=SAME)
+        "gradients are reduced beside the backward", "step", "sharding", megatron=SAME)
     overlap_param_gather: bool | None = recipe_field(
-        "parameters are gathered beside the forward", "step", megatron=SAME)
+        "parameters are gathered beside the forward", "step", "sharding", megatron=SAME)
     grad_reduce_in_bf16: bool | None = recipe_field(
-        "gradients travel in 16 bits", "layer step memory", megatron=SAME, told_by="grad_reduce_in_fp32")
+        "gradients travel in 16 bits", "layer step memory", "sharding", megatron=SAME, told_by="grad_reduce_in_fp32")
     gradient_accumulation_fusion: bool | None = recipe_field(
-        "weight gradients are added by the product itself", "layer memory", megatron=SAME, nemo=SAME)
+        "weight gradients are added by the product itself", "layer memory", "sharding", megatron=SAME, nemo=SAME)
     num_distributed_optimizer_instances: int | None = recipe_field(
-        "copies of the sharded optimizer state", "step memory", megatron=SAME)
+        "copies of the sharded optimizer state", "step memory", "sharding", megatron=SAME)
     optimizer: str | None = recipe_field(
-        "update rule: states kept, bytes read and written by the step", "step memory", choices=OPTIMIZERS, megatron=SAME)
+        "update rule: states kept, bytes read and written by the step", "step memory", "optimizer", choices=OPTIMIZERS,
+        megatron=SAME)
     use_precision_aware_optimizer: bool | None = recipe_field(
-        "gradients, parameters and moments have the four types below", "step memory", megatron=SAME)
+        "gradients, parameters and moments have the four types below", "step memory", "optimizer", megatron=SAME)
     main_grads_dtype: str | None = recipe_field(
-        "type of the gradient buffer", "step memory", choices=("fp32", "bf16", "fp16"), megatron=SAME)
+        "type of the gradient buffer", "step memory", "optimizer", choices=("fp32", "bf16", "fp16"), megatron=SAME)
     main_params_dtype: str | None = recipe_field(
-        "type of the master weights", "step memory", choices=_DTYPES, megatron=SAME)
+        "type of the master weights", "step memory", "optimizer", choices=_DTYPES, megatron=SAME)
     exp_avg_dtype: str | None = recipe_field(
-        "type of the first moment", "step memory", choices=_DTYPES, megatron=SAME)
+        "type of the first moment", "step memory", "optimizer", choices=_DTYPES, megatron=SAME)
     exp_avg_sq_dtype: str | None = recipe_field(
-        "type of the second moment", "step memory", choices=_DTYPES, megatron=SAME)
+        "type of the second moment", "step memory", "optimizer", choices=_DTYPES, megatron=SAME)
     optimizer_cpu_offload: bool | None = recipe_field(
-        "optimizer states and their update on the host", "step memory", megatron=SAME, forks="cpu_optimizer",
-        torchtitan="training.enable_cpu_offload", maxtext="optimizer_memory_host_offload")
+        "optimizer states and their update on the host", "step memory", "optimizer", megatron=SAME,
+        forks="cpu_optimizer", torchtitan="training.enable_cpu_offload", maxtext="optimizer_memory_host_offload")
     optimizer_offload_fraction: float | None = recipe_field(
-        "share of the optimizer that goes to the host (left out: all of it)", "step memory", least=0, most=1, megatron=SAME)
+        "share of the optimizer that goes to the host (left out: all of it)", "step memory", "optimizer", least=0,
+        most=1, megatron=SAME)
     overlap_cpu_optimizer_d2h_h2d: bool | None = recipe_field(
-        "copies of an offloaded optimizer run beside its arithmetic", "step", megatron=SAME)
+        "copies of an offloaded optimizer run beside its arithmetic", "step", "optimizer", megatron=SAME)
     offload_optimizer_states: bool | None = recipe_field(
-        "optimizer states wait on the host between steps; the device updates", "step memory", megatron=SAME)
+        "optimizer states wait on the host between steps; the device updates", "step memory", "optimizer",
+        megatron=SAME)
     muon_num_ns_steps: int | None = recipe_field(
-        "Newton-Schulz iterations of Muon (left out: 5)", "step", most=100, megatron=SAME)
+        "Newton-Schulz iterations of Muon (left out: 5)", "step", "optimizer", most=100, megatron=SAME)
     muon_tp_mode: str | None = recipe_field(
-        "how Muon treats matrices that tensor parallelism splits", "step",
+        "how Muon treats matrices that tensor parallelism splits", "step", "optimizer",
         choices=("blockwise", "duplicated", "distributed"), megatron=SAME)
     lora: LoRA | None = field(
-        default=None, metadata=about("low-rank adapters on frozen weights: `dim` and `targets`", "layer step memory"))
+        default=None,
+        metadata=about("low-rank adapters on frozen weights: `dim` and `targets`", "layer step memory", "optimizer"))
+    rlhf_type: str | None = recipe_field(
+        "training on preferences: a sample is a chosen and a rejected sequence (DPO)", "layer schedule step memory",
+        "batch", choices=("dpo",), megatron=SAME)
+    reference_free: bool = recipe_field(
+        "preferences without a forward of the frozen model that training started from", "layer step memory", "batch",
+        default=False, megatron=SAME)
     # recompute
     recompute_granularity: str | None = recipe_field(
-        "what is computed again in the backward", "layer step memory", essential=True,
+        "what is computed again in the backward", "layer step memory", "recompute", essential=True,
         choices=("none", "full", "selective"), told_by="recompute_granularity",
         nemo="activations_checkpoint_granularity", forks="activations_checkpoint_granularity")
     recompute_method: str | None = recipe_field(
         "which layers full recompute takes: uniform groups of them, or the first ones of a stage (block)",
-        "layer step memory", choices=("uniform", "block"), megatron=SAME, nemo="activations_checkpoint_method")
+        "layer step memory", "recompute", choices=("uniform", "block"), megatron=SAME,
+        nemo="activations_checkpoint_method")
     recompute_num_layers: int | None = recipe_field(
-        "layers of a group (uniform), or of a stage (block)", "layer step memory", unit="layers", least=0, essential=True,
-        megatron="recompute_num_layers checkpoint_num_layers", nemo="activations_checkpoint_num_layers",
+        "layers of a group (uniform), or of a stage (block)", "layer step memory", "recompute", unit="layers", least=0,
+        essential=True, megatron="recompute_num_layers checkpoint_num_layers", nemo="activations_checkpoint_num_layers",
         forks="activations_checkpoint_num_layers checkpoint_num_layers")
     recompute_modules: tuple[str, ...] | None = recipe_field(
-        "modules that selective recompute takes", "layer memory", choices=_RECOMPUTABLE, told_by="recompute_modules")
+        "modules that selective recompute takes", "layer memory", "recompute", choices=_RECOMPUTABLE,
+        told_by="recompute_modules")
     recompute_saved: tuple[str, ...] | None = recipe_field(
-        "outputs that full recompute keeps (MaxText)", "layer memory",
+        "outputs that full recompute keeps (MaxText)", "layer memory", "recompute",
         choices=("qkv_proj", "out_proj", "mlpwi", "mlpwo", "context"))
     recompute_layer_ids: tuple[int, ...] | None = recipe_field(
-        "these layers are recomputed in full, the others not (Primus)", "layer step memory", least=0, primus=SAME)
+        "these layers are recomputed in full, the others not (Primus)", "layer step memory", "recompute", least=0,
+        primus=SAME)
     cpu_offloading_num_layers: int | None = recipe_field(
-        "layers whose activations go to the host", "layer step memory", unit="layers", least=0, megatron=SAME)
+        "layers whose activations go to the host", "layer step memory", "recompute", unit="layers", least=0,
+        megatron=SAME)
     offload_modules: tuple[str, ...] | None = recipe_field(
-        "modules whose saved inputs go to the host until the backward", "layer step memory", choices=_OFFLOADABLE,
-        told_by="offload_modules")
+        "modules whose saved inputs go to the host until the backward", "layer step memory", "recompute",
+        choices=_OFFLOADABLE, told_by="offload_modules")
     # mixture of experts
     moe_token_dispatcher_type: str | None = recipe_field(
-        "how tokens reach their experts", "layer step memory", choices=("allgather", "alltoall", "flex"),
+        "how tokens reach their experts", "layer step memory", "dispatcher", choices=("allgather", "alltoall", "flex"),
         also="moe_token_dispatcher", told_by="moe_token_dispatcher_type", nemo=SAME)
     moe_flex_dispatcher_backend: str | None = recipe_field(
-        "the library of the flex dispatcher", "layer memory", choices=("deepep", "hybridep", "mega_moe"),
+        "the library of the flex dispatcher", "layer memory", "dispatcher", choices=("deepep", "hybridep", "mega_moe"),
         told_by="moe_flex_dispatcher_backend use_turbo_deepep moe_enable_deepep use_turbo_mega_moe")
     moe_deepep_num_sms: int | None = recipe_field(
-        "compute units of DeepEP's dispatch and combine (left out: 20, 64 on AMD)", "layer step", unit="compute units",
-        megatron="moe_deepep_num_sms moe_flex_dispatcher_num_sms", primus="turbo_deepep_num_cu")
+        "compute units of DeepEP's dispatch and combine (left out: 20, 64 on AMD)", "layer step", "dispatcher",
+        unit="compute units", megatron="moe_deepep_num_sms moe_flex_dispatcher_num_sms", primus="turbo_deepep_num_cu")
     moe_grouped_gemm: str | None = recipe_field(
-        "how the products of local experts run", "layer memory",
+        "how the products of local experts run", "layer memory", "dispatcher",
         choices=("te", "fused", "multi_stream", "loop", "legacy", "masked"),
         told_by="moe_grouped_gemm use_turbo_grouped_mlp moe_use_legacy_grouped_gemm", nemo=SAME)
-    moe_permute_fusion: bool | None = recipe_field("one kernel permutes tokens", "layer memory", megatron=SAME)
+    moe_permute_fusion: bool | None = recipe_field(
+        "one kernel permutes tokens", "layer memory", "dispatcher", megatron=SAME)
     moe_router_fusion: bool | None = recipe_field(
-        "one kernel routes", "layer memory", megatron="moe_router_fusion", primus="moe_use_fused_router_with_aux_score")
+        "one kernel routes", "layer memory", "dispatcher", megatron="moe_router_fusion",
+        primus="moe_use_fused_router_with_aux_score")
     moe_router_dtype: str | None = recipe_field(
-        "type of the router's product", "layer memory", choices=("fp32", "fp64", "bf16"), megatron=SAME)
+        "type of the router's product", "layer memory", "dispatcher", choices=("fp32", "fp64", "bf16"), megatron=SAME)
     moe_router_force_load_balancing: bool | None = recipe_field(
-        "tokens are spread evenly, whatever the router says", "layer memory", megatron=SAME,
+        "tokens are spread evenly, whatever the router says", "layer memory", "dispatcher", megatron=SAME,
         torchtitan="debug.moe_force_load_balance")
     mock_data: bool | None = recipe_field(
-        "random tokens in place of a data set", "layer step memory", megatron=SAME, torchtitan="training.mock_data")
+        "random tokens in place of a data set", "layer step memory", "dispatcher", megatron=SAME,
+        torchtitan="training.mock_data")
     moe_shared_expert_overlap: bool | None = recipe_field(
-        "the shared expert runs beside the exchange of tokens", "layer memory", megatron=SAME)
+        "the shared expert runs beside the exchange of tokens", "layer memory", "dispatcher", megatron=SAME)
     moe_expert_capacity_factor: float | None = recipe_field(
-        "tokens that an expert takes at most, over its even share; the rest is dropped", "layer memory", megatron=SAME,
-        nemo=SAME)
+        "tokens that an expert takes at most, over its even share; the rest is dropped", "layer memory", "dispatcher",
+        megatron=SAME, nemo=SAME)
     moe_pad_expert_input_to_capacity: bool | None = recipe_field(
-        "every expert is padded to its capacity", "layer memory", megatron=SAME)
+        "every expert is padded to its capacity", "layer memory", "dispatcher", megatron=SAME)
     overlap_moe_expert_parallel_comm: bool | None = recipe_field(
-        "the exchange of tokens runs behind another micro-batch", "layer schedule step memory", megatron=SAME)
+        "the exchange of tokens runs behind another micro-batch", "layer schedule step memory", "dispatcher",
+        megatron=SAME)
     delay_wgrad_compute: bool | None = recipe_field(
-        "weight gradients are computed apart from the rest of the backward", "layer step", megatron=SAME)
+        "weight gradients are computed apart from the rest of the backward", "layer step", "dispatcher", megatron=SAME)
     sync_free_stage: int | None = recipe_field(
-        "how much of an MoE layer runs without waiting for the host, 0 to 3 (Primus-Turbo)", "layer step memory", least=0,
-        most=3, primus="turbo_sync_free_moe_stage")
+        "how much of an MoE layer runs without waiting for the host, 0 to 3 (Primus-Turbo)", "layer step memory",
+        "dispatcher", least=0, most=3, primus="turbo_sync_free_moe_stage")
     moe_all_to_all_kernel: str | None = recipe_field(
         "a library's all-to-all (NCCL, RCCL), or a compiler's own kernel that copies over peer mappings", "layer",
-        choices=("collective", "one_shot"))
+        "dispatcher", choices=("collective", "one_shot"))
     moe_dispatch_scatter_adds: int | None = recipe_field(
-        "scatter-additions over the receive buffer in the backward of a compiled dispatch", "layer memory", least=0)
+        "scatter-additions over the receive buffer in the backward of a compiled dispatch", "layer memory",
+        "dispatcher", least=0)
     # fusions, loss, host
-    apply_rope_fusion: bool | None = recipe_field("one kernel rotates queries and keys", "layer memory", megatron=SAME)
+    apply_rope_fusion: bool | None = recipe_field(
+        "one kernel rotates queries and keys", "layer memory", "kernels", megatron=SAME)
     bias_activation_fusion: bool | None = recipe_field(
-        "one kernel adds the bias and applies the activation", "layer memory",
+        "one kernel adds the bias and applies the activation", "layer memory", "kernels",
         told_by="bias_swiglu_fusion bias_gelu_fusion")
     activation_func_fp8_input_store: bool | None = recipe_field(
-        "the input of the activation is kept in 8 bits", "layer memory")
+        "the input of the activation is kept in 8 bits", "layer memory", "precision")
     cross_entropy_fusion: str | None = recipe_field(
-        "how the loss is computed", "layer memory", choices=("none", "unfused", "native", "te", "fp32", "linear", "liger"),
+        "how the loss is computed", "layer memory", "kernels",
+        choices=("none", "unfused", "native", "te", "fp32", "linear", "liger"),
         told_by="cross_entropy_loss_fusion cross_entropy_fusion_impl")
     attention_backend: str | None = recipe_field(
-        "which attention kernels run", "layer step memory", megatron=SAME,
+        "which attention kernels run", "layer step memory", "kernels", megatron=SAME,
         choices=("flash", "fa2", "fa3", "fa4", "fused", "unfused", "local", "auto", "materialised"))
     use_turbo_attention: bool | None = recipe_field(
-        "Primus-Turbo's attention in place of Transformer Engine's", "layer step memory", primus=SAME)
+        "Primus-Turbo's attention in place of Transformer Engine's", "layer step memory", "kernels", primus=SAME)
     use_turbo_gemm: bool | None = recipe_field(
         "Primus-Turbo's products in the linear layers (its grouped ones: `moe_grouped_gemm`)", "layer step memory",
-        primus=SAME)
-    use_turbo_rms_norm: bool | None = recipe_field("Primus-Turbo's norms", "layer memory", primus=SAME)
+        "kernels", primus=SAME)
+    use_turbo_rms_norm: bool | None = recipe_field("Primus-Turbo's norms", "layer memory", "kernels", primus=SAME)
     cuda_graph_scope: tuple[str, ...] | None = recipe_field(
-        "what runs as CUDA graphs; none: nothing", "layer step memory", choices=_GRAPHS,
+        "what runs as CUDA graphs; none: nothing", "layer step memory", "kernels", choices=_GRAPHS,
         told_by="cuda_graph_impl cuda_graph_scope enable_cuda_graph external_cuda_graph")
     torch_compile: bool | None = recipe_field(
-        "layers are compiled: element-wise work in fewer kernels", "layer step memory")
+        "layers are compiled: element-wise work in fewer kernels", "layer step memory", "kernels")
     numa_binding: bool | None = recipe_field(
-        "processes are bound to the sockets of their GPUs", "layer step", primus=SAME)
-    manual_gc: bool | None = recipe_field("garbage is collected on all ranks together", "step", megatron=SAME)
+        "processes are bound to the sockets of their GPUs", "layer step", "kernels", primus=SAME)
+    manual_gc: bool | None = recipe_field(
+        "garbage is collected on all ranks together", "step", "kernels", megatron=SAME)
     make_vocab_size_divisible_by: int | None = recipe_field(
-        "the vocabulary is padded to a multiple of this, times tp", "layer memory", megatron=SAME, nemo=SAME)
+        "the vocabulary is padded to a multiple of this, times tp", "layer memory", "kernels", megatron=SAME, nemo=SAME)
     check_for_nan_in_loss_and_grad: bool | None = recipe_field(
-        "loss and gradients are checked for NaN each step", "layer step", megatron=SAME)
+        "loss and gradients are checked for NaN each step", "layer step", "kernels", megatron=SAME)
     create_attention_mask_in_dataloader: bool | None = recipe_field(
-        "the data loader makes the attention mask, and ranks wait for it", "layer step", megatron=SAME)
+        "the data loader makes the attention mask, and ranks wait for it", "layer step", "kernels", megatron=SAME)
     device_memory_fraction: float | None = recipe_field(
         "share of the device that the framework takes as one pool at start (XLA_PYTHON_CLIENT_MEM_FRACTION)", "memory",
-        most=1)
+        "kernels", most=1)
     # fmt: on
 
     @property
@@ -319,6 +360,16 @@ class Recipe:
     def domain(self) -> tuple[int, ...] | None:
         """Ranks of tp, tp2, cp, dp and pp that share a fast domain; None where ``fast_domain`` is not stated."""
         return domains.inside(self.fast_domain)
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of one sample: two where preferences are trained."""
+        return 2 if self.rlhf_type else 1
+
+    @property
+    def reference(self) -> bool:
+        """Whether every micro-batch also passes forward through the frozen model that training started from."""
+        return self.rlhf_type is not None and not self.reference_free
 
     @property
     def token_ranks(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 
 from projector.workload.declared import about
 
-__all__ = ["OVERLAPPING", "Compressed", "CompressedAttention", "FullAttention", "Indexer"]
+__all__ = ["OVERLAPPING", "BlockAttention", "Compressed", "CompressedAttention", "FullAttention", "Indexer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,34 @@ class Indexer:
         """Keys that a query of a causal sequence sees on average."""
         most = min(self.index_topk, seq)
         return most - most * (most - 1) / (2 * seq)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockAttention:
+    """Attention to ``block_counts`` blocks of ``block_size`` keys of each query's own choice, its own among them: MoBA
+    (arXiv:2502.13189); ``compressed``: beside one to pooled blocks and one to a window of ``window_size``, each through a
+    gate of every head: NSA (arXiv:2502.11089). Names are those of fla-org/flash-linear-attention fla/layers/nsa.py."""
+
+    block_size: int = 64
+    block_counts: int = 16
+    window_size: int = 512
+    compressed: bool = False
+
+    @property
+    def name(self) -> str:
+        return "nsa" if self.compressed else "moba"
+
+    def differs(self) -> dict[str, object]:
+        return {}
+
+    def parameters(self, hidden: int, heads: int) -> int:
+        """Beyond those of grouped queries: three gates of every head."""
+        return 3 * heads * hidden if self.compressed else 0
+
+    def keys(self, seq: int) -> float:
+        """Keys that a query of a causal sequence sees on average: all before it, or of whole blocks half of its own."""
+        most = min(float(self.block_counts * self.block_size), float(seq))
+        return most - most * most / (2 * seq) - (self.block_size / 2 if most < seq else 0.0) * (1 - most / seq)
 
 
 @dataclass(frozen=True, kw_only=True)

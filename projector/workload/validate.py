@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from operator import attrgetter
 
 from projector.errors import Problem
 from projector.io.typed import of_type
-from projector.memo import Recent, Same
+from projector.memo import Recent, Same, but
 from projector.workload import fast_domain, layout, summa
 from projector.workload.checks import LIMITS, range_problems, unreported, word_problems
-from projector.workload.layer_kinds import Attention, Dense, GatedDeltaNet, KimiDelta, Lightning, Mamba2
+from projector.workload.layer_kinds import (
+    Attention,
+    Dense,
+    GatedDeltaNet,
+    KimiDelta,
+    Lightning,
+    Mamba1,
+    Mamba2,
+    Parallel,
+    SharedBlock,
+)
 from projector.workload.layer_pattern import MIXERS, MLPS, SIZES, expand, mistake
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
+from projector.workload.sparse import BlockAttention
 from projector.workload.workload import Workload
 
-__all__ = ["known", "problems", "remember", "value_problems"]
+__all__ = ["LAYOUT_SIZES", "form", "known", "problems", "remember", "value_problems"]
 
 
-def problems(workload: Workload, where: str = "") -> tuple[Problem, ...]:
-    """Every mistake of ``workload``. Empty: it can be laid out, though a model may still not support it.
+def problems(workload: Workload, where: str = "", split: bool | None = None) -> tuple[Problem, ...]:
+    """Every mistake of ``workload``. Empty: it can be laid out, though a model may still not support it. ``split``: the
+    rule for layers that do not divide, where the recipe leaves it to the framework.
 
     When types are wrong or numbers out of range only these are listed: what divides what means nothing then.
     """
     found, sound = _of_values(workload, where)
     if sound:
         model = workload.model
-        found += _model(model, where)
-        layers = list(_layers(model, where))
+        alone, layers = _of_model(Same(model), where)
+        found += alone
         found += layers or _divisions(workload, where)
-        found += layout.problems(model, workload.recipe, where)
+        found += layout.problems(model, _splitting(workload.recipe, split), where)
         found += _combinations(workload, where)
     return tuple(found)
+
+
+def _splitting(recipe: Recipe, split: bool | None) -> Recipe:
+    open_ = split is not None and recipe.allow_uneven_pipeline_split is None
+    return but(recipe, allow_uneven_pipeline_split=split) if open_ else recipe
 
 
 def value_problems(workload: Workload, where: str = "") -> tuple[Problem, ...]:
@@ -57,15 +74,18 @@ def _of_values(workload: Workload, where: str) -> tuple[list[Problem], bool]:
     return found, not (types or ranges)
 
 
-_SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "global_batch_size", "seq_length")
-_sizes = attrgetter(*_SIZES)
-_rest = attrgetter(*(f.name for f in fields(Recipe) if f.name not in _SIZES))
+LAYOUT_SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "global_batch_size", "seq_length")
+_sizes = attrgetter(*LAYOUT_SIZES)
+_rest = attrgetter(*(f.name for f in fields(Recipe) if f.name not in LAYOUT_SIZES))
+_FORMS: Recent[object] = Recent(4096)
 _SOUND: Recent[bool] = Recent(4096)
 """Models, and values of recipes without their sizes, of which no single value is wrong. Frozen, so they stay so."""
 
 
 def known(workload: Workload) -> bool:
     """Whether all single values but the number of GPUs were looked at before: those of a search differ in sizes alone."""
+    if getattr(workload, "__dict__", _NOTHING).get(_KNOWN):
+        return True
     model, recipe = getattr(workload, "model", None), getattr(workload, "recipe", None)
     if type(workload) is not Workload or type(model) is not Model or type(recipe) is not Recipe:
         return False
@@ -78,9 +98,16 @@ def known(workload: Workload) -> bool:
     if not all(type(size) is int and 1 <= size <= _SMALL for size in _sizes(recipe)):
         return False
     try:
-        return Same(model) in _SOUND and _values_of(recipe) in _SOUND
+        found = Same(model) in _SOUND and form(recipe) in _SOUND
     except TypeError:  # a value without a hash is none that was sound
         return False
+    if found:
+        workload.__dict__[_KNOWN] = True
+    return found
+
+
+_KNOWN, _FORM = "_known", "_form"
+_NOTHING: dict[str, object] = {}
 
 
 _SMALL = 1_000_000  # what every size may be, see LIMITS
@@ -88,27 +115,36 @@ _SMALL = 1_000_000  # what every size may be, see LIMITS
 
 def remember(workload: Workload) -> None:
     """That no single value of it is wrong."""
-    for key in (Same(workload.model), _values_of(workload.recipe)):
+    for key in (Same(workload.model), form(workload.recipe)):
         _SOUND.get(key, lambda: True)
 
 
-def _values_of(recipe: Recipe) -> tuple[object, ...]:
-    """The values with their types: 1, 1.0 and True are equal, but not equally right."""
-    rest = _rest(recipe)
-    return (*map(type, rest), *rest)
+def form(recipe: Recipe) -> Hashable:
+    """One object for all recipes that differ in :data:`LAYOUT_SIZES` alone: a key that costs nothing to compare.
+
+    Values count with their types: 1, 1.0 and True are equal, but not equally right. Raises TypeError for a value without a
+    hash."""
+    found = recipe.__dict__.get(_FORM)
+    if found is None:
+        rest = _rest(recipe)
+        found = recipe.__dict__[_FORM] = _FORMS.get((*map(type, rest), *rest), object)
+    return found
 
 
 def _words(item: object, where: str, prefix: str) -> list[Problem]:
-    return word_problems(_values(item), where, prefix)
+    return word_problems(_nested(item), where, prefix)
 
 
 def _ranges(item: object, where: str, prefix: str) -> list[Problem]:
-    """Of the numbers of ``item`` and of the parts inside it (mla, moe, lora)."""
+    return range_problems(_nested(item), where, prefix)
+
+
+def _nested(item: object) -> dict[str, object]:
+    """Values of ``item`` and of the parts inside it (mla, moe, lora), those as mappings."""
     values = _values(item)
-    nested = {
+    return values | {
         name: _values(value) for name, value in values.items() if is_dataclass(value) and not isinstance(value, type)
     }
-    return range_problems({**values, **nested}, where, prefix)
 
 
 def _values(item: object) -> dict[str, object]:
@@ -121,6 +157,12 @@ def _gpus(gpus: int, where: str) -> list[Problem]:
     return [Problem(where, "gpus", gpus, f"a whole number from 1 to {LIMITS['gpus']}")]
 
 
+@lru_cache(maxsize=256)
+def _of_model(model: Same[Model], where: str) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+    """Of the model alone: its sizes, its layers."""
+    return tuple(_model(model.value, where)), tuple(_layers(model.value, where))
+
+
 def _model(model: Model, where: str) -> Iterable[Problem]:
     if model.num_query_groups > model.num_attention_heads or model.num_attention_heads % model.num_query_groups:
         expected = f"a divisor of num_attention_heads = {model.num_attention_heads}"
@@ -129,6 +171,12 @@ def _model(model: Model, where: str) -> Iterable[Problem]:
         yield Problem(where, "model.window_size", model.window_size, "none: a window without a causal mask")
     if not (model.causal and model.vocab_size) and model.mtp_num_layers:
         yield Problem(where, "model.mtp_num_layers", model.mtp_num_layers, "0: nothing is predicted token by token")
+    if model.cla_share_factor > 1:
+        apart = ("mla", "share_q_dim", "attention_k_eq_v", "hybrid_layer_pattern", "mixer_pattern", "compressed")
+        other = [key for key in (*apart, "per_layer", "full_attention", "mtp_num_layers") if getattr(model, key)]
+        if other:
+            expected = f"1: layers do not share keys and values beside {', '.join(other)}"
+            yield Problem(where, "model.cla_share_factor", model.cla_share_factor, expected)
     moe = model.moe
     if moe is None:
         return
@@ -220,16 +268,21 @@ def _split_sizes(model: Model) -> tuple[tuple[str, int], ...]:
     found: dict[tuple[str, int], None] = {}
     for kind in dict.fromkeys(model.layer_kinds):
         seen = model.within(kind)
-        if isinstance(kind.mixer, Attention):
+        mixer = kind.mixer.mamba if isinstance(kind.mixer, Parallel | SharedBlock) else kind.mixer
+        if isinstance(kind.mixer, SharedBlock):
+            found["ffn_hidden_size", seen.ffn_hidden_size] = None
+        if isinstance(kind.mixer, Attention | BlockAttention | Parallel | SharedBlock):
             found["num_attention_heads", seen.num_attention_heads] = None
-        if isinstance(kind.mixer, Mamba2):
-            found["mamba_num_heads", kind.mixer.mamba_num_heads] = None
-            found["mamba_num_groups", kind.mixer.mamba_num_groups] = None
-        elif isinstance(kind.mixer, GatedDeltaNet):
-            found["linear_num_key_heads", kind.mixer.linear_num_key_heads] = None
-            found["linear_num_value_heads", kind.mixer.linear_num_value_heads] = None
-        elif isinstance(kind.mixer, KimiDelta | Lightning):
-            found[f"{kind.mixer.name}.num_heads", kind.mixer.num_heads] = None
+        if isinstance(mixer, Mamba2):
+            found["mamba_num_heads", mixer.mamba_num_heads] = None
+            found["mamba_num_groups", mixer.mamba_num_groups] = None
+        elif isinstance(mixer, Mamba1):
+            found["mamba1.inner", mixer.inner] = None
+        elif isinstance(mixer, GatedDeltaNet):
+            found["linear_num_key_heads", mixer.linear_num_key_heads] = None
+            found["linear_num_value_heads", mixer.linear_num_value_heads] = None
+        elif isinstance(mixer, KimiDelta | Lightning):
+            found[f"{mixer.name}.num_heads", mixer.num_heads] = None
         if isinstance(kind.mlp, Dense):
             found["ffn_hidden_size", seen.ffn_hidden_size] = None
     return tuple(found)

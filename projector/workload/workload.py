@@ -43,7 +43,7 @@ class Workload:
 
     @property
     def tokens_per_step(self) -> int:
-        return self.recipe.global_batch_size * self.recipe.seq_length
+        return self.recipe.global_batch_size * self.recipe.sequences * self.recipe.seq_length
 
     @property
     def padded_vocab_size(self) -> int:

@@ -60,7 +60,7 @@ def from_mapping(case: Mapping[str, object], path: Path, *, model: Loaded | None
 def _beside(name: str, path: Path) -> str:
     """A hardware file lies beside the case that names it, if not where the command runs."""
     file = path.parent / name
-    return str(file) if name.endswith((".yaml", ".yml")) and file.is_file() else name
+    return str(file) if name.endswith((".yaml", ".yml", ".json")) and file.is_file() else name
 
 
 def _alternatives(case: Mapping[str, object], where: str) -> list[Problem]:

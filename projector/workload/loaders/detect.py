@@ -19,7 +19,7 @@ from projector.workload.loaders.yaml_files import read
 from projector.workload.model import Model
 from projector.workload.schema import parse_model
 
-__all__ = ["KINDS", "kind_of", "load", "load_model"]
+__all__ = ["KINDS", "kind_of", "load", "load_architecture"]
 
 #: What :func:`load` understands, in words for messages.
 KINDS = (
@@ -110,11 +110,6 @@ def takes_overrides(path: str | Path) -> bool:
 def _is_script(text: str, file: Path) -> bool:
     """A launch script; a log that holds a dump of arguments is none, whatever it is called."""
     return not megatron_args.parse(text) and scripts.is_script(text, file.name)
-
-
-def load_model(name: str) -> Model:
-    """The architecture of :func:`load_architecture` alone."""
-    return load_architecture(name).model
 
 
 def load_architecture(name: str) -> Loaded:

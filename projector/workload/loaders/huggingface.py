@@ -9,7 +9,9 @@ from projector.errors import InputError, Problem, Unsupported, nearest
 from projector.io.files import as_mapping, parse_json, read_text
 from projector.workload.loaders import huggingface_table, known_settings
 from projector.workload.loaders.asked import names_read
+from projector.workload.loaders.huggingface_blocks import BLOCKS
 from projector.workload.loaders.huggingface_decoders import DECODERS, REFUSED
+from projector.workload.loaders.huggingface_hybrids import HYBRIDS
 from projector.workload.loaders.huggingface_types import MODEL_TYPES
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.values import Reader
@@ -20,6 +22,8 @@ __all__ = ["from_mapping", "load"]
 _TYPES: Mapping[str, Callable[[Reader], dict[str, object]]] = {
     **MODEL_TYPES,
     **DECODERS,
+    **HYBRIDS,
+    **BLOCKS,
     **huggingface_table.readers(),
 }
 #: Towers beside a language model, by the keys that describe them.

@@ -31,12 +31,11 @@ _IMAGES = "images beside text"
 #: Architectures by ``model_type`` and the part of them that nothing here lowers.
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(("phi", "gptj", "codegen", "cohere", "falcon", "persimmon", "gpt-j"), _PARALLEL),
-        **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2"), _MAMBA),
-        **dict.fromkeys(("granitemoehybrid", "falcon_h1", "nemotron_nas"), "layers of several kinds"),
-        **dict.fromkeys(("qwen3_next", "minimax_text_01", "minimax", "recurrent_gemma", "rwkv", "rwkv5", "rwkv6"),
+        **dict.fromkeys(("codegen", "falcon", "persimmon"), _PARALLEL),
+        **dict.fromkeys(("zamba",), _MAMBA),
+        **dict.fromkeys(("recurrent_gemma", "rwkv", "rwkv5", "rwkv6"),
                         "linear attention or a recurrence"),
-        **dict.fromkeys(("bert", "roberta", "xlm-roberta", "deberta", "deberta-v2", "electra", "modernbert", "albert",
+        **dict.fromkeys(("deberta", "deberta-v2", "electra", "modernbert", "albert",
                          "distilbert"), "an encoder"),
         **dict.fromkeys(("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "m2m_100", "marian", "switch_transformers"),
                         "an encoder and a decoder"),
@@ -45,8 +44,9 @@ REFUSED: Mapping[str, str] = MappingProxyType(
                          "llava_llama", "llava_qwen", "internvl", "internvl_chat", "phi3_v", "minicpmv", "idefics",
                          "idefics2", "idefics3", "smolvlm", "paligemma", "pixtral", "clip", "siglip", "vit",
                          "deepseek_vl_v2", "kimi_vl", "glm4v", "aria", "chameleon", "janus"), _IMAGES),
-        **dict.fromkeys(("phi4mm", "phi4_multimodal", "minicpmo", "qwen2_5_omni", "qwen3_omni_moe", "gemma3n"),
+        **dict.fromkeys(("phi4mm", "phi4_multimodal", "minicpmo", "qwen2_5_omni", "qwen3_omni_moe"),
                         "images and speech beside text"),
+        **dict.fromkeys(("gemma3n", "gemma3n_text"), "streams that correct each other, embeddings of every layer"),
     }
 )  # fmt: skip
 
@@ -180,6 +180,19 @@ def _apertus(c: Reader) -> _Fields:
     return {**llama(c), "gated_linear_unit": False, "qk_layernorm": True}
 
 
+def _phi(c: Reader) -> _Fields:
+    """Phi-1 and Phi-2: attention and MLP beside one another on one norm, biases everywhere, the output layer's left out."""
+    return {**llama(c), **classic(c), "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings"),
+            "qk_layernorm": bool(c.flag("qk_layernorm")), "parallel_residual": True,
+            "unmodelled": ("the bias of the output layer: left out",)}  # fmt: skip
+
+
+def _gptj(c: Reader) -> _Fields:
+    found = {**gpt2(c), "position_embedding_type": "rope", "parallel_residual": True}
+    biases = "biases of attention (there are none) and of the output layer: as those of the MLP, and left out"
+    return {**found, "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings"), "unmodelled": (biases,)}
+
+
 def _qwen(c: Reader) -> _Fields:
     """The first Qwen: its width of the MLP is that of gate and up together."""
     width = c.integer("intermediate_size")
@@ -227,6 +240,8 @@ DECODERS: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
         "mimo": _mimo,
         "apertus": _apertus,
         "qwen": _qwen,
+        "phi": _phi,
+        "gptj": _gptj,
         "deepseek": _deepseek_moe,
     }
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from projector.workload.loaders.huggingface_types import MODEL_TYPES, given, llama, routed, sizes
+from projector.workload.loaders.huggingface_types import MODEL_TYPES, given, llama, routed, sizes, sparse_steps
 from projector.workload.loaders.values import Reader
 
 __all__ = ["TABLE", "readers"]
@@ -43,9 +43,13 @@ def _read(name: str, c: Reader) -> _Fields:
     found: _Fields = dict(llama(c) if like == "llama" else MODEL_TYPES[like](c))
     found |= {field: value for field, value in sizes(c, **entry.get("fields", {})).items() if value is not None}
     found |= {field: bool(c.flag(key)) for field, key in entry.get("flags", {}).items()}
+    for field, key in entry.get("switched", {}).items():
+        stated = c.integer(field)
+        found |= {field: stated} if c.flag(key) and stated else {}
     found |= _experts(entry, c, found)
     found |= _windows(entry, c)
     found |= _full(entry, c)
+    found |= _mixers(entry, c)
     found |= _sparse(entry, c)
     for key, value in entry.get("fixed", {}).items():
         if not key.startswith("moe."):
@@ -61,7 +65,7 @@ def _experts(entry: Mapping[str, Any], c: Reader, found: _Fields) -> _Fields:
     keys, condition = entry.get("experts"), entry.get("only_if")
     if keys is None:
         return {"moe": found["moe"] | _placed(entry, c)} if isinstance(found.get("moe"), dict) else {}
-    if condition and not c.flag(condition):
+    if condition and not (c.flag(condition) if isinstance(c.raw(condition), bool) else c.integer(condition)):
         return {}
     number, topk, width = keys
     moe = routed(c, number, width, topk)
@@ -82,6 +86,8 @@ def _placed(entry: Mapping[str, Any], c: Reader) -> _Fields:
     kinds = c.raw("mlp_layer_types")
     if isinstance(kinds, (list, tuple)):
         return {"moe_layer_freq": [int("dense" not in str(kind)) for kind in kinds]}
+    if key == "steps":
+        return {"moe_layer_freq": sparse_steps(c)["moe_layer_freq"]}
     if key == "moe_layers":
         chosen, step = c.integers("moe_layers"), c.integer("interleave_moe_layer_step") or 1
         at = set(chosen) if chosen else set(range(step - 1, layers, step))
@@ -99,6 +105,27 @@ def _windows(entry: Mapping[str, Any], c: Reader) -> _Fields:
     if not isinstance(kinds, (list, tuple)):
         return {"window_size": width, "window_attn_skip_freq": every} if width and every else {}
     return {"per_layer": {"window_size": [width or 0 if "sliding" in str(kind) else 0 for kind in kinds]}}
+
+
+def _mixers(entry: Mapping[str, Any], c: Reader) -> _Fields:
+    """Letters of mixers from a list of kinds of layers, or full attention every n-th layer, and the sizes of each letter."""
+    letters = entry.get("mixers")
+    if letters is None:
+        return {}
+    lists = (c.raw(key) for key in ("layer_types", "layers_block_type", "attn_type_list"))
+    kinds = next((kinds for kinds in lists if isinstance(kinds, (list, tuple))), None)
+    if kinds is None:
+        every, layers = c.integer("full_attention_interval") or 4, min(c.integer("num_hidden_layers") or 0, _MOST)
+        full = next(kind for kind, letter in letters.items() if letter in "*+")
+        other = next(kind for kind, letter in letters.items() if letter not in "*+")
+        kinds = [full if (i + 1) % every == 0 else other for i in range(layers)]
+    unknown = sorted({str(kind) for kind in kinds} - set(letters))
+    if unknown:
+        c.problems.append(("layer_types", ", ".join(unknown), f"kinds of layers: {', '.join(letters)}"))
+    found: _Fields = {"mixer_pattern": "".join(letters.get(str(kind), "") for kind in kinds)}
+    for field, keys in entry.get("sizes", {}).items():
+        found[field] = given(**sizes(c, **keys))
+    return found
 
 
 def _full(entry: Mapping[str, Any], c: Reader) -> _Fields:

@@ -7,7 +7,18 @@ from types import MappingProxyType
 
 from projector.workload.loaders.values import Reader
 
-__all__ = ["MODEL_TYPES", "classic", "dense_first", "given", "gpt2", "llama", "qwen2", "routed", "sizes"]
+__all__ = [
+    "MODEL_TYPES",
+    "classic",
+    "dense_first",
+    "given",
+    "gpt2",
+    "llama",
+    "qwen2",
+    "routed",
+    "sizes",
+    "sparse_steps",
+]
 
 _Fields = dict[str, object]
 _LEARNED = {"position_embedding_type": "learned_absolute"}
@@ -59,14 +70,14 @@ def _window(c: Reader) -> _Fields:
 def qwen2_moe(c: Reader) -> _Fields:
     shared = {"moe_shared_expert_intermediate_size": c.integer("shared_expert_intermediate_size") or 0}
     gate = {"moe_shared_expert_gate": bool(shared["moe_shared_expert_intermediate_size"])}
-    return {**qwen2(c), "moe": _sparse_steps(c) | shared | gate}
+    return {**qwen2(c), "moe": sparse_steps(c) | shared | gate}
 
 
 def _qwen3_moe(c: Reader) -> _Fields:
-    return {**_qwen3(c), "moe": _sparse_steps(c)}
+    return {**_qwen3(c), "moe": sparse_steps(c)}
 
 
-def _sparse_steps(c: Reader) -> _Fields:
+def sparse_steps(c: Reader) -> _Fields:
     """Experts in layer i when (i + 1) % decoder_sparse_step == 0 and i is not among ``mlp_only_layers``."""
     layers = min(c.integer("num_hidden_layers") or 0, 10_000)
     step = c.integer("decoder_sparse_step") or 1
@@ -87,6 +98,7 @@ def _deepseek(c: Reader) -> _Fields:
         qk_pos_emb_head_dim="qk_rope_head_dim", v_head_dim="v_head_dim",
     )  # fmt: skip
     found["mla"] = given(**latent)
+    c.integer("qk_head_dim")  # the sum of both of its parts
     width = c.integer("moe_intermediate_size")
     score = c.word("scoring_func")
     experts = dense_first(c) | routed(c, "n_routed_experts num_experts", "moe_intermediate_size")
@@ -198,11 +210,19 @@ def classic(c: Reader) -> _Fields:
     }
 
 
+_LETTERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E"}
+
+
 def _hybrid(c: Reader) -> _Fields:
     """Nemotron-H: attention, Mamba and experts in layers of their own."""
     moe = routed(c, "n_routed_experts", "moe_intermediate_size")
     base = {**llama(c), "gated_linear_unit": False, "position_embedding_type": "none"}
-    pattern = c.word("hybrid_override_pattern")
+    pattern, kinds = c.word("hybrid_override_pattern"), c.words("layers_block_type")
+    if pattern is None and kinds and all(kind in _LETTERS for kind in kinds):
+        pattern, base["num_layers"] = "".join(_LETTERS[kind] for kind in kinds), len(kinds)
+    for several in ("n_group", "topk_group"):  # groups of one, else the pattern below has no word for them
+        if (c.integer(several) or 1) > 1:
+            c.problems.append((several, c.integer(several), "1"))
     if pattern is None:
         return {**base, "unsupported": ["Mamba layers"]}
     sizes = {

@@ -19,4 +19,5 @@ def adapters(args: Reader) -> dict[str, object]:
         return {}
     targets = given.get("target_modules") or LORA_TARGETS
     names = [str(item) for item in targets] if isinstance(targets, (list, tuple)) else [str(targets)]
-    return {"lora": {"dim": given.get("dim", 32), "targets": names}}
+    switches = {key: given[key] for key in ("share_expert_adapters", "normalize_moe_lora") if key in given}
+    return {"lora": {"dim": given.get("dim", 32), "targets": names, **switches}}

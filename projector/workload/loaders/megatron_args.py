@@ -16,11 +16,10 @@ from projector.io.files import parse_yaml, read_text
 from projector.workload import tokenizers, zoo
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
-from projector.workload.loaders.megatron_model import model_fields
 from projector.workload.loaders.megatron_recipe import recipe_fields
 from projector.workload.loaders.values import Reader, literal
 
-__all__ = ["from_mapping", "is_dump", "load", "parse", "partial_model", "partial_recipe"]
+__all__ = ["from_mapping", "is_dump", "load", "parse", "partial_recipe"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _DUMP = re.compile(r"(?:^|[\]:])\s*:?\s*([A-Za-z_][A-Za-z0-9_]*)\s+\.{3,}\s?(.*?)\s*$")
@@ -72,12 +71,6 @@ def partial_recipe(
     """Recipe fields that a *part* of the arguments states, and ``(argument, value, expected)`` of what does not fit."""
     reader = Reader(args)
     return recipe_fields(reader, num_layers), reader.problems
-
-
-def partial_model(args: Mapping[str, object]) -> tuple[dict[str, object], list[tuple[str, object, str]]]:
-    """Model fields that a *part* of the arguments states (``mla: False``: attention is not latent), and misfits."""
-    reader = Reader(args)
-    return model_fields(reader), reader.problems
 
 
 def parse(text: str) -> dict[str, object]:

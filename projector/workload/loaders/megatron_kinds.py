@@ -65,6 +65,23 @@ def _kimi(args: Reader) -> dict[str, object]:
     return stated | ({"gate_rank": None} if args.flag("kda_use_full_rank_gate") else {})
 
 
+def _fused_kimi(args: Reader) -> dict[str, object]:
+    """Of a stack of Primus: one projection, values of a width of their own, which is the rank of decay and gate, too
+    (AMD-AGI/Primus@fd1eeabb primus/backends/megatron/core/models/hybrid/kimi_delta_attention.py); what is not said is
+    Megatron-LM's default."""
+    width = args.integer("linear_value_head_dim") or 128
+    return {
+        "num_heads": args.integer("linear_num_value_heads") or 32,
+        "num_key_heads": args.integer("linear_num_key_heads") or 16,
+        "head_dim": args.integer("linear_key_head_dim") or 128,
+        "value_dim": width,
+        "gate_rank": width,
+        "conv_width": args.integer("linear_conv_kernel_dim") or 4,
+        "gate_bias": True,
+        "fused": True,
+    }
+
+
 def layout(args: Reader) -> str | None:
     """The pipeline layout that ``|`` in a hybrid string means, in the words of ``pipeline_model_parallel_layout``."""
     text = _pattern(args)
@@ -96,6 +113,7 @@ def _stack(args: Reader, layers: object) -> str | None:
         return "M" * layers
     sized = all(args.integer(name) for name in _DELTA[:4])
     mixer = "G" if "gdn_hybrid_stack_spec" in spec and sized else "M" if "'hybrid_stack_spec'" in spec else None
+    mixer = "K" if "kda_hybrid_stack_spec" in spec else mixer
     if mixer is None or not 0.0 <= share <= 0.5:
         return None
     attention = int(layers // 2 * share)
@@ -124,6 +142,8 @@ def _hybrid(args: Reader, text: str, hidden: object) -> dict[str, object]:
             wide = 1 if "'hybrid_stack_spec'" in str(args.raw("spec")) else 2  # Primus' stack expands by one
             mamba["mamba_num_heads"] = wide * hidden // (mamba.get("mamba_head_dim") or _HEAD)
         found["mamba"] = mamba
+    if "K" in letters:
+        found["kda"] = _fused_kimi(args)
     if "G" in letters:
         found["gdn"] = {name: value for name in _DELTA if (value := args.integer(name)) is not None}
     return found

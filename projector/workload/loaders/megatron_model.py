@@ -190,7 +190,13 @@ def _unsupported(args: Reader, asked: dict[str, object]) -> dict[str, object]:
         named = [reason for reason in named if reason != "Mamba layers"]
         reasons = [reason for reason in reasons if reason not in general]
     if asked:
-        known = ("Mamba layers", _VARIANTS["gdn"], "linear attention layers", "an experimental attention variant")
+        known = (
+            "Mamba layers",
+            _VARIANTS["gdn"],
+            _VARIANTS["kda"],
+            "linear attention layers",
+            "an experimental attention variant",
+        )
         named, reasons = ([reason for reason in some if reason not in known] for some in (named, reasons))
     found = tuple(dict.fromkeys((*named, *reasons)))
     return {"unsupported": list(found)} if found else {}

@@ -13,16 +13,17 @@ from projector.errors import InputError, Problem, Unsupported
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.megatron_adapters import LORA_TARGETS
-from projector.workload.loaders.primus_bridge_recipes import defaults_of, own_sizes
+from projector.workload.loaders.primus_bridge_hybrids import HYBRIDS
+from projector.workload.loaders.primus_bridge_hybrids import defaults as hybrids
+from projector.workload.loaders.primus_bridge_recipes import COMMON, defaults_of, own_sizes
 from projector.workload.loaders.primus_built import model_named
 from projector.workload.loaders.primus_experiment import Experiment
 from projector.workload.loaders.primus_megatron import switched
-from projector.workload.model import Model
 
 __all__ = ["load"]
 
 _FLAVOR = re.compile(r"^(?P<model>.+?)_(?P<kind>(?:low_precision_)?pretrain|finetune|sft|peft|lora)(?:_.*)?_?config$")
-_OTHER = ("mamba", "zebra", "nemotronh", "nemotron_h", "nemotron_nano")
+_OTHER = ("nemotronh", "nemotron_h", "nemotron_nano")
 #: Words of ``precision_config`` (training/mixed_precision.py) and the arguments they mean; the first that fits.
 _PRECISIONS: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("nvfp4", {"fp4": "e2m1", "fp4_recipe": "nvfp4"}),
@@ -43,7 +44,7 @@ def load(experiment: Experiment) -> Loaded:
     flavor = str(settings.get("flavor") or "")
     words = f"{settings.get('recipe') or ''} {flavor} {experiment.model_name}".lower()
     if any(word in words for word in _OTHER):
-        raise Unsupported("Mamba layers")
+        raise Unsupported("recipes of Nemotron-H: Mamba layers whose sizes are not read")
     match = _FLAVOR.match(flavor)
     if flavor and match is None:
         expected = "a recipe function: <model>_pretrain_config, <model>_finetune_config"
@@ -51,12 +52,16 @@ def load(experiment: Experiment) -> Loaded:
     name = match["model"] if match else ""
     tuned = experiment.trainer != "pre_trainer" if match is None else "pretrain" not in match["kind"]
     assets = str(settings.get("hf_path") or "").rpartition("/")[2]
-    model = model_named((name, assets, "" if flavor else experiment.model_name), experiment, "flavor", {})
-    adapters = _adapters(settings, model.name, tuned, match["kind"] if match else "", experiment)
-    args = {
-        **defaults_of(model, tuned, adapters is not None, bool(settings.get("packed_sequence"))),
-        **_given(settings),
-    }
+    base = None
+    if name not in HYBRIDS:
+        base = model_named((name, assets, "" if flavor else experiment.model_name), experiment, "flavor", {})
+        name = base.name
+    adapters = _adapters(settings, name, tuned, match["kind"] if match else "", experiment)
+    if base is None and adapters is not None:
+        raise Unsupported(f"adapters on Mamba layers: {flavor}")
+    packed = bool(settings.get("packed_sequence"))
+    own = hybrids(name, tuned) if base is None else defaults_of(base, tuned, adapters is not None, packed)
+    args = {**COMMON, **own, **_given(settings)} if base is None else {**own, **_given(settings)}
     args |= _precision(settings, experiment)
     if adapters is not None:
         args["lora"] = adapters
@@ -64,10 +69,10 @@ def load(experiment: Experiment) -> Loaded:
         args["world_size"] = experiment.gpus
     origin = Origin(
         where=experiment.where,
-        name=model.name,
-        base=model,
+        name=name,
+        base=base,
         framework="megatron-bridge",
-        assumed=(*_contradictions(flavor, model, tuned, adapters is not None, settings), *_lengths(settings, tuned)),
+        assumed=(*_contradictions(flavor, name, tuned, adapters is not None, settings), *_lengths(settings, tuned)),
     )
     loaded = assemble(switched(args), origin)
     return Loaded(
@@ -125,6 +130,7 @@ def _adapters(
         "enabled": True,
         "dim": section.get("dim") or settings.get("peft_dim") or dim,
         "target_modules": section.get("target_modules") or targets,
+        **{key: section[key] for key in ("share_expert_adapters", "normalize_moe_lora") if key in section},
     }
 
 
@@ -138,10 +144,10 @@ def _precision(settings: Mapping[str, object], experiment: Experiment) -> dict[s
 
 
 def _contradictions(
-    flavor: str, model: Model, tuned: bool, adapters: bool, settings: Mapping[str, object]
+    flavor: str, model: str, tuned: bool, adapters: bool, settings: Mapping[str, object]
 ) -> tuple[str, ...]:
     """Sizes that a recipe function sets itself, whatever the experiment states, where the two differ."""
-    own = own_sizes(model.name, adapters) if tuned else {}
+    own = own_sizes(model, adapters) if tuned else {}
     return tuple(
         f"{key}={settings[key]}: as the experiment says; {flavor} of Megatron-Bridge sets {value} itself"
         for key, value in own.items()

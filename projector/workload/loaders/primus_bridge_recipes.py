@@ -7,13 +7,13 @@ from types import MappingProxyType
 
 from projector.workload.model import Model
 
-__all__ = ["defaults_of", "own_sizes"]
+__all__ = ["COMMON", "defaults_of", "own_sizes"]
 
 _FULL: Mapping[str, object] = MappingProxyType(
     {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 )
 #: Of every function: training/config.py, recipes/utils/optimizer_utils.py, models/gpt_provider.py.
-_COMMON: Mapping[str, object] = MappingProxyType(
+COMMON: Mapping[str, object] = MappingProxyType(
     {
         "tensor_model_parallel_size": 1,
         "pipeline_model_parallel_size": 1,
@@ -94,7 +94,7 @@ _FIXED = ("llama3", "qwen3_30b_a3b", "qwen3_235b_a22b")
 def defaults_of(model: Model, tuned: bool, adapters: bool, packed: bool) -> dict[str, object]:
     """Arguments of the recipe function for ``model``. ``tuned``: of fine-tuning, ``adapters``: by LoRA."""
     llama, experts = model.name.startswith("llama"), model.moe is not None
-    args = {**_COMMON, "moe_token_dispatcher_type": "alltoall"} if experts else dict(_COMMON)
+    args = {**COMMON, "moe_token_dispatcher_type": "alltoall"} if experts else dict(COMMON)
     if experts:
         args |= {"moe_grouped_gemm": True, "moe_permute_fusion": True, "expert_tensor_parallel_size": 1}
     if not tuned:

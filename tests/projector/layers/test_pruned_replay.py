@@ -12,7 +12,7 @@ from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 
-def replayed(framework: str, model: str, **fields: object):  # type: ignore[no-untyped-def]
+def replayed(framework: str, model: str, date: str = "", **fields: object):  # type: ignore[no-untyped-def]
     recipe = Recipe(
         micro_batch_size=1,
         global_batch_size=64,
@@ -20,7 +20,11 @@ def replayed(framework: str, model: str, **fields: object):  # type: ignore[no-u
         recompute_granularity="full",
         **fields,  # type: ignore[arg-type]
     )
-    made = resolve(Workload(model=zoo.load(model), recipe=recipe, gpus=8, framework=framework), "amd", "gfx950")
+    made = resolve(
+        Workload(model=zoo.load(model), recipe=recipe, gpus=8, framework=framework, framework_date=date),
+        "amd",
+        "gfx950",
+    )
     return layer(made.workload.model.layer_kinds[-1], made)
 
 
@@ -42,11 +46,62 @@ def test_the_mask_product_of_a_capacity_layer_goes_and_the_experts_stay() -> Non
     assert any(name.startswith("experts.fc2") for name in names)
 
 
-@pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan"])
-def test_checkpoints_of_torch_repeat_everything(framework: str) -> None:
-    block = replayed(framework, "llama3_70b", recompute_modules=())
-    assert {op.name for op in block.forward if isinstance(op, Gemm)} <= {op.name for op in block.recompute}
-    assert "mlp_residual" in {op.name for op in block.recompute}
+@pytest.mark.parametrize(
+    ("framework", "date", "compiled", "product", "residual"),
+    [
+        ("megatron-lm", "2025-03", False, True, True),
+        ("torchtitan", "2025-03", True, False, False),  # the compiler proves it dead
+        ("torchtitan", "2025-03", False, False, False),  # torch stops at the last tensor that is saved
+        ("torchtitan", "2026-03", False, True, True),  # torchtitan turned that off
+        ("automodel", "2026-03", False, True, False),  # its linears save when they have run
+        ("automodel", "2026-03", True, True, True),  # layers compiled inside of the checkpoint
+        ("deepspeed", "2025-03", False, True, True),  # a Function of its own
+    ],
+)
+def test_what_a_checkpoint_of_torch_repeats(
+    framework: str, date: str, compiled: bool, product: bool, residual: bool
+) -> None:
+    block = replayed(framework, "llama3_70b", date, recompute_modules=(), torch_compile=compiled)
+    forward, again = ({op.name for op in ops} for ops in (block.forward, block.recompute))
+    assert {"fc2", "mlp_residual"} <= forward
+    assert ("fc2" in again, "mlp_residual" in again) == (product, residual)
+    assert {op.name for op in block.forward if isinstance(op, Gemm)} - {"fc2"} <= again
+
+
+def test_a_replay_reaches_the_sum_of_the_experts_rows() -> None:
+    fields = {"ep": 8, "torch_compile": False, "recompute_modules": ()}
+    for framework, date, before, after in (
+        ("torchtitan", "2025-03", "moe.combine", "mlp_residual"),
+        ("automodel", "2026-03", "experts.fc2", "moe.combine"),
+    ):
+        block = replayed(framework, "qwen3_30b_a3b", date, **fields)
+        again = [op.name for op in block.recompute]
+        assert again[-1] == "moe.unpermute"
+        assert before in again
+        assert after in {op.name for op in block.forward} - set(again)
+
+
+def test_torch_repeats_a_last_product_only_where_it_may_not_stop() -> None:
+    torch = pytest.importorskip("torch")
+    wrapper = pytest.importorskip("torch.distributed.algorithms._checkpoint.checkpoint_wrapper")
+
+    class Products(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc, name-defined]
+        number = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            self.number += "mm" in str(function)
+            return function(*args, **(kwargs or {}))
+
+    def products(early_stop: bool) -> int:
+        layer = torch.nn.Sequential(
+            torch.nn.Linear(8, 32, bias=False), torch.nn.SiLU(), torch.nn.Linear(32, 8, bias=False)
+        )
+        out = wrapper.checkpoint_wrapper(layer, early_stop=early_stop)(torch.randn(4, 8, requires_grad=True))
+        with Products() as seen:
+            out.sum().backward()
+        return seen.number
+
+    assert (products(True), products(False)) == (5, 6), "four of the gradients, and one or both again"
 
 
 def test_kept_outputs_are_not_computed_again() -> None:

@@ -14,7 +14,7 @@ from projector.operators.part import Block
 from projector.operators.types import Attention, Gemm, GroupedGemm, Operator
 from projector.workload.model import MLA, Model, MoE
 from projector.workload.recipe import Recipe
-from projector.workload.sparse import Compressed, Indexer
+from projector.workload.sparse import BlockAttention, Compressed, Indexer
 from projector.workload.workload import Workload
 
 torch = pytest.importorskip("torch", reason="torch is not installed: real modules are not there to compare with")
@@ -100,7 +100,7 @@ def flops(operators: tuple[Operator, ...], keys: float | None = None) -> float:
     """Of products, without a mask, as the modules compute them: ``keys`` chosen by every query, also by the first."""
     products = [op for op in operators if isinstance(op, (Attention, Gemm, GroupedGemm))]
     cores = [replace(op, causal=False, keys=keys) if isinstance(op, Attention) else op for op in products]
-    return sum(op.flops * (2 if op.name == "indexer.scores" else 1) for op in cores)
+    return sum(op.flops * (2 if op.name in ("indexer.scores", "blocks.scores") else 1) for op in cores)
 
 
 def same(block: Block, module: Any, model: Model, saved: float | None = 0.05, keys: float | None = None) -> None:
@@ -131,6 +131,39 @@ def test_latent_attention_to_chosen_keys_is_what_a_real_one_is() -> None:
     model = replace(GQA, mla=LATENT, num_query_groups=8, indexer=chosen)
     (kind,) = model.layer_kinds
     same(layer(kind, eager(model)), real.Layer(model, kind), model, keys=16)
+
+
+def test_attention_to_chosen_blocks_is_what_a_real_one_is() -> None:
+    """Parameters and products; the real one has its keys for values."""
+    chosen = BlockAttention(block_size=8, block_counts=2)
+    model = replace(
+        GQA,
+        num_query_groups=1,
+        attention_k_eq_v=True,
+        position_embedding_type="none",
+        mixer_pattern="B",
+        block_attention=chosen,
+    )
+    (kind,) = model.layer_kinds
+    same(layer(kind, eager(model)), real.Layer(model, kind), model, saved=None, keys=16)
+
+
+def test_layers_that_share_keys_and_values_are_what_real_ones_are() -> None:
+    """Two together: no product of keys and values in the second, whose values the first has saved."""
+    model = replace(GQA, num_layers=2, num_query_groups=8, cla_share_factor=2)
+    first, second = (real.Layer(model, kind) for kind in model.layer_kinds)
+    second.attention = real.ReusingAttention(model, first.attention)
+    found = counted(torch.nn.Sequential(first, second), model.hidden_size)
+    blocks = [layer(kind, eager(model)) for kind in model.layer_kinds]
+    assert sum(block.held.total for block in blocks) == found.parameters == 2 * blocks[0].held.total - 2 * 256 * 256
+    assert sum(flops(block.forward) for block in blocks) == pytest.approx(found.forward, rel=0.01)
+    backward = sum(flops((*block.backward_input, *block.backward_weight)) for block in blocks)
+    assert backward == pytest.approx(found.backward, rel=0.01)
+    assert sum(block.saved_bytes for block in blocks) == pytest.approx(found.saved, rel=0.02)
+    values = 2 * BATCH * LENGTH * model.num_query_groups * model.kv_channels
+    assert blocks[0].saved_bytes - blocks[1].saved_bytes == values
+    added = [op for op in blocks[1].backward_input if op.name == "shared_kv.grad_add"]
+    assert [(op.read, op.write) for op in added] == [(4 * values, 2 * values)]
 
 
 def test_streams_around_a_layer_are_what_real_ones_are() -> None:

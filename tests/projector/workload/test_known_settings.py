@@ -151,3 +151,10 @@ def problems_of(path):
     except Unsupported:
         return ()
     return ()
+
+
+def test_context_parallelism_by_the_length_of_each_sample_is_not_projected() -> None:
+    """Megatron-LM gives every sample its own number of ranks under it: no group of a recipe says which."""
+    left = known_settings.sort({"hybrid_context_parallel": True, "max_seqlen_per_dp_cp_rank": 4096}, frozenset(), "f")
+    assert {text.split("=")[0] for text in left.cutting} == {"hybrid_context_parallel", "max_seqlen_per_dp_cp_rank"}
+    assert not known_settings.sort({"hybrid_context_parallel": False}, frozenset(), "f").cutting

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from huggingface_configs import llama_like
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,23 +13,6 @@ from projector.errors import InputError, Unsupported
 from projector.workload import zoo
 from projector.workload.loaders import huggingface
 from projector.workload.parameters import count
-
-
-def llama_like(kind: str, layers: int, hidden: int, ffn: int, heads: int, groups: int, vocab: int, **more) -> dict:
-    return {
-        "model_type": kind,
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "intermediate_size": ffn,
-        "num_attention_heads": heads,
-        "num_key_value_heads": groups,
-        "vocab_size": vocab,
-        "max_position_embeddings": 4096,
-        "tie_word_embeddings": False,
-        "torch_dtype": "bfloat16",
-        **more,
-    }
-
 
 DEEPSEEK_V3 = llama_like(
     "deepseek_v3", 61, 7168, 18432, 128, 128, 129280,
@@ -236,10 +220,10 @@ def test_what_is_counted_otherwise_is_said(kind):
 @pytest.mark.parametrize(
     ("config", "part"),
     [
-        ({"model_type": "phi"}, "side by side"),
         ({"model_type": "falcon"}, "side by side"),
-        ({"model_type": "mamba"}, "Mamba"),
-        ({"model_type": "t5"}, "encoder"),
+        ({"model_type": "zamba"}, "Mamba"),
+        ({"model_type": "t5"}, "an encoder and a decoder"),
+        ({"model_type": "deberta"}, "an encoder"),
         ({"model_type": "own", "is_encoder_decoder": True}, "encoder"),
         ({"model_type": "qwen2_vl", "hidden_size": 8}, "images"),
         ({"model_type": "llava", "text_config": CONFIGS["llama3.1_8b"], "vision_config": {"hidden_size": 4}}, "text_config"),
@@ -257,76 +241,3 @@ def test_the_language_model_alone_is_said_aloud():
     loaded = huggingface.from_mapping(config, "config.json", name="gemma3_27b")
     assert loaded.model == huggingface.from_mapping(CONFIGS["gemma3_27b"], "config.json", name="gemma3_27b").model
     assert loaded.assumed == ("the language model alone (vision_config left out)",)
-
-
-#: model_type and keys of a zoo model that is read by the table of words; the rest of its config.json follows from it.
-BY_TABLE = {
-    "glm_4.5": ("glm4_moe", {"experts": "n_routed_experts", "shared": "n_shared_experts", "use_qk_norm": True,
-                             "attention_bias": True, "first_k_dense_replace": 3}),
-    "dots_llm1": ("dots1", {"experts": "n_routed_experts", "shared": "n_shared_experts", "first_k_dense_replace": 1}),
-    "solar_open_100b": ("solar_open", {"experts": "n_routed_experts", "shared": "n_shared_experts"}),
-    "hunyuan_v3": ("hy_v3", {"experts": "num_experts", "shared": "num_shared_experts",
-                             "mlp_layer_types": ["dense"] + ["sparse"] * 79}),
-    "ling_flash_2.0": ("bailing_moe_v2", {"experts": "num_experts", "shared": "num_shared_experts", "use_qk_norm": True,
-                                          "first_k_dense_replace": 1, "n_group": 8, "topk_group": 4}),
-    "ernie_4.5_21b_a3b": ("ernie4_5_moe", {"experts": "moe_num_experts", "topk": "moe_k", "shared": "moe_num_shared_experts",
-                                           "moe_layer_start_index": 1}),
-    "minimax_m2": ("minimax_m2", {"experts": "num_local_experts", "width": "intermediate_size"}),
-    "hunyuan_a13b": ("hunyuan_v1_moe", {"experts": "num_experts", "topk": "moe_topk", "shared": "num_shared_expert"}),
-    "k_exaone_236b": ("exaone_moe", {"experts": "num_experts", "shared": "num_shared_experts", "first_k_dense_replace": 1,
-                                     "sliding_window": 128, "sliding_window_pattern": 4, "use_qk_norm": True}),
-    "command_r7b": ("cohere2", {"sliding_window": 4096, "sliding_window_pattern": 4}),
-    "cwm_32b": ("cwm", {"sliding_window": 8192,
-                        "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 16}),
-    "gemma4_26b_a4b": ("gemma4_text", {
-        "experts": "num_experts", "topk": "top_k_experts", "enable_moe_block": True, "sliding_window": 1024,
-        "global_head_dim": 512, "num_global_key_value_heads": 2, "attention_k_eq_v": True,
-        "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 5}),
-    "deepseek_v3.2": ("deepseek_v32", {
-        "experts": "n_routed_experts", "shared": "n_shared_experts", "first_k_dense_replace": 3, "q_lora_rank": 1536,
-        "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "index_n_heads": 64,
-        "index_head_dim": 128, "index_topk": 2048}),
-    "deepseek_v4_flash": ("deepseek_v4", {
-        "experts": "n_routed_experts", "shared": "n_shared_experts", "q_lora_rank": 1024, "qk_rope_head_dim": 64,
-        "o_groups": 8, "o_lora_rank": 1024, "sliding_window": 128, "index_n_heads": 64, "index_head_dim": 128,
-        "index_topk": 512, "hc_mult": 4, "compress_ratios": [0, 0, *[4, 128] * 20, 4, 0]}),
-}  # fmt: skip
-
-
-def by_table(name: str) -> dict:
-    kind, keys = BY_TABLE[name]
-    model, moe = zoo.load(name), zoo.load(name).moe
-    config = llama_like(
-        kind, model.num_layers, model.hidden_size, model.ffn_hidden_size, model.num_attention_heads,
-        model.num_query_groups, model.vocab_size, head_dim=model.kv_channels,
-        tie_word_embeddings=not model.untie_embeddings_and_output_weights,
-    )  # fmt: skip
-    named = dict(keys)
-    if moe is not None:
-        config[named.pop("experts")] = moe.num_experts
-        config[named.pop("topk", "num_experts_per_tok")] = moe.moe_router_topk
-        config[named.pop("width", "moe_intermediate_size")] = moe.moe_ffn_hidden_size
-        if shared := named.pop("shared", ""):
-            config[shared] = moe.moe_shared_expert_intermediate_size // moe.moe_ffn_hidden_size
-    return config | named
-
-
-@pytest.mark.parametrize("name", BY_TABLE)
-def test_architectures_of_the_table_are_those_of_the_zoo(name):
-    loaded = huggingface.from_mapping(by_table(name), "config.json")
-    read, known = loaded.model, zoo.load(name)
-    assert count(read).main == count(known).main
-    assert count(read).active == count(known).active
-    assert [kind.name for kind in read.layer_kinds] == [kind.name for kind in known.layer_kinds]
-    assert [read.within(kind).kv_channels for kind in read.layer_kinds] == [
-        known.within(kind).kv_channels for kind in known.layer_kinds
-    ]
-
-
-def test_a_key_of_the_table_that_is_misspelt_is_named():
-    config = by_table("deepseek_v4_flash")
-    config["index_topks"] = config.pop("index_topk")
-    with pytest.raises(InputError, match="index_topk"):
-        huggingface.from_mapping(config, "config.json")
-    config = by_table("gemma4_26b_a4b") | {"num_kv_shared_layers": 20}
-    assert huggingface.from_mapping(config, "f").model.unsupported == ("layers that share keys and values",)

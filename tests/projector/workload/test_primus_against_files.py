@@ -138,5 +138,7 @@ def test_stacks_of_primus_are_turns_of_a_mixer_and_an_mlp() -> None:
         model = detect.load(folder / f"{name}-pretrain.yaml").model
         assert (model.hybrid_layer_pattern, model.unsupported) == (letters, ())
         assert abs(parameters.count(model).total / count - 1.0) < 0.02
-    refused = detect.load(folder / "zebra_llama_1B_kda-pretrain.yaml").model  # keys and values of different widths
-    assert any("Kimi Delta Attention" in reason for reason in refused.unsupported)
+    delta = detect.load(folder / "zebra_llama_1B_kda-pretrain.yaml").model
+    assert (delta.hybrid_layer_pattern, delta.unsupported) == ("+-K-K-K-" * 4, ())
+    kda = detect.load(folder / "zebra_llama_300M_kda_pure-pretrain.yaml").model.kda
+    assert (kda.keys, kda.values, kda.gate_rank) == (256, 512, 64)  # keys and values of different widths

@@ -9,6 +9,7 @@ import pytest
 
 from projector.errors import InputError, Unsupported
 from projector.frameworks import resolve
+from projector.workload import parameters
 from projector.workload.loaders import primus
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.recipe import Recipe
@@ -266,10 +267,24 @@ def test_sizes_that_a_recipe_sets_whatever_it_is_told_are_said(tmp_path: Path) -
     assert not any("tensor_model_parallel_size" in text for text in loaded.assumed)
 
 
+def test_bridge_trains_mamba_and_hybrid_stacks(tmp_path: Path) -> None:
+    """Sizes are the provider's: the names say how many parameters, embedding and output apart (50288 rows)."""
+    for flavor, letters, billions in (
+        ("mamba2_370m_finetune_config", "M" * 48, 0.368 + 50288 * 1024 / 1e9),
+        ("mamba2_hybrid_8b_pretrain_config", "M-M-M--M-M*-M-M-M-M--M*-M-M-M-M-M*--M-M-M-M-M*-M--M-M-M-", 8.66),
+        ("zebra_llama_1b_finetune_config", "+-M-M-M-" * 4, 1.55),
+    ):
+        loaded = bridge(tmp_path, flavor=flavor, peft="none", tensor_model_parallel_size=None)
+        assert (loaded.model.hybrid_layer_pattern, loaded.model.unsupported) == (letters, ())
+        assert parameters.count(loaded.model).total / 1e9 == pytest.approx(billions, rel=0.02)
+        assert loaded.recipe is not None
+        assert loaded.recipe.tp == (8 if "8b" in flavor else 1)
+
+
 @pytest.mark.parametrize(
     ("keys", "kind"),
     [
-        ({"flavor": "mamba2_370m_finetune_config"}, Unsupported),
+        ({"flavor": "nemotronh_8b_finetune_config"}, Unsupported),
         ({"flavor": "qwen3_8b"}, InputError),
         ({"peft": "dora"}, Unsupported),
         ({"peft": "glue"}, InputError),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from projector.workload.loaders.shell import patterns
-from projector.workload.loaders.shell.unknown import Unknown, Unknowns, is_known
+from projector.workload.loaders.shell.unknown import Unknowns, is_known
 
 __all__ = ["Undecided", "Verdict", "negated", "test_words"]
 
@@ -192,8 +192,3 @@ def test_words(
     if test.at < len(test.items):
         return Undecided(unknowns.shown(" ".join(items)))
     return found
-
-
-def unknown_of(verdict: Undecided) -> Unknown:
-    """What a value is that only ``verdict`` decides."""
-    return Unknown(f"[ {verdict.text} ]")

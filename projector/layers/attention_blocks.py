@@ -1,0 +1,94 @@
+"""Attention to blocks of keys that queries choose by pooled keys: MoBA (arXiv:2502.13189), NSA (arXiv:2502.11089).
+
+fla-org/flash-linear-attention@72c71149 fla/ops/nsa/{parallel,compression}.py, fla/layers/nsa.py: keys and values are pooled
+block by block; NSA attends to the pooled ones, to the chosen blocks and to a window, each branch by a gate of every head.
+MoBA attends to the chosen blocks alone; its choice has no gradient (MoonshotAI/MoBA moba/moba_efficient.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector.errors import Unsupported
+from projector.layers import attention_gqa
+from projector.layers.attention_core import Heads, attend, remembering
+from projector.layers.attention_gqa import ATTN
+from projector.layers.linear import Linear, linear
+from projector.layers.local import Local
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Gemm, Operator, Stream
+from projector.parameter import parameter
+from projector.workload.layer_kinds import Attention
+from projector.workload.model import LayerKind
+from projector.workload.sparse import BlockAttention
+
+__all__ = ["attention"]
+
+_TOPK_PASSES, _TOPK_LAUNCHES = parameter(
+    (2.0, 3),
+    unit="passes, launches",
+    kind="assumed",
+    source="mask, selection and its indices, which read the scores twice",
+)
+
+
+def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """That of a grouped-query layer with another core. Raises :class:`Unsupported` under context parallelism."""
+    sizes = kind.mixer
+    assert isinstance(sizes, BlockAttention)
+    if lo.recipe.cp > 1:
+        raise Unsupported("attention to chosen blocks under context parallelism: no training code divides its sequence")
+    parts = attention_gqa.attention(replace(kind, mixer=Attention()), lo)
+    at = [part.name for part in parts].index("core_attn")
+    d = lo.model.kv_channels
+    heads = Heads(heads=lo.heads, kv_heads=lo.kv_heads, qk=d, v=d)
+    gates: tuple[Part, ...] = ()
+    if sizes.compressed:
+        spec = Linear(
+            name="branch_gates",
+            outputs=(3 * lo.heads,),
+            inputs=lo.hidden,
+            rows=lo.tokens,
+            parallel="column",
+            reads="input_norm.out",
+        )
+        gates = (linear(spec, lo, ATTN),)
+    return (*parts[:at], *gates, _core(sizes, heads, lo), *parts[at + 1 :])
+
+
+def _core(sizes: BlockAttention, heads: Heads, lo: Local) -> Part:
+    """Pooled keys, scores of blocks, the choice, attention to the chosen; with ``compressed`` all three branches."""
+    seq, block, act = lo.recipe.seq_length, sizes.block_size, lo.act
+    entries = max(1, seq // block)
+    kv, out = act * heads.kv_width * lo.tokens, act * heads.heads * heads.v * lo.tokens
+    pool = Stream(name="blocks.pool", kind="reduce", read=kv, write=kv / block)
+    pooled, pooled_back = attend("blocks.pooled", replace(heads, keys=entries / 2), lo, seq_q=seq, seq_k=entries)
+    scores = Gemm(
+        name="blocks.scores", m=seq, n=max(1, entries // 2), k=heads.qk, batch=lo.batch * heads.heads, dtype=lo.dtype,
+        out_bytes=4.0,
+    )  # fmt: skip
+    pairs = 4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * lo.tokens * entries / 2
+    chosen = 4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * lo.tokens * min(sizes.block_counts, entries)
+    choose = Stream(name="blocks.topk", kind="router", read=_TOPK_PASSES * pairs, write=chosen, launches=_TOPK_LAUNCHES)
+    main, main_back = attend("core_attn", replace(heads, keys=sizes.keys(seq)), lo, seq_q=seq, seq_k=seq)
+    forward: tuple[Operator, ...] = (pool, scores, choose, main)
+    backward: tuple[Operator, ...] = (main_back,)
+    part = Part(name="core_attn", tags=ATTN | {"core_attn", "context"})
+    kept: tuple[Saved, ...] = (Saved(name="blocks.chosen", bytes=chosen),)
+    if sizes.compressed:
+        near, near_back = attend("blocks.window", replace(heads, window=sizes.window_size), lo, seq_q=seq, seq_k=seq)
+        merge = Stream(name="blocks.merge", kind="elementwise", read=3 * out, write=out)
+        spread = Stream(name="blocks.merge.bwd", kind="elementwise", read=4 * out, write=3 * out)
+        back = Stream(name="blocks.pool.bwd", kind="elementwise", read=kv + kv / block, write=kv)
+        forward = (pool, pooled, scores, choose, main, near, merge)
+        backward = (spread, near_back, main_back, pooled_back, back)
+        statistics = 4.0 * heads.heads * lo.tokens
+        kept += (
+            Saved(name="blocks.gates", storage="branch_gates.out", bytes=3 * act * heads.heads * lo.tokens, input=True),
+            *(Saved(name=f"blocks.out{i}", bytes=out) for i in range(3)),
+            *(Saved(name=f"blocks.lse{i}", bytes=statistics) for i in range(2)),
+            Saved(name="blocks.pooled", bytes=kv / block),
+        )
+    made = remembering(replace(part, forward=forward, backward_input=backward), heads, lo)
+    return replace(made, saves=(*made.saves, *kept))

@@ -1,0 +1,150 @@
+"""Mamba-1: a projection, a causal convolution, step sizes and states of each token, the selective scan, a projection back.
+
+state-spaces/mamba@01887ed7 mamba_ssm/ops/selective_scan_interface.py (``MambaInnerFn``: the backward makes the
+convolution and the step sizes anew), csrc/selective_scan (a program a sequence and channel, 2048 tokens a step, state after
+state); with norms transformers models/jamba/modeling_jamba.py, whose parts are functions of their own. Tensor parallelism
+splits channels: the product that reads them all is summed over it (vLLM model_executor/layers/mamba/mamba_mixer.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector.errors import Unsupported
+from projector.layers.linear import Linear, linear
+from projector.layers.local import Local
+from projector.layers.norms import norm
+from projector.layers.recurrent import Kernels, chain, per_rank, projection
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Collective, Operator
+from projector.operators.weights import Weight
+from projector.parameter import parameter
+from projector.workload.layer_kinds import Mamba1
+from projector.workload.model import LayerKind
+
+__all__ = ["mixer"]
+
+MAMBA = frozenset({"mamba"})
+_CHUNK = parameter(
+    2048, unit="tokens", kind="derived", source="128 threads of 16 (csrc/selective_scan, kNThreads, kNItems)"
+)
+_FLOPS, _BACKWARD = parameter(
+    (9.0, 2.5),
+    unit="FLOP/state, times",
+    kind="derived",
+    source="state-spaces/mamba benchmarks of the selective scan: 9·B·L·D·N forward; backward: the states anew, gradients of "
+    "step, input, B and C",
+)
+
+
+def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """From the input norm to the residual addition."""
+    m = kind.mixer
+    assert isinstance(m, Mamba1)
+    if lo.recipe.cp > 1:
+        raise Unsupported("context parallelism of a selective scan: no training code divides its sequence")
+    d, narrow = per_rank(m.inner, lo), m.dt_rank + 2 * m.state_dim
+    sizes = (("dt_norm", m.dt_rank), ("b_norm", m.state_dim), ("c_norm", m.state_dim)) if m.norms else ()
+    x_proj = Linear(
+        name="x_proj",
+        outputs=(narrow,),
+        inputs=d,
+        rows=lo.tokens,
+        reads="mamba_conv.out",
+        makes=tuple((f"{name}.in", width) for name, width in sizes),
+    )
+    dt_proj = Linear(
+        name="dt_proj",
+        outputs=(d,),
+        inputs=m.dt_rank,
+        rows=lo.tokens,
+        bias=True,
+        reads="dt_norm.out" if m.norms else "x_proj.out",
+    )
+    steps = _split(linear(dt_proj, lo, MAMBA), "rows")
+    if not m.norms:
+        # neither the convolution's output nor the step sizes are kept: the backward makes both again
+        again = (replace(op, name=f"{op.name}.again") for op in steps.forward)
+        steps = replace(steps, backward_input=(*again, *steps.backward_input), makes=())
+    inner = (
+        _convolution(m, d, lo),
+        _summed(_split(linear(x_proj, lo, MAMBA), "columns"), narrow, lo, kept=m.norms),
+        *(norm(name, width, lo.tokens, lo, branch=False, tags=MAMBA) for name, width in sizes),
+        steps,
+        _scan(m, d, lo),
+    )
+    out = projection("out_proj", d, lo, MAMBA, into="mamba_scan.out")
+    if not m.norms:  # the scan's backward makes the gated output again
+        out = replace(out, saves=tuple(each for each in out.saves if each.storage != "mamba_scan.out"))
+    return chain("mamba", lo, (projection("in_proj", 2 * d, lo, MAMBA),), inner, out, MAMBA)
+
+
+def _split(part: Part, side: str) -> Part:
+    """Its matrix and bias cut over tp, whose messages are written down apart."""
+    return replace(part, weights=tuple(replace(weight, split=side) for weight in part.weights))
+
+
+def _summed(part: Part, width: int, lo: Local, *, kept: bool) -> Part:
+    """Sums over the channels of all ranks, forward, and of what they make of the sum, backward."""
+    part = (
+        part if kept else replace(part, saves=(), makes=(Saved(name="x_proj.out", bytes=lo.act * width * lo.tokens),))
+    )
+    if lo.tp == 1:
+        return part
+    nbytes = lo.act * width * lo.tokens
+    there, back = (
+        Collective(name=f"x_proj.{suffix}", kind="all_reduce", group="tp", bytes=nbytes) for suffix in ("ar", "grad_ar")
+    )
+    return replace(part, forward=(*part.forward, there), backward_input=(back, *part.backward_input))
+
+
+def _convolution(m: Mamba1, d: int, lo: Local) -> Part:
+    kernel, row = Kernels("mamba_conv", _CHUNK, lo), lo.act * d
+    forward: tuple[Operator, ...] = (kernel("fwd", row, row),)
+    again = () if m.norms else (kernel("again", row, row),)
+    return Part(
+        name="mamba_conv",
+        forward=forward,
+        backward_input=(*again, kernel("bwd", 2 * row, row, launches=2)),
+        weights=(
+            Weight(name="mamba_conv.weight", rows=d, columns=m.conv_width, split="rows"),
+            Weight(name="mamba_conv.bias", rows=d, split="rows"),
+        ),
+        saves=(Saved(name="mamba_conv.in", storage="in_proj.out", bytes=2 * row * lo.tokens, input=True),),
+        makes=(Saved(name="mamba_conv.out", bytes=row * lo.tokens),),
+        tags=MAMBA,
+    )
+
+
+def _scan(m: Mamba1, d: int, lo: Local) -> Part:
+    """The scan with step sizes, skip and gate; it saves what enters, its output before the gate and states of chunks."""
+    kernel, row, states = Kernels("mamba_scan", _CHUNK, lo), lo.act * d, lo.act * m.state_dim
+    work, steps, token = _FLOPS * d * m.state_dim, m.state_dim, lo.tokens
+    forward = kernel("fwd", 3 * row + 2 * states, 2 * row, work, serial="element")
+    backward = kernel("bwd", 6 * row + 2 * states, 4 * row + 8.0 * m.state_dim, _BACKWARD * work, serial="element")
+    forward, backward = (replace(op, steps=op.steps * steps) for op in (forward, backward))
+    vectors = (
+        Weight(name="mamba_scan.A_log", rows=d, columns=m.state_dim, split="rows"),
+        Weight(name="mamba_scan.D", rows=d, split="rows"),
+    )
+    own = {"mamba_scan.ungated": row, "mamba_scan.states": 8.0 * d * m.state_dim / _CHUNK}
+    reads = {"in_proj.out": 2 * row, "x_proj.out": lo.act * (m.dt_rank + 2 * m.state_dim)}
+    if m.norms:
+        reads = {"in_proj.out": 2 * row, "mamba_conv.out": row, "dt_proj.out": row}
+        reads |= {"b_norm.out": states, "c_norm.out": states}
+    return Part(
+        name="mamba_scan",
+        forward=(forward,),
+        backward_input=(backward,),
+        weights=vectors,
+        saves=(
+            *(
+                Saved(name=f"mamba_scan.{name}", storage=name, bytes=size * token, input=True)
+                for name, size in reads.items()
+            ),
+            *(Saved(name=name, bytes=size * token) for name, size in own.items()),
+        ),
+        makes=(Saved(name="mamba_scan.out", bytes=row * token),),
+        tags=MAMBA,
+    )

@@ -1,0 +1,130 @@
+"""A block of attention and an MLP whose weights several layers share, before a Mamba-2 mixer (Zamba2, arXiv:2411.15242).
+
+transformers@00511f5d models/zamba2/modeling_zamba2.py (``Zamba2HybridLayer``): the layer's input beside the embedding, twice
+as wide, is normed and attended to; the output, without a residual, passes a norm, a gated MLP and a projection of its layer,
+and is added to what the mixer reads, not to the residual. Adapters of each use stand beside the shared products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector.errors import Unsupported
+from projector.layers import mamba
+from projector.layers.attention_core import Heads
+from projector.layers.attention_gqa import ATTN, rotary, uses_rotary
+from projector.layers.context_parallel import core_attention
+from projector.layers.linear import Linear, linear
+from projector.layers.local import Local
+from projector.layers.mlp import MLP, feed_forward
+from projector.layers.norms import norm
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Stream
+from projector.operators.weights import stored_at
+from projector.workload.layer_kinds import SharedBlock
+from projector.workload.model import LayerKind
+
+__all__ = ["mixer"]
+
+
+def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """From the layer's input to the residual addition after the Mamba-2 mixer."""
+    m = kind.mixer
+    assert isinstance(m, SharedBlock)
+    if lo.recipe.pp > 1:
+        raise Unsupported(
+            "layers of several pipeline stages that share their weights: no training code sums their gradients"
+        )
+    d, x, rank = lo.model.kv_channels, lo.act * lo.hidden * lo.shard_tokens, m.sizes.adapter_rank
+    query, key, ffn = lo.heads * d, lo.kv_heads * d, -(-lo.model.ffn_hidden_size // lo.tp)
+    qkv = Linear(
+        name="qkv",
+        outputs=(query + 2 * key,) if lo.execution.fusion.qkv else (query, key, key),
+        inputs=2 * lo.hidden,
+        rows=lo.tokens,
+        parallel="column",
+        after_norm=True,
+        parts=(query, key, key),
+        target="linear_qkv",
+        reads="shared_norm.out",
+        makes=(("q", query), ("k", key), ("v", key)),
+    )
+    proj = Linear(
+        name="proj",
+        outputs=(lo.hidden,),
+        inputs=query,
+        rows=lo.tokens,
+        parallel="row",
+        target="linear_proj",
+        reads="core_attn.out",
+    )
+    own = Linear(name="shared_out", outputs=(lo.hidden,), inputs=lo.hidden, rows=lo.shard_tokens, reads="fc2.out")
+    fc1, *rest = feed_forward("", lo.model.ffn_hidden_size, lo, MLP)
+    adapted = (("q", query), ("k", key), ("v", key)) if m.sizes.use_shared_attention_adapter else ()
+    return (
+        _beside_embedding(x),
+        _shared(norm("shared_norm", 2 * lo.hidden, lo.shard_tokens, lo, branch=False, tags=ATTN), m),
+        _shared(linear(qkv, lo, ATTN), m),
+        *(
+            part
+            for name, width in adapted
+            for part in _adapter(name, width, 2 * lo.hidden, rank, "shared_norm.out", lo)
+        ),
+        *_rope(query + key, lo),
+        core_attention(Heads(heads=lo.heads, kv_heads=lo.kv_heads, qk=d, v=d), lo, ATTN | {"core_attn"}),
+        _shared(linear(proj, lo, ATTN), m),
+        _shared(norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, branch=False, reads="proj.out", tags=MLP), m),
+        _shared(fc1, m),
+        *_adapter("fc1", 2 * ffn, lo.hidden, rank, "pre_mlp_norm.out", lo),
+        *(_shared(part, m) for part in rest),
+        linear(own, lo, MLP),
+        _added(x),
+        *mamba.mixer(replace(kind, mixer=m.mamba), lo),
+    )
+
+
+def _shared(part: Part, m: SharedBlock) -> Part:
+    """Its weights one tensor with those of every other use of the block."""
+    weights = tuple(each for weight in part.weights for each in stored_at((weight,), f"shared{m.block}.{weight.name}"))
+    return replace(part, weights=weights)
+
+
+def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, lo: Local) -> tuple[Part, ...]:
+    """Through ``rank`` beside a product of ``width`` outputs, to which its output is added."""
+    down = Linear(name=f"{name}_a", outputs=(rank,), inputs=inputs, rows=lo.shard_tokens, reads=reads)
+    up = Linear(
+        name=f"{name}_b", outputs=(width,), inputs=rank, rows=lo.tokens, parallel="column", reads=f"{name}_a.out"
+    )
+    tensor = lo.act * width * lo.tokens
+    add = Stream(name=f"{name}_add", kind="elementwise", read=2 * tensor, write=tensor)
+    gradient = lo.act * inputs * lo.shard_tokens
+    back = Stream(name=f"{name}_add.bwd", kind="elementwise", read=2 * gradient, write=gradient)
+    return (
+        linear(down, lo, ATTN),
+        linear(up, lo, ATTN),
+        Part(name=f"{name}_add", forward=(add,), backward_input=(back,)),
+    )
+
+
+def _rope(elements: int, lo: Local) -> tuple[Part, ...]:
+    if not uses_rotary(lo):
+        return ()
+    forward, backward = rotary("rope", elements * lo.tokens, lo)
+    return (Part(name="rope", forward=forward, backward_input=backward, tags=ATTN),)
+
+
+def _beside_embedding(x: float) -> Part:
+    """The layer's input and the embedding as one tensor; backward adds both halves of its gradient to theirs."""
+    return Part(
+        name="shared_input",
+        forward=(Stream(name="shared_input", kind="copy", read=2 * x, write=2 * x),),
+        backward_input=(Stream(name="shared_input.bwd", kind="elementwise", read=4 * x, write=2 * x, launches=2),),
+        makes=(Saved(name="shared_norm.in", bytes=2 * x),),
+        reads=(Saved(name="shared_input.in", bytes=x, input=True),),
+    )
+
+
+def _added(x: float) -> Part:
+    add = Stream(name="shared_add", kind="elementwise", read=2 * x, write=x)
+    return Part(name="shared_add", forward=(add,), makes=(Saved(name="input_norm.in", bytes=x),))

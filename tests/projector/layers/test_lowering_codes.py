@@ -1,0 +1,123 @@
+"""What single code bases run otherwise: sharded tensors, copies, atomics, synchronisation, fused adapters, clamps."""
+
+from __future__ import annotations
+
+import pytest
+from lowering_cases import (
+    DEEPSEEK_V3,
+    DENSE,
+    EXPERTS,
+    LLAMA_70B,
+    collectives,
+    named,
+    names,
+    phases,
+    resolved,
+    stream_bytes,
+    with_execution,
+)
+
+from projector.layers.lower import layer
+from projector.mechanisms import Execution
+from projector.operators.types import GroupedGemm, Stream
+from projector.workload import zoo
+from projector.workload.model import decoder
+from projector.workload.recipe import LoRA
+
+
+def test_sharded_units_of_fsdp2_copy_weights_and_gradients():
+    case = resolved(LLAMA_70B, data_parallel_sharding="optim_grads_params", data_parallel_shard_size=8)
+    fsdp2 = with_execution(case, data_parallel={"strategy": "fsdp2", "gather_bytes": 2.0, "reduce_bytes": 4.0})
+    one_buffer = layer(DENSE, with_execution(case, data_parallel={"strategy": "fsdp1"}))
+    block = layer(DENSE, fsdp2)
+    weights = block.owned.dense
+    assert block.forward[0].name.endswith("copy_out")
+    assert stream_bytes(block.forward) - stream_bytes(one_buffer.forward) == pytest.approx(4 * weights)
+    extra = stream_bytes(block.backward_input) - stream_bytes(one_buffer.backward_input)
+    assert extra == pytest.approx((4 + 6) * weights)
+
+
+def test_unfused_permutation_adds_copies_by_atomics():
+    fused = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, moe_permute_fusion=True))
+    eager = layer(EXPERTS, resolved(DEEPSEEK_V3, ep=8, moe_permute_fusion=False))
+    kinds = [{op.name: op.kind for op in block.forward if isinstance(op, Stream)} for block in (fused, eager)]
+    assert [k["moe.unpermute"] for k in kinds] == ["permute", "scatter"]
+    rows = named(eager.forward, "moe.unpermute")
+    assert rows.read == rows.write > named(fused.forward, "moe.unpermute").write
+
+
+def test_sync_free_stages_move_and_then_remove_the_wait():
+    def order(stage: int) -> list[str]:
+        case = resolved(DEEPSEEK_V3, ep=8, moe_token_dispatcher_type="flex", sync_free_stage=stage)
+        return [op.name for op in layer(EXPERTS, case).forward]
+
+    assert order(1).index("moe.counts") < order(1).index("moe.dispatch")
+    assert order(2).index("moe.counts") > order(2).index("moe.dispatch")
+    assert "moe.counts" not in order(3)
+    for stage, backend in ((1, "multi_stream"), (2, "fused")):
+        case = resolved(DEEPSEEK_V3, ep=8, moe_token_dispatcher_type="flex", sync_free_stage=stage)
+        assert {op.backend for op in layer(EXPERTS, case).forward if isinstance(op, GroupedGemm)} == {backend}
+
+
+def test_a_fused_adapter_scales_and_adds_inside_products():
+    """TransformerEngine's operation fuser, NVIDIA/NeMo PR 14411: the same products, no pass of their own beside them."""
+    case = resolved(LLAMA_70B, lora=LoRA(dim=16))
+    apart, fused = (layer(DENSE, with_execution(case, adapters={"fused": is_})) for is_ in (False, True))
+    for way in ("forward", "backward_input", "backward_weight"):
+        one, other = ([op for op in getattr(block, way) if "lora" in op.name] for block in (apart, fused))
+        assert sum(op.flops for op in one) == sum(op.flops for op in other)
+        assert sum(op.launches for op in one) >= sum(op.launches for op in other)
+    assert named(fused.forward, "qkv.lora_b").accumulate
+    assert not {"qkv.lora_scale", "qkv.lora_add"} & names(fused.forward)
+    assert named(fused.backward_input, "qkv.lora_grad_add").launches == 0
+    split = resolved(LLAMA_70B, lora=LoRA(dim=16), tp=4)
+    assert "qkv.lora_add" in names(layer(DENSE, with_execution(split, adapters={"fused": True})).forward)
+
+
+def test_expert_biases_and_clamps_are_counted_as_they_run():
+    oss = zoo.load("gpt_oss_120b")
+    block = layer(decoder(True, 128), with_execution(resolved(oss, ep=8), fusion={"expert_bias": False}))
+    rows = named(block.forward, "experts.fc2").rows
+    bias = named(block.forward, "experts.fc2.bias"), named(block.forward, "experts.fc2.bias.add")
+    assert [op.bytes for op in bias] == [18 * rows * oss.hidden_size, 10 * rows * oss.hidden_size]
+    assert [op.kind for op in bias] == ["elementwise", "strided"]
+    assert "experts.fc1.bias" not in names(block.forward)  # in the epilogue of the product
+    half = rows * oss.moe.moe_ffn_hidden_size  # each clamp reads and writes 2 bytes an element of its half, cat both
+    assert [named(block.forward, f"experts.clamp{of}").bytes for of in ("", ".cat")] == [8 * half, 8 * half]
+    # backward: (2+1) + (1+2+2) of the first half, twice (2+1) + (1+2+2) of the second; (1+1+1), and both gradients
+    assert named(block.backward_input, "experts.clamp.bwd").bytes == (3 + 5 + 3 + 3 + 5) * half
+    assert named(block.backward_input, "experts.clamp.cat.bwd").bytes == (3 + 8) * half
+    assert named(block.forward, "rope").launches > 2  # no fused kernel scales by the magnitude of YaRN
+
+
+TORCH = {"tensor_parallel": {"strategy": "dtensor"}, "fusion": {"strategy": "torch_eager"}}
+
+
+@pytest.mark.parametrize(("batch", "gathers"), [(1, 0), (2, 6)])
+def test_sharded_tensors_copy_what_they_exchange_along_the_sequence(batch, gathers):
+    """torch's collectives join the first dimension: every scatter copies its input, a gather its output beyond batch one."""
+    case = resolved(LLAMA_70B, execution=Execution.of(**TORCH), tp=8, micro_batch_size=batch)
+    ops = [op for ops in phases(layer(DENSE, case)) for op in ops]
+    exchanged = {op.name: op for op in collectives(ops, group="tp")}
+    copied = [op for op in ops if op.name.endswith(".copy")]
+    kinds = [exchanged[op.name.removesuffix(".copy")].kind for op in copied]
+    assert (kinds.count("reduce_scatter"), kinds.count("all_gather")) == (4, gathers)
+    assert all(op.read == op.write == exchanged[op.name.removesuffix(".copy")].bytes for op in copied)
+
+
+def test_symmetric_memory_exchanges_in_place():
+    case = resolved(
+        LLAMA_70B, execution=Execution.of(**TORCH), tp=8, micro_batch_size=2, tp_comm_overlap=True, torch_compile=True
+    )
+    assert not [op for op in layer(DENSE, case).forward if op.name.endswith(".copy")]
+
+
+def test_only_a_compiler_joins_the_functions_of_a_cast():
+    def bytes_of(compiled: bool, how: Execution) -> float:
+        recipe = {"precision": "fp8", "fp8_recipe": "tensorwise", "torch_compile": compiled}
+        ops = layer(DENSE, resolved(LLAMA_70B, execution=how, **recipe)).forward
+        return stream_bytes(op for op in ops if op.name.endswith("cast"))
+
+    torch, fused = Execution.of(**TORCH), Execution()
+    assert bytes_of(True, torch) == bytes_of(True, fused) == bytes_of(False, fused)
+    assert bytes_of(False, torch) == pytest.approx(35 / 6 * bytes_of(True, torch))
