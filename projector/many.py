@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from heapq import heappush, heappushpop
-from itertools import chain, groupby, islice
-from typing import TypeVar
+from heapq import heapify, heappop, heappush, heappushpop
+from itertools import chain, islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.frameworks import Resolved
+from projector.frameworks.scope import as_layers_see
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
-from projector.memory.peaks import Laid, fullest, fullest_of, laid, least
-from projector.memory.verdict import Verdict
-from projector.operators.types import Operator
-from projector.pipeline.exchange import finish
+from projector.memo import uncollected
+from projector.memory.peaks import Laid, fullest, fullest_of, laid, least, weights
+from projector.memory.verdict import Need
+from projector.pipeline import Schedule
 from projector.projection import Projection, project
 from projector.settle import arguments
 from projector.settle.workload import settled
-from projector.step.cycle import Cycle, cycle, stacked, tuned
+from projector.step.batch import step_seconds
+from projector.step.cycle import tuned
 from projector.step.limit import limits, shortest
 from projector.step.priced import Priced, priced, seconds_of
 from projector.workload.workload import Workload
@@ -33,10 +34,8 @@ from projector.workload.workload import Workload
 __all__ = ["STATUSES", "Many", "project_many"]
 
 Floats = NDArray[np.float64]
-T = TypeVar("T")
 
 STATUSES = ("ok", "slower", "out-of-memory", "invalid", "unsupported")
-_WIDE = 64  # configurations evaluated together: their timelines stay within some tens of megabytes
 _HEAT = 32  # configurations priced together, once the best are full: their times can spare those behind them
 _AT_ONCE = 2048  # configurations between settling and evaluation, so that 10⁵ of them need no more memory than these
 
@@ -46,10 +45,10 @@ class Many:
     """One row per workload, in the order in which they were given.
 
     ``status``: one of :data:`STATUSES`, ``reason`` why it is not ``ok``; ``step_seconds``, ``tgs`` (NaN unless ``ok``);
-    ``memory``: bytes allocated at the peak of the fullest rank. It is NaN where there is no configuration to speak of, and
-    where an order that is made for its times was not made, because it cannot fit whatever it is (``reason``: "at least …")
-    or is ``slower``. That is what a row is whose bound is no faster than the best that were asked for. All others are
-    what :func:`projector.projection.project` finds for the workload alone.
+    ``memory``: bytes allocated at the peak of the fullest rank. It is NaN where there is no configuration to speak of,
+    where it cannot fit whatever passes through its weights or in whatever order (``reason``: "at least …"), and where an
+    order that is made for its times was not made, because it is ``slower``. That is what a row is whose bound is no faster
+    than the best that were asked for. All others are what :func:`projector.projection.project` finds for the workload alone.
     """
 
     status: tuple[str, ...]
@@ -102,7 +101,8 @@ def project_many(
     race, given, first = _Race(best), iter(workloads), 0
     while loads := tuple(islice(given, _AT_ONCE)):
         rows = _Rows(len(loads))
-        _evaluate(_fitting(loads, cluster, rows), cluster, settings, rows, race)
+        with uncollected():
+            _evaluate(_fitting(loads, cluster, rows, race), cluster, settings, rows, race)
         race.enter({first + i: (rows.tokens[i] / rows.seconds[i], load) for i, load in enumerate(loads)})
         parts.append(rows)
         first += len(loads)
@@ -172,33 +172,23 @@ class _Rows:
     def reject(self, row: int, status: str, reason: str) -> None:
         self.status[row], self.reason[row] = status, reason
 
-    def faster(self, those: Sequence[tuple[int, T]], most: Floats, race: _Race) -> list[tuple[int, T]]:
-        """Those that can be among the best at the ``most`` tokens/s/GPU they reach; the others are rejected."""
-        reach = race.reach
-        for (row, _), speed in zip(those, most, strict=True):
-            if speed <= reach:
-                self.reject(row, "slower", f"at most {speed:.4g} tokens/s/GPU, the best have {reach:.4g} or more")
-        return [one for one, speed in zip(those, most, strict=True) if speed > reach]
-
-    def fits(self, row: int, verdict: Verdict, bound: str = "") -> bool:
+    def fits(self, row: int, need: Need, bound: str = "") -> bool:
         """Whether a row fits in memory; it is rejected where it does not, or where a ``bound`` says that it cannot."""
-        if verdict.margin < 0:
-            self.reject(
-                row, "out-of-memory", f"{bound}{verdict.required / 1e9:.1f} GB of {verdict.usable / 1e9:.1f} GB"
-            )
-        return verdict.margin >= 0
+        if need.margin < 0:
+            self.reject(row, "out-of-memory", f"{bound}{need.required / 1e9:.1f} GB of {need.usable / 1e9:.1f} GB")
+        return need.margin >= 0
 
 
-def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> list[tuple[int, Resolved]]:
+def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows, race: _Race) -> list[tuple[int, Resolved]]:
     """Rows that can run and fit, as the cluster would run them; the others are rejected in ``rows``."""
-    every = list(_laid(loads, cluster, rows))
+    every = list(_laid(loads, cluster, rows, race))
     known = [(row, run) for row, run in every if not tuned(run.resolved)]  # the order of others waits for their times
     peaks = dict(zip((row for row, _ in known), fullest_of([run for _, run in known], cluster.gpu), strict=True))
     fitting = []
     for row, run in every:
         if row in peaks:
-            rows.memory[row], verdict = peaks[row]
-            fits = rows.fits(row, verdict)
+            rows.memory[row], need = peaks[row]
+            fits = rows.fits(row, need)
         else:
             fits = rows.fits(row, least(run, cluster.gpu), "at least ")
         if fits:
@@ -206,13 +196,16 @@ def _fitting(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> list[t
     return fitting
 
 
-def _laid(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> Iterator[tuple[int, Laid]]:
+def _laid(loads: Sequence[Workload], cluster: Cluster, rows: _Rows, race: _Race) -> Iterator[tuple[int, Laid]]:
     for row, load in enumerate(loads):
         try:
             wrong = arguments.of_workload(load)
             if wrong:
                 raise InputError(wrong)
-            run = laid(settled(load, cluster, published=False), cluster.gpu)
+            resolved = settled(load, cluster, published=False)
+            if race.limited and not rows.fits(row, weights(resolved, cluster.gpu), "at least "):
+                continue
+            run = laid(resolved, cluster.gpu)
         except InputError as error:
             rows.reject(row, "invalid", str(error))
         except Unsupported as error:
@@ -225,23 +218,40 @@ def _laid(loads: Sequence[Workload], cluster: Cluster, rows: _Rows) -> Iterator[
 def _evaluate(
     fitting: Sequence[tuple[int, Resolved]], cluster: Cluster, settings: Settings, rows: _Rows, race: _Race
 ) -> None:
-    """Step seconds of those of ``fitting`` that can win: the fastest by the peak of the device first."""
+    """Step seconds of those of ``fitting`` that can win. The highest bound on their speed first: by the peak of the device,
+    then, once it is their turn, by their priced stages; what is still first then is timed."""
+    if not race.limited:
+        alike = sorted(
+            fitting, key=lambda one: id(as_layers_see(one[1]))
+        )  # those of one layer problem after each other
+        _time(_priced(alike, cluster, settings, rows), cluster, rows)
+        return
     runs = [resolved for _, resolved in fitting]
+    tokens = rows.tokens[[row for row, _ in fitting]]
     device, _ = settings.device(cluster.gpu, efficiency_of(cluster.gpu))
-    most = np.full(len(runs), np.inf)
-    if race.limited:
-        most = rows.tokens[[row for row, _ in fitting]] / shortest(runs, [limits(run, device) for run in runs])
-    order = np.argsort(-most, kind="stable")
-    while len(order):
-        now, order = np.split(order, [race.heat])
-        heat = rows.faster([fitting[i] for i in now], most[now], race)
-        steps = _priced(heat, cluster, settings, rows)
-        if race.limited:
-            floor = shortest([made.resolved for _, made in steps], [seconds_of(made) for _, made in steps])
-            steps = rows.faster(steps, rows.tokens[[row for row, _ in steps]] / floor, race)
-        _time(steps, cluster, rows)
-        done = [row for row, _ in steps]
-        race.time(rows.tokens[done] / rows.seconds[done])
+    most = tokens / shortest(runs, [limits(run, device) for run in runs])
+    queue = [(-speed, i) for i, speed in enumerate(most.tolist())]
+    heapify(queue)
+    made: dict[int, Priced] = {}
+    while queue and -queue[0][0] > race.reach:
+        now = [heappop(queue) for _ in range(min(race.heat, len(queue)))]
+        new = [i for _, i in now if i not in made]
+        if new:
+            of = {fitting[i][0]: i for i in new}
+            known = [one for one in now if one[1] in made]
+            steps = {of[row]: one for row, one in _priced([fitting[i] for i in new], cluster, settings, rows)}
+            made |= steps
+            floor = shortest([one.resolved for one in steps.values()], [seconds_of(one) for one in steps.values()])
+            bounds = zip((tokens[list(steps)] / floor).tolist(), steps, strict=True)
+            for each in (*((-speed, i) for speed, i in bounds), *known):
+                heappush(queue, each)
+        else:
+            _time([(fitting[i][0], made.pop(i)) for _, i in now], cluster, rows)
+            done = [fitting[i][0] for _, i in now]
+            race.time(rows.tokens[done] / rows.seconds[done])
+    for bound, i in queue:
+        reason = f"at most {-bound:.4g} tokens/s/GPU, the best have {race.reach:.4g} or more"
+        rows.reject(fitting[i][0], "slower", reason)
 
 
 def _priced(
@@ -257,52 +267,12 @@ def _priced(
 
 
 def _time(steps: Sequence[tuple[int, Priced]], cluster: Cluster, rows: _Rows) -> None:
-    """Step seconds: what is done once a step of all of them first, then their schedules in batches."""
-    once = _once([made for _, made in steps])
-    # schedule by schedule: few of them are in the memory at a time
-    for _, alike in groupby(sorted(steps, key=lambda step: _schedule(step[1])), key=lambda step: _schedule(step[1])):
-        cycles: dict[tuple[object, ...], list[tuple[int, Cycle, float]]] = {}
-        for row, made in alike:
-            run = cycle(made.resolved, made.times, made.held, made.clock(once[id(made.model)]))
-            if tuned(made.resolved):
-                rows.memory[row], verdict = fullest(
-                    laid(made.resolved, cluster.gpu), cluster.gpu, run.compiled.schedule
-                )
-                if not rows.fits(row, verdict):
-                    continue
-            cycles.setdefault(_alike(run), []).append((row, run, made.idle))
-        for group in cycles.values():
-            for first in range(0, len(group), _WIDE):
-                rows_, runs, idle = zip(*group[first : first + _WIDE], strict=True)
-                rows.seconds[list(rows_)] = _seconds(runs) + np.array(idle)
+    """Step seconds of priced rows."""
 
+    def fits(place: int, order: Schedule) -> bool:
+        """Whether the ``place``-th of them does, in an ``order`` that was made for its times."""
+        row, made = steps[place]
+        rows.memory[row], need = fullest(laid(made.resolved, cluster.gpu), cluster.gpu, order)
+        return rows.fits(row, need)
 
-def _schedule(made: Priced) -> tuple[str, int, int, int]:
-    workload, recipe = made.resolved.workload, made.resolved.workload.recipe
-    return recipe.pipeline_schedule or "", recipe.pp, recipe.vpp, workload.num_microbatches
-
-
-def _once(steps: Sequence[Priced]) -> dict[int, dict[Operator, float]]:
-    """Seconds of all that is computed once a step, by kernel model: one vectorised call for each."""
-    ops: dict[int, dict[Operator, None]] = {}
-    models = {id(made.model): made.model for made in steps}
-    for made in steps:
-        ops.setdefault(id(made.model), {}).update(dict.fromkeys(made.optimizers()))
-    found: dict[int, dict[Operator, float]] = {}
-    for key, those in ops.items():
-        times = models[key].times(list(those))  # type: ignore[arg-type]
-        found[key] = dict(zip(those, times.seconds.tolist(), strict=True))
-    return found
-
-
-def _alike(run: Cycle) -> tuple[object, ...]:
-    """Equal for runs whose schedules can be evaluated together."""
-    exchange = run.exchange
-    together = id(run.compiled), run.overlap_p2p, run.overlap_flush, exchange.overlap_reduce, exchange.overlap_gather
-    return (*together, exchange.bucket, exchange.logged, id(run) if run.hidden is not None else None)
-
-
-def _seconds(runs: Sequence[Cycle]) -> Floats:
-    run = runs[0] if len(runs) == 1 else stacked(runs)
-    start = run.arrival()
-    return run.seconds(start, finish(run.exchange, run.play(start, run.messages)))
+    rows.seconds[[row for row, _ in steps]] = step_seconds([made for _, made in steps], fits)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import gc
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
-__all__ = ["DERIVED", "HashedOnce", "Recent", "Same", "but", "forget"]
+__all__ = ["DERIVED", "HashedOnce", "Recent", "Same", "but", "collect_seldom", "forget", "uncollected"]
 
 T = TypeVar("T")
 V = TypeVar("V")
 _HASH = "_hash"
 #: What is kept beside the fields of a frozen dataclass because it follows from them; copies with other values go without it.
-DERIVED = (_HASH, "_as_layers_see", "_as_weights_see")
+DERIVED = (_HASH, "_as_layers_see", "_as_weights_see", "_form", "_known")
 
 
 def but(value: T, **changes: object) -> T:
@@ -28,46 +30,82 @@ def but(value: T, **changes: object) -> T:
     return made
 
 
+def collect_seldom() -> None:
+    """For processes that project: nearly all that they make is kept or freed by its count, so that looking for circles as
+    often as Python does by itself takes a third of their time."""
+    gc.set_threshold(50_000, 20, 50)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """For a bounded number of configurations: the same, and not looked for at all until they are done."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 class HashedOnce:
     """Base of frozen dataclasses with many fields, whose hash is made once. They must say
     ``__hash__ = HashedOnce.__hash__``, since the decorator makes one of its own otherwise. Copies for other processes go
     without it: text hashes otherwise there."""
 
     def __hash__(self) -> int:
-        found = self.__dict__.get(_HASH)
-        if found is None:
+        try:
+            return self.__dict__[_HASH]  # type: ignore[no-any-return]
+        except KeyError:
             found = hash(tuple(getattr(self, each.name) for each in fields(self)))  # type: ignore[arg-type]
             self.__dict__[_HASH] = found
-        return int(found)
+            return found
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
 
 
 class Recent(Generic[V]):
-    """The ``size`` values that were asked for last, by key; for values whose making needs more than their key."""
+    """At most ``size`` values by key, among them the ``size / 2`` that were asked for last; for values whose making needs
+    more than their key.
+
+    Two generations: what is asked for moves to the younger; when that is half of all, the older one is forgotten. So a
+    value that is there costs one look-up.
+    """
 
     def __init__(self, size: int) -> None:
-        self._size = size
-        self._kept: dict[Hashable, V] = {}
+        self._half = max(1, size // 2)
+        self._young: dict[Hashable, V] = {}
+        self._old: dict[Hashable, V] = {}
         _ALL.add(self)
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         """The value of ``key``, made where it is not remembered."""
-        found = self._kept.pop(key, None)
+        found = self._young.get(key)
         if found is None:
-            found = make()
-            if len(self._kept) >= self._size:
-                del self._kept[next(iter(self._kept))]
-        self._kept[key] = found
+            found = self._old.pop(key, None)
+            if found is None:
+                found = make()
+            if len(self._young) >= self._half:
+                self._old, self._young = self._young, {}
+            self._young[key] = found
         return found
 
+    def peek(self, key: Hashable) -> V | None:
+        """The value of ``key`` where it is remembered."""
+        found = self._young.get(key)
+        return self._old.get(key) if found is None else found
+
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._kept
+        return self.peek(key) is not None
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._kept.clear()
+        self._young.clear()
+        self._old.clear()
 
 
 _ALL: WeakSet[Recent[Any]] = WeakSet()

@@ -10,6 +10,7 @@ from projector.cli import (
     benchmark,
     catalogues,
     constants,
+    layers,
     memory,
     performance,
     plan,
@@ -26,7 +27,21 @@ from projector.io.guard import guarded
 
 __all__ = ["run"]
 
-COMMANDS = (performance, memory, search, sweep, plan, schedules, trace, record, probe, benchmark, catalogues, constants)
+COMMANDS = (
+    performance,
+    layers,
+    memory,
+    search,
+    sweep,
+    plan,
+    schedules,
+    trace,
+    record,
+    probe,
+    benchmark,
+    catalogues,
+    constants,
+)
 
 
 def run(argv: Sequence[str]) -> int:

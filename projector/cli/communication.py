@@ -3,39 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from projector.io.table import NONE, Column, Table
+from projector.io.table import Table, figure, listed, text
 from projector.step.communication import Traffic
 
 __all__ = ["as_document", "table"]
 
-_COLUMNS = (
-    Column("collective", numeric=False),
-    Column("group", numeric=False),
-    Column("operation", numeric=False, minor=3),
-    Column("algorithm", numeric=False, minor=2),
-    Column("MiB"),
-    Column("count", minor=1),
-    Column("ms"),
-    Column("hidden"),
-    Column("exposed"),
-)
 _SUFFIXES = ("_all_reduce", "_reduce_scatter", "_all_gather")
+
+
+def _name(row: Traffic) -> str:
+    return next((row.name.removesuffix(end) for end in _SUFFIXES if row.name.endswith(end)), row.name)
+
+
+def _size(row: Traffic) -> str | None:
+    return f"{row.bytes / 2**20:.{2 if row.bytes < 100 * 2**20 else 0}f}" if row.count > 0 else None
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f}"
+
+
+_COLUMNS = (
+    text("collective", _name),
+    text("group", lambda row: row.group.split("_")[0]),
+    text("operation", lambda row: row.operation or None, minor=3),
+    text("algorithm", lambda row: row.algorithm or None, minor=2),
+    figure("MiB", _size),
+    figure("count", lambda row: f"{row.count:g}" if row.count > 0 else None, minor=1),
+    figure("ms", "seconds", _ms),
+    figure("hidden", "hidden", _ms),
+    figure("exposed", "exposed", _ms),
+)
 
 
 def table(rows: Sequence[Traffic]) -> Table:
     """Collectives by group with a total."""
-    wide = [_cells(row) for row in rows]
+    note = "MiB of one message; ms of all in a step = hidden behind compute + exposed."
+    made = listed("Communication of a step (busiest rank)", rows, _COLUMNS, note)
     total = (sum(row.seconds for row in rows), sum(row.hidden for row in rows), sum(row.exposed for row in rows))
-    wide.append(("all", "", "", "", "", "", *map(_ms, total)))
-    return Table(
-        title="Communication of a step (busiest rank)",
-        columns=_COLUMNS,
-        rows=tuple(wide),
-        total=True,
-        note="MiB of one message; ms of all in a step = hidden behind compute + exposed.",
-    )
+    return replace(made, rows=(*made.rows, ("all", "", "", "", "", "", *map(_ms, total))), total=True)
 
 
 def as_document(rows: Sequence[Traffic]) -> list[dict[str, Any]]:
@@ -56,24 +65,3 @@ def as_document(rows: Sequence[Traffic]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
-
-
-def _cells(row: Traffic) -> tuple[str, ...]:
-    name = next((row.name.removesuffix(end) for end in _SUFFIXES if row.name.endswith(end)), row.name)
-    known = row.count > 0
-    size = f"{row.bytes / 2**20:.{2 if row.bytes < 100 * 2**20 else 0}f}" if known else NONE
-    count = f"{row.count:g}" if known else NONE
-    group = row.group.split("_")[0]
-    return (
-        name,
-        group,
-        row.operation or NONE,
-        row.algorithm or NONE,
-        size,
-        count,
-        *map(_ms, (row.seconds, row.hidden, row.exposed)),
-    )
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f}"

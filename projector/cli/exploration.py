@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 from projector.cli.inputs import Case
-from projector.io.table import NONE, Column, Line, Table
+from projector.io.table import Line, Table, figure, listed, number1, signed, text
 from projector.projection import Projection, project
 from projector.search.explore import Tried, walk
 
 __all__ = ["as_document", "explored", "scaled", "table"]
 
 _COLUMNS = (
-    Column("category", numeric=False, minor=3),
-    Column("change", numeric=False),
-    Column("kept", numeric=False),
-    Column("tokens/s/GPU"),
-    Column("gain"),
-    Column("90 % interval", minor=1),
-    Column("moved", numeric=False),
-    Column("memory", numeric=False, minor=2),
+    text("category", "change.category", minor=3),
+    text("change", "change.label"),
+    text("kept", lambda t: "*" if t.kept and t.projection else ""),
+    figure("tokens/s/GPU", "projection.tgs", number1),
+    figure("gain", lambda t: signed(t.gain) if t.projection else None),
+    figure("90 % interval", lambda t: f"{100 * t.low:+.1f} to {signed(t.high)}" if t.projection else None, minor=1),
+    text("moved", lambda t: _moved(*t.moved) if t.projection else t.reason),
+    text("memory", lambda t: t.projection.memory.words if t.projection else "", minor=2),
 )
 
 
@@ -41,12 +41,9 @@ def scaled(case: Case, nodes: int, projected: Callable[[Case], Projection]) -> t
 
 def table(baseline: Projection, tried: Sequence[Tried]) -> Iterator[Line | Table]:
     """Every change tried, those that stay marked, and what they come to together."""
-    yield Table(
-        title="Exploration: each change alone on the best configuration before it",
-        columns=_COLUMNS,
-        rows=tuple(_row(t) for t in tried),
-        note="* kept for the categories after it; moved: seconds of this step, or why there is none",
-    )
+    title = "Exploration: each change alone on the best configuration before it"
+    note = "* kept for the categories after it; moved: seconds of this step, or why there is none"
+    yield listed(title, tried, _COLUMNS, note)
     kept = [t.projection for t in tried if t.kept and t.projection]
     if kept:
         yield Line("")
@@ -55,21 +52,8 @@ def table(baseline: Projection, tried: Sequence[Tried]) -> Iterator[Line | Table
         )
 
 
-def _row(t: Tried) -> tuple[str, ...]:
-    made = t.projection
-    if made is None:
-        return (t.change.category, t.change.label, "", NONE, NONE, NONE, t.reason, "")
-    part, seconds = t.moved
-    return (
-        t.change.category,
-        t.change.label,
-        "*" if t.kept else "",
-        f"{made.tgs:.1f}",
-        f"{100 * t.gain:+.1f} %",
-        f"{100 * t.low:+.1f} to {100 * t.high:+.1f} %",
-        f"{part.removesuffix('_s')} {seconds:+.3f} s",
-        made.memory.words,
-    )
+def _moved(part: str, seconds: float) -> str:
+    return f"{part.removesuffix('_s')} {seconds:+.3f} s"
 
 
 def as_document(baseline: Projection, tried: Sequence[Tried]) -> dict[str, Any]:

@@ -178,19 +178,19 @@ def _noted(found: _Found, options: argparse.Namespace) -> _Found:
 
 def _of_gpu(text: str, flag: str) -> _Found:
     """The usual cluster of a GPU that ``--gpu`` names, or describes in a file."""
-    if not text.endswith((".yaml", ".yml")):
+    if not catalogue.is_path(text):
         return _named(_architecture(text, flag), flag, ""), (), ()
     if own.is_cluster(text):
         return catalogue.cluster(text), (), ()
     made = own.around(text)
-    return made.cluster, (), (() if made.stated else (f"cluster={made.like} (its fabric and hosts, around {text})",))
+    return made.cluster, (), (() if made.stated else (f"cluster={made.like} (its {made.taken}, around {text})",))
 
 
 def _named(name: str, where: str, key: str) -> Cluster:
     try:
         return catalogue.cluster(name)
     except InputError as error:
-        if name.endswith((".yaml", ".yml")):
+        if catalogue.is_path(name):
             raise
         raise InputError([replace(problem, where=where, key=key) for problem in error.problems]) from None
 

@@ -51,8 +51,9 @@ def add_live(parser: Any) -> None:
         "--layers",
         default="auto",
         metavar="NAME",
-        help="whose layers are timed: torch, megatron (Megatron-Core and Transformer Engine), auto, or "
-        "package.module:function; default: auto, Megatron-Core's on a GPU where they are installed",
+        help="whose layers are timed: torch, megatron (Megatron-Core and Transformer Engine), "
+        "transformers:config.json (Hugging Face), auto, or package.module:function; default: auto, Megatron-Core's on a GPU "
+        "where they are installed and run",
     )
     parser.add_argument(
         "--budget",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
 from projector.cli import document, report
 from projector.cli.inputs import Case
-from projector.io.table import NONE, Column, Line, Table, percent, signed
+from projector.io.table import NONE, Column, Line, Table, figure, listed, number3, percent, signed, text
 from projector.plan.assumptions import WORDS, ends
-from projector.plan.forecast import DAY, HOUR, Figures, Moved
+from projector.plan.forecast import DAY, HOUR, Figures
 from projector.plan.goodput import daly, young
-from projector.plan.plan import Plan, Size
+from projector.plan.plan import Plan
 from projector.plan.price import Price
 
 __all__ = ["as_document", "as_page"]
@@ -59,7 +59,7 @@ def _named(words: str, key: str, price: Price | None) -> str:
     return f"{words} ({price.currency})" if key == "cost" and price is not None and price.currency else words
 
 
-def _number(value: Any, key: str) -> str:
+def _number(value: Any, key: str = "") -> str:
     if value is None or not abs(value) < float("inf"):
         return NONE
     if key == "goodput":
@@ -100,66 +100,50 @@ def _power(case: Case, made: Plan) -> str:
 
 
 def _sizes(made: Plan) -> Table:
-    priced = made.forecast.middle.cost is not None
+    day, slow = "forecast.{}.days", "time of a product on the slowest GPU over that on a usual one"
     columns = (
-        Column("GPUs"),
-        Column("batch", minor=3),
-        Column("slowest chip", minor=4, help="time of a product on the slowest GPU over that on a usual one"),
-        Column("step s", minor=2),
-        Column("goodput"),
-        Column("days"),
-        Column("from", minor=1),
-        Column("to", minor=1),
-        Column("GPU-hours"),
-        Column("MWh", minor=5),
-        *((Column("cost", minor=1),) if priced else ()),
+        figure("GPUs", "gpus", _whole),
+        figure("batch", "made.resolved.workload.recipe.global_batch_size", _whole, minor=3),
+        figure("slowest chip", lambda size: signed(size.slowest - 1.0), help=slow, minor=4),
+        figure("step s", "made.step_seconds", number3, minor=2),
+        figure("goodput", "forecast.middle.goodput", percent),
+        figure("days", day.format("middle"), _number),
+        figure("from", day.format("low"), _number, minor=1),
+        figure("to", day.format("high"), _number, minor=1),
+        figure("GPU-hours", "forecast.middle.gpu_hours", _number),
+        figure("MWh", "forecast.middle.mwh", _number, minor=5),
+        *((figure("cost", "forecast.middle.cost", _number, minor=1),) if _priced(made) else ()),
     )
-    rows = [_size(size, priced) for size in made.sizes if size.forecast is not None]
     note = "The same layout with more replicas; where the batch has to grow with them, more tokens may be needed."
     last = made.sizes[-1]
     if last.refused:
         note += f" Not on {last.gpus:,}: {last.refused}."
-    return Table(title="On more GPUs", columns=columns, rows=tuple(rows), note=note)
+    return listed("On more GPUs", (size for size in made.sizes if size.forecast is not None), columns, note)
 
 
-def _size(size: Size, priced: bool) -> tuple[str, ...]:
-    assert size.made is not None
-    assert size.forecast is not None
-    middle, low, high = size.forecast.middle, size.forecast.low, size.forecast.high
-    cells = (
-        f"{size.gpus:,}",
-        f"{size.made.resolved.workload.recipe.global_batch_size:,}",
-        signed(size.slowest - 1.0),
-        f"{size.made.step_seconds:.3f}",
-        percent(middle.goodput),
-        *(_number(each.days, "days") for each in (middle, low, high)),
-        _number(middle.gpu_hours, "gpu_hours"),
-        _number(middle.mwh, "mwh"),
-    )
-    return (*cells, _number(middle.cost, "cost")) if priced else cells
+_whole = "{:,}".format
+
+
+def _priced(made: Plan) -> bool:
+    return made.forecast.middle.cost is not None
 
 
 def _moved(made: Plan) -> Table:
-    priced = made.forecast.middle.cost is not None
     columns = (
-        Column("assumption", numeric=False),
-        Column("value"),
-        Column("range", minor=1),
-        Column("days"),
-        Column("MWh"),
-        *((Column("cost"),) if priced else ()),
-        Column("kind", numeric=False, minor=2),
+        text("assumption", "name", WORDS.__getitem__),
+        figure("value", lambda moved: f"{ends(moved.range)[1]:.4g}"),
+        figure("range", lambda moved: "{:.4g}–{:.4g}".format(*ends(moved.range)[::2]), minor=1),
+        figure("days", "days", _changes),
+        figure("MWh", "mwh", _changes),
+        *((figure("cost", "cost", _changes),) if _priced(made) else ()),
+        text("kind", "range.kind", minor=2),
     )
-    rows = tuple(_one(each, priced) for each in made.forecast.moved if each.most > 0)
     note = "Change with one assumption at the ends of its range; --assume states other values, projector constants sources."
-    return Table(title="What moves it most", columns=columns, rows=rows, note=note)
+    return listed("What moves it most", (each for each in made.forecast.moved if each.most > 0), columns, note)
 
 
-def _one(moved: Moved, priced: bool) -> tuple[str, ...]:
-    low, value, high = ends(moved.range)
-    pairs = [moved.days, moved.mwh, *([moved.cost] if priced and moved.cost else [])]
-    cells = [" ".join(map(_change, pair)) if any(abs(end) > 1e-9 for end in pair) else NONE for pair in pairs]
-    return (WORDS[moved.name], f"{value:.4g}", f"{low:.4g}–{high:.4g}", *cells, moved.range.kind)
+def _changes(pair: Sequence[float]) -> str:
+    return " ".join(map(_change, pair)) if any(abs(end) > 1e-9 for end in pair) else NONE
 
 
 def _change(value: float) -> str:

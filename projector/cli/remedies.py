@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from projector.cli.inputs import Case
-from projector.io.table import Column, Line, Table, gib
+from projector.io.table import Line, Table, figure, gib, listed, number1, number3, text
 from projector.projection import Projection, project
 from projector.search.remedies import Remedies, Remedy, remedies
 
 __all__ = ["as_document", "found", "lines"]
 
 _COLUMNS = (
-    Column("change", numeric=False),
-    Column("step s"),
-    Column("tokens/s/GPU"),
-    Column("needed GiB"),
-    Column("to spare GiB"),
-    Column("verdict", numeric=False),
+    text("change", "change.label"),
+    figure("step s", "projection.step_seconds", number3),
+    figure("tokens/s/GPU", "projection.tgs", number1),
+    figure("needed GiB", "projection.memory.required", gib),
+    figure("to spare GiB", "projection.memory.margin_bytes", gib),
+    text("verdict", "projection.memory.status"),
 )
 
 
@@ -32,12 +32,11 @@ def found(case: Case, made: Projection) -> Remedies | None:
 def lines(result: Remedies, made: Projection) -> Iterator[Line | Table]:
     verdict = made.memory.words[0].upper() + made.memory.words[1:]
     if result.found:
-        yield Table(
-            title=f"{verdict}. Changes that make it fit, cheapest first",
-            columns=_COLUMNS,
-            rows=tuple(_row(remedy) for remedy in result.found),
-            note="cheapest: fewest GPU-seconds for the same tokens.",
+        title, note = (
+            f"{verdict}. Changes that make it fit, cheapest first",
+            "cheapest: fewest GPU-seconds for the same tokens.",
         )
+        yield listed(title, result.found, _COLUMNS, note)
         return
     yield Line("")
     yield Line(f"{verdict}, and none of {result.tried} changes makes it fit.", "bad")
@@ -55,18 +54,6 @@ def as_document(result: Remedies, made: Projection) -> dict[str, Any]:
         "nearest": None if result.nearest is None else _values(result.nearest),
         "tried": result.tried,
     }
-
-
-def _row(remedy: Remedy) -> tuple[str, ...]:
-    made = remedy.projection
-    return (
-        remedy.change.label,
-        f"{made.step_seconds:.3f}",
-        f"{made.tgs:.1f}",
-        gib(made.memory.required),
-        gib(made.memory.margin_bytes),
-        made.memory.status,
-    )
 
 
 def _values(remedy: Remedy) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from projector.cli.document import expectation, rank_totals, stages
 from projector.cli.inputs import Case
 from projector.cli.job import dp_scaling, tokens_per_second
 from projector.cli.leftover import counted, some
-from projector.io.table import NONE, Column, Line, Table, gib, percent
+from projector.io.table import Column, Line, Table, figure, gib, listed, number1, number3, percent, text
 from projector.projection import Projection
 from projector.workload.layout import Chunk
 
@@ -82,18 +82,20 @@ def head(case: Case, made: Projection) -> Iterator[Line]:
 
 
 def _summary(made: Projections) -> Table:
-    rows = [
-        (mode, f"{p.step_seconds:.3f}", f"{p.tgs:.1f}", percent(p.mfu), percent(p.bubble), percent(p.measured_share))
-        for mode, p in made.by_mode.items()
-    ]
-    rows += [(mode, NONE, NONE, NONE, NONE, NONE) for mode in made.refused]
     notes = [_MFU, *(f"{mode}: {reason}." for mode, reason in made.refused.items())]
     if len(made.by_mode) == 2:
         simulated, measured = made.by_mode.values()
         notes.append(f"simulate against benchmark: {100 * (simulated.tgs / measured.tgs - 1):+.1f} % tokens/s/GPU.")
-    titles = ("mode", "step s", "tokens/s/GPU", "MFU", "bubble", "measured kernels")
-    columns = tuple(Column(title, numeric=i > 0, minor=i > 3) for i, title in enumerate(titles))
-    return Table(title="Projection", columns=columns, rows=tuple(rows), note=" ".join(notes))
+    columns = (
+        text("mode", "mode"),
+        figure("step s", "made.step_seconds", number3),
+        figure("tokens/s/GPU", "made.tgs", number1),
+        figure("MFU", "made.mfu", percent),
+        figure("bubble", "made.bubble", percent, minor=1),
+        figure("measured kernels", "made.measured_share", percent, minor=1),
+    )
+    modes = {**made.by_mode, **dict.fromkeys(made.refused)}
+    return listed("Projection", ({"mode": m, "made": p} for m, p in modes.items()), columns, " ".join(notes))
 
 
 def _job(case: Case, made: Projection) -> Line:
@@ -126,27 +128,17 @@ def _expected(case: Case, made: Projection) -> Iterator[Line]:
 
 
 def _schedules(made: Projections) -> Table:
-    rows = []
-    for item in made.compared:
-        p = item.projection
-        if p is None:
-            rows.append((item.schedule, NONE, NONE, NONE, NONE, item.reason))
-            continue
-        rows.append(
-            (
-                item.schedule,
-                f"{p.step_seconds:.3f}",
-                f"{p.tgs:.1f}",
-                percent(p.bubble),
-                gib(p.memory.device),
-                p.memory.words,
-            )
-        )
-    titles = ("schedule", "step s", "tokens/s/GPU", "bubble", "device GiB", "verdict")
-    columns = tuple(Column(title, numeric=title not in ("schedule", "verdict")) for title in titles)
+    columns = (
+        text("schedule", "schedule"),
+        figure("step s", "projection.step_seconds", number3),
+        figure("tokens/s/GPU", "projection.tgs", number1),
+        figure("bubble", "projection.bubble", percent),
+        figure("device GiB", "projection.memory.device", gib),
+        text("verdict", lambda item: item.projection.memory.words if item.projection else item.reason),
+    )
     chosen = made.first.timeline.compiled.schedule.name
     note = f"Everything else here is of {chosen}: the fastest that fits, or the fastest where none does."
-    return Table(title="Schedules", columns=columns, rows=tuple(rows), note=note)
+    return listed("Schedules", made.compared, columns, note)
 
 
 def _breakdown(made: Projections) -> Table:
@@ -208,20 +200,21 @@ def _ranges(numbers: tuple[int, ...]) -> str:
 def _ranks(case: Case, made: Projection) -> Table:
     plan = made.memory
     shown = [name for name in plan.components if any(rank.components[name] for rank in plan.ranks)]
-    titles = ("rank", "parameters", *(name.replace("_", " ") for name in shown), "allocated", "reserved", "device")
-    rows = []
-    for rank in plan.ranks:
-        reserved, device = rank_totals(case, made, rank.allocated)
-        sizes = (*(rank.components[name] for name in shown), rank.allocated, reserved, device)
-        rows.append((str(rank.rank), f"{rank.parameters / 1e9:.2f}e9", *map(gib, sizes), rank.event))
     # Where space is short, the largest components stay longest.
     largest = sorted(shown, key=lambda name: -max(rank.components[name] for rank in plan.ranks))
-    minor = {name.replace("_", " "): 1 + i for i, name in enumerate(largest)} | {"parameters": 1 + len(largest)}
-    columns = (*(Column(title, minor=minor.get(title, 0)) for title in titles), Column("peak", numeric=False, minor=99))
+    columns = (
+        figure("rank", "rank"),
+        figure("parameters", lambda rank: f"{rank.parameters / 1e9:.2f}e9", minor=1 + len(largest)),
+        *(figure(name.replace("_", " "), f"components.{name}", gib, minor=1 + largest.index(name)) for name in shown),
+        figure("allocated", "allocated", gib),
+        figure("reserved", lambda rank: gib(rank_totals(case, made, rank.allocated)[0])),
+        figure("device", lambda rank: gib(rank_totals(case, made, rank.allocated)[1])),
+        text("peak", "event", minor=99),
+    )
     note = (
         "allocated: live tensors; reserved: with the allocator's cache; device: with context and communication buffers."
     )
-    return Table(title="Peak memory of every pipeline rank, GiB", columns=columns, rows=tuple(rows), note=note)
+    return listed("Peak memory of every pipeline rank, GiB", plan.ranks, columns, note)
 
 
 def verdict(case: Case, made: Projection) -> Line:

@@ -11,7 +11,7 @@ from projector.cli import document, report
 from projector.cli.comparison import Row, tally
 from projector.cli.inputs import Case
 from projector.errors import InputError
-from projector.io.table import Column, Line, Table, gib, percent
+from projector.io.table import Line, Table, figure, gib, listed, number, number0, number1, number3, percent, text
 from projector.pipeline.evaluator import evaluate
 from projector.pipeline.optimal import Optimum, improve
 from projector.pipeline.sketch import sketch
@@ -59,31 +59,30 @@ def as_document(case: Case, rows: tuple[Row, ...], shown: Row, seconds: float | 
 
 
 def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Table:
-    cells = []
     made_of = [(row, row.projection) for row in rows if row.projection is not None]
-    for row, made in sorted(made_of, key=lambda pair: (not pair[0].fits, pair[1].step_seconds)):
-        counted = tally(made.timeline)
-        devices = [document.rank_totals(case, made, rank.allocated)[1] for rank in made.memory.ranks]
-        cells.append(
-            (
-                row.schedule + (" *" if row is shown else ""),
-                str(row.vpp),
-                f"{made.step_seconds:.3f}",
-                f"{made.tgs:.1f}",
-                percent(float(counted.of_makespan.mean())),
-                percent(float(counted.of_span.mean())),
-                f"{counted.alive.max():.0f}",
-                gib(max(devices)),
-                gib(min(devices)),
-                made.memory.words,
-            )
-        )
-    titles = ("schedule", "vpp", "step s", "tokens/s/GPU", "bubble of makespan", "of span", "chunks alive",
-              "fullest rank GiB", "emptiest", "verdict")  # fmt: skip
-    words, minor = ("schedule", "verdict"), {"emptiest": 3, "of span": 2, "chunks alive": 1}
-    columns = tuple(Column(title, numeric=title not in words, minor=minor.get(title, 0)) for title in titles)
+    items = [
+        {"row": row, "made": made, "tally": tally(made.timeline), "devices": _devices(case, made)}
+        for row, made in sorted(made_of, key=lambda pair: (not pair[0].fits, pair[1].step_seconds))
+    ]
+    columns = (
+        text("schedule", "row", lambda row: row.schedule + (" *" if row is shown else "")),
+        figure("vpp", "row.vpp"),
+        figure("step s", "made.step_seconds", number3),
+        figure("tokens/s/GPU", "made.tgs", number1),
+        figure("bubble of makespan", lambda item: item["tally"].of_makespan.mean(), percent),
+        figure("of span", lambda item: item["tally"].of_span.mean(), percent, minor=2),
+        figure("chunks alive", lambda item: item["tally"].alive.max(), number0, minor=1),
+        figure("fullest rank GiB", lambda item: max(item["devices"]), gib),
+        figure("emptiest", lambda item: min(item["devices"]), gib, minor=3),
+        text("verdict", "made.memory.words"),
+    )
     note = f"* shown below: the fastest that fits, or the fastest where none does. {_BUBBLES}"
-    return Table(title="Pipeline schedules", columns=columns, rows=tuple(cells), note=note)
+    return listed("Pipeline schedules", items, columns, note)
+
+
+def _devices(case: Case, made: Projection) -> list[float]:
+    """Bytes on the device of each rank."""
+    return [document.rank_totals(case, made, rank.allocated)[1] for rank in made.memory.ranks]
 
 
 def _refused(rows: tuple[Row, ...]) -> Iterator[Line]:
@@ -99,30 +98,21 @@ def _refused(rows: tuple[Row, ...]) -> Iterator[Line]:
 
 
 def _ranks(case: Case, made: Projection) -> Table:
-    timeline, counted = made.timeline, tally(made.timeline)
-    rows = []
-    for rank, held in enumerate(made.memory.ranks):
-        device = document.rank_totals(case, made, held.allocated)[1]
-        rows.append(
-            (
-                str(rank),
-                f"{1e3 * counted.busy[rank]:.2f}",
-                f"{1e3 * timeline.rank_start[rank]:.2f}",
-                f"{1e3 * timeline.rank_end[rank]:.2f}",
-                percent(float(counted.of_makespan[rank])),
-                percent(float(counted.of_span[rank])),
-                f"{counted.alive[rank]:.0f}",
-                gib(held.static),
-                gib(held.allocated),
-                gib(device),
-            )
-        )
-    titles = ("rank", "busy ms", "starts ms", "ends ms", "bubble of makespan", "of span", "chunks alive", "always GiB",
-              "peak allocated", "peak device")  # fmt: skip
-    name = timeline.compiled.schedule.name
-    minor = {"starts ms": 2, "ends ms": 2, "of span": 1}
-    columns = tuple(Column(title, minor=minor.get(title, 0)) for title in titles)
-    return Table(title=f"Ranks of {name}", columns=columns, rows=tuple(rows))
+    timeline, counted, ranks = made.timeline, tally(made.timeline), made.memory.ranks
+    devices = _devices(case, made)
+    columns = (
+        figure("rank", int),
+        figure("busy ms", lambda rank: 1e3 * counted.busy[rank], number),
+        figure("starts ms", lambda rank: 1e3 * timeline.rank_start[rank], number, minor=2),
+        figure("ends ms", lambda rank: 1e3 * timeline.rank_end[rank], number, minor=2),
+        figure("bubble of makespan", lambda rank: counted.of_makespan[rank], percent),
+        figure("of span", lambda rank: counted.of_span[rank], percent, minor=1),
+        figure("chunks alive", lambda rank: counted.alive[rank], number0),
+        figure("always GiB", lambda rank: ranks[rank].static, gib),
+        figure("peak allocated", lambda rank: ranks[rank].allocated, gib),
+        figure("peak device", lambda rank: devices[rank], gib),
+    )
+    return listed(f"Ranks of {timeline.compiled.schedule.name}", range(len(ranks)), columns)
 
 
 def _entry(case: Case, row: Row) -> dict[str, Any]:

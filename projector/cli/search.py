@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from projector.cli.options import Subparsers, add_command, add_json, add_selection, quantity, whole
@@ -59,12 +60,15 @@ def register(commands: Subparsers) -> None:
     margin = "share of the usable memory that stays free; default: 0"
     add("--memory-margin", type=quantity("share", 0, 0.9), default=0.0, metavar="X", help=margin)
     add("--top", type=whole(1, 1000), default=10, metavar="N", help="configurations to show; default: 10")
+    alike = "beyond them every configuration that cannot be told from the best"
+    add("--alike", action="store_true", help=alike)
     budget = "stop after so many seconds (60s, 5min) or projections (500), and say how far the best can be off"
     add("--budget", metavar="N|Ns", help=budget)
     add("--resume", metavar="FILE", help="projections are kept there as they are made, and not made again")
     out = parser.add_argument_group("what comes out")
     out.add_argument("--write", metavar="DIR", help="the best as a case and as its framework starts it")
     out.add_argument("--plots", metavar="DIR", help="pictures: time and memory, the axes of the best, where time goes")
+    out.add_argument("--page", metavar="FILE", help="all that is shown and the pictures, as one HTML page")
     add_json(out)
 
 
@@ -81,21 +85,28 @@ def _run(options: argparse.Namespace) -> None:
     with blamed(options):
         made = _space(case, options)
         found = _found(case, options, made, limits)
+        if not found.best and found.gap == 0:
+            from projector.search.unfit import unfit
+
+            raise unfit(found, case.cluster, options.memory_margin, case.settings)
     if options.json:
         document.write(search_view.as_document(case, found, options.objective))
     else:
         show(search_view.as_page(case, found, options.top))
-    if options.plots:
+    if options.plots or options.page:
         from projector.io.files import folder
-        from projector.search.plots import save
+        from projector.search import looks, page, plots
 
-        save(found, folder(options.plots, "--plots"), f"{case.workload.model.name} on {case.cluster.name}")
+        title = f"{case.workload.model.name} on {case.cluster.name}"
+        figures = plots.figures(found, title)
+        if options.plots:
+            looks.save(figures, folder(options.plots, "--plots"))
+        if options.page:
+            page.write(Path(options.page), f"Search: {title}", search_view.as_page(case, found, options.top), figures)
     if options.write and found.best:
-        from pathlib import Path
-
         from projector.search.written import write
 
-        write(found.best[0].workload, Path(options.write), case.cluster.name)
+        write(found.best[0].workload, Path(options.write), case.cluster)
 
 
 def _completed(options: argparse.Namespace) -> None:
@@ -122,7 +133,9 @@ def _limits(options: argparse.Namespace) -> Limits:
             seconds = float(match[1]) * (60 if match[2] == "min" else 1)
         else:
             number = int(float(match[1]))
-    return Limits(seconds=seconds, projections=number, margin=options.memory_margin, top=options.top)
+    return Limits(
+        seconds=seconds, projections=number, margin=options.memory_margin, top=options.top, alike=options.alike
+    )
 
 
 def _space(case: Case, options: argparse.Namespace) -> Space:
@@ -207,18 +220,22 @@ def _allowed(value: object, choices: tuple[str, ...]) -> bool:
 def _found(case: Case, options: argparse.Namespace, made: Space, limits: Limits) -> Found:
     from projector.cli.search_kept import Kept
     from projector.io.progress import progress
+    from projector.search.bounds import roomier
     from projector.search.found import search
 
-    with Kept(options.resume, made, case.cluster) as kept, progress("searching") as told:
+    room = roomier(case.cluster, 1.0 - limits.margin)
+    start = f"searching {made.points:,} combinations"
+    objective = _objective(case, options)
+    with Kept(options.resume, made, room, case.settings) as kept, progress(start) as told:
 
         def tell(counts: Any, best: float | None) -> None:
-            words = f"{counts.enumerated:,} valid, {counts.projected:,} projected"
-            told(words=words if best is None else f"{words}, best {best:.4g}")
+            words = f"{made.points:,} combinations, {counts.enumerated:,} valid, {counts.projected:,} projected"
+            told(words=words if best is None else f"{words}, best {objective.told(best)}")
 
         return search(
             made,
             case.cluster,
-            _objective(case, options),
+            objective,
             limits,
             settings=case.settings,
             known=kept.known,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -11,6 +12,7 @@ from typing import IO, Any
 from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster
 from projector.io.code import code_hash
+from projector.kernels.settings import Settings
 from projector.search.space import Space
 from projector.workload.schema import model_to_mapping, recipe_to_mapping
 
@@ -21,16 +23,16 @@ _FORMAT = 1
 
 class Kept:
     """``known``: seconds and bytes by the name of a configuration. The first line says what they are of: base,
-    cluster, code.
+    ``cluster`` (with the memory that a search may use), kernel settings, code.
 
-    Raises :class:`InputError` for a file of another search, of another version, or of something else; a last line
-    that was cut is left out."""
+    Raises :class:`InputError` for a file of another search, of another version, or of something else; a line that was
+    cut or damaged is left out, and its projection made again."""
 
-    def __init__(self, path: str | None, space: Space, cluster: Cluster) -> None:
+    def __init__(self, path: str | None, space: Space, cluster: Cluster, settings: Settings) -> None:
         self.known: dict[str, tuple[float, float]] = {}
         self._path = Path(path) if path else None
         self._out: IO[str] | None = None
-        self._head = {"search": _FORMAT, "of": _digest(space, cluster), "code": code_hash()}
+        self._head = {"search": _FORMAT, "of": _digest(space, cluster, settings), "code": code_hash()}
 
     def __enter__(self) -> Kept:
         if self._path is None:
@@ -40,8 +42,10 @@ class Kept:
             self._check(lines[0])
         for line in lines[1:]:
             made = _parsed(line)
-            if isinstance(made, dict) and isinstance(made.get("name"), str):
-                self.known[made["name"]] = float(made["seconds"]), float(made["bytes"])
+            if isinstance(made, dict) and isinstance(name := made.get("name"), str):
+                numbers = made.get("seconds"), made.get("bytes")
+                if all(isinstance(each, float) and 0 < each < math.inf for each in numbers):
+                    self.known[name] = float(made["seconds"]), float(made["bytes"])
         try:
             self._out = self._path.open("a", encoding="utf-8")
         except OSError as error:
@@ -81,7 +85,7 @@ class Kept:
         elif head.get("code") != self._head["code"]:
             wrong = "projections of another version of this program", "a file of this one"
         elif head.get("of") != self._head["of"]:
-            wrong = "another model, recipe or cluster", "the search that began it"
+            wrong = "another model, recipe, cluster, memory margin or kernel settings", "the search that began it"
         if wrong:
             raise InputError([Problem(str(self._path), "", *wrong)])
 
@@ -93,7 +97,7 @@ def _parsed(line: str) -> object:
         return None
 
 
-def _digest(space: Space, cluster: Cluster) -> str:
+def _digest(space: Space, cluster: Cluster, settings: Settings) -> str:
     base = space.base
     content = {
         "model": model_to_mapping(base.model),
@@ -101,5 +105,6 @@ def _digest(space: Space, cluster: Cluster) -> str:
         "framework": [base.framework, base.framework_date],
         "gpus": base.gpus,
         "cluster": repr(cluster),
+        "settings": repr(settings),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -9,9 +9,10 @@ from projector.cli.inputs import Case
 from projector.io.table import Column, Line, Table
 from projector.search.found import Best, Found
 from projector.search.space import Option
+from projector.search.words import words
 from projector.workload.schema import recipe_to_mapping
 
-__all__ = ["as_document", "as_page", "words"]
+__all__ = ["as_document", "as_page"]
 
 _GB = 1e9
 _MOVES = 4  # parts of the step in the sentence on the next layout
@@ -26,57 +27,12 @@ _BEST = (
 )
 
 
-def words(fields: Option) -> str:
-    """A configuration in a few words: sizes above 1, then what differs from nothing."""
-    sizes = [f"{name}{fields[name]}" for name in ("tp", "cp", "pp", "vpp", "ep", "etp") if fields.get(name, 1) > 1]
-    if fields.get("tp2", 1) > 1:
-        sizes.insert(0, f"grid of {fields['tp']}x{fields['tp2']},")
-    parts = [" ".join(sizes) or "data parallel", f"mbs {fields['micro_batch_size']}"]
-    if fields.get("pp", 1) > 1:
-        parts.append(str(fields["pipeline_schedule"]))
-    if fields.get("fast_domain"):
-        parts.append(f"domain {fields['fast_domain']}")
-    if fields.get("pipeline_model_parallel_layout"):
-        parts.append("laid out")
-    again = fields.get("recompute_granularity")
-    if again and again != "none":
-        detail = fields.get("recompute_modules") or ()
-        number = fields.get("recompute_num_layers") if fields.get("recompute_method") == "block" else None
-        parts.append(
-            f"{again} recompute" + (f" of {', '.join(detail)}" if detail else f" of {number}" if number else "")
-        )
-    if fields.get("optimizer_cpu_offload"):
-        parts.append("optimizer on the host")
-    if fields.get("offload_modules"):
-        parts.append("modules on the host")
-    if fields.get("cpu_offloading_num_layers"):
-        parts.append(f"{fields['cpu_offloading_num_layers']} layers on the host")
-    if fields.get("precision", "bf16") != "bf16":
-        parts.append(str(fields["precision"]))
-    if fields.get("tp", 1) > 1 and fields.get("sequence_parallel") is False:
-        parts.append("no sequence parallelism")
-    if fields.get("moe_token_dispatcher_type"):
-        backend = fields.get("moe_flex_dispatcher_backend")
-        parts.append(str(backend or fields["moe_token_dispatcher_type"]))
-    switches = {
-        "tp_comm_overlap": "tp overlap",
-        "overlap_moe_expert_parallel_comm": "ep overlap",
-        "overlap_grad_reduce": "reduce overlap",
-        "overlap_param_gather": "gather overlap",
-    }
-    parts += [text for name, text in switches.items() if fields.get(name)]
-    if fields.get("data_parallel_sharding") == "no_shard":
-        parts.append("optimizer not sharded")
-    return ", ".join(parts)
-
-
 def as_page(case: Case, found: Found, top: int) -> Iterator[Line | Table]:
     yield Line(f"{case.workload.model.name} on {case.cluster.name}, {case.workload.framework}", "title")
     yield Line(_counted(found))
     yield Line(_exactness(found))
     if not found.best:
-        words = "No configuration fits; the rules and the memory refuse all of them. --vary offload lends the host's memory."
-        yield Line(words, "bad")
+        yield Line("Nothing that fits was found so far: a larger --budget looks on.", "bad")
         return
     yield _best(found, top)
     yield Line("")
@@ -96,7 +52,7 @@ def _counted(found: Found) -> str:
 
 
 def _exactness(found: Found) -> str:
-    if found.gap is None:
+    if found.gap is None or not found.best:
         return "Stopped before everything was bounded: how far the best can be off is not known"
     if found.gap > 0:
         return f"Stopped: nothing that was left out is more than {100 * found.gap:.1f} % better than the best"
@@ -106,9 +62,9 @@ def _exactness(found: Found) -> str:
 def _told_apart(found: Found) -> str:
     if found.alike == 1:
         return "The best is told apart from all others."
-    least = "at least " if found.alike == len(found.best) else ""
-    text = f"{least}{found.alike} cannot be told apart: their steps are within the interval of a projected ratio."
-    return text[0].upper() + text[1:]
+    all_of_them = found.whole or found.alike < len(found.best)
+    text = f"{found.alike} cannot be told apart: their steps are within the interval of a projected ratio."
+    return text if all_of_them else f"At least {text} --alike finds all of them."
 
 
 def _best(found: Found, top: int) -> Table:
@@ -123,7 +79,7 @@ def _best(found: Found, top: int) -> Table:
             f"{each.projection.memory.allocated / _GB:.1f}",
             "no" if each.alike and i else "" if not i else "yes",
         )
-        for i, each in enumerate(found.best[:top])
+        for i, each in enumerate(found.best if found.whole else found.best[:top])
     )
     return Table(title="Best configurations", columns=_BEST, rows=rows)
 
@@ -143,8 +99,16 @@ def _front(found: Found, case: Case) -> Table:
     columns = (Column("configuration", numeric=False), Column("step (s)"), Column("GB"))
     rows = tuple((words(hit.fields), f"{hit.seconds:.3f}", f"{hit.memory / _GB:.1f}") for hit in found.front)
     usable = case.cluster.gpu.usable_memory_bytes / _GB
-    note = f"of the {found.counts.projected:,} projected; {usable:.1f} GB usable"
-    return Table(title="Time against memory: no other is better in both", columns=columns, rows=rows, note=note)
+    note = (
+        f"of the {found.counts.projected:,} projected, {usable:.1f} GB usable; what a bound sent away may need less memory: "
+        "--objective memory finds the least"
+    )
+    return Table(
+        title="Time against memory: of what was projected, no other is better in both",
+        columns=columns,
+        rows=rows,
+        note=note,
+    )
 
 
 def _binding(found: Found) -> Table:

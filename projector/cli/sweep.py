@@ -42,13 +42,16 @@ def register(commands: Subparsers) -> None:
     parser.add_argument("--all-cores", action="store_true", help="as many processes as there are cores")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler (tcp://…) in place of processes here")
     parser.add_argument("--plots", metavar="DIR", help="figures of what the grid has, as PNG")
+    parser.add_argument("--page", metavar="FILE", help="the same figures and the table as one HTML page")
     add_json(parser)
 
 
 def _run(options: argparse.Namespace) -> None:
+    from projector.io.files import folder
     from projector.io.progress import progress
     from projector.io.terminal import show
-    from projector.search.sweep import grid, run, store
+    from projector.search import looks, page
+    from projector.search.sweep import grid, plots, run, store, study
 
     made = grid.read(Path(options.file))
     workers = (os.cpu_count() or 1) if options.all_cores else options.workers
@@ -61,48 +64,24 @@ def _run(options: argparse.Namespace) -> None:
     finally:
         kept.close()
     frame = frame[frame["key"].isin({grid.key_of(point) for point in made.points()})] if before else frame
-    if options.plots:
-        from projector.io.files import folder
-        from projector.search.sweep.plots import save
-
-        figures = save(frame, made.tokens, folder(options.plots, "--plots"))
-    else:
-        figures = []
+    best = study.best(frame, made)
+    figures = plots.figures(frame, best, made.tokens) if options.plots or options.page else {}
+    files = looks.save(figures, folder(options.plots, "--plots")) if options.plots else []
+    if options.page:
+        files.append(Path(options.page))
+        page.write(files[-1], f"Sweep: {Path(options.file).stem}", _page(frame, best, new, options.out, []), figures)
     if options.json:
         from projector.cli import document
 
-        document.write(_document(frame, new, options.out, figures))
+        document.write(_document(frame, best, new, options.out, files))
     else:
-        show(_page(frame, new, options.out, figures))
+        show(_page(frame, best, new, options.out, files))
 
 
-def _best(frame: Frame) -> Frame:
-    """The fastest point of each model, system and number of GPUs."""
-    fine = frame[frame["status"] == "ok"]
-    by = ["model", "system", *(name for name in frame if name.startswith("scale.")), "gpus"]
-    return fine.loc[fine.groupby(by, sort=False)["tgs"].idxmax()]
-
-
-def _said(row: Frame) -> str:
-    """The layout of a point in a few words."""
-    prefix = "best." if "best.tp" in row else "recipe."
-    words = []
-    for name, short in (
-        ("tp", "tp"),
-        ("pp", "pp"),
-        ("vpp", "vpp"),
-        ("cp", "cp"),
-        ("ep", "ep"),
-        ("micro_batch_size", "mbs "),
-    ):
-        value = row.get(prefix + name)
-        if value is not None and value == value and (value > 1 or name == "micro_batch_size"):
-            words.append(f"{short}{int(value)}")
-    return " ".join(words) or "data parallel"
-
-
-def _page(frame: Frame, new: int, out: str, figures: list[Path]) -> Iterator[Line | Table]:
+def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> Iterator[Line | Table]:
     from projector.io.table import Column, Line, Table
+    from projector.search.sweep.study import layout
+    from projector.search.words import brief
 
     counts = frame["status"].value_counts().to_dict()
     told = ", ".join(f"{number:,} {status}" for status, number in counts.items())
@@ -125,17 +104,18 @@ def _page(frame: Frame, new: int, out: str, figures: list[Path]) -> Iterator[Lin
             f"{row['tgs']:.1f}",
             f"{row['step_seconds']:.3f}",
             f"{row['memory'] / 1e9:.1f}",
-            _said(row),
+            brief(layout(row)),
         )
-        for _, row in _best(frame).iterrows()
+        for _, row in best.iterrows()
     )
-    note = f"all points: {out}" + (f"; {len(figures)} figures: {figures[0].parent}" if figures else "")
+    places = dict.fromkeys(str(each if each.suffix == ".html" else each.parent) for each in figures)
+    note = f"all points: {out}" + (f"; figures: {', '.join(places)}" if places else "")
     yield Table(
         title="The fastest point of each model, system and number of GPUs", columns=columns, rows=rows, note=note
     )
 
 
-def _document(frame: Frame, new: int, out: str, figures: list[Path]) -> dict[str, Any]:
+def _document(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> dict[str, Any]:
     import json
 
     return {
@@ -144,7 +124,7 @@ def _document(frame: Frame, new: int, out: str, figures: list[Path]) -> dict[str
         "points": len(frame),
         "new": new,
         "status": {str(name): int(number) for name, number in frame["status"].value_counts().items()},
-        "best": json.loads(_best(frame).to_json(orient="records")),
+        "best": json.loads(best.to_json(orient="records")),
         "out": out,
         "plots": [str(each) for each in figures],
     }

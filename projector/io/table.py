@@ -3,9 +3,28 @@ known here."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
-__all__ = ["NONE", "Column", "Line", "Table", "gib", "number", "percent", "ratio", "signed", "without"]
+__all__ = [
+    "NONE",
+    "Cell",
+    "Column",
+    "Line",
+    "Table",
+    "cells",
+    "columns",
+    "figure",
+    "gib",
+    "listed",
+    "number",
+    "number0",
+]
+__all__ += ["number1", "number3", "percent", "percent0", "ratio", "signed", "signed0", "text", "without"]
+
+T = TypeVar("T")
 
 NONE = "–"
 
@@ -44,6 +63,56 @@ class Line:
     style: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A column, and what stands in it for one item: where the value is found, and how it is shown where there is one."""
+
+    column: Column
+    of: str | Callable[[Any], object]
+    shown: Callable[[Any], str] = str
+
+    def __call__(self, item: object) -> str:
+        value = self.of(item) if callable(self.of) else _at(item, self.of)
+        return NONE if value is None or value != value else self.shown(value)
+
+
+def _at(item: Any, path: str) -> Any:
+    """What ``a.b`` names in an item; None behind what is None."""
+    for name in path.split("."):
+        if item is None:
+            return None
+        item = item[name] if isinstance(item, Mapping) else getattr(item, name)
+    return item
+
+
+Of = str | Callable[[Any], object]
+
+
+def text(title: str, of: Of, shown: Callable[[Any], str] = str, help: str = "", *, minor: int = 0) -> Cell:
+    """A column of words. ``of``: a path of attributes, or a function of the item."""
+    return Cell(Column(title, numeric=False, help=help, minor=minor), of, shown)
+
+
+def figure(title: str, of: Of, shown: Callable[[Any], str] = str, help: str = "", *, minor: int = 0) -> Cell:
+    """A column of figures."""
+    return Cell(Column(title, help=help, minor=minor), of, shown)
+
+
+def columns(made: Sequence[Cell]) -> tuple[Column, ...]:
+    return tuple(each.column for each in made)
+
+
+def cells(made: Sequence[Cell], item: object) -> tuple[str, ...]:
+    """The line of one item."""
+    return tuple(each(item) for each in made)
+
+
+def listed(title: str, items: Iterable[T], made: Sequence[Cell], note: str = "", *, detail: bool = False) -> Table:
+    """A line an item."""
+    rows = tuple(cells(made, item) for item in items)
+    return Table(title=title, columns=columns(made), rows=rows, note=note, detail=detail)
+
+
 def without(table: Table, *dropped: int) -> Table:
     """``table`` less the columns at these places."""
     kept = [i for i in range(len(table.columns)) if i not in dropped]
@@ -62,6 +131,10 @@ def signed(value: float | None, digits: int = 1) -> str:
 
 def number(value: float | None, digits: int = 2) -> str:
     return NONE if value is None else f"{value:.{digits}f}"
+
+
+percent0, signed0, number0 = partial(percent, digits=0), partial(signed, digits=0), partial(number, digits=0)
+number1, number3 = partial(number, digits=1), partial(number, digits=3)
 
 
 def ratio(part: int, whole: int) -> str:

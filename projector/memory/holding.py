@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from projector.frameworks.scope import as_layers_see, as_weights_see, once_a_step
 from projector.frameworks.types import Resolved
 from projector.mechanisms.data_parallel import Gathered
-from projector.memo import Recent
+from projector.memo import Recent, Same
 from projector.memory.chunks import ChunkMemory, chunk_memory
 from projector.memory.parameters import Contents, contents, stage
 from projector.memory.state import State, state
@@ -18,7 +22,10 @@ from projector.memory.workspaces import workspace_bytes
 from projector.pipeline import InFlight, choose, in_flight
 from projector.workload.composition import Composition, compositions
 
-__all__ = ["Holding", "Kept", "holdings", "placement", "played"]
+__all__ = ["Holding", "Kept", "Sizes", "heaviest", "holdings", "placement", "played", "sizes"]
+
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +58,56 @@ class Holding:
         return {**self.kept.components, "workspaces": self.workspaces}
 
 
+class Sizes(NamedTuple):
+    """Bytes of every rank: ``chunks`` ``[pp, chunks, 4]`` (:attr:`Holding.sizes`); ``fixed`` ``[pp, 3]``: what never
+    leaves, what the optimizer step adds, the peak of the construction."""
+
+    chunks: Floats
+    fixed: Floats
+
+
 _KEPT: Recent[Kept] = Recent(4096)
+_SIZES: Recent[Sizes] = Recent(4096)
+_HEAVIEST: Recent[float] = Recent(4096)
 _CHUNKS: Recent[ChunkMemory] = Recent(8192)
 _WORKSPACES: Recent[float] = Recent(1024)
+
+
+def sizes(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> Sizes:
+    """What every rank holds, in short: the same for all runs that differ in the order of their schedule alone."""
+    _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
+    key = *_seen(resolved, gpu_arch), Same(kinds), placement
+    return _SIZES.get(key, lambda: _sizes(holdings(resolved, gpu_arch, placement)))
+
+
+def heaviest(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> float:
+    """Bytes that the fullest rank needs for weights and their state, whatever passes through them: no layer is lowered."""
+    _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
+    weighed, _ = _seen(resolved, gpu_arch)
+
+    def most() -> float:
+        ranks = {contents(tuple([kinds[v] for v in own])) for own in placement}
+        kept = [_KEPT.get((weighed, inside), partial(_kept, resolved, gpu_arch, inside)) for inside in ranks]
+        return max(max(each.total, each.state.construction) for each in kept)
+
+    return _HEAVIEST.get((weighed, Same(kinds), placement), most)
+
+
+def _sizes(held: Sequence[Holding]) -> Sizes:
+    fixed = [(rank.static, rank.kept.state.step, rank.kept.state.construction) for rank in held]
+    return Sizes(np.array([rank.sizes for rank in held]), np.array(fixed))
+
+
+def _seen(resolved: Resolved, gpu_arch: str) -> tuple[tuple[Hashable, ...], tuple[Hashable, ...]]:
+    """What weights depend on, and what tensors do."""
+    weighed = as_weights_see(resolved), once_a_step(resolved), gpu_arch
+    return weighed, (as_layers_see(resolved), gpu_arch, resolved.workload.recipe.recompute_num_layers)
 
 
 def holdings(resolved: Resolved, gpu_arch: str, placement: tuple[tuple[int, ...], ...]) -> list[Holding]:
     """What every rank holds; one object for ranks that hold the same."""
     _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
-    weighed = as_weights_see(resolved), once_a_step(resolved), gpu_arch
-    seen = as_layers_see(resolved), gpu_arch, resolved.workload.recipe.recompute_num_layers
+    weighed, seen = _seen(resolved, gpu_arch)
     last = len(kinds) - 1
     ends = {0: (kinds[0], True, last == 0), last: (kinds[last], last == 0, True)}
     known: dict[tuple[object, ...], Holding] = {}

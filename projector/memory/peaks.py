@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.memo import Recent
-from projector.memory.holding import Holding, holdings, played
-from projector.memory.verdict import Verdict, verdict
+from projector.memory.holding import Sizes, heaviest, placement, played, sizes
+from projector.memory.verdict import Need, need
 from projector.pipeline import InFlight, Schedule, Situations, situations
 
-__all__ = ["Laid", "fullest", "fullest_of", "laid", "least"]
+__all__ = ["Laid", "fullest", "fullest_of", "laid", "least", "weights"]
 
 Floats = NDArray[np.float64]
 _WIDE = 256  # runs on one schedule together
@@ -28,26 +28,26 @@ class Laid:
 
     resolved: Resolved
     flight: InFlight
-    held: Sequence[Holding]
+    held: Sizes
 
 
 def laid(resolved: Resolved, gpu: Gpu) -> Laid:
     """Raises :class:`InputError` where the run cannot be laid out, :class:`Unsupported` where nothing lowers a layer."""
     flight = played(resolved)
-    return Laid(resolved, flight, holdings(resolved, gpu.arch, flight.placement))
+    return Laid(resolved, flight, sizes(resolved, gpu.arch, flight.placement))
 
 
-def fullest(run: Laid, gpu: Gpu, schedule: Schedule) -> tuple[float, Verdict]:
+def fullest(run: Laid, gpu: Gpu, schedule: Schedule) -> tuple[float, Need]:
     """Allocated bytes of the fullest rank, and whether they fit: what :func:`plan` says of a run, in short."""
     return _together([run], gpu, situations(schedule))[0]
 
 
-def fullest_of(runs: Sequence[Laid], gpu: Gpu) -> list[tuple[float, Verdict]]:
+def fullest_of(runs: Sequence[Laid], gpu: Gpu) -> list[tuple[float, Need]]:
     """The same of many, each in the order of its schedule for equal times."""
     alike: dict[InFlight, list[int]] = {}
     for i, run in enumerate(runs):
         alike.setdefault(run.flight, []).append(i)
-    found: dict[int, tuple[float, Verdict]] = {}
+    found: dict[int, tuple[float, Need]] = {}
     for flight, rows in alike.items():
         for first in range(0, len(rows), _WIDE):
             now = rows[first : first + _WIDE]
@@ -55,26 +55,26 @@ def fullest_of(runs: Sequence[Laid], gpu: Gpu) -> list[tuple[float, Verdict]]:
     return [found[i] for i in range(len(runs))]
 
 
-def _together(runs: Sequence[Laid], gpu: Gpu, flight: InFlight) -> list[tuple[float, Verdict]]:
+def _together(runs: Sequence[Laid], gpu: Gpu, flight: InFlight) -> list[tuple[float, Need]]:
     """Runs whose ranks work in the same order."""
-    each = np.array([[rank.sizes for rank in run.held] for run in runs])
-    static, step, construction = np.array([[_static(rank) for rank in run.held] for run in runs]).transpose(2, 0, 1)
+    each = np.stack([run.held.chunks for run in runs])
+    static, step, construction = np.stack([run.held.fixed for run in runs]).transpose(2, 0, 1)
     peaks = _PLAYED.get(flight, partial(_Everywhere, flight)).peaks(each)
     most = np.maximum(static + np.maximum(peaks, step), construction).max(axis=1).tolist()
-    return [(allocated, verdict(run.resolved, allocated, gpu)) for run, allocated in zip(runs, most, strict=True)]
+    return [(allocated, need(run.resolved, allocated, gpu)) for run, allocated in zip(runs, most, strict=True)]
 
 
-def _static(rank: Holding) -> tuple[float, float, float]:
-    return rank.static, rank.kept.state.step, rank.kept.state.construction
-
-
-def least(run: Laid, gpu: Gpu) -> Verdict:
+def least(run: Laid, gpu: Gpu) -> Need:
     """Whether the run could fit at all: with one micro-batch alive, the least of any order."""
-    most = max(
-        max(static + max(step, *(memory.forward.total for memory in rank.chunks)), construction)
-        for rank, (static, step, construction) in ((rank, _static(rank)) for rank in run.held)
-    )
-    return verdict(run.resolved, most, gpu)
+    static, step, construction = run.held.fixed.T
+    forward = run.held.chunks[:, :, 2].max(axis=1)
+    most = np.maximum(static + np.maximum(step, forward), construction).max()
+    return need(run.resolved, most.item(), gpu)
+
+
+def weights(resolved: Resolved, gpu: Gpu) -> Need:
+    """Whether the run could fit if nothing passed through its weights. Raises :class:`InputError`."""
+    return need(resolved, heaviest(resolved, gpu.arch, placement(resolved)), gpu)
 
 
 class _Everywhere:

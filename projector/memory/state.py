@@ -72,8 +72,10 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
     narrowed, cache = _quantised_storage(resolved, weights, gpu_arch, stored)
     copied = sharing.flat_buffers and "gradients" not in sharing.divided and not recipe.lora
     copies = spread(weights, "weights")
+    # a frozen copy of all weights in their 16 bits; adapters that are switched off leave the same ones
+    reference = copies * (2.0 if recipe.precision != "fp32" else 4.0) if recipe.reference and not recipe.lora else 0.0
     return State(
-        weights=copies * stored - narrowed + (parameters.adapters * each.weight if recipe.lora else 0.0),
+        weights=reference + copies * stored - narrowed + (parameters.adapters * each.weight if recipe.lora else 0.0),
         gradients=spread(trained, "gradients") * (each.gradient + sharing.kept_gradient_bytes),
         master_weights=on_gpu * each.master,
         moments=here * states,

@@ -10,7 +10,7 @@ from projector.hardware.types import Gpu
 from projector.memory.tolerance import tolerance
 from projector.parameter import parameter
 
-__all__ = ["TOO_CLOSE", "Verdict", "communicator_bytes", "device_bytes", "reserved_bytes", "verdict"]
+__all__ = ["TOO_CLOSE", "Need", "Verdict", "communicator_bytes", "device_bytes", "need", "reserved_bytes", "verdict"]
 
 _COMMUNICATOR = parameter(
     0.25e9,
@@ -22,6 +22,19 @@ _COMMUNICATOR = parameter(
     high=0.5e9,
 )
 TOO_CLOSE = "too close to tell"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes that a peak ``required`` at the least of the ``usable`` ones, and as a rule (``expected``)."""
+
+    required: float
+    expected: float
+    usable: float
+
+    @property
+    def margin(self) -> float:
+        return self.usable - self.required
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +93,25 @@ def device_bytes(resolved: Resolved, gpu: Gpu, allocated: float) -> float:
     return resolved.execution.allocator.on_device(reserved, gpu.memory_bytes, _outside(resolved))
 
 
-def verdict(resolved: Resolved, allocated: float, gpu: Gpu) -> Verdict:
-    """Compares what a peak of ``allocated`` bytes needs with what a run can have of the device."""
-    allocator, near = resolved.execution.allocator, tolerance(resolved)
-    usable = allocator.usable(gpu.memory_bytes, gpu.usable_memory_bytes)
+def need(resolved: Resolved, allocated: float, gpu: Gpu) -> Need:
+    """What a peak of ``allocated`` bytes needs, beside what a run can have of the device."""
+    allocator = resolved.execution.allocator
     tp, outside = resolved.workload.recipe.tp, _outside(resolved)
     required, expected = allocator.needed(allocated, tp, _ragged(resolved), outside)
+    return Need(required, expected, allocator.usable(gpu.memory_bytes, gpu.usable_memory_bytes))
+
+
+def verdict(resolved: Resolved, allocated: float, gpu: Gpu) -> Verdict:
+    """Compares the two, and says what the device would show."""
+    found, near = need(resolved, allocated, gpu), tolerance(resolved)
     return Verdict(
-        status=_status(expected, required, usable, near),
+        status=_status(found.expected, found.required, found.usable, near),
         tolerance=near,
         reserved=reserved_bytes(resolved, allocated),
         device=device_bytes(resolved, gpu, allocated),
-        required=required,
-        usable=usable,
-        margin=usable - required,
+        required=found.required,
+        usable=found.usable,
+        margin=found.margin,
     )
 
 

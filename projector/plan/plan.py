@@ -89,7 +89,7 @@ def step_range(made: Projection, cluster: Cluster, assumed: Sequence[str] = ()) 
     """Seconds of a step as measured runs let expect them, with the interval; as projected where none was measured."""
     load = made.resolved.workload
     texts = (*assumed, *made.assumed)
-    found = expected(made.step_seconds, made.breakdown, texts, cluster.gpu, framework=load.framework)
+    found = expected(made.step_seconds, made.breakdown, texts, cluster.gpu, framework=load.framework, cp=load.recipe.cp)
     if found is None:
         return Parameter(made.step_seconds, "derived", "projected; nothing measured says how far off", unit="s")
     source = f"projected × {found.factor:.3f}, {100 * found.level:.0f} % interval of measured runs"

@@ -3,22 +3,21 @@ tenth."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from projector.errors import InputError, Unsupported
-from projector.hardware.types import Cluster, Gpu
+from projector.hardware.scaled import BETTER, SCALES
+from projector.hardware.types import Cluster
 from projector.kernels.settings import Settings
 from projector.many import project_many
-from projector.parameter import parameter
 from projector.projection import Projection, project
 from projector.search.bounds import roomier
 from projector.workload.workload import Workload
 
-__all__ = ["BETTER", "Binding", "bindings"]
+__all__ = ["Binding", "bindings"]
 
-BETTER = parameter(1.1, kind="assumed", source="a tenth more of a resource: convention of a sensitivity")
 _MOST = 256  # configurations that a little more memory lets in, the lowest bounds first
 
 
@@ -32,21 +31,12 @@ class Binding:
     changes: tuple[tuple[str, Any], ...] = ()
 
 
-def _compute(gpu: Gpu) -> Gpu:
-    return replace(
-        gpu,
-        peak={name: BETTER * value for name, value in gpu.peak.items()},
-        flops_per_clock={name: BETTER * value for name, value in gpu.flops_per_clock.items()},
-        vector_flops=BETTER * gpu.vector_flops,
-        exp_per_clock_per_cu=BETTER * gpu.exp_per_clock_per_cu,
-    )
-
-
-_RESOURCES: dict[str, Callable[[Cluster], Cluster]] = {
-    "compute": lambda c: replace(c, gpu=_compute(c.gpu)),
-    "memory bandwidth": lambda c: replace(c, gpu=replace(c.gpu, memory_bandwidth=BETTER * c.gpu.memory_bandwidth)),
-    "links in a node": lambda c: replace(c, intra=replace(c.intra, bandwidth=BETTER * c.intra.bandwidth)),
-    "links between nodes": lambda c: replace(c, inter=replace(c.inter, bandwidth=BETTER * c.inter.bandwidth)),
+#: Words of a report for what may be scaled.
+_RESOURCES = {
+    "compute": "flops",
+    "memory bandwidth": "memory_bandwidth",
+    "links in a node": "intra_bandwidth",
+    "links between nodes": "inter_bandwidth",
 }
 
 
@@ -55,7 +45,7 @@ def bindings(
 ) -> tuple[Binding, ...]:
     """Of every resource what a tenth more of it would gain, the largest first. ``near``: configurations that just do
     not fit, with their bounds: what more memory would let in."""
-    found = [_of(name, better(cluster), best, workload, settings) for name, better in _RESOURCES.items()]
+    found = [_of(name, SCALES[word](cluster, BETTER), best, workload, settings) for name, word in _RESOURCES.items()]
     host = best.breakdown.get("host_s", 0.0) / best.step_seconds
     found.append(Binding(resource="host", gain=1 / (1 - host * (1 - 1 / BETTER)) - 1))
     found.append(_capacity(best, cluster, settings, near))

@@ -13,9 +13,9 @@ from projector.errors import InputError, Unsupported
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster
 from projector.kernels.settings import Settings
-from projector.memory.holding import holdings, placement
 from projector.memory.peaks import fullest_of, laid, least
-from projector.memory.verdict import Verdict, verdict
+from projector.memory.peaks import weights as kept
+from projector.memory.verdict import Need
 from projector.settle.workload import settled
 from projector.step.cycle import tuned
 from projector.step.limit import shortest
@@ -38,16 +38,14 @@ def weights(load: Workload, cluster: Cluster) -> float:
     """Share of the usable memory that weights and their state need on the fullest rank, whatever passes through them.
 
     Raises :class:`InputError`, :class:`Unsupported` where no layer can be laid out."""
-    run = settled(load, cluster, published=False)
-    held = holdings(run, cluster.gpu.arch, placement(run))
-    said = verdict(run, max(max(each.kept.total, each.kept.state.construction) for each in held), cluster.gpu)
+    said = kept(settled(load, cluster, published=False), cluster.gpu)
     return said.required / said.usable
 
 
-def needs(loads: Sequence[Workload], cluster: Cluster) -> list[tuple[float, Verdict] | str]:
-    """Bytes of the fullest rank and the verdict (of an order that is made for its times: of the least of any order),
+def needs(loads: Sequence[Workload], cluster: Cluster) -> list[tuple[float, Need] | str]:
+    """Bytes of the fullest rank and what that needs (of an order that is made for its times: the least of any order),
     or why there are none."""
-    found: dict[int, tuple[float, Verdict] | str] = {}
+    found: dict[int, tuple[float, Need] | str] = {}
     runs = {}
     for i, load in enumerate(loads):
         try:

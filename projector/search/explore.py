@@ -18,7 +18,7 @@ from projector.parameter import parameter
 from projector.projection import Projection
 from projector.workload.workload import Workload
 
-__all__ = ["CATEGORIES", "Change", "Tried", "changes", "spread", "walk"]
+__all__ = ["CATEGORIES", "Change", "Tried", "apart", "changes", "spread", "walk"]
 
 CATEGORIES = (
     "parallelism",
@@ -92,6 +92,11 @@ def walk(workload: Workload, project: Callable[[Workload], Projection]) -> tuple
 def spread(log: float) -> float:
     """Half width of the 90 % interval of ln(one step over another), projected as ``log``."""
     return _SPREAD + _SHARE * abs(log)
+
+
+def apart() -> float:
+    """The least share by which a step must be longer to be told from another: where its ln leaves its own interval."""
+    return math.expm1(_SPREAD / (1.0 - _SHARE))
 
 
 def _settled(workload: Workload, made: Projection) -> Workload:

@@ -14,8 +14,9 @@ from projector.kernels.settings import Settings
 from projector.projection import Projection, project
 from projector.search.binding import Binding, bindings
 from projector.search.bounds import roomier
-from projector.search.explore import spread
-from projector.search.hunt import Counts, Hit, Hunt, layout_of
+from projector.search.explore import apart, spread
+from projector.search.hunt import Hunt
+from projector.search.nodes import Counts, Hit, layout_of
 from projector.search.objective import Objective
 from projector.search.space import Option, Space, with_fields
 from projector.search.tree import Tree
@@ -40,19 +41,20 @@ class Best:
 class Limits:
     """``seconds``, ``projections``: after which the search stops (None: exact). ``margin``: share of the usable
     memory that stays free. ``top``: configurations that are wanted, those alike but for what is done once a step
-    counted as one."""
+    counted as one. ``alike``: beyond them all that cannot be told from the winner."""
 
     seconds: float | None = None
     projections: int | None = None
     margin: float = 0.0
     top: int = 16
+    alike: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """``best``: the winner first; ``hits``: all that was projected; ``front``: those of them that no other beats in both
     tokens/s/GPU and memory; ``gap``: see :class:`Hunt`; ``moved``: seconds by part of the step that the next layout
-    takes more than the winner."""
+    takes more than the winner; ``whole``: no other configuration that cannot be told from the winner is left out."""
 
     space: Space
     best: tuple[Best, ...]
@@ -66,6 +68,7 @@ class Found:
     next: Best | None = None
     moved: Mapping[str, float] = field(default_factory=dict)
     binding: tuple[Binding, ...] = ()
+    whole: bool = False
 
     @property
     def alike(self) -> int:
@@ -96,6 +99,7 @@ def search(
         smaller,
         objective,
         top=limits.top,
+        slack=apart() if limits.alike else 0.0,
         settings=settings,
         until=None if limits.seconds is None else began + limits.seconds,
         most=limits.projections,
@@ -108,7 +112,8 @@ def search(
         raise tree.empty()
     leaders = hunt.leaders
     second = [hit for hit in leaders if layout_of(hit.fields) != layout_of(leaders[0].fields)][:1]
-    best = _projected(leaders[: limits.top], space, cluster, settings)
+    best = _projected(leaders if limits.alike else leaders[: limits.top], space, cluster, settings)
+    best = tuple(each for place, each in enumerate(best) if place < limits.top or each.alike)
     other = _projected(second, space, cluster, settings)[0] if second else None
     near = [(bound, with_fields(space.base, fields)) for bound, fields in hunt.near]
     binding = bindings(best[0].projection, best[0].workload, smaller, settings, near) if best and explained else ()
@@ -125,6 +130,7 @@ def search(
         next=other,
         moved=_moved(best[0].projection, other.projection) if other else {},
         binding=binding,
+        whole=limits.alike and not hunt.gap,
     )
 
 

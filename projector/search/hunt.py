@@ -17,22 +17,20 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
+from projector.hardware.scaled import BETTER
 from projector.hardware.types import Cluster
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
 from projector.many import project_many
 from projector.search import bounds
-from projector.search.binding import BETTER
 from projector.search.families import Families
+from projector.search.nodes import Counts, Hit, Leaf, Limb, layout_of, without
 from projector.search.objective import Objective
 from projector.search.space import Option, with_fields
 from projector.search.tree import Branch, Tree
 from projector.workload.workload import Workload
 
-__all__ = ["LAYOUT", "Counts", "Hit", "Hunt", "layout_of"]
-
-#: Fields by which two configurations are different layouts.
-LAYOUT = ("gpus", "tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch_size")
+__all__ = ["Hunt"]
 
 _BEYOND = 512  # branches that are opened for the sake of a second layout
 _TOGETHER = 32  # groups that are projected at once
@@ -53,58 +51,9 @@ _BESIDE = ("tp_comm_overlap", "overlap_moe_expert_parallel_comm")  # switches th
 
 
 @dataclass
-class Counts:
-    """Configurations: ``enumerated`` are valid, of these ``out_of_memory``, ``unsupported`` and ``bounded`` away were
-    never timed, ``projected`` were. ``points``: combinations before any rule."""
-
-    points: int = 0
-    enumerated: int = 0
-    out_of_memory: int = 0
-    unsupported: int = 0
-    projected: int = 0
-
-    @property
-    def bounded(self) -> int:
-        return self.enumerated - self.out_of_memory - self.unsupported - self.projected
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A projected configuration: what it sets, its objective, seconds and bytes."""
-
-    fields: Option
-    value: float
-    seconds: float
-    memory: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    """A group: all that is left open is done once a step."""
-
-    shape: int
-    pipe: int
-    layer: int
-    once: tuple[int, ...]
-    fits: bool = False
-    parted: bool = False
-    priced: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Limb:
-    """One pipeline of one choice of sizes and switches, with its recompute options."""
-
-    shape: int
-    pipe: int
-    kind: int
-    leaves: tuple[tuple[int, tuple[int, ...]], ...]
-    priced: bool = False
-
-
-@dataclass
 class Hunt:
-    """``top``: groups that are wanted, and the best of a second layout beside them; ``known``: projections of an
+    """``top``: groups that are wanted, and the best of a second layout beside them; ``slack``: all whose value
+    is larger by no more than this share are wanted, too; ``known``: projections of an
     earlier run, by :meth:`name` of their fields; ``keep`` is told of each new one. ``gap``: 0 where the search is
     exact, else the share by which a configuration that was not looked at may be better than the best (None: not all
     were bounded)."""
@@ -113,6 +62,7 @@ class Hunt:
     cluster: Cluster
     objective: Objective
     top: int = 16
+    slack: float = 0.0
     settings: Settings = kernel_settings.DEFAULT
     until: float | None = None
     most: int | None = None
@@ -126,19 +76,19 @@ class Hunt:
     gap: float | None = 0.0
 
     def __post_init__(self) -> None:
-        self._heap: list[tuple[float, int, _Limb | _Leaf]] = []
+        self._heap: list[tuple[float, int, Limb | Leaf]] = []
         self._ticks = count()
         self._best: dict[Hashable, float] = {}
         self._layouts: dict[Hashable, float] = {}
         self._fits: dict[Hashable, bool] = {}
         self._reach = float("inf")
         kinds: dict[Hashable, int] = {}
-        self._kinds = [kinds.setdefault(_without(option, *_ADDS), len(kinds)) for option in self.tree.space.of_layers]
+        self._kinds = [kinds.setdefault(without(option, *_ADDS), len(kinds)) for option in self.tree.space.of_layers]
         self._families = Families(self.cluster)
         self._seen = [
-            _without(option, "recompute_method", "recompute_num_layers") for option in self.tree.space.of_layers
+            without(option, "recompute_method", "recompute_num_layers") for option in self.tree.space.of_layers
         ]
-        self._weighed = [_without(option, *_ADDS, *_BESIDE) for option in self.tree.space.of_layers]
+        self._weighed = [without(option, *_ADDS, *_BESIDE) for option in self.tree.space.of_layers]
 
     def run(self) -> None:
         """All of it, or until time or projections are spent."""
@@ -206,15 +156,15 @@ class Hunt:
     def _price(self, bunches: Mapping[tuple[int, int], list[tuple[Branch, Any]]]) -> None:
         for (shape, kind), those in bunches.items():
             for branch, leaves in those:
-                limb = _Limb(shape, branch.pipe, kind, leaves)
+                limb = Limb(shape, branch.pipe, kind, leaves)
                 self._push(0.0, limb, self._load(shape, branch.pipe, *leaves[0], bare=True))
         self.told(self.counts, None)
 
-    def _push(self, bound: float, node: _Limb | _Leaf, load: Workload, *, exact: bool = False) -> None:
+    def _push(self, bound: float, node: Limb | Leaf, load: Workload, *, exact: bool = False) -> None:
         """A node with a bound of its own: from its priced stages (``exact``), or from blocks like its own."""
         layer: Hashable
         seen: Hashable
-        if isinstance(node, _Limb):
+        if isinstance(node, Limb):
             layer = seen = ("bare", node.kind)
             number = sum(len(once) for _, once in node.leaves)
         else:
@@ -254,7 +204,7 @@ class Hunt:
     # -- the lowest bound first
 
     def _climb(self) -> None:
-        ready: list[tuple[float, _Leaf]] = []
+        ready: list[tuple[float, Leaf]] = []
         beyond = 0
         while self._heap or ready:
             if ready and (len(ready) >= _TOGETHER or not self._heap or self._heap[0][0] > self._reach):
@@ -274,7 +224,7 @@ class Hunt:
                     heappop(self._heap)
                     continue
             bound, _, node = heappop(self._heap)
-            if isinstance(node, _Limb):
+            if isinstance(node, Limb):
                 if node.priced:
                     self._open(bound, node)
                 else:
@@ -293,17 +243,17 @@ class Hunt:
         best = min((hit.value for hit in self.hits), default=float("inf"))
         self.gap = max(0.0, 1.0 - min(left) / best) if left and min(left) < self._reach else 0.0
 
-    def _layout(self, node: _Limb | _Leaf) -> Hashable:
+    def _layout(self, node: Limb | Leaf) -> Hashable:
         shape = self.tree.shapes[node.shape]
         return layout_of({**shape, **self.tree.space.pipelines(shape["pp"])[node.pipe]})
 
-    def _open(self, bound: float, limb: _Limb) -> None:
+    def _open(self, bound: float, limb: Limb) -> None:
         """Its recompute options."""
         for layer, once in limb.leaves:
-            leaf = _Leaf(limb.shape, limb.pipe, layer, once)
+            leaf = Leaf(limb.shape, limb.pipe, layer, once)
             self._push(bound, leaf, self._load(limb.shape, limb.pipe, layer, once))
 
-    def _fit(self, bound: float, leaf: _Leaf) -> None:
+    def _fit(self, bound: float, leaf: Leaf) -> None:
         """Whether it does in memory."""
         load = self._load(leaf.shape, leaf.pipe, leaf.layer, leaf.once)
         found = bounds.needs([load], self.cluster)[0]
@@ -319,7 +269,7 @@ class Hunt:
         value = max(bound, self.objective.bound(load, 0.0, memory))
         heappush(self._heap, (value, next(self._ticks), replace(leaf, fits=True)))
 
-    def _part(self, bound: float, leaf: _Leaf) -> None:
+    def _part(self, bound: float, leaf: Leaf) -> None:
         """Each way in which gradients are reduced."""
         numbers = self.tree.space.of_once
         ways: dict[bool, list[int]] = {}
@@ -329,7 +279,7 @@ class Hunt:
             load = self._load(leaf.shape, leaf.pipe, leaf.layer, once)
             self._push(bound, replace(leaf, once=tuple(once), parted=True), load, exact=True)
 
-    def _project(self, leaves: Iterable[_Leaf]) -> None:
+    def _project(self, leaves: Iterable[Leaf]) -> None:
         every = [self.tree.fields(leaf.shape, leaf.pipe, leaf.layer, once) for leaf in leaves for once in leaf.once]
         names = [self.name(fields) for fields in every]
         new = [i for i, name in enumerate(names) if name not in self.known]
@@ -358,16 +308,8 @@ class Hunt:
             layout = layout_of(hit.fields)
             self._layouts[layout] = min(hit.value, self._layouts.get(layout, hit.value))
             if len(self._best) >= self.top:
-                self._reach = sorted(self._best.values())[self.top - 1]
+                values = sorted(self._best.values())
+                self._reach = max(values[self.top - 1], values[0] * (1.0 + self.slack))
 
     def name(self, fields: Option) -> str:
         return ";".join(f"{key}={value}" for key, value in sorted(fields.items()) if value is not None)
-
-
-def layout_of(fields: Option) -> Hashable:
-    """Equal for configurations that are one layout."""
-    return tuple(fields.get(name) for name in LAYOUT)
-
-
-def _without(option: Option, *prefixes: str) -> Hashable:
-    return tuple(sorted((name, str(value)) for name, value in option.items() if not name.startswith(prefixes)))

@@ -42,6 +42,10 @@ def arguments(load: Workload) -> dict[str, Any]:
     for name in ("pipeline_model_parallel_layout", "moe_token_dispatcher_type", "moe_flex_dispatcher_backend"):
         if getattr(recipe, name) is not None:
             made[name] = getattr(recipe, name)
+    if recipe.cross_entropy_fusion in ("none", "native", "te"):
+        made["cross_entropy_loss_fusion"] = recipe.cross_entropy_fusion != "none"
+        if made["cross_entropy_loss_fusion"]:
+            made["cross_entropy_fusion_impl"] = recipe.cross_entropy_fusion
     if recipe.offload_modules:
         made |= {"fine_grained_activation_offloading": True, "offload_modules": list(recipe.offload_modules)}
     if recipe.pp > 1 and recipe.pipeline_schedule not in (None, "1f1b", "interleaved"):

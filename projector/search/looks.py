@@ -5,9 +5,13 @@ Colours are from the colour-blind-safe set of Okabe and Ito (jfly.uni-koeln.de/c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-__all__ = ["COLOURS", "GREY", "MARKERS", "figure", "tidy"]
+from projector.io.files import write_figure
+
+__all__ = ["COLOURS", "GREY", "MARKERS", "figure", "save", "tidy"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F", "#F0E442")
 MARKERS = "o^sDvPX<>"
@@ -45,3 +49,11 @@ def tidy(axes: Any, x: str, y: str, *, doubling: tuple[float, ...] = (), log: bo
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom=0)
+
+
+def save(figures: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Each as ``NAME.png``."""
+    files = [folder / f"{name}.png" for name in figures]
+    for file, drawn in zip(files, figures.values(), strict=True):
+        write_figure(file, drawn)
+    return files

@@ -36,6 +36,14 @@ class Objective:
         each = seconds * load.gpus / load.tokens_per_step
         return each * {"tgs": 1.0, "cost": self.price / 3600, "energy": self.watts}[self.name]
 
+    def told(self, value: float) -> str:
+        """``value`` in the unit that people use."""
+        if self.name == "tgs":
+            return f"{1 / value:,.1f} tokens/s/GPU"
+        if self.name == "memory":
+            return f"{value / 1e9:.1f} GB"
+        return f"{value:.3f} s" if self.name == "step" else f"{value:.4g} ({OBJECTIVES[self.name]})"
+
     def bound(self, load: Workload, seconds: float, memory: float = 0.0) -> float:
         """No larger than the value of anything that takes ``seconds`` and ``memory`` at least."""
         return self.value(load, seconds, memory)

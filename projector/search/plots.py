@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from projector.io.files import write_figure
 from projector.search.found import Found
 from projector.search.looks import COLOURS, GREY, figure, tidy
+from projector.search.words import brief
 
-__all__ = ["save"]
+__all__ = ["figures"]
 
+Figure = Any  # of matplotlib
 _TEN = 10
 _AXES = (
     *("gpus", "tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "pipeline_schedule", "recompute_granularity"),
@@ -20,23 +21,21 @@ _AXES = (
 )
 
 
-def save(found: Found, folder: Path, title: str) -> list[Path]:
-    """Writes ``front.png``, ``axes.png`` and ``breakdown.png``; nothing where nothing fits."""
+def figures(found: Found, title: str) -> dict[str, Figure]:
+    """``front``, ``axes`` and ``breakdown``; nothing where nothing fits."""
     if not found.best:
-        return []
-    drawn = {"front": _front(found, title), "axes": _parallel(found, title), "breakdown": _breakdown(found, title)}
-    files = [folder / f"{name}.png" for name in drawn]
-    for file, picture in zip(files, drawn.values(), strict=True):
-        write_figure(file, picture)
-    return files
+        return {}
+    return {"front": _front(found, title), "axes": _parallel(found, title), "breakdown": _breakdown(found, title)}
 
 
-def _front(found: Found, title: str) -> object:
+def _front(found: Found, title: str) -> Figure:
     picture, (axes,) = figure(f"{title}: time against memory")
     axes.scatter([hit.memory / 1e9 for hit in found.hits], [hit.seconds for hit in found.hits], s=12, color=GREY,
                  label=f"{len(found.hits)} projected")  # fmt: skip
     steps = [(hit.memory / 1e9, hit.seconds) for hit in reversed(found.front)]
-    axes.step(*np.array(steps).T, where="post", color=COLOURS[0], marker="o", label="no other is better in both")
+    axes.step(
+        *np.array(steps).T, where="post", color=COLOURS[0], marker="o", label="no other projected is better in both"
+    )
     best = found.best[0]
     axes.plot(best.projection.memory.allocated / 1e9, best.projection.step_seconds, "*", ms=13, color=COLOURS[1],
               label="best")  # fmt: skip
@@ -45,7 +44,7 @@ def _front(found: Found, title: str) -> object:
     return picture
 
 
-def _parallel(found: Found, title: str) -> object:
+def _parallel(found: Found, title: str) -> Figure:
     """A line a configuration; of each axis only the values that were projected."""
     hits = sorted(found.hits, key=lambda hit: hit.value)[:200]
     values = {name: [str(hit.fields.get(name)) for hit in hits] for name in _AXES if name in hits[0].fields}
@@ -82,7 +81,7 @@ def _place(order: Sequence[str], word: str) -> float:
     return order.index(word) / (len(order) - 1)
 
 
-def _breakdown(found: Found, title: str) -> object:
+def _breakdown(found: Found, title: str) -> Figure:
     """Of the best ten, seconds by part for the tokens of one step of the best."""
     ten = found.best[:_TEN]
     first = ten[0].projection
@@ -95,15 +94,8 @@ def _breakdown(found: Found, title: str) -> object:
         axes.barh(range(len(ten)), seconds, left=left, height=0.7, color=COLOURS[i % len(COLOURS)],
                   hatch="//" if i >= len(COLOURS) else None, label=name.removesuffix("_s").replace("_", " "))  # fmt: skip
         left += seconds
-    axes.set_yticks(range(len(ten)), [_short(each.fields) for each in ten], fontsize=8)
+    axes.set_yticks(range(len(ten)), [brief(each.fields) for each in ten], fontsize=8)
     tidy(axes, "seconds for the tokens of one step of the best", "")
     axes.set_ylim(len(ten) - 0.5, -0.5)
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return picture
-
-
-def _short(fields: object) -> str:
-    told = dict(fields)  # type: ignore[call-overload]
-    sizes = [f"{name}{told[name]}" for name in ("tp", "cp", "pp", "vpp", "ep") if told.get(name, 1) > 1]
-    again = told.get("recompute_granularity") or "none"
-    return " ".join([*sizes, f"mbs{told['micro_batch_size']}", *([] if again == "none" else [again])])

@@ -8,6 +8,7 @@ time of a layer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +29,7 @@ from projector.workload.declared import about_of
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["Option", "Space", "searched", "space", "with_fields"]
+__all__ = ["MOST", "Option", "Space", "searched", "space", "with_fields"]
 
 _GRID = ("tensor_parallel_algorithm", "tp2", "summa_panels")
 _SIZES = ("gpus", "tp", "cp", "pp", "ep", "etp", "micro_batch_size", *_GRID)
@@ -37,6 +38,7 @@ _PIPELINE = (
     *("decoder_last_pipeline_num_layers", "account_for_embedding_in_pipeline_split"),
     "account_for_loss_in_pipeline_split",
 )
+MOST = 1_000_000  # combinations of what is no size and no schedule: they are held in memory
 _MOST_CHUNKS = 8
 _MICRO = (1, 2, 4, 8)
 _SHORTEST = 2048  # tokens that context parallelism leaves a rank
@@ -174,6 +176,12 @@ def _check(made: Space, held: Mapping[str, tuple[Any, ...]]) -> None:
         for name, values in held.items()
         if name not in known
     ]
+    switches = math.prod(map(len, (*made.layers, *made.once)))
+    if switches > MOST:
+        wide = sorted(axes, key=len)[-3:]
+        most = ", ".join("/".join(dict.fromkeys(name for option in axis for name in option)) for axis in reversed(wide))
+        found = f"{switches:,} combinations of switches with each layout"
+        wrong.append(Problem("--vary", "", found, f"at most {MOST:,}: fewer values, above all of {most}"))
     empty = [axis for axis in axes if not axis]
     if empty and not wrong:
         names = [name for name in held if name not in _SIZES and name not in _PIPELINE]

@@ -139,6 +139,11 @@ class Tree:
     def empty(self) -> InputError:
         """What empties a space without a valid configuration: the rules that refuse most of it."""
         most = [(key, text, number) for (key, text), number in self.refused.most_common(3) if number]
+        if not most:  # no pipeline has what its fields are held to
+            held = ", ".join(f"{name} = {'/'.join(map(str, values))}" for name, values in self.space.only.items())
+            return InputError(
+                [Problem("the space", held, "no combination", "a schedule that has all of these together")]
+            )
         return InputError([Problem("the space", key, f"{number:,} combinations", text) for key, text, number in most])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import yaml
 
 from projector import pipeline
 from projector.errors import InputError, Problem
+from projector.frameworks.resolve import resolve
+from projector.hardware.types import Cluster
 from projector.io.files import folder as made
 from projector.io.files import write_whole
 from projector.search import launchable
@@ -25,17 +28,18 @@ from projector.workload.workload import Workload
 __all__ = ["write"]
 
 
-def write(load: Workload, folder: Path, cluster: str) -> tuple[Path, ...]:
+def write(load: Workload, folder: Path, cluster: Cluster) -> tuple[Path, ...]:
     """Writes ``case.yaml`` and what its framework starts from: ``megatron.yaml`` (arguments by name, without those of the
     model), ``primus.yaml`` (an experiment; of models that have a published name) or ``torchtitan.toml`` (of models that are
     flavors of it).
 
-    Each is read back and must mean the same: else :class:`InputError` says which fields its words cannot say."""
+    Each is read back and must mean the same: else :class:`InputError` says which fields its words cannot say. What the
+    configuration leaves to its framework is stated where the reader of the file would take it otherwise."""
     made(folder, "--write")
     case = folder / "case.yaml"
     content = {
         "model": model_to_mapping(load.model),
-        "cluster": cluster,
+        "cluster": cluster.name,
         "gpus": load.gpus,
         "framework": load.framework,
         "recipe": recipe_to_mapping(load.recipe),
@@ -47,11 +51,30 @@ def write(load: Workload, folder: Path, cluster: str) -> tuple[Path, ...]:
         return (case,)  # the words of these frameworks would mean a decoder
     name, text = _FILES[kind]
     file = folder / name
+    read = partial(detect.load, file, model=str(case), gpus=load.gpus if kind == "torchtitan" else None)
     write_whole(file, text(load))
-    found = detect.load(file, model=str(case), gpus=load.gpus if kind == "torchtitan" else None).recipe
+    found = read().recipe
+    if found is not None and (stated := _stated(load, found, cluster)):
+        write_whole(file, text(replace(load, recipe=replace(load.recipe, **stated))))
+        found = read().recipe
     if found is not None:
         _same(file, load, found)
     return case, file
+
+
+def _stated(load: Workload, found: Recipe, cluster: Cluster) -> dict[str, Any]:
+    """Fields that ``load`` leaves open and the file, as it is read, does not, with what they are for ``load``."""
+    gpu, host = cluster.gpu, cluster.host
+    settled, theirs = (
+        resolve(each, gpu.vendor, gpu.arch, host).workload.recipe for each in (load, replace(load, recipe=found))
+    )
+    return {
+        field.name: value
+        for field in fields(Recipe)
+        if getattr(load.recipe, field.name) is None
+        and (value := getattr(settled, field.name)) is not None
+        and getattr(theirs, field.name) != value
+    }
 
 
 def _yaml(content: Mapping[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from projector.collectives.placement import ranks_per_node
 from projector.errors import InputError, Problem
 from projector.frameworks import load as load_framework
@@ -10,7 +12,6 @@ from projector.hardware.types import Cluster, Efficiency
 from projector.io.typed import of_type
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
-from projector.memo import but
 from projector.settle import launch, scheduling
 from projector.workload import fast_domain
 from projector.workload.validate import known, problems, remember
@@ -57,7 +58,7 @@ def of_workload(workload: Workload) -> list[Problem]:
     """What is wrong with a workload, the rules of its framework and schedule included."""
     before = known(workload)
     typed = [] if before else of_type(workload, Workload, "")
-    wrong = list(problems(workload if typed else _with_split_rule(workload)))
+    wrong = list(problems(workload, split=None if typed else _split_rule(workload.framework)))
     if not (before or wrong):
         remember(workload)
     if not (typed or wrong):
@@ -65,10 +66,7 @@ def of_workload(workload: Workload) -> list[Problem]:
     return wrong if typed else [*wrong, *scheduling.problems(workload)]
 
 
-def _with_split_rule(workload: Workload) -> Workload:
-    """The workload with the framework's rule for layers that do not divide, which decides whether the layout is valid."""
-    recipe = workload.recipe
-    if recipe.allow_uneven_pipeline_split is not None:
-        return workload
-    rule = bool(load_framework(workload.framework).defaults.get("allow_uneven_pipeline_split"))
-    return but(workload, recipe=but(recipe, allow_uneven_pipeline_split=rule))
+@cache
+def _split_rule(framework: str) -> bool:
+    """The framework's rule for layers that do not divide, which decides whether a layout is valid."""
+    return bool(load_framework(framework).defaults.get("allow_uneven_pipeline_split"))

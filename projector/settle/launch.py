@@ -24,6 +24,7 @@ from projector.workload.workload import Workload
 
 __all__ = ["ANALYTIC", "GRID", "RULES", "Rule", "family", "problems", "rules_of", "schedules_of"]
 
+_CORE = ("megatron", "primus")
 _MEGATRON = ("megatron", "primus", "nemo")
 #: The framework file of strategies that papers describe and no framework here runs.
 ANALYTIC = "analytic"
@@ -37,7 +38,7 @@ class Rule:
     name: str
     reads: tuple[str, ...]
     refuses: Callable[[Workload], tuple[str, str] | None]
-    families: tuple[str, ...] = ("megatron", "primus")
+    families: tuple[str, ...] = _CORE
 
 
 def family(framework: str) -> str:
@@ -72,10 +73,6 @@ def problems(workload: Workload, rules: Sequence[Rule] | None = None) -> list[Pr
             key, expected = wrong
             found.append(Problem("", f"recipe.{key}", getattr(workload.recipe, key), expected))
     return found
-
-
-def _when(key: str, bad: Callable[[Recipe], bool], expected: str) -> Callable[[Workload], tuple[str, str] | None]:
-    return lambda workload: (key, expected) if bad(workload.recipe) else None
 
 
 def _schedule(w: Workload) -> tuple[str, str] | None:
@@ -180,6 +177,24 @@ def _grid(w: Workload) -> tuple[str, str] | None:
     return None
 
 
+def _where(
+    name: str, key: str, beside: str, bad: Callable[[Recipe], bool], expected: str, families: tuple[str, ...] = _CORE
+) -> Rule:
+    """What ``expected`` says of the field ``key`` is broken where the recipe is ``bad``; that reads ``beside`` too."""
+    return Rule(name, (key, *beside.split()), lambda w: (key, expected) if bad(w.recipe) else None, families)
+
+
+def _with_shards(name: str, key: str, beside: str) -> Rule:
+    """The switch ``key`` needs the one ``beside`` it, and a sharded optimizer."""
+    return _where(
+        name,
+        key,
+        f"{beside} data_parallel_sharding",
+        lambda r: _on(getattr(r, key)) and not (_on(getattr(r, beside)) and _sharded(r)),
+        f"{beside} and a sharded optimizer",
+    )
+
+
 GRID = Rule(
     "grid",
     (
@@ -210,55 +225,45 @@ RULES = (
     Rule("filled", ("pipeline_schedule", "pp", "vpp", "microbatches"), _few),
     Rule("chunks", ("pipeline_schedule", "pp", "vpp"), _looped, ("torchtitan",)),
     Rule("cut", ("pp", "vpp", "pipeline_remainder"), _cut, ("torchtitan",)),
-    Rule(
+    _where(
         "interleaving",
-        ("pp", "vpp", "overlap_p2p_comm"),
-        _when("overlap_p2p_comm", _interleaves, "messages beside compute where two ranks interleave chunks"),
+        "overlap_p2p_comm",
+        "pp vpp",
+        _interleaves,
+        "messages beside compute where two ranks interleave chunks",
     ),
     Rule("layers", ("pp", "recompute_granularity", "recompute_num_layers"), _layers),
-    Rule(
+    _where(
         "sequence",
-        ("tp", "sequence_parallel"),
-        _when("sequence_parallel", lambda r: _on(r.sequence_parallel) and r.tp == 1, "tp > 1"),
+        "sequence_parallel",
+        "tp",
+        lambda r: _on(r.sequence_parallel) and r.tp == 1,
+        "tp > 1",
         (),
     ),
-    Rule(
+    _where(
         "sequence beside tensors",
-        ("tp", "sequence_parallel"),
-        _when(
-            "sequence_parallel",
-            lambda r: r.sequence_parallel is False and r.tp > 1,
-            "on with tp > 1: torchtitan's plans of tensor parallelism shard the sequence",
-        ),
+        "sequence_parallel",
+        "tp",
+        lambda r: r.sequence_parallel is False and r.tp > 1,
+        "on with tp > 1: torchtitan's plans of tensor parallelism shard the sequence",
         ("torchtitan",),
     ),
-    Rule(
+    _where(
         "experts' sequence",
-        ("tp", "ep", "sequence_parallel"),
-        _when(
-            "sequence_parallel",
-            lambda r: r.sequence_parallel is False and r.tp > 1 and r.ep > 1,
-            "on where tensor and expert parallelism meet",
-        ),
+        "sequence_parallel",
+        "tp ep",
+        lambda r: r.sequence_parallel is False and r.tp > 1 and r.ep > 1,
+        "on where tensor and expert parallelism meet",
     ),
-    Rule(
+    _where(
         "tensor overlap",
-        ("tp", "sequence_parallel", "tp_comm_overlap"),
-        _when(
-            "tp_comm_overlap",
-            lambda r: _on(r.tp_comm_overlap) and (r.tp == 1 or r.sequence_parallel is not True),
-            "tp > 1 and sequence_parallel",
-        ),
+        "tp_comm_overlap",
+        "tp sequence_parallel",
+        lambda r: _on(r.tp_comm_overlap) and (r.tp == 1 or r.sequence_parallel is not True),
+        "tp > 1 and sequence_parallel",
     ),
-    Rule(
-        "gather",
-        ("overlap_param_gather", "overlap_grad_reduce", "data_parallel_sharding"),
-        _when(
-            "overlap_param_gather",
-            lambda r: _on(r.overlap_param_gather) and not (_on(r.overlap_grad_reduce) and _sharded(r)),
-            "overlap_grad_reduce and a sharded optimizer",
-        ),
-    ),
+    _with_shards("gather", "overlap_param_gather", "overlap_grad_reduce"),
     Rule("PyTorch's shards", ("data_parallel_sharding", "pp", "ep"), _one_sharding, ("megatron",)),
     Rule(
         "experts beside",
@@ -268,73 +273,51 @@ RULES = (
         ),
         _experts_beside,
     ),
-    Rule(
+    _where(
         "delayed",
-        ("delay_wgrad_compute", "overlap_moe_expert_parallel_comm"),
-        _when(
-            "delay_wgrad_compute",
-            lambda r: _on(r.delay_wgrad_compute) and not _on(r.overlap_moe_expert_parallel_comm),
-            "overlap_moe_expert_parallel_comm",
-        ),
+        "delay_wgrad_compute",
+        "overlap_moe_expert_parallel_comm",
+        lambda r: _on(r.delay_wgrad_compute) and not _on(r.overlap_moe_expert_parallel_comm),
+        "overlap_moe_expert_parallel_comm",
     ),
-    Rule(
+    _where(
         "shared experts",
-        ("moe_shared_expert_overlap", "moe_token_dispatcher_type"),
-        _when(
-            "moe_shared_expert_overlap",
-            lambda r: _on(r.moe_shared_expert_overlap) and r.moe_token_dispatcher_type == "allgather",
-            "alltoall or flex",
-        ),
+        "moe_shared_expert_overlap",
+        "moe_token_dispatcher_type",
+        lambda r: _on(r.moe_shared_expert_overlap) and r.moe_token_dispatcher_type == "allgather",
+        "alltoall or flex",
     ),
-    Rule(
+    _where(
         "dispatcher",
-        ("moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "tp", "ep"),
-        _when(
-            "moe_token_dispatcher_type",
-            lambda r: r.moe_token_dispatcher_type == "flex" and r.tp * r.ep == 1,
-            "tp · ep > 1 for the flex dispatcher",
-        ),
+        "moe_token_dispatcher_type",
+        "moe_flex_dispatcher_backend tp ep",
+        lambda r: r.moe_token_dispatcher_type == "flex" and r.tp * r.ep == 1,
+        "tp · ep > 1 for the flex dispatcher",
     ),
-    Rule(
+    _where(
         "scaling",
-        ("recompute_granularity", "recompute_modules", "precision", "fp8_recipe"),
-        _when(
-            "recompute_modules",
-            lambda r: (
-                r.precision == "fp8"
-                and r.fp8_recipe == "delayed"
-                and bool({"moe_act", "layernorm"} & set(r.recompute_modules or ()))
-            ),
-            "neither moe_act nor layernorm with delayed scaling",
+        "recompute_modules",
+        "recompute_granularity precision fp8_recipe",
+        lambda r: (
+            r.precision == "fp8"
+            and r.fp8_recipe == "delayed"
+            and bool({"moe_act", "layernorm"} & set(r.recompute_modules or ()))
         ),
+        "neither moe_act nor layernorm with delayed scaling",
     ),
-    Rule(
-        "host optimizer",
-        ("optimizer_cpu_offload", "use_precision_aware_optimizer", "data_parallel_sharding"),
-        _when(
-            "optimizer_cpu_offload",
-            lambda r: _on(r.optimizer_cpu_offload) and not (_on(r.use_precision_aware_optimizer) and _sharded(r)),
-            "use_precision_aware_optimizer and a sharded optimizer",
-        ),
-    ),
-    Rule(
+    _with_shards("host optimizer", "optimizer_cpu_offload", "use_precision_aware_optimizer"),
+    _where(
         "host modules",
-        ("offload_modules", "cpu_offloading_num_layers", "recompute_granularity"),
-        _when(
-            "offload_modules",
-            lambda r: (
-                _on(r.offload_modules) and (_on(r.cpu_offloading_num_layers) or r.recompute_granularity == "full")
-            ),
-            "neither whole layers on the host nor whole layers recomputed",
-        ),
+        "offload_modules",
+        "cpu_offloading_num_layers recompute_granularity",
+        lambda r: _on(r.offload_modules) and (_on(r.cpu_offloading_num_layers) or r.recompute_granularity == "full"),
+        "neither whole layers on the host nor whole layers recomputed",
     ),
-    Rule(
+    _where(
         "host layers",
-        ("cpu_offloading_num_layers", "pp", "recompute_granularity"),
-        _when(
-            "cpu_offloading_num_layers",
-            lambda r: _on(r.cpu_offloading_num_layers) and (r.pp > 1 or r.recompute_granularity not in (None, "none")),
-            "no pipeline and no recompute",
-        ),
+        "cpu_offloading_num_layers",
+        "pp recompute_granularity",
+        lambda r: _on(r.cpu_offloading_num_layers) and (r.pp > 1 or r.recompute_granularity not in (None, "none")),
+        "no pipeline and no recompute",
     ),
 )

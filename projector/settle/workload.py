@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 from projector.collectives.placement import ranks_per_node
 from projector.errors import Unsupported
 from projector.frameworks import Resolved, resolve
 from projector.hardware import host_link
 from projector.hardware.types import Cluster
-from projector.memo import but
+from projector.memo import Same, but
 from projector.settle import arguments, inferred, scheduling
 from projector.workload.layer_kinds import Recurrent
 from projector.workload.model import Model
+from projector.workload.sparse import BlockAttention
 from projector.workload.workload import Workload
 
 __all__ = ["settle", "settled"]
@@ -27,36 +31,41 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
     if workload.model.unsupported:
         raise Unsupported(", ".join(workload.model.unsupported))
     gpu = cluster.gpu
-    resolved = _placed(
-        inferred.settled(
-            resolve(workload, gpu.vendor, gpu.arch, cluster.host, published), gpu, cluster.host, published
-        ),
-        cluster,
-    )
-    resolved = but(resolved, assumed=(*resolved.assumed, *_unmeasured(workload.model)))
+    resolved = resolve(workload, gpu.vendor, gpu.arch, cluster.host, published)
+    resolved = _placed(inferred.settled(resolved, gpu, cluster.host, published), cluster)
     conflict = scheduling.conflict(resolved.workload.recipe)
     if conflict:
         raise Unsupported(conflict)
     return resolved
 
 
-def _unmeasured(model: Model) -> tuple[str, ...]:
+@lru_cache(maxsize=256)
+def _unmeasured(model: Same[Model]) -> tuple[str, ...]:
     """What stands for kernels that no table here holds, one entry for each kind of them."""
-    mixers = dict.fromkeys(kind.mixer.name for kind in model.layer_kinds if isinstance(kind.mixer, Recurrent))
-    return tuple(f"kernels of {name} layers (priced by bytes, FLOP and serial steps: none measured)" for name in mixers)
+    mixers = dict.fromkeys(
+        kind.mixer.name for kind in model.value.layer_kinds if isinstance(kind.mixer, Recurrent | BlockAttention)
+    )
+    return tuple(f"kernels of {name} layers (priced by bytes, FLOP and serial steps: one measured)" for name in mixers)
 
 
 def _placed(resolved: Resolved, cluster: Cluster) -> Resolved:
-    """With what the lowering asks of the cluster: its nodes, its pods, the way from the host's memory."""
+    """With what the lowering asks of the cluster: its nodes, its pods, the way from the host's memory; and with what
+    stands for kernels that were not measured."""
     recipe = resolved.workload.recipe
     if recipe.optimizer_cpu_offload or recipe.offload_optimizer_states or recipe.cpu_offloading_num_layers:
         host_link.separate(cluster)
-    ranks = min(resolved.workload.gpus, cluster.gpus_per_host)
-    return but(
-        resolved,
-        node_ranks=ranks_per_node(resolved.workload.gpus, cluster),
-        pod_ranks=None if cluster.outer is None else cluster.inter.size,
-        host_bandwidth=host_link.bandwidth(cluster),
-        host_copies=host_link.copies(cluster, ranks),
-        host_optimizer=host_link.optimizer_traffic(cluster, ranks),
-    )
+    assumed = (*resolved.assumed, *_unmeasured(Same(resolved.workload.model)))
+    return but(resolved, assumed=assumed, **_around(Same(cluster), resolved.workload.gpus))
+
+
+@lru_cache(maxsize=1024)
+def _around(same: Same[Cluster], gpus: int) -> dict[str, Any]:
+    cluster = same.value
+    ranks = min(gpus, cluster.gpus_per_host)
+    return {
+        "node_ranks": ranks_per_node(gpus, cluster),
+        "pod_ranks": None if cluster.outer is None else cluster.inter.size,
+        "host_bandwidth": host_link.bandwidth(cluster),
+        "host_copies": host_link.copies(cluster, ranks),
+        "host_optimizer": host_link.optimizer_traffic(cluster, ranks),
+    }

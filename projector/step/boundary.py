@@ -17,9 +17,11 @@ def activations(resolved: Resolved, schedule: Schedule) -> tuple[Collective | No
     on one rank (NVIDIA/Megatron-LM pipeline_parallel/schedules.py shapes): over the node's links, the network or between
     pods, as the ranks of the two stages lie. Gradients are as large."""
     workload, recipe = resolved.workload, resolved.workload.recipe
-    tokens = recipe.seq_length * recipe.micro_batch_size / recipe.token_ranks
+    tokens = recipe.seq_length * recipe.micro_batch_size * recipe.sequences / recipe.token_ranks
     tokens /= recipe.tp if recipe.sequence_parallel else 1
-    nbytes, domain = tokens * workload.model.residual_width * 2.0, recipe.domain
+    width = 4.0 if recipe.precision == "fp32" else 2.0
+    tensors = (2 + recipe.reference) / 2  # a mean: forward those of the frozen model, too, backward not
+    nbytes, domain = tensors * tokens * workload.model.residual_width * width, recipe.domain
     entered = _entered(resolved, len(schedule.home))
 
     def message(stage: int) -> Collective | None:

@@ -10,6 +10,7 @@ from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster, Efficiency, Gpu
 from projector.kernels.settings import Settings
 from projector.kernels.simulate import shared
+from projector.memo import Recent, Same
 from projector.operators.types import Collective, Operator
 from projector.step import contention
 
@@ -45,7 +46,16 @@ def taken_by(resolved: Resolved, price: Pricing) -> dict[str, contention.Taken]:
     where one GPU runs alone."""
     if resolved.workload.gpus == 1:
         return {}
-    recipe, execution = resolved.workload.recipe, resolved.execution
+    execution = resolved.execution
+    beside = execution.tensor_parallel.overlapped_units if resolved.workload.recipe.tp_comm_overlap else None
+    return _TAKEN.get((Same(price), beside), lambda: _taken(price, beside))
+
+
+_TAKEN: Recent[dict[str, contention.Taken]] = Recent(1024)
+
+
+def _taken(price: Pricing, beside: int | None) -> dict[str, contention.Taken]:
+    """``beside``: units of the rings by copy engines; None: those of collectives."""
 
     def taken(kind: str, group: str, transport: str = "nccl", units: int | None = None) -> contention.Taken:
         op = Collective(name=group, kind=kind, group=group, bytes=_LONG, transport=transport)
@@ -54,7 +64,6 @@ def taken_by(resolved: Resolved, price: Pricing) -> dict[str, contention.Taken]:
         memory = held.traffic / _LONG * _LONGER / under_way if under_way > 0 else 0.0
         return contention.Taken(round(held.units) if units is None else units, memory)
 
-    beside = execution.tensor_parallel.overlapped_units if recipe.tp_comm_overlap else None
     return {
         "tp": taken("all_gather", "tp", units=beside),
         "cp": taken("all_gather", "cp"),

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from projector import pipeline
 from projector.frameworks.types import Resolved
-from projector.layers.step import optimizer
 from projector.memo import Recent, Same
 from projector.operators.types import Collective, Operator
 from projector.operators.weights import Held
@@ -19,7 +18,7 @@ from projector.parameter import parameter
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
 from projector.pipeline.types import Compiled, Costs, Schedule
-from projector.step import muon, offload
+from projector.step.around import Around, around, together
 from projector.step.boundary import activations, copies
 from projector.step.neighbours import pairs_up, pipelined
 from projector.step.stages import Part, StageTime
@@ -81,17 +80,26 @@ class Cycle:
         return np.asarray(start.base + self.last(end) + self.between + self.unpaired)
 
 
-def cycle(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[Held], clock: Clock) -> Cycle:
-    """What the schedule of one run is evaluated with. ``times``, ``trained``: one per virtual stage."""
+def cycle(
+    resolved: Resolved,
+    times: Sequence[StageTime],
+    trained: Sequence[Held],
+    clock: Clock,
+    known: Sequence[Around] | None = None,
+    shown: int | None = None,
+) -> Cycle:
+    """What the schedule of one run is evaluated with. ``times``, ``trained``: one per virtual stage; ``known``: what
+    surrounds the pipeline on each rank, where it was priced before; ``shown``: micro-batches of the schedule that stands for
+    the whole one (:mod:`projector.pipeline.periodic`)."""
     recipe = resolved.workload.recipe
-    messages = _messages(resolved, clock)
+    messages = _messages(resolved, clock, compiled_schedule(resolved, shown).schedule)
     forward = np.array([t.forward.seconds for t in times])
     inputs = np.array([t.inputs.seconds for t in times])
     weight = np.array([t.weight.seconds for t in times])
     hidden = _beside_neighbours(resolved, times)
     if hidden is not None:  # forwards and backwards that run alone expose it
         forward, inputs = forward + hidden[0], inputs + hidden[1]
-    compiled = _tuned(resolved, forward, inputs, weight, messages)
+    compiled = _tuned(resolved, forward, inputs, weight, messages, shown)
     schedule = compiled.schedule
     flush = not resolved.execution.pipeline.p2p_synchronous
     return Cycle(
@@ -103,8 +111,8 @@ def cycle(resolved: Resolved, times: Sequence[StageTime], trained: Sequence[Held
         hidden=hidden,
         overlap_p2p=bool(recipe.overlap_p2p_comm) or flush,
         overlap_flush=flush,
-        exchange=_exchange(resolved, clock, schedule, trained, times),
-        deferred=_deferred(times, schedule.placement, schedule.each),
+        exchange=_exchange(resolved, clock, schedule, trained, times, known),
+        deferred=_deferred(times, schedule.placement, resolved.workload.num_microbatches // schedule.copies),
         between=np.asarray(_between_steps(resolved)),
         unpaired=np.asarray(_unpaired(resolved, times)),
     )
@@ -123,8 +131,8 @@ _SECONDS = ("forward", "inputs", "weight", "messages", "deferred", "between", "u
 _AROUND = ("reduce", "gather", "optimizer", "contention", "idle")
 
 
-def compiled_schedule(resolved: Resolved) -> Compiled:
-    """The schedule of the recipe for its stages and micro-batches (compiled once per process).
+def compiled_schedule(resolved: Resolved, microbatches: int | None = None) -> Compiled:
+    """The schedule of the recipe for its stages and micro-batches, or another number of them (compiled once per process).
 
     With expert-parallel overlap each rank runs one forward more ahead, and forwards beside backwards from then on
     (Megatron-LM core/pipeline_parallel/schedules.py, combined_1f1b.py).
@@ -132,7 +140,7 @@ def compiled_schedule(resolved: Resolved) -> Compiled:
     recipe = resolved.workload.recipe
     name = pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)
     group = recipe.microbatch_group_size_per_vp_stage
-    extra, m = int(pipelined(recipe)), resolved.workload.num_microbatches
+    extra, m = int(pipelined(recipe)), microbatches or resolved.workload.num_microbatches
     return pipeline.compile(name, recipe.pp, recipe.vpp, m, group, extra, paired=bool(extra))
 
 
@@ -185,9 +193,11 @@ def tuned(resolved: Resolved) -> bool:
     return pipeline.generator(pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)).tuned is not None
 
 
-def _tuned(resolved: Resolved, forward: Floats, inputs: Floats, weight: Floats, messages: Floats) -> Compiled:
+def _tuned(
+    resolved: Resolved, forward: Floats, inputs: Floats, weight: Floats, messages: Floats, shown: int | None
+) -> Compiled:
     """The schedule, its order made for these times where it depends on them."""
-    compiled = compiled_schedule(resolved)
+    compiled = compiled_schedule(resolved, shown)
     schedule = compiled.schedule
     if pipeline.generator(schedule.name).tuned is None:
         return compiled
@@ -201,18 +211,19 @@ def _exchange(
     schedule: Schedule,
     trained: Sequence[Held],
     times: Sequence[StageTime],
+    known: Sequence[Around] | None,
 ) -> Exchange:
     """Seconds of what surrounds the pipeline. A rank's buffers are reduced chunk by chunk: each by its elements."""
     workload, sharing = resolved.workload, resolved.execution.data_parallel
     recipe = workload.recipe
     reduce, fetch, steps = np.zeros(len(trained)), np.zeros(len(trained)), []
-    known: dict[int, tuple[float, float, float]] = {}
     held = by_rank(trained, schedule.placement)
+    if known is None:
+        each = {id(whole): around(resolved, clock, whole) for whole in {id(whole): whole for whole in held}.values()}
+        known = [each[id(whole)] for whole in held]
     for rank, (own, whole) in enumerate(zip(schedule.placement, held, strict=True)):
-        if id(whole) not in known:
-            known[id(whole)] = _around(resolved, clock, whole)
-        to_reduce, to_fetch, to_step = known[id(whole)]
-        to_reduce += _seconds(clock, copies(resolved, schedule, rank, whole))
+        to_reduce, to_fetch, to_step = known[rank]
+        to_reduce += together(clock, copies(resolved, schedule, rank, whole))
         size = whole.dense + whole.expert
         for v in own:
             share = (trained[v].dense + trained[v].expert) / size if size else 0.0
@@ -235,7 +246,7 @@ def _losses(times: Sequence[StageTime], clock: Clock, beside: Sequence[Sequence[
     """Seconds that forward and backward of each stage lose a second of the collectives ``beside`` them ``[2, stages]``."""
     found = np.zeros((2, len(times)))
     for direction, ops in enumerate(beside):
-        whole = _seconds(clock, ops)
+        whole = together(clock, ops)
         for op in ops if whole > 0 else ():
             known: dict[int, float] = {}
             for time in times:
@@ -263,26 +274,9 @@ def _phase(part: Part, direction: int) -> Sequence[Operator]:
     return part.backward if direction else part.block.forward
 
 
-def _around(resolved: Resolved, clock: Clock, whole: Held) -> tuple[float, float, float]:
-    """Seconds of reduction, gather and optimizer of a rank that holds ``whole``."""
-    workload, sharing = resolved.workload, resolved.execution.data_parallel
-    reduced, gathered = (
-        sharing.reduces_every_microbatch(workload.recipe),
-        sharing.gathers_every_microbatch(workload.recipe),
-    )
-    to_reduce = 0.0 if reduced else _seconds(clock, sharing.reduction(workload, whole))
-    to_fetch = 0.0 if gathered else _seconds(clock, sharing.gather(workload, whole))
-    on_device = clock.phase(optimizer(resolved, whole)).seconds + muon.seconds(resolved, whole, clock)
-    return to_reduce, to_fetch, on_device + offload.optimizer_seconds(resolved, whole)
-
-
-def _seconds(clock: Clock, ops: Sequence[Collective]) -> float:
-    return sum(clock.collective(op) for op in ops)
-
-
-def _messages(resolved: Resolved, clock: Clock) -> Floats:
+def _messages(resolved: Resolved, clock: Clock, schedule: Schedule) -> Floats:
     """Seconds of one activation sent from each virtual stage to the next ``[stages − 1]``."""
     host = resolved.execution.runtime.collective_us * 1e-6 if resolved.execution.pipeline.p2p_synchronous else 0.0
-    sent = activations(resolved, compiled_schedule(resolved).schedule)
+    sent = activations(resolved, schedule)
     priced = {op: clock.collective(op) + host for op in set(sent) if op is not None}
     return np.array([priced[op] if op else 0.0 for op in sent])

@@ -34,6 +34,7 @@ from projector.step.timing import Clock
 __all__ = ["Priced", "priced", "seconds_of"]
 
 _LAYERS: Recent[Layers] = Recent(128)
+_PRICES: Recent[Pricing] = Recent(1024)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +111,9 @@ def priced(
         shards_apart=resolved.execution.data_parallel.across_nodes,
     )
     slow = slowest(efficiency, resolved.workload.gpus)
-    price = Pricing(groups, cluster, efficiency, resolved.workload.recipe.moe_deepep_num_sms)
+    units = resolved.workload.recipe.moe_deepep_num_sms
+    key = Same(cluster), Same(efficiency), units, tuple(groups.values())
+    price = _PRICES.get(key, lambda: Pricing(groups, cluster, efficiency, units))
 
     def layers_of(run: Resolved) -> Layers:
         def make() -> Layers:

@@ -165,7 +165,7 @@ def _price(resolved: Resolved, part: Part, clock: Clock, ledger: list[Message] |
         inputs, reduce = _after(inputs, reduce, clock, ledger), ()
     share = _shard_overlap(resolved, part)
     return StageTime(
-        forward=_beside(forward, part.block.forward, fetch, clock, share, ledger),
+        forward=_beside(forward, part.block.forward, fetch * (1 + recipe.reference), clock, share, ledger),
         inputs=_beside(inputs, first, (*again, *reduce), clock, share, ledger),
         weight=weight,
         deferred=clock.phase(later).seconds if later else 0.0,

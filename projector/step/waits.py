@@ -57,5 +57,5 @@ def mask(resolved: Resolved, stage: Sequence[Part]) -> Collective | None:
     ends = any(part.block.name in ("embedding", "head") for part in stage)
     if not recipe.create_attention_mask_in_dataloader or not ends:
         return None
-    nbytes = float(recipe.micro_batch_size) * recipe.seq_length**2
+    nbytes = float(recipe.micro_batch_size * recipe.sequences) * recipe.seq_length**2
     return Collective(name="attention_mask", kind="broadcast", group="tp", bytes=nbytes)

@@ -106,7 +106,7 @@ def test_a_sweep_costs_less_than_its_layouts_one_by_one(benchmark: Any, loads: l
     benchmark.pedantic(project_many, (loads, H100), rounds=1)
     one = alone(loads[:100])
     benchmark.extra_info |= {"first_per_s": 1 / first, "again_per_s": 1 / again, "project_per_s": 1 / one}
-    assert again < 0.5 * one
+    assert again < 0.15 * one
 
 
 def test_a_sweep_beside_llm_analysis(benchmark: Any) -> None:

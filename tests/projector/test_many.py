@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +32,7 @@ def layouts(number: int) -> list[Workload]:
         dense = name.startswith("llama")
         recipe = Recipe(
             micro_batch_size=draw.choice((1, 2)),
-            global_batch_size=draw.choice((128, 256, 384)),
+            global_batch_size=draw.choice((128, 256, 2048)),
             seq_length=draw.choice((2048, 4096)),
             tp=draw.choice((1, 2, 4, 8)),
             pp=pp,
@@ -108,6 +110,12 @@ def test_what_is_left_out_is_slower_than_the_best(loads: list[Workload], best: i
     for row, status in enumerate(some.status):
         if status != "slower":
             assert status == every.status[row]
+            bound = some.reason[row].startswith("at least")  # of weights alone, mostly
+            assert bound == np.isnan(some.memory[row]) or status in ("invalid", "unsupported")
+            if bound and not np.isnan(every.memory[row]):
+                assert float(some.reason[row].split()[2]) <= float(every.reason[row].split()[0]) + 0.1
+            elif status == "out-of-memory":
+                assert bound or some.memory[row] == pytest.approx(every.memory[row], rel=1e-12)
             continue
         left_out += 1
         bound = float(some.reason[row].split()[2])
@@ -116,6 +124,31 @@ def test_what_is_left_out_is_slower_than_the_best(loads: list[Workload], best: i
         if every.status[row] == "ok":
             assert every.tgs[row] <= bound * (1 + 1e-3)  # four digits are said
     assert left_out > 10
+
+
+def test_the_collector_rests_for_a_batch_and_never_longer(
+    loads: list[Workload], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def given() -> Iterator[Workload]:
+        for load in loads[:3]:
+            seen.append(gc.isenabled())
+            yield load
+
+    project_many(given(), H100, best=1)
+    monkeypatch.setattr("projector.many.settled", lambda *_, **__: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        project_many(loads[:1], H100)
+    monkeypatch.undo()
+    assert gc.isenabled()
+    assert all(seen)
+    gc.disable()
+    try:
+        project_many(loads[:1], H100)
+        assert not gc.isenabled()  # whose process it is decides
+    finally:
+        gc.enable()
 
 
 def test_order_and_company_change_nothing(loads: list[Workload]) -> None:

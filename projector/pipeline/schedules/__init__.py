@@ -41,6 +41,7 @@ def words() -> tuple[str, ...]:
     return tuple(found.values())
 
 
+@lru_cache(maxsize=1024)
 def find(text: str) -> str | None:
     """The schedule that free text such as ``"Interleaved 1F1B"`` or ``"zero-bubble"`` means; ``None`` if unknown.
 
@@ -58,6 +59,7 @@ def generator(name: str) -> Generator:
     return _REGISTRY[found]
 
 
+@lru_cache(maxsize=4096)
 def choose(text: str | None, pp: int, vpp: int) -> str:
     """The schedule that a framework runs for what a recipe says; :class:`InputError` on an unknown name.
 

@@ -8,7 +8,7 @@
     system: [h100_sxm, my_gpu.yaml]
     gpus: [64, 128]
     framework: megatron-lm
-    tokens: 15.0e12                # for days, in the figures
+    tokens: 15T                    # for days, in the figures
     scale: {memory_bandwidth: [0.5, 1, 2]}
     recipe: {global_batch_size: 512, seq_length: 4096, micro_batch_size: [1, 2], tp: [1, 2, 4, 8]}
     search: {fix: {cp: [1]}, objective: tgs}
@@ -26,10 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from projector.errors import InputError, Problem, nearest
-from projector.hardware import own
+from projector.hardware import catalogue, own
+from projector.hardware.scaled import SCALES
 from projector.io.files import read_yaml
 from projector.search.objective import OBJECTIVES
-from projector.search.sweep.systems import SCALES, system
+from projector.search.sweep.systems import system
+from projector.workload import amounts
 from projector.workload.schema import parse_model, parse_recipe
 
 __all__ = ["MOST", "VERSION", "Grid", "key_of", "read"]
@@ -68,7 +70,7 @@ class Grid:
 def key_of(point: Point) -> str:
     """Equal for equal points, whatever file they come from. Of a system that is a file its text counts, not its path."""
     told = dict(point)
-    if str(told["system"]).endswith((".yaml", ".yml")):
+    if catalogue.is_path(str(told["system"])):
         told["system"] = _digest(str(told["system"]))
     text = json.dumps(told, sort_keys=True, default=list)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
@@ -108,9 +110,10 @@ def read(path: Path) -> Grid:
         wrong.append(Problem(where, "recipe", recipe, "recipe fields, each one value or a list of values"))
     wrong += _empty(where, outer, "") + _empty(where, inner, "recipe.")
     wrong += _outer(where, outer) + _inner(where, inner, searched=point == "search")
-    tokens = _number(content.get("tokens"))
-    if tokens is not None and not _positive(tokens):
-        wrong.append(Problem(where, "tokens", tokens, "a number above 0"))
+    given = content.get("tokens")
+    tokens = None if given is None else amounts.tokens(str(given))
+    if given is not None and tokens is None:
+        wrong.append(Problem(where, "tokens", given, amounts.TOKENS))
     held = _held(where, content.get("search"), wrong) if point == "search" else None
     if wrong:
         raise InputError(wrong)
@@ -118,7 +121,7 @@ def read(path: Path) -> Grid:
         outer=outer,
         inner=inner,
         framework=str(content.get("framework", "megatron-lm")),
-        tokens=None if tokens is None else float(str(tokens)),
+        tokens=tokens,
         search=held,
     )
     if len(grid) > MOST:
@@ -134,14 +137,6 @@ def _values(value: object) -> tuple[Any, ...]:
     """One value, or the values of a list; a value that is itself a list stands in a list of lists."""
     every = _several(value) if value is not None else (None,)
     return tuple(tuple(each) if isinstance(each, list) else each for each in every)
-
-
-def _number(value: object) -> object:
-    """YAML takes 1e12 for a word."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
 
 
 def _positive(value: object) -> bool:
@@ -162,7 +157,10 @@ def _scales(given: object, where: str, wrong: list[Problem]) -> dict[str, tuple[
         return {}
     found = {f"scale.{name}": _several(values) for name, values in given.items()}
     wrong += [
-        Problem(where, f"scale.{name}", "", nearest(str(name), tuple(SCALES))) for name in given if name not in SCALES
+        Problem(where, "scale", word, nearest(word, tuple(SCALES)))
+        for name in given
+        for word in str(name).split("+")
+        if word not in SCALES
     ]
     wrong += [
         Problem(where, name, each, "a factor above 0")

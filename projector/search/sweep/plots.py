@@ -2,55 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from projector.io.files import write_figure
+from projector.hardware.types import Cluster
 from projector.search.looks import COLOURS, GREY, MARKERS, figure, tidy
+from projector.search.sweep.systems import system
 
-__all__ = ["save"]
+__all__ = ["figures"]
 
+Figure = Any  # of matplotlib
 Frame = Any  # a pandas.DataFrame: the types of its columns are those of a file
 _DAY = 86400.0
 _SIZES = ("tp", "pp", "cp", "ep", "dp", "micro_batch_size")
+_SCALED: dict[str, tuple[str, str, Callable[[Cluster], float]]] = {
+    "flops": ("bf16 peak", "TFLOP/s", lambda c: c.gpu.peak_of("bf16") / 1e12),
+    "memory_bandwidth": ("memory bandwidth", "TB/s", lambda c: c.gpu.memory_bandwidth / 1e12),
+    "memory_capacity": ("usable memory", "GB", lambda c: c.gpu.usable_memory_bytes / 1e9),
+    "intra_bandwidth": ("links in a domain", "GB/s", lambda c: c.intra.bandwidth / 1e9),
+    "inter_bandwidth": ("links between domains", "GB/s", lambda c: c.inter.bandwidth / 1e9),
+}
+_FACETED = 3  # factors of one figure of heat maps
 
 
-def save(frame: Frame, tokens: float | None, folder: Path) -> list[Path]:
-    """Writes every figure that the points have something for; returns the files."""
-    fine = frame[frame["status"] == "ok"].copy()
+def figures(frame: Frame, best: Frame, tokens: float | None) -> dict[str, Figure]:
+    """Every figure that the points have something for, by name. ``best``: as of :mod:`projector.search.sweep.study`."""
+    fine = frame[frame["status"] == "ok"]
     if fine.empty:
-        return []
-    scales = [name for name in fine if name.startswith("scale.") and fine[name].nunique() > 1]
-    fine["of"] = [Path(str(name)).stem for name in fine["system"]]
-    best = fine.loc[fine.groupby(["model", "of", *scales, "gpus"], sort=False)["tgs"].idxmax()]
-    made: list[tuple[str, Any]] = []
+        return {}
+    fine, best = (each.assign(of=[Path(str(name)).stem for name in each["system"]]) for each in (fine, best))
+    tried = {name: sorted(frame[name].unique()) for name in frame if name.startswith("scale.")}
+    scales = [name for name, values in tried.items() if len(values) > 1]
+    made: dict[str, Figure] = {}
     for model, those in best.groupby("model", sort=False):
         if not scales and those["gpus"].nunique() > 1:
-            made.append((f"{model}_scaling", _scaling(str(model), those, tokens)))
-            made += [(f"{model}_{of}_optimum", _optimum(f"{model} on {of}", each)) for of, each in those.groupby("of")]
+            made[f"{model}_scaling"] = _scaling(str(model), those, tokens)
+            made |= {f"{model}_{of}_optimum": _optimum(f"{model} on {of}", each) for of, each in those.groupby("of")}
         if len(scales) > 1:
             for (of, gpus), each in those.groupby(["of", "gpus"]):
-                made += [(f"{model}_{of}_{gpus}_{a[6:]}_{b[6:]}", _heat(f"{model}, {gpus} x {of}", each, a, b))
-                         for a, b in _pairs(scales)]  # fmt: skip
+                for some in _together(scales):
+                    name = "_".join(word[6:].replace("+", "_") for word in some)
+                    made[f"{model}_{of}_{gpus}_{name}"] = _heats(
+                        f"{model}, {gpus} x {of}", each, {word: tried[word] for word in some}, tokens
+                    )
     if "recipe.tp" in fine and "recipe.pp" in fine and not scales:
-        for (model, of, gpus), each in fine.groupby(["model", "of", "gpus"], sort=False):
+        for (model, of, gpus), each in fine.groupby(["model", "of", "gpus"]):
             if each["recipe.pp"].nunique() > 1:
-                made.append((f"{model}_{of}_{gpus}_layouts", _layouts(f"{model}, {gpus} x {of}", each)))
-    files = []
-    for name, drawn in made:
-        files.append(folder / f"{name}.png")
-        write_figure(files[-1], drawn)
-    return files
+                made[f"{model}_{of}_{gpus}_layouts"] = _layouts(f"{model}, {gpus} x {of}", each)
+    return made
 
 
-def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
-    return ((a, b) for i, a in enumerate(names) for b in names[i + 1 :])
+def _together(scales: list[str]) -> Iterator[list[str]]:
+    """Three factors in one figure, else each pair of them in its own, at the best of all others."""
+    if len(scales) == _FACETED:
+        yield scales
+    else:
+        yield from ([a, b] for i, a in enumerate(scales) for b in scales[i + 1 :])
 
 
-def _scaling(model: str, best: Frame, tokens: float | None) -> Any:
+def _scaling(model: str, best: Frame, tokens: float | None) -> Figure:
     """Step, tokens/s/GPU and, for a token budget, days over GPUs, a line a system."""
     drawn, panels = figure(model, 3 if tokens else 2)
     counts = tuple(sorted(best["gpus"].unique()))
@@ -64,30 +77,36 @@ def _scaling(model: str, best: Frame, tokens: float | None) -> Any:
     tidy(panels[0], "GPUs", "step (s)", doubling=counts, log=True)
     tidy(panels[1], "GPUs", "tokens/s/GPU", doubling=counts)
     if tokens:
-        tidy(panels[2], "GPUs", f"days to {tokens:.3g} tokens", doubling=counts, log=True)
+        tidy(panels[2], "GPUs", f"days to {_amount(tokens)} tokens", doubling=counts, log=True)
     panels[0].legend(frameon=False)
     return drawn
 
 
-def _optimum(title: str, best: Frame) -> Any:
+def _optimum(title: str, best: Frame) -> Figure:
     """The best configuration over GPUs: its sizes, its time by part (where points are searched), its memory."""
     line = best.sort_values("gpus")
     counts = tuple(line["gpus"])
-    parts = [name for name in line if name.startswith("time.") and line[name].abs().max() > 0]
+    # a part has one colour in every figure, the longest the first
+    every = sorted(
+        (name for name in line if name.startswith("time.")), key=lambda name: (name != "time.compute_s", name)
+    )
+    parts = [name for name in every if line[name].abs().max() > 0]
     drawn, panels = figure(title, 3 if parts else 2)
-    prefix = "best." if "best.tp" in line else "recipe."
-    for i, name in enumerate(each for each in _SIZES if prefix + each in line):
-        values = line[prefix + name].to_numpy(float)
+    for i, name in enumerate(each for each in _SIZES if f"best.{each}" in line):
+        values = line[f"best.{name}"].to_numpy(float)
         if np.nanmax(values) > 1:
             panels[0].plot(counts, values * 1.03 ** (i - 2), color=COLOURS[i], marker=MARKERS[i], label=name)
     tidy(panels[0], "GPUs", "ranks (micro-batch: samples)", doubling=counts, log=True)
-    panels[0].set_yticks(2.0 ** np.arange(0, 13, 1 if panels[0].get_ylim()[1] < 300 else 2))
-    panels[0].set_ylim(0.9)
+    top = max(2.0, panels[0].get_ylim()[1])
+    ticks = 2.0 ** np.arange(0, np.log2(top), 1 if top < 300 else 2)
+    panels[0].set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    panels[0].set_ylim(0.9, 1.2 * top)
     panels[0].legend(frameon=False, fontsize=8)
     at = range(len(counts))
     if parts:
         low = np.zeros(len(line))
-        for i, name in enumerate(sorted(parts, key=lambda each: -line[each].sum())):
+        for name in parts:
+            i = every.index(name)
             share = line[name].to_numpy(float) / line["step_seconds"].to_numpy(float)
             panels[1].bar(at, share, 0.7, bottom=low, color=COLOURS[i % len(COLOURS)], label=name[5:].removesuffix("_s"),
                           hatch="//" if i >= len(COLOURS) else None)  # fmt: skip
@@ -101,29 +120,69 @@ def _optimum(title: str, best: Frame) -> Any:
     return drawn
 
 
-def _heat(title: str, best: Frame, x: str, y: str) -> Any:
-    """Tokens/s/GPU of the best point by two factors of a system, the best of all others; grey: nothing fits."""
-    drawn, (axes,) = figure(title)
-    table = best.pivot_table(index=y, columns=x, values="tgs", aggfunc="max")
-    image = axes.imshow(table, origin="lower", aspect="auto", cmap="viridis")
-    axes.set_facecolor(GREY)
+def _heats(title: str, best: Frame, scales: dict[str, list[float]], tokens: float | None) -> Figure:
+    """Tokens/s/GPU (or days) of the best point by two factors of a system, of a third factor a panel for each value; grey:
+    nothing fits; framed: the system as it is."""
+    *panel, x, y = scales
+    values = scales[panel[0]] if panel else [None]
+    drawn, panels = figure(title, len(values), width=4.6 * len(values) + 1.4)
+    measure = best.assign(value=tokens / (best["tgs"] * best["gpus"]) / _DAY if tokens else best["tgs"])
+    low, high = measure["value"].min(), measure["value"].max()
+    of = system(str(best["system"].iloc[0]))
+    image = None
+    for axes, value in zip(panels, values, strict=True):
+        those = measure if value is None else measure[measure[panel[0]] == value]
+        table = those.pivot_table(index=y, columns=x, values="value", aggfunc="min" if tokens else "max")
+        table = table.reindex(index=scales[y], columns=scales[x])
+        looks = {"cmap": "viridis_r" if tokens else "viridis", "vmin": low, "vmax": high}
+        image = axes.imshow(table, origin="lower", aspect="auto", **looks)
+        axes.set_facecolor(GREY)
+        _cells(axes, table, (low + high) / 2, dark_is_low=not tokens)
+        if 1 in table.columns and 1 in table.index and value in (None, 1):
+            place = table.columns.get_loc(1) - 0.5, table.index.get_loc(1) - 0.5
+            axes.add_patch(_frame(place))
+        axes.set_xticks(range(table.shape[1]), [_tick(x, of, each) for each in table.columns])
+        axes.set_yticks(range(table.shape[0]), [_tick(y, of, each) for each in table.index])
+        axes.set_xlabel(_named(x))
+        axes.set_ylabel(_named(y))
+        if value is not None:
+            axes.set_title(f"{_named(panel[0])}: {_tick(panel[0], of, value)}", fontsize=10)
+    drawn.colorbar(image, ax=panels, label=f"days to {_amount(tokens)} tokens" if tokens else "tokens/s/GPU")
+    return drawn
+
+
+def _frame(place: tuple[float, float]) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle(place, 1, 1, fill=False, edgecolor=COLOURS[1], linewidth=2.5)
+
+
+def _cells(axes: Any, table: Frame, middle: float, *, dark_is_low: bool) -> None:
     for row in range(table.shape[0]):
         for column in range(table.shape[1]):
             value = table.iat[row, column]
             if value == value:
-                dark = value < (table.min(axis=None) + table.max(axis=None)) / 2
-                axes.text(
-                    column, row, f"{value:.0f}", ha="center", va="center", color="white" if dark else "black", size=8
-                )
-    axes.set_xticks(range(table.shape[1]), [f"{each:g}" for each in table.columns])
-    axes.set_yticks(range(table.shape[0]), [f"{each:g}" for each in table.index])
-    axes.set_xlabel(f"{x[6:].replace('_', ' ')}, times that of the system")
-    axes.set_ylabel(f"{y[6:].replace('_', ' ')}, times")
-    drawn.colorbar(image, label="tokens/s/GPU")
-    return drawn
+                colour = "white" if (value < middle) == dark_is_low else "black"
+                digits = max(0, 2 - int(np.floor(np.log10(value))))
+                axes.text(column, row, f"{value:.{digits}f}", ha="center", va="center", color=colour, size=8)
 
 
-def _layouts(title: str, every: Frame) -> Any:
+def _named(scale: str) -> str:
+    return ", ".join(f"{_SCALED[word][0]} ({_SCALED[word][1]})" for word in scale[6:].split("+"))
+
+
+def _tick(scale: str, of: Cluster, factor: float) -> str:
+    return "\n".join(f"{factor * _SCALED[word][2](of):.4g}" for word in scale[6:].split("+"))
+
+
+def _amount(tokens: float) -> str:
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if tokens >= size:
+            return f"{tokens / size:.4g}{letter}"
+    return f"{tokens:g}"
+
+
+def _layouts(title: str, every: Frame) -> Figure:
     """Tokens/s/GPU of every layout over its pipeline, by tensor parallelism: how uneven the space is."""
     drawn, (axes,) = figure(title)
     for i, (tp, each) in enumerate(every.groupby("recipe.tp")):

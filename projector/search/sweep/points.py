@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
-from projector import project_many
+from projector import Projection, project, project_many
 from projector.errors import InputError, Unsupported
 from projector.hardware.types import Cluster
 from projector.search.found import Limits, search
@@ -19,11 +19,11 @@ from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["rows"]
+__all__ = ["explained", "rows"]
 
 Point = Mapping[str, Any]
 Row = dict[str, Any]
-_SHOWN = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size")
+_SHOWN = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "recompute_granularity")
 
 
 def rows(points: Sequence[Point]) -> list[Row]:
@@ -44,10 +44,11 @@ def _cluster(point: Point) -> Cluster:
 
 
 def _head(point: Point) -> Row:
-    return {"key": key_of(point)} | {
+    key = point.get("key") or key_of(point)
+    return {"key": key} | {
         name: "+".join(value) if isinstance(value, tuple) else value
         for name, value in point.items()
-        if name != "search"
+        if name not in ("key", "search")
     }
 
 
@@ -96,9 +97,18 @@ def _searched(point: Point, cluster: Cluster) -> Row:
     row = _head(point) | {"status": "ok", "reason": ""}
     row |= {"step_seconds": best.projection.step_seconds, "tgs": best.projection.tgs}
     row |= {"memory": best.projection.memory.allocated, "gap": found.gap, "valid": found.counts.enumerated}
-    row |= {f"best.{name}": best.fields.get(name) for name in _SHOWN} | {"best.dp": best.workload.dp}
-    row["best.recompute_granularity"] = best.fields.get("recompute_granularity")
-    return row | {f"time.{name}": seconds for name, seconds in best.projection.breakdown.items()}
+    return row | _told(best.workload, best.projection)
+
+
+def explained(point: Point) -> Row:
+    """Of a point that was projected, what a searched one has as well: its layout and its time by part."""
+    load = _load(point)
+    return _told(load, project(load, _cluster(point)))
+
+
+def _told(load: Workload, made: Projection) -> Row:
+    row: Row = {f"best.{name}": getattr(load.recipe, name) for name in _SHOWN} | {"best.dp": load.dp}
+    return row | {f"time.{name}": seconds for name, seconds in made.breakdown.items()}
 
 
 def _lists(given: Mapping[str, Any] | None) -> dict[str, tuple[Any, ...]]:

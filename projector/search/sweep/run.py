@@ -10,12 +10,13 @@ from itertools import islice
 from typing import Any, Protocol
 
 from projector.errors import InputError, Problem
+from projector.memo import collect_seldom
 from projector.search.sweep.grid import Grid, key_of
 from projector.search.sweep.points import rows
 
 __all__ = ["run"]
 
-_PROJECTED, _SEARCHED = 1024, 1  # points of a batch
+_PROJECTED, _SEARCHED = 4096, 1  # points of a batch: a few seconds of work, a part of a folder
 _AHEAD = 4  # batches for each worker that wait
 
 Batch = list[dict[str, Any]]
@@ -40,16 +41,18 @@ def run(
     Raises :class:`InputError` where there is no such scheduler."""
     done = 0
     with _pool(workers, scheduler) as made:
-        for found in made(_batches(grid, store.known)):
+        for found in made(_batches(grid, store.known, workers)):
             store.add(found)
             done += len(found)
             told(done)
     return done
 
 
-def _batches(grid: Grid, known: set[str]) -> Iterator[Batch]:
-    size = _PROJECTED if grid.search is None else _SEARCHED
-    new = (point for point in grid.points() if key_of(point) not in known)
+def _batches(grid: Grid, known: set[str], workers: int) -> Iterator[Batch]:
+    """Points that are new, each with its ``key``; of a small grid fewer together, so that no worker is idle."""
+    share = -(-len(grid) // (_AHEAD * workers))
+    size = min(_PROJECTED, max(256, share)) if grid.search is None else _SEARCHED
+    new = ({"key": key, **point} for point in grid.points() if (key := key_of(point)) not in known)
     while batch := list(islice(new, size)):
         yield batch
 
@@ -65,7 +68,7 @@ def _pool(workers: int, scheduler: str | None) -> Iterator[Callable[[Iterator[Ba
         from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
         from multiprocessing import get_context
 
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=collect_seldom) as pool:
 
             def spread(batches: Iterator[Batch]) -> Iterator[Rows]:
                 waiting = {pool.submit(rows, batch) for batch in islice(batches, workers * _AHEAD)}
@@ -94,7 +97,7 @@ def _dask(address: str) -> Iterator[Callable[[Iterator[Batch]], Iterator[Rows]]]
         width = _AHEAD * max(1, len(client.scheduler_info()["workers"]))
 
         def submit(batch: Batch) -> Any:
-            return client.submit(rows, batch, key=f"sweep-{key_of(batch[0])}", retries=3)
+            return client.submit(rows, batch, key=f"sweep-{batch[0]['key']}", retries=3)
 
         waiting = dask.as_completed([submit(batch) for batch in islice(batches, width)])
         for each in waiting:

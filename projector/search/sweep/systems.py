@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue, own
-from projector.hardware.types import Cluster, Gpu
+from projector.hardware.scaled import SCALES
+from projector.hardware.types import Cluster
 
-__all__ = ["SCALES", "scaled", "system"]
+__all__ = ["scaled", "system"]
 
 
 @lru_cache(maxsize=64)
@@ -30,33 +28,11 @@ def system(name: str) -> Cluster:
     return catalogue.default_cluster(found)
 
 
-def _flops(gpu: Gpu, factor: float) -> Gpu:
-    return replace(
-        gpu,
-        peak={name: factor * value for name, value in gpu.peak.items()},
-        flops_per_clock={name: factor * value for name, value in gpu.flops_per_clock.items()},
-    )
-
-
-#: Of a cluster what may be scaled, by its word.
-SCALES: Mapping[str, Callable[[Cluster, float], Cluster]] = MappingProxyType(
-    {
-        "flops": lambda c, x: replace(c, gpu=_flops(c.gpu, x)),
-        "memory_bandwidth": lambda c, x: replace(c, gpu=replace(c.gpu, memory_bandwidth=x * c.gpu.memory_bandwidth)),
-        "memory_capacity": lambda c, x: replace(
-            c, gpu=replace(c.gpu, usable_memory_bytes=x * c.gpu.usable_memory_bytes)
-        ),
-        "intra_bandwidth": lambda c, x: replace(c, intra=replace(c.intra, bandwidth=x * c.intra.bandwidth)),
-        "inter_bandwidth": lambda c, x: replace(c, inter=replace(c.inter, bandwidth=x * c.inter.bandwidth)),
-    }
-)
-
-
 @lru_cache(maxsize=4096)
 def scaled(name: str, factors: tuple[tuple[str, Any], ...]) -> Cluster:
     """``system(name)`` with factors of :data:`SCALES`; one object for one answer, so that what is remembered of it stays."""
     cluster = system(name)
     for word, factor in factors:
-        if factor != 1:
-            cluster = SCALES[word](cluster, float(factor))
+        for each in word.split("+") if factor != 1 else ():
+            cluster = SCALES[each](cluster, float(factor))
     return cluster

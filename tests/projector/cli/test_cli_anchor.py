@@ -18,13 +18,6 @@ recipe: {tp: 2, micro_batch_size: 1, global_batch_size: 64, seq_length: 4096, da
 """
 
 
-@pytest.fixture
-def case(tmp_path: Path) -> str:
-    path = tmp_path / "case.yaml"
-    path.write_text(CASE)
-    return str(path)
-
-
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     assert run(["performance", *words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)

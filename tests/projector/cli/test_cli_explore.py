@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -16,13 +15,6 @@ gpus: 16
 framework: primus
 recipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096, pp: 4, data_parallel_sharding: optim}
 """
-
-
-@pytest.fixture
-def case(tmp_path: Path) -> str:
-    file = tmp_path / "case.yaml"
-    file.write_text(CASE)
-    return str(file)
 
 
 def test_the_walk_is_shown_and_written(case: str, capsys: pytest.CaptureFixture[str]) -> None:

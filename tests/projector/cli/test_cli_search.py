@@ -74,11 +74,32 @@ def test_an_interrupted_search_goes_on(capsys: pytest.CaptureFixture[str], tmp_p
     assert len(names) == len(set(names)) > first["counts"]["projected"]
     assert document(capsys)["best"][0]["fields"] == second["best"][0]["fields"]
     assert main(["search", *SMALL, "--resume", str(file), "--gbs", "32"]) == 2
-    assert "another model, recipe or cluster" in capsys.readouterr().err
+    assert "another model, recipe" in capsys.readouterr().err
     other = tmp_path / "other.txt"
     other.write_text("nothing of this\n")
     assert main(["search", *SMALL, "--resume", str(other)]) == 2
     assert "--resume wrote" in capsys.readouterr().err
+
+
+def test_damaged_lines_are_projected_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    kept = tmp_path / "kept.jsonl"
+    few = ("--fix", "sequence_parallel=true", "--fix", "recompute_granularity=none", "--resume", str(kept))
+    whole = document(capsys, *few)
+    head, first, *rest = kept.read_text().splitlines()
+    name = json.loads(first)["name"]
+    for damage in ('"abc"', "NaN", "0", "null", "true"):
+        line = f'{{"name": {json.dumps(name)}, "seconds": {damage}, "bytes": 1e9}}'
+        kept.write_text("\n".join((head, line, *rest)) + "\n")
+        again = document(capsys, *few)
+        assert {**again, "seconds": 0} == {**whole, "seconds": 0}
+        assert json.loads(kept.read_text().splitlines()[-1]) == json.loads(first)
+    assert main(["search", *SMALL, *FIXED, *few, "--memory-margin", "0.3"]) == 2
+    assert "memory margin" in capsys.readouterr().err
+    price = tmp_path / "price.yaml"
+    price.write_text("price_per_gpu_hour: .nan\n")
+    with pytest.raises(SystemExit):
+        main(["search", *SMALL, *FIXED, "--objective", "cost", "--price", str(price)])
+    assert "price_per_gpu_hour" in capsys.readouterr().err
 
 
 def test_a_configuration_is_in_its_own_space(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,3 +133,42 @@ def test_bad_input_is_one_clear_error(capsys: pytest.CaptureFixture[str], words:
     assert (code, taken.out) == (2, "")
     assert said in taken.err
     assert "Traceback" not in taken.err
+
+
+def test_every_configuration_inside_the_interval_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    few, every, many = (
+        document(capsys, "--top", "2"),
+        document(capsys, "--top", "2", "--alike"),
+        document(capsys, "--top", "900"),
+    )
+    assert every["best"][0]["fields"] == few["best"][0]["fields"]
+    alike = [each["fields"] for each in many["best"] if not each["told_apart"]]
+    assert [each["fields"] for each in every["best"][:2]] == [each["fields"] for each in many["best"][:2]]
+    assert len(alike) > 2
+    assert [each["fields"] for each in every["best"] if not each["told_apart"]] == alike
+    assert every["alike"] == len(alike)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--fix", "pipeline_schedule=zbv", "--fix", "pp=1"), "pipeline_schedule = zbv, pp = 1"),
+        (("--fix", "pp=7"), "multiple of tp"),
+        (("--memory-margin", "0.9", "--fix", "pp=1", "--fix", "cp=1"), "no --memory-margin"),
+        (
+            tuple(
+                f"--vary={name}"
+                for name in ("precision", "offload", "fast_domain=any", "cp_comm_type", "attention_backend")
+            ),
+            "1,959,552",
+        ),
+    ],
+)
+def test_a_space_says_what_empties_it_or_how_large_it_is(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    case = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "16", "--gbs", "128", "--seq-length", "4096")
+    assert main(["search", *case, *words]) == 2
+    taken = capsys.readouterr()
+    assert taken.out == ""
+    assert said in taken.err

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from projector import experience
 from projector.cli import run as command
 from projector.errors import InputError, Unsupported
 from projector.hardware import catalogue
@@ -159,13 +160,6 @@ recipe: {tp: 2, micro_batch_size: 1, global_batch_size: 512, seq_length: 8192, d
 """
 
 
-@pytest.fixture
-def case(tmp_path: Path) -> str:
-    path = tmp_path / "case.yaml"
-    path.write_text(CASE)
-    return str(path)
-
-
 def test_the_command_says_it_as_a_page_and_as_a_document(case: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "--config", case, "--tokens", "15T", "--price", "2"]
     assert command(words) == 0
@@ -199,6 +193,22 @@ def test_the_command_says_it_as_a_page_and_as_a_document(case: str, capsys: pyte
     assert batches[:4] == [512, 512, 512, 1024]  # a micro-batch for each replica, then the batch grows
     assert {"step_seconds", "slowest_chip", "pue"} <= {each["name"] for each in found["assumptions"]}
     assert all(each["source"] for each in found["assumptions"])
+
+
+def test_the_interval_of_a_step_is_that_of_its_projection(
+    case: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With every sign of trouble counting, so also the width of the context parallel group."""
+    known = experience.load()
+    assert known is not None
+    ones = tuple(1.0 for _ in known.coefficients)
+    monkeypatch.setattr(experience, "load", lambda: replace(known, coefficients=ones, quantile=0.1))
+    asked = ["--config", case, "--cp", "4"]
+    assert command(["performance", *asked, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["projections"]["simulate"]["expected"]
+    assert command(["plan", *asked, "--tokens", "1T", "--json"]) == 0
+    (step,) = [e for e in json.loads(capsys.readouterr().out)["assumptions"] if e["name"] == "step_seconds"]
+    assert (step["low"], step["high"]) == pytest.approx((told["low"], told["high"]))
 
 
 def test_an_end_of_a_range_at_which_the_run_stops(case: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from projector import project_many
+from projector import project, project_many
 from projector.errors import InputError
 from projector.hardware import catalogue
+from projector.kernels.settings import DEFAULT
 from projector.many import Many
 from projector.search import bounds
 from projector.search.families import Families
@@ -23,6 +24,7 @@ from projector.search.layouts import layouts, written
 from projector.search.objective import Objective
 from projector.search.space import Space, space, with_fields
 from projector.search.tree import Tree
+from projector.search.unfit import unfit
 from projector.search.written import write
 from projector.settle import arguments, launch
 from projector.workload import zoo
@@ -277,6 +279,29 @@ def test_an_empty_space_says_what_empties_it() -> None:
         space(base("llama3_8b", 8), H100, only={"moe_router_dtype": ("fp32",)})
 
 
+def test_a_space_that_memory_empties_names_the_nearest_and_what_would_fit() -> None:
+    """The nearest, against every configuration of the space."""
+    held = {"tp": (4, 8), "pp": (1, 2), "cp": (1,), "micro_batch_size": (1, 2), "recompute_granularity": ("none",)}
+    made = space(base("llama3_70b", 8), H100, only=held)
+    found = search(made, H100, Objective(), Limits())
+    assert not found.best
+    assert found.gap == 0
+    said = str(unfit(found, H100, 0.0, DEFAULT))
+    tree = Tree(made)
+    leaves = [
+        with_fields(made.base, tree.fields(each.shape, each.pipe, layer, once[0]))
+        for each in tree.branches()
+        for layer, once in zip(each.layers, each.once, strict=True)
+    ]
+    least = min(
+        (each[1] for each in bounds.needs(leaves, H100) if not isinstance(each, str)), key=lambda need: need.required
+    )
+    assert least.margin < 0
+    assert f"{found.counts.enumerated:,} combinations" in said
+    assert f"{least.required / 1e9:.1f} GB, {-least.margin / 1e9:.1f} GB too much" in said
+    assert "GPUs" in said
+
+
 @pytest.mark.parametrize(("layers", "mtp", "stages"), [(61, 1, 16), (61, 1, 8), (80, 0, 12), (32, 0, 7), (5, 2, 4)])
 def test_a_layout_that_is_written_is_one(layers: int, mtp: int, stages: int) -> None:
     text = written(layers, mtp, stages)
@@ -309,7 +334,7 @@ def test_what_is_written_reads_back(framework: str, model: str, tmp_path: Path) 
         at = draw.randrange(len(branch.layers))
         fields = tree.fields(branch.shape, branch.pipe, branch.layers[at], draw.choice(branch.once[at]))
         load = with_fields(made.base, fields)
-        case, other = write(load, tmp_path / str(i), b200.name)
+        case, other = write(load, tmp_path / str(i), b200)
         assert other.name == names[framework]
         read = detect.load(case).workload()
         assert (read.recipe, read.gpus, read.framework) == (load.recipe, load.gpus, load.framework)
@@ -317,6 +342,9 @@ def test_what_is_written_reads_back(framework: str, model: str, tmp_path: Path) 
         assert again.recipe is not None
         assert all(getattr(again.recipe, name) == getattr(load.recipe, name) for name in ("tp", "pp", "cp", "ep"))
         assert again.recipe.global_batch_size == load.recipe.global_batch_size
+        if i < 4:
+            meant = project(replace(load, recipe=again.recipe), b200)
+            assert meant.step_seconds == pytest.approx(project(load, b200).step_seconds, rel=1e-9), load.recipe
         if framework == "primus":
             assert detect.load(other).model.num_layers == load.model.num_layers
         if framework == "torchtitan":

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -98,8 +99,40 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, capsys: pytest.CaptureFixt
     assert len(made["best"]) == 4
     assert {Path(each).name for each in made["plots"]} >= {"llama3.1_8b_scaling.png", "llama3.1_8b_h100_optimum.png"}
     assert all(Path(each).stat().st_size > 10_000 for each in made["plots"])
+    for row in made["best"]:  # projected points have what searched ones have
+        assert sum(value or 0 for name, value in row.items() if name.startswith("time.")) == pytest.approx(
+            row["step_seconds"]
+        )
+        assert row["gpus"] == row["best.tp"] * row["best.pp"] * row["best.dp"]
     assert main(["sweep", str(half), "--out", str(out)]) == 0
     assert "32 points (0 new)" in capsys.readouterr().out
+
+
+def test_a_machine_that_does_not_exist_is_drawn_in_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scale = {"flops": [1, 2], "memory_bandwidth+memory_capacity": [0.01, 1, 2], "inter_bandwidth": [1, 2]}
+    recipe = {"global_batch_size": 16, "seq_length": 4096, "tp": [1, 8], "micro_batch_size": 1}
+    content = {**GRID, "system": "h100", "gpus": 16, "scale": scale, "recipe": recipe}
+    words = ["--out", str(tmp_path / "out.jsonl"), "--json", "--page", str(tmp_path / "page.html")]
+    assert main(["sweep", str(written(tmp_path, content)), *words]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["status"]["out-of-memory"] >= 2 * 2 * 2
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<svg") == page.count("<figure") == 1
+    assert "llama3.1_8b_h100_16_flops_inter_bandwidth_memory_bandwidth_memory_capacity" in page
+    for words_of_axes in ("bf16 peak (TFLOP/s): 1979", "days to 1T tokens", "usable memory (GB)", ">0.8493<"):
+        assert words_of_axes in page
+    assert ("data:image/png" in page) == ("img-src data:" in page)  # cells are pictures in the picture
+    assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    )
+    fast = {(row["scale.flops"], row["scale.memory_bandwidth+memory_capacity"]): row["tgs"] for row in made["best"]}
+    assert fast[2, 1] > fast[1, 1]
+    assert fast[1, 2] > fast[1, 1]
+    nothing = written(tmp_path, {**content, "scale": {"memory_capacity": [0.001, 0.002]}}, "nothing.yaml")
+    assert (
+        main(["sweep", str(nothing), "--out", str(tmp_path / "none.jsonl"), "--page", str(tmp_path / "none.html")]) == 0
+    )
+    assert "out-of-memory" in capsys.readouterr().out
 
 
 def test_points_are_searched(tmp_path: Path) -> None:
@@ -171,6 +204,7 @@ def test_parquet_is_a_folder_of_whole_parts(tmp_path: Path) -> None:
         assert run.run(made, out) == new
         assert len(out.frame()) == 64
         out.close()
+    assert len(pd.read_parquet(tmp_path / "out.parquet")) == 64  # as others read it
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -182,7 +216,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"system": "h900"}, "catalogue"),
     ({"scale": {"flops": [float("nan")]}}, "factor above 0"),
     ({"scale": {"speed": [1]}}, "flops"),
-    ({"tokens": float("inf")}, "above 0"),
+    ({"tokens": float("inf")}, "15T"),
+    ({"tokens": "1X"}, "15T"),
+    ({"tokens": True}, "15T"),
     ({"point": "guess"}, "projection or search"),
     ({"recipe": {**GRID["recipe"], "tp": [1, "x"]}}, "tp"),
     ({"recipe": {**GRID["recipe"], "tpp": [1]}}, "tpp"),
@@ -195,6 +231,8 @@ def test_bad_grids_are_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFix
     for change, said in WRONG:
         with pytest.raises(InputError, match=said):
             grid.read(written(tmp_path, {**GRID, **change}))
+    for words in ("1T", "1e12", 1e12, 10**12, "1000B"):
+        assert grid.read(written(tmp_path, {**GRID, "tokens": words})).tokens == 1e12
     both = written(tmp_path, {**GRID, "gpus": [0], "tokens": -1})
     assert main(["sweep", str(both), "--out", str(tmp_path / "none.jsonl")]) == 2
     told = capsys.readouterr().err
@@ -219,8 +257,11 @@ def test_bad_grids_are_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFix
 def test_pictures_of_a_search(tmp_path: Path) -> None:
     words = ["search", "--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--gbs", "16", "--seq-length", "4096"]
     held = [f"--fix={each}" for each in ("tp=1,2", "cp=1", "pp=1,2", "micro_batch_size=1")]
-    assert main([*words, *held, "--json", "--plots", str(tmp_path)]) == 0
-    assert {file.name for file in tmp_path.iterdir()} == {"front.png", "axes.png", "breakdown.png"}
+    assert main([*words, *held, "--json", "--plots", str(tmp_path), "--page", str(tmp_path / "all.html")]) == 0
+    assert {file.name for file in tmp_path.iterdir()} == {"front.png", "axes.png", "breakdown.png", "all.html"}
+    page = (tmp_path / "all.html").read_text()
+    assert page.count("<svg") == 3
+    assert "Best configurations" in page
     assert all(file.stat().st_size > 10_000 for file in tmp_path.iterdir())
     (tmp_path / "file").write_text("")
     assert main([*words, *held, "--plots", str(tmp_path / "file")]) == 2

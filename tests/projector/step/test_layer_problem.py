@@ -91,4 +91,4 @@ def test_layouts_of_one_problem_share_their_layers() -> None:
     forget()
     for pp, batch in itertools.product((2, 4, 8), (128, 256)):
         project(replace(load, recipe=replace(load.recipe, pp=pp, global_batch_size=batch)), H100)
-    assert len(priced._LAYERS._kept) == 1
+    assert len(priced._LAYERS) == 1

@@ -1,0 +1,118 @@
+"""A system as transformer-perf-estimates describes one (ShashankSubramanian/transformer-perf-estimates@54278b0,
+``systems/*.json``): a GPU and its two tiers of links, in TFLOP/s, GB/s, GB and seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from projector.errors import InputError, Problem, nearest
+from projector.hardware.types import Cluster
+
+__all__ = ["cluster", "is_its", "numbers"]
+
+#: Its keys, with the unit of each in ours.
+_UNITS = {
+    "matrix_flops_fp16": 1e12,
+    "vector_flops_fp16": 1e12,
+    "hbm_bandwidth": 1e9,
+    "hbm_capacity": 1e9,
+    "nvlink_bandwidth": 1e9,
+    "nvlink_eff": 1.0,
+    "nvlink_latency": 1.0,
+    "ib_bandwidth": 1e9,
+    "ib_eff": 1.0,
+    "ib_latency": 1.0,
+    "nvlink_size": 1.0,
+    "nic_factor": 1.0,
+    "element_size": 1e9,
+    "mask_element_size": 1e9,
+}
+_MAY_BE_NOTHING = frozenset({"nvlink_latency", "ib_latency"})
+# Keys of its files that none of its laws reads, or that are set otherwise.
+_IGNORED = frozenset({"vector_flops_fp32", "empirical", "flops_units", "summa_nb"})
+
+
+def is_its(mapping: Mapping[str, Any]) -> bool:
+    """Whether a hardware file speaks its words rather than ours."""
+    return len(_UNITS.keys() & mapping.keys()) > 1
+
+
+def numbers(mapping: Mapping[str, Any], where: str) -> dict[str, float]:
+    """Every figure by its key: FLOP/s, bytes/s, bytes, seconds. Raises :class:`InputError` with every mistake."""
+    problems = [Problem(where, key, "nothing", "a number") for key in _UNITS if key not in mapping]
+    known = (*_UNITS, *_IGNORED)
+    problems += [Problem(where, key, "an unknown key", nearest(key, known)) for key in sorted({*mapping} - {*known})]
+    if mapping.get("empirical"):
+        problems.append(Problem(where, "empirical", "true", "false: its measured link table is not part of the tool"))
+    for key in _UNITS.keys() & mapping.keys():
+        value, least = mapping[key], "0 or more" if key in _MAY_BE_NOTHING else "above 0"
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or value < 0 or (value == 0 and key not in _MAY_BE_NOTHING):
+            problems.append(Problem(where, key, repr(value), f"a finite number {least}"))
+        elif key == "nvlink_size" and value != int(value):
+            problems.append(Problem(where, key, repr(value), "a whole number of GPUs"))
+    if problems:
+        raise InputError(sorted(problems, key=lambda each: each.key))
+    return {key: unit * mapping[key] for key, unit in _UNITS.items()}
+
+
+def cluster(mapping: Mapping[str, Any], where: str, name: str) -> tuple[Cluster, str]:
+    """Our cluster of its system, and whose GPU it is made of.
+
+    Rates, capacity, links, hops and the size of a domain are its own. What it does not say (clocks, caches, kernels, power,
+    hosts) is that of NVIDIA's system in the catalogue which is nearest in those: it assumes NVIDIA's. All types of operands
+    and the exponentials are faster by the same factor as its matrices. Its shares of the links' rates belong to its own law
+    of collectives; ours has its own.
+    """
+    from projector.hardware import catalogue
+
+    its = numbers(mapping, where)
+    names = [name for name in catalogue.gpu_names() if name in catalogue.cluster_names()]
+    known = [each for each in map(catalogue.default_cluster, names) if each.gpu.vendor == "nvidia"]
+    like = min(known, key=lambda each: _distance(its, each))
+    gpu, domain = like.gpu, int(its["nvlink_size"])
+    faster = its["matrix_flops_fp16"] / gpu.peak_of("bf16")
+    made = replace(
+        gpu,
+        name=name,
+        title=name,
+        peak={key: faster * value for key, value in gpu.peak.items()},
+        flops_per_clock={key: faster * value for key, value in gpu.flops_per_clock.items()},
+        vector_flops=faster * gpu.vector_flops,
+        exp_per_clock_per_cu=faster * gpu.exp_per_clock_per_cu,
+        memory_bytes=its["hbm_capacity"],
+        usable_memory_bytes=its["hbm_capacity"] * gpu.usable_memory_bytes / gpu.memory_bytes,
+        memory_bandwidth=its["hbm_bandwidth"],
+    )
+    intra = replace(
+        like.intra, size=domain, bandwidth=its["nvlink_bandwidth"], latency=its["nvlink_latency"], nics_per_node=None
+    )
+    slow = its["ib_bandwidth"] * its["nic_factor"]
+    inter = replace(like.inter, bandwidth=slow, latency=its["ib_latency"], nics_per_node=None)
+    whole = replace(
+        like,
+        name=name,
+        gpu=made,
+        gpus_per_node=domain,
+        gpus_per_host=math.gcd(domain, like.gpus_per_host),
+        intra=intra,
+        inter=inter,
+        outer=None,
+        processor=like.host,
+        sources=(f"{where}: a system of transformer-perf-estimates",),
+    )
+    return whole, like.name
+
+
+def _distance(its: Mapping[str, float], other: Cluster) -> float:
+    theirs = {
+        "matrix_flops_fp16": other.gpu.peak_of("bf16"),
+        "hbm_bandwidth": other.gpu.memory_bandwidth,
+        "hbm_capacity": other.gpu.memory_bytes,
+        "nvlink_bandwidth": other.intra.bandwidth,
+        "nvlink_size": other.gpus_per_node,
+    }
+    return sum(abs(math.log(its[key] / value)) for key, value in theirs.items())

@@ -1,0 +1,72 @@
+"""What a search counts, finds, and opens one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from projector.search.space import Option
+
+__all__ = ["LAYOUT", "Counts", "Hit", "Leaf", "Limb", "layout_of", "without"]
+
+#: Fields by which two configurations are different layouts.
+LAYOUT = ("gpus", "tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch_size")
+
+
+@dataclass
+class Counts:
+    """Configurations: ``enumerated`` are valid, of these ``out_of_memory``, ``unsupported`` and ``bounded`` away were
+    never timed, ``projected`` were. ``points``: combinations before any rule."""
+
+    points: int = 0
+    enumerated: int = 0
+    out_of_memory: int = 0
+    unsupported: int = 0
+    projected: int = 0
+
+    @property
+    def bounded(self) -> int:
+        return self.enumerated - self.out_of_memory - self.unsupported - self.projected
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A projected configuration: what it sets, its objective, seconds and bytes."""
+
+    fields: Option
+    value: float
+    seconds: float
+    memory: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A group: all that is left open is done once a step."""
+
+    shape: int
+    pipe: int
+    layer: int
+    once: tuple[int, ...]
+    fits: bool = False
+    parted: bool = False
+    priced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limb:
+    """One pipeline of one choice of sizes and switches, with its recompute options."""
+
+    shape: int
+    pipe: int
+    kind: int
+    leaves: tuple[tuple[int, tuple[int, ...]], ...]
+    priced: bool = False
+
+
+def layout_of(fields: Option) -> Hashable:
+    """Equal for configurations that are one layout."""
+    return tuple(fields.get(name) for name in LAYOUT)
+
+
+def without(option: Option, *prefixes: str) -> Hashable:
+    return tuple(sorted((name, str(value)) for name, value in option.items() if not name.startswith(prefixes)))

@@ -1,0 +1,45 @@
+"""What a sweep found: the fastest point of each model, system and number of GPUs, with its layout and its time by part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from projector.search.sweep.grid import Grid, key_of
+from projector.search.sweep.points import explained
+
+__all__ = ["best", "layout"]
+
+Frame = Any  # a pandas.DataFrame: the types of its columns are those of a file
+
+
+def best(frame: Frame, grid: Grid) -> Frame:
+    """A row each, by model, system, factors and GPUs. Points that were projected get what searched ones have: ``best.*`` and
+    ``time.*``."""
+    fine = frame[frame["status"] == "ok"]
+    if fine.empty:
+        return fine
+    by = ["model", "system", *(name for name in frame if name.startswith("scale.")), "gpus"]
+    rows = fine.loc[fine.groupby(by)["tgs"].idxmax()]
+    if grid.search is not None:
+        return rows
+    wanted, known = set(rows["key"]), {}
+    for point in grid.points():
+        key = key_of(point)
+        if key in wanted:
+            known[key] = explained(point)
+            if len(known) == len(wanted):
+                break
+    more = [known.get(key, {}) for key in rows["key"]]
+    return rows.assign(
+        **{name: [each.get(name) for each in more] for name in dict.fromkeys(n for m in more for n in m)}
+    )
+
+
+def layout(row: Frame) -> dict[str, Any]:
+    """The fields of the layout of a row, whole numbers as such."""
+    fields = {name[5:]: value for name, value in row.items() if name.startswith("best.") and value == value}
+    return {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in fields.items()
+        if value is not None
+    }

@@ -1,0 +1,113 @@
+"""A space without a configuration that fits: what empties it, the configuration that misses the least, and what would
+make that one fit."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from projector.errors import InputError, Problem
+from projector.hardware.types import Cluster
+from projector.kernels.settings import Settings
+from projector.memory.verdict import Need
+from projector.projection import project
+from projector.search import bounds
+from projector.search.found import Found
+from projector.search.nodes import without
+from projector.search.remedies import Remedy, remedies
+from projector.search.space import Option, Space, with_fields
+from projector.search.tree import Tree
+from projector.search.words import words
+from projector.workload.workload import Workload
+
+__all__ = ["unfit"]
+
+_GB = 1e9
+_MOST = 2_000  # configurations whose memory is looked at, from the lightest weights on
+_PASSING = ("recompute_", "offload_modules", "cpu_offloading_", "tp_comm_overlap", "overlap_moe_expert_parallel_comm")
+
+
+@dataclass(frozen=True, slots=True)
+class _Nearest:
+    """``looked``: of how many configurations the memory was laid out; 0 where no other can need less."""
+
+    fields: Option
+    need: Need
+    looked: int
+
+
+def unfit(found: Found, cluster: Cluster, margin: float, settings: Settings) -> InputError:
+    """What to say of ``found``, whose space was searched whole and has nothing that was projected. ``margin``: share of the
+    usable memory that stays free."""
+    wrong = [Problem("the space", "model", f"{n:,} combinations", why) for why, n in found.reasons.items() if n][:3]
+    smaller = bounds.roomier(cluster, 1.0 - margin)
+    if found.counts.out_of_memory:
+        wrong[:0] = _memory(found, cluster, smaller, settings)
+    return InputError(wrong or [Problem("the space", "", "no combination", "one that can be projected")])
+
+
+def _memory(found: Found, cluster: Cluster, smaller: Cluster, settings: Settings) -> Iterator[Problem]:
+    best = _nearest(found.space, smaller)
+    room = "a GPU with more memory" if best is None else f"at most {best.need.usable / _GB:.1f} GB a GPU"
+    yield Problem("the space", "memory", f"{found.counts.out_of_memory:,} combinations", room)
+    if best is None:
+        return
+    load = with_fields(found.space.base, best.fields)
+    whole = bounds.needs([load], cluster)[0]
+    tried = remedies(load, smaller, lambda each: project(each, smaller, settings=settings))
+    fitting = [_change(each, found.space) for each in tried.found]
+    if smaller.gpu != cluster.gpu and not isinstance(whole, str) and whole[1].margin >= 0:
+        fitting.insert(0, "no --memory-margin")
+    yield Problem(
+        "the space",
+        f"nearest{f' of {best.looked:,} looked at' if best.looked else ''} ({words(best.fields)})",
+        f"{best.need.required / _GB:.1f} GB, {-best.need.margin / _GB:.1f} GB too much",
+        "; or ".join(fitting) or f"a larger change: none of {tried.tried} makes it fit",
+    )
+
+
+def _change(remedy: Remedy, space: Space) -> str:
+    change = remedy.change
+    held = [name for name, value in change.fields if name in space.only and value not in space.only[name]]
+    return f"{change.label} (held: {', '.join(held)})" if held else change.label
+
+
+def _nearest(space: Space, cluster: Cluster) -> _Nearest | None:
+    """By share of the usable memory. Weights bound from below what a configuration needs: the lightest are opened first,
+    until no others can need less."""
+    tree = Tree(space)
+    best, least, looked, whole = None, float("inf"), 0, False
+    for weights, leaves in sorted(_limbs(tree, cluster), key=lambda each: each[0]):
+        whole = weights >= least
+        if whole or looked >= _MOST:
+            break
+        fields = [tree.fields(*leaf) for leaf in leaves]
+        looked += len(fields)
+        for each, made in zip(fields, bounds.needs([with_fields(space.base, f) for f in fields], cluster), strict=True):
+            if not isinstance(made, str) and made[1].required / made[1].usable < least:
+                best, least = (each, made[1]), made[1].required / made[1].usable
+    return None if best is None else _Nearest(*best, looked if looked >= _MOST and not whole else 0)
+
+
+def _limbs(tree: Tree, cluster: Cluster) -> Iterator[tuple[float, list[tuple[int, int, int, int]]]]:
+    """Configurations whose weights are alike (numbers for :meth:`Tree.fields`; one each for all that differ in what is done
+    once a step), with the share of the memory that these need."""
+    kinds = [without(option, *_PASSING) for option in tree.space.of_layers]
+    shares: dict[Hashable, float] = {}
+    for branch in tree.branches():
+        alike: dict[Hashable, list[tuple[int, int, int, int]]] = {}
+        for layer, once in zip(branch.layers, branch.once, strict=True):
+            alike.setdefault(kinds[layer], []).append((branch.shape, branch.pipe, layer, once[0]))
+        sizes = without(tree.shapes[branch.shape], "micro_batch_size")
+        for kind, leaves in alike.items():
+            key = sizes, branch.pipe, kind
+            if key not in shares:
+                shares[key] = _weights(with_fields(tree.space.base, tree.fields(*leaves[0])), cluster)
+            yield shares[key], leaves
+
+
+def _weights(load: Workload, cluster: Cluster) -> float:
+    try:
+        return bounds.weights(load, cluster)
+    except bounds.REFUSALS:
+        return 0.0

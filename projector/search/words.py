@@ -1,0 +1,62 @@
+"""A configuration in words, for tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["brief", "words"]
+
+
+def brief(fields: Mapping[str, Any]) -> str:
+    """Its sizes above 1, its micro-batch, and what it computes again."""
+    again = fields.get("recompute_granularity") or "none"
+    return f"{_sizes(fields)} mbs {fields['micro_batch_size']}{'' if again == 'none' else ' ' + str(again)}"
+
+
+def _sizes(fields: Mapping[str, Any]) -> str:
+    sizes = [f"{name}{fields[name]}" for name in ("tp", "cp", "pp", "vpp", "ep", "etp") if fields.get(name, 1) > 1]
+    if fields.get("tp2", 1) > 1:
+        sizes.insert(0, f"grid of {fields['tp']}x{fields['tp2']},")
+    return " ".join(sizes) or "data parallel"
+
+
+def words(fields: Mapping[str, Any]) -> str:
+    """A configuration in a few words: sizes above 1, then what differs from nothing."""
+    parts = [_sizes(fields), f"mbs {fields['micro_batch_size']}"]
+    if fields.get("pp", 1) > 1:
+        parts.append(str(fields["pipeline_schedule"]))
+    if fields.get("fast_domain"):
+        parts.append(f"domain {fields['fast_domain']}")
+    if fields.get("pipeline_model_parallel_layout"):
+        parts.append("laid out")
+    again = fields.get("recompute_granularity")
+    if again and again != "none":
+        detail = fields.get("recompute_modules") or ()
+        number = fields.get("recompute_num_layers") if fields.get("recompute_method") == "block" else None
+        parts.append(
+            f"{again} recompute" + (f" of {', '.join(detail)}" if detail else f" of {number}" if number else "")
+        )
+    if fields.get("optimizer_cpu_offload"):
+        parts.append("optimizer on the host")
+    if fields.get("offload_modules"):
+        parts.append("modules on the host")
+    if fields.get("cpu_offloading_num_layers"):
+        parts.append(f"{fields['cpu_offloading_num_layers']} layers on the host")
+    if fields.get("precision", "bf16") != "bf16":
+        parts.append(str(fields["precision"]))
+    if fields.get("tp", 1) > 1 and fields.get("sequence_parallel") is False:
+        parts.append("no sequence parallelism")
+    if fields.get("moe_token_dispatcher_type"):
+        backend = fields.get("moe_flex_dispatcher_backend")
+        parts.append(str(backend or fields["moe_token_dispatcher_type"]))
+    switches = {
+        "tp_comm_overlap": "tp overlap",
+        "overlap_moe_expert_parallel_comm": "ep overlap",
+        "overlap_grad_reduce": "reduce overlap",
+        "overlap_param_gather": "gather overlap",
+    }
+    parts += [text for name, text in switches.items() if fields.get(name)]
+    if fields.get("data_parallel_sharding") == "no_shard":
+        parts.append("optimizer not sharded")
+    return ", ".join(parts)
