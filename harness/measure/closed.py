@@ -21,16 +21,18 @@ from harness.measure.worker import TRACE
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 
-__all__ = ["Trained", "train"]
+__all__ = ["Trained", "train", "waited"]
 
 _RUNS = "runs.yaml"
+_WAITED = re.compile(re.escape(log.WAITED) + r"([0-9.]{1,20})")
 _LOSS = re.compile(r"lm loss: ([0-9.E+-]{1,20})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
     """One job as its log has it. ``run``: what ingesting gives, under the job's group; ``rounds``: median step of each
-    repetition, seconds; ``low``, ``high``: 90 % interval of the median over all; ``losses``: of every step."""
+    repetition, seconds; ``low``, ``high``: 90 % interval of the median over all; ``losses``: of every step; ``waited``:
+    share of the counted steps in which a rank waited for a core, of the repetition that waited least."""
 
     job: Job
     run: MeasuredRun
@@ -39,6 +41,7 @@ class Trained:
     low: float | None
     high: float | None
     losses: tuple[float, ...]
+    waited: float
 
     @property
     def spread(self) -> float:
@@ -110,7 +113,14 @@ def _trained(job: Job, path: Path) -> Trained:
         low=state.low,
         high=state.high,
         losses=_losses(path),
+        waited=waited(path.read_text(encoding="utf-8")),
     )
+
+
+def waited(text: str) -> float:
+    """Of the start in ``text`` that waited least."""
+    found = [_WAITED.search(start) for start in text.split("end of arguments")[1:]]
+    return min((float(each[1]) / 100.0 if each else 0.0 for each in found), default=0.0)
 
 
 def _losses(path: Path) -> tuple[float, ...]:

@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from harness.measure.experts import Experts
 from harness.measure.model import Stage
 from harness.measure.parallel import Ranks
+from projector.benchmark.layers_moe import Experts
 from projector.workload.workload import Workload
 
 __all__ = ["Gradients", "Weight"]
@@ -51,9 +51,10 @@ class Gradients:
         self, workload: Workload, stages: Sequence[Stage], ranks: Ranks, partial: Sequence[nn.Parameter], sharded: bool
     ) -> None:
         self.workload, self.ranks, self.partial, self.sharded = workload, ranks, partial, sharded
-        modules = [module for stage in stages for module in (stage.embedding, stage.output)]
+        tables = [stage.embedding.table for stage in stages if stage.embedding is not None]
+        modules = [*tables, *(stage.head.output for stage in stages if stage.head is not None)]
         apart = not workload.model.untie_embeddings_and_output_weights and ranks.ends is not None
-        self._tied = {id(module.weight) for module in modules if module is not None} if apart else set()
+        self._tied = {id(module.weight) for module in modules} if apart else set()
         self.weights = self._weights(stages)
 
     def reduce(self) -> None:

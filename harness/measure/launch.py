@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import socket
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.measure import spec
 from harness.measure.spec import Plan
-from projector.benchmark.processes import failure, watched
+from projector.benchmark.processes import cores, failure, spawned, watched
 from projector.errors import InputError, Problem
 
 __all__ = ["Host", "host", "possible", "run"]
@@ -31,7 +27,7 @@ class Host:
 
     def threads(self, processes: int) -> int:
         """Threads of one of ``processes`` on a CPU."""
-        return max(1, (os.cpu_count() or 1) // processes)
+        return max(1, cores() // processes)
 
 
 def host(plan: Plan, where: str) -> Host:
@@ -47,7 +43,7 @@ def host(plan: Plan, where: str) -> Host:
             [Problem(where, "measure.device", "cuda", "cpu: torch sees no GPU here (no driver, or a CPU build)")]
         )
     kind = plan.device or ("cuda" if gpus else "cpu")
-    found = Host(kind, gpus if kind == "cuda" else os.cpu_count() or 1)
+    found = Host(kind, gpus if kind == "cuda" else cores())
     unit = "GPUs" if kind == "cuda" else "cores (a process takes one at least)"
     problems = [
         Problem(where, f"{job.id}: gpus", job.workload.gpus, f"at most {found.places}: this machine's {unit}")
@@ -83,12 +79,12 @@ def run(plan: Plan, here: Host, folder: Path, told: Callable[[str], None]) -> No
     with tempfile.TemporaryDirectory(prefix="measure-") as scratch:
         path = Path(scratch) / "plan.yaml"
         _save(path, replace(plan, device=here.device))
-        command = ["-m", "harness.measure.worker", str(path), "--out", str(folder.resolve()), "--threads", str(threads)]
+        command = ["harness.measure.worker", str(path), "--out", str(folder.resolve()), "--threads", str(threads)]
         command += ["--profile"] if plan.profile else []
-        processes = _start([sys.executable, *command], world, threads, Path(scratch))
-        failed = watched(processes, _LIMIT, _Heard(Path(scratch) / "0.out", told).tell)
+        processes = spawned(command, world, threads, Path(scratch))
+        failed = watched(processes, _LIMIT, _Heard(Path(scratch) / "out0", told).tell)
         if failed is not None:
-            log = Path(scratch) / f"{failed}.err"
+            log = Path(scratch) / f"log{failed}"
             raise InputError([failure("measure", log, failed, processes[failed].returncode)])
 
 
@@ -109,30 +105,3 @@ def _save(path: Path, plan: Plan) -> None:
     import yaml
 
     path.write_text(yaml.safe_dump(spec.to_mapping(plan), sort_keys=False), encoding="utf-8")
-
-
-def _start(command: Sequence[str], world: int, threads: int, scratch: Path) -> list[subprocess.Popen[bytes]]:
-    port = _free_port()
-    root = str(Path(__file__).resolve().parents[2])
-    paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
-    shared = {
-        "WORLD_SIZE": str(world),
-        "LOCAL_WORLD_SIZE": str(world),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": str(threads),
-        "PYTHONPATH": paths,
-    }
-    made = []
-    for rank in range(world):
-        own = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        with (scratch / f"{rank}.out").open("wb") as out, (scratch / f"{rank}.err").open("wb") as err:
-            made.append(subprocess.Popen(command, env=own, stdout=out, stderr=err, start_new_session=True))
-    return made
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port

@@ -12,7 +12,7 @@ __all__ = ["described"]
 
 _LARGEST = {"cuda": 8192, "cpu": 1024}  # edge of the largest product; on a CPU a probe shall take seconds
 _SAMPLES, _MOST = 7, 0.5  # runs of one kernel, and seconds that they may take
-_MESSAGE = 16 * 2**20  # bytes of the largest all-reduce
+_MESSAGE = 16 * 2**20  # bytes of the largest collective
 NAME = "here"
 
 
@@ -24,7 +24,7 @@ def described(here: Host, threads: int, folder: Path, told: Callable[[str], None
     path = folder / f"{NAME}.cluster.yaml"
     if not path.is_file():
         _probe(here, threads, folder)
-        told(f"probed the device, {threads} threads" + (", and all-reduces of processes" if here.places > 1 else ""))
+        told(f"probed the device, {threads} threads" + (", and what joins processes" if here.places > 1 else ""))
     return path
 
 
@@ -45,6 +45,6 @@ def _probe(here: Host, threads: int, folder: Path) -> None:
         raise InputError([Problem("measure", "", device.title, f"a device that torch can time ({error})")]) from None
     joined = None
     if here.places > 1:  # two say what joins them; more would want as many cores
-        swept = collectives.timed(device, _MESSAGE, _MOST, ("all_reduce",), ranks=2)
+        swept = collectives.timed(device, _MESSAGE, _MOST, ranks=2)
         joined = replace(fabric.fitted(swept, made.gpu), ranks=here.places)
     write(made, folder, device.software(), joined)

@@ -3,72 +3,36 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from harness.measure.experts import Experts, Routed
-from harness.measure.layers import Attention, LatentAttention, Linear, Mlp, Norm
+from projector.benchmark.layers_decoder import DecoderLayer, Embedding, Head
+from projector.benchmark.layers_moe import Routed
+from projector.benchmark.layers_parts import Made, Norm
 from projector.workload.layout import Chunk
-from projector.workload.model import Model
-from projector.workload.workload import Workload
 
 __all__ = ["Stage", "initialise"]
 
 _STANDARD = 0.02  # deviation of initial weights (Megatron-LM --init-method-std)
 
 
-class Layer(nn.Module):
-    """One decoder layer with its norms before attention and feed-forward."""
-
-    def __init__(self, workload: Workload, number: int, experts: Any) -> None:
-        super().__init__()
-        model, recipe = workload.model, workload.recipe
-        self.before = Norm(model.hidden_size, model.normalization)
-        self.between = Norm(model.hidden_size, model.normalization)
-        length = recipe.seq_length
-        self.attention = LatentAttention(model, model.mla, length) if model.mla else Attention(model, length)
-        even = bool(recipe.moe_router_force_load_balancing)
-        routed = model.moe is not None and model.layer_kinds[number].moe
-        self.mlp: nn.Module = (
-            Routed(model, model.moe, experts, even) if routed and model.moe else Mlp(model, model.ffn_hidden_size)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.before(x))
-        made: Tensor = x + self.mlp(self.between(x))
-        return made
-
-
 class Stage(nn.Module):
-    """The part of the model that ``chunk`` says: token numbers [batch, length] or hidden states in; hidden states or
-    logits (of the rank's part of the vocabulary) out. ``experts``: the expert-parallel group."""
+    """The part of the model that ``chunk`` says: token numbers [batch, length] or hidden states [tokens, hidden] in; hidden
+    states or logits [tokens, own part of the vocabulary] out."""
 
-    def __init__(self, workload: Workload, chunk: Chunk, experts: Any = None) -> None:
+    def __init__(self, made: Made, chunk: Chunk) -> None:
         super().__init__()
-        model = workload.model
-        self.dtype = torch.bfloat16 if workload.recipe.precision == "bf16" else torch.float32
-        vocabulary, hidden = workload.padded_vocab_size, model.hidden_size
-        self.embedding = nn.Embedding(vocabulary, hidden) if chunk.embedding else None
-        learned = chunk.embedding and model.position_embedding_type == "learned_absolute"
-        self.positions = nn.Embedding(_positions(model, workload.recipe.seq_length), hidden) if learned else None
-        self.layers = nn.ModuleDict({str(i): Layer(workload, i, experts) for i in chunk.layers})
-        self.norm = Norm(hidden, model.normalization) if chunk.head else None
-        self.output = Linear(hidden, vocabulary, False) if chunk.head else None
+        self.embedding = Embedding(made) if chunk.embedding else None
+        self.layers = nn.ModuleDict({str(i): DecoderLayer(made, made.model.layer_kinds[i]) for i in chunk.layers})
+        self.head = Head(made) if chunk.head else None
 
     def forward(self, x: Tensor) -> Tensor:
         if self.embedding is not None:
-            places = None if self.positions is None else torch.arange(x.shape[1], device=x.device)
             x = self.embedding(x)
-            if places is not None and self.positions is not None:
-                x = x + self.positions(places)
-            x = x.to(self.dtype)
         for layer in self.layers.values():
             x = layer(x)
-        if self.norm is not None and self.output is not None:
-            x = self.output(self.norm(x))
-        return x
+        return x if self.head is None else self.head.logits(x)
 
 
 def initialise(stage: Stage, tied: bool, seed: int) -> None:
@@ -80,23 +44,19 @@ def initialise(stage: Stage, tied: bool, seed: int) -> None:
     with torch.no_grad():
         for name, parameter in stage.named_parameters():
             owner = modules[name.rpartition(".")[0]]
+            routed = modules.get(name.rpartition(".experts.")[0])
             if isinstance(owner, Norm):
                 continue
-            if isinstance(owner, Experts):
+            if isinstance(routed, Routed) and ".experts." in name:
                 for i in range(parameter.shape[0]):
-                    parameter[i].copy_(_drawn(f"{name}.{owner.first + i}", parameter[i].shape, seed))
+                    parameter[i].copy_(_drawn(f"{name}.{routed.first + i}", parameter[i].shape, seed))
             elif name.endswith(".bias"):
                 parameter.zero_()
             else:
-                parameter.copy_(
-                    _drawn("embedding.weight" if tied and name == "output.weight" else name, parameter.shape, seed)
-                )
+                drawn = "embedding.table.weight" if tied and name == "head.output.weight" else name
+                parameter.copy_(_drawn(drawn, parameter.shape, seed))
 
 
 def _drawn(name: str, shape: torch.Size, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) ^ seed)
     return torch.randn(shape, generator=generator) * _STANDARD
-
-
-def _positions(model: Model, length: int) -> int:
-    return max(model.max_position_embeddings or 0, length)

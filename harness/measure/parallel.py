@@ -9,16 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    parallelize_module,
-)
 
-from harness.measure.layers import Attention, LatentAttention
 from harness.measure.model import Stage
+from projector.benchmark import layers_dtensor, layers_parallel
+from projector.benchmark.layers_attention import Attention
+from projector.benchmark.layers_parallel import Group
 from projector.workload.workload import Workload
 
 __all__ = ["Ranks", "place", "split"]
@@ -38,6 +33,13 @@ class Ranks:
     pp_rank: int
     dp_rank: int
     dp_size: int
+
+    @property
+    def whole(self) -> layers_parallel.Ranks:
+        """The groups by which layers are made; tensor parallelism comes after."""
+        if self.ep is None:
+            return layers_parallel.ALONE
+        return layers_parallel.Ranks(ep=Group(dist.get_world_size(self.ep), dist.get_rank(self.ep), self.ep))
 
 
 def place(workload: Workload, kind: str) -> Ranks:
@@ -77,62 +79,11 @@ def _own(lines: Tensor) -> Any:
     return found
 
 
-class _Summed(torch.autograd.Function):
-    """Identity whose gradient is summed over the group."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Any) -> Tensor:
-        ctx.group = group
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        made = grads[0].contiguous().clone()
-        dist.all_reduce(made, group=ctx.group)
-        return made, None
-
-
-class _Copy(nn.Module):
-    def __init__(self, group: Any) -> None:
-        super().__init__()
-        self.group = group
-
-    def forward(self, x: Tensor) -> Tensor:
-        function: Any = _Summed
-        made: Tensor = function.apply(x, self.group)
-        return made
-
-
 def split(stage: Stage, ranks: Ranks) -> list[nn.Parameter]:
-    """Tensor parallelism by DTensor: heads, widths and vocabulary over the ranks of ``tp``.
-
-    Returns the weights that every rank holds whole but feeds with its own heads alone: their gradients are to be summed.
-    """
+    """Tensor parallelism by DTensor. Returns the weights that every rank holds whole but feeds with its own heads alone:
+    their gradients are to be summed."""
     if ranks.tp is None:
         return []
-    mesh = ranks.mesh["tp"]
-    plan: dict[str, Any] = {}
-    partial: list[nn.Parameter] = []
-    for name, module in stage.named_modules():
-        if isinstance(module, Attention):
-            plan[name] = PrepareModuleInput(input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),))
-            plan |= {f"{name}.{part}": ColwiseParallel() for part in ("q", "k", "v")}
-            plan[f"{name}.out"] = RowwiseParallel()
-            norms = [norm for norm in (module.q_norm, module.k_norm) if norm is not None]
-            partial += [weight for norm in norms for weight in norm.parameters()]
-        elif isinstance(module, LatentAttention):
-            plan |= {f"{name}.{part}": ColwiseParallel() for part in ("q", "kv")}
-            plan[f"{name}.out"] = RowwiseParallel()
-            module.shared = _Copy(ranks.tp)
-        elif name.endswith(".mlp"):
-            plan[name] = PrepareModuleInput(input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),))
-            plan |= {
-                f"{name}.{part}": ColwiseParallel() for part in ("gate", "up") if getattr(module, part) is not None
-            }
-            plan[f"{name}.down"] = RowwiseParallel()
-    if stage.embedding is not None:
-        plan["embedding"] = RowwiseParallel(input_layouts=Replicate())
-    if stage.output is not None:
-        plan["output"] = ColwiseParallel(output_layouts=Shard(-1))
-    parallelize_module(stage, mesh, plan)
-    return partial
+    layers_dtensor.split(stage, ranks.mesh["tp"])
+    attentions = [module for module in stage.modules() if isinstance(module, Attention)]
+    return [weight for each in attentions for norm in (each.q_norm, each.k_norm) for weight in norm.parameters()]

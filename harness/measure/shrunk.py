@@ -14,26 +14,31 @@ __all__ = ["Shrunk", "check", "judged"]
 
 @dataclass(frozen=True, kw_only=True)
 class Shrunk:
-    """``error``: restored over measured step, less one; ``spread``: of the repetitions of the training, or of the timed
-    steps, whichever is wider."""
+    """``error``: restored step over that of the fastest repetition (other programs only add), less one; ``spread``: of the
+    repetitions of the training, or of the timed steps, whichever is wider; ``waited``: share of the training in which a
+    rank waited for a core, which one repetition alone shows, too."""
 
     id: str
     error: float
     spread: float
+    waited: float = 0.0
 
 
 def judged(done: Trained, alone: Here) -> Shrunk:
     """Raises as ``alone.project``."""
     step = alone.project(done.job.workload).step_seconds
-    measured = sorted(done.rounds)[len(done.rounds) // 2]
-    return Shrunk(id=done.job.id, error=step / measured - 1.0, spread=max(done.spread, alone.spread(done.job.workload)))
+    spread = max(done.spread, alone.spread())
+    return Shrunk(id=done.job.id, error=step / min(done.rounds) - 1.0, spread=spread, waited=done.waited)
 
 
 def check(suite: str, limit: float, found: Sequence[Shrunk]) -> Check:
-    """Fails where a restored step is off by more than ``limit``; says nothing where measurements scatter by more."""
-    clear = [each for each in found if each.spread <= limit]
+    """Fails where a restored step is off by more than ``limit``; says nothing where measurements scatter, or a
+    training waited for cores, by more."""
+    clear = [each for each in found if max(each.spread, each.waited) <= limit]
     worst = max(clear, key=lambda each: abs(each.error), default=None)
-    said = ", ".join(f"{each.id} {each.error:+.1%} (spread {each.spread:.0%})" for each in found)
+    said = ", ".join(
+        f"{each.id} {each.error:+.1%} (spread {each.spread:.0%}, no core {each.waited:.0%})" for each in found
+    )
     return Check(
         suite=suite,
         predictor="benchmark",

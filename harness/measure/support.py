@@ -120,8 +120,8 @@ def _model(model: Model, where: str) -> Iterable[Problem]:
             yield Problem(where, f"model.{name}", value, f"{plain[name].default}: the trainer has no such part")
     if model.normalization not in ("RMSNorm", "LayerNorm"):
         yield Problem(where, "model.normalization", model.normalization, "RMSNorm or LayerNorm")
-    if model.position_embedding_type == "alibi":
-        yield Problem(where, "model.position_embedding_type", "alibi", "rope, learned_absolute or none")
+    if model.position_embedding_type == "alibi" and model.mla is not None:
+        yield Problem(where, "model.position_embedding_type", "alibi", "rope, learned_absolute or none beside mla")
     moe = model.moe
     if moe is not None:
         if moe.moe_router_num_groups is not None:

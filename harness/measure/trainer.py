@@ -13,10 +13,12 @@ from torch.distributed import pipelining
 
 from harness.measure import data, support
 from harness.measure.gradients import Gradients
-from harness.measure.loss import cross_entropy
 from harness.measure.model import Stage, initialise
 from harness.measure.parallel import Ranks, place, split
 from harness.measure.spec import Job
+from projector.benchmark.device import open_device
+from projector.benchmark.layers_parts import Made, torch_dtype
+from projector.frameworks import resolve
 from projector.workload.layout import chunks
 from projector.workload.workload import Workload
 
@@ -43,15 +45,17 @@ class Trainer:
         self.micro = self.workload.num_microbatches
         mine = [chunk for chunk in chunks(model, recipe) if chunk.rank == self.ranks.pp_rank]
         self.numbers = [chunk.index * recipe.pp + chunk.rank for chunk in mine]
-        self.stages = [Stage(self.workload, chunk, self.ranks.ep) for chunk in mine]
+        there = open_device(device)
+        execution = resolve(self.workload, there.vendor, there.arch).execution
+        made = Made(self.workload, device, self.ranks.whole, execution)
+        self.stages = [Stage(made, chunk) for chunk in mine]
         self.tied = not model.untie_embeddings_and_output_weights
         partial: list[torch.nn.Parameter] = []
         for stage in self.stages:
             initialise(stage, self.tied, job.seed)
-            stage.to(device)
             partial += split(stage, self.ranks)
-            if self.tied and stage.embedding is not None and stage.output is not None:
-                stage.output.weight = stage.embedding.weight
+            if self.tied and stage.embedding is not None and stage.head is not None:
+                stage.head.output.weight = stage.embedding.table.weight
         self.sharded = recipe.data_parallel_sharding != "no_shard" and self.workload.dp > 1
         if self.sharded:
             _shard(self.stages, self.ranks)
@@ -81,7 +85,8 @@ class Trainer:
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Mean loss of one micro-batch."""
-        return cross_entropy(logits, labels, self.ranks.tp)
+        head = next(stage.head for stage in self.stages if stage.head is not None)
+        return head.loss(logits, labels)
 
     def _plain(self, tokens: Tensor, labels: Tensor) -> Tensor:
         total = torch.zeros((), device=self.device)
@@ -144,13 +149,12 @@ def _schedule(trainer: Trainer) -> Any:
 def _example(workload: Workload, stage: Stage) -> tuple[Tensor, Tensor]:
     """What goes into a stage for one micro-batch and what comes out, as tensors without data."""
     recipe = workload.recipe
-    tokens = (recipe.micro_batch_size, recipe.seq_length)
-    hidden = torch.empty(*tokens, workload.model.hidden_size, dtype=stage.dtype, device="meta", requires_grad=True)
-    entry = torch.empty(tokens, dtype=torch.int64, device="meta") if stage.embedding is not None else hidden
-    width = workload.padded_vocab_size // recipe.tp
-    leave = (
-        torch.empty(*tokens, width, dtype=stage.dtype, device="meta", requires_grad=True)
-        if stage.output is not None
-        else hidden
-    )
-    return entry, leave
+    size, length = recipe.micro_batch_size, recipe.seq_length
+
+    def states(width: int) -> Tensor:
+        dtype = torch_dtype(recipe.precision)
+        return torch.empty(size * length, width, dtype=dtype, device="meta", requires_grad=True)
+
+    hidden = states(workload.model.hidden_size)
+    entry = torch.empty(size, length, dtype=torch.int64, device="meta") if stage.embedding is not None else hidden
+    return entry, hidden if stage.head is None else states(workload.padded_vocab_size // recipe.tp)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from harness.measure import log, spec
 from harness.measure.disturbance import waited
 from harness.measure.log import Step
+from projector.benchmark.processes import cores, meet
 
 if TYPE_CHECKING:
     from harness.measure.spec import Job
@@ -40,14 +41,14 @@ def main(argv: list[str] | None = None) -> int:
     import torch.distributed as dist
 
     on_gpu = plan.device == "cuda" or (not plan.device and torch.cuda.is_available())
-    threads = options.threads or max(1, (os.cpu_count() or 1) // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", world))))
+    threads = options.threads or max(1, cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", world))))
     torch.set_num_threads(threads)
     device = f"cuda:{local}" if on_gpu else "cpu"
     if on_gpu:
         torch.cuda.set_device(local)
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29500")
-    dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=world)
+    meet("cuda" if on_gpu else "cpu", rank, world)
     try:
         for job in plan.jobs:
             if job.workload.gpus == world:

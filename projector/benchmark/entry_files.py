@@ -27,9 +27,10 @@ def write(made: Entry, folder: Path, software: str, joined: Joined | None = None
     ``joined``: what joins the devices of this host, where it was measured.
     """
     name = made.gpu.name
+    parameters = {**made.parameters, **(joined.parameters if joined else {})}
     files = {
         f"{name}.yaml": _device(made, software),
-        f"{name}.efficiency.yaml": {"parameters": {key: _cell(each) for key, each in made.parameters.items()}},
+        f"{name}.efficiency.yaml": {"parameters": {key: _cell(each) for key, each in parameters.items()}},
         f"{name}.cluster.yaml": _cluster(made.gpu, joined),
     }
     return tuple(_save(folder / file, content, software) for file, content in files.items())

@@ -11,20 +11,22 @@ import torch.distributed as dist
 
 from projector.benchmark.device import Device
 from projector.benchmark.layers_parallel import Group, Ranks, all_gather, reduce_scatter
+from projector.benchmark.processes import BACKENDS
 from projector.benchmark.timings import Asked, CollectiveWanted, summary
 
 __all__ = ["groups_of", "run_collective"]
 
 _TYPES = {1: torch.int8, 2: torch.bfloat16, 4: torch.float32}
-_WARM, _FEWEST, _MOST = 3, 7, 200
-_QUEUED = 8  # calls between two looks at the clock on a GPU, where the host would else be part of each
+_WARM, _FEWEST, _MOST = 1, 5, 200
+_QUEUED = 8  # calls that one time is the mean of: the sum of a step counts, and few of them take much longer than most
+_BETWEEN = 4e-3  # seconds of compute between two of them on a CPU: about a layer of a model that fits there
 _BUCKET = 25 * 2**20  # bytes of one gradient reduction (torch.nn.parallel.DistributedDataParallel, bucket_cap_mb)
 
 
 def groups_of(asked: Asked) -> Ranks:
     """The groups of this rank: ``tp`` innermost, ``ep`` over neighbouring ranks (Megatron's order with EP folding)."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return Ranks()
+    if asked.ranks == 1:
+        return Ranks(tp=Group(1, 0, _own())) if asked.wrapped else Ranks()
     recipe, ranks = asked.workload.recipe, asked.ranks
     return Ranks(
         tp=_lines(ranks, recipe.tp, 1),
@@ -32,6 +34,14 @@ def groups_of(asked: Asked) -> Ranks:
         dp=_lines(ranks, ranks // recipe.tp, recipe.tp),
         sequence_parallel=bool(recipe.sequence_parallel) and recipe.tp > 1,
     )
+
+
+def _own() -> Any:
+    """A group of this rank alone; every rank makes all of them."""
+    if not dist.is_initialized():
+        backend = BACKENDS["cuda" if torch.cuda.is_available() else "cpu"]
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    return [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
 
 
 def _lines(ranks: int, size: int, stride: int) -> Group:
@@ -49,24 +59,59 @@ def _lines(ranks: int, size: int, stride: int) -> Group:
 
 
 def run_collective(asked: CollectiveWanted, ranks: Ranks, device: Device, budget: float) -> list[float]:
-    """(see :func:`summary`) of a collective with all groups of its size at work at once."""
-    group = _group(asked, ranks)
-    call = _call(asked, group, device)
+    """(see :func:`summary`) of a collective with all groups of its size at work at once.
+
+    On a GPU calls are queued behind each other. On a CPU every rank computes between them, as in a step: the threads of
+    gloo that move the data then wait for the cores that compute, and ranks come at different moments.
+    """
+    call = _call(asked, _group(asked, ranks), device)
+    once = _queued(call, device) if device.type == "cuda" else _between_compute(call)
     times: list[float] = []
-    began, calls = time.perf_counter(), _QUEUED if device.type == "cuda" else 1
+    began = time.perf_counter()
     for number in range(_WARM + _MOST):
         device.synchronize()
         dist.barrier()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        device.synchronize()
+        taken = once()
         if number < _WARM:
             continue
-        times.append((time.perf_counter() - start) / calls)
+        times.append(taken)
         if len(times) >= _FEWEST and _over(time.perf_counter() - began > budget / 4, device):
             break
     return summary(times)
+
+
+def _queued(call: Callable[[], Any], device: Device) -> Callable[[], float]:
+    def once() -> float:
+        start = time.perf_counter()
+        for _ in range(_QUEUED):
+            call()
+        device.synchronize()
+        return (time.perf_counter() - start) / _QUEUED
+
+    return once
+
+
+def _between_compute(call: Callable[[], Any]) -> Callable[[], float]:
+    left, right = torch.ones(128, 256), torch.ones(256, 256)
+    products, ends = 0, time.perf_counter() + _BETWEEN
+    while time.perf_counter() < ends:
+        left @ right
+        products += 1
+    agreed = torch.tensor(products)  # as much work on every rank, though not as much time
+    dist.broadcast(agreed, 0)
+    products = int(agreed)
+
+    def once() -> float:
+        taken = 0.0
+        for _ in range(_QUEUED):
+            for _ in range(products):
+                left @ right
+            start = time.perf_counter()
+            call()
+            taken += time.perf_counter() - start
+        return taken / _QUEUED
+
+    return once
 
 
 def _over(mine: bool, device: Device) -> bool:

@@ -1,63 +1,97 @@
-"""What joins the devices of this host: the bandwidth and latency with which the collective models give measured times."""
+"""What joins the devices of this host: the figures with which the collective models give measured times."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from projector.benchmark.collectives import Swept
 from projector.collectives.model import seconds_of
 from projector.hardware import efficiency
-from projector.hardware.types import Cluster, Fabric, Gpu, GroupShape
+from projector.hardware.types import Cluster, Efficiency, Fabric, Gpu, GroupShape
+from projector.parameter import Parameter
 
 __all__ = ["Joined", "fitted"]
 
-_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
-_BANDWIDTHS = np.geomspace(1e7, 2e12, 60)  # bytes/s: loopback sockets to NVLink
+_BANDWIDTHS = np.geomspace(1e7, 2e12, 120)  # bytes/s: loopback sockets to NVLink
 _LATENCIES = np.geomspace(1e-7, 5e-3, 60)  # seconds: peer writes to processes that wait for a core
 _ROUNDS = 3
+_SHARES = {"send_recv": "link.send_recv.intra", "all_to_all": "link.all_to_all.intra"}
+
+Times = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Joined:
-    """``ranks`` devices of one host. ``error``: median of the models with these figures over the ``times`` timed."""
+    """``ranks`` devices of one host. ``error``: median of the models with these figures over the ``times`` timed;
+    ``parameters``: of each kind of collective its share of the bandwidth, and what it costs beyond wire and latency."""
 
     ranks: int
     bandwidth: float
     latency: float
     error: float
     times: int
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
 
 def fitted(swept: Sequence[Swept], gpu: Gpu) -> Joined:
-    """The figures with the least mean error in the logarithm, each refined in turn. ``swept`` holds one at least."""
+    """The figures with the least mean error in the logarithm, each refined in turn: bandwidth and latency of all kinds
+    together, then the rate of each. ``swept`` holds one at least."""
     ranks = max(each.asked.size for each in swept)
+    kinds = {kind: [each for each in swept if each.asked.kind == kind] for kind in dict.fromkeys(map(_kind, swept))}
     bandwidth, latency = 1e10, 1e-5
     for _ in range(_ROUNDS):
-        bandwidth = min(_BANDWIDTHS, key=lambda b: _loss(swept, gpu, ranks, float(b), latency))
-        latency = min(_LATENCIES, key=lambda s: _loss(swept, gpu, ranks, float(bandwidth), float(s)))
-    errors = _errors(swept, gpu, ranks, float(bandwidth), float(latency))
-    return Joined(ranks, float(bandwidth), float(latency), float(np.median(np.abs(np.expm1(errors)))), len(errors))
+        bandwidth = min(_BANDWIDTHS, key=lambda b: _loss(kinds.values(), gpu, float(b), latency))
+        latency = min(_LATENCIES, key=lambda s: _loss(kinds.values(), gpu, float(bandwidth), float(s)))
+    parameters: dict[str, Parameter] = {}
+    rates = {k: min(_BANDWIDTHS, key=lambda b: _loss([some], gpu, float(b), latency)) for k, some in kinds.items()}
+    errors = []
+    for kind, some in kinds.items():
+        times = _times(some, gpu, float(rates[kind]), latency)
+        how = f"median of {len(some)} sizes timed here"
+        parameters[f"overhead_us.{kind}"] = Parameter(_overhead(*times) * 1e6, "measured", f"beyond the wire, {how}")
+        share = float(rates[kind] / max(rates.values()))
+        parameters[_share(kind)] = Parameter(share, "measured", f"of the fastest kind's rate, {how}")
+        errors.append(np.abs(np.expm1(_errors(*times))))
+    error = float(np.median(np.concatenate(errors)))
+    return Joined(ranks, float(max(rates.values())), float(latency), error, len(swept), parameters)
 
 
-def _loss(swept: Sequence[Swept], gpu: Gpu, ranks: int, bandwidth: float, latency: float) -> float:
-    return float(np.abs(_errors(swept, gpu, ranks, bandwidth, latency)).mean())
+def _kind(each: Swept) -> str:
+    return each.asked.kind
 
 
-def _errors(swept: Sequence[Swept], gpu: Gpu, ranks: int, bandwidth: float, latency: float) -> np.ndarray:
-    """Logarithms of modelled over measured seconds (n,)."""
-    cluster, ours = _cluster(gpu, ranks, bandwidth, latency), efficiency.of(gpu)
-    found = []
-    for kind in _KINDS:
-        some = [each for each in swept if each.asked.kind == kind]
-        for size in dict.fromkeys(each.asked.size for each in some):
-            same = [each for each in some if each.asked.size == size]
-            nbytes = np.array([float(each.asked.bytes) for each in same])
-            said = seconds_of(kind, nbytes, GroupShape(size, size), cluster, ours)
-            found.append(np.log(said / np.array([each.time.median for each in same])))
-    return np.concatenate(found)
+def _share(kind: str) -> str:
+    """The constant of the collective models by which its rate differs from the fabric's."""
+    return _SHARES.get(kind, f"link.intra.{kind}")
+
+
+def _loss(kinds: Iterable[Sequence[Swept]], gpu: Gpu, bandwidth: float, latency: float) -> float:
+    return float(np.abs(np.concatenate([_errors(*_times(some, gpu, bandwidth, latency)) for some in kinds])).mean())
+
+
+def _errors(said: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    """Logarithms of modelled over measured seconds (n,) of one kind."""
+    found: np.ndarray = np.log((said + _overhead(said, measured)) / measured)
+    return found
+
+
+def _overhead(said: np.ndarray, measured: np.ndarray) -> float:
+    """Seconds that every size takes beyond what latency and bandwidth say."""
+    return max(0.0, float(np.median(measured - said)))
+
+
+def _times(some: Sequence[Swept], gpu: Gpu, bandwidth: float, latency: float) -> Times:
+    """(modelled, measured) seconds (n,) of one kind."""
+    kind, size = some[0].asked.kind, some[0].asked.size
+    cluster = _cluster(gpu, size, bandwidth, latency)
+    ours = efficiency.of(gpu)
+    whole = Efficiency(gpu=gpu.name, parameters={**ours.parameters, _share(kind): Parameter(1.0, "derived", "trial")})
+    nbytes = np.array([float(each.asked.bytes) for each in some])
+    said = seconds_of(kind, nbytes, GroupShape(size, size), cluster, whole)
+    return said, np.array([each.time.median for each in some])
 
 
 def _cluster(gpu: Gpu, ranks: int, bandwidth: float, latency: float) -> Cluster:

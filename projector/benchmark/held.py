@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from projector.benchmark.insitu import Strip
 
@@ -28,19 +29,29 @@ class _Count:
         self._since = 0.0
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self._seen:
-            self._seen.add(storage.data_ptr())
-            self._since += storage.nbytes()
+        for storage in _storages(tensor):
+            if storage.data_ptr() not in self._seen:
+                self._seen.add(storage.data_ptr())
+                self._since += storage.nbytes()
         return tensor
 
 
 def saved(strip: Strip, draw: Callable[[], tuple[Any, Any]]) -> Mapping[str, float]:
     """Bytes by part of one micro-batch, each storage once where it is first saved, weights and buffers left out."""
     own = (*strip.parameters(), *strip.buffers())
-    count: Any = _Count(frozenset(each.untyped_storage().data_ptr() for each in own))
+    count: Any = _Count(frozenset(storage.data_ptr() for each in own for storage in _storages(each)))
     with torch.autograd.graph.saved_tensors_hooks(count.pack, lambda tensor: tensor):
         loss = strip(*draw(), count)
     del loss
     found: Mapping[str, float] = count.found
     return found
+
+
+def _storages(tensor: Any) -> Iterator[torch.UntypedStorage]:
+    """Of a tensor's data; of one that wraps others (a shard, the result of a collective under way) theirs."""
+    if not is_traceable_wrapper_subclass(tensor):
+        yield tensor.untyped_storage()
+        return
+    for part in (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]):
+        if isinstance(part, torch.Tensor):  # and no mesh
+            yield from _storages(part)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
+
 import torch
 from torch import nn
 
@@ -9,7 +12,7 @@ from projector.benchmark.layers_parallel import Ranks, copy_to, gather_from, red
 from projector.benchmark.layers_parts import Made, Norm, linear, share
 from projector.workload.model import MLA
 
-__all__ = ["Attention", "Enter", "LatentAttention", "Leave", "Rotary"]
+__all__ = ["Attention", "Enter", "LatentAttention", "Leave", "Rotary", "distances", "slopes"]
 
 Tensor = torch.Tensor
 
@@ -52,12 +55,29 @@ class Rotary(nn.Module):
         return x * self.cos + torch.cat([-high, low], dim=-1) * self.sin  # type: ignore[operator]
 
 
-def _core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention of [batch, length, heads, width] tensors; [tokens, heads·width]."""
+def slopes(heads: int) -> list[float]:
+    """Of ALiBi's bias by head (arXiv:2108.12409 §3): 2^(-8/n), its square and so on for a power of two; of other numbers
+    the power below, then every other one of the power above."""
+    whole = 2 ** int(math.log2(heads))
+    found = [2.0 ** (-8.0 * i / whole) for i in range(1, whole + 1)]
+    return found + [2.0 ** (-4.0 * i / whole) for i in range(1, 2 * (heads - whole), 2)]
+
+
+@lru_cache(maxsize=1)  # all layers of a rank share it
+def distances(heads: int, first: int, own: int, length: int, dtype: torch.dtype, place: torch.device) -> Tensor:
+    """What ALiBi adds to the scores of heads ``first`` to ``first + own``: [own, length, length], none for later keys."""
+    at = torch.arange(length, device=place)
+    apart = (at[:, None] - at).float()
+    each = torch.tensor(slopes(heads)[first : first + own], device=place)[:, None, None]
+    return (-each * apart).masked_fill(apart < 0, -math.inf).to(dtype)
+
+
+def _core(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Causal attention of [batch, length, heads, width] tensors; [tokens, heads·width]. ``bias``: causal itself."""
     tokens = q.shape[0] * q.shape[1]
-    out = nn.functional.scaled_dot_product_attention(
-        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=k.shape[2] < q.shape[2]
-    )
+    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    grouped = k.shape[1] < q.shape[1]
+    out = nn.functional.scaled_dot_product_attention(q, k, v, bias, is_causal=bias is None, enable_gqa=grouped)
     return out.transpose(1, 2).reshape(tokens, -1)
 
 
@@ -71,6 +91,7 @@ class Attention(nn.Module):
         self.heads = share(model.num_attention_heads, ranks.tp.size)
         self.groups = share(model.num_query_groups, ranks.tp.size)
         self.width = model.kv_channels
+        self.alibi, self.rank = model.position_embedding_type == "alibi", ranks.tp.rank
         biased = model.add_bias_linear or model.add_qkv_bias
         self.enter, self.leave = Enter(ranks), Leave(ranks)
         parts = [self.heads + 2 * self.groups] if made.execution.fusion.qkv else [self.heads, self.groups, self.groups]
@@ -84,12 +105,20 @@ class Attention(nn.Module):
         x, length = self.enter(x), self.made.length
         mixed = [part(x).unflatten(0, (-1, length)).unflatten(-1, (-1, self.width)) for part in self.qkv]
         q, k, v = mixed if len(mixed) > 1 else mixed[0].split([self.heads, self.groups, self.groups], dim=2)
-        out: Tensor = self.leave(self.proj(_core(self.rotate(self.q_norm(q)), self.rotate(self.k_norm(k)), v)))
+        own, bias = q.shape[2], None
+        if self.alibi:
+            heads = self.made.model.num_attention_heads
+            bias = distances(heads, self.rank * own, own, length, q.dtype, q.device)
+        out: Tensor = self.leave(self.proj(_core(self.rotate(self.q_norm(q)), self.rotate(self.k_norm(k)), v, bias)))
         return out
 
 
 class LatentAttention(nn.Module):
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434) on [tokens, hidden]; down-projections are whole."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434) on [tokens, hidden]; down-projections are whole.
+
+    ``shared``: what the rotated key that all heads share passes through; where weights are sharded tensors, the sum of its
+    gradient over the ranks stands there.
+    """
 
     def __init__(self, made: Made, mla: MLA) -> None:
         super().__init__()
@@ -105,7 +134,9 @@ class LatentAttention(nn.Module):
         self.kv_norm = Norm(made, mla.kv_lora_rank)
         self.kv_up = linear(made, mla.kv_lora_rank, self.heads * (mla.qk_head_dim + mla.v_head_dim))
         self.proj = linear(made, self.heads * mla.v_head_dim, model.hidden_size)
-        self.rotate = Rotary(made, turned)
+        rotated = model.position_embedding_type == "rope"
+        self.rotate: nn.Module = Rotary(made, turned) if rotated else nn.Identity()
+        self.shared: nn.Module = nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         mla, length = self.mla, self.made.length
@@ -117,7 +148,7 @@ class LatentAttention(nn.Module):
         latent, key = self.kv_down(x).split([mla.kv_lora_rank, turned], dim=-1)
         up = self.kv_up(self.kv_norm(latent)).unflatten(0, (-1, length)).unflatten(-1, (-1, plain + mla.v_head_dim))
         k, v = up.split([plain, mla.v_head_dim], dim=-1)
-        key = self.rotate(key.reshape(-1, length, 1, turned)).expand(-1, -1, queries.shape[2], -1)
+        key = self.rotate(self.shared(key).reshape(-1, length, 1, turned)).expand(-1, -1, queries.shape[2], -1)
         q = torch.cat([q_plain, self.rotate(q_turned)], dim=-1)
         out: Tensor = self.leave(self.proj(_core(q, torch.cat([k, key], dim=-1), v)))
         return out

@@ -1,12 +1,11 @@
 """A decoder in plain torch, as parts that can be trained and timed alone: embedding, layers, output with loss.
 
 ``DecoderLayer``, ``Embedding`` and ``Head`` are modules on one rank of tensor and expert parallelism
-(:class:`projector.benchmark.layers_parallel.Ranks`); :func:`stage` strings them together as one pipeline stage.
+(:class:`projector.benchmark.layers_parallel.Ranks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from projector.benchmark.layers_parts import FeedForward, Made, Norm, linear, sh
 from projector.errors import Unsupported
 from projector.workload.model import LayerKind
 
-__all__ = ["DecoderLayer", "Embedding", "Head", "stage"]
+__all__ = ["DecoderLayer", "Embedding", "Head"]
 
 Tensor = torch.Tensor
 
@@ -35,6 +34,8 @@ class DecoderLayer(nn.Module):
             raise Unsupported("live layers that are not attention with an MLP")
         if kind.window is not None:
             raise Unsupported("live layers with sliding-window attention")
+        if model.mla and model.position_embedding_type == "alibi":
+            raise Unsupported("live layers of latent attention with ALiBi")
         routed = model.moe if kind.moe else None
         self.input_norm, self.mlp_norm = Norm(made, model.hidden_size), Norm(made, model.hidden_size)
         self.attention: nn.Module = LatentAttention(made, model.mla) if model.mla else Attention(made)
@@ -90,23 +91,29 @@ class Embedding(nn.Module):
 class Head(nn.Module):
     """Final norm, output layer (vocabulary split over ``tp``) and mean cross-entropy in fp32."""
 
-    def __init__(self, made: Made, weight: nn.Parameter | None = None) -> None:
-        """``weight``: of the embedding, where the two are one."""
+    def __init__(self, made: Made) -> None:
         super().__init__()
         model, self.ranks = made.model, made.ranks
         self.group = made.ranks.tp  # that shares the vocabulary
         self.norm = Norm(made, model.hidden_size)
         self.size = share(made.workload.padded_vocab_size, made.ranks.tp.size)
         self.output = linear(made, model.hidden_size, self.size)
-        if weight is not None:
-            self.output.weight = weight
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         """``x``: [own tokens, hidden]; ``labels``: [batch, length]."""
+        return self.loss(self.logits(x), labels)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """[tokens, own part of the vocabulary]."""
         ranks = self.ranks
         x = self.norm(x)
         x = gather_from(x, ranks.tp) if ranks.sequence_parallel else copy_to(x, ranks.tp)
-        logits, flat = self.output(x), labels.reshape(-1)
+        out: Tensor = self.output(x)
+        return out
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean over all tokens."""
+        flat = labels.reshape(-1)
         if self.group.size == 1:
             return nn.functional.cross_entropy(logits.float(), flat)
         loss: Tensor = _SplitLoss.apply(logits, flat, self.group)  # type: ignore[no-untyped-call]
@@ -139,16 +146,3 @@ class _SplitLoss(torch.autograd.Function):
         out = shares.clone()
         out.scatter_add_(1, local[:, None], (outside.to(out.dtype) - 1.0)[:, None])
         return out.mul_(grads[0] / out.shape[0]).to(ctx.dtype), None, None
-
-
-def stage(made: Made, kinds: Sequence[LayerKind], *, embedding: bool, head: bool) -> nn.ModuleDict:
-    """The modules of one pipeline stage: ``embedding`` and ``head`` where it has them, ``layers`` in order."""
-    parts = nn.ModuleDict({"layers": nn.ModuleList(DecoderLayer(made, kind) for kind in kinds)})
-    table: nn.Parameter | None = None
-    if embedding:
-        parts["embedding"] = made_embedding = Embedding(made)
-        tied = not made.model.untie_embeddings_and_output_weights
-        table = made_embedding.table.weight if tied else None  # type: ignore[assignment]
-    if head:
-        parts["head"] = Head(made, table)
-    return parts

@@ -10,23 +10,24 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, parallelize_module
 
 from projector.benchmark.layers_attention import Attention, LatentAttention
 from projector.benchmark.layers_decoder import Embedding, Head
-from projector.benchmark.layers_parallel import Group
+from projector.benchmark.layers_parallel import Group, copy_to
 from projector.benchmark.layers_parts import FeedForward, Made
 
-__all__ = ["split", "used", "whole"]
+__all__ = ["mesh_of", "split", "used", "whole"]
 
 
 def used(made: Made) -> bool:
     """Whether this run's framework splits modules so."""
     ranks = made.ranks
-    return made.execution.tensor_parallel.sharded_tensors and ranks.tp.size > 1 and not ranks.sequence_parallel
+    shared = ranks.tp.handle is not None  # also by one rank, which stands for the run's
+    return made.execution.tensor_parallel.sharded_tensors and shared and not ranks.sequence_parallel
 
 
 def whole(made: Made) -> Made:
@@ -34,23 +35,28 @@ def whole(made: Made) -> Made:
     return replace(made, ranks=replace(made.ranks, tp=Group()))
 
 
-def split(module: nn.Module, made: Made) -> nn.Module:
-    """``module`` with its heads, widths and vocabulary over the ranks of ``tp``."""
+def split(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """``module`` with its heads, widths and vocabulary over the ranks of ``mesh``."""
     plan: dict[str, Any] = {}
+    group = Group(mesh.size(), mesh.get_local_rank(), mesh.get_group())
     for name, part in module.named_modules():
         inside = f"{name}." if name else ""
         if isinstance(part, Attention | LatentAttention | FeedForward):
             columns = [f"{inside}{key}" for key in _columns(part)]
             plan |= {key: ColwiseParallel() for key in columns}
             plan[f"{inside}{'fc2' if isinstance(part, FeedForward) else 'proj'}"] = RowwiseParallel()
-            if name:
+            if isinstance(part, Attention):
+                part.rank = group.rank  # its heads' place among all
+            if isinstance(part, LatentAttention):  # whole products see its input
+                part.shared = _Copy(group)
+            elif name:
                 plan[name] = PrepareModuleInput(input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),))
         elif isinstance(part, Embedding):
             plan[f"{inside}table"] = RowwiseParallel(input_layouts=Replicate())
         elif isinstance(part, Head):
             plan[f"{inside}output"] = ColwiseParallel(output_layouts=Shard(-1))
-            part.group = made.ranks.tp
-    parallelize_module(module, _mesh(made.place.partition(":")[0], made.ranks.tp.handle), plan)
+            part.group = group
+    parallelize_module(module, mesh, plan)
     return module
 
 
@@ -62,6 +68,20 @@ def _columns(part: nn.Module) -> list[str]:
     return ["fc1", *(["gate"] if getattr(part, "gate", None) is not None else [])]
 
 
+class _Copy(nn.Module):
+    def __init__(self, group: Group) -> None:
+        super().__init__()
+        self.group = group
+
+    def forward(self, x: Tensor) -> Tensor:
+        return copy_to(x, self.group)
+
+
 @cache
 def _mesh(kind: str, group: Any) -> DeviceMesh:
     return DeviceMesh.from_group(group, kind)
+
+
+def mesh_of(made: Made) -> DeviceMesh:
+    """The ranks of ``tp`` as a mesh."""
+    return _mesh(made.place.partition(":")[0], made.ranks.tp.handle)

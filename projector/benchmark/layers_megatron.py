@@ -20,7 +20,7 @@ from projector.benchmark.layers_parts import Made
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.model import LayerKind
 
-__all__ = ["MegatronSource", "installed", "settings", "source"]
+__all__ = ["MegatronSource", "installed", "runnable", "settings", "source"]
 
 Tensor = torch.Tensor
 _CORE = "megatron.core"
@@ -40,6 +40,19 @@ def source(made: Made) -> MegatronSource:
         expected = "Megatron-Core: pip install 'projector-harness[megatron]', or --layers torch"
         raise InputError([Problem("--layers", "", "megatron: megatron.core is not installed", expected)])
     return MegatronSource(made)
+
+
+def runnable(made: Made) -> MegatronSource | None:
+    """The same where every kind of layer of ``made`` runs forward and backward on one micro-batch; None where one does
+    not, as releases do that lack a kernel, or a layer."""
+    try:
+        found = source(made)
+        for kind in dict.fromkeys(made.model.layer_kinds):
+            x = torch.zeros(made.own_tokens, made.model.hidden_size, dtype=made.dtype, device=made.place)
+            found.layer(kind)(x.requires_grad_(True)).sum().backward()
+    except (Unsupported, InputError, RuntimeError, TypeError, ValueError, AssertionError, AttributeError, ImportError):
+        return None
+    return found
 
 
 class MegatronSource:
@@ -75,6 +88,8 @@ class MegatronSource:
             raise Unsupported("Megatron-Core layers that are not attention with an MLP in benchmark mode")
         if kind.window is not None:
             raise Unsupported("Megatron-Core layers with sliding-window attention in benchmark mode")
+        if self._made.model.position_embedding_type == "alibi":
+            raise Unsupported("ALiBi in Megatron-Core, which has none: try --layers torch")
         specs, model = _core("models.gpt.gpt_layer_specs"), self._made.model
         name = "get_gpt_layer_with_transformer_engine_spec" if self.fused else "get_gpt_layer_local_spec"
         make = getattr(specs, name)

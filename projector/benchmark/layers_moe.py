@@ -84,17 +84,24 @@ class Routed(nn.Module):
         self.router = Router(made, moe)
         width = share(moe.moe_ffn_hidden_size, ranks.tp.size if self.split else 1)
         self.experts = Experts(made, self.local, width)
+        self.first = self.local * ranks.ep.rank  # number of the first expert here
         shared = moe.moe_shared_expert_intermediate_size
         self.shared = FeedForward(made, shared) if shared else None
+        gated = shared and moe.moe_shared_expert_gate
+        self.shared_gate = linear(made, made.model.hidden_size, 1) if gated else None
         self.enter, self.leave = Enter(ranks), Leave(ranks)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.split:
             x = self.enter(x)
             out: Tensor = self._routed(x)
-            return self.leave(out if self.shared is None else out + self.shared(x))  # type: ignore[no-any-return]
+            return self.leave(out if self.shared is None else out + self._gated(x, self.shared(x)))  # type: ignore[no-any-return]
         out = self._routed(x)
-        return out if self.shared is None else out + self.leave(self.shared(self.enter(x)))
+        return out if self.shared is None else out + self._gated(x, self.leave(self.shared(self.enter(x))))
+
+    def _gated(self, x: Tensor, out: Tensor) -> Tensor:
+        """What the shared experts make of ``x``, weighed token by token where the model has a gate for them."""
+        return out if self.shared_gate is None else torch.sigmoid(self.shared_gate(x)) * out
 
     def _routed(self, x: Tensor) -> Tensor:
         weights, experts = self.router(x)

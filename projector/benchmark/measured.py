@@ -119,10 +119,19 @@ def planned(
     if joined and shrunk.ranks != joined.size:
         expected = f"{shrunk.ranks}: what tp, ep and the {workload.gpus} ranks of the run divide"
         raise InputError([Problem(joined.by, "ranks", joined.size, expected)])
-    asked = _asked(resolved, shrunk, cluster, layers, budget)
+    asked = replace(
+        _asked(resolved, shrunk, cluster, layers, budget), beside=_beside(shrunk, workload, cluster, device)
+    )
     room.check(asked, device)
     refuse_busy(device)
     return asked, shrunk.notes
+
+
+def _beside(shrunk: Shrunk, whole: Workload, cluster: Cluster, device: Device) -> int:
+    """Processes that compute while one rank is timed: cores of a host share its memory and caches, GPUs have their own."""
+    if device.type != "cpu" or shrunk.ranks > 1:
+        return 1
+    return min(whole.gpus, cluster.gpus_per_node, processes.available(device))
 
 
 def _devices(device: Device, most: int | None) -> int:
@@ -169,10 +178,11 @@ def _run(asked: Asked, device: Device, save: Callable[[Any], object], artifact: 
 
     joined = launched.launched()
     try:
-        if joined is None and asked.ranks > 1:
+        processes_here = max(asked.ranks, asked.beside)
+        if joined is None and processes_here > 1:
             limit = _START + _STEPS * asked.budget * (1 + len(asked.stages) + len(asked.collectives))
-            threads = processes.threads_of(device, asked.ranks)
-            job = processes.JobFile(_TASK, asked, device.place, threads, asked.ranks, limit)
+            threads = processes.threads_of(device, processes_here)
+            job = processes.JobFile(_TASK, asked, device.place, threads, processes_here, limit)
             started: Mapping[str, Any] = processes.launch(job, keep)
             return started
         from projector.benchmark.task import run
@@ -196,6 +206,7 @@ def _with_rest(problem: Problem, kept: Sequence[object], artifact: Path | None) 
 def _asked(resolved: Resolved, shrunk: Shrunk, cluster: Cluster, layers: str, budget: float) -> Asked:
     work = resolved.workload
     recipe, stages = work.recipe, stages_of(resolved)
+    tensors = resolved.execution.tensor_parallel.sharded_tensors and recipe.tp > 1 and not recipe.sequence_parallel
     sharded = recipe.data_parallel_sharding == "optim_grads_params" and shrunk.ranks > 1 and shrunk.ranks == work.dp
     return Asked(
         workload=shrunk.workload,
@@ -207,4 +218,5 @@ def _asked(resolved: Resolved, shrunk: Shrunk, cluster: Cluster, layers: str, bu
         ranks=shrunk.ranks,
         layers=layers,
         budget=budget,
+        wrapped=tensors and shrunk.tp == 1,
     )

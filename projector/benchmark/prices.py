@@ -66,10 +66,9 @@ def possible(
     if size <= 1 or here <= 1 or op.bytes <= 0 or not (is_message(op) or op.group in _SURROUNDING):
         return None
     wide = resolved.workload.recipe.precision == "fp32"
-    if is_message(op):  # activations of two bytes: of four in fp32
-        return wanted(replace(op, group="pp"), here, 4 if wide else 2, 2.0 if wide else 1.0)
-    gathers = op.kind == "all_gather"
-    return wanted(op, here, 4 if wide or not gathers else 2, 2.0 if wide and gathers else 1.0)
+    if is_message(op):
+        return wanted(replace(op, group="pp"), here, 4 if wide else 2)
+    return wanted(op, here, 2 if op.kind == "all_gather" and not wide else 4)
 
 
 def _size(op: Collective, shapes: Mapping[str, GroupShape]) -> int:

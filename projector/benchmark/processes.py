@@ -21,7 +21,22 @@ from projector.benchmark.device import Device
 from projector.benchmark.launched import launched, meeting
 from projector.errors import InputError, Problem
 
-__all__ = ["BACKENDS", "WAIT", "JobFile", "available", "failure", "joined", "launch", "said", "threads_of", "watched"]
+__all__ = [
+    *(
+        "BACKENDS",
+        "JobFile",
+        "available",
+        "cores",
+        "failure",
+        "joined",
+        "launch",
+        "meet",
+        "said",
+        "spawned",
+        "threads_of",
+    ),
+    "watched",
+]
 
 BACKENDS: Mapping[str, str] = {"cuda": "nccl", "cpu": "gloo"}  # torch calls RCCL nccl, too
 WAIT = timedelta(minutes=5)  # that ranks wait for one which never comes, before that is an error
@@ -29,6 +44,7 @@ _LINES = 12  # of what a failed rank wrote last
 _LAST_WORDS = 0.5  # seconds that ranks get to say what they died of
 _ERROR = re.compile(r"[A-Za-z_.]{1,80}(?:Error|Exception|Interrupt)\b")
 _RESULT = "result"
+_MEETING = "PROJECTOR_MEETING"
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,11 @@ def available(device: Device) -> int:
     """Devices that can time at once: GPUs, or cores that this process may use."""
     if device.type == "cuda":
         return int(device.torch.cuda.device_count())
+    return cores()
+
+
+def cores() -> int:
+    """Cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -81,7 +102,7 @@ def launch(job: JobFile, kept: Callable[[Any], None] | None = None) -> Any:
     with tempfile.TemporaryDirectory(prefix="projector-") as folder:
         path = Path(folder)
         (path / "job").write_bytes(pickle.dumps(job))
-        ranks = [_start(path, rank, job) for rank in range(job.ranks)]
+        ranks = spawned(["projector.benchmark.worker", str(path)], job.ranks, job.threads, path)
         failed = watched(ranks, job.limit)
         result = path / _RESULT
         if failed is not None:
@@ -91,14 +112,27 @@ def launch(job: JobFile, kept: Callable[[Any], None] | None = None) -> Any:
         return json.loads(result.read_text(encoding="utf-8"))
 
 
-def _start(path: Path, rank: int, job: JobFile) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(job.ranks), "LOCAL_RANK": str(rank)}
-    environment |= {"OMP_NUM_THREADS": str(job.threads), "PROJECTOR_JOB": str(path)}
+def spawned(arguments: Sequence[str], ranks: int, threads: int, folder: Path) -> list[subprocess.Popen[bytes]]:
+    """``python -m`` with ``arguments``, ``ranks`` times; what rank r prints goes to ``out<r>`` of ``folder``, its errors to
+    ``log<r>``. They join by :func:`meet`."""
     root = str(Path(__file__).resolve().parents[2])  # a checkout that was never installed
-    environment["PYTHONPATH"] = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), root) if part)
-    with (path / f"log{rank}").open("wb") as log:
-        command = [sys.executable, "-m", "projector.benchmark.worker"]
-        return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=os.getcwd())
+    paths = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), root) if part)
+    shared = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": str(threads)}
+    shared |= {"PYTHONPATH": paths, _MEETING: (folder.resolve() / "store").as_uri()}
+    made = []
+    for rank in range(ranks):
+        own = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        with (folder / f"out{rank}").open("wb") as out, (folder / f"log{rank}").open("wb") as log:
+            made.append(subprocess.Popen([sys.executable, "-m", *arguments], env=own, stdout=out, stderr=log))
+    return made
+
+
+def meet(kind: str, rank: int, ranks: int) -> None:
+    """Joins the ranks that :func:`spawned` or torchrun started on devices of ``kind``."""
+    import torch.distributed as dist
+
+    own = os.environ.get(_MEETING, "env://")
+    dist.init_process_group(BACKENDS[kind], own, rank=rank, world_size=ranks, timeout=WAIT)
 
 
 def watched(ranks: Sequence[subprocess.Popen[bytes]], limit: float, look: Callable[[], object] = int) -> int | None:

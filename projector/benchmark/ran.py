@@ -96,6 +96,7 @@ def refuse(resolved: Resolved) -> None:
         f"live layers with {', '.join(lacking)}": bool(lacking),
         "live layers of multi-token prediction": bool(model.mtp_num_layers),
         f"live layers other than full attention with an MLP or experts ({', '.join(k.name for k in odd)})": bool(odd),
+        "live training on preferences (DPO)": recipe.rlhf_type is not None,
         "live updates of adapters (LoRA)": recipe.lora is not None,
         f"live updates by {recipe.optimizer}": recipe.optimizer not in _ADAM,
         "live updates on the host": bool(recipe.optimizer_cpu_offload or recipe.offload_optimizer_states),
@@ -112,7 +113,7 @@ def _stated(part: Any, field: Field[Any]) -> bool:
 def eager(resolved: Resolved, source: str) -> tuple[str, ...]:
     """Switches by which the run fuses what the layers of ``source`` run kernel by kernel."""
     recipe = resolved.workload.recipe
-    names = _FUSED if source == "torch" else _COMPILED
+    names = _FUSED if source in ("torch", "transformers") else _COMPILED
     return tuple(name for name in names if getattr(recipe, name) not in (None, False, (), *_PLAIN_LOSS))
 
 

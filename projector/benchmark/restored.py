@@ -25,6 +25,7 @@ from projector.step.timing import Clock, Phase
 
 __all__ = ["Anchored", "anchored", "collectives_needed", "compared", "restored"]
 
+_SCALAR = 4.0  # bytes
 _MOST_INTERRUPTED = 1.5  # a step beyond so many sums of its parts was disturbed, not interrupted as every step is
 
 
@@ -50,11 +51,13 @@ def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
     resolved = _together(simulated.resolved)
     stages = stages_of(resolved)
     execution = _quiet(resolved.execution)
+    if cluster.gpu.vendor == "cpu":  # what moves data is the core that computes: nothing hides
+        execution = execution.but(data_parallel={"overlap": 0.0})
     price = Price(resolved, cluster, timings, asked)
     clock = Live(
         {}, frozenset(), price, execution, phases=_phases(resolved, stages, asked, timings, simulated, cluster)
     )
-    step = _stepped(replace(resolved, execution=execution), stages, clock)
+    step = _with_ends(_stepped(replace(resolved, execution=execution), stages, clock), resolved, asked, price)
     ratio = step.seconds / simulated.step_seconds
     times = _stage_seconds(resolved, stages, clock)
     return replace(
@@ -69,6 +72,20 @@ def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
         bubble=step.breakdown["bubble_s"] / step.seconds,
         stage_seconds=times,
     )
+
+
+def _with_ends(step: Step, resolved: Resolved, asked: Asked, price: Price) -> Step:
+    """With what all ranks send once a step: norm of the gradients (several ranks that timed an update had it there) and
+    loss, and between the ends of a pipeline the gradients of a tied embedding (Megatron-LM core/distributed/
+    finalize_model_grads.py, ``_allreduce_word_embedding_grads``)."""
+    work, sharing = resolved.workload, resolved.execution.data_parallel
+    scalar = Collective(name="norm_or_loss", kind="all_reduce", group="world", bytes=_SCALAR)
+    seconds = price(scalar) * (1 if asked.ranks > 1 else 2)
+    if work.recipe.pp > 1 and not work.model.untie_embeddings_and_output_weights:
+        nbytes = work.padded_vocab_size / work.recipe.tp * work.model.hidden_size * sharing.reduce_bytes
+        seconds += price(Collective(name="tied_embedding", kind="all_reduce", group="pp", bytes=nbytes))
+    breakdown = {**step.breakdown, "dp_s": step.breakdown["dp_s"] + seconds}
+    return replace(step, seconds=step.seconds + seconds, breakdown=breakdown)
 
 
 def _together(resolved: Resolved) -> Resolved:

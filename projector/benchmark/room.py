@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from projector.benchmark.device import Device
@@ -39,12 +39,14 @@ def needed(asked: Asked, workload: Workload | None = None) -> float:
 
 def check(asked: Asked, device: Device) -> None:
     """Raises :class:`InputError` where that is more than is free, with a change after which it would fit."""
-    ranks = asked.ranks if device.type == "cpu" else 1  # processes share the memory of a host
+    ranks = max(asked.ranks, asked.beside) if device.type == "cpu" else 1  # processes share the memory of a host
     free = device.free_bytes() * _ROOM / ranks
     wanted = needed(asked)
     if wanted <= free:
         return
-    fits = next((text for text, work in _smaller(asked.workload) if needed(asked, work) <= free), "")
+    once = ((text, asked, work) for text, work in _smaller(asked.workload))
+    piped = _piped(asked, dict(_smaller(asked.workload)))
+    fits = next((text for text, less, work in (*once, *piped) if needed(less, work) <= free), "")
     expected = f"at most {free / _GIB:.2f} GiB of {device.title}: " + (
         f"with {fits} it would fit" if fits else "no smaller batch, sequence or share of the model fits either"
     )
@@ -68,6 +70,14 @@ def _smaller(work: Workload) -> Iterator[tuple[str, Workload]]:
     for ranks in (2, 4, 8, 16, 32, 64):
         if model.num_query_groups % ranks == 0:
             yield f"{ranks} times the tp", replace(work, model=_narrow(model, ranks), recipe=one)
+
+
+def _piped(asked: Asked, others: Mapping[str, Workload]) -> Iterator[tuple[str, Asked, Workload]]:
+    """Fewer layers of each kind on a rank, alone and with other shares: what one stage updates is timed as a whole."""
+    for text, work in {"": asked.workload, **others}.items():
+        for stages in (2, 4, 8, 16, 32, 64):
+            parts = tuple(replace(part, count=-(-part.count // stages)) for part in asked.parts)
+            yield f"{text}{' and ' if text else ''}{stages} times the pp", replace(asked, parts=parts), work
 
 
 def _narrow(model: Model, ranks: int) -> Model:

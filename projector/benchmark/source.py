@@ -1,7 +1,8 @@
-"""Whose layers are timed: plain torch, Megatron-Core's where it is installed, or those of another package.
+"""Whose layers are timed: plain torch, those of Megatron-Core or transformers where they are installed, or others.
 
-A source is found by name: ``torch``, ``megatron``, ``auto`` (Megatron-Core's on a GPU where they are installed, else
-plain torch), or ``package.module:function`` with the signature of :data:`Maker`.
+A source is found by name: ``torch``, ``megatron``, ``transformers:config.json``, ``auto`` (Megatron-Core's on a GPU where
+they are installed and have such layers, else plain torch), or ``package.module:function`` with the signature of
+:data:`Maker`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from projector.workload.model import LayerKind
 
 __all__ = ["NAMES", "Maker", "Source", "find"]
 
-NAMES = ("auto", "torch", "megatron")
+NAMES = ("auto", "torch", "megatron", "transformers:config.json")
 
 
 class Source(Protocol):
@@ -60,7 +61,7 @@ class _Torch:
         return self._placed(Head(self._whole))
 
     def _placed(self, module: nn.Module) -> nn.Module:
-        return layers_dtensor.split(module, self._made) if self._split else module
+        return layers_dtensor.split(module, layers_dtensor.mesh_of(self._made)) if self._split else module
 
 
 def find(name: str, made: Made) -> Source:
@@ -70,11 +71,16 @@ def find(name: str, made: Made) -> Source:
     if name in ("megatron", "auto"):
         from projector.benchmark import layers_megatron
 
-        if name == "auto" and not (made.place.startswith("cuda") and layers_megatron.installed()):
+        if name == "megatron":
+            return layers_megatron.source(made)
+        if not (made.place.startswith("cuda") and layers_megatron.installed()):
             return _Torch(made)
-        found: Source = layers_megatron.source(made)
-        return found
+        return layers_megatron.runnable(made) or _Torch(made)
     module, _, function = name.partition(":")
+    if module == "transformers":
+        from projector.benchmark.layers_transformers import TransformersSource
+
+        return TransformersSource(made, function)
     try:
         maker: Maker = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:

@@ -65,7 +65,9 @@ class CollectiveWanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A whole measurement. ``workload``: shrunk to the ranks; ``budget``: seconds for each thing that is timed."""
+    """A whole measurement. ``workload``: shrunk to the ranks; ``budget``: seconds for each thing that is timed;
+    ``beside``: of one rank, the processes that time the same at once, each for itself, as the run keeps so many busy;
+    ``wrapped``: its weights are sharded tensors of one shard, as the host dispatches those of the run."""
 
     workload: Workload
     execution: Execution
@@ -76,6 +78,8 @@ class Asked:
     ranks: int
     layers: str = "torch"
     budget: float = 2.0
+    beside: int = 1
+    wrapped: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +149,7 @@ def key_of(kind: LayerKind, replayed: bool) -> str:
     return "layer " + " ".join([*words, "recomputed"] if replayed else words)
 
 
-def wanted(op: Collective, size: int, width: int, scale: float) -> CollectiveWanted:
-    """``op`` among ``size`` ranks, its bytes times ``scale`` rounded to whole elements of every rank."""
+def wanted(op: Collective, size: int, width: int) -> CollectiveWanted:
+    """``op`` among ``size`` ranks, its bytes rounded to whole elements of every rank."""
     unit = width * size
-    return CollectiveWanted(op.kind, op.group, size, max(unit, round(op.bytes * scale / unit) * unit), width)
+    return CollectiveWanted(op.kind, op.group, size, max(unit, round(op.bytes / unit) * unit), width)

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,19 @@ import torch.distributed as dist
 
 from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import open_device
-from projector.benchmark.processes import BACKENDS, WAIT, JobFile
+from projector.benchmark.processes import JobFile, meet
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    """Reads the job of ``PROJECTOR_JOB``, runs its task between joining and leaving the group."""
-    folder, rank = Path(os.environ["PROJECTOR_JOB"]), int(os.environ["RANK"])
+    """Reads the job of the folder that is its argument, runs its task between joining and leaving the group."""
+    folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     job: JobFile = pickle.loads((folder / "job").read_bytes())  # written by the process that started this one
     torch.set_num_threads(job.threads)
     kind = job.device.partition(":")[0]
     device = open_device(f"cuda:{rank}" if kind == "cuda" else kind)
-    store = dist.FileStore(str(folder / "store"), job.ranks)  # type: ignore[attr-defined]
-    dist.init_process_group(BACKENDS[kind], store=store, rank=rank, world_size=job.ranks, timeout=WAIT)
+    meet(kind, rank, job.ranks)
 
     def keep(result: Any) -> None:
         if rank == 0:

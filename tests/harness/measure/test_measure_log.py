@@ -21,6 +21,7 @@ FACTS = {"trainer_device": "cpu", "trainer_version": "torch 2.9.0", "threads_per
 SPLITS = [
     (LLAMA, {}, 1),
     (LLAMA, {"tp": 2}, 2),
+    ({**LLAMA, "position_embedding_type": "alibi"}, {"tp": 2}, 2),
     (LLAMA, {"pp": 2, "pipeline_schedule": "gpipe"}, 2),
     (LLAMA, {"pp": 2, "vpp": 2}, 2),
     (GPT, {"data_parallel_sharding": "optim_grads_params"}, 2),

@@ -106,7 +106,7 @@ def test_every_mistake_at_once() -> None:
         (QWEN, {"tp": 2}, 2, "recipe.tp"),
         ({**LLAMA, "window_size": 16}, {}, 1, "model.window_size"),
         ({**LLAMA, "mtp_num_layers": 1}, {}, 1, "model.mtp_num_layers"),
-        ({**LLAMA, "position_embedding_type": "alibi"}, {}, 1, "model.position_embedding_type"),
+        ({**DEEPSEEK, "position_embedding_type": "alibi"}, {}, 1, "model.position_embedding_type"),
         ({**LLAMA, "num_query_groups": 1}, {"tp": 2}, 2, "recipe.tp"),
     ],
 )

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from projector.benchmark.layers_decoder import DecoderLayer
-from projector.benchmark.layers_dtensor import split, whole
+from projector.benchmark.layers_dtensor import mesh_of, split, whole
 from projector.benchmark.layers_moe import Routed
 from projector.benchmark.layers_parallel import Group, Ranks
 from projector.benchmark.layers_parts import Made
@@ -33,29 +33,31 @@ def differences(_: object, __: object, ___: object) -> dict[str, float]:
         "tensor parallel": _layer(Ranks(tp=group)),
         "sequence parallel": _layer(Ranks(tp=group, sequence_parallel=True)),
         "dtensor": _dtensor(Ranks(tp=group)),
+        "alibi": _layer(Ranks(tp=group), position_embedding_type="alibi"),
+        "alibi, dtensor": _dtensor(Ranks(tp=group), position_embedding_type="alibi"),
         "experts": _experts(Ranks(ep=group)),
     }
 
 
-def _made(ranks: Ranks, **recipe: Any) -> Made:
-    sizes = {"num_attention_heads": 4, "num_query_groups": 2, "kv_channels": 8, "vocab_size": 64}
+def _made(ranks: Ranks, **differs: Any) -> Made:
+    sizes = {"num_attention_heads": 4, "num_query_groups": 2, "kv_channels": 8, "vocab_size": 64, **differs}
     model = zoo.load("llama3_8b", num_layers=1, hidden_size=32, ffn_hidden_size=48, **sizes)
-    made = Recipe(micro_batch_size=2, global_batch_size=2, seq_length=8, precision="fp32", **recipe)
+    made = Recipe(micro_batch_size=2, global_batch_size=2, seq_length=8, precision="fp32")
     return Made(Workload(model=model, recipe=made, gpus=2), "cpu", ranks, _APART)
 
 
-def _reference() -> tuple[DecoderLayer, torch.Tensor]:
+def _reference(**differs: Any) -> tuple[DecoderLayer, torch.Tensor]:
     torch.manual_seed(0)
-    layer = DecoderLayer(_made(Ranks()), decoder(False))
+    layer = DecoderLayer(_made(Ranks(), **differs), decoder(False))
     x = torch.randn(16, 32, requires_grad=True)
     return layer, x
 
 
-def _layer(ranks: Ranks) -> float:
-    reference, x = _reference()
+def _layer(ranks: Ranks, **differs: Any) -> float:
+    reference, x = _reference(**differs)
     out = reference(x)
     out.square().sum().backward()
-    split_layer = DecoderLayer(_made(ranks), decoder(False))
+    split_layer = DecoderLayer(_made(ranks, **differs), decoder(False))
     rank = ranks.tp.rank
     with torch.no_grad():
         for (name, own), (_, full) in zip(split_layer.named_parameters(), reference.named_parameters(), strict=True):
@@ -72,12 +74,12 @@ def _layer(ranks: Ranks) -> float:
     return max(_largest(got, out[mine]), _largest(y.grad, x.grad[mine]))
 
 
-def _dtensor(ranks: Ranks) -> float:
-    reference, x = _reference()
+def _dtensor(ranks: Ranks, **differs: Any) -> float:
+    reference, x = _reference(**differs)
     out = reference(x)
     torch.manual_seed(0)
-    made = _made(ranks)
-    layer = split(DecoderLayer(whole(made), decoder(False)), made)
+    made = _made(ranks, **differs)
+    layer = split(DecoderLayer(whole(made), decoder(False)), mesh_of(made))
     got = layer(x.detach())
     return _largest(got, out)
 

@@ -17,7 +17,7 @@ from projector.cli import run as projector
 from projector.collectives.model import seconds_of
 from projector.errors import InputError
 from projector.hardware import catalogue
-from projector.hardware.types import Fabric, GroupShape
+from projector.hardware.types import Efficiency, Fabric, GroupShape
 
 
 def _swept(kind: str, nbytes: int, seconds: float, ranks: int = 2) -> Swept:
@@ -71,6 +71,19 @@ def test_a_fabric_is_found_from_the_times_that_it_gives() -> None:
     assert found.error < 0.2
     assert found.bandwidth == pytest.approx(3e9, rel=0.35)
     assert found.latency == pytest.approx(2e-5, rel=0.35)
+
+
+def test_kinds_with_a_rate_and_a_cost_of_their_own_keep_them() -> None:
+    """Times a + b·n with another a and b for each kind come back within a quarter from the models with what was found."""
+    gpu, nbytes = catalogue.gpu("cpu"), np.array([float(n) for n in collectives.sizes(2**24)])
+    lines = {"all_reduce": (3e-3, 1e-9), "all_gather": (1e-3, 2e-9), "send_recv": (5e-4, 4e-10)}
+    swept = [_swept(k, int(n), a + b * n, 2) for k, (a, b) in lines.items() for n in nbytes]
+    found = fabric.fitted(swept, gpu)
+    inside = Fabric(name="", topology="switch", size=2, bandwidth=found.bandwidth, latency=found.latency)
+    cluster = replace(catalogue.cluster("cpu"), gpus_per_node=2, gpus_per_host=2, intra=inside)
+    ours = Efficiency(gpu=gpu.name, parameters=found.parameters)
+    for kind, (a, b) in lines.items():
+        assert seconds_of(kind, nbytes, GroupShape(2, 2), cluster, ours) == pytest.approx(a + b * nbytes, rel=0.25)
 
 
 @pytest.mark.slow

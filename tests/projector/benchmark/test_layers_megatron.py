@@ -143,9 +143,22 @@ def test_without_megatron_the_extra_is_named(cpu: Device) -> None:
     assert source.find("auto", _made()).name == "torch"
 
 
+def test_auto_takes_megatron_only_where_its_layers_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fails(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("no kernel for this shape")
+
+    for layer, runs in ((torch.nn.Identity(), True), (Fails(), False)):
+        made = types.SimpleNamespace(layer=lambda _, layer=layer: layer)
+        monkeypatch.setattr(layers_megatron, "source", lambda _, made=made: made)
+        assert layers_megatron.runnable(_made()) is (made if runs else None)
+
+
 @pytest.mark.parametrize("name", ["nonsense", "no.such.module:layers", "json:nothing"])
 def test_an_unknown_source_is_told_with_those_there_are(name: str) -> None:
-    with pytest.raises(InputError, match=r"auto, torch, megatron or package\.module:function"):
+    with pytest.raises(
+        InputError, match=r"auto, torch, megatron, transformers:config\.json or package\.module:function"
+    ):
         source.find(name, _made())
 
 

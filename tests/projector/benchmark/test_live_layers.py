@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,6 +103,32 @@ def test_a_layer_has_the_parameters_that_are_counted(cpu: Device, small: Path) -
     h, f, width = 64, 128, 16
     attention = h * (4 + 2 * 2) * width + 4 * width * h
     assert sum(weight.numel() for weight in built.weights) == attention + 3 * h * f + 2 * h
+
+
+def test_alibi_takes_its_slope_off_by_the_distance() -> None:
+    """The published slopes of 8 and of 12 heads (arXiv:2108.12409 §3 and its code), and attention by its definition."""
+    torch = pytest.importorskip("torch")
+    from projector.benchmark.layers_attention import Attention, distances, slopes
+    from projector.benchmark.layers_parts import Made
+
+    assert slopes(8) == [2.0**-i for i in range(1, 9)]
+    assert slopes(12) == pytest.approx([2.0**-i for i in range(1, 9)] + [2.0**-i for i in (0.5, 1.5, 2.5, 3.5)])
+    sizes = {"num_attention_heads": 4, "num_query_groups": 2, "kv_channels": 8, "hidden_size": 32}
+    model = zoo.load("llama3_8b", num_layers=1, position_embedding_type="alibi", **sizes)
+    recipe = Recipe(micro_batch_size=2, global_batch_size=2, seq_length=6, precision="fp32")
+    layer = Attention(Made(Workload(model=model, recipe=recipe, gpus=1)))
+    x = torch.randn(12, 32)
+    q, k, v = (t.unflatten(0, (2, 6)).unflatten(-1, (-1, 8)) for t in layer.qkv[0](x).split([32, 16, 16], dim=-1))
+    k, v = (t.repeat_interleave(2, dim=2) for t in (k, v))
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / 8**0.5
+    for head in range(4):
+        for query in range(6):
+            for key in range(6):
+                scores[:, head, query, key] -= slopes(4)[head] * (query - key) if key <= query else math.inf
+    mixed = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v).reshape(12, 32)
+    torch.testing.assert_close(layer(x), layer.proj(mixed))
+    every = distances(4, 0, 4, 6, torch.float32, x.device)
+    assert torch.equal(distances(4, 2, 2, 6, torch.float32, x.device), every[2:])
 
 
 def test_every_part_is_timed_beside_its_projection(cpu: Device, quick: Stopwatch, routed: Path) -> None:

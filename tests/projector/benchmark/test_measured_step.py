@@ -120,7 +120,7 @@ def test_two_stages_of_gpipe_take_one_more_micro_batch(here: Cluster) -> None:
         "backward layer dense": Seconds(2.0, 0.0, 1),
     }
     made = measured.restore(replace(found, timings=replace(found.timings, laps=flat)), work, here)
-    assert made.step_seconds == pytest.approx((4 + 2 - 1) * 2 * (1.0 + 2.0))
+    assert made.step_seconds == pytest.approx((4 + 2 - 1) * 2 * (1.0 + 2.0), rel=1e-4)  # and the loss over both
     assert made.breakdown["bubble_s"] == pytest.approx(6.0)
 
 
@@ -128,6 +128,35 @@ def test_a_message_that_was_timed_is_waited_for(here: Cluster) -> None:
     work = _work(gpus=2, pp=2)
     swift, slow = (measured.restore(_made_up(work, here, 2, message=s), work, here) for s in (0.0, 4.0))
     assert slow.step_seconds >= swift.step_seconds + 4.0
+
+
+def test_what_is_sent_once_a_step_is_added_once(here: Cluster) -> None:
+    """Norm and loss where one process was timed, the loss alone where all were; a tied embedding's gradients between the
+    ends of a pipeline, never without one."""
+    wide = replace(here, inter=replace(here.inter, latency=1.0))  # a second each
+
+    def sent(ranks: int, tied: bool, **recipe: object) -> float:
+        work = _work(gpus=2, **recipe)
+        work = replace(work, model=replace(work.model, untie_embeddings_and_output_weights=not tied))
+        apart = measured.restore(_made_up(work, wide, ranks), work, wide).breakdown["dp_s"]
+        return apart - (0.0 if ranks == 2 else measured.restore(_made_up(work, wide, 2), work, wide).breakdown["dp_s"])
+
+    one = sent(2, tied=False, pp=2)
+    assert one >= 1.0
+    assert sent(1, tied=False, pp=2) == pytest.approx(one)
+    assert sent(2, tied=True, pp=2) == pytest.approx(2 * one, rel=0.01)
+    assert sent(2, tied=True, tp=2) == pytest.approx(one)
+
+
+def test_messages_and_gathers_of_fp32_have_four_bytes_an_element(here: Cluster) -> None:
+    def sent(**recipe: object) -> list[int]:
+        resolved = project(_work(gpus=2, **recipe), here).resolved
+        return [each.bytes for each in collectives_needed(resolved, stages_of(resolved), here, 2, False)]
+
+    (narrow,), (wide,) = sent(pp=2, precision="bf16"), sent(pp=2)
+    assert wide == 2 * narrow == 32 * SMALL["hidden_size"] * 4
+    narrow, wide = (max(sent(data_parallel_sharding="optim", precision=word)) for word in ("bf16", "fp32"))
+    assert wide >= narrow
 
 
 def test_gradients_of_whole_copies_are_reduced_once_a_step(here: Cluster) -> None:
@@ -239,6 +268,9 @@ def test_too_little_memory_says_what_would_fit(cpu: Device, here: Cluster) -> No
         measured.project(work, here, _Tight(cpu, 0.1 * 2**30))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no smaller batch"):
         measured.project(work, here, _Tight(cpu, 1.0))  # type: ignore[arg-type]
+    whole = replace(work, model=zoo.load("llama3_70b"))
+    with pytest.raises(InputError, match=r"[0-9]+ times the tp and [0-9]+ times the pp it would fit"):
+        measured.project(whole, here, _Tight(cpu, 20 * 2**30))  # type: ignore[arg-type]
 
 
 def test_a_file_of_times_is_written_once_and_used_after(cpu: Device, here: Cluster, tmp_path: Path) -> None:

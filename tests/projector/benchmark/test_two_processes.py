@@ -128,7 +128,7 @@ def test_split_layers_compute_what_whole_ones_do(two: Device) -> None:
         found = processes.launch(job)
     except InputError as error:
         pytest.skip(str(error)) if "No module named 'tests" in str(error) else pytest.fail(str(error))
-    assert set(found) == {"tensor parallel", "sequence parallel", "dtensor", "experts"}
+    assert set(found) == {"tensor parallel", "sequence parallel", "dtensor", "experts", "alibi", "alibi, dtensor"}
     assert all(value < 1e-4 for value in found.values()), found
 
 
