@@ -16,6 +16,7 @@ from harness.contracts.results import FITS, Evaluation, Row, RunFacts, parted
 from harness.contracts.runs import BREAKDOWN, MeasuredRun, Prediction
 from harness.contracts.sources import publisher
 from harness.evaluation.facts import facts_of
+from harness.evaluation.peaks import undecided
 from harness.predictors.protocol import Predictor
 from projector import experience
 from projector.kernels.settings import DEFAULT, Settings
@@ -167,7 +168,7 @@ def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction,
         error=_relative(tgs, m.tgs),
         projected_memory_gib=p.memory_gib,
         measured_memory_gib=m.peak_memory_gib,
-        memory_error=_relative(p.memory_gib, m.peak_memory_gib),
+        memory_error=None if undecided((*run.assumed, *p.assumed)) else _relative(p.memory_gib, m.peak_memory_gib),
         measured_share=p.measured_share,
         seconds_to_project=p.seconds_to_project if p.step_seconds is not None else None,
         **figures,

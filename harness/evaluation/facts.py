@@ -39,7 +39,7 @@ def _flops(run: MeasuredRun) -> float | None:
 
     if run.model is None or run.recipe is None:
         return None
-    return flops_per_token(run.workload, "megatron-2025-04")
+    return flops_per_token(run.workload, "megatron-2026-05")
 
 
 def _silicon(gpu: str) -> tuple[str, str]:

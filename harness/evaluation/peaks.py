@@ -10,13 +10,14 @@ import math
 from collections.abc import Iterable
 
 from harness.contracts.runs import MeasuredRun
+from harness.contracts.sources import publisher
 from harness.predictors.ours import Ours, cluster_of, memory_gib
 from harness.score.memory_error import Judged, Peak
 from projector.errors import InputError, Unsupported
 from projector.memory.tolerance import kind
 from projector.projection import Projection
 
-__all__ = ["judged", "peaks"]
+__all__ = ["judged", "peaks", "undecided"]
 
 #: Rows with which the memory model was written: their error proves nothing.
 _SEEN = ("SimuMax",)
@@ -38,20 +39,20 @@ def peaks(runs: Iterable[MeasuredRun]) -> list[Peak]:
     found = []
     for run in runs:
         measured = run.measured
-        if (
-            run.problem
-            or run.doubt
-            or any(guess in text for guess in _GUESSED for text in run.assumed)
-            or run.source.title.startswith(_SEEN)
-        ):
+        if run.problem or run.doubt or run.source.title.startswith(_SEEN):
             continue
         stated = measured.peak_memory_gib is not None and measured.memory_kind is not None
         if not stated and measured.failed_allocation_gib is None:
             continue
         made = _projected(run)
-        if made is not None and not any(_CIRCULAR in text for text in made.assumed):
+        if made is not None and not undecided((*run.assumed, *made.assumed)):
             found.append(_peak(run, made))
     return found
+
+
+def undecided(assumed: Iterable[str]) -> bool:
+    """Whether what decides a peak is among what a row and its projection assume: no error of such a peak is a figure."""
+    return any(guess in text for guess in (*_GUESSED, _CIRCULAR) for text in assumed)
 
 
 def judged(runs: Iterable[MeasuredRun]) -> list[Judged]:
@@ -77,7 +78,7 @@ def _peak(run: MeasuredRun, made: Projection) -> Peak:
         error = math.log((run.measured.peak_memory_gib or math.nan) / memory_gib(made, cluster, run.measured))
     return Peak(
         run_id=run.id,
-        source=run.source.title.split()[0],
+        source=publisher(run.source.title),
         gpu=run.gpu,
         family=run.workload.model.family,
         kind=kind(made.resolved),
@@ -88,6 +89,6 @@ def _peak(run: MeasuredRun, made: Projection) -> Peak:
 
 def _projected(run: MeasuredRun) -> Projection | None:
     try:
-        return Ours("simulate").project(run)
+        return Ours("simulate").projection(run)
     except (InputError, Unsupported):
         return None

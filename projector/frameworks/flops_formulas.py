@@ -7,13 +7,15 @@ with a gated MLP else 2.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
-from projector.workload.layer_kinds import Attention, GatedDeltaNet, Mamba2, Recurrent
+from projector.workload.layer_kinds import Attention, GatedDeltaNet, Mamba2, Parallel, Recurrent, SharedBlock
 from projector.workload.model import LayerKind, Model
 from projector.workload.parameters import count
-from projector.workload.sparse import Compressed, CompressedAttention
+from projector.workload.sparse import BlockAttention, Compressed, CompressedAttention
 from projector.workload.workload import Workload
 
 __all__ = ["FORMULAS"]
@@ -80,6 +82,17 @@ def _megatron_2025_04(w: Workload) -> float:
         layers = sum(_kind(m.within(kind), kind, w.recipe.seq_length) for kind in kinds)
         return 6 * (layers + logits + (0 if m.hybrid_layer_pattern else eh_proj))
     return 6 * (_mlp(m, mtp) + _attention(m, w.recipe.seq_length, mtp, norms=True) + eh_proj + logits)
+
+
+def _megatron_2026_05(w: Workload) -> float:
+    """Megatron-LM@5e4fc931ba and Megatron-Bridge since 2026-06: packed documents count the square of each one's length, not
+    that of the sample's, and nothing of what pads the sample."""
+    if not w.recipe.document_lengths:
+        return _megatron_2025_04(w)
+    alike = Counter(w.recipe.document_lengths)
+    alone = {length: replace(w, recipe=replace(w.recipe, seq_length=length)) for length in alike}
+    counted = sum(length * number * _megatron_2025_04(alone[length]) for length, number in alike.items())
+    return counted / w.recipe.seq_length
 
 
 def _bridge_2025_09(w: Workload) -> float:
@@ -191,8 +204,8 @@ def _six_p(w: Workload) -> float:
     return 6.0 * count(w.model).active
 
 
-def _topk(m: Model) -> int:
-    return m.moe.moe_router_topk if m.moe else 1
+def _topk(m: Model) -> float:
+    return m.moe.computed_topk if m.moe else 1
 
 
 def _gate(m: Model) -> int:
@@ -205,14 +218,17 @@ def _mlp(m: Model, mtp: int = 0) -> float:
         return float(m.hidden_size * _gate(m) * m.ffn_hidden_size * (m.num_layers + mtp))
     sparse = sum(m.moe.moe_layer_freq) + (mtp if m.moe.moe_layer_freq[-1] else 0)
     dense = m.num_layers + mtp - sparse
-    experts = m.moe.moe_ffn_hidden_size * m.moe.moe_router_topk + m.moe.moe_shared_expert_intermediate_size
+    experts = m.moe.moe_ffn_hidden_size * m.moe.computed_topk + m.moe.moe_shared_expert_intermediate_size
     return float(m.hidden_size * _gate(m) * (m.ffn_hidden_size * dense + experts * sparse))
 
 
 def _plain_weights(m: Model) -> float:
-    query, groups = m.num_attention_heads * m.kv_channels, m.num_query_groups * m.kv_channels
-    wide = 2 if m.attention_output_gate else 1
-    return float(m.hidden_size * (wide * query + (1 if m.attention_k_eq_v else 2) * groups) + query * m.hidden_size)
+    query, wide = m.num_attention_heads * m.kv_channels, 2 if m.attention_output_gate else 1
+    return float(m.hidden_size * (wide + 1) * query + _keys_and_values(m))
+
+
+def _keys_and_values(m: Model) -> float:
+    return float((1 if m.attention_k_eq_v else 2) * m.hidden_size * m.num_query_groups * m.kv_channels)
 
 
 def _plain_scores(m: Model) -> float:
@@ -230,7 +246,8 @@ def _attention(m: Model, S: int, mtp: int, *, norms: bool) -> float:
         )
     weights, scores = (_mla_weights(m, norms), _mla_scores(m)) if m.mla else (_plain_weights(m), _plain_scores(m))
     contexts = sum(_context(kind.window, S) for kind in m.layer_kinds) * (1 if m.causal else 2) + mtp * S
-    return (m.num_layers + mtp) * weights + scores * contexts
+    reusing = sum(isinstance(kind.mixer, Attention) and kind.mixer.reuses_kv for kind in m.layer_kinds)
+    return (m.num_layers + mtp) * weights - reusing * _keys_and_values(m) + scores * contexts
 
 
 def _kind(m: Model, kind: LayerKind, S: int) -> float:
@@ -238,10 +255,21 @@ def _kind(m: Model, kind: LayerKind, S: int) -> float:
     a Mamba layer is charged with an inner width of 2h whatever its heads are; the router is not counted."""
     h, mixer, gate = m.hidden_size, kind.mixer, _gate(m)
     found = 0.0
-    if isinstance(mixer, Attention):
+    if isinstance(mixer, Attention | Parallel):
         weights, scores = (_mla_weights(m, True), _mla_scores(m)) if m.mla else (_plain_weights(m), _plain_scores(m))
         found += weights + scores * _context(kind.window, S)
-    elif isinstance(mixer, Mamba2):
+    if isinstance(mixer, BlockAttention):
+        seen = 2 * mixer.keys(S)
+        if mixer.compressed:
+            seen += S / mixer.block_size + _context(mixer.window_size, S)
+        found += _plain_weights(m) + mixer.parameters(h, m.num_attention_heads) + _plain_scores(m) * seen
+    if isinstance(mixer, SharedBlock):
+        d = m.kv_channels
+        sizes = h, m.num_attention_heads * d, m.num_query_groups * d, m.ffn_hidden_size
+        found += mixer.shared(*sizes) + mixer.own(*sizes) - mixer.mamba.parameters(h)
+        found += _plain_scores(m) * _context(None, S)
+    mixer = mixer.mamba if isinstance(mixer, Parallel | SharedBlock) else mixer
+    if isinstance(mixer, Mamba2):
         states, heads = mixer.mamba_state_dim, mixer.mamba_num_heads
         found += h * (4 * h + 2 * mixer.mamba_num_groups * states + heads) + 7 * 2 * h * states / 2 + 2 * h * h
     elif isinstance(mixer, GatedDeltaNet):
@@ -253,7 +281,7 @@ def _kind(m: Model, kind: LayerKind, S: int) -> float:
         found += mixer.parameters(h)
     if kind.moe and m.moe:
         latent = m.moe.moe_latent_size
-        routed = m.moe.moe_router_topk * gate * (latent or h) * m.moe.moe_ffn_hidden_size
+        routed = m.moe.computed_topk * gate * (latent or h) * m.moe.moe_ffn_hidden_size
         found += routed + 2 * h * (latent or 0) + gate * h * m.moe.moe_shared_expert_intermediate_size
     elif kind.mlp is not None:
         found += gate * h * m.ffn_hidden_size
@@ -311,6 +339,7 @@ FORMULAS: Mapping[str, Callable[[Workload], float]] = MappingProxyType(
         "megatron-2024-04": _megatron_2024_04,
         "megatron-2025-03": _megatron_2025_03,
         "megatron-2025-04": _megatron_2025_04,
+        "megatron-2026-05": _megatron_2026_05,
         "megatron-bridge-2025-09": _bridge_2025_09,
         "megatron-bridge-2026-04": _bridge_2026_04,
         "nemo": _nemo,

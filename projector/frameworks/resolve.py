@@ -18,7 +18,7 @@ from projector.memo import Recent, but
 from projector.workload.checks import range_problems
 from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
-from projector.workload.validate import known
+from projector.workload.validate import LAYOUT_SIZES, form, known
 from projector.workload.workload import Workload
 
 __all__ = ["resolve"]
@@ -32,6 +32,7 @@ _OPTIONAL = frozenset(
         "decoder_first_pipeline_num_layers",
         "decoder_last_pipeline_num_layers",
         "lora",
+        "rlhf_type",
         "recompute_layer_ids",
         "moe_expert_capacity_factor",
         "fsdp_reshard_after_forward",
@@ -39,9 +40,6 @@ _OPTIONAL = frozenset(
         "device_memory_fraction",
     }
 )
-
-
-_SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size", "global_batch_size", "seq_length")
 
 
 def resolve(
@@ -56,7 +54,7 @@ def resolve(
     sound = known(workload)
     wrong = [] if sound else of_type(workload, Workload, "")
     if not wrong:
-        sizes = {} if sound else {name: getattr(workload.recipe, name) for name in _SIZES}
+        sizes = {} if sound else {name: getattr(workload.recipe, name) for name in LAYOUT_SIZES}
         wrong = range_problems({"gpus": workload.gpus, "recipe": sizes}, "", "")
     if wrong:
         raise InputError(wrong)
@@ -68,19 +66,17 @@ def resolve(
 def _alike(workload: Workload, vendor: str, arch: str, host: str) -> Resolved:
     """By a workload that differs in sizes alone, where there was one: what a framework decides by sizes is in the key."""
     recipe, model = workload.recipe, workload.model
-    rest = _rest(recipe)
-    key = (
-        *(workload.framework, workload.framework_date, vendor, arch, host, model),
-        *(recipe.tp == 1, recipe.cp > 1, recipe.vpp > 1),
-        *(*map(type, rest), *rest),
-    )
+    given = workload.framework, workload.framework_date, vendor, arch, host
+    key = (*given, model, recipe.tp == 1, recipe.cp > 1, recipe.vpp > 1, form(recipe))
     alike, unstated = _ALIKE.get(key, lambda: _first(workload, vendor, arch, host))
-    implied = _by_size(workload)
-    sizes = {name: getattr(recipe, name) for name in _SIZES} | {name: implied[name] for name in unstated}
+    sizes = dict(zip(LAYOUT_SIZES, _sizes(recipe), strict=True))
+    if unstated:
+        implied = _by_size(workload)
+        sizes |= {name: implied[name] for name in unstated}
     return but(alike, workload=but(workload, recipe=but(alike.workload.recipe, **sizes)))
 
 
-_rest = attrgetter(*(f.name for f in dataclasses.fields(Recipe) if f.name not in _SIZES))
+_sizes = attrgetter(*LAYOUT_SIZES)
 _ALIKE: Recent[tuple[Resolved, tuple[str, ...]]] = Recent(1024)
 
 

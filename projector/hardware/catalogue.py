@@ -13,6 +13,7 @@ from projector.hardware import own
 from projector.hardware.cluster_file import read_cluster
 from projector.hardware.gpu_file import GpuFile, read_gpu
 from projector.hardware.types import Cluster, Gpu
+from projector.hardware.yaml_file import SUFFIXES
 
 __all__ = [
     "cluster",
@@ -48,7 +49,7 @@ def gpu(name: str) -> Gpu:
     """The GPU of a catalogue name, an alias or a YAML file (of it, or of its cluster). Raises InputError with the nearest
     names."""
     if is_path(name):
-        return cluster(name).gpu if own.is_cluster(name) else read_gpu(Path(name)).gpu
+        return read_gpu(Path(name)).gpu if own.is_gpu(name) else cluster(name).gpu
     found = find_gpu(name)
     if found is None:
         raise InputError([Problem("gpu", "", name, nearest(name, gpu_names()))])
@@ -133,7 +134,7 @@ def knows_cluster(name: str) -> bool:
 
 def is_path(name: str) -> bool:
     """Whether ``name`` is written as the path of a hardware file."""
-    return name.endswith((".yaml", ".yml"))
+    return name.endswith(SUFFIXES)
 
 
 def _normal(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from projector.errors import InputError
 from projector.hardware.types import Cluster, Fabric, Gpu
-from projector.hardware.yaml_file import Reader, read_mapping
+from projector.hardware.yaml_file import SUFFIXES, Reader, read_mapping
 
 __all__ = ["ANY_SIZE", "TECHNOLOGIES", "TOPOLOGIES", "read_cluster"]
 
@@ -84,7 +84,7 @@ def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
 
 def _gpu(read: Reader, find_gpu: Callable[[str], Gpu], folder: Path) -> Gpu | None:
     name = read.text("gpu")
-    beside = name.endswith((".yaml", ".yml")) and (folder / name).is_file()
+    beside = name.endswith(SUFFIXES) and (folder / name).is_file()
     try:
         return find_gpu(str(folder / name) if beside else name)  # a device described beside its cluster
     except InputError as error:

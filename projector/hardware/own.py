@@ -7,20 +7,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem
+from projector.hardware import tpe_file
 from projector.hardware.gpu_file import read_gpu
 from projector.hardware.types import Cluster
-from projector.hardware.yaml_file import read_mapping
+from projector.hardware.yaml_file import SUFFIXES, read_mapping
 
-__all__ = ["Placed", "around", "beside", "is_cluster"]
+__all__ = ["Placed", "around", "beside", "is_cluster", "is_gpu"]
 
 
 @dataclass(frozen=True)
 class Placed:
-    """``like``: the cluster whose hosts and fabric these are; ``stated``: a file of the user says so."""
+    """``like``: the cluster of which ``taken`` is; ``stated``: a file of the user says so."""
 
     cluster: Cluster
     like: str
     stated: bool
+    taken: str = "fabric and hosts"
 
 
 def is_cluster(path: str) -> bool:
@@ -28,16 +30,21 @@ def is_cluster(path: str) -> bool:
     return "gpu" in read_mapping(Path(path))
 
 
+def is_gpu(path: str) -> bool:
+    """Whether the file describes a GPU and nothing around it. Raises :class:`InputError`."""
+    return not is_cluster(path) and not tpe_file.is_its(read_mapping(Path(path)))
+
+
 def beside(name: str, file: str | Path) -> str:
     """``name`` as it stands in ``file``: a path is taken from the folder of the file, where something lies there."""
-    if not name.endswith((".yaml", ".yml")):
+    if not name.endswith(SUFFIXES):
         return name
     placed = Path(os.path.normpath(Path(file).parent / name))
     return str(placed) if placed.is_file() else name
 
 
 def around(path: str) -> Placed:
-    """The cluster of the GPU in the YAML file ``path``.
+    """The cluster of the GPU in the YAML file ``path``, or of a system of transformer-perf-estimates (JSON).
 
     ``clusters/<file>`` beside its folder describes it where there is one (as ``projector probe`` writes them). Else it
     takes the place of the catalogue's GPU of its name, of its architecture (the one with the nearest bandwidth to its
@@ -46,6 +53,10 @@ def around(path: str) -> Placed:
     from projector.hardware import catalogue
 
     file = Path(path)
+    mapping = read_mapping(file)
+    if tpe_file.is_its(mapping):
+        made, name = tpe_file.cluster(mapping, path, file.stem)
+        return Placed(made, name, stated=False, taken="clocks, caches, kernels and hosts")
     gpu = read_gpu(file).gpu
     beside = file.parent.parent / "clusters" / file.name
     if beside.is_file():

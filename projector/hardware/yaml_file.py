@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from projector.errors import Problem, nearest
-from projector.io.files import as_mapping, read_yaml
+from projector.io.files import as_mapping, parse_json, read_text, read_yaml
 
-__all__ = ["KINDS", "Reader", "read_mapping"]
+__all__ = ["KINDS", "SUFFIXES", "Reader", "read_mapping"]
 
+#: How files of hardware end.
+SUFFIXES = (".yaml", ".yml", ".json")
 KINDS = ("datasheet", "derived", "published", "fitted", "measured", "assumed")
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping at the top of a YAML file. Raises InputError when the file is missing, broken or something else."""
-    return dict(as_mapping(read_yaml(path), str(path)))
+    """The mapping at the top of a YAML or JSON file. Raises InputError when it is missing, broken or something else."""
+    json = path.suffix == ".json"
+    return dict(as_mapping(parse_json(read_text(path), str(path)) if json else read_yaml(path), str(path)))
 
 
 class Reader:

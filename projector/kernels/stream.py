@@ -6,7 +6,7 @@ less often moves more (BabelStream dot, add and copy on A100, H100 and H200 stan
 time per byte; Azure/AI-benchmarking-guide). Parameters: ``stream.<kind>`` (``stream`` where a kind has none), at most
 one; ``stream.device``, what this device's memory reaches beside others; ``stream.one_way``; ``stream.fill_us``.
 
-Kernels of chunked recurrences (:class:`~projector.operators.types.Scan`) have no measured table: each lasts as long as the
+Kernels of chunked recurrences (:class:`~projector.operators.types.Scan`) have one measured kernel: each lasts as long as the
 slowest of its bytes, at a share of what a plain stream reaches, its small products, at a share of the matrix peak, and its
 chain of steps.
 """
@@ -24,22 +24,35 @@ from projector.parameter import parameter
 
 __all__ = ["seconds"]
 
+_CHUNK_SCAN = (
+    "tile-ai/tilelang@be9c08f6 benchmark/mamba2/README.md: the scan of chunks, 80 heads of 64, 128 states, chunks of 256, "
+    "8 x 8192 tokens on H800 in 1.278 ms; its 1.7 GB and 0.17 TFLOP"
+)
 _SCAN_BYTES = parameter(
-    0.7,
-    kind="assumed",
-    source="share of a plain stream's rate: tiles of 64 x 128 in Triton, strided over heads, few bytes in flight",
-    low=0.45,
-    high=0.95,
+    0.5,
+    kind="derived",
+    source=f"share of a plain stream's rate (0.8 of 3.35 TB/s): {_CHUNK_SCAN}",
+    low=0.3,
+    high=0.7,
+    scored=True,
 )
 _SCAN_FLOPS = parameter(
-    0.2,
-    kind="assumed",
-    source="share of the 16-bit matrix peak of products of 64 to 128 a side between element-wise work in fp32",
+    0.136,
+    kind="derived",
+    source=f"share of the 16-bit matrix peak (989 TFLOP/s): {_CHUNK_SCAN}",
     low=0.1,
-    high=0.4,
+    high=0.2,
+    scored=True,
+)
+_ELEMENT_FLOPS = parameter(
+    0.03,
+    kind="derived",
+    source="an exponential for every nine FLOP of a selective scan, 16 a clock and SM: 33 of an H100's 989 TFLOP/s",
+    low=0.015,
+    high=0.06,
 )
 _STEP_US = parameter(
-    {"scale": 0.7, "product": 2.5},
+    {"scale": 0.7, "product": 2.5, "element": 0.7},
     unit="us",
     kind="assumed",
     source="a load from device memory that the next step needs; the same with two dependent products of 64 x 128 x 64",
@@ -64,5 +77,6 @@ def seconds(ops: Sequence[Stream], gpu: Gpu, efficiency: Efficiency) -> FloatArr
     for i, op in scans:
         chain = op.steps * _STEP_US[op.step] * 1e-6
         bound = float(op.launches * fill) + op.bytes / (share[i] * _SCAN_BYTES * gpu.memory_bandwidth)
-        took[i] = max(bound, op.work / (_SCAN_FLOPS * gpu.peak_of("bf16")), chain)
+        rate = _ELEMENT_FLOPS if op.step == "element" else _SCAN_FLOPS
+        took[i] = max(bound, op.work / (rate * gpu.peak_of("bf16")), chain)
     return took

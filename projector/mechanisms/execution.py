@@ -69,6 +69,7 @@ class Execution(HashedOnce):
             dispatch=of_recipe(self.dispatch, recipe),
             fusion=self.fusion.run_by(recipe),
             runtime=self.runtime.run_by(recipe),
+            recompute=self.recompute.run_by(recipe),
             allocator=self.allocator.run_by(recipe),
         )
 

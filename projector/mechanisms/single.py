@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from projector.mechanisms.strategy import Strategy
@@ -58,11 +58,22 @@ class PipelineEngine(Strategy):
 @dataclass(frozen=True, kw_only=True)
 class Recompute(Strategy):
     """``pruned``: what only a layer's output needs is not computed again in its backward (a compiler proves it dead).
+    ``traced``: ``torch.compile`` takes the checkpoint in with its layer, so it is pruned where the recipe compiles.
+    ``stops``: torch's non-reentrant checkpoint ends a replay with the last tensor that is saved (pytorch/pytorch
+    torch/utils/checkpoint.py, ``early_stop``, the default since 2.1), which an operator of autograd saves ``before`` it
+    runs, a Function ``after``; empty: at its end.
     ``fewest``: where nothing is stated and something must be recomputed, as few layers as fit."""
 
     name: ClassVar[str] = "checkpoints"
     pruned: bool = False
+    traced: bool = False
+    stops: str = ""
     fewest: bool = False
+
+    def run_by(self, recipe: Recipe) -> Recompute:
+        if not recipe.torch_compile:
+            return self
+        return replace(self, pruned=self.pruned or self.traced, stops="")  # a compiled layer is one Function
 
 
 @dataclass(frozen=True, kw_only=True)

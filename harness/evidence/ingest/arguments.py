@@ -59,6 +59,7 @@ _RENAMED: tuple[tuple[str, str, str], ...] = (
     ("enable_async_tensor_parallel", "tp_comm_overlap", "same"),
     ("rope_fusion", "apply_rope_fusion", "same"),
     ("config_exports.SEQ_PARALLEL", "sequence_parallel", "same"),
+    ("config_exports.SP", "sequence_parallel", "same"),
     ("config_exports.TP_COMM_OVERLAP", "tp_comm_overlap", "same"),
     ("config_exports.MC_TP_OVERLAP_AG", "tp_comm_overlap", "same"),
     ("config_exports.OVERLAP_GRAD_REDUCE", "overlap_grad_reduce", "same"),
@@ -73,6 +74,7 @@ _RENAMED: tuple[tuple[str, str, str], ...] = (
     ("config_exports.FUSED_SINGLE_QKV_ROPE", "apply_rope_fusion", "same"),
     ("xla_mem_fraction", "device_memory_fraction", "same"),
     ("config_exports.FP8_ACT", "activation_func_fp8_input_store", "same"),
+    ("config_exports.FP8_ACTIVATION", "activation_func_fp8_input_store", "same"),
     ("config_exports.FP8_DPA", "fp8_dot_product_attention", "same"),
     ("config_exports.NVTE_FP8_DPA_BWD", "fp8_dot_product_attention", "same"),
 )

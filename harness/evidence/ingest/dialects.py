@@ -16,16 +16,7 @@ from harness.evidence.ingest.logs.source import open_source
 from harness.evidence.ingest.report import Converted, LogRun
 from projector.errors import InputError, Problem
 
-__all__ = ["dialect_of", "is_log_document", "read_log", "read_records_of_log"]
-
-
-def dialect_of(lines: Iterable[str] | str) -> str | None:
-    """The dialect that the first telling line of a text speaks."""
-    for line in lines.splitlines() if isinstance(lines, str) else lines:
-        for dialect in registry.LINES:
-            if dialect.weigh(line):
-                return dialect.NAME
-    return None
+__all__ = ["is_log_document", "read_log", "read_records_of_log"]
 
 
 def is_log_document(path: Path) -> bool:

@@ -124,18 +124,22 @@ _TORCH = {
 _PADDLE = {"2.5.0": "2023-06", "2.5.1": "2023-07", "2.5.2": "2023-11", "2.6.0": "2024-01"}
 # Months in which the results of an MLPerf Training round were due (mlcommons/training_results_v*).
 _MLPERF = {"3.0": "2023-05", "3.1": "2023-10", "4.0": "2024-05", "4.1": "2024-10", "5.0": "2025-05", "5.1": "2025-10"}
+_LEFT_STANDING = 14  # months; code of the round before the last one is still submitted (24.09 in v5.1, its Dockerfiles)
 
 
 def software_date(*texts: str) -> str:
     """``YYYY-MM`` of the software, from the first text that states one (else empty).
 
     Understood: container releases (``25.09``, ``v26.2``, ``nv25.03``), ISO dates, ``Feb 2022``, Megatron-Core and
-    PyTorch versions (month of their release), arXiv numbers; a year alone gives its January.
+    PyTorch versions (month of their release), arXiv numbers; a year alone gives its January. A release much older
+    than the MLPerf round beside it is a system description left standing (Oracle and Lenovo state 23.09 in rounds v5.0 and
+    v5.1, for B200, where the Dockerfiles of the submissions start from 24.09 to 25.09): the round counts.
     """
     for text in texts:
         for read in (_container, _iso, _month_year, _mlperf, _mcore, _torch, _paddle, _arxiv, _year):
             if found := read(text):
-                return found
+                due = _mlperf(text)
+                return due if _months(due) - _months(found) > _LEFT_STANDING else found
     return ""
 
 
@@ -190,6 +194,10 @@ def _arxiv(text: str) -> str:
 def _year(text: str) -> str:
     found = re.search(r"(?<![-\d.])(20[12]\d)(?![-\d])", text)
     return f"{found[1]}-01" if found else ""
+
+
+def _months(date: str) -> int:
+    return int(date[:4]) * 12 + int(date[5:]) if date else 0
 
 
 def _month(year: str, month: str) -> str:

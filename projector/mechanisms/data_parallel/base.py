@@ -95,6 +95,8 @@ class DataParallel(Strategy):
     def run_by(self, recipe: Recipe) -> Self:
         """With the bytes and the resharding that a recipe states."""
         said: dict[str, Any] = {}
+        if recipe.precision == "fp32":
+            said["gather_bytes"] = 4.0
         if recipe.grad_reduce_in_bf16:
             said |= {"reduce_bytes": 2.0, "grad_bytes": 2.0}
         if recipe.main_params_dtype == "bf16" and not self.master_bytes:

@@ -41,7 +41,7 @@ class Einsum(Dispatch):
         return 4 * lo.act * lo.recipe.seq_length * r.sent
 
     def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
-        sequences = max(1, lo.recipe.micro_batch_size)
+        sequences = max(1, lo.batch)
         length, slots = r.tokens // sequences, r.sent // sequences
 
         def product(name: str, m: int, n: int, k: int, layout: str) -> Gemm:

@@ -43,13 +43,13 @@ def routed(moe: MoE, lo: Rank, uneven: float, static_shapes: bool) -> Routed:
     ``uneven``: coefficient of variation of the loads of experts.
     """
     recipe, tokens = lo.recipe, lo.shard_tokens
-    sent, fixed = tokens * moe.moe_router_topk, False
+    sent, fixed = ceil(tokens * moe.computed_topk), False
     experts = max(1, moe.num_experts // recipe.ep)
     fullest = fullest_rank(uneven, experts, recipe.ep, sent)
     if (factor := recipe.moe_expert_capacity_factor) is not None:
         fixed = bool(recipe.moe_pad_expert_input_to_capacity)
         if fixed:
-            sent = ceil(tokens * moe.moe_router_topk / moe.num_experts * factor) * moe.num_experts
+            sent = ceil(tokens * moe.computed_topk / moe.num_experts * factor) * moe.num_experts
             uneven, fullest = 0.0, 1.0
         else:
             sent = ceil(sent * kept_share(uneven, moe.num_experts, factor))
@@ -79,7 +79,7 @@ def distinct_destinations(moe: MoE, blocks: int) -> float:
     Uniform routing: B·(1 − C(E−E/B, k)/C(E, k)). Group-limited routing first draws ``moe_router_group_topk`` groups
     (hypergeometric over the groups inside a block) and then k experts inside them.
     """
-    experts, topk = moe.num_experts, moe.moe_router_topk
+    experts, topk = moe.num_experts, round(moe.computed_topk)
     block = experts / blocks
     groups = moe.moe_router_num_groups or 1
     chosen = min(moe.moe_router_group_topk or groups, groups)

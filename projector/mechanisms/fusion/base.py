@@ -26,10 +26,12 @@ class Fusion(Strategy):
     ``attention_materialised``: scores lie in memory. ``eager_ring``: partial results of ring attention merged in fp32
     by elementary kernels, heads expanded. ``cp_a2a_keeps_output``: attention's output saved before *and* after the
     context parallel all-to-all (TE >= 2.8). ``activation_casts``: the activation writes the 8-bit operands of the linears
-    around it (TransformerEngine's operation fuser).
+    around it (TransformerEngine's operation fuser). ``cast_transposes``: a cast by one scale a tensor writes the transposed
+    copy as well, for products that take one operand layout only. ``norm_casts_mxfp8``: the norm writes MXFP8 itself.
 
     ``wgrad_accumulation``: how a weight gradient reaches the gradient buffer: ``fused`` | ``separate`` | ``none``.
     ``dummy_wgrad``: placeholders cached per weight shape by fused accumulation: ``none`` | ``dense`` | ``all``.
+    ``expert_wgrad``: grouped products add to that buffer too where linears do.
     ``expert_gemm_split``: gate and up of experts are two grouped products. ``expert_bias``: of experts inside other
     kernels, else added expert by expert and concatenated again. ``loss``: cross-entropy where the recipe names none:
     ``unfused`` | ``native`` | ``te`` | ``fp32`` | ``linear``. ``loss_compiled``: where a
@@ -48,8 +50,11 @@ class Fusion(Strategy):
     eager_ring: bool = False
     cp_a2a_keeps_output: bool = True
     activation_casts: bool = False
+    cast_transposes: bool = True
+    norm_casts_mxfp8: bool = True
     wgrad_accumulation: str = "fused"
     dummy_wgrad: str = "all"
+    expert_wgrad: bool = True
     expert_gemm_split: bool = False
     expert_bias: bool = True
     loss: str = "unfused"
@@ -62,6 +67,10 @@ class Fusion(Strategy):
         said: dict[str, Any] = {"loss_compiled": self.loss_compiled and bool(recipe.torch_compile)}
         if self.wgrad_accumulation == "fused" and not recipe.gradient_accumulation_fusion:
             said["wgrad_accumulation"] = "separate"
+        # grouped_gemm and Primus-Turbo return the gradient (AMD-AGI/Primus-Turbo PR 454 says so and adds the fused way, that
+        # Primus takes from PR 995, 2026-08-19, on); Transformer Engine's grouped linear adds it
+        if recipe.moe_grouped_gemm in ("legacy", "fused"):
+            said["expert_wgrad"] = False
         if recipe.torch_compile:
             said["elementwise"] = True
         if (materialised := _MATERIALISED.get(recipe.attention_backend or "")) is not None:
@@ -82,6 +91,6 @@ class Fusion(Strategy):
         if self.wgrad_accumulation != "fused" or self.dummy_wgrad == "none":
             return 0.0
         shapes = weights.only("linear", "output").shapes(expert=False)
-        if self.dummy_wgrad == "all":
+        if self.dummy_wgrad == "all" and self.expert_wgrad:
             shapes |= weights.only("linear").shapes(expert=True)
         return 2.0 * sum(rows * columns for rows, columns in shapes)

@@ -9,7 +9,7 @@ import pytest
 from harness.evidence import dataset
 from harness.evidence.ingest.loose import convert
 from projector.errors import InputError
-from tests.harness.ingest.test_loose_records import SIMUMAX, record
+from tests.harness.ingest.loose_cases import SIMUMAX, record
 
 GOOD = """\
 - id: {id}

@@ -3,48 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from loose_cases import one, record
+from loose_cases import SIMUMAX, one, record
 
 from projector.workload.recipe import LoRA
-
-SIMUMAX = {
-    "id": "simumax-b200-deepseekv2_tp1_ep8_pp1_dp8_l4_mbc4_cef",
-    "source": "SimuMax v1.2 B200 formal results, docs/b200/b200_release_v1.2_summary.json @4dcaae513ba7 (2026-05-11)",
-    "source_kind": "published table (validation of a projector), measured by Megatron-LM logs",
-    "gpu": "B200-SXM",
-    "gpus": 8,
-    "nodes": 1,
-    "framework": "Megatron-LM (mcore)",
-    "model": "deepseekv2 (4 layers)",
-    "arch": {"layers": 4, "hidden": 5120, "heads": 128, "kv_heads": 128, "vocab": 102400, "dense_layers": 1},
-    "precision": "bf16",
-    "seq_length": 4096,
-    "micro_batch_size": 1,
-    "global_batch_size": 32,
-    "tp": 1,
-    "pp": 1,
-    "vpp": 1,
-    "cp": 1,
-    "ep": 8,
-    "dp": 8,
-    "zero": "distributed optimizer (ZeRO-1)",
-    "recompute": "none",
-    "schedule": "no pipeline",
-    "other": {
-        "tokenizer": "NullTokenizer",
-        "vocab_divisible_by": 128,
-        "cross_entropy_fusion": "TE fused (case suffix _cef)",
-        "attention_backend": "TransformerEngine DotProductAttention",
-        "overlap_grad_reduce": False,
-        "grad_accum_dtype": "fp32",
-        "moe_expert_capacity_factor": 1.0,
-        "moe_pad_expert_input_to_capacity": True,
-        "container_family": "nvcr.io/nvidia/pytorch:26.01",
-        "recompute_num_layers": 0,
-    },
-    "metrics": {"tokens_per_s_per_gpu": 44691.8, "iteration_ms": 366.6, "memory_gb": 45.63},
-    "note": "tokens_per_s_per_gpu derived = GBS*seq/time/8. memory_gb is GiB max_allocated, max over ranks.",
-}
 
 
 def test_simumax() -> None:
@@ -192,6 +153,8 @@ def test_mlperf_lora_with_launch_exports() -> None:
                 "config_exports": {
                     "FP8_AMAX_HISTORY": "4",
                     "FP8_DPA": "1",
+                    "FP8_ACTIVATION": "True",
+                    "SP": "0",
                     "TP_COMM_OVERLAP": "True",
                     "OVERLAP_PARAM_GATHER": "True",
                     "FULL_CUDA_GRAPH": "0",
@@ -206,6 +169,7 @@ def test_mlperf_lora_with_launch_exports() -> None:
     assert r is not None
     assert r.lora == LoRA(dim=16, targets=("linear_qkv", "linear_proj"))
     assert (r.fp8_recipe, r.fp8_dot_product_attention, r.cuda_graph_scope) == ("delayed", True, ("full",))
+    assert (r.activation_func_fp8_input_store, r.sequence_parallel) == (True, False)
     assert (run.stack.framework, run.stack.date, run.measured.memory_kind) == ("mlperf", "2025-04", "allocated")
     assert run.measured.rel_std == pytest.approx(0.0057, abs=1e-4)
     assert any("lora targets" in text for text in run.assumed)
@@ -313,102 +277,3 @@ def test_primus_steps() -> None:
     assert (r.moe_token_dispatcher_type, r.moe_flex_dispatcher_backend) == ("flex", "deepep")
     assert (r.recompute_granularity, r.moe_router_force_load_balancing) == ("none", True)
     assert run.measured.peak_memory_gib == pytest.approx(0.9218 * 288, abs=1e-3)
-
-
-def test_gcd_units_and_hsdp() -> None:
-    run, _ = one(
-        **record(
-            gpu="MI250X GCD",
-            gpus=2048,
-            nodes=256,
-            framework="TorchTitan (fork)",
-            dp=2048,
-            micro_batch_size=4,
-            global_batch_size=8192,
-            fsdp=256,
-            other={"gpu_unit": "GCD", "dp_shard": 256, "dp_replicate": 8},
-        )
-    )
-    assert run.gpu == "mi250x"
-    assert run.gpus_per_node is None
-    assert run.recipe is not None
-    assert run.recipe.data_parallel_shard_size == 256
-
-
-MESH = SIMUMAX | {
-    "framework": "MaxText (JAX)",
-    "gpus": 64,
-    "nodes": 8,
-    "global_batch_size": 64,
-    "zero": None,
-    "other": {},
-}
-
-
-@pytest.mark.parametrize(
-    ("axes", "dp", "shard"),
-    [
-        ({"dp": 2, "fsdp": 4, "ep": 8}, 64, 32),
-        ({"dp": 1, "fsdp": 8, "ep": 8}, 64, None),
-        ({"dp": None, "fsdp": 8, "ep": 8}, 64, None),
-        ({"dp": 64, "fsdp": 2, "ep": 8}, 64, 16),
-    ],
-)
-def test_axes_of_a_mesh_multiply(axes: dict[str, int | None], dp: int, shard: int | None) -> None:
-    run = one(**(MESH | axes | {"metrics": {"iteration_ms": 366.6}}))[0]
-    assert run.problem == ""
-    assert run.workload.dp == dp
-    assert run.recipe.data_parallel_shard_size == shard
-
-
-def test_axes_that_make_up_other_gpus_are_refused() -> None:
-    run = one(**(MESH | {"dp": 3, "fsdp": 4, "ep": 8, "metrics": {"iteration_ms": 366.6}}))[0]
-    assert "is not 64 GPUs" in run.problem
-
-
-@pytest.mark.parametrize(
-    ("other", "expected"),
-    [
-        (
-            {"liger_kernel": True},
-            {"cross_entropy_fusion": "liger", "apply_rope_fusion": True, "bias_activation_fusion": True},
-        ),
-        ({"liger": "rope, rms_norm"}, {"apply_rope_fusion": True, "cross_entropy_fusion": None}),
-        ({"liger_kernel": False}, {"apply_rope_fusion": None}),
-        ({"fused": "fused MLP, fused cross entropy"}, {"cross_entropy_fusion": "te", "bias_activation_fusion": True}),
-        ({"fused": "fused dropout-add-LN"}, {"cross_entropy_fusion": None, "bias_activation_fusion": None}),
-        (
-            {"optimizer": "AdamW, bf16 states"},
-            {"optimizer": "adam", "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"},
-        ),
-        ({"optimizer_states": "bfloat16"}, {"exp_avg_dtype": "bf16"}),
-        ({"optimizer": "adamw_torch_8bit"}, {"optimizer": "adam_8bit"}),
-        ({"activation_checkpointing": True}, {"recompute_granularity": "full"}),
-        ({"gradient_checkpointing": False}, {"recompute_granularity": "none"}),
-        ({"torch_compile": "model and loss"}, {"torch_compile": True}),
-        (
-            {"moe_dispatcher": "hybridep"},
-            {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"},
-        ),
-        ({"mega_moe": True}, {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "mega_moe"}),
-        ({"moe": "MegaMoE fused"}, {"moe_flex_dispatcher_backend": "mega_moe", "moe_grouped_gemm": "fused"}),
-        ({"ep_backend": "standard (all-to-all)"}, {"moe_token_dispatcher_type": "alltoall"}),
-        ({"cuda_graphs": True}, {"cuda_graph_scope": ("full",)}),
-    ],
-)
-def test_switches_of_other_trainers(other: dict[str, object], expected: dict[str, object]) -> None:
-    run = one(**(SIMUMAX | {"recompute": None, "other": other}))[0]
-    assert {name: getattr(run.recipe, name) for name in expected} == expected
-
-
-@pytest.mark.parametrize(
-    ("note", "kind"),
-    [
-        ("memory = max_memory_allocated in MB / 1024", "allocated"),
-        ("Memory is GiB of 80.", "device"),
-        ("GiB of memory per GPU", None),
-    ],
-)
-def test_what_a_peak_counts_is_read_from_its_words(note: str, kind: str | None) -> None:
-    run = one(**(SIMUMAX | {"framework": "PaddleNLP", "ep": 8, "note": note}))[0]
-    assert run.measured.memory_kind == kind

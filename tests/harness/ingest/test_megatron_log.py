@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.evidence.ingest.command import load
-from harness.evidence.ingest.dialects import dialect_of
 from harness.evidence.ingest.logs.events import Step
 from harness.evidence.ingest.logs.iteration_line import step
 from harness.evidence.ingest.logs.megatron import events
@@ -188,12 +187,6 @@ def test_steps_repeated_with_other_times_are_doubted(tmp_path: Path) -> None:
     row = load(path).rows[0]
     assert "9 lines repeat a step" in row.mapped
     assert row.doubts == ("1 lines repeat a step with another time: several runs in one log?",)
-
-
-def test_dialects() -> None:
-    assert dialect_of(SHAPES["e"]) == "megatron"
-    assert dialect_of("completed step: 49, seconds: 5.018, loss: 1") == "maxtext"
-    assert dialect_of("hello\nthere") is None
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=60))

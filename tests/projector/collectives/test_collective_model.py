@@ -51,6 +51,27 @@ def test_ring_latency_and_volume_are_exact() -> None:
     assert ring.fill == pytest.approx(3.4e-6)
 
 
+def test_hops_of_a_ring_between_nodes() -> None:
+    """Closed forms of NCCL's own model: a network call bounds each step, one rank a node hides no hop, and each hop
+    of a broadcast is one of the network."""
+
+    def latency(kind: str, shape: GroupShape, protocol: str) -> float:
+        found = {c.algorithm: c for c in costs(kind, shape, H100)}[f"ring.{protocol}"]
+        share = constants(H100)
+        base = share["collective.launch_us"] + share[f"base_us.ring.{protocol}"]
+        return found.latency * 1e6 - base
+
+    assert latency("all_gather", GroupShape(32, 8), "ll") == pytest.approx(3 * 2.7 + 28 * 1.0)
+    assert latency("all_gather", GroupShape(32, 8), "ll128") == pytest.approx(3 * 4.0 + 28 * 1.9)
+    assert latency("all_gather", GroupShape(8, 8), "ll") == pytest.approx(7 * 0.6)
+    for protocol, hop in {"ll": 5.0, "ll128": 8.5, "simple": 14.0}.items():
+        assert latency("all_reduce", GroupShape(16, 1), protocol) == pytest.approx(2 * 15 * hop)
+    for protocol, hop in {"ll": 2.7, "ll128": 4.0, "simple": 14.0}.items():
+        assert latency("broadcast", GroupShape(32, 8), protocol) == pytest.approx(31 * hop)
+    many, few = (seconds_of("broadcast", 64e6, GroupShape(n, 8), H100) for n in (1024, 128))
+    assert many > few > seconds_of("broadcast", 64e6, GroupShape(8, 8), H100)
+
+
 @pytest.mark.parametrize(("nodes", "depth"), [(2, 1), (4, 2), (5, 3), (64, 6)])
 def test_tree_latency_is_logarithmic_and_exact(nodes: int, depth: int) -> None:
     tree = {c.algorithm: c for c in costs("all_reduce", GroupShape(8 * nodes, 8), H100)}

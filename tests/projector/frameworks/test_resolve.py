@@ -36,6 +36,7 @@ OPTIONAL = {
     "device_memory_fraction",
     "fsdp_reshard_after_forward",
     "moe_deepep_num_sms",
+    "rlhf_type",
 }
 
 
@@ -223,3 +224,10 @@ def test_submissions_of_adapters_run_as_their_configuration_files_say(
     assert found.workload.recipe.cp_comm_type == how
     assert (found.workload.recipe.cuda_graph_scope == ()) == lora
     assert found.execution.fusion.activation_casts == lora
+
+
+def test_submissions_before_2024_had_neither_graphs_nor_weights_in_fp8() -> None:
+    for date, fp8, scope in (("2023-09", False, ()), ("2024-04", True, ("attn", "mlp"))):
+        case = dataclasses.replace(workload("mlperf", precision="fp8"), framework_date=date)
+        recipe = resolve(case, "nvidia", "hopper").workload.recipe
+        assert (recipe.fp8_param_gather, recipe.cuda_graph_scope) == (fp8, scope)

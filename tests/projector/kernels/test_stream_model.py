@@ -16,7 +16,7 @@ from projector.hardware.efficiency import load
 from projector.hardware.types import Efficiency
 from projector.kernels import stream
 from projector.kernels.tables import operator, read
-from projector.operators.types import Stream
+from projector.operators.types import Scan, Stream
 from projector.parameter import Parameter
 
 BYTES = st.floats(0.0, 1e10)
@@ -136,3 +136,17 @@ def test_loads_in_flight_bound_it_whatever_the_memory() -> None:
         (took,) = seconds(Stream(name="s", kind="strided", read=4e9, write=4e9), name=name)
         rate[name] = 8e9 / took / gpu(name).compute_units
     assert max(rate.values()) < 1.4 * min(rate.values())
+
+
+def test_the_published_scan_of_chunks() -> None:
+    """tile-ai/tilelang@be9c08f6 benchmark/mamba2/README.md: 80 heads of 64, 128 states, chunks of 256, batches of 8."""
+    for length, published in ((2048, 0.329), (8192, 1.278), (32768, 5.076)):
+        tokens, width, states, chunk = 8 * length, 80 * 64, 128, 256
+        scan = Scan(
+            name="scan",
+            kind="elementwise",
+            read=2.0 * tokens * (width + states + chunk + width * states / chunk),
+            write=2.0 * tokens * width,
+            work=tokens * width * (chunk + 2.0 * states),
+        )
+        assert seconds(scan, name="h800")[0] * 1e3 == pytest.approx(published, rel=0.06)

@@ -36,7 +36,6 @@ _LOGGED = re.compile(
     r'"elapsed_time": "(?:([0-9]{1,4}) days?, )?([0-9]{1,5}):([0-9]{2}):([0-9]{2})"'
 )
 _JSON_LOSS = re.compile(rf'"loss": {NUMBER}')
-_JSON_EVALUATED = re.compile(r'"eval_loss": [0-9]')
 _SETTING = re.compile(
     r"(Instantaneous batch size per device|Total train batch size \(w\. parallel, distributed & accumulation\)"
     r"|Gradient Accumulation steps|Total optimization steps)\s?=\s?([0-9,]{1,15})"

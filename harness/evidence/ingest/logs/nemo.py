@@ -30,7 +30,6 @@ _BATCH = re.compile(rf"global_batch_size[:=]\s?{NUMBER}")
 _TOKENS = re.compile(rf"tokens_per_sec_per_gpu[:=]\s?{NUMBER}")
 _TFLOPS = re.compile(rf"TFLOPS_per_GPU[:=]\s?{NUMBER}")
 _PEAK = re.compile(rf"peak_memory_usage[:=]\s?{NUMBER}")
-_VALIDATED = re.compile(r"val(?:idation)?_loss[:=]|Validation DataLoader|validation_step_timing")
 _GIB = 2**30
 
 
