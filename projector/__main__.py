@@ -10,7 +10,9 @@ __all__ = ["main"]
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     from projector.cli import run
+    from projector.memo import collect_seldom
 
+    collect_seldom()
     return run(sys.argv[1:] if argv is None else argv)
 
 

@@ -92,9 +92,9 @@ def project(
     made = priced(resolved, cluster, efficiency, mode, settings, corrected)
     clock = made.clock()
     step = run_step(resolved, made.times, made.held, clock).waiting(made.idle)
-    flops = flops_per_token(workload, "megatron-2025-04") * workload.tokens_per_step
-    if workload.recipe.lora is not None:
-        flops *= _WITHOUT_WEIGHT_GRADIENT
+    flops = flops_per_token(workload, "megatron-2026-05") * workload.tokens_per_step
+    passes = (3 * _WITHOUT_WEIGHT_GRADIENT if workload.recipe.lora is not None else 3) + workload.recipe.reference
+    flops *= passes / 3
     return Projection(
         step_seconds=step.seconds,
         tgs=workload.tokens_per_step / step.seconds / workload.gpus,

@@ -42,8 +42,8 @@ def figures(text: str) -> str:
 
 
 def expect(text: str) -> str:
-    """What a new source should expect: the headline of sources.md."""
-    return next(line.removeprefix("- ") for line in text.splitlines() if line.startswith("- "))
+    """What a new source should expect: what sources.md says first, today's figures and those of the first look."""
+    return " ".join(line.removeprefix("- ") for line in text.splitlines() if line.startswith("- "))
 
 
 def sources(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> str:

@@ -16,8 +16,8 @@ from harness.contracts.results import Evaluation
 from harness.evaluation import evaluate, experience
 from harness.evidence import shelf
 from harness.report import view_transfer
-from harness.report.spec import figure, listed, metric, text
-from harness.report.table import Report, Table, number
+from harness.report.spec import metric
+from harness.report.table import Report, Table, figure, listed, number, text
 from harness.score import changes
 from harness.score.figures import Figures
 from projector import experience_file, relative

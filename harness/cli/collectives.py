@@ -35,8 +35,7 @@ def register(commands: Subparsers) -> None:
 def command(args: argparse.Namespace) -> int:
     from harness.kernels.collectives_score import score
     from harness.kernels.collectives_table import read
-    from harness.report import markdown, view_collectives
-    from projector.io.files import write_whole
+    from harness.report import view_collectives
 
     if not args.folder.is_dir():
         raise InputError([Problem(str(args.folder), "", "no such folder", "a folder of <cluster>.csv tables")])
@@ -49,8 +48,5 @@ def command(args: argparse.Namespace) -> int:
     chosen = [record for record in records if not args.cluster or record.cluster in args.cluster]
     if not chosen:
         raise InputError([Problem(str(args.folder), "", "no measured collective", "tables of <cluster>.csv")])
-    made = view_collectives.build(score(chosen))
-    if args.out:
-        write_whole(args.out, markdown.render(made))
-    say(args, made, written=str(args.out or ""))
+    say(args, view_collectives.build(score(chosen)), out=args.out)
     return 0

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from harness.report.screen import Screen
     from harness.report.table import Report
 
-__all__ = ["Subparsers", "add_command", "add_loudness", "fraction", "positive", "read_any", "say", "say_screen"]
+__all__ = ["Subparsers", "add_command", "add_loudness", "folder_problems", "fraction", "positive", "read_any"]
+__all__ += ["say", "say_screen"]
 
 #: Rows of a table on a terminal; the rest is in the files and in the JSON document.
 MOST_ROWS = 40
@@ -41,13 +42,18 @@ def say(
     report: Report,
     *,
     written: str = "",
+    out: Path | None = None,
     most: int | None = MOST_ROWS,
     further: Mapping[str, object] | None = None,
 ) -> None:
     """``report`` on stdout: its tables (the first ``most`` rows of each), or with ``--json`` one document with all rows,
-    ``further`` values and where files were ``written``."""
-    from harness.report import document, terminal
+    ``further`` values and where files were ``written``; with ``out`` also there, as Markdown."""
+    from harness.report import document, markdown, terminal
+    from projector.io.files import write_whole
 
+    if out is not None:
+        write_whole(out, markdown.render(report))
+        written = ", ".join(filter(None, (written, str(out))))
     if args.json:
         as_json.write({**document.of(report, str(args.argv[0])), **(further or {}), "written": written or None})
         return
@@ -72,6 +78,13 @@ def say_screen(args: argparse.Namespace, shown: Screen, *, further: Mapping[str,
         say(args, shown.report, written=str(shown.folder or ""), further=further)
     else:
         terminal.show(screen.gate(shown) if args.quiet else screen.blocks(shown))
+
+
+def folder_problems(out: Path | None) -> list[Problem]:
+    """What is wrong with ``--out`` where it names a folder."""
+    if out is None or not out.exists() or out.is_dir():
+        return []
+    return [Problem("command line", "--out", str(out), "a folder, or a path that does not exist")]
 
 
 def positive(text: str) -> int:

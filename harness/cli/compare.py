@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Subparsers, add_command, positive, read_any, say
+from harness.cli.common import Subparsers, add_command, folder_problems, positive, read_any, say
 from harness.evidence import shelf
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
@@ -80,8 +80,8 @@ def command(args: argparse.Namespace) -> int:
     from harness.evidence.ingest.context import read_context
     from harness.report import compare_tables
 
-    if args.out is not None and args.out.exists() and not args.out.is_dir():
-        raise InputError([Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist")])
+    if problems := folder_problems(args.out):
+        raise InputError(problems)
     context = read_context(args.recipe, args.gpu, args.gpus)
     named = [*args.named, *(str(file) for folder in args.results_dir for file in load.benchmark_files(folder))]
     sides = load.sides(named, lambda: _known(args), context)

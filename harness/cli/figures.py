@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.cli import against
-from harness.cli.common import Subparsers, add_command, positive, read_any, say
+from harness.cli.common import Subparsers, add_command, folder_problems, positive, read_any, say
 from harness.contracts.results import BASELINE, unique
 from harness.evaluation import evaluate, first_look, observations, speed
 from harness.evidence import shelf, suite
@@ -63,8 +63,7 @@ def command(args: argparse.Namespace) -> int:
     problems = [] if paths else [Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs")]
     if args.speed and not args.suite.is_file():
         problems.append(Problem(str(args.suite), "", "no such file", "a suite to time, or --no-speed"))
-    if args.out is not None and args.out.exists() and not args.out.is_dir():
-        problems.append(Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist"))
+    problems += folder_problems(args.out)
     problems += against.problems(args)
     if problems:
         raise InputError(problems)

@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, positive, say
+from harness.cli.common import Subparsers, add_command, folder_problems, positive, say
 from harness.report.table import Report
 from projector.errors import InputError, Problem
 from projector.io.progress import progress
@@ -70,9 +70,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    problems = []
-    if args.out is not None and args.out.exists() and not args.out.is_dir():
-        problems.append(Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist"))
+    problems = folder_problems(args.out)
     if args.curves and args.out is None:
         problems.append(Problem("command line", "--curves", "no --out", "a folder to write the plots to"))
     if problems:

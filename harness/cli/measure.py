@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Subparsers, add_command, positive
+from harness.cli.common import Subparsers, add_command, folder_problems, positive
 from projector.cli import as_json
 from projector.io import terminal
 from projector.io.progress import progress
@@ -91,8 +91,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     ]
     if args.steps is not None and args.steps < spec.LEAST_STEPS:
         problems.append(Problem("command line", "--steps", args.steps, f"at least {spec.LEAST_STEPS}"))
-    if args.out.exists() and not args.out.is_dir():
-        problems.append(Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist"))
+    problems += folder_problems(args.out)
     if problems:
         raise InputError(problems)
     jobs = tuple(

@@ -35,11 +35,7 @@ def register(commands: Subparsers) -> None:
 def command(args: argparse.Namespace) -> int:
     from harness.evaluation.plans import held
     from harness.evidence import totals
-    from harness.report import markdown, view_plans
-    from projector.io.files import write_whole
+    from harness.report import view_plans
 
-    report = view_plans.build(held(totals.read(args.totals)))
-    if args.out is not None:
-        write_whole(args.out, markdown.render(report))
-    say(args, report, written=str(args.out or ""))
+    say(args, view_plans.build(held(totals.read(args.totals))), out=args.out)
     return 0

@@ -43,9 +43,8 @@ def register(commands: Subparsers) -> None:
 
 def command(args: argparse.Namespace) -> int:
     from harness.evaluation.regret import compared, in_domains
-    from harness.report import markdown, view_regret
+    from harness.report import view_regret
     from projector.hardware import catalogue
-    from projector.io.files import write_whole
 
     base, cluster = _base(args), catalogue.cluster(args.gpu)
     strategies = args.strategies.split(",")
@@ -54,10 +53,7 @@ def command(args: argparse.Namespace) -> int:
     title = (
         f"{base.model.name} on {base.gpus:,} × {cluster.gpu.title}, {args.gbs:,} samples of {args.seq_length:,} tokens"
     )
-    report = view_regret.build(title, found)
-    if args.out is not None:
-        write_whole(args.out, markdown.render(report))
-    say(args, report, written=str(args.out or ""))
+    say(args, view_regret.build(title, found), out=args.out)
     return 0
 
 

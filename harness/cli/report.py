@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, add_loudness, say, say_screen
+from harness.cli.common import Subparsers, add_command, add_loudness, folder_problems, say, say_screen
 from harness.contracts.results import Evaluation
 from harness.report import files, junit, publish, screen
 from harness.report.table import Report
 from harness.score import gate
-from projector.errors import InputError, Problem
+from projector.errors import InputError
 from projector.io.files import write_whole
 from projector.io.progress import progress
 
@@ -56,8 +56,8 @@ _FORMATS = (
 
 
 def command(args: argparse.Namespace) -> int:
-    if args.out is not None and args.out.exists() and not args.out.is_dir():
-        raise InputError([Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist")])
+    if problems := folder_problems(args.out):
+        raise InputError(problems)
     asked = bool(args.by or args.metric or args.where)
     problems = [] if asked else publish.format_problems(args.format)
     if problems:

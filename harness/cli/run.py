@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from harness import predictors
 from harness.cli import against, record
-from harness.cli.common import Subparsers, add_command, add_loudness, positive, read_any, say_screen
+from harness.cli.common import Subparsers, add_command, add_loudness, folder_problems, positive, read_any, say_screen
 from harness.contracts.results import Row
 from harness.contracts.runs import MeasuredRun
 from harness.evaluation import evaluate, observations
@@ -198,8 +198,7 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
             print(f"doubtful: {run.id}: {doubt}", file=sys.stderr)
     problems += against.problems(args)
     checked(lambda: record.check(args))
-    if args.out is not None and args.out.exists() and not args.out.is_dir():
-        problems.append(Problem("command line", "--out", str(args.out), "a folder, or a path that does not exist"))
+    problems += folder_problems(args.out)
     problems += _two_of_one_id(suites, runs)
     problems += [] if problems else _unknown(args.ids, suites, runs)
     if problems:

@@ -52,17 +52,14 @@ def register(commands: Subparsers) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    from harness.report import markdown
     from harness.trace import overlay, view
     from harness.trace.record import record
     from harness.trace.study import study
-    from projector.io.files import write_whole
 
     case = _case(args)
     if args.record and case is None:
         raise InputError([Problem("command line", "--record", "no GPU", "--config or --model and --gpu: whose table")])
     found = study(args.traces, args.step, case)
-    made = view.build(found)
     written = []
     if args.record and case is not None:
         added, left = record(found, args.record, case[1].gpu.name)
@@ -70,10 +67,7 @@ def command(args: argparse.Namespace) -> int:
     if args.overlay:
         overlay.write(found, args.overlay)
         written.append(str(args.overlay))
-    if args.out:
-        write_whole(args.out, markdown.render(made))
-        written.append(str(args.out))
-    say(args, made, written=", ".join(written))
+    say(args, view.build(found), written=", ".join(written), out=args.out)
     return 0
 
 

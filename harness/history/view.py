@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.contracts.results import Row
 from harness.history.changes import Change, changes, events, standing
 from harness.history.recording import Recording
-from harness.history.series import Figures, Series, Version, figures
-from harness.report.table import NONE, Column, Report, Table, number, percent, signed
+from harness.history.series import Series, figures
+from harness.report.spec import number0, yes_no
+from harness.report.table import Report, Table, figure, listed, number, percent, signed, text
 from harness.score.drift import MEMORY
 
 __all__ = ["broken", "overview", "row"]
@@ -16,21 +16,44 @@ __all__ = ["broken", "overview", "row"]
 #: (since, at) by the revisions of both → the changes made between them, in words; empty where they are not known.
 Commits = Mapping[tuple[str, str], Sequence[str]]
 
-_FIGURES = (
-    Column("version", numeric=False),
-    Column("date", numeric=False, minor=True),
-    Column("rows", minor=True),
-    Column("coverage"),
-    Column("macro", help="mean |error|, every (model family × GPU × framework) cell weighing the same"),
-    Column("plain", help="mean |error|, every row weighing the same"),
-    Column("median"),
-    Column("tau-b"),
-    Column("inside", help="measurements inside their 90 % interval"),
-    Column("moved", help="rows whose error is another by a tenth of a point or more", minor=True),
-    Column("broken"),
-    Column("lost"),
-)
 _OTHER = "*"
+_FIGURES = (
+    text("version", lambda at: at["version"].recording.label + (_OTHER if at["version"].other_runs else "")),
+    text("date", lambda at: _date(at["version"].recording), minor=1),
+    figure("rows", "f.compared", minor=1),
+    figure("coverage", "f.coverage", percent),
+    figure("macro", "f.macro", percent, "mean |error|, every (model family × GPU × framework) cell weighing the same"),
+    figure("plain", "f.plain", percent, "mean |error|, every row weighing the same"),
+    figure("median", "f.median", percent),
+    figure("tau-b", "f.tau", number),
+    figure("inside", "f.inside", percent, "measurements inside their 90 % interval"),
+    figure(
+        "moved",
+        lambda at: at["f"].moved or None,
+        help="rows whose error is another by a tenth of a point or more",
+        minor=1,
+    ),
+    figure("broken", lambda at: at["f"].broken or None),
+    figure("lost", lambda at: at["f"].lost or None),
+)
+_VERSIONS = (
+    text("version", "version.recording.label"),
+    text("date", lambda at: _date(at["version"].recording), minor=1),
+    figure("measured", "row.measured_tgs", number0, "tokens/s/GPU"),
+    figure("projected", "row.projected_tgs", number0, "tokens/s/GPU"),
+    figure("error", "row.error", signed),
+    text("inside", "row.inside", yes_no, "whether the measurement is inside the 90 % interval"),
+    figure("memory error", "row.memory_error", signed, minor=1),
+    text("change", lambda at: ", ".join(("memory " if c.metric == MEMORY else "") + c.kind for c in at["told"])),
+)
+_BROKEN = (
+    text("row", "run_id"),
+    text("error of", "metric", minor=1),
+    *(figure(when, when, signed) for when in ("before", "after", "now")),
+    text("broke at", "at.label"),
+    text("since", "since.label", minor=1),
+    text("how", lambda change: _how(change)),
+)
 
 
 def overview(found: Sequence[Series], tolerance: float, last: int, fit: str) -> Report:
@@ -57,27 +80,11 @@ def _lines(found: Sequence[Series], tolerance: float, fit: str) -> tuple[str, ..
 
 def _series(found: Series, tolerance: float, last: int) -> Table:
     lines = zip(found.versions, figures(found.versions, tolerance), strict=True)
-    rows = tuple(_figures(version, f) for version, f in lines)[-last:]
+    shown = [{"version": version, "f": f} for version, f in lines][-last:]
     notes = [f"Broken: error grew by more than {_points(tolerance)} since the version before."]
     if any(version.other_runs for version in found.versions[-last:]):
         notes.append(f"{_OTHER}: the suite or its measured runs are others than before.")
-    return Table(title=found.title, columns=_FIGURES, rows=rows, note=" ".join(notes))
-
-
-def _figures(version: Version, f: Figures) -> tuple[str, ...]:
-    counts = (f.moved, f.broken, f.lost)
-    return (
-        version.recording.label + (_OTHER if version.other_runs else ""),
-        _date(version.recording),
-        str(f.compared),
-        percent(f.coverage),
-        percent(f.macro),
-        percent(f.plain),
-        percent(f.median),
-        number(f.tau),
-        percent(f.inside),
-        *(str(n) if n else NONE for n in counts),
-    )
+    return listed(found.title, shown, _FIGURES, " ".join(notes))
 
 
 def row(found: Sequence[Series], run_id: str, tolerance: float, limit: float | None, commits: Commits) -> Report:
@@ -87,73 +94,30 @@ def row(found: Sequence[Series], run_id: str, tolerance: float, limit: float | N
         told = [c for c in changes(each, tolerance, limit) if c.run_id == run_id]
         rows = [(v, next((r for r in v.rows if r.run_id == run_id), None)) for v in each.versions]
         if any(r is not None for _, r in rows):
-            tables.append(_row(each, rows, events(told, run_id)))
+            at = events(told, run_id)
+            shown = [{"version": v, "row": r, "told": at.get(v.recording.recorded, ())} for v, r in rows]
+            tables.append(listed(each.title, shown, _VERSIONS))
             lines += [f"{each.title}: {line}" for c in told for line in (_sentence(c), *_made(c, commits))]
     title = f"{run_id} over versions"
     return Report(title=title, lines=tuple(lines) or ("It never broke.",), tables=tuple(tables))
 
 
-def _row(found: Series, rows: Sequence[tuple[Version, Row | None]], told: Mapping[str, Sequence[Change]]) -> Table:
-    columns = (
-        Column("version", numeric=False),
-        Column("date", numeric=False, minor=True),
-        Column("measured", help="tokens/s/GPU"),
-        Column("projected", help="tokens/s/GPU"),
-        Column("error"),
-        Column("inside", numeric=False, help="whether the measurement is inside the 90 % interval"),
-        Column("memory error", minor=True),
-        Column("change", numeric=False),
-    )
-    made = tuple((*_cells(v, r), _kinds(told.get(v.recording.recorded, ()))) for v, r in rows)
-    return Table(title=found.title, columns=columns, rows=made)
-
-
-def _cells(version: Version, found: Row | None) -> tuple[str, ...]:
-    head = (version.recording.label, _date(version.recording))
-    if found is None:
-        return (*head, *(NONE,) * 5)
-    within = found.inside
-    return (
-        *head,
-        number(found.measured_tgs, 0),
-        number(found.projected_tgs, 0),
-        signed(found.error),
-        NONE if within is None else "yes" if within else "no",
-        signed(found.memory_error),
-    )
-
-
-def _kinds(told: Sequence[Change]) -> str:
-    return ", ".join(("memory " if c.metric == MEMORY else "") + c.kind for c in told)
-
-
 def broken(found: Sequence[Series], tolerance: float, limit: float | None, commits: Commits) -> Report:
     """The rows that are worse now than they were, and the change at which each of them broke."""
-    columns = (
-        Column("row", numeric=False),
-        Column("error of", numeric=False, minor=True),
-        Column("before"),
-        Column("after"),
-        Column("now"),
-        Column("broke at", numeric=False),
-        Column("since", numeric=False, minor=True),
-        Column("how", numeric=False),
-    )
     tables, lines = [], []
     for each in found:
         lasting = standing(changes(each, tolerance, limit), tolerance, limit)
-        rows = tuple(_broken(c) for c in sorted(lasting, key=lambda c: (c.at.order, -_growth(c))))
-        if rows:
-            tables.append(Table(title=each.title, columns=columns, rows=rows))
+        if lasting:
+            ordered = sorted(lasting, key=lambda c: (c.at.order, -_growth(c)))
+            tables.append(listed(each.title, ordered, _BROKEN))
         for at, since in dict.fromkeys((c.at.recorded, c.since.recorded) for c in lasting):
             here = [c for c in lasting if (c.at.recorded, c.since.recorded) == (at, since)]
             lines += [f"{each.title}: {len(here)} rows at {_named(here[0].at)}", *_made(here[0], commits)]
     return Report(title="Rows that are broken", lines=tuple(lines) or ("No row is broken.",), tables=tuple(tables))
 
 
-def _broken(c: Change) -> tuple[str, ...]:
-    how = c.kind + (" (the measured figure changed, too)" if c.remeasured else f" ({c.reason})" if c.reason else "")
-    return (c.run_id, c.metric, signed(c.before), signed(c.after), signed(c.now), c.at.label, c.since.label, how)
+def _how(c: Change) -> str:
+    return c.kind + (" (the measured figure changed, too)" if c.remeasured else f" ({c.reason})" if c.reason else "")
 
 
 def _growth(c: Change) -> float:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 
 __all__ = [
-    "SUMMED_STEP",
     "attention_family",
     "backend",
     "condition",
@@ -78,8 +77,6 @@ _UNUSABLE = {
     "power cap": "a power-capped machine",
     "power-limited": "a power-capped machine",
 }
-#: How notes mark one time for forward, data gradient and weight gradient together.
-SUMMED_STEP = "combined training step"
 
 
 def family(library: str) -> str:

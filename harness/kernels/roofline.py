@@ -14,34 +14,14 @@ from harness.kernels.fit import Array, folds_of
 from harness.kernels.grouping import group_of
 from harness.kernels.schema import Row
 from projector.hardware.catalogue import gpu as catalogue_gpu
-from projector.kernels.constants import element_bytes
-from projector.kernels.protocol import ComputeOp
-from projector.operators.types import Attention, Gemm, Stream
+from projector.kernels.traffic import unique_bytes
 
-__all__ = ["fitted", "fixed", "unique_bytes"]
+__all__ = ["fitted", "fixed"]
 
 # Assumed shares of a rule of thumb, to be beaten; they describe no device.
 PEAK_SHARE, MEMORY_SHARE = 0.6, 0.8
 FEWEST_GROUPS = 5
 ROWS = 4000
-
-
-def unique_bytes(op: ComputeOp) -> float:
-    """Bytes that the operator cannot avoid moving: every operand read once, every result written once."""
-    if isinstance(op, Stream):
-        return op.bytes
-    size = element_bytes(op.dtype)
-    if isinstance(op, Attention):
-        width = op.head_dim_qk + op.head_dim_v
-        moved = op.batch * width * (op.heads * op.seq_q + op.kv_heads * op.seq_k) * size
-        return 2.0 * moved if op.backward else moved
-    writes = 2.0 if op.accumulate else 1.0
-    if isinstance(op, Gemm):
-        return op.batch * ((op.m * op.k + op.n * op.k) * size + op.m * op.n * op.out_bytes * writes)
-    weights = float(op.groups * op.n * op.k)
-    if op.layout == "NT":
-        return op.rows * (op.n + op.k) * size + weights * op.out_bytes * writes
-    return (op.rows * op.k + weights) * size + op.rows * op.n * op.out_bytes * writes
 
 
 def fixed(rows: Sequence[Row]) -> Array:

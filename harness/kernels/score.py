@@ -28,7 +28,6 @@ __all__ = [
     "errors",
     "of_new_weights",
     "score",
-    "size_of",
 ]
 
 #: Predictions of a row's seconds, the model first: with the constants as shipped, refitted without the row's group,
@@ -158,10 +157,6 @@ def of_new_weights(score: Score, which: Sequence[int] | npt.NDArray[np.intp]) ->
 
 def class_of(row: Row) -> Class:
     return Class(row.gpu, row.kind, row.dtype, row.scaling, row.measured.family)
-
-
-def size_of(flops: float) -> str:
-    return next(name for name, least, most in CLASSES if least <= flops < most)
 
 
 def errors(signed: Array) -> Errors | None:

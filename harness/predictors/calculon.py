@@ -14,21 +14,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors import calculon_inputs as inputs
 from harness.predictors import calculon_package as package
 from harness.predictors import peer
 from harness.predictors.calculon_package import NAME
-from harness.predictors.protocol import gpu_levels
-from harness.predictors.refusal import guarded
+from harness.predictors.refusal import ByGpu
 from projector.errors import Unsupported
 
 __all__ = ["NAME", "Calculon"]
 
 
 @dataclass(frozen=True)
-class Calculon:
+class Calculon(ByGpu):
     """Raises :class:`InputError` when made where Calculon is not installed, or where its inputs are other ones."""
 
     name: str = NAME
@@ -36,33 +34,27 @@ class Calculon:
     def __post_init__(self) -> None:
         package.tool()
 
-    def predict(self, run: MeasuredRun) -> Prediction:
-        return guarded(run, lambda: _project(run))
-
-    def levels(self, run: MeasuredRun, facts: RunFacts) -> tuple[str, ...]:
-        return gpu_levels(run, facts)
-
-
-def _project(run: MeasuredRun) -> Prediction:
-    resolved, cluster = peer.state(run)
-    work = resolved.workload
-    peer.stated_refusal(NAME, inputs.limits(work))
-    tool = package.tool()
-    system, described = inputs.system(cluster, package.system_file)
-    try:
-        said = peer.refused(
-            NAME, lambda: tool.stats(inputs.application(work), inputs.execution(work, cluster.gpus_per_node), system)
+    def project(self, run: MeasuredRun) -> Prediction:
+        resolved, cluster = peer.state(run)
+        work = resolved.workload
+        peer.stated_refusal(NAME, inputs.limits(work))
+        tool = package.tool()
+        system, described = inputs.system(cluster, package.system_file)
+        try:
+            said = peer.refused(
+                NAME,
+                lambda: tool.stats(inputs.application(work), inputs.execution(work, cluster.gpus_per_node), system),
+            )
+        except tool.error as error:
+            return _unfit(str(error))
+        return Prediction(
+            status="ok",
+            step_seconds=said["total_time"],
+            memory_gib=said["proc_mem_tier1_cap_req"] / peer.GIB,
+            measured_share=0.0,
+            breakdown=_breakdown(said),
+            assumed=(*resolved.assumed, *described, *inputs.simplified(work)),
         )
-    except tool.error as error:
-        return _unfit(str(error))
-    return Prediction(
-        status="ok",
-        step_seconds=said["total_time"],
-        memory_gib=said["proc_mem_tier1_cap_req"] / peer.GIB,
-        measured_share=0.0,
-        breakdown=_breakdown(said),
-        assumed=(*resolved.assumed, *described, *inputs.simplified(work)),
-    )
 
 
 def _unfit(said: str) -> Prediction:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun, Prediction
-from harness.predictors.refusal import guarded
+from harness.predictors.refusal import ByGpu
 from projector.errors import Unsupported
 from projector.workload.model import Model
 
@@ -23,14 +23,11 @@ PUBLISHED_MFU = 0.40
 
 
 @dataclass(frozen=True)
-class ConstantMfu:
+class ConstantMfu(ByGpu):
     name: str = "constant-mfu"
     mfu: float = PUBLISHED_MFU
 
-    def predict(self, run: MeasuredRun) -> Prediction:
-        return guarded(run, lambda: self._project(run))
-
-    def _project(self, run: MeasuredRun) -> Prediction:
+    def project(self, run: MeasuredRun) -> Prediction:
         from projector.hardware import catalogue
 
         work, gpu = run.workload, catalogue.gpu(run.gpu)
@@ -43,8 +40,7 @@ class ConstantMfu:
 
     def levels(self, run: MeasuredRun, facts: RunFacts) -> tuple[str, ...]:
         precision = run.recipe.precision if run.recipe else ""
-        scopes = (run.gpu, f"arch:{facts.arch}", f"vendor:{facts.vendor}", "all")
-        return tuple(key for scope in scopes for key in (f"{scope} {precision}", scope))
+        return tuple(key for scope in super().levels(run, facts) for key in (f"{scope} {precision}", scope))
 
 
 def flops_per_token(model: Model, seq_length: int) -> float:

@@ -33,11 +33,11 @@ class Here:
     artifact: Path
     most: int | None = None
 
-    def spread(self, workload: Workload) -> float:
-        """Of the timed steps: their interquartile range over the median."""
-        from projector.benchmark import measured
+    def spread(self) -> float:
+        """Of the timed steps: their interquartile range over the median. Raises as ``artifact.read``."""
+        from projector.benchmark import artifact
 
-        return measured.load(self.artifact, workload, cluster_of(self.cluster, "", None)).timings.step.spread
+        return artifact.timings_of(self.artifact, artifact.read(self.artifact)).step.spread
 
     def project(self, workload: Workload) -> Projection:
         """One step of ``workload`` from times taken here. Raises what ``measured.project`` raises."""

@@ -20,11 +20,9 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors import peer
-from harness.predictors.protocol import gpu_levels
-from harness.predictors.refusal import guarded
+from harness.predictors.refusal import ByGpu
 from projector.errors import Unsupported
 from projector.hardware.types import Cluster
 from projector.workload.recipe import Recipe
@@ -52,7 +50,7 @@ _MIN_LATENCY = 8e-6
 
 
 @dataclass(frozen=True)
-class LlmAnalysis:
+class LlmAnalysis(ByGpu):
     """Raises :class:`InputError` when made where the package is not installed."""
 
     name: str = NAME
@@ -60,32 +58,25 @@ class LlmAnalysis:
     def __post_init__(self) -> None:
         _package()
 
-    def predict(self, run: MeasuredRun) -> Prediction:
-        return guarded(run, lambda: _project(run))
-
-    def levels(self, run: MeasuredRun, facts: RunFacts) -> tuple[str, ...]:
-        return gpu_levels(run, facts)
-
-
-def _project(run: MeasuredRun) -> Prediction:
-    resolved, cluster = peer.state(run)
-    work = resolved.workload
-    peer.stated_refusal(NAME, _limits(work))
-    tool = _package()
-    with _quiet():
-        gpu, described = _gpu(tool, cluster, work.recipe.precision)
-        said = peer.refused(NAME, lambda: _training(tool, gpu, work))
-    gib = said["(weight+op_state+grad+act)_memory_per_gpu"] / peer.GIB
-    fits = said["memory_left_per_gpu"] >= 0
-    return Prediction(
-        status="ok" if fits else "out-of-memory",
-        reason="" if fits else f"{NAME}: needs {gib:.1f} GiB of {gpu.mem_per_GPU_in_GB:g} GiB",
-        step_seconds=said["latency_per_iter"],
-        memory_gib=gib,
-        measured_share=0.0,
-        breakdown={"compute_s": said["latency_per_iter"]},
-        assumed=(*resolved.assumed, *described, *_simplified(work)),
-    )
+    def project(self, run: MeasuredRun) -> Prediction:
+        resolved, cluster = peer.state(run)
+        work = resolved.workload
+        peer.stated_refusal(NAME, _limits(work))
+        tool = _package()
+        with _quiet():
+            gpu, described = _gpu(tool, cluster, work.recipe.precision)
+            said = peer.refused(NAME, lambda: _training(tool, gpu, work))
+        gib = said["(weight+op_state+grad+act)_memory_per_gpu"] / peer.GIB
+        fits = said["memory_left_per_gpu"] >= 0
+        return Prediction(
+            status="ok" if fits else "out-of-memory",
+            reason="" if fits else f"{NAME}: needs {gib:.1f} GiB of {gpu.mem_per_GPU_in_GB:g} GiB",
+            step_seconds=said["latency_per_iter"],
+            memory_gib=gib,
+            measured_share=0.0,
+            breakdown={"compute_s": said["latency_per_iter"]},
+            assumed=(*resolved.assumed, *described, *_simplified(work)),
+        )
 
 
 def _limits(work: Workload) -> Iterator[str]:

@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-from harness.contracts.results import RunFacts
 from harness.contracts.runs import Measured, MeasuredRun, Prediction
-from harness.predictors.protocol import gpu_levels
-from harness.predictors.refusal import guarded
+from harness.predictors.refusal import ByGpu
 from projector.errors import NoMeasurement
 from projector.kernels.settings import DEFAULT, Settings
 
@@ -25,7 +23,7 @@ GIB = 2.0**30
 
 
 @dataclass(frozen=True)
-class Ours:
+class Ours(ByGpu):
     """``projector.projection.project`` in mode ``name`` (``simulate`` or ``benchmark``).
 
     A benchmark projection of which nothing was measured is a simulation under another name: it is refused.
@@ -34,24 +32,18 @@ class Ours:
     name: str
     settings: Settings = DEFAULT
 
-    def predict(self, run: MeasuredRun) -> Prediction:
-        return guarded(run, lambda: self._predict(run))
-
-    def project(self, run: MeasuredRun) -> Projection:
+    def projection(self, run: MeasuredRun) -> Projection:
         """Raises as :func:`projector.projection.project`."""
         return _projected(
             _as_run(run), run.cluster, run.gpu, run.gpus_per_node, self.name, self.settings, run.measured.exists
         )
 
-    def _predict(self, run: MeasuredRun) -> Prediction:
+    def project(self, run: MeasuredRun) -> Prediction:
         cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
-        made = self.project(run)
+        made = self.projection(run)
         if self.name == "benchmark" and made.measured_share <= 0.0:
             raise NoMeasurement(f"no measurement for {cluster.gpu.name} of any kernel of this run")
         return prediction_of(made, run, cluster)
-
-    def levels(self, run: MeasuredRun, facts: RunFacts) -> tuple[str, ...]:
-        return gpu_levels(run, facts)
 
 
 def _as_run(run: MeasuredRun) -> Workload:

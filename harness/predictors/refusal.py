@@ -1,17 +1,34 @@
-"""Refusals: how a run that cannot be projected becomes a prediction that says why."""
+"""Refusals: how a run that cannot be projected becomes a prediction that says why, and the base of predictors that do so."""
 
 from __future__ import annotations
 
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun, Prediction
+from harness.predictors.protocol import gpu_levels
 from projector.errors import InputError, NoMeasurement, Unsupported
 
-__all__ = ["guarded"]
+__all__ = ["ByGpu", "guarded"]
+
+
+class ByGpu(ABC):
+    """A predictor that refuses by raising, and is calibrated by one factor per GPU."""
+
+    @abstractmethod
+    def project(self, run: MeasuredRun) -> Prediction:
+        """Raises :class:`Unsupported`, :class:`NoMeasurement` or :class:`InputError` for a run that it refuses."""
+
+    def predict(self, run: MeasuredRun) -> Prediction:
+        return guarded(run, lambda: self.project(run))
+
+    def levels(self, run: MeasuredRun, facts: RunFacts) -> tuple[str, ...]:
+        return gpu_levels(run, facts)
 
 
 def guarded(run: MeasuredRun, call: Callable[[], Prediction]) -> Prediction:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from harness.kernels.goals import GOALS, TRANSFER, Goal, matches
+from harness.kernels.goals import GOALS, TRANSFER, matches
 from harness.kernels.save import skipped
 from harness.kernels.schema import Row
-from harness.kernels.score import CLASSES, Class, Score, class_of, errors, of_new_weights
+from harness.kernels.score import CLASSES, FITS, Class, Errors, Score, class_of, errors, of_new_weights
 from harness.kernels.table import Loaded
 from harness.kernels.transfer import donors
 from harness.kernels.unmeasured import SuiteShare
-from harness.report.kernel_weights import new_weights
-from harness.report.table import NONE, Column, Report, Table, percent, ratio, signed
+from harness.report.spec import yes_no
+from harness.report.table import NONE, Cell, Column, Report, Table, figure, listed, percent, ratio, signed, text
 
 __all__ = ["build", "goals", "nothing", "unmeasured"]
 
@@ -33,8 +34,8 @@ def build(score: Score, loaded: Loaded, title: str = "Kernel models against meas
     """Headlines and all tables. Works on any rows, with or without cross-validation."""
     large = score.large
     tables = [
-        new_weights(score),
-        _goals_where_any(score),
+        _new_weights(score),
+        goals(score, only_present=True),
         _classes("Training shapes (> 1e10 FLOP)", score, large),
         _sizes(score),
         _transfer(score),
@@ -74,103 +75,105 @@ def _lines(score: Score, loaded: Loaded) -> list[str]:
     return lines
 
 
-def _goals_where_any(score: Score) -> Table:
-    return goals(score, only_present=True)
+def _new_weights(score: Score) -> Table:
+    """The headline: GEMMs whose weight no fit saw, by GPU and operands."""
+    made = (
+        text("GPU", "gpu"),
+        text("operands", "operands"),
+        figure("weights", "new.n"),
+        figure("mean", "new.mape", percent),
+        *(figure(word, f"new.{word}", percent) for word in ("median", "p90")),
+        figure("bias", "new.bias", signed),
+        figure("rows", "rows.n"),
+        figure("by rows", "rows.mape", percent),
+    )
+    key: Callable[[Row], tuple[str, str]] = lambda row: (row.gpu, class_of(row).operands)  # noqa: E731
+    gemms = np.array([row.kind == "gemm" for row in score.rows], dtype=np.bool_) & score.large
+    found = []
+    for (gpu, operands), where in score.members(key, gemms).items():
+        new, rows = of_new_weights(score, where), errors(score.error("heldout")[where])
+        if new is not None and rows is not None:
+            found.append({"gpu": gpu, "operands": operands, "new": new, "rows": rows})
+    note = (
+        "Training shapes, refitted without every product of the weight, (n, k) or (k, n), whatever m and layout. Mean, "
+        "median and p90 are over weights, each with the mean absolute error of its rows; the last column is over rows."
+    )
+    return listed("GEMM of a new (n, k)", found, made, note)
 
 
 def goals(score: Score, only_present: bool = False) -> Table:
     """Each goal beside what was reached, and the best figure known before."""
-    columns = (
-        Column("set", numeric=False),
-        Column("rows"),
-        Column("held out"),
-        Column("median", minor=True),
-        Column("goal"),
-        Column("met", numeric=False),
-        Column("before"),
-        Column("measured as", numeric=False, minor=True),
-        Column("shipped"),
-        Column("roofline", minor=True),
+    made = (
+        text("set", "goal.title"),
+        figure("rows", lambda g: ratio(g["heldout"].n if g["heldout"] else 0, g["rows"])),
+        figure("held out", "heldout.mape", percent),
+        figure("median", "heldout.median", percent, minor=1),
+        figure("goal", lambda g: _most(g["goal"].goal, 1 if g["goal"].goal < 0.05 else 0)),
+        text("met", lambda g: yes_no(g["heldout"].mape <= g["goal"].goal) if g["heldout"] else ""),
+        figure("before", "goal.before", percent),
+        text("measured as", "goal.measure", minor=1),
+        figure("shipped", "shipped.mape", percent),
+        figure("roofline", "roofline.mape", percent, minor=1),
     )
-    made = []
+    found = []
     for goal in GOALS:
         where = np.array(
             [i for i, row in enumerate(score.rows) if score.large[i] and matches(goal, row)], dtype=np.intp
         )
         if len(where) or not only_present:
-            made.append(_goal(score, goal, where))
+            found.append({"goal": goal, "rows": len(where), **_errors(score, where)})
     note = (
         "Rows above 1e10 FLOP (streams: all). Rows whose class is too small to be cross-validated are left out of the "
         "held-out mean. Before: the best law known for the same tables."
     )
-    return Table(title="Goals", columns=columns, rows=tuple(made), note=note)
+    return listed("Goals", found, made, note)
 
 
-def _goal(score: Score, goal: Goal, where: npt.NDArray[np.intp]) -> tuple[str, ...]:
-    whole = where
-    held, shipped = errors(score.error("heldout")[whole]), errors(score.error("shipped")[whole])
-    line = errors(score.error("roofline")[whole])
-    met = "" if held is None else "yes" if held.mape <= goal.goal else "no"
-    count = ratio(held.n if held else 0, len(whole))
-    return (
-        goal.title,
-        count,
-        percent(held.mape if held else None),
-        percent(held.median if held else None),
-        f"≤ {percent(goal.goal, 1 if goal.goal < 0.05 else 0)}",
-        met,
-        percent(goal.before),
-        goal.measure,
-        percent(shipped.mape if shipped else None),
-        percent(line.mape if line else None),
-    )
+def _errors(score: Score, where: npt.NDArray[np.intp]) -> dict[str, Errors | None]:
+    """Of every fit, over some rows."""
+    return {fit: errors(score.error(fit)[where]) for fit in FITS}
+
+
+def _most(bound: float, digits: int = 0) -> str:
+    return f"≤ {percent(bound, digits)}"
 
 
 def _classes(title: str, score: Score, which: npt.NDArray[np.bool_], detail: bool = False) -> Table:
-    columns = (
-        Column("GPU", numeric=False),
-        Column("kind", numeric=False),
-        Column("operands", numeric=False),
-        Column("family", numeric=False),
-        Column("rows"),
-        Column("held out"),
-        Column("median"),
-        Column("p90"),
-        Column("bias", minor=True),
-        Column("shipped"),
-        Column("median", minor=True),
-        Column("p90", minor=True),
-        Column("bias", minor=True),
-        Column("other GPUs"),
-        Column("roofline"),
-        Column("0.6/0.8"),
-        Column("constants", numeric=False, minor=True),
-        Column("source", numeric=False, minor=True),
+    made = (
+        *(text(word, f"key.{name}") for word, name in (("GPU", "gpu"), ("kind", "kind"))),
+        *(text(word, f"key.{word}") for word in ("operands", "family")),
+        figure("rows", "rows"),
+        figure("held out", lambda c: percent(c["heldout"].mape) if c["heldout"] else c["why not"]),
+        *_spread("heldout"),
+        figure("shipped", "shipped.mape", percent),
+        *_spread("shipped", minor=1),
+        figure("other GPUs", "transfer.mape", percent),
+        figure("roofline", "roofline.mape", percent),
+        figure("0.6/0.8", "fixed.mape", percent),
+        text("constants", "constants", minor=1),
+        text("source", "origin", minor=1),
     )
-    made = [_class(score, key, where) for key, where in score.members(class_of, which).items()]
-    return Table(title=title, columns=columns, rows=tuple(made), note=_HELP, detail=detail)
+    found = [_class(score, key, where) for key, where in score.members(class_of, which).items()]
+    return listed(title, found, made, _HELP, detail=detail)
 
 
-def _class(score: Score, key: Class, members: npt.NDArray[np.intp]) -> tuple[str, ...]:
-    held, shipped = errors(score.error("heldout")[members]), errors(score.error("shipped")[members])
-    if held is not None:
-        first = (percent(held.mape), percent(held.median), percent(held.p90), signed(held.bias))
-    else:
-        few = any(score.how[i] == TOO_FEW for i in members)
-        first = (TOO_FEW if few else NONE, NONE, NONE, NONE)
-    second = (
-        (percent(shipped.mape), percent(shipped.median), percent(shipped.p90), signed(shipped.bias))
-        if shipped
-        else (NONE,) * 4
+def _spread(fit: str, *, minor: int = 0) -> tuple[Cell, ...]:
+    return (
+        figure("median", f"{fit}.median", percent, minor=minor),
+        figure("p90", f"{fit}.p90", percent, minor=minor),
+        figure("bias", f"{fit}.bias", signed, minor=1),
     )
-    rest = [
-        percent(e.mape if e else None)
-        for e in (errors(score.error(f)[members]) for f in ("transfer", "roofline", "fixed"))
-    ]
-    words = sorted({score.constants[i] for i in members})
-    origin = "fitted" if score.seen[members].all() else "unseen" if not score.seen[members].any() else "both"
-    named = (key.gpu, key.kind, key.operands, key.family, str(len(members)))
-    return (*named, *first, *second, *rest, ", ".join(words), origin)
+
+
+def _class(score: Score, key: Class, members: npt.NDArray[np.intp]) -> dict[str, object]:
+    return {
+        "key": key,
+        "rows": len(members),
+        **_errors(score, members),
+        "why not": TOO_FEW if any(score.how[i] == TOO_FEW for i in members) else NONE,
+        "constants": ", ".join(sorted({score.constants[i] for i in members})),
+        "origin": "fitted" if score.seen[members].all() else "unseen" if not score.seen[members].any() else "both",
+    }
 
 
 def _sizes(score: Score) -> Table:
@@ -197,42 +200,38 @@ def _sizes(score: Score) -> Table:
 
 
 def _transfer(score: Score) -> Table:
-    columns = (
-        Column("GPU", numeric=False),
-        Column("kind", numeric=False),
-        Column("rows"),
-        Column("MAPE"),
-        Column("median"),
-        Column("p90"),
-        Column("bias"),
-        Column("goal"),
-        Column("met", numeric=False),
-        Column("learned from", numeric=False),
+    made = (
+        text("GPU", "gpu"),
+        text("kind", "kind"),
+        figure("rows", "found.n"),
+        figure("MAPE", "found.mape", percent),
+        figure("median", "found.median", percent),
+        figure("p90", "found.p90", percent),
+        figure("bias", "found.bias", signed),
+        figure("goal", lambda _: _most(TRANSFER)),
+        text("met", lambda each: yes_no(each["found"].mape <= TRANSFER)),
+        text("learned from", lambda each: ", ".join(donors(each["gpu"], each["kind"]))),
     )
-    wrong, made = score.error("transfer"), []
-    for (gpu, kind), where in score.members(lambda row: (row.gpu, row.kind), score.large).items():
-        found = errors(wrong[where])
-        if found is not None:
-            figures = (percent(found.mape), percent(found.median), percent(found.p90), signed(found.bias))
-            met = "yes" if found.mape <= TRANSFER else "no"
-            made.append(
-                (gpu, kind, str(found.n), *figures, f"≤ {percent(TRANSFER, 0)}", met, ", ".join(donors(gpu, kind)))
-            )
+    wrong = score.error("transfer")
+    held = [
+        {"gpu": gpu, "kind": kind, "found": found}
+        for (gpu, kind), where in score.members(lambda row: (row.gpu, row.kind), score.large).items()
+        if (found := errors(wrong[where])) is not None
+    ]
     note = (
         "Training shapes. The GPU keeps its data sheet and hand-written priors; all fitted constants are those of the GPUs "
         "named last (the geometric mean where several have one)."
     )
-    return Table(title="A GPU left out wholly", columns=columns, rows=tuple(made), note=note)
+    return listed("A GPU left out wholly", held, made, note)
 
 
 def _skipped(loaded: Loaded) -> Table:
-    columns = (Column("why", numeric=False), Column("rows"), Column("operations", numeric=False))
-    made = []
-    for reason, count in skipped(loaded).items():
-        ops: Sequence[str] = sorted({row.op for row in loaded.skipped if row.reason == reason})
-        shown = ", ".join(ops[:4]) + (f" and {len(ops) - 4} more" if len(ops) > 4 else "")
-        made.append((reason, str(count), shown))
-    return Table(title="Rows that are not modelled", columns=columns, rows=tuple(made))
+    def operations(item: tuple[str, int]) -> str:
+        ops: Sequence[str] = sorted({row.op for row in loaded.skipped if row.reason == item[0]})
+        return ", ".join(ops[:4]) + (f" and {len(ops) - 4} more" if len(ops) > 4 else "")
+
+    made = (text("why", lambda item: item[0]), figure("rows", lambda item: item[1]), text("operations", operations))
+    return listed("Rows that are not modelled", skipped(loaded).items(), made)
 
 
 def nothing(loaded: Loaded) -> Report:
@@ -243,25 +242,22 @@ def nothing(loaded: Loaded) -> Report:
 
 def unmeasured(found: Sequence[SuiteShare]) -> Table:
     """The share of each suite's steps that no measured kernel table stands behind."""
-    kinds = ("gemm", "groupedgemm", "attention", "stream")
-    columns = (
-        Column("suite", numeric=False),
-        Column("GPU", numeric=False),
-        Column("runs"),
-        Column("with a table"),
-        Column("without"),
-        *(Column(title) for title in ("GEMM", "grouped", "attention", "streams")),
-    )
-    rows = tuple(
-        (
-            *(each.suite, each.gpu, str(each.runs), percent(each.measured), percent(each.unmeasured)),
-            *(percent(each.by_kind.get(kind, 0.0)) for kind in kinds),
-        )
-        for each in found
+    kinds = {"GEMM": "gemm", "grouped": "groupedgemm", "attention": "attention", "streams": "stream"}
+    made = (
+        text("suite", "suite"),
+        text("GPU", "gpu"),
+        figure("runs", "runs"),
+        figure("with a table", "measured", percent),
+        figure("without", "unmeasured", percent),
+        *(figure(title, partial(_of_kind, kind), percent) for title, kind in kinds.items()),
     )
     note = (
         "Mean share of the projected step in device time of kernels whose class (family, operand type, scale scheme; "
         "pass of attention; kind of stream) has, or has not, a measured table on that GPU; the last four columns split "
         "the latter. The rest of the step is communication, waiting, host and optimizer."
     )
-    return Table(title="Share of each step in kernels without a measured table", columns=columns, rows=rows, note=note)
+    return listed("Share of each step in kernels without a measured table", found, made, note)
+
+
+def _of_kind(kind: str, share: SuiteShare) -> float:
+    return share.by_kind.get(kind, 0.0)

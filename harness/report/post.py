@@ -11,8 +11,8 @@ from harness.contracts import frame
 from harness.contracts.results import BASELINE, Evaluation
 from harness.report import markdown, payload, view, view_rows
 from harness.report.plot_post import PLOTS
-from harness.report.spec import Spec, figure, listed, table, text, values
-from harness.report.table import NONE, Table, number, percent, signed, without
+from harness.report.spec import Spec, table, values
+from harness.report.table import NONE, Table, figure, listed, number, percent, signed, text, without
 from harness.report.verdict import figures_of, main, many, verdict
 from harness.score import accuracy, causes, whatif
 from harness.score.figures import Figures

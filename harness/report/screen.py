@@ -29,6 +29,7 @@ _WORST = 5
 _MOVED = 0.001  # a tenth of a point; less is not worth a line
 _REASON = 120  # characters of a refusal
 _NO_GATE = "Gate: none; a suite sets thresholds."
+_WORDS = {"PASS": "Holds: ", "FAIL": "Does not hold: ", "INCONCLUSIVE": "Holds as far as measurements tell: "}
 _NAMED = 3  # cases, and rows that moved, which are named
 
 #: The five figures of each predictor.
@@ -63,7 +64,17 @@ class Screen:
     def failed(self) -> list[str]:
         """One line for each check that does not hold."""
         lost = [] if self.drift is None or self.drift.passed else ["FAIL against earlier results"]
-        return [str(check) for check in self.checks if not check.passed or check.inconclusive] + lost
+        return [str(check) for check in self.checks if not check.passed] + lost
+
+    @property
+    def unsure(self) -> list[str]:
+        """One line for each check whose measurements say nothing."""
+        return [str(check) for check in self.checks if check.passed and check.inconclusive]
+
+    @property
+    def verdict(self) -> str:
+        """Of all checks together."""
+        return "FAIL" if self.failed else "INCONCLUSIVE" if self.unsure else "PASS"
 
     @property
     def main(self) -> str:
@@ -107,7 +118,7 @@ def _verdict(screen: Screen) -> str:
     once = screen.evaluation.once
     of = Figures(frame.part(once, predictor=screen.main), once)
     held = of.held
-    word = "" if not screen.judged else "Does not hold: " if screen.failed else "Holds: "
+    word = _WORDS[screen.verdict] if screen.judged else ""
     if held.macro_mape is None:
         said = f"{screen.main} projects no row with a measured throughput and a whole configuration"
     else:
@@ -193,15 +204,15 @@ def _changed(drift: Drift, most: int) -> Iterator[Line]:
 
 
 def _gate(screen: Screen, most: int) -> Iterator[Line]:
-    failed = screen.failed
     if not screen.judged:
         yield Line(_NO_GATE)
         return
-    word = "FAIL" if failed else "PASS"
-    yield Line(f"Gate: {word}, {screen.judged - len(failed)} of {screen.judged} checks hold.", _style(word))
-    yield from (Line(line, "bad") for line in failed[:most])
-    if len(failed) > most:
-        yield Line(f"and {len(failed) - most} more that fail: --quiet lists every check", "bad")
+    open_ = [*screen.failed, *screen.unsure]
+    word = screen.verdict
+    yield Line(f"Gate: {word}, {screen.judged - len(open_)} of {screen.judged} checks hold.", _style(word))
+    yield from (Line(line, "bad") for line in open_[:most])
+    if len(open_) > most:
+        yield Line(f"and {len(open_) - most} more that do not: --quiet lists every check", "bad")
 
 
 def _style(line: str) -> str:

@@ -1,48 +1,31 @@
 """A table is a specification: metrics by groups of rows, or columns over any list of values. No renderer is known here.
 
 A :class:`Spec` names metrics of :data:`METRICS` and columns to group by; :func:`table` makes the table of it from the frame
-of rows. What is no figure of a group of rows goes through :func:`listed`, with columns of its own.
+of rows. What is no figure of a group of rows goes through :func:`projector.io.table.listed`, with columns of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from harness.contracts import frame
 from harness.contracts.frame import CELL
 from harness.contracts.sources import publisher
 from harness.report.parallelism import DEGREES, order
-from harness.report.table import NONE, Column, Table, number, percent, signed
+from harness.report.table import NONE, Cell, Column, Table, cells, columns, figure, number, percent, signed, text
 from harness.score.figures import Figures
+from projector.io.table import number0, number1, number3, percent0, signed0
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["GOAL", "GROUPS", "METRICS", "NOT_STATED", "Cell", "Spec", "cells", "columns", "few", "figure", "listed"]
-__all__ += [
-    "metric",
-    "number0",
-    "number3",
-    "percent0",
-    "signed0",
-    "span",
-    "stated",
-    "table",
-    "text",
-    "values",
-    "yes_no",
-]
-
-T = TypeVar("T")
+__all__ = ["GOAL", "GROUPS", "METRICS", "NOT_STATED", "Spec", "few", "metric", "number0", "number1", "number3"]
+__all__ += ["percent0", "signed0", "span", "stated", "table", "values", "yes_no"]
 
 NOT_STATED = "not stated"
-
-
-percent0, signed0, number0 = partial(percent, digits=0), partial(signed, digits=0), partial(number, digits=0)
-number3 = partial(number, digits=3)
 
 
 def yes_no(value: object) -> str:
@@ -52,56 +35,6 @@ def yes_no(value: object) -> str:
 def stated(value: object) -> str:
     """As it is; a dash where there is nothing."""
     return str(value) or NONE
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A column, and what stands in it for one item: where the value is found, and how it is shown where there is one."""
-
-    column: Column
-    of: str | Callable[[Any], object]
-    shown: Callable[[Any], str] = str
-
-    def __call__(self, item: object) -> str:
-        value = self.of(item) if callable(self.of) else _at(item, self.of)
-        return NONE if value is None or value != value else self.shown(value)
-
-
-def _at(item: Any, path: str) -> Any:
-    """What ``a.b`` names in an item; None behind what is None."""
-    for name in path.split("."):
-        if item is None:
-            return None
-        item = item[name] if isinstance(item, Mapping) else getattr(item, name)
-    return item
-
-
-Of = str | Callable[[Any], object]
-
-
-def text(title: str, of: Of, shown: Callable[[Any], str] = str, help: str = "", *, minor: int = 0) -> Cell:
-    """A column of words. ``of``: a path of attributes, or a function of the item."""
-    return Cell(Column(title, numeric=False, help=help, minor=minor), of, shown)
-
-
-def figure(title: str, of: Of, shown: Callable[[Any], str] = str, help: str = "", *, minor: int = 0) -> Cell:
-    """A column of figures."""
-    return Cell(Column(title, help=help, minor=minor), of, shown)
-
-
-def columns(made: Sequence[Cell]) -> tuple[Column, ...]:
-    return tuple(each.column for each in made)
-
-
-def cells(made: Sequence[Cell], item: object) -> tuple[str, ...]:
-    """The line of one item."""
-    return tuple(each(item) for each in made)
-
-
-def listed(title: str, items: Iterable[T], made: Sequence[Cell], note: str = "", *, detail: bool = False) -> Table:
-    """A line an item."""
-    rows = tuple(cells(made, item) for item in items)
-    return Table(title=title, columns=columns(made), rows=rows, note=note, detail=detail)
 
 
 def few(words: Sequence[str], most: int = 4) -> str:

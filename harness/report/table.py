@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from projector.io.table import NONE, Column, Table, number, percent, ratio, signed, without
+from projector.io.table import (
+    NONE,
+    Cell,
+    Column,
+    Table,
+    cells,
+    columns,
+    figure,
+    listed,
+    number,
+    percent,
+    ratio,
+    signed,
+    text,
+    without,
+)
 
-__all__ = ["NONE", "Column", "Report", "Table", "number", "percent", "ratio", "signed", "without"]
+__all__ = ["NONE", "Cell", "Column", "Report", "Table", "cells", "columns", "figure", "listed", "number", "percent"]
+__all__ += ["ratio", "signed", "text", "without"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

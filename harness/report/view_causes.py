@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from harness.calibrate.observe import entries
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
-from harness.report.spec import figure, listed, percent0, signed0, span, stated, text, yes_no
-from harness.report.table import NONE, Table, number, percent, signed
+from harness.report.spec import percent0, signed0, span, stated, yes_no
+from harness.report.table import NONE, Table, figure, listed, number, percent, signed, text
 from harness.score import accuracy, causes
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.kernels.collectives_score import Figure, held_out, levels
-from harness.report.spec import figure, listed, text
-from harness.report.table import Report, Table, percent, signed
+from harness.report.table import Report, Table, figure, listed, percent, signed, text
 
 __all__ = ["build", "by_fabric"]
 

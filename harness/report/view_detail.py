@@ -10,8 +10,8 @@ from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report import view_intervals
 from harness.report.parallelism import DEGREES
-from harness.report.spec import NOT_STATED, Spec, figure, listed, number0, number3, table, text
-from harness.report.table import Column, Table, signed
+from harness.report.spec import NOT_STATED, Spec, number0, number3, table
+from harness.report.table import Column, Table, figure, listed, signed, text
 from harness.score import accuracy
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from harness.report.spec import figure, listed, text
-from harness.report.table import Report, Table, percent, signed
+from harness.report.table import Report, Table, figure, listed, percent, signed, text
 from harness.score.drift import WORSE, Drift, Moved
 
 __all__ = ["added", "causes"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.contracts import frame
-from harness.report.spec import figure, listed, number0, percent0, stated, text
-from harness.report.table import Table, percent, signed
+from harness.report.spec import number0, percent0, stated
+from harness.report.table import Table, figure, listed, percent, signed, text
 
 if TYPE_CHECKING:
     import pandas as pd

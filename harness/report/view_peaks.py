@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from harness.evaluation.platforms import SLOW, Alike, Rated, Scaled, peaks, unfair
-from harness.report.table import NONE, Column, Report, Table, number, percent
+from harness.report.spec import number1
+from harness.report.table import Cell, Report, Table, figure, listed, number, percent, text
 from projector.plan.price import Price
 
 __all__ = ["build", "verdict"]
@@ -86,101 +87,95 @@ def _told(each: Alike) -> str:
     return f"{text}, they cannot be told apart."
 
 
-def _named(row: Rated) -> tuple[str, ...]:
-    return row.run.gpu, row.model, row.strategy
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
 
 
-_WHO = (Column("GPU", numeric=False), Column("model", numeric=False), Column("strategy", numeric=False, minor=3))
+_GPU, _MODEL = text("GPU", "run.gpu"), text("model", "model")
+_WHO = (_GPU, _MODEL, text("strategy", "strategy", minor=3))
+_TOKENS = figure("tokens/s", "tokens", _whole)
+_UTILISATION = figure("of dense peak", "utilisation", percent)
+
+
+def _tflops(*, minor: int = 0) -> Cell:
+    return figure("TFLOP/s", lambda r: r.tflops * r.run.gpus if r.tflops else None, "{:,.1f}".format, minor=minor)
 
 
 def _peaks(best: Sequence[Rated]) -> Table:
-    titles = {"GPUs": 4, "tokens/s": 0, "a GPU": 0, "TFLOP/s": 1, "of one GPU": 0, "of dense peak": 0, "step s": 2}
-    columns = (*_WHO, *(Column(title, minor=minor) for title, minor in titles.items()))
-    rows = tuple(
-        (
-            *_named(row),
-            str(row.run.gpus),
-            f"{row.tokens:,.0f}",
-            f"{row.tgs:,.0f}",
-            f"{row.tflops * row.run.gpus:,.1f}" if row.tflops else NONE,
-            number(row.tflops, 1),
-            percent(row.utilisation),
-            number(row.step_seconds),
-        )
-        for row in best
+    made = (
+        *_WHO,
+        figure("GPUs", "run.gpus", minor=4),
+        _TOKENS,
+        figure("a GPU", "tgs", _whole),
+        _tflops(minor=1),
+        figure("of one GPU", "tflops", number1),
+        _UTILISATION,
+        figure("step s", "step_seconds", number, minor=2),
     )
     note = "TFLOP/s: 6 for each parameter that a token meets, without attention."
-    return Table(title="Peaks by platform and model", columns=columns, rows=rows, note=note)
+    return listed("Peaks by platform and model", best, made, note)
 
 
 def _platforms(best: Sequence[Rated]) -> Table:
-    columns = (*_WHO, Column("tokens/s"), Column("TFLOP/s"), Column("of dense peak"), Column("of the best"))
     first = {row.run.gpu: row for row in reversed(best)}
     ordered = sorted(first.values(), key=lambda row: -row.tokens)
-    rows = tuple(
-        (
-            *_named(row),
-            f"{row.tokens:,.0f}",
-            f"{row.tflops * row.run.gpus:,.1f}" if row.tflops else NONE,
-            percent(row.utilisation),
-            percent(row.tokens / ordered[0].tokens),
-        )
-        for row in ordered
-    )
-    return Table(title="Best of each platform", columns=columns, rows=rows)
+    share = figure("of the best", lambda row: row.tokens / ordered[0].tokens, percent)
+    return listed("Best of each platform", ordered, (*_WHO, _TOKENS, _tflops(), _UTILISATION, share))
 
 
 def _utilisation(best: Sequence[Rated]) -> Table:
-    titles = ("dense peak", "of it", "sparse peak", "of it", "source says")
-    columns = (*_WHO, *map(Column, titles), Column("", numeric=False, minor=1))
-    rows = tuple(
-        (
-            *_named(row),
-            number(row.dense, 1),
-            percent(row.utilisation),
-            number(row.sparse, 1),
-            percent(row.tflops / row.sparse if row.tflops and row.sparse else None),
-            percent(row.stated),
-            "counts against the sparse peak" if row.against_sparse else "",
-        )
-        for row in best
+    made = (
+        *_WHO,
+        figure("dense peak", "dense", number1),
+        figure("of it", "utilisation", percent),
+        figure("sparse peak", "sparse", number1),
+        figure("of it", lambda row: row.tflops / row.sparse if row.tflops and row.sparse else None, percent),
+        figure("source says", "stated", percent),
+        text("", lambda row: "counts against the sparse peak" if row.against_sparse else "", minor=1),
     )
     note = "TFLOP/s of one GPU at the row's precision. No training product reaches the sparse one."
-    return Table(title="Utilisation", columns=columns, rows=rows, note=note)
+    return listed("Utilisation", best, made, note)
 
 
 def _spread(rows: Sequence[Rated]) -> Table:
-    titles = {"rows": 0, "lowest": 0, "25 %": 1, "median": 1, "75 %": 1, "highest": 0, "ratio": 0}
-    columns = (*_WHO[:2], *(Column(title, minor=minor) for title, minor in titles.items()))
     by_key: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
         by_key[row.key].append(row.tokens)
-    made = []
-    for key, values in sorted(by_key.items(), key=lambda item: -max(item[1])):
-        quartiles = np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
-        made.append(
-            (*key, str(len(values)), *(f"{value:,.0f}" for value in quartiles), f"{quartiles[-1] / quartiles[0]:.1f}")
-        )
-    return Table(
-        title="Spread of configurations", columns=columns, rows=tuple(made), note="Tokens/s of all GPUs of a row."
+    ranges = {"lowest": 0, "25 %": 1, "median": 1, "75 %": 1, "highest": 0}
+    items = [
+        {
+            "key": key,
+            "rows": len(values),
+            **dict(zip(ranges, np.quantile(values, (0, 0.25, 0.5, 0.75, 1)), strict=True)),
+        }
+        for key, values in sorted(by_key.items(), key=lambda item: -max(item[1]))
+    ]
+    made = (
+        text("GPU", lambda item: item["key"][0]),
+        text("model", lambda item: item["key"][1]),
+        figure("rows", "rows"),
+        *(figure(title, title, _whole, minor=minor) for title, minor in ranges.items()),
+        figure("ratio", lambda item: item["highest"] / item["lowest"], "{:.1f}".format),
     )
+    return listed("Spread of configurations", items, made, "Tokens/s of all GPUs of a row.")
 
 
 def _daily(best: Sequence[Rated], price: Price | None) -> Table:
-    columns = (
-        *_WHO[:2],
-        Column("10⁹ tokens a day"),
-        Column("samples a day"),
-        Column("cost a day"),
-        Column("10⁶ tokens a unit"),
+    def paid(row: Rated) -> float | None:
+        each = price.gpu_hour(row.run.gpu) if price else None
+        return each * 24 * row.run.gpus if each else None
+
+    def bought(row: Rated) -> float | None:
+        money = paid(row)
+        return row.tokens * _DAY / money / 1e6 if money else None
+
+    made = (
+        *(_GPU, _MODEL),
+        figure("10⁹ tokens a day", lambda row: row.tokens * _DAY / 1e9, number),
+        figure("samples a day", lambda r: r.tokens * _DAY / r.run.recipe.seq_length if r.run.recipe else None, _whole),
+        figure("cost a day", paid, "{:,.2f}".format),
+        figure("10⁶ tokens a unit", bought, number),
     )
-    made = []
-    for row in best:
-        day, each = row.tokens * _DAY, price.gpu_hour(row.run.gpu) if price else None
-        paid = None if each is None else each * 24 * row.run.gpus
-        samples = f"{day / row.run.recipe.seq_length:,.0f}" if row.run.recipe else NONE
-        money = f"{paid:,.2f}" if paid else NONE
-        made.append((*row.key, f"{day / 1e9:.2f}", samples, money, f"{day / paid / 1e6:.2f}" if paid else NONE))
     if price is None:
         note = "No money: --price gives the price of a GPU-hour; none is invented."
     else:
@@ -188,64 +183,41 @@ def _daily(best: Sequence[Rated], price: Price | None) -> Table:
         note = f"In {price.currency or 'the unit of the price'}: {price.source}." + (
             f" No price of {', '.join(silent)}." if silent else ""
         )
-    return Table(title="A day at the peak", columns=columns, rows=tuple(made), note=note)
+    return listed("A day at the peak", best, made, note)
 
 
 def _more(best: Sequence[Rated], more: Sequence[Scaled]) -> Table:
-    columns = (
-        Column("times"),
-        Column("GPUs"),
-        Column("tokens/s in proportion"),
-        Column("as projected"),
-        Column("efficiency"),
-        Column("10⁹ tokens a day"),
-    )
-    made = tuple(
-        (
-            str(each.times),
-            str(each.gpus),
-            f"{each.linear:,.0f}",
-            f"{each.projected:,.0f}" if each.projected else NONE,
-            percent(each.projected / each.linear if each.projected else None),
-            f"{(each.projected or each.linear) * _DAY / 1e9:.1f}",
-        )
-        for each in more
+    made = (
+        figure("times", "times"),
+        figure("GPUs", "gpus"),
+        figure("tokens/s in proportion", "linear", _whole),
+        figure("as projected", lambda each: each.projected or None, _whole),
+        figure("efficiency", lambda each: each.projected / each.linear if each.projected else None, percent),
+        figure("10⁹ tokens a day", lambda each: (each.projected or each.linear) * _DAY / 1e9, number1),
     )
     note = f"{best[0].model} on {best[0].run.gpu}, the batch growing with the GPUs." if best else ""
-    return Table(title="The best on more GPUs", columns=columns, rows=made, note=note)
+    return listed("The best on more GPUs", more, made, note)
 
 
 def _projected(rows: Sequence[Rated]) -> Table:
-    columns = (
-        Column("row", numeric=False),
+    made = (
+        text("row", "run.id"),
         *_WHO,
-        Column("tokens/s/GPU"),
-        Column("projected"),
-        Column("share"),
-        Column("", numeric=False),
-    )
-    made = tuple(
-        (
-            row.run.id,
-            *_named(row),
-            f"{row.tgs:,.0f}",
-            f"{row.projected:,.0f}" if row.projected else NONE,
-            percent(row.share),
-            "SLOW" if row.slow else row.reason,
-        )
-        for row in sorted(rows, key=lambda row: -row.tokens)
+        figure("tokens/s/GPU", "tgs", _whole),
+        figure("projected", lambda row: row.projected or None, _whole),
+        figure("share", "share", percent),
+        text("", lambda row: "SLOW" if row.slow else row.reason),
     )
     note = f"SLOW: less than {percent(SLOW, 0)} of what is projected."
-    return Table(title="Beside the projection", columns=columns, rows=made, note=note)
+    return listed("Beside the projection", sorted(rows, key=lambda row: -row.tokens), made, note)
 
 
 def _distrust(best: Sequence[Rated], same: Sequence[Alike]) -> Table:
-    columns = (Column("what", numeric=False), Column("why", numeric=False))
-    made = [
+    found = [
         (f"{first.model}: {first.run.gpu} against {other.run.gpu}", "not fair: " + ", ".join(reasons))
         for i, first in enumerate(best)
         for other in best[i + 1 :]
         if other.run.gpu != first.run.gpu and other.model == first.model and (reasons := unfair(first, other))
     ]
-    made += [(f"{each.rows[0].model} on {each.rows[0].run.gpu}", _told(each)) for each in same]
-    return Table(title="Comparisons to distrust", columns=columns, rows=tuple(made))
+    found += [(f"{each.rows[0].model} on {each.rows[0].run.gpu}", _told(each)) for each in same]
+    return listed("Comparisons to distrust", found, (text("what", lambda f: f[0]), text("why", lambda f: f[1])))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.evaluation.plans import Held
-from harness.report.table import NONE, Column, Report, Table, number, percent, signed
+from harness.report.spec import number3
+from harness.report.table import NONE, Column, Report, Table, figure, listed, number, percent, signed, text
 from projector.plan.forecast import Forecast
 
 __all__ = ["build"]
@@ -113,24 +114,18 @@ def _failures(rows: Sequence[Held]) -> Table:
 
 
 def _power(rows: Sequence[Held]) -> Table:
-    columns = (
-        Column("run", numeric=False),
-        Column("of what", numeric=False),
-        *map(Column, ("kW a GPU", "planned", "from", "to")),
+    made = (
+        text("run", "total.id"),
+        text("of what", "total.of"),
+        figure("kW a GPU", lambda each: each.total.mwh * _THOUSAND / each.total.gpu_hours, number3),
+        figure("planned", lambda each: each.kilowatts[1], number3),
+        figure("from", lambda each: each.kilowatts[0], number3),
+        figure("to", lambda each: each.kilowatts[2], number3),
     )
-    made = []
-    for each in rows:
-        total = each.total
-        if each.kilowatts is None or total.mwh is None or total.gpu_hours is None:
-            continue
-        low, middle, high = (number(value, 3) for value in each.kilowatts)
-        made.append((total.id, total.of, number(total.mwh * _THOUSAND / total.gpu_hours, 3), middle, low, high))
+    shown = [each for each in rows if None not in (each.kilowatts, each.total.mwh, each.total.gpu_hours)]
     note = "Published energy over published hours. Energy computed from hours and rated power is left out."
-    return Table(title="Power", columns=columns, rows=tuple(made), note=note)
+    return listed("Power", shown, made, note)
 
 
 def _sources(rows: Sequence[Held]) -> Table:
-    columns = (Column("run", numeric=False), Column("source", numeric=False))
-    return Table(
-        title="Sources", columns=columns, rows=tuple((each.total.id, each.total.source) for each in rows), detail=True
-    )
+    return listed("Sources", rows, (text("run", "total.id"), text("source", "total.source")), detail=True)

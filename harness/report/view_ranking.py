@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
-from harness.report.spec import cells, columns, few, figure, listed, metric, percent0, text
-from harness.report.table import NONE, Table, number, percent
+from harness.report.spec import few, metric, percent0
+from harness.report.table import NONE, Table, cells, columns, figure, listed, number, percent, text
 from harness.score import ranking, resample
 from harness.score.figures import Figures
 from harness.score.ranking import GroupRanking

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.evaluation.regret import Choice, Compared
-from harness.report.spec import figure, listed, text
-from harness.report.table import Report
+from harness.report.table import Report, figure, listed, text
 from projector.workload.fast_domain import written
 
 __all__ = ["build"]

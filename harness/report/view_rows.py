@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from harness.contracts.results import Evaluation, Row, unique
 from harness.contracts.runs import BREAKDOWN
-from harness.report.spec import Cell, figure, listed, number0, text
-from harness.report.table import NONE, Column, Table, number, signed
+from harness.report.spec import number0
+from harness.report.table import NONE, Cell, Column, Table, figure, listed, number, signed, text
 from harness.score import accuracy
 
 __all__ = ["FEW", "LETTERS", "bar", "doubted", "doubted_rows", "few", "unmeasured", "unmeasured_rows"]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report.plot import BLUE, GREY, VERMILION, blank, plain
-from harness.report.spec import figure, listed, text
-from harness.report.table import NONE, Report, Table, percent, signed
+from harness.report.table import NONE, Report, Table, figure, listed, percent, signed, text
 from harness.score.scaling import GOAL, Series, scaling, within
 from harness.score.switches import REAL, Pair, ladders, pairs, sign_share, switches
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.report.spec import figure, listed, text
-from harness.report.table import Column, Report, Table, percent
+from harness.report.table import Column, Report, Table, figure, listed, percent, text
 from harness.score.memory_error import LEVEL, Judged, Peak, held_out, tolerances
 from projector.memory.tolerance import TOLERANCE
 

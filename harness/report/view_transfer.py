@@ -9,8 +9,8 @@ from math import exp
 from harness.calibrate.folds import Fold
 from harness.calibrate.hierarchy import LAWS
 from harness.contracts.results import Evaluation
-from harness.report.spec import Spec, figure, listed, percent0, table, text
-from harness.report.table import Column, Table, number, percent, signed
+from harness.report.spec import Spec, percent0, table
+from harness.report.table import Column, Table, figure, listed, number, percent, signed, text
 from harness.score.transfer import Outcome, Transfer, laws, of_rows, transfers
 from projector.experience import Basis, Experience
 

@@ -10,8 +10,8 @@ from harness.calibrate import ratios
 from harness.calibrate.ratios import Change
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
-from harness.report.spec import figure, listed, percent0, text
-from harness.report.table import Report, Table, percent
+from harness.report.spec import percent0
+from harness.report.table import Report, Table, figure, listed, percent, text
 from harness.score.changes import Pair, Score, observed, pairs, score
 from harness.score.switches import REAL
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.calibrate.ratios import Change
-from harness.contracts import frame
 from harness.contracts.sources import publisher
-from harness.score.switches import Gain, different, usable
+from harness.score.switches import Gain, different, gain, twos, usable
 from projector.workload.kinds import between
 
 if TYPE_CHECKING:
@@ -57,10 +55,9 @@ def pairs(rows: pd.DataFrame) -> list[Pair]:
     known = known.assign(publisher=known["source"].map(publisher))
     made: dict[tuple[int, int], Pair] = {}
     for by in (["publisher", "group"], ["publisher", "model", "framework"]):
-        for _, members in frame.parts(known, by):
-            for first, second in combinations(frame.lines(members), 2):
-                if (first.Index, second.Index) not in made and (found := _pair(first, second)):
-                    made[first.Index, second.Index] = found
+        for first, second in twos(known, by):
+            if (first.Index, second.Index) not in made and (found := _pair(first, second)):
+                made[first.Index, second.Index] = found
     return [made[place] for place in sorted(made)]
 
 
@@ -80,8 +77,7 @@ def _pair(first: Any, second: Any) -> Pair | None:
         group=together,
         kinds=kinds,
         unseen=frozenset(unseen),
-        measured=second.measured_tgs / first.measured_tgs,
-        projected=second.projected_tgs / first.projected_tgs,
+        **gain(first, second),
     )
 
 

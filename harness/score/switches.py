@@ -7,7 +7,7 @@ precision together with its recipe counts as one). Gains are throughput ratios, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,8 @@ from harness.contracts import frame
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["REAL", "Gain", "Pair", "Step", "different", "ladders", "pairs", "sign_share", "switches", "usable"]
+__all__ = ["REAL", "Gain", "Pair", "Step", "different", "gain", "ladders", "pairs"]
+__all__ += ["sign_share", "switches", "twos", "usable"]
 
 #: Gains below this are inside what repeated measurements differ by: their sign is not asked for.
 REAL = 0.02
@@ -78,7 +79,7 @@ def ladders(rows: pd.DataFrame) -> list[Step]:
         if last is not None:
             keys = sorted(different(last, row) - _LABELS)
             changed = tuple(f"{k} {row.differs.get(k, '–')}" for k in keys)
-            found.append(Step(group=row.group, run=row.run_id, changed=changed, **_gain(last, row)))
+            found.append(Step(group=row.group, run=row.run_id, changed=changed, **gain(last, row)))
     return found
 
 
@@ -86,11 +87,16 @@ def pairs(rows: pd.DataFrame) -> list[Pair]:
     """Every single-key pair among ``rows`` (one predictor, one fit), sorted by switch, then by run."""
     made = [
         pair
-        for _, members in frame.parts(usable(rows), ["source", "model", "gpu", "framework"])
-        for first, second in combinations(frame.lines(members), 2)
+        for first, second in twos(usable(rows), ["source", "model", "gpu", "framework"])
         if (pair := _pair(first, second))
     ]
     return sorted(made, key=lambda p: (p.switch, p.first, p.second))
+
+
+def twos(rows: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[Any, Any]]:
+    """Every two rows that have the columns ``by`` alike, the earlier first."""
+    for _, members in frame.parts(rows, by):
+        yield from combinations(frame.lines(members), 2)
 
 
 def usable(rows: pd.DataFrame) -> pd.DataFrame:
@@ -104,7 +110,8 @@ def different(first: Any, second: Any) -> set[str]:
     return {key for key in {**one, **other} if one.get(key, "") != other.get(key, "")}
 
 
-def _gain(first: Any, second: Any) -> dict[str, float]:
+def gain(first: Any, second: Any) -> dict[str, float]:
+    """The fields of a :class:`Gain`: of the row ``second`` over the row ``first``."""
     names = ("measured", "projected")
     return {name: getattr(second, f"{name}_tgs") / getattr(first, f"{name}_tgs") for name in names}
 
@@ -123,7 +130,7 @@ def _pair(first: Any, second: Any) -> Pair | None:
         first=first.run_id,
         second=second.run_id,
         stated=name not in {*first.switches, *second.switches},
-        **_gain(first, second),
+        **gain(first, second),
     )
 
 

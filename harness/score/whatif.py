@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from harness.contracts import frame
 from harness.score.ranking import NOISE, SAME
+from harness.score.switches import usable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,9 +51,7 @@ class Gains:
 
 def gains(rows: pd.DataFrame) -> Gains:
     """Of the rows of one predictor and one fit that have a group, a measured and a projected throughput."""
-    known = rows[
-        ((rows["measured_tgs"] > 0.0) & (rows["projected_tgs"] > 0.0) & (rows["group"] != "")).to_numpy(dtype=bool)
-    ]
+    known = usable(rows[rows["group"] != ""])
     measured: list[NDArray[np.float64]] = []
     projected: list[NDArray[np.float64]] = []
     for _, members in frame.parts(known, ["group"]):

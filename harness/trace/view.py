@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.report.table import NONE, Column, Report, Table, number, percent, signed
+from harness.report.table import NONE, Column, Report, Table, figure, listed, number, percent, signed, text
 from harness.trace.compare import Beside, causes
 from harness.trace.idle import REASONS
 from harness.trace.owners import phases
@@ -119,33 +119,19 @@ def _marks(found: Study) -> Table:
 
 
 def _exchanges(found: Study) -> Table:
-    made = tuple(
-        (
-            each.op,
-            each.group,
-            str(each.ranks or NONE),
-            NONE if not each.elements else str(each.elements),
-            each.dtype or NONE,
-            str(each.count),
-            _ms(each.seconds),
-            _ms(each.transfer),
-            _ms(each.waiting),
-        )
-        for each in found.exchanges
-    )
-    columns = (
-        Column("exchange", False),
-        Column("group", False),
-        Column("ranks"),
-        Column("elements", minor=2),
-        Column("type", False, minor=2),
-        Column("count"),
-        Column("ms"),
-        Column("transfer ms"),
-        Column("waiting ms"),
+    made = (
+        text("exchange", "op"),
+        text("group", "group"),
+        figure("ranks", lambda each: each.ranks or None),
+        figure("elements", lambda each: each.elements or None, minor=2),
+        text("type", lambda each: each.dtype or None, minor=2),
+        figure("count", "count"),
+        figure("ms", "seconds", _ms),
+        figure("transfer ms", "transfer", _ms),
+        figure("waiting ms", "waiting", _ms),
     )
     note = "Transfer: as long as on the fastest rank, or, of one rank, as the fastest of its like; the rest is waiting."
-    return Table(title="Exchanges with other ranks", columns=columns, rows=made, note=note)
+    return listed("Exchanges with other ranks", found.exchanges, made, note)
 
 
 def _shapes(found: Study) -> Table:

@@ -35,7 +35,7 @@ def _detected(path: Path) -> object:
 def _architecture(path: Path) -> object:
     from projector.workload.loaders import detect
 
-    return detect.load_model(str(path))
+    return detect.load_architecture(str(path)).model
 
 
 def _gpu(path: Path) -> object:

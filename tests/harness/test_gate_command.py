@@ -45,6 +45,8 @@ RECIPES: dict[str, tuple[str, str, dict[str, int]]] = {
     "moe-b": ("mixtral_8x7b", "moe", {"ep": 8, "tp": 2, "pp": 2}),
 }
 
+FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+
 NUMBERS = itertools.count()
 
 Runs = dict[str, dict[str, Any]]
@@ -60,7 +62,7 @@ def run_of(name: str, step: float, memory: float) -> dict[str, Any]:
         "gpus": 16,
         "stack": {"framework": "megatron-lm"},
         "model": model,
-        "recipe": {**recipe, "micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096},
+        "recipe": {**recipe, **FULL, "micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096},
         "measured": {
             "step_seconds": step,
             "tgs": 64 * 4096 / step / 16,

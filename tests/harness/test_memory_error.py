@@ -12,7 +12,7 @@ import yaml
 
 from harness.cli import main
 from harness.contracts.runs import MeasuredRun
-from harness.evaluation.peaks import judged, peaks
+from harness.evaluation.peaks import judged, peaks, undecided
 from harness.evidence import dataset
 from harness.score.memory_error import Judged, Peak, held_out, tolerances
 from projector.errors import InputError
@@ -159,3 +159,14 @@ def test_a_block_is_a_positive_number(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         dataset.read(tmp_path / "bad.yaml")
     assert caught.value.problems[0].key.endswith("failed_allocation_gib")
+
+
+def test_what_a_row_or_its_projection_guesses_is_no_peak_to_be_right_about() -> None:
+    """The same rule for the tolerance and for the memory errors of a report."""
+    assert not undecided(["precision=bf16", "recompute_granularity=none", "vpp=1 (not stated)"])
+    for guess in (
+        "recompute unknown (a message)",
+        "16 layers, seq_length=8192 (x)",
+        "recompute_granularity=full (does not fit without)",
+    ):
+        assert undecided([guess])

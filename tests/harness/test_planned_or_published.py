@@ -46,7 +46,7 @@ def test_what_ran_is_no_failure_where_nobody_can_tell() -> None:
     for layers in range(60, 20, -1):
         model = replace(zoo.load("llama3_70b"), num_layers=layers)
         run = replace(RUN, model=model, recipe=replace(RECIPE, recompute_granularity="none", pp=1))
-        made = Ours("simulate").project(run).memory
+        made = Ours("simulate").projection(run).memory
         if made.status == "too-close" and not made.fits:
             tight = run
             break

@@ -185,8 +185,14 @@ def test_forty_lines_hold_the_worst_whatever_fails(many: Evaluation) -> None:
     assert LONG.format(57)[-10:] in text
     assert f"{LONG.format(59)} 159" in re.sub(r"\s", " ", " ".join(lines))
     assert "Gate: FAIL, 0 of 9 checks hold." in text
-    assert "more that fail: --quiet lists every check" in text
+    assert "more that do not: --quiet lists every check" in text
     assert "No projection of 1 of 60 rows" in text
+    scattered = gate.Check(
+        suite="s", predictor="simulate", name="shrink", found=None, limit=0.1, passed=True, inconclusive=True
+    )
+    unsure = "".join(shown(Screen(report=Report(title="x"), evaluation=many, checks=[scattered])))
+    assert "Holds as far as measurements tell: " in unsure
+    assert "Gate: INCONCLUSIVE, 0 of 1 checks hold." in unsure
 
 
 def test_few_rows_are_all_shown_with_bars(make_row: Callable[..., Row]) -> None:

@@ -34,6 +34,8 @@ CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "global_batch_size": (128, 256, {}),
     "seq_length": (2048, 4096, {}),
     "document_lengths": (None, (1024,) * 4, {}),
+    "rlhf_type": (None, "dpo", {}),
+    "reference_free": (False, True, {"rlhf_type": "dpo"}),
     "tp": (1, 2, {}),
     "tp2": (2, 4, GRID),
     "tensor_parallel_algorithm": ("1d", "2d_sequence", {"tp": 2, "cp": 2}),

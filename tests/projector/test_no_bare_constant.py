@@ -30,7 +30,9 @@ ALLOWED = {
         "memory.sketch.LABEL",
         "search.explore.WORDS",
         "search.remedies.MOST_PROJECTED",
+        "search.space.MOST",
         "search.sweep.grid.MOST",
+        "search.unfit.MOST",
     ),
     "largest input that is read": ("hardware.primus.NUMBERS", "hardware.check.MOST"),
     "shapes that kernels are compiled for": (

@@ -6,6 +6,7 @@ import pytest
 
 from projector.errors import InputError, Unsupported
 from projector.frameworks import resolve
+from projector.frameworks.flops import flops_per_token
 from projector.hardware import catalogue
 from projector.layers import lower
 from projector.operators.types import Attention, Scan
@@ -44,6 +45,11 @@ def test_attention_costs_the_sum_of_squared_lengths_and_nothing_else_changes() -
     assert [op for op in made.forward if not isinstance(op, Attention)] == [
         op for op in other.forward if not isinstance(op, Attention)
     ]
+    counted = [flops_per_token(case(document_lengths=each), "megatron-2026-05") for each in (None, (32768,), lengths)]
+    assert counted[0] == counted[1] == flops_per_token(case(), "megatron-2025-04")
+    model, squares = case().model, sum(length**2 for length in lengths)
+    scores = 6 * model.num_layers * model.num_attention_heads * model.kv_channels
+    assert counted[0] - counted[2] == pytest.approx(scores * (32768 - squares / 32768))
     times = [project(case(document_lengths=each), CLUSTER).step_seconds for each in ((32768,), lengths, (1024,) * 32)]
     assert times == sorted(times, reverse=True)
     assert times[0] == pytest.approx(project(case(), CLUSTER).step_seconds, rel=1e-9)

@@ -10,11 +10,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors import peer
-from harness.predictors.protocol import gpu_levels
-from harness.predictors.refusal import guarded
+from harness.predictors.refusal import ByGpu
 from harness.predictors.tpe.layer import Shape
 from harness.predictors.tpe.step import Config, Estimate, Placed, estimate
 from harness.predictors.tpe.system import System
@@ -33,34 +31,27 @@ _HALF_OTHERS = 2.0
 
 
 @dataclass(frozen=True)
-class Tpe:
+class Tpe(ByGpu):
     name: str = NAME
 
-    def predict(self, run: MeasuredRun) -> Prediction:
-        return guarded(run, lambda: _project(run))
-
-    def levels(self, run: MeasuredRun, facts: RunFacts) -> tuple[str, ...]:
-        return gpu_levels(run, facts)
-
-
-def _project(run: MeasuredRun) -> Prediction:
-    resolved, cluster = peer.state(run)
-    work = resolved.workload
-    peer.stated_refusal(NAME, _limits(work))
-    its, how = system(cluster), config(work)
-    strategy = "2d-seqp" if work.recipe.cp > 1 else "1d"
-    said = estimate(strategy, shape(work), how, placed(how, its.domain), its, work.recipe.global_batch_size)
-    fits = said.memory <= its.capacity
-    gib = said.memory / peer.GIB
-    return Prediction(
-        status="ok" if fits else "out-of-memory",
-        reason="" if fits else f"{NAME}: needs {gib:.1f} GiB of {its.capacity / peer.GIB:.1f} GiB",
-        step_seconds=said.seconds,
-        memory_gib=gib,
-        measured_share=0.0,
-        breakdown=_breakdown(said),
-        assumed=(*resolved.assumed, *_simplified(work)),
-    )
+    def project(self, run: MeasuredRun) -> Prediction:
+        resolved, cluster = peer.state(run)
+        work = resolved.workload
+        peer.stated_refusal(NAME, _limits(work))
+        its, how = system(cluster), config(work)
+        strategy = "2d-seqp" if work.recipe.cp > 1 else "1d"
+        said = estimate(strategy, shape(work), how, placed(how, its.domain), its, work.recipe.global_batch_size)
+        fits = said.memory <= its.capacity
+        gib = said.memory / peer.GIB
+        return Prediction(
+            status="ok" if fits else "out-of-memory",
+            reason="" if fits else f"{NAME}: needs {gib:.1f} GiB of {its.capacity / peer.GIB:.1f} GiB",
+            step_seconds=said.seconds,
+            memory_gib=gib,
+            measured_share=0.0,
+            breakdown=_breakdown(said),
+            assumed=(*resolved.assumed, *_simplified(work)),
+        )
 
 
 def _limits(work: Workload) -> Iterator[str]:

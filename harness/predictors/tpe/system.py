@@ -5,12 +5,11 @@ Facts of arXiv:2410.00273 (section 3) and of its tool, ShashankSubramanian/trans
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from projector.errors import InputError, Problem
+from projector.hardware import tpe_file
 
 __all__ = ["Message", "System", "described"]
 
@@ -75,46 +74,25 @@ class System:
         return busy + self.slow_latency * (domains - 1) + self.fast_latency * (n - domains)
 
 
-# its key: (our field, its unit in ours)
 _FIELDS = {
-    "matrix_flops_fp16": ("matrix", 1e12),
-    "vector_flops_fp16": ("vector", 1e12),
-    "hbm_bandwidth": ("memory_bandwidth", 1e9),
-    "hbm_capacity": ("capacity", 1e9),
-    "nvlink_bandwidth": ("fast_bandwidth", 1e9),
-    "nvlink_eff": ("fast_efficiency", 1.0),
-    "nvlink_latency": ("fast_latency", 1.0),
-    "ib_bandwidth": ("slow_bandwidth", 1e9),
-    "ib_eff": ("slow_efficiency", 1.0),
-    "ib_latency": ("slow_latency", 1.0),
-    "nvlink_size": ("domain", 1.0),
-    "nic_factor": ("nics_per_gpu", 1.0),
-    "element_size": ("element", 1e9),
-    "mask_element_size": ("mask", 1e9),
+    "matrix_flops_fp16": "matrix",
+    "vector_flops_fp16": "vector",
+    "hbm_bandwidth": "memory_bandwidth",
+    "hbm_capacity": "capacity",
+    "nvlink_bandwidth": "fast_bandwidth",
+    "nvlink_eff": "fast_efficiency",
+    "nvlink_latency": "fast_latency",
+    "ib_bandwidth": "slow_bandwidth",
+    "ib_eff": "slow_efficiency",
+    "ib_latency": "slow_latency",
+    "nvlink_size": "domain",
+    "nic_factor": "nics_per_gpu",
+    "element_size": "element",
+    "mask_element_size": "mask",
 }
-_FREE = frozenset({"nvlink_latency", "ib_latency"})
-# Keys of its files that none of its laws reads, or that are set otherwise.
-_IGNORED = frozenset({"vector_flops_fp32", "empirical", "flops_units", "summa_nb"})
 
 
 def described(data: Mapping[str, Any], file: str) -> System:
     """A system of the tool's own JSON (TFLOP/s, GB/s, GB, seconds). Raises :class:`InputError` with every mistake."""
-    problems = [Problem(file, key, "nothing", "a number") for key in _FIELDS if key not in data]
-    problems += [Problem(file, key, "an unknown key", "a key of its systems") for key in _unknown(data)]
-    if data.get("empirical"):
-        problems.append(Problem(file, "empirical", "true", "false: its measured link table is not part of the tool"))
-    for key in _FIELDS.keys() & data.keys():
-        value, least = data[key], "0 or more" if key in _FREE else "above 0"
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not number or value < 0 or (value == 0 and key not in _FREE):
-            problems.append(Problem(file, key, repr(value), f"a finite number {least}"))
-        elif key == "nvlink_size" and value != int(value):
-            problems.append(Problem(file, key, repr(value), "a whole number of GPUs"))
-    if problems:
-        raise InputError(sorted(problems, key=lambda p: p.key))
-    made = {ours: data[its] * unit for its, (ours, unit) in _FIELDS.items()}
+    made: dict[str, Any] = {_FIELDS[key]: value for key, value in tpe_file.numbers(data, file).items()}
     return System(**{**made, "domain": int(made["domain"])})
-
-
-def _unknown(data: Mapping[str, Any]) -> list[str]:
-    return sorted(set(data) - set(_FIELDS) - _IGNORED)

@@ -1,11 +1,11 @@
 // The table of rows: drawn in portions, so that thousands cost no more than the first screen.
 const COLUMNS = [
-  {key: 'id', name: 'run', width: '19%'}, {key: 'model', name: 'model', width: '10.5%', wide: true}, {key: 'gpu', name: 'GPU', width: '8%', wide: true},
+  {key: 'id', name: 'run', width: '17%'}, {key: 'model', name: 'model', width: '10.5%', wide: true}, {key: 'gpu', name: 'GPU', width: '8%', wide: true},
   {key: 'gpus', name: 'GPUs', n: true, width: '5%', wide: true}, {key: 'framework', name: 'framework', width: '8.5%', wide: true},
   {key: 'precision', name: 'precision', width: '7%', minor: true}, {key: 'parallel', name: 'parallel', width: '8%', minor: true},
   {key: 'measured', name: 'measured', n: true, width: '7.2%', help: 'tokens/s/GPU'},
   {key: 'tgs', name: 'projected', n: true, width: '7.3%', help: 'tokens/s/GPU'},
-  {key: 'low', name: '90 % interval', n: true, width: '9%', minor: true, help: 'of tokens/s/GPU; held out only; orange: the measurement is outside'},
+  {key: 'low', name: '90 % interval', n: true, width: '11%', minor: true, help: 'of tokens/s/GPU; held out only; orange: the measurement is outside'},
   {key: 'error', name: 'error, %', n: true, width: '6%', help: 'projected / measured − 1; sorted by its size'},
   {key: 'gib', name: 'GiB', n: true, width: '4.6%', minor: true, help: 'projected peak memory'},
   {key: 'gibError', name: 'GiB error, %', n: true, width: '5.5%', minor: true}, {key: 'status', name: 'status', width: '6.4%', wide: true},
