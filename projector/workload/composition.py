@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
+from projector.errors import InputError, Problem
 from projector.memo import Recent
 from projector.workload.layout import LAID_OUT, Chunk, chunks
 from projector.workload.model import LayerKind, Model
@@ -60,6 +61,11 @@ def compositions(model: Model, recipe: Recipe) -> _Stages:
 
 def _made(model: Model, recipe: Recipe) -> _Stages:
     layout, kinds = chunks(model, recipe), model.layer_kinds
+    if len(kinds) < model.num_layers:
+        pattern, found = "hybrid_layer_pattern", model.hybrid_layer_pattern
+        if found is None:
+            pattern, found = "mixer_pattern", model.mixer_pattern
+        raise InputError([Problem("", f"model.{pattern}", found, f"a letter for each of {model.num_layers} layers")])
     wide = {0, len(kinds) - 1} if recipe.first_last_layers_bf16 else set()
 
     def composition(chunk: Chunk) -> Composition:
