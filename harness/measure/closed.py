@@ -16,8 +16,7 @@ from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest import command
 from harness.evidence.ingest.report import LogRun
 from harness.measure import launch, log
-from harness.measure.spec import Job, Plan
-from harness.measure.worker import TRACE
+from harness.measure.spec import TRACE, Job, Plan
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 

@@ -13,13 +13,12 @@ from torch.distributed.tensor import DTensor
 
 from harness.measure.model import Stage
 from harness.measure.parallel import Ranks
+from projector.benchmark.exchange import BUCKET
 from projector.benchmark.layers_moe import Experts
+from projector.benchmark.update import CLIP
 from projector.workload.workload import Workload
 
 __all__ = ["Gradients", "Weight"]
-
-_CLIP = 1.0  # Megatron-LM --clip-grad
-_BUCKET = 25 * 2**20  # bytes of one gradient reduction (torch.nn.parallel.DistributedDataParallel, bucket_cap_mb)
 
 
 @dataclass(frozen=True)
@@ -74,18 +73,15 @@ class Gradients:
                     _reduced([w.own.grad for w in self.weights if w.group is group and w.own.grad is not None], group)
 
     def clip(self) -> Tensor:
-        """Scales the gradient to a norm of at most :data:`_CLIP`; its norm before."""
-        square = torch.zeros((), device=self.weights[0].own.device)
-        for weight in self.weights:
-            if weight.own.grad is not None:
-                square += weight.own.grad.square().sum() / weight.copies
+        """Scales the gradient to a norm of at most :data:`CLIP`; its norm before."""
+        held = [(weight.own.grad, weight.copies) for weight in self.weights if weight.own.grad is not None]
+        gradients = [gradient for gradient, _ in held]
+        norms = torch.stack(torch._foreach_norm(gradients))
+        square = (norms.square() / norms.new_tensor([copies for _, copies in held])).sum()
         if self.workload.gpus > 1:
             dist.all_reduce(square)
         norm = square.sqrt()
-        scale = (_CLIP / (norm + 1e-6)).clamp(max=1.0)
-        for weight in self.weights:
-            if weight.own.grad is not None:
-                weight.own.grad.mul_(scale)
+        torch._foreach_mul_(gradients, (CLIP / (norm + 1e-6)).clamp(max=1.0))
         return norm
 
     def clear(self) -> None:
@@ -118,7 +114,7 @@ def _reduced(gradients: Sequence[Tensor], group: Any) -> None:
     bucket: list[Tensor] = []
     for i, gradient in enumerate(gradients):
         bucket.append(gradient)
-        if i == len(gradients) - 1 or sum(g.numel() * g.element_size() for g in bucket) >= _BUCKET:
+        if i == len(gradients) - 1 or sum(g.numel() * g.element_size() for g in bucket) >= BUCKET:
             flat = torch.cat([g.flatten() for g in bucket])
             dist.all_reduce(flat, group=group)
             for g, part in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.measure import spec
-from harness.measure.spec import Plan
-from projector.benchmark.processes import cores, failure, spawned, watched
-from projector.errors import InputError, Problem
+from harness.measure.spec import Job, Plan
+from projector.benchmark.device import open_device
+from projector.benchmark.processes import JobFile, cores, launch
+from projector.errors import InputError, Problem, Unsupported
 
 __all__ = ["Host", "host", "possible", "run"]
 
+_TASK = "harness.measure.worker:run"
 _LIMIT = 3600.0  # seconds that processes may take before they count as hung
 
 
@@ -50,9 +50,26 @@ def host(plan: Plan, where: str) -> Host:
         for job in plan.jobs
         if job.workload.gpus > found.places
     ]
+    problems += [
+        Problem(where, f"{job.id}: precision", "fp8", said) for job in plan.jobs if (said := _lacks(job, kind))
+    ]
     if problems:
         raise InputError(problems)
     return found
+
+
+def _lacks(job: Job, kind: str) -> str:
+    """What a device of ``kind`` lacks for the linears of ``job``; empty where nothing."""
+    recipe = job.workload.recipe
+    if recipe.precision != "fp8":
+        return ""
+    from projector.benchmark.layers_narrow import check
+
+    try:
+        check(recipe, open_device(kind))
+    except Unsupported as error:
+        return f"bf16: no {error}"
+    return ""
 
 
 def possible(plan: Plan, where: str) -> tuple[Plan, tuple[str, ...]]:
@@ -60,12 +77,14 @@ def possible(plan: Plan, where: str) -> tuple[Plan, tuple[str, ...]]:
     if not plan.optional:
         return plan, ()
     try:
-        places = host(replace(plan, jobs=()), where).places
+        here = host(replace(plan, jobs=()), where)
     except InputError as error:
         return replace(plan, jobs=()), tuple(f"skipped: {line}" for line in error.lines())
-    wide = [job for job in plan.jobs if job.workload.gpus > places]
-    words = tuple(f"skipped: {where}: {job.id} wants {job.workload.gpus} of {places} devices" for job in wide)
-    return replace(plan, jobs=tuple(job for job in plan.jobs if job not in wide)), words
+    places = here.places
+    why = {job.id: f"wants {job.workload.gpus} of {places} devices" for job in plan.jobs if job.workload.gpus > places}
+    why |= {job.id: said for job in plan.jobs if job.id not in why and (said := _lacks(job, here.device))}
+    words = tuple(f"skipped: {where}: {id} {said}" for id, said in why.items())
+    return replace(plan, jobs=tuple(job for job in plan.jobs if job.id not in why)), words
 
 
 def run(plan: Plan, here: Host, folder: Path, told: Callable[[str], None]) -> None:
@@ -74,34 +93,6 @@ def run(plan: Plan, here: Host, folder: Path, told: Callable[[str], None]) -> No
     ``told`` hears the id of each job that is done. Raises :class:`InputError` with what a failed process said.
     """
     world = plan.jobs[0].workload.gpus
-    threads = plan.threads or here.threads(world)
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="measure-") as scratch:
-        path = Path(scratch) / "plan.yaml"
-        _save(path, replace(plan, device=here.device))
-        command = ["harness.measure.worker", str(path), "--out", str(folder.resolve()), "--threads", str(threads)]
-        command += ["--profile"] if plan.profile else []
-        processes = spawned(command, world, threads, Path(scratch))
-        failed = watched(processes, _LIMIT, _Heard(Path(scratch) / "out0", told).tell)
-        if failed is not None:
-            log = Path(scratch) / f"log{failed}"
-            raise InputError([failure("measure", log, failed, processes[failed].returncode)])
-
-
-class _Heard:
-    """Passes on every line that rank 0 prints, once."""
-
-    def __init__(self, path: Path, told: Callable[[str], None]) -> None:
-        self._path, self._told, self._heard = path, told, 0
-
-    def tell(self) -> None:
-        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
-        for line in lines[self._heard :]:
-            self._told(line)
-        self._heard = len(lines)
-
-
-def _save(path: Path, plan: Plan) -> None:
-    import yaml
-
-    path.write_text(yaml.safe_dump(spec.to_mapping(plan), sort_keys=False), encoding="utf-8")
+    payload, threads = (plan, folder.resolve()), plan.threads or here.threads(world)
+    launch(JobFile(_TASK, payload, here.device, threads, world, _LIMIT, "measure"), told=told)

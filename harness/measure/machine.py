@@ -48,3 +48,5 @@ def _probe(here: Host, threads: int, folder: Path) -> None:
         swept = collectives.timed(device, _MESSAGE, _MOST, ranks=2)
         joined = replace(fabric.fitted(swept, made.gpu), ranks=here.places)
     write(made, folder, device.software(), joined)
+    if device.type == "cuda":
+        device.torch.cuda.empty_cache()  # trainings want the memory that this process would keep

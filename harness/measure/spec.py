@@ -16,10 +16,12 @@ from projector.io.files import read_yaml
 from projector.workload import schema, validate
 from projector.workload.workload import Workload
 
-__all__ = ["FRAMEWORK", "LEAST_STEPS", "Job", "Plan", "parse", "read", "to_mapping"]
+__all__ = ["FRAMEWORK", "LEAST_STEPS", "TRACE", "Job", "Plan", "parse", "read", "to_mapping"]
 
 #: The profile of projector/frameworks that describes what the trainer here is: an eager PyTorch script.
 FRAMEWORK = "pytorch"
+#: The file of a rank's trace.
+TRACE = "{job}.rank{rank}.trace.json.gz"
 KEYS = ("id", "model", "recipe", "gpus", "steps", "group", "seed", "learning_rate")
 PLAN_KEYS = ("device", "threads", "repeat", "optional", "runs")
 _REQUIRED = ("id", "model", "recipe")

@@ -23,7 +23,8 @@ SCHEDULES: Mapping[str, str] = {
 }
 #: Fields with a choice: the first is what an unstated field gets.
 _CHOICES: Mapping[str, tuple[object, ...]] = {
-    "precision": ("fp32", "bf16"),
+    "precision": ("fp32", "bf16", "fp8"),
+    "fp8_recipe": ("tensorwise", "rowwise", "blockwise"),
     "data_parallel_sharding": ("no_shard", "optim_grads_params"),
     "moe_router_force_load_balancing": (False, True),
 }
@@ -65,6 +66,8 @@ def settle(workload: Workload) -> Workload:
     values |= {name: value for name, value in stated.items() if value is not None}
     sharded = values["data_parallel_sharding"] != "no_shard"
     values |= {"overlap_grad_reduce": sharded, "overlap_param_gather": sharded}
+    if recipe.precision != "fp8":
+        del values["fp8_recipe"]
     if workload.model.moe is None:
         values = {name: value for name, value in values.items() if not name.startswith("moe_")}
     else:
@@ -137,6 +140,8 @@ def _model(model: Model, where: str) -> Iterable[Problem]:
 
 def _parallel(workload: Workload, where: str) -> Iterable[Problem]:
     model, recipe = workload.model, workload.recipe
+    if recipe.tp > 1 and recipe.precision == "fp8":
+        yield Problem(where, "recipe.tp", recipe.tp, "1 beside precision fp8: 8-bit linears are whole")
     if recipe.tp > 1 and model.num_query_groups % recipe.tp:
         yield Problem(where, "recipe.tp", recipe.tp, f"a divisor of num_query_groups = {model.num_query_groups}")
     if recipe.tp > 1 and model.moe is not None:

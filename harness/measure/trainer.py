@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +15,16 @@ from harness.measure.gradients import Gradients
 from harness.measure.model import Stage, initialise
 from harness.measure.parallel import Ranks, place, split
 from harness.measure.spec import Job
-from projector.benchmark.device import open_device
+from projector.benchmark.device import Device
+from projector.benchmark.layers_dtensor import shard
+from projector.benchmark.layers_narrow import converted, fresh
 from projector.benchmark.layers_parts import Made, torch_dtype
+from projector.benchmark.update import ADAM
 from projector.frameworks import resolve
 from projector.workload.layout import chunks
 from projector.workload.workload import Workload
 
 __all__ = ["Result", "Trainer"]
-
-_BETAS, _EPSILON = (0.9, 0.999), 1e-8  # Megatron-LM --adam-beta1, --adam-beta2, --adam-eps
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,17 @@ class Result:
 
 
 class Trainer:
-    """``device``: torch's name of the place of this process. All ranks make theirs together."""
+    """``device``: of this process. All ranks make theirs together."""
 
-    def __init__(self, job: Job, device: str) -> None:
-        self.job, self.workload, self.device = job, job.workload, device
+    def __init__(self, job: Job, device: Device) -> None:
+        self.job, self.workload, self.device = job, job.workload, device.place
         recipe, model = self.workload.recipe, self.workload.model
-        self.ranks: Ranks = place(self.workload, device.partition(":")[0])
+        self.ranks: Ranks = place(self.workload, device.type)
         self.micro = self.workload.num_microbatches
         mine = [chunk for chunk in chunks(model, recipe) if chunk.rank == self.ranks.pp_rank]
         self.numbers = [chunk.index * recipe.pp + chunk.rank for chunk in mine]
-        there = open_device(device)
-        execution = resolve(self.workload, there.vendor, there.arch).execution
-        made = Made(self.workload, device, self.ranks.whole, execution)
+        execution = resolve(self.workload, device.vendor, device.arch).execution
+        made = Made(self.workload, device.place, self.ranks.whole, execution)
         self.stages = [Stage(made, chunk) for chunk in mine]
         self.tied = not model.untie_embeddings_and_output_weights
         partial: list[torch.nn.Parameter] = []
@@ -57,11 +56,14 @@ class Trainer:
             if self.tied and stage.embedding is not None and stage.head is not None:
                 stage.head.output.weight = stage.embedding.table.weight
         self.sharded = recipe.data_parallel_sharding != "no_shard" and self.workload.dp > 1
+        for stage in self.stages:
+            converted(stage.layers, self.workload, device, kept=not self.sharded)
         if self.sharded:
-            _shard(self.stages, self.ranks)
+            for stage in self.stages:
+                shard(stage, stage.layers.values(), made, self.ranks.mesh["dp"])
         self.gradients = Gradients(self.workload, self.stages, self.ranks, partial, self.sharded)
         own = [weight.own for weight in self.gradients.weights]
-        self.optimizer = torch.optim.Adam(own, lr=job.learning_rate, betas=_BETAS, eps=_EPSILON, fused=True)
+        self.optimizer = torch.optim.Adam(own, lr=job.learning_rate, fused=True, **ADAM)
         self.schedule = _schedule(self) if recipe.pp > 1 else None
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
@@ -76,6 +78,8 @@ class Trainer:
 
     def step(self, tokens: Tensor, labels: Tensor) -> Result:
         """One step on a batch: micro-batches, reduction, clip, update."""
+        for stage in self.stages:
+            fresh(stage)
         loss = self._piped(tokens, labels) if self.schedule is not None else self._plain(tokens, labels)
         self.gradients.reduce()
         norm = self.gradients.clip()
@@ -119,16 +123,6 @@ class Trainer:
         own = loss / (self.ranks.dp_size * self.workload.recipe.tp)
         dist.all_reduce(own)
         return own
-
-
-def _shard(stages: Sequence[Stage], ranks: Ranks) -> None:
-    """FSDP2: every layer a unit, the rest another."""
-    from torch.distributed.fsdp import fully_shard
-
-    for stage in stages:
-        for layer in stage.layers.values():
-            fully_shard(layer, mesh=ranks.mesh["dp"])
-        fully_shard(stage, mesh=ranks.mesh["dp"])
 
 
 def _schedule(trainer: Trainer) -> Any:

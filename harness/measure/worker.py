@@ -1,95 +1,58 @@
-"""One process of a training: ``RANK``, ``WORLD_SIZE`` and the rest come from the environment, as torchrun sets them.
-
-``torchrun --nproc-per-node 2 -m harness.measure.worker SPEC --out FOLDER`` trains every job of SPEC that asks for as
-many processes as there are, one after the other; rank 0 writes ``FOLDER/<id>.log`` for each.
-"""
+"""What one process of a training does: every job of a plan, one after the other; rank 0 writes ``<id>.log`` for each."""
 
 from __future__ import annotations
 
-import argparse
 import gc
-import os
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from harness.measure import log, spec
+import torch
+import torch.distributed as dist
+
+from harness.measure import log
 from harness.measure.disturbance import waited
 from harness.measure.log import Step
-from projector.benchmark.processes import cores, meet
+from harness.measure.spec import TRACE, Job, Plan
+from harness.measure.trainer import Trainer
+from projector.benchmark.device import Device
 
-if TYPE_CHECKING:
-    from harness.measure.spec import Job
-    from harness.measure.trainer import Trainer
-
-__all__ = ["TRACE", "main"]
+__all__ = ["run"]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Exit code 0, or that of an exception on the way."""
-    parser = argparse.ArgumentParser(prog="python -m harness.measure.worker", description=__doc__)
-    parser.add_argument("spec", type=Path, help="trainings: a file with the key measure")
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where rank 0 writes the logs")
-    parser.add_argument("--profile", action="store_true", help="trace two more steps of each training, on every rank")
-    parser.add_argument("--threads", type=int, default=0, help="threads of each process; default: cores over processes")
-    options = parser.parse_args(argv)
-    plan = spec.read(options.spec)
-    rank, world, local = (int(os.environ.get(name, default)) for name, default in _VARIABLES)
-    import torch
-    import torch.distributed as dist
-
-    on_gpu = plan.device == "cuda" or (not plan.device and torch.cuda.is_available())
-    threads = options.threads or max(1, cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", world))))
-    torch.set_num_threads(threads)
-    device = f"cuda:{local}" if on_gpu else "cpu"
-    if on_gpu:
-        torch.cuda.set_device(local)
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", "29500")
-    meet("cuda" if on_gpu else "cpu", rank, world)
-    try:
-        for job in plan.jobs:
-            if job.workload.gpus == world:
-                traced = options.out / TRACE.format(job=job.id, rank=rank) if options.profile else None
-                _train(job, device, threads, options.out / f"{job.id}.log" if rank == 0 else None, traced)
-                if rank == 0:
-                    print(job.id, flush=True)
-    finally:
-        dist.destroy_process_group()
-    return 0
+def run(payload: tuple[Plan, Path], device: Device, kept: Callable[[Any], None]) -> None:  # noqa: ARG001
+    """Trains the jobs of a plan with the ranks that are joined, logs and traces into a folder; rank 0 prints each id."""
+    plan, folder = payload
+    rank = dist.get_rank()
+    for job in plan.jobs:
+        traced = folder / TRACE.format(job=job.id, rank=rank) if plan.profile else None
+        _train(job, device, folder / f"{job.id}.log" if rank == 0 else None, traced)
+        if rank == 0:
+            print(job.id, flush=True)
 
 
-#: The file of a rank's trace.
-TRACE = "{job}.rank{rank}.trace.json.gz"
-_VARIABLES = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
-
-
-def _train(job: Job, device: str, threads: int, path: Path | None, traced: Path | None) -> None:
+def _train(job: Job, device: Device, path: Path | None, traced: Path | None) -> None:
     """The whole training; ``path``: where its log goes, None on ranks that write none; ``traced``: where a trace goes."""
     steps = [*_steps(job, device, traced)]
     if path is not None:
-        used = None if device == "cpu" else _memory()
-        log.save(path, [*log.head(job, _facts(device, threads)), *log.body(job, steps, used)])
+        used = None if device.type == "cpu" else _memory()
+        log.save(path, [*log.head(job, _facts(device)), *log.body(job, steps, used)])
 
 
-def _steps(job: Job, device: str, traced: Path | None) -> Iterator[Step]:
+def _steps(job: Job, device: Device, traced: Path | None) -> Iterator[Step]:
     """Trains; on a CPU with the longest time that a rank waited for a core while a step lasted."""
-    import torch
-    import torch.distributed as dist
-
-    from harness.measure import trainer as training
+    on_cpu = device.type == "cpu"
 
     def most(seconds: float) -> float:
         word = torch.tensor(seconds)
-        if job.workload.gpus > 1 and device == "cpu":
+        if job.workload.gpus > 1 and on_cpu:
             dist.all_reduce(word, dist.ReduceOp.MAX)
         return float(word)
 
-    if device != "cpu":
+    if not on_cpu:
         torch.cuda.reset_peak_memory_stats()  # of the training before this one in the same process
-    trainer = training.Trainer(job, device)
+    trainer = Trainer(job, device)
     gc.collect()
     gc.disable()  # Megatron-LM --manual-gc: no collection in the middle of a step
     try:
@@ -97,11 +60,11 @@ def _steps(job: Job, device: str, traced: Path | None) -> Iterator[Step]:
             tokens, labels = trainer.batch(step)
             if job.workload.gpus > 1:
                 dist.barrier()
-            before = waited() if device == "cpu" else 0.0
+            before = waited() if on_cpu else 0.0
             began = time.perf_counter()
             result = trainer.step(tokens, labels)  # its last act reads a number back: the device is done by then
             seconds = time.perf_counter() - began
-            lost = most(waited() - before) if device == "cpu" else 0.0
+            lost = most(waited() - before) if on_cpu else 0.0
             yield Step(step, time.time(), seconds, lost, result.loss, result.grad_norm)
         if traced is not None:
             _profile(trainer, job.steps, traced)
@@ -122,16 +85,13 @@ def _profile(trainer: Trainer, done: int, path: Path) -> None:
             made.step()
 
 
-def _facts(device: str, threads: int) -> dict[str, object]:
-    import torch
-
-    title = "cpu" if device == "cpu" else torch.cuda.get_device_name(device)
+def _facts(device: Device) -> dict[str, object]:
+    title = "cpu" if device.type == "cpu" else device.title
+    threads = torch.get_num_threads()
     return {"trainer_device": title, "trainer_version": f"torch {torch.__version__}", "threads_per_process": threads}
 
 
 def _memory() -> dict[str, float]:
-    import torch
-
     cuda: Any = torch.cuda
     return {
         "allocated": cuda.memory_allocated(),
@@ -139,7 +99,3 @@ def _memory() -> dict[str, float]:
         "reserved": cuda.memory_reserved(),
         "max reserved": cuda.max_memory_reserved(),
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

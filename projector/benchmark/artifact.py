@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -21,6 +22,19 @@ from projector.workload import schema
 __all__ = ["SCHEMA", "read", "refuse", "save", "timings_of"]
 
 SCHEMA = 2
+#: Beginnings of the names of variables by which timings differ.
+_SWITCHES = (
+    "NCCL_",
+    "RCCL_",
+    "CUDA_DEVICE_MAX_",
+    "CUDA_VISIBLE",
+    "PYTORCH_",
+    "TORCH_",
+    "NVTE_",
+    "HIP_",
+    "HSA_",
+    "GPU_MAX_",
+)
 _PARTS = ("schema", "tool", "torch", "device", "environment", "work", "timings")
 #: Of a model what one rank's layers do not depend on.
 _ANY = ("name", "family", "source", "num_layers", "per_layer", "hybrid_layer_pattern", "mixer_pattern")
@@ -134,6 +148,8 @@ def _environment(asked: Asked, device: Device) -> dict[str, Any]:
         "driver": (f"ROCm {version.hip}" if version.hip else f"CUDA {version.cuda}") if cuda else "none: a CPU",
         "python": platform.python_version(),
         "system": platform.platform(),
+        "float32_products": device.torch.get_float32_matmul_precision(),  # some containers run them as TF32
+        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_SWITCHES)},
     }
 
 

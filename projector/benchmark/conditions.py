@@ -7,15 +7,20 @@ import re
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from projector.benchmark.device import Device, clocks_mhz
+from projector.benchmark.launched import launched, place
 from projector.errors import InputError, Problem
 
 __all__ = ["refuse_busy", "under"]
 
 _BUSY = 20.0  # percent of the time that kernels of others ran
-_LOOKS, _APART = 5, 0.05  # samples of that, and seconds between them
+_APART, _FADES = (
+    0.05,
+    3.0,
+)  # seconds between looks, and for which what ran here before may show (drivers average over one)
 
 
 def under(device: Device) -> dict[str, Any]:
@@ -29,35 +34,46 @@ def under(device: Device) -> dict[str, Any]:
         found: dict[str, Any] = {"clock_mhz": round(clock) or None, "load": _told(lambda: os.getloadavg()[0])}
     else:
         cuda, index = device.torch.cuda, device.index
-        power = _told(lambda: cuda.power_draw(index))
+        power = _told(lambda: cuda.power_draw(index)) or None  # 0: amd-smi does not know
+        unit = 1.0 if device.torch.version.hip else 1e-3  # torch passes on amd-smi's watts and NVML's milliwatts
         found = {
-            "clock_mhz": _told(lambda: cuda.clock_rate(index)),
-            "power_watts": None if power is None else power / 1e3,
+            "clock_mhz": _told(lambda: cuda.clock_rate(index)) or None,
+            "power_watts": None if power is None else power * unit,
             "temperature_c": _told(lambda: cuda.temperature(index)),
             "busy_percent": _told(lambda: cuda.utilization(index)),
-            "others": _told(lambda: len(_others(device))),
+            "others": _told(lambda: len(_others(device, index))),
         }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def refuse_busy(device: Device) -> None:
-    """Raises :class:`InputError` for a GPU on which others compute now: nothing that is timed there could be used."""
+def refuse_busy(device: Device, ranks: int = 1) -> None:
+    """Raises :class:`InputError` for a GPU on which others compute now: nothing that is timed there could be used.
+
+    ``ranks``: that will be started here, on the first GPUs; one that a launcher started looks at its own.
+    """
     if device.type == "cpu":
         return
-    looks = []
-    for _ in range(_LOOKS):
-        looks.append(_told(lambda: device.torch.cuda.utilization(device.index)))
-        time.sleep(_APART)
-    busy = statistics.median([look for look in looks if look is not None] or [0.0])
-    if busy >= _BUSY:
-        others = _told(lambda: _others(device)) or ["a process that the driver does not name"]
-        found = f"{busy:.0f} % busy before anything is timed: {', '.join(others)}"
-        raise InputError([Problem("--device", device.place, found, "a GPU that nobody else uses")])
+    device.synchronize()
+    for index in range(ranks) if ranks > 1 and launched() is None else (device.index,):
+        busy, ends = _busy(device, index), time.monotonic() + _FADES
+        while busy >= _BUSY and time.monotonic() < ends:
+            time.sleep(_APART)
+            busy = _busy(device, index)
+        if busy >= _BUSY:
+            others = _told(partial(_others, device, index)) or ["a process that the driver does not name"]
+            found = f"{busy:.0f} % busy before anything is timed: {', '.join(others)}"
+            raise InputError([Problem(place(), f"cuda:{index}", found, "a GPU that nobody else uses")])
 
 
-def _others(device: Device) -> list[str]:
-    listed = str(device.torch.cuda.list_gpu_processes(device.index))
-    return [f"process {number}" for number in re.findall(r"process\s+(\d+)", listed) if int(number) != os.getpid()]
+def _busy(device: Device, index: int) -> float:
+    """Percent of the time; 0 where the driver does not say, as of a part of a GPU (MIG)."""
+    return float(_told(lambda: device.torch.cuda.utilization(index)) or 0.0)
+
+
+def _others(device: Device, index: int) -> list[str]:
+    listed = str(device.torch.cuda.list_gpu_processes(index))
+    ours = (os.getpid(), os.getppid())  # ranks are started by a process that looked at the device
+    return [f"process {number}" for number in re.findall(r"process\s+(\d+)", listed) if int(number) not in ours]
 
 
 def _told(ask: Callable[[], Any]) -> Any:

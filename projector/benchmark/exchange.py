@@ -14,13 +14,13 @@ from projector.benchmark.layers_parallel import Group, Ranks, all_gather, reduce
 from projector.benchmark.processes import BACKENDS
 from projector.benchmark.timings import Asked, CollectiveWanted, summary
 
-__all__ = ["groups_of", "run_collective"]
+__all__ = ["BUCKET", "groups_of", "run_collective"]
 
 _TYPES = {1: torch.int8, 2: torch.bfloat16, 4: torch.float32}
 _WARM, _FEWEST, _MOST = 1, 5, 200
 _QUEUED = 8  # calls that one time is the mean of: the sum of a step counts, and few of them take much longer than most
 _BETWEEN = 4e-3  # seconds of compute between two of them on a CPU: about a layer of a model that fits there
-_BUCKET = 25 * 2**20  # bytes of one gradient reduction (torch.nn.parallel.DistributedDataParallel, bucket_cap_mb)
+BUCKET = 25 * 2**20  # bytes of one gradient reduction (torch.nn.parallel.DistributedDataParallel, bucket_cap_mb)
 
 
 def groups_of(asked: Asked) -> Ranks:
@@ -77,7 +77,10 @@ def run_collective(asked: CollectiveWanted, ranks: Ranks, device: Device, budget
         times.append(taken)
         if len(times) >= _FEWEST and _over(time.perf_counter() - began > budget / 4, device):
             break
-    return summary(times)
+    found = [summary(times)]
+    if asked.kind == "send_recv":
+        dist.broadcast_object_list(found, 0)  # the last of an odd number has no partner
+    return found[0]
 
 
 def _queued(call: Callable[[], Any], device: Device) -> Callable[[], float]:
@@ -137,7 +140,7 @@ def _call(asked: CollectiveWanted, group: Group, device: Device) -> Callable[[],
         return torch.zeros(elements, dtype=dtype, device=device.place)
 
     if asked.kind == "all_reduce":
-        pieces = torch.split(buffer(count), _BUCKET // dtype.itemsize)
+        pieces = torch.split(buffer(count), BUCKET // dtype.itemsize)
         return lambda: [dist.all_reduce(piece, group=group.handle) for piece in pieces]
     if asked.kind == "all_gather":
         whole, part = buffer(count), buffer(count // group.size)

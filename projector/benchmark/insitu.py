@@ -15,6 +15,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from projector.benchmark.job import unheard
+
 __all__ = ["Laps", "Stamps", "Strip", "laps"]
 
 Tensor = torch.Tensor
@@ -92,8 +94,9 @@ def _seam(x: Tensor, stamps: Stamps, behind: str, ahead: str) -> Tensor:
 
 @dataclass
 class Laps:
-    """Seconds by name over all steps; backwards of the first micro-batch of a step apart (``first backward …``), since
-    they give gradients a place while the others add to them. ``steps``: seconds of whole steps."""
+    """Seconds by name over all steps; passes of the first micro-batch of a step apart (``first forward …``, ``first
+    backward …``), since weights are cast in it and gradients get a place, while others find both. ``steps``: seconds of
+    whole steps."""
 
     found: dict[str, list[float]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
@@ -113,12 +116,12 @@ def laps(
     warm: Callable[[list[float]], bool],
     samples: int,
     enough: Callable[[int, float], bool],
-    last: Callable[[bool], None] | None = None,
+    before: Callable[[int], None] = unheard,
 ) -> Laps:
     """Runs steps until ``warm`` says so of their seconds, then up to ``samples`` more until ``enough(steps, seconds)``.
 
     ``draw``: ids and labels of a micro-batch; ``finish``: clip, optimizer and the cleared gradients; ``start``: what
-    keeps ranks together before a step; ``last``: hears before each micro-batch whether it is the last.
+    keeps ranks together before a step; ``before``: hears the number of each micro-batch, from 0.
     """
     made, began = Laps(), 0.0
     cold: list[float] | None = []
@@ -128,8 +131,7 @@ def laps(
         stamps.take("begin")
         total = None
         for micro in range(microbatches):
-            if last is not None:
-                last(micro == microbatches - 1)
+            before(micro)
             loss = strip(*draw(), stamps) / microbatches
             stamps.take("loss")
             loss.backward()
@@ -154,6 +156,6 @@ def laps(
 def _sort(made: Laps, taken: Sequence[tuple[str, float]]) -> None:
     first = True
     for name, seconds in taken:
-        made.add(f"first {name}" if first and name.startswith("backward") else name, seconds)
+        made.add(f"first {name}" if first and name.startswith(("forward", "backward")) else name, seconds)
         first = first and name != "add loss"
     made.steps.append(sum(seconds for _, seconds in taken))

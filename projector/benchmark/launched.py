@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from projector.errors import InputError, Problem
 
-__all__ = ["Launched", "first", "launched", "meeting"]
+__all__ = ["Launched", "first", "launched", "meeting", "place"]
 
 #: (launcher, rank, size, local rank, local size); without the first two nobody started ranks.
 _LAUNCHERS = (
@@ -61,6 +61,12 @@ def first() -> bool:
     """Whether this process prints and writes files: of several ranks the one of number 0."""
     found = launched()
     return found is None or found.rank == 0
+
+
+def place() -> str:
+    """Whose mistake a problem of one device is: this rank's, who tells of it though it does not print else."""
+    found = launched()
+    return "--device" if found is None else f"rank {found.rank}"
 
 
 def _read(by: str, environment: Mapping[str, str], names: list[str]) -> Launched:

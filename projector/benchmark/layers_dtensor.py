@@ -1,4 +1,4 @@
-"""Tensor parallelism as ``torch.distributed.tensor`` does it: whole modules whose weights become shards by a plan.
+"""Tensor parallelism and FSDP2 as torch does them: whole modules whose weights become shards, the first by a plan.
 
 Its sums are those of the manual layers; what differs is the host, which dispatches every operator on such a weight
 (torch/distributed/tensor/_dispatch.py). Residuals are replicated: without sequence parallelism.
@@ -6,12 +6,15 @@ Its sums are those of the manual layers; what differs is the host, which dispatc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, parallelize_module
 
@@ -20,7 +23,7 @@ from projector.benchmark.layers_decoder import Embedding, Head
 from projector.benchmark.layers_parallel import Group, copy_to
 from projector.benchmark.layers_parts import FeedForward, Made
 
-__all__ = ["mesh_of", "split", "used", "whole"]
+__all__ = ["mesh_of", "shard", "split", "used", "whole"]
 
 
 def used(made: Made) -> bool:
@@ -58,6 +61,15 @@ def split(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
             part.group = group
     parallelize_module(module, mesh, plan)
     return module
+
+
+def shard(module: nn.Module, layers: Iterable[nn.Module], made: Made, mesh: DeviceMesh) -> None:
+    """FSDP2 over ``mesh``: every layer a unit, the rest another (pytorch/torchtitan parallelize.py). What is gathered has
+    the type of products, what is reduced that of the framework."""
+    wide = made.execution.data_parallel.reduce_bytes >= torch.float32.itemsize
+    policy = MixedPrecisionPolicy(made.dtype, torch.float32 if wide else made.dtype, cast_forward_inputs=False)
+    for unit in (*layers, module):
+        fully_shard(unit, mesh=mesh, mp_policy=policy)
 
 
 def _columns(part: nn.Module) -> list[str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from importlib import util
 from typing import Any
@@ -20,10 +22,11 @@ from projector.benchmark.layers_parts import Made
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.model import LayerKind
 
-__all__ = ["MegatronSource", "installed", "runnable", "settings", "source"]
+__all__ = ["MegatronSource", "fused", "installed", "runnable", "settings", "source"]
 
 Tensor = torch.Tensor
 _CORE = "megatron.core"
+_NARROW = ("fp8", "mxfp8")
 
 
 def installed() -> bool:
@@ -32,6 +35,11 @@ def installed() -> bool:
         return util.find_spec(_CORE) is not None
     except (ModuleNotFoundError, ValueError):
         return False
+
+
+def fused(place: str) -> bool:
+    """Whether Transformer Engine's parts run: it is installed, and ``place`` is a GPU."""
+    return util.find_spec("transformer_engine") is not None and place.startswith("cuda")
 
 
 def source(made: Made) -> MegatronSource:
@@ -61,7 +69,7 @@ class MegatronSource:
     def __init__(self, made: Made) -> None:
         """Sets up Megatron's process groups, once in a process. Raises :class:`Unsupported` for windows of attention."""
         self._made = made
-        self.fused = util.find_spec("transformer_engine") is not None and made.place.startswith("cuda")
+        self.fused = fused(made.place)
         self.name = "megatron-core with transformer engine" if self.fused else "megatron-core"
         state = _core("parallel_state")
         if not state.model_parallel_is_initialized():
@@ -103,15 +111,20 @@ class MegatronSource:
         spec = make(**_known(make, options))
         self._next += 1
         layer = _core("transformer.spec_utils").build_module(spec, config=self._config, layer_number=self._next)
-        return _Layer(layer, self._made).to(self._made.place)
+        return _Layer(layer, self._made, self._context).to(self._made.place)
+
+    def _context(self) -> AbstractContextManager[Any]:
+        """What linears run in: 8 bits where the run has them."""
+        narrow = self._made.workload.recipe.precision in _NARROW
+        return _core("fp8_utils").get_fp8_context(self._config) if narrow else nullcontext()
 
 
 class _Layer(nn.Module):
     """A layer of Megatron on [own tokens, hidden]: it wants [sequence, batch, hidden], and returns the context, too."""
 
-    def __init__(self, layer: nn.Module, made: Made) -> None:
+    def __init__(self, layer: nn.Module, made: Made, context: Callable[[], AbstractContextManager[Any]]) -> None:
         super().__init__()
-        self.layer, self.batch = layer, made.workload.recipe.micro_batch_size
+        self.layer, self.batch, self.context = layer, made.workload.recipe.micro_batch_size, context
         self.rotary = None
         if made.model.position_embedding_type == "rope" and made.model.mla is None:
             module = _core("models.common.embeddings.rotary_pos_embedding").RotaryEmbedding
@@ -122,7 +135,8 @@ class _Layer(nn.Module):
         hidden = x.view(
             -1, self.batch, x.shape[-1]
         )  # tokens of a batch lie side by side: as good as any order for its time
-        out = self.layer(hidden, attention_mask=None, rotary_pos_emb=self.rotary)
+        with self.context():
+            out = self.layer(hidden, attention_mask=None, rotary_pos_emb=self.rotary)
         made: Tensor = out[0] if isinstance(out, tuple) else out
         return made.view(-1, made.shape[-1])
 
@@ -177,6 +191,11 @@ def settings(made: Made) -> dict[str, Any]:
             "moe_router_load_balancing_type": "none",
             "moe_router_force_load_balancing": bool(recipe.moe_router_force_load_balancing),
         }
+    if (
+        recipe.precision in _NARROW
+    ):  # Transformer Engine's hybrid: 5 exponent bits for gradients, where blocks share no scale
+        wide = recipe.fp8_recipe in ("blockwise", "mxfp8")
+        found |= {"fp8": "e4m3" if wide else "hybrid", "fp8_recipe": recipe.fp8_recipe or "delayed"}
     return found
 
 
@@ -184,6 +203,10 @@ def _config(made: Made) -> Any:
     module = _core("transformer.transformer_config")
     kind = module.MLATransformerConfig if made.model.mla is not None else module.TransformerConfig
     known = {field.name for field in fields(kind)}
+    if made.workload.recipe.precision not in (*_NARROW, "bf16", "fp16", "fp32"):
+        raise Unsupported(f"Megatron-Core layers in {made.workload.recipe.precision} in benchmark mode")
+    if made.workload.recipe.precision in _NARROW and not {"fp8", "fp8_recipe"} <= known:
+        raise Unsupported("8-bit layers of this release of Megatron-Core, which has no fp8_recipe")
     return kind(**{name: value for name, value in settings(made).items() if name in known})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -56,6 +57,13 @@ class Experts(nn.Module):
         nn.init.normal_(self.fc2, std=0.02)
         loop = made.workload.recipe.moe_grouped_gemm == "loop"
         self.fused = not loop and made.dtype == torch.bfloat16 and hasattr(torch, "_grouped_mm")  # bf16 is all it takes
+        self.kept: dict[int, Any] = {}
+        self._product: Callable[[Tensor, Tensor, int], Tensor] = lambda x, weight, _: x @ weight
+
+    def narrow(self, how: Any, linear: Callable[..., Tensor]) -> None:
+        """From now on ``linear`` (:mod:`projector.benchmark.layers_narrow`) multiplies, expert after expert."""
+        self.fused = False
+        self._product = lambda x, weight, number: linear(x, weight.t(), how, self.kept, number)
 
     def forward(self, x: Tensor, rows: Tensor) -> Tensor:
         """``rows``: [count] rows of every expert."""
@@ -64,8 +72,11 @@ class Experts(nn.Module):
             ends = rows.cumsum(0).to(torch.int32)
             inner = activated(self.model, torch._grouped_mm(x, wide, offs=ends))
             return torch._grouped_mm(inner, narrow, offs=ends)
-        pieces = zip(torch.split(x, rows.tolist()), wide.unbind(0), narrow.unbind(0), strict=True)
-        return torch.cat([activated(self.model, each @ one) @ two for each, one, two in pieces])
+        pieces = enumerate(zip(torch.split(x, rows.tolist()), wide.unbind(0), narrow.unbind(0), strict=True))
+        made = [
+            self._product(activated(self.model, self._product(e, a, 2 * i)), b, 2 * i + 1) for i, (e, a, b) in pieces
+        ]
+        return torch.cat(made)
 
 
 class Routed(nn.Module):

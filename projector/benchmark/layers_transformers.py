@@ -13,15 +13,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from projector.benchmark.layers_decoder import Embedding, Head
 from projector.benchmark.layers_parts import Made
-from projector.errors import InputError, Problem, Unsupported
+from projector.benchmark.layers_whole import WholeSource
+from projector.errors import InputError, Problem
 from projector.workload.model import LayerKind
 
 __all__ = ["PREFIX", "TransformersSource"]
 
 PREFIX = "transformers"
-_DEVIATION = 0.02  # of initial weights (initializer_range of most configurations)
 #: What a rank's part changes, by the names that configurations give it: field of the model, names there.
 _SIZES = {
     "num_layers": ("num_hidden_layers",),
@@ -37,20 +36,17 @@ _EXPERTS = {
 }
 
 
-class TransformersSource:
+class TransformersSource(WholeSource):
     """Its decoder layers between this package's embedding and head."""
 
     name = PREFIX
 
     def __init__(self, made: Made, path: str) -> None:
-        """``path``: of ``config.json`` or its folder. Raises :class:`InputError` where the library or the file is missing,
-        :class:`Unsupported` for layers that several ranks would share: these are whole."""
+        """``path``: of ``config.json`` or its folder. Raises :class:`InputError` where it or the library is missing."""
         if util.find_spec("transformers") is None:
             expected = "the library: pip install transformers, or --layers torch"
             raise InputError([Problem("--layers", "", "transformers is not installed", expected)])
-        if made.ranks.tp.size * made.ranks.ep.size > 1:
-            raise Unsupported("layers of transformers on several ranks of tp or ep: try --benchmark-gpus 1")
-        self._made = made
+        super().__init__(made)
         auto = import_module("transformers")
         try:
             config = auto.AutoConfig.from_pretrained(path.removesuffix("config.json") or ".", local_files_only=True)
@@ -68,36 +64,13 @@ class TransformersSource:
             self._decoder: Any = auto.AutoModel.from_config(config)
         self._rotary: Any = type(self._decoder.rotary_emb)(config=config).to(made.place)
 
-    def embedding(self) -> nn.Module:
-        return Embedding(self._made)
-
-    def head(self) -> nn.Module:
-        return Head(self._made)
-
     def layer(self, kind: LayerKind) -> nn.Module:
         made = self._made
-        layer = deepcopy(self._decoder.layers[made.model.layer_kinds.index(kind)])
-        layer.to_empty(device=made.place).to(made.weight_dtype)
-        for weight in layer.parameters():
-            nn.init.normal_(weight, std=_DEVIATION)
-        return _Layer(layer, self._rotary, made)
-
-
-class _Layer(nn.Module):
-    """A layer on [own tokens, hidden]: it wants [batch, length, hidden] and the angles of its positions."""
-
-    def __init__(self, layer: nn.Module, rotary: Any, made: Made) -> None:
-        super().__init__()
-        self.layer, self.length = layer, made.length
         shape = (made.workload.recipe.micro_batch_size, made.length)
-        self.positions = torch.arange(made.length, device=made.place).expand(shape)
-        like = torch.empty(*shape, 1, dtype=made.dtype, device=made.place)
-        self.angles = rotary(like, self.positions)
-        self.cast = made.dtype if made.weight_dtype != made.dtype else None
+        positions = torch.arange(made.length, device=made.place).expand(shape)
+        angles = self._rotary(torch.empty(*shape, 1, dtype=made.dtype, device=made.place), positions)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = x.view(-1, self.length, x.shape[-1])
-        with torch.autocast(x.device.type, dtype=self.cast, enabled=self.cast is not None):
-            out = self.layer(hidden, attention_mask=None, position_ids=self.positions, position_embeddings=self.angles)
-        made: torch.Tensor = out[0] if isinstance(out, tuple) else out
-        return made.to(x.dtype).flatten(0, 1)
+        def call(layer: nn.Module, hidden: torch.Tensor) -> Any:
+            return layer(hidden, attention_mask=None, position_ids=positions, position_embeddings=angles)
+
+        return self.placed(deepcopy(self._decoder.layers[made.model.layer_kinds.index(kind)]), call)

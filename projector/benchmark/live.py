@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from projector.benchmark.device import Device
-from projector.benchmark.job import Skip, unheard
+from projector.benchmark.job import Skip, filled, unheard
 from projector.benchmark.stopwatch import Stopwatch, Timing
 from projector.errors import Unsupported
 from projector.frameworks import resolve
@@ -22,12 +23,12 @@ from projector.layers import lower
 from projector.operators.part import Block
 from projector.operators.types import Collective, HostWork, Operator
 from projector.step.timing import Clock
+from projector.workload.model import LayerKind
 from projector.workload.workload import Workload
 
-if TYPE_CHECKING:
-    from projector.benchmark.layers import Built
-
 __all__ = ["Compared", "compare"]
+
+_Built = tuple[Callable[[Any], Any], Any]  # what maps inputs to an output (or a loss), and inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class _Piece:
     name: str
     block: Block
     count: int
-    build: Callable[[], Built]
+    build: Callable[[], _Built]
 
 
 def compare(
@@ -87,24 +88,35 @@ def compare(
 
 
 def _pieces(resolved: Resolved, device: Device) -> list[_Piece]:
-    from projector.benchmark import layers
+    from projector.benchmark.layers_narrow import converted
+    from projector.benchmark.layers_parts import Made
+    from projector.benchmark.source import find
 
     work = resolved.workload
-    pieces = [_Piece("embedding", lower.embedding(resolved), 1, lambda: layers.embedding(work, device))]
-    for kind, count in Counter(work.model.layer_kinds).items():
+    made = Made(work, device.place, execution=resolved.execution)
+    parts, shape = find("torch", made), (work.recipe.micro_batch_size, made.length)
+
+    def ids() -> Any:
+        return device.torch.randint(work.model.vocab_size, shape, device=device.place)
+
+    def hidden() -> Any:
+        return filled(device, (made.tokens, work.model.hidden_size), made.dtype).requires_grad_(True)
+
+    def layer(kind: LayerKind) -> _Built:
+        return converted(parts.layer(kind), work, device), hidden()
+
+    def head() -> _Built:
+        module, labels = parts.head(), ids()
+        return lambda x: module(x, labels), hidden()
+
+    pieces = [_Piece("embedding", lower.embedding(resolved), 1, lambda: (parts.embedding(), ids()))]
+    for kind, count in Counter((*work.model.tower_kinds, *work.model.layer_kinds)).items():
         block = lower.layer(kind, resolved)
-        name = block.name.removeprefix("layer_")
         attention = "MLA" if work.model.mla else "attention"
-        build = _layer_builder(kind, work, device)
-        pieces.append(_Piece(f"layer: {attention}, {name}", block, count, build))
-    pieces.append(_Piece("output, loss", lower.head(resolved), 1, lambda: layers.head(work, device)))
+        name = f"layer: {attention}, {block.name.removeprefix('layer_')}"
+        pieces.append(_Piece(name, block, count, partial(layer, kind)))
+    pieces.append(_Piece("output, loss", lower.head(resolved), 1, head))
     return pieces
-
-
-def _layer_builder(kind: Any, work: Workload, device: Device) -> Callable[[], Built]:
-    from projector.benchmark import layers
-
-    return lambda: layers.layer(kind, work, device)
 
 
 def _priced(ops: Sequence[Operator], model: KernelModel, resolved: Resolved, piece: _Piece) -> tuple[float, float]:
@@ -124,9 +136,9 @@ def _nothing(_: Collective) -> float:
 
 def _times(piece: _Piece, device: Device, watch: Stopwatch) -> tuple[tuple[Timing | None, Timing | None], str]:
     try:
-        built = piece.build()
-        forward = watch.time(lambda: built.run(built.inputs))
-        out = built.run(built.inputs)
+        run, inputs = piece.build()
+        forward = watch.time(lambda: run(inputs))
+        out = run(inputs)
         gradient = device.torch.ones_like(out)
         backward = watch.time(lambda: out.backward(gradient, retain_graph=True))
     except (Unsupported, Skip, RuntimeError, TypeError) as error:

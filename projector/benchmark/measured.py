@@ -18,17 +18,20 @@ from projector.benchmark import launched, processes, room
 from projector.benchmark.conditions import refuse_busy
 from projector.benchmark.device import Device
 from projector.benchmark.named import layer_kinds, stages_of, updates
+from projector.benchmark.prices import placed
 from projector.benchmark.ran import eager, refuse
 from projector.benchmark.restored import collectives_needed, restored
-from projector.benchmark.shrink import Shrunk, shrink_to
+from projector.benchmark.shrink import WIDE, Shrunk, shrink_to
 from projector.benchmark.timings import Asked, Timings
 from projector.errors import InputError, Problem
 from projector.frameworks.types import Resolved
+from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.projection import Projection
+from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["Measurement", "load", "measure", "planned", "project", "restore"]
+__all__ = ["Measurement", "load", "measure", "narrow", "planned", "project", "restore"]
 
 _TASK = "projector.benchmark.task:run"
 _START = 120.0  # seconds that processes may take to import torch and to find each other
@@ -45,7 +48,7 @@ class Measurement:
 
     def eager(self, resolved: Resolved) -> str:
         """A word where eager layers stand for fused ones; empty where they do not."""
-        names = ", ".join(eager(resolved, self.timings.source))
+        names = ", ".join(eager(resolved, self.timings.source, self.asked))
         return f"eager layers stand for fused ones, the difference is priced: {names}" if names else ""
 
 
@@ -106,7 +109,8 @@ def planned(
     workload: Workload, cluster: Cluster, device: Device, *, layers: str, budget: float, most: int | None = None
 ) -> tuple[Asked, tuple[str, ...]]:
     """What :func:`measure` will time, and in what that differs from the whole. Raises, as it does, before anything runs."""
-    if cluster.gpu.vendor != device.vendor:
+    named, others = cluster.gpu.name in catalogue.gpu_names(), device.known and cluster.gpu.name != device.gpu
+    if cluster.gpu.vendor != device.vendor or (named and (others or " MIG " in device.title)):
         expected = f"a cluster of {device.title}: times taken there say nothing of {cluster.gpu.title}"
         raise InputError([Problem("--cluster", "gpu", cluster.gpu.name, expected)])
     resolved = projection.project(workload, cluster).resolved
@@ -115,16 +119,36 @@ def planned(
     if joined and most not in (None, joined.size):
         expected = f"{joined.size}, or nothing: {joined.by} started as many ranks"
         raise InputError([Problem("--benchmark-gpus", "", most, expected)])
-    shrunk = shrink_to(resolved.workload, joined.size if joined else _devices(device, most))
+    devices = joined.size if joined else _devices(device, most)
+    shrunk = shrink_to(resolved.workload, devices)
+    if narrow(resolved.workload.recipe, shrunk.tp, layers, device):
+        shrunk = shrink_to(resolved.workload, devices, narrow=True)
     if joined and shrunk.ranks != joined.size:
         expected = f"{shrunk.ranks}: what tp, ep and the {workload.gpus} ranks of the run divide"
         raise InputError([Problem(joined.by, "ranks", joined.size, expected)])
     asked = replace(
         _asked(resolved, shrunk, cluster, layers, budget), beside=_beside(shrunk, workload, cluster, device)
     )
+    if device.type != "cpu":  # the nominal host of the catalogue has one process
+        asked = replace(asked, collectives=tuple(placed(each, joined, shrunk.tp) for each in asked.collectives))
     room.check(asked, device)
-    refuse_busy(device)
+    refuse_busy(device, shrunk.ranks)
     return asked, shrunk.notes
+
+
+def narrow(recipe: Recipe, tp: int, layers: str, device: Device) -> bool:
+    """Whether 8-bit linears are timed as such: by Transformer Engine in Megatron-Core's layers, in others by torch, of ranks
+    that share none of them and by scales that are written here. Raises :class:`Unsupported` for what ``device`` lacks."""
+    if recipe.precision in WIDE:
+        return False
+    from projector.benchmark import layers_megatron, layers_narrow
+
+    if layers == "megatron" or (layers == "auto" and device.type == "cuda" and layers_megatron.installed()):
+        return layers_megatron.fused(device.place)
+    if tp > 1 or not layers_narrow.written(recipe):
+        return False
+    layers_narrow.check(recipe, device)
+    return True
 
 
 def _beside(shrunk: Shrunk, whole: Workload, cluster: Cluster, device: Device) -> int:
@@ -149,15 +173,12 @@ def load(path: Path, workload: Workload, cluster: Cluster, device: Device | None
     refuse(resolved)
     environment = document["environment"]
     try:
-        ranks, layers, budget = (
-            int(environment["ranks"]),
-            str(environment["layers"]),
-            float(environment["budget_seconds"]),
-        )
+        ranks, layers = int(environment["ranks"]), str(environment["layers"])
+        budget, precision = float(environment["budget_seconds"]), str(environment["dtype"])
     except (KeyError, TypeError, ValueError) as error:
-        expected = "ranks, layers and budget_seconds as --save-benchmark writes them"
+        expected = "ranks, layers, dtype and budget_seconds as --save-benchmark writes them"
         raise InputError([Problem(str(path), "environment", str(error), expected)]) from None
-    shrunk = shrink_to(resolved.workload, ranks)
+    shrunk = shrink_to(resolved.workload, ranks, precision not in WIDE)
     asked = _asked(resolved, shrunk, cluster, layers, budget)
     files.refuse(path, document, asked, cluster.gpu.name, device)
     notes = dict.fromkeys((*shrunk.notes, *map(str, document.get("notes", ()))))
@@ -190,8 +211,7 @@ def _run(asked: Asked, device: Device, save: Callable[[Any], object], artifact: 
         processes.joined(device)
         return run(asked, device, keep)
     except RuntimeError as error:  # torch's out of memory, and errors of NCCL and gloo, are such
-        where = f"rank {joined.rank}" if joined else "--device"
-        problem = Problem(where, device.place, processes.said(error), "a measurement that runs to its end")
+        problem = Problem(launched.place(), device.place, processes.said(error), "a measurement that runs to its end")
         raise InputError([_with_rest(problem, kept, artifact)]) from None
     except InputError as error:
         raise InputError([_with_rest(problem, kept, artifact) for problem in error.problems]) from None
@@ -218,5 +238,5 @@ def _asked(resolved: Resolved, shrunk: Shrunk, cluster: Cluster, layers: str, bu
         ranks=shrunk.ranks,
         layers=layers,
         budget=budget,
-        wrapped=tensors and shrunk.tp == 1,
+        wrapped=tensors and shrunk.tp == 1 and shrunk.workload.recipe.precision in WIDE,
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from projector.benchmark.launched import Launched
 from projector.benchmark.timings import Asked, CollectiveWanted, Timings, wanted
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups
@@ -14,7 +15,7 @@ from projector.hardware import efficiency
 from projector.hardware.types import Cluster, GroupShape
 from projector.operators.types import Collective
 
-__all__ = ["Price", "is_message", "possible"]
+__all__ = ["Price", "is_message", "placed", "possible"]
 
 _SURROUNDING = ("dp", "dp_shard", "dp_replicate", "edp", "edp_shard", "edp_replicate")
 
@@ -27,9 +28,10 @@ class Price:
         self._resolved, self._asked = resolved, asked
         self._shapes = groups(resolved.workload.recipe, resolved.workload.gpus, cluster)
         self._timed = dict(timings.collectives)
+        self._placed = {each: _here(each, cluster) for each in self._timed}
         ours = efficiency.of(cluster.gpu)
         self._model = Pricing(self._shapes, cluster, ours)
-        self._here = {each: Pricing({each.group: _here(each, cluster)}, cluster, ours) for each in self._timed}
+        self._here = {each: Pricing({each.group: shape}, cluster, ours) for each, shape in self._placed.items()}
         self.exact = True
 
     def __call__(self, op: Collective) -> float:
@@ -37,7 +39,7 @@ class Price:
             return 0.0  # timed inside the layers
         each = possible(op, self._shapes, self._asked.ranks, self._resolved)
         found = None if each is None else self._timed.get(each)
-        if each is not None and found is not None and each.size == _size(op, self._shapes):
+        if each is not None and found is not None and self._alike(op, each):
             return found.median
         self.exact = False
         priced = self._model.seconds(op)
@@ -47,6 +49,11 @@ class Price:
         said = self._here[near].seconds(replace(op, group=near.group, bytes=float(near.bytes)))
         return priced * self._timed[near].median / said if said > 0 else priced
 
+    def _alike(self, op: Collective, each: CollectiveWanted) -> bool:
+        """Whether ``op`` is of as many ranks as were timed, on nodes that hold as many of them."""
+        shape = self._shapes.get(op.group)
+        return each.size == _size(op, self._shapes) and (shape is None or self._placed[each].nodes == shape.nodes)
+
     def _nearest(self, each: CollectiveWanted) -> CollectiveWanted | None:
         """Of the timed ones of its kind the one nearest in bytes: what another run of the same layers sends."""
         alike = [timed for timed in self._timed if timed.kind == each.kind]
@@ -54,7 +61,16 @@ class Price:
 
 
 def _here(each: CollectiveWanted, cluster: Cluster) -> GroupShape:
-    return GroupShape(each.size, min(each.size, cluster.gpus_per_node))
+    return GroupShape(each.size, each.per_node or min(each.size, cluster.gpus_per_node))
+
+
+def placed(each: CollectiveWanted, found: Launched | None, tp: int) -> CollectiveWanted:
+    """``each`` with the ranks that it has on a node when those that ``found`` says time it (None: of one host): those of all
+    data parallelism lie ``tp`` apart, others side by side (:func:`projector.benchmark.exchange.groups_of`)."""
+    if found is None:
+        return replace(each, per_node=each.size)
+    stride = tp if each.group == "dp" and each.size * tp == found.size else 1
+    return replace(each, per_node=max(1, min(each.size, found.local_size // stride)))
 
 
 def possible(

@@ -22,19 +22,16 @@ from projector.benchmark.launched import launched, meeting
 from projector.errors import InputError, Problem
 
 __all__ = [
-    *(
-        "BACKENDS",
-        "JobFile",
-        "available",
-        "cores",
-        "failure",
-        "joined",
-        "launch",
-        "meet",
-        "said",
-        "spawned",
-        "threads_of",
-    ),
+    "BACKENDS",
+    "JobFile",
+    "available",
+    "cores",
+    "failure",
+    "joined",
+    "launch",
+    "meet",
+    "said",
+    "threads_of",
     "watched",
 ]
 
@@ -45,11 +42,13 @@ _LAST_WORDS = 0.5  # seconds that ranks get to say what they died of
 _ERROR = re.compile(r"[A-Za-z_.]{1,80}(?:Error|Exception|Interrupt)\b")
 _RESULT = "result"
 _MEETING = "PROJECTOR_MEETING"
+_MEETS_ELSEWHERE = ("MASTER_ADDR", "MASTER_PORT")  # of the shell: ranks that are started here are no torchrun's
 
 
 @dataclass(frozen=True)
 class JobFile:
-    """What a rank reads when it starts: ``task`` (``module:function``, called with ``payload``) and how it runs."""
+    """What a rank reads when it starts: ``task`` (``module:function``, called with ``payload``, its device, and what keeps
+    results) and how it runs; ``where``: what an error is said of; ``limit``: seconds."""
 
     task: str
     payload: object
@@ -57,6 +56,7 @@ class JobFile:
     threads: int
     ranks: int
     limit: float
+    where: str = "--device"
 
 
 def available(device: Device) -> int:
@@ -75,10 +75,8 @@ def cores() -> int:
 
 
 def threads_of(device: Device, ranks: int) -> int:
-    """Threads of each of ``ranks`` processes: torch's own number, at most an even share of the cores."""
-    if device.type == "cuda":
-        return int(device.torch.get_num_threads())
-    return max(1, min(int(device.torch.get_num_threads()), available(device) // ranks))
+    """Threads of each of ``ranks`` processes of a host: torch's own number, at most an even share of the cores."""
+    return max(1, min(int(device.torch.get_num_threads()), cores() // ranks))
 
 
 def joined(device: Device) -> None:
@@ -93,46 +91,59 @@ def joined(device: Device) -> None:
         raise InputError([Problem(found.by, own, said(error), "ranks that reach each other")]) from None
 
 
-def launch(job: JobFile, kept: Callable[[Any], None] | None = None) -> Any:
+def launch(job: JobFile, kept: Callable[[Any], None] | None = None, told: Callable[[str], None] | None = None) -> Any:
     """Starts ``job.ranks`` processes and waits for them; what rank 0's task returned (JSON).
 
     Raises :class:`InputError` with the error of a rank that failed; the others are ended, and ``kept`` hears what rank 0
-    had found until then. ``job.limit``: seconds.
+    had found until then. ``told`` hears every line that rank 0 prints.
     """
     with tempfile.TemporaryDirectory(prefix="projector-") as folder:
         path = Path(folder)
         (path / "job").write_bytes(pickle.dumps(job))
-        ranks = spawned(["projector.benchmark.worker", str(path)], job.ranks, job.threads, path)
-        failed = watched(ranks, job.limit)
+        ranks = _spawned(job, path)
+        failed = watched(ranks, job.limit, _Heard(path / "out0", told).tell if told else int)
         result = path / _RESULT
         if failed is not None:
             if kept is not None and result.exists():
                 kept(json.loads(result.read_text(encoding="utf-8")))
-            raise InputError([failure("--device", path / f"log{failed}", failed, ranks[failed].returncode)])
+            raise InputError([failure(job.where, path / f"log{failed}", failed, ranks[failed].returncode)])
         return json.loads(result.read_text(encoding="utf-8"))
 
 
-def spawned(arguments: Sequence[str], ranks: int, threads: int, folder: Path) -> list[subprocess.Popen[bytes]]:
-    """``python -m`` with ``arguments``, ``ranks`` times; what rank r prints goes to ``out<r>`` of ``folder``, its errors to
-    ``log<r>``. They join by :func:`meet`."""
+class _Heard:
+    """Passes on every line that rank 0 prints, once."""
+
+    def __init__(self, path: Path, told: Callable[[str], None]) -> None:
+        self._path, self._told, self._heard = path, told, 0
+
+    def tell(self) -> None:
+        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+        for line in lines[self._heard :]:
+            self._told(line)
+        self._heard = len(lines)
+
+
+def _spawned(job: JobFile, folder: Path) -> list[subprocess.Popen[bytes]]:
+    """Processes that join by :func:`meet`; what rank r prints goes to ``out<r>`` of ``folder``, its errors to ``log<r>``."""
     root = str(Path(__file__).resolve().parents[2])  # a checkout that was never installed
     paths = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), root) if part)
-    shared = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": str(threads)}
+    shared = {"WORLD_SIZE": str(job.ranks), "LOCAL_WORLD_SIZE": str(job.ranks), "OMP_NUM_THREADS": str(job.threads)}
     shared |= {"PYTHONPATH": paths, _MEETING: (folder.resolve() / "store").as_uri()}
+    outer = {name: value for name, value in os.environ.items() if name not in _MEETS_ELSEWHERE}
     made = []
-    for rank in range(ranks):
-        own = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+    for rank in range(job.ranks):
+        own = {**outer, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
         with (folder / f"out{rank}").open("wb") as out, (folder / f"log{rank}").open("wb") as log:
-            made.append(subprocess.Popen([sys.executable, "-m", *arguments], env=own, stdout=out, stderr=log))
+            command = [sys.executable, "-m", "projector.benchmark.worker", str(folder)]
+            made.append(subprocess.Popen(command, env=own, stdout=out, stderr=log))
     return made
 
 
 def meet(kind: str, rank: int, ranks: int) -> None:
-    """Joins the ranks that :func:`spawned` or torchrun started on devices of ``kind``."""
+    """Joins the ranks that :func:`launch` started on devices of ``kind``."""
     import torch.distributed as dist
 
-    own = os.environ.get(_MEETING, "env://")
-    dist.init_process_group(BACKENDS[kind], own, rank=rank, world_size=ranks, timeout=WAIT)
+    dist.init_process_group(BACKENDS[kind], os.environ[_MEETING], rank=rank, world_size=ranks, timeout=WAIT)
 
 
 def watched(ranks: Sequence[subprocess.Popen[bytes]], limit: float, look: Callable[[], object] = int) -> int | None:

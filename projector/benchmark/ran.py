@@ -8,7 +8,7 @@ from dataclasses import Field, dataclass, fields, replace
 from typing import Any
 
 from projector.benchmark.clock import measured_phase
-from projector.benchmark.shrink import OFF
+from projector.benchmark.shrink import OFF, WIDE
 from projector.benchmark.timings import Asked, PartWanted
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups
@@ -29,49 +29,15 @@ __all__ = ["Ran", "eager", "refuse"]
 #: :data:`OFF` answer for. What is not among them and set is refused: a field that is added later, too.
 _MADE = frozenset(
     [
-        "name",
-        "family",
-        "num_layers",
-        "hidden_size",
-        "ffn_hidden_size",
-        "num_attention_heads",
-        "vocab_size",
-        "num_query_groups",
-        "kv_channels",
-        "gated_linear_unit",
-        "normalization",
-        "position_embedding_type",
-        "max_position_embeddings",
-        "qk_layernorm",
-        "add_bias_linear",
-        "add_qkv_bias",
-        "untie_embeddings_and_output_weights",
-        "window_size",
-        "window_attn_skip_freq",
-        "mla",
-        "moe",
-        "mtp_num_layers",
-        "mtp_use_repeated_layer",
-        "hybrid_layer_pattern",
-        "mixer_pattern",
-        "per_layer",
-        "unsupported",
-        "source",
-        "num_experts",
-        "moe_router_topk",
-        "moe_ffn_hidden_size",
-        "moe_layer_freq",
-        "moe_shared_expert_intermediate_size",
-        "moe_shared_expert_gate",
-        "moe_router_num_groups",
-        "moe_router_group_topk",
-        "moe_router_score_function",
-        "moe_router_enable_expert_bias",
-        "kv_lora_rank",
-        "qk_head_dim",
-        "qk_pos_emb_head_dim",
-        "v_head_dim",
-        "q_lora_rank",
+        *("name", "family", "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "vocab_size"),
+        *("num_query_groups", "kv_channels", "gated_linear_unit", "normalization", "position_embedding_type"),
+        *("max_position_embeddings", "qk_layernorm", "add_bias_linear", "add_qkv_bias"),
+        *("untie_embeddings_and_output_weights", "window_size", "window_attn_skip_freq", "mla", "moe"),
+        *("mtp_num_layers", "mtp_use_repeated_layer", "hybrid_layer_pattern", "mixer_pattern", "per_layer"),
+        *("unsupported", "source", "num_experts", "moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq"),
+        *("moe_shared_expert_intermediate_size", "moe_shared_expert_gate", "moe_router_num_groups"),
+        *("moe_router_group_topk", "moe_router_score_function", "moe_router_enable_expert_bias", "kv_lora_rank"),
+        *("qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "q_lora_rank"),
     ]
 ) | frozenset(OFF)
 _ADAM = (None, "adam", "adamw")
@@ -83,7 +49,14 @@ _FUSED = (
 _PLAIN_LOSS = ("none", "unfused", "fp32")
 _EAGER = {"cross_entropy_fusion": "unfused", "cuda_graph_scope": None}
 #: Fields of a recipe that say how a layer is split; the timed run has its own.
-_SPLIT = ("tp", "ep", "etp", "seq_length", "micro_batch_size", "global_batch_size", "precision")
+_SPLIT = ("tp", "ep", "etp", "seq_length", "micro_batch_size", "global_batch_size", "precision", "fp8_recipe")
+#: What 8-bit linears through torch lack.
+_NARROW = {
+    "fp8_param_gather": False,
+    "fp8_dot_product_attention": False,
+    "activation_func_fp8_input_store": False,
+    "moe_grouped_gemm": "loop",
+}
 
 
 def refuse(resolved: Resolved) -> None:
@@ -110,11 +83,19 @@ def _stated(part: Any, field: Field[Any]) -> bool:
     return bool(getattr(part, field.name) != field.default)
 
 
-def eager(resolved: Resolved, source: str) -> tuple[str, ...]:
+def eager(resolved: Resolved, source: str, asked: Asked) -> tuple[str, ...]:
     """Switches by which the run fuses what the layers of ``source`` run kernel by kernel."""
-    recipe = resolved.workload.recipe
-    names = _FUSED if source in ("torch", "transformers") else _COMPILED
-    return tuple(name for name in names if getattr(recipe, name) not in (None, False, (), *_PLAIN_LOSS))
+    recipe, fusion = resolved.workload.recipe, resolved.execution.fusion
+    names = _FUSED if source in ("torch", "transformers", "torchtitan") else _COMPILED
+    found = [name for name in names if getattr(recipe, name) not in (None, False, (), *_PLAIN_LOSS)]
+    if _by_torch(asked, source) and (not fusion.elementary_casts or fusion.elementwise):
+        found.append("fp8_recipe")
+    return tuple(found)
+
+
+def _by_torch(asked: Asked, source: str) -> bool:
+    """Whether linears ran in 8 bits through torch, which casts kernel by kernel."""
+    return asked.workload.recipe.precision not in WIDE and not source.startswith("megatron")
 
 
 class Ran:
@@ -123,11 +104,13 @@ class Ran:
 
     def __init__(self, resolved: Resolved, asked: Asked, cluster: Cluster, source: str) -> None:
         """``source``: whose layers ran (:mod:`projector.benchmark.source`)."""
-        without = eager(resolved, source)
+        without, narrow = eager(resolved, source, asked), _by_torch(asked, source)
         execution = resolved.execution
         if "torch_compile" in without:
             execution = execution.but(fusion={"elementwise": False, "loss_compiled": False})
-        self._ran = replace(resolved, workload=_workload(resolved, asked, without), execution=execution)
+        if narrow:
+            execution = execution.but(fusion={"elementary_casts": True})
+        self._ran = replace(resolved, workload=_workload(resolved, asked, without, narrow), execution=execution)
         self._whole, self._here = _Priced(resolved, cluster), _Priced(self._ran, cluster)
 
     def phases(self, key: str, wanted: PartWanted | None) -> tuple[Phase, Phase]:
@@ -177,7 +160,7 @@ def _compute(phase: Phase) -> float:
     return phase.seconds - sum(phase.exposed.values())
 
 
-def _workload(resolved: Resolved, asked: Asked, without: Sequence[str]) -> Workload:
+def _workload(resolved: Resolved, asked: Asked, without: Sequence[str], narrow: bool) -> Workload:
     """Of the recipe that is projected what the layers kept, with what ran in place of the rest."""
     kept, recipe = asked.workload.recipe, resolved.workload.recipe
     ran: dict[str, Any] = {name: getattr(kept, name) for name in _SPLIT}
@@ -185,6 +168,9 @@ def _workload(resolved: Resolved, asked: Asked, without: Sequence[str]) -> Workl
     ran |= {"data_parallel_shard_size": None, "num_distributed_optimizer_instances": None}
     ran |= {"pipeline_model_parallel_layout": None, "moe_token_dispatcher_type": "alltoall"}
     ran |= {name: _EAGER.get(name, False) for name in without}
+    if narrow:
+        ran |= _NARROW
+        ran["fp8_recipe"] = "tensorwise" if recipe.fp8_recipe == "delayed" else recipe.fp8_recipe
     if recipe.recompute_granularity != "full":
         ran["recompute_granularity"] = "none"
     if not asked.sharded:

@@ -10,7 +10,7 @@ from projector.benchmark.clock import Live, measured_phase
 from projector.benchmark.named import Named, stages_of, updates
 from projector.benchmark.prices import Price, is_message, possible
 from projector.benchmark.ran import Ran
-from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, StageWanted, Timings
+from projector.benchmark.timings import Asked, CollectiveWanted, StageWanted, Timings
 from projector.collectives.placement import groups
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster
@@ -57,7 +57,7 @@ def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
     clock = Live(
         {}, frozenset(), price, execution, phases=_phases(resolved, stages, asked, timings, simulated, cluster)
     )
-    step = _with_ends(_stepped(replace(resolved, execution=execution), stages, clock), resolved, asked, price)
+    step = _with_ends(_stepped(replace(resolved, execution=execution), stages, clock), asked, price)
     ratio = step.seconds / simulated.step_seconds
     times = _stage_seconds(resolved, stages, clock)
     return replace(
@@ -74,16 +74,11 @@ def restored(asked: Asked, timings: Timings, simulated: Projection, cluster: Clu
     )
 
 
-def _with_ends(step: Step, resolved: Resolved, asked: Asked, price: Price) -> Step:
+def _with_ends(step: Step, asked: Asked, price: Price) -> Step:
     """With what all ranks send once a step: norm of the gradients (several ranks that timed an update had it there) and
-    loss, and between the ends of a pipeline the gradients of a tied embedding (Megatron-LM core/distributed/
-    finalize_model_grads.py, ``_allreduce_word_embedding_grads``)."""
-    work, sharing = resolved.workload, resolved.execution.data_parallel
+    loss."""
     scalar = Collective(name="norm_or_loss", kind="all_reduce", group="world", bytes=_SCALAR)
     seconds = price(scalar) * (1 if asked.ranks > 1 else 2)
-    if work.recipe.pp > 1 and not work.model.untie_embeddings_and_output_weights:
-        nbytes = work.padded_vocab_size / work.recipe.tp * work.model.hidden_size * sharing.reduce_bytes
-        seconds += price(Collective(name="tied_embedding", kind="all_reduce", group="pp", bytes=nbytes))
     breakdown = {**step.breakdown, "dp_s": step.breakdown["dp_s"] + seconds}
     return replace(step, seconds=step.seconds + seconds, breakdown=breakdown)
 
@@ -228,12 +223,16 @@ class _PartTimes:
 
     def of(self, key: str) -> tuple[float, float]:
         """(forward, backward) of one micro-batch, the mean over all of a step."""
-        forward = self._laps[f"forward {key}"].median
+        forward, backward = self._mean(f"forward {key}"), self._mean(f"backward {key}")
         if key == "head":  # between the two the loss is scaled and added up
             forward += self._laps["loss"].median + self._laps["add loss"].median
-        first = self._laps[f"first backward {key}"].median
-        later = self._laps.get(f"backward {key}", Seconds(first)).median
-        return forward * self.stretch, (first + (self._m - 1) * later) / self._m * self.stretch
+        return forward * self.stretch, backward * self.stretch
+
+    def _mean(self, name: str) -> float:
+        """Of all micro-batches, the first of which gives gradients their place and casts weights."""
+        laps, m = self._laps, self._m
+        later = laps.get(name) or laps[f"first {name}"]
+        return (laps.get(f"first {name}", later).median + (m - 1) * later.median) / m
 
     def update(self, stage: StageWanted) -> float:
         """Of its weights: as in the step, times what all of them take over what those of the step take.

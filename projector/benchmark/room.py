@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from projector.benchmark.device import Device
+from projector.benchmark.launched import place
 from projector.benchmark.timings import Asked
 from projector.errors import InputError, Problem
 from projector.frameworks import resolve
@@ -50,7 +51,7 @@ def check(asked: Asked, device: Device) -> None:
     expected = f"at most {free / _GIB:.2f} GiB of {device.title}: " + (
         f"with {fits} it would fit" if fits else "no smaller batch, sequence or share of the model fits either"
     )
-    raise InputError([Problem("--device", "memory", f"{wanted / _GIB:.2f} GiB for a rank", expected)])
+    raise InputError([Problem(place(), "memory", f"{wanted / _GIB:.2f} GiB for a rank", expected)])
 
 
 def _smaller(work: Workload) -> Iterator[tuple[str, Workload]]:

@@ -15,9 +15,9 @@ from projector.workload.model import MoE
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["OFF", "Shrunk", "shrink", "shrink_to"]
+__all__ = ["OFF", "WIDE", "Shrunk", "shrink", "shrink_to"]
 
-_WIDE = ("bf16", "fp16", "fp32")
+WIDE = ("bf16", "fp16", "fp32")
 #: Parts of an architecture that the layers which are timed lack: priced.
 OFF: Mapping[str, Any] = {
     "attention_sinks": False,
@@ -40,21 +40,22 @@ class Shrunk:
     notes: tuple[str, ...]
 
 
-def shrink(workload: Workload) -> tuple[Workload, tuple[str, ...]]:
+def shrink(workload: Workload, narrow: bool = False) -> tuple[Workload, tuple[str, ...]]:
     """(the workload of one rank on one device, notes on what differs from the rank's part of the whole)."""
-    alone = shrink_to(workload, 1)
+    alone = shrink_to(workload, 1, narrow)
     return alone.workload, alone.notes
 
 
-def shrink_to(workload: Workload, devices: int) -> Shrunk:
-    """What ``devices`` devices can time together: as many ranks as the workload has, TP kept before EP."""
+def shrink_to(workload: Workload, devices: int, narrow: bool = False) -> Shrunk:
+    """What ``devices`` devices can time together: as many ranks as the workload has, TP kept before EP. ``narrow``: 8-bit
+    linears run as such."""
     recipe = workload.recipe
     tp = _largest(recipe.tp, min(devices, workload.gpus))
     ranks = min(devices, workload.gpus) // tp * tp
     etp = tp if recipe.etp > 1 else 1
     ep = _largest(recipe.ep, ranks // etp)
     ranks = ranks // (etp * ep) * etp * ep
-    made, notes = _shrunk(workload, tp, ep, ranks)
+    made, notes = _shrunk(workload, tp, ep, ranks, narrow)
     return Shrunk(made, ranks, tp, ep, tuple(notes))
 
 
@@ -63,8 +64,9 @@ def _largest(size: int, most: int) -> int:
     return next(part for part in range(min(size, max(most, 1)), 0, -1) if size % part == 0)
 
 
-def _shrunk(workload: Workload, tp: int, ep: int, ranks: int) -> tuple[Workload, list[str]]:
+def _shrunk(workload: Workload, tp: int, ep: int, ranks: int, narrow: bool) -> tuple[Workload, list[str]]:
     model, recipe = workload.model, workload.recipe
+    narrow = narrow and recipe.precision not in WIDE
     notes: list[str] = []
     moe = None if model.moe is None else _experts(model.moe, recipe, tp, ep, notes)
     made = replace(
@@ -79,7 +81,7 @@ def _shrunk(workload: Workload, tp: int, ep: int, ranks: int) -> tuple[Workload,
         notes.append("norms and residuals run on all tokens, not on the sequence-parallel shard: the rest is taken off")
     if recipe.cp > 1:
         notes.append("attention runs on the rank's own tokens: the blocks that it exchanges are priced")
-    if recipe.precision not in _WIDE:
+    if recipe.precision not in WIDE and not narrow:
         notes.append(f"linears run in bf16: what {recipe.precision} changes is priced")
     if recipe.recompute_granularity == "selective":
         notes.append("what selective recompute replays is priced")
@@ -87,7 +89,7 @@ def _shrunk(workload: Workload, tp: int, ep: int, ranks: int) -> tuple[Workload,
     balanced = True if ep < recipe.ep else None  # what a router says of experts that are elsewhere means nothing
     return Workload(
         model=made,
-        recipe=_alone(recipe, tp, ep, ranks, balanced),
+        recipe=_alone(recipe, tp, ep, ranks, balanced, narrow),
         gpus=ranks,
         framework=workload.framework,
         framework_date=workload.framework_date,
@@ -117,7 +119,7 @@ def _shared(size: int, ranks: int, kept: int) -> int:
     return _part(size, ranks, kept) if size else 0
 
 
-def _alone(recipe: Recipe, tp: int, ep: int, ranks: int, balanced: bool | None) -> Recipe:
+def _alone(recipe: Recipe, tp: int, ep: int, ranks: int, balanced: bool | None, narrow: bool) -> Recipe:
     """The recipe with the groups that are kept: one micro-batch a rank, a rank's tokens."""
     return Recipe(
         micro_batch_size=recipe.micro_batch_size,
@@ -127,7 +129,8 @@ def _alone(recipe: Recipe, tp: int, ep: int, ranks: int, balanced: bool | None) 
         ep=ep,
         etp=tp if recipe.etp > 1 else 1,
         sequence_parallel=recipe.sequence_parallel if tp > 1 else None,
-        precision=recipe.precision if recipe.precision in _WIDE else "bf16",
+        precision=recipe.precision if narrow or recipe.precision in WIDE else "bf16",
+        fp8_recipe=recipe.fp8_recipe if narrow else None,
         recompute_granularity="none",
         data_parallel_sharding="no_shard",
         gradient_accumulation_fusion=recipe.gradient_accumulation_fusion,

@@ -1,8 +1,8 @@
-"""Whose layers are timed: plain torch, those of Megatron-Core or transformers where they are installed, or others.
+"""Whose layers are timed: plain torch, those of Megatron-Core, torchtitan or transformers where installed, or others.
 
-A source is found by name: ``torch``, ``megatron``, ``transformers:config.json``, ``auto`` (Megatron-Core's on a GPU where
-they are installed and have such layers, else plain torch), or ``package.module:function`` with the signature of
-:data:`Maker`.
+A source is found by name: ``torch``, ``megatron``, ``torchtitan``, ``transformers:config.json``, ``auto`` (Megatron-Core's
+on a GPU where they are installed and have such layers, else plain torch), or ``package.module:function`` with the signature
+of :data:`Maker`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from projector.workload.model import LayerKind
 
 __all__ = ["NAMES", "Maker", "Source", "find"]
 
-NAMES = ("auto", "torch", "megatron", "transformers:config.json")
+NAMES = ("auto", "torch", "megatron", "torchtitan", "transformers:config.json")
 
 
 class Source(Protocol):
@@ -76,6 +76,10 @@ def find(name: str, made: Made) -> Source:
         if not (made.place.startswith("cuda") and layers_megatron.installed()):
             return _Torch(made)
         return layers_megatron.runnable(made) or _Torch(made)
+    if name == "torchtitan":
+        from projector.benchmark.layers_torchtitan import TorchtitanSource
+
+        return TorchtitanSource(made)
     module, _, function = name.partition(":")
     if module == "transformers":
         from projector.benchmark.layers_transformers import TransformersSource

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from projector.benchmark.device import Device
@@ -24,7 +25,9 @@ __all__ = ["Stopwatch", "Timing"]
 Call = Callable[[], object]
 
 _FLUSH = 2  # caches written over by a flush: replacement is not strictly least-recently-used
-_LEAD_CYCLES = 1_000_000  # about half a millisecond: more than the host needs to issue a backward pass of attention
+_PAUSE = 1_000_000  # cycles of one pause, by whichever clock the device counts them
+_LEAST_LEAD = 5e-4  # seconds of the pause at least: what writes over the caches is issued behind it, too
+_LEAD = 2.0  # times what the host needs to issue a call, for which the device pauses first
 _NOISY, _MOST_ROUNDS, _FEWEST = 0.1, 4, 3
 _WARM_SECONDS = 0.02  # a clock that rests wakes up within some milliseconds
 
@@ -65,6 +68,7 @@ class Stopwatch:
         self.most = most
         self.warm = warm
         self.flush = flush
+        self._paused = 0.0
         self._buffer: Any = None
         if flush:
             self._buffer = device.torch.zeros(
@@ -78,9 +82,9 @@ class Stopwatch:
 
     def time(self, call: Call) -> Timing:
         """Seconds of ``call`` on the device."""
-        took = self._warm(call)
+        took, issued = self._warm(call)
         samples = max(_FEWEST, min(self.samples, int(self.most / max(took, 1e-9))))
-        measure = self._events if self.device.type == "cuda" else self._clock
+        measure = partial(self._events, issued) if self.device.type == "cuda" else self._clock
         times = measure(call, samples)
         began = time.perf_counter()
         while (
@@ -89,17 +93,18 @@ class Stopwatch:
             times += measure(call, samples)
         return Timing(statistics.median(times), _spread(times), len(times))
 
-    def _warm(self, call: Call) -> float:
-        """Runs ``call`` until the device is awake; seconds of the last run."""
+    def _warm(self, call: Call) -> tuple[float, float]:
+        """Runs ``call`` until the device is awake; seconds of the last run, and until the host had issued it."""
         began = time.perf_counter()
         for count in range(1000):
             start = time.perf_counter()
             call()
+            issued = time.perf_counter() - start
             self.device.synchronize()
             took = time.perf_counter() - start
             if count >= 1 and time.perf_counter() - began > self.warm:
                 break
-        return took
+        return took, issued
 
     def _clock(self, call: Call, samples: int) -> list[float]:
         clean: list[float] = []
@@ -115,12 +120,22 @@ class Stopwatch:
                 break
         return clean if len(clean) >= _FEWEST else clean + disturbed
 
-    def _events(self, call: Call, samples: int) -> list[float]:
+    def _pause(self) -> float:
+        """Seconds of one pause: a clock of this device counts its cycles, 20 times slower on some AMD GPUs."""
+        if self._paused == 0.0:
+            self.device.synchronize()
+            start = time.perf_counter()
+            self.device.torch.cuda._sleep(_PAUSE)
+            self.device.synchronize()
+            self._paused = max(time.perf_counter() - start, 1e-6)
+        return self._paused
+
+    def _events(self, issued: float, call: Call, samples: int) -> list[float]:
         cuda = self.device.torch.cuda
-        pairs = []
+        pairs, cycles = [], max(1, round(_PAUSE * (_LEAD * issued + _LEAST_LEAD) / self._pause()))
         for _ in range(samples):
             start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-            cuda._sleep(_LEAD_CYCLES)
+            cuda._sleep(cycles)
             if self._buffer is not None:
                 self._buffer.add_(1)
             start.record()

@@ -13,12 +13,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 
 from projector.benchmark import held, insitu, source
 from projector.benchmark.conditions import under
 from projector.benchmark.device import Device
 from projector.benchmark.exchange import groups_of, run_collective
 from projector.benchmark.job import unheard
+from projector.benchmark.layers_dtensor import shard
+from projector.benchmark.layers_narrow import converted, fresh
 from projector.benchmark.layers_parts import Made
 from projector.benchmark.timings import Asked, StageWanted, summary
 from projector.benchmark.update import Update, local
@@ -28,7 +31,7 @@ __all__ = ["run"]
 _WARM = 3  # steps that fill caches, allocators and autograd's buffers, and are compared with as many before them
 _STEADY, _PATIENCE = 0.03, 5.0  # change of their median until which clocks still move; budgets that this may take
 _FEWEST, _MOST = 8, 400  # steps
-_WIDE = 4.0  # bytes of an element of fp32
+_MICROBATCHES = 2  # the first gives gradients their place and casts weights, the others add and use
 _COPIES = 3  # of a layer, so that one does not find its weights in a cache where the real model would not
 _CACHES = 4.0  # weights and gradients of the layers exceed so many caches, where the model has as many
 
@@ -46,7 +49,7 @@ def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> 
     if device.type == "cuda":
         device.torch.cuda.reset_peak_memory_stats(device.index)
     if asked.sharded:
-        _shard(strip, made, device)
+        shard(strip, strip.layers, made, init_device_mesh(device.type, (dist.get_world_size(),)))
     sharing = asked.execution.data_parallel
     masters, in_each = sharing.master_bytes > 0, sharing.reduces_every_microbatch(asked.workload.recipe)
     update = Update([p for p in strip.parameters() if p.requires_grad], masters, apart=asked.ranks == 1)
@@ -59,10 +62,10 @@ def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> 
             update,
             _together(device),
             cuda=device.type == "cuda",
-            microbatches=2,  # the first gives gradients their place, the others add to them
+            microbatches=_MICROBATCHES,
             warm=_warm(asked.budget, device),
             samples=_MOST,
-            last=_last_reduces(strip) if asked.sharded and not in_each else None,
+            before=_before(strip, sync_last=asked.sharded and not in_each),
             enough=_enough(asked.budget, device),
         )
         after = under(device) | _peak(device)
@@ -70,6 +73,9 @@ def run(asked: Asked, device: Device, kept: Callable[[Any], None] = unheard) -> 
         spare = partial(_spare, masters, like)
         sizes, shapes = _shapes(strip), [tuple(p.shape) for p in update.own]
         del strip, update  # room for whole stages
+        gc.collect()  # graphs refer to themselves
+        if device.type == "cuda":
+            device.torch.cuda.empty_cache()  # what is held in pieces serves no larger tensor
         result: dict[str, Any] = {
             "source": layers.name,
             "laps": {name: summary(times) for name, times in found.found.items()},
@@ -102,29 +108,21 @@ def _strip(asked: Asked, layers: source.Source, device: Device) -> insitu.Strip:
     for part, layer in first:
         more = [layers.layer(part.kind) for _ in range(min(copies, part.count) - 1)]
         parts += [(part.key, part.replayed, each) for each in (layer, *more)]
+    if not layers.name.startswith("megatron"):  # those cast by themselves
+        for _, _, each in parts:
+            converted(each, asked.workload, device, kept=not asked.sharded)
     return insitu.Strip(layers.embedding(), parts, layers.head())
 
 
-def _shard(strip: insitu.Strip, made: Made, device: Device) -> None:
-    """FSDP2 over all ranks: every layer a unit, the rest another (pytorch/torchtitan parallelize.py). What is gathered has
-    the type of products, what is reduced that of the framework."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    reduced = torch.float32 if made.execution.data_parallel.reduce_bytes >= _WIDE else made.dtype
-    policy = MixedPrecisionPolicy(param_dtype=made.dtype, reduce_dtype=reduced, cast_forward_inputs=False)
-    for layer in strip.layers:
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
-    fully_shard(strip, mesh=mesh, mp_policy=policy)
-
-
-def _last_reduces(strip: insitu.Strip) -> Callable[[bool], None]:
-    """Gradients of shards wait for the last micro-batch."""
+def _before(strip: insitu.Strip, *, sync_last: bool) -> Callable[[int], None]:
+    """Weights are new in the first micro-batch; ``sync_last``: gradients of shards wait for the last."""
     whole: Any = strip
 
-    def hear(last: bool) -> None:
-        whole.set_requires_gradient_sync(last)
+    def hear(micro: int) -> None:
+        if micro == 0:
+            fresh(strip)
+        if sync_last:
+            whole.set_requires_gradient_sync(micro == _MICROBATCHES - 1)
 
     return hear
 

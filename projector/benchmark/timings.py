@@ -54,13 +54,15 @@ class StageWanted:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveWanted:
-    """A collective of ``size`` ranks; ``bytes`` as :class:`projector.operators.types.Collective` counts them."""
+    """A collective of ``size`` ranks; ``bytes`` as :class:`projector.operators.types.Collective` counts them. ``per_node``:
+    of these ranks on each node where it was timed (0: not said, all that a node of the cluster has)."""
 
     kind: str
     group: str
     size: int
     bytes: int
     width: int  # bytes of an element
+    per_node: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

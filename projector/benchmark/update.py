@@ -10,11 +10,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-__all__ = ["Update", "local"]
+__all__ = ["ADAM", "CLIP", "Update", "local"]
 
-_CLIP = 1.0  # Megatron-LM --clip-grad
+CLIP = 1.0  # Megatron-LM --clip-grad
 _RATE = 1e-5  # small: weights must stay what they are, however often a step is timed
-_ADAM: dict[str, Any] = {"betas": (0.9, 0.999), "eps": 1e-8}  # Megatron-LM --adam-beta1, --adam-beta2, --adam-eps
+ADAM: dict[str, Any] = {"betas": (0.9, 0.999), "eps": 1e-8}  # Megatron-LM --adam-beta1, --adam-beta2, --adam-eps
 
 Tensor = torch.Tensor
 
@@ -34,7 +34,7 @@ class Update:
         self.own = [nn.Parameter(local(p.detach())) for p in self.parameters]
         self.masters = [_master(p) if masters else p for p in self.own]
         self._sums = not apart and dist.is_initialized() and dist.get_world_size() > 1
-        self.optimizer = torch.optim.Adam(self.masters, lr=_RATE, fused=True, **_ADAM)
+        self.optimizer = torch.optim.Adam(self.masters, lr=_RATE, fused=True, **ADAM)
 
     def __call__(self) -> None:
         """One update; gradients are gone after it."""
@@ -62,7 +62,7 @@ class Update:
         square = torch.stack([norm.float() for norm in norms]).square().sum()
         if self._sums:
             dist.all_reduce(square)
-        torch._foreach_mul_(gradients, (_CLIP / (square.sqrt() + 1e-6)).clamp(max=1.0))
+        torch._foreach_mul_(gradients, (CLIP / (square.sqrt() + 1e-6)).clamp(max=1.0))
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor | None:

@@ -43,7 +43,7 @@ def test_measure_log_ingest(tmp_path: Path) -> None:
     assert run.gpu == "cpu"
     assert 1 <= read.record.steps <= 3  # the rest were disturbed
     assert read.record.loss[-1] <= read.record.loss[0]
-    assert 0 < (run.measured.step_seconds or 0) < 60
+    assert (run.measured.step_seconds or 0) > 0
 
 
 @pytest.mark.parametrize(

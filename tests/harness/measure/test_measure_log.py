@@ -28,6 +28,7 @@ SPLITS = [
     (GPT, {"pp": 2, "decoder_first_pipeline_num_layers": 1}, 2),
     (QWEN, {"ep": 2, "moe_router_force_load_balancing": True}, 2),
     (QWEN, {"precision": "bf16"}, 1),
+    (LLAMA, {"precision": "fp8", "fp8_recipe": "rowwise"}, 1),
     (DEEPSEEK, {"pp": 2, "vpp": 2, "pipeline_schedule": "looped-bfs"}, 2),
     (LATENT, {"tp": 2, "pp": 2}, 4),
 ]

@@ -12,8 +12,9 @@ import pytest
 import yaml
 from measure_jobs import GPT, LLAMA, job
 
-from harness.evidence import suite
-from harness.measure import loop
+from projector.benchmark import fabric
+from projector.hardware import catalogue
+from projector.hardware.types import Cluster
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
@@ -28,7 +29,7 @@ def suite_file(folder: Path, **words: object) -> Path:
     return path
 
 
-def test_a_suite_measures_and_scores_both_modes(tmp_path: Path) -> None:
+def test_a_suite_measures_in_rounds_and_scores_both_modes(tmp_path: Path) -> None:
     path = suite_file(tmp_path, repeat=2)
     document = yaml.safe_load(path.read_text())
     document["gate"] = {"benchmark": {"coverage": 1.0}, "simulate": {"coverage": 1.0}}
@@ -45,29 +46,27 @@ def test_a_suite_measures_and_scores_both_modes(tmp_path: Path) -> None:
         assert row["status"] == "ok", row["reason"]
         assert row["measured_step_seconds"] > 0
         if row["predictor"] == "benchmark":
-            assert row["measured_share"] > 0.5
-    told = done.stderr.splitlines()
-    assert told.index("trained a (1 of 2)") < told.index("timed layers of a") < told.index("trained a (2 of 2)")
+            assert 0.0 < row["measured_share"] <= 1.0  # how much is a matter of who else runs on this machine
     own = out / "measured" / "loop"
     assert {each.name for each in own.glob("*.log")} == {"a.log", "b.log", "c.log"}
     assert len(re.findall("using world size: 2", (own / "b.log").read_text())) == 2
+    assert {(row["run_id"], row["group"]) for row in rows} == {("a", "g"), ("b", "g"), ("c", "")}
+    in_rounds(done.stderr.splitlines())
+    (described,) = own.glob("machine-*/*.cluster.yaml")
+    sound(catalogue.cluster(str(described)))
 
 
-def test_rounds_are_interleaved_and_described_once(tmp_path: Path) -> None:
-    (made,) = suite.load_all([suite_file(tmp_path, repeat=2)])
-    told: list[str] = []
-    done = loop.close([made], tmp_path / "out", told.append, live=False)
+def in_rounds(told: list[str]) -> None:
+    """Trainings of one size take turns, layers are timed between their rounds, the machine is probed once."""
     trained = [text for text in told if text.startswith("trained")]
     assert trained == [
         f"trained {name} ({number} of 2)" for names in ("ac", "b") for number in (1, 2) for name in names
     ]
+    assert told.index("trained a (1 of 2)") < told.index("timed layers of a") < told.index("trained a (2 of 2)")
     assert sum(text.startswith("probed") for text in told) == 1
-    (runs,) = done.runs.values()
-    assert [run.group for run in runs] == ["g", "g", ""]
-    assert len({run.cluster for run in runs}) == 1
-    from projector.hardware import catalogue
 
-    cluster = catalogue.cluster(runs[0].cluster or "")
+
+def sound(cluster: Cluster) -> None:
     assert cluster.gpus_per_node >= 2
-    assert 1e-7 < cluster.intra.latency < 1e-1
-    assert 1e7 < cluster.intra.bandwidth < 1e12
+    for found, grid in ((cluster.intra.latency, fabric._LATENCIES), (cluster.intra.bandwidth, fabric._BANDWIDTHS)):
+        assert grid[0] * 0.99 <= found <= grid[-1] * 1.01  # which of them is a matter of who else runs on this machine

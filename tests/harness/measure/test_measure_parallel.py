@@ -81,16 +81,30 @@ def test_routing_by_the_router_and_in_turns(tmp_path: Path, even: bool) -> None:
     assert two.losses == pytest.approx(one.losses, rel=2e-5)
 
 
-def test_bf16_stays_near_fp32(tmp_path: Path) -> None:
+def test_narrow_types_stay_near_fp32(tmp_path: Path) -> None:
     jobs = [
         job(f"{name}-{precision}", model, 1, 5, precision=precision)
         for name, model in MODELS.items()
-        for precision in ("fp32", "bf16")
+        for precision in ("fp32", "bf16", "fp8")
+    ] + [
+        job(
+            "llama-fsdp2",
+            LLAMA,
+            2,
+            5,
+            precision="fp8",
+            fp8_recipe="rowwise",
+            data_parallel_sharding="optim_grads_params",
+        )
     ]
     plan, _ = spec.parse({"device": "cpu", "threads": 1, "runs": jobs}, "f")
     done = {each.run.id: each for each in closed.train(plan, tmp_path, "f", lambda _: None)}
     for name in MODELS:
         assert done[f"{name}-bf16"].losses == pytest.approx(done[f"{name}-fp32"].losses, rel=5e-3)
+        assert done[f"{name}-fp8"].losses == pytest.approx(done[f"{name}-fp32"].losses, rel=2e-2)
+        assert done[f"{name}-fp8"].losses != done[f"{name}-bf16"].losses
+        assert done[f"{name}-fp8"].run.recipe.precision == "fp8"
+    assert done["llama-fsdp2"].losses == pytest.approx(done["llama-fp32"].losses, rel=2e-2)
 
 
 def test_the_log_has_the_time_that_was_taken(tmp_path: Path) -> None:

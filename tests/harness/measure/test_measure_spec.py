@@ -65,7 +65,7 @@ def test_every_mistake_at_once() -> None:
             {**job("a b"), "steps": 2, "stepps": 4},
             {"model": LLAMA},
             job("c", tp=3, gpus=3),
-            job("c", precision="fp8"),
+            job("c", precision="mxfp8"),
             7,
             {**job("d"), "learning_rate": "fast", "seed": -1, "gpus": 0, "group": 3},
         ],
@@ -104,6 +104,8 @@ def test_every_mistake_at_once() -> None:
         (LLAMA, {"optimizer": "sgd"}, 1, "recipe.optimizer"),
         (LLAMA, {"cuda_graph_scope": ["full"]}, 1, "recipe.cuda_graph_scope"),
         (QWEN, {"tp": 2}, 2, "recipe.tp"),
+        (LLAMA, {"tp": 2, "precision": "fp8"}, 2, "recipe.tp"),
+        (LLAMA, {"precision": "fp8", "fp8_recipe": "delayed"}, 1, "recipe.fp8_recipe"),
         ({**LLAMA, "window_size": 16}, {}, 1, "model.window_size"),
         ({**LLAMA, "mtp_num_layers": 1}, {}, 1, "model.mtp_num_layers"),
         ({**DEEPSEEK, "position_embedding_type": "alibi"}, {}, 1, "model.position_embedding_type"),
@@ -189,10 +191,21 @@ def test_an_optional_plan_is_skipped_with_a_reason_where_there_is_no_device(
     assert {job.workload.gpus for job in plan.jobs} == {1, 2, 4, 8}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(
+        launch, "_lacks", lambda job, _: "no rows" if job.workload.recipe.fp8_recipe == "rowwise" else ""
+    )
     some, words = launch.possible(plan, "gpu.yaml")
+    assert {job.workload.recipe.fp8_recipe for job in some.jobs} == {None, "tensorwise"}
+    assert "skipped: gpu.yaml: dense-b4-mbs4-fp8-rows no rows" in words
     assert {job.workload.gpus for job in some.jobs} == {1, 2}
     assert any("wants 8 of 2 devices" in word for word in words)
     assert launch.possible(replace(plan, optional=False), "gpu.yaml")[0].jobs == plan.jobs
+    monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert launch._lacks(plan.jobs[0], "cpu") == ""
+    blocks = replace(plan.jobs[3].workload.recipe, fp8_recipe="blockwise")
+    job = replace(plan.jobs[3], workload=replace(plan.jobs[3].workload, recipe=blocks))
+    with pytest.raises(InputError, match="scaled blockwise"):
+        launch.host(replace(plan, device="cpu", jobs=(job,)), "gpu.yaml")
     assert run_harness(["run", "gpu", "--mode", "both"]) == 0
     assert "torch sees no GPU here" in capsys.readouterr().err

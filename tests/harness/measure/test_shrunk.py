@@ -12,6 +12,7 @@ from harness.evidence.ingest.command import load
 from harness.measure import closed, log, spec
 from harness.measure.log import Step
 from harness.measure.shrunk import Shrunk, check
+from harness.predictors.live import Here
 
 
 def _verdict(*found: tuple[float, float]) -> tuple[str, bool]:
@@ -42,3 +43,14 @@ def test_a_training_that_waited_for_cores_judges_nothing(tmp_path: Path) -> None
     log.save(tmp_path / "x.log", [*texts, *log.head(one, {}), *log.body(one, [replace(s, waited=0.0) for s in steps])])
     assert closed.waited((tmp_path / "x.log").read_text()) == 0.0
     assert load(tmp_path / "x.log").runs  # the line hides nothing from who reads the log
+
+
+def test_the_layers_that_are_timed_are_those_that_were_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where Megatron-Core is installed on a GPU, whose layers `auto` would take."""
+    from projector.benchmark import device, measured
+
+    heard: dict[str, object] = {}
+    monkeypatch.setattr(device, "open_device", lambda *_: None)
+    monkeypatch.setattr(measured, "project", lambda *_, **how: heard.update(how))
+    Here(cluster="h200", device="cuda", threads=1, artifact=tmp_path / "x.json").project(None)  # type: ignore[arg-type]
+    assert heard["layers"] == "torch"

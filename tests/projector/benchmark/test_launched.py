@@ -212,22 +212,125 @@ def test_what_was_timed_before_a_rank_died_is_kept(tmp_path: Path) -> None:
     assert "collectives are priced: a rank was lost" in done.stdout
 
 
+def _told(cuda: SimpleNamespace, busy: Mapping[int, list[float]]) -> None:
+    """A driver that says how busy each GPU is, look by look, the last for ever."""
+    cuda.clock_rate, cuda.power_draw, cuda.temperature = (lambda _: 1755), (lambda _: 412_500), (lambda _: 61)
+    cuda.utilization = lambda index: busy[index].pop(0) if len(busy[index]) > 1 else busy[index][0]
+    ours = f"process {os.getpid()} uses 1 MB\nprocess {os.getppid()} uses 1 MB"
+    cuda.list_gpu_processes = lambda index: f"GPU:{index}\nprocess 17 uses 900.000 MB GPU memory\n{ours}"
+
+
 def test_a_gpu_that_others_compute_on_is_refused_and_conditions_are_kept(alone: pytest.MonkeyPatch) -> None:
     from projector.benchmark import conditions
 
-    _gpus(alone, 1)
+    _gpus(alone, 8)
     device = open_device("cuda")
     cuda = device.torch.cuda
+    cuda.synchronize = lambda _: None
     assert conditions.under(device) == {}  # torch without the driver's library
     conditions.refuse_busy(device)
-    cuda.clock_rate, cuda.power_draw, cuda.temperature = (lambda _: 1755), (lambda _: 412_500), (lambda _: 61)
-    cuda.utilization, cuda.list_gpu_processes = (
-        (lambda _: 3),
-        (lambda _: "GPU:0\nprocess 17 uses 900.000 MB GPU memory"),
-    )
+    busy: dict[int, list[float]] = {index: [3] for index in range(8)}
+    _told(cuda, busy)
     told = {"clock_mhz": 1755, "power_watts": 412.5, "temperature_c": 61, "busy_percent": 3, "others": 1}
     assert conditions.under(device) == told
+    device.torch.version.hip = "7.0"
+    cuda.power_draw = lambda _: 700  # amd-smi's are watts
+    assert conditions.under(device)["power_watts"] == 700
+    cuda.power_draw = cuda.clock_rate = lambda _: 0  # what it does not know
+    assert {"power_watts", "clock_mhz"}.isdisjoint(conditions.under(device))
+    busy[0] = [97, 97, 4]  # what ran here itself fades
     conditions.refuse_busy(device)
-    cuda.utilization = lambda _: 97
-    with pytest.raises(InputError, match="97 % busy before anything is timed: process 17"):
-        conditions.refuse_busy(device)
+    alone.setattr(conditions, "_FADES", 0.0)
+    busy[5] = [97]
+    conditions.refuse_busy(device)
+    with pytest.raises(InputError, match=r"--device: cuda:5: found .97 % busy before anything is timed: process 17.,"):
+        conditions.refuse_busy(device, 8)
+    for name, value in {**TORCHRUN, "LOCAL_RANK": "5"}.items():
+        alone.setenv(name, value)
+    rank = open_device("cuda")
+    conditions.refuse_busy(device, 16)  # a rank of a launcher looks at its own
+    with (
+        pytest.raises(InputError, match="rank 9: cuda:5: found"),
+        one_voice(),
+    ):  # and is heard, though it is not the first
+        conditions.refuse_busy(rank, 16)
+
+
+def test_ranks_that_are_started_here_are_nobody_elses(alone: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A shell of a cluster has MASTER_ADDR: a rank on cuda:1 would take itself for one of torchrun's, which gives places."""
+    alone.setenv("MASTER_ADDR", "node0")
+    seen: list[dict[str, str]] = []
+    alone.setattr(processes.subprocess, "Popen", lambda _, env, **__: seen.append(env))
+    processes._spawned(processes.JobFile("a:b", None, "cuda:0", 4, 2, 1.0), tmp_path)
+    for rank, environment in enumerate(seen):
+        assert launched.launched(environment) is None
+        assert (environment["LOCAL_RANK"], environment["OMP_NUM_THREADS"]) == (str(rank), "4")
+    _gpus(alone, 2)
+    for name, value in seen[1].items():
+        alone.setenv(name, value)
+    alone.delenv("MASTER_ADDR")
+    assert open_device("cuda:1").place == "cuda:1"
+
+
+def test_ranks_of_a_host_share_its_cores(alone: pytest.MonkeyPatch) -> None:
+    _gpus(alone, 8)
+    device = open_device("cuda")
+    device.torch.get_num_threads = lambda: 192
+    alone.setattr(processes, "cores", lambda: 192)
+    assert [processes.threads_of(device, ranks) for ranks in (1, 8, 400)] == [192, 24, 1]
+
+
+def test_the_pause_before_a_kernel_is_longer_than_its_launch(alone: pytest.MonkeyPatch) -> None:
+    """Whatever clock counts the cycles of a pause, and however many kernels a call issues."""
+    from projector.benchmark import stopwatch
+
+    _gpus(alone, 1)
+    device = open_device("cuda")
+    for rate, issue in ((1.8e9, 1e-5), (1.0e8, 1e-5), (1.8e9, 5e-3)):  # of AMD a clock of 100 MHz
+        now, free, pauses = [0.0], [0.0], list[float]()
+
+        def launch(seconds: float) -> None:
+            free[0] = max(free[0], now[0]) + seconds  # noqa: B023
+
+        def sleep(cycles: int) -> None:
+            pauses.append(cycles / rate)  # noqa: B023
+            launch(cycles / rate)  # noqa: B023
+
+        class Event:
+            def __init__(self, enable_timing: bool) -> None:
+                assert enable_timing
+
+            def record(self) -> None:
+                self.at = max(free[0], now[0])  # noqa: B023
+
+            def elapsed_time(self, other: Event) -> float:
+                return (other.at - self.at) * 1e3
+
+        def call() -> None:
+            for _ in range(10):
+                now[0] += issue / 10  # noqa: B023
+                launch(1e-6)
+
+        cuda = device.torch.cuda
+        cuda.synchronize = lambda _: now.__setitem__(0, max(now[0], free[0]))  # noqa: B023
+        cuda._sleep, cuda.Event = sleep, Event
+        alone.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: now[0]))  # noqa: B023
+        found = stopwatch.Stopwatch(device, samples=5, flush=False).time(call)
+        assert found.seconds == pytest.approx(1e-5), (rate, issue)
+        assert max(pauses[1:]) < 0.05
+
+
+def test_times_of_one_gpu_are_not_put_into_a_run_of_another(alone: pytest.MonkeyPatch) -> None:
+    from projector.benchmark import measured
+    from projector.hardware import catalogue
+    from projector.workload import zoo
+    from projector.workload.recipe import Recipe
+    from projector.workload.workload import Workload
+
+    _gpus(alone, 1)
+    recipe = Recipe(micro_batch_size=1, global_batch_size=1, seq_length=64)
+    work = Workload(model=zoo.load("llama3_8b", num_layers=1), recipe=recipe, gpus=1)
+    for title, name in (("NVIDIA H200", "h100"), ("NVIDIA H200 MIG 1g.18gb", "h200"), ("NVIDIA H200", "mi300x")):
+        sys.modules["torch"].cuda.get_device_name = lambda _, title=title: title  # type: ignore[attr-defined]
+        with pytest.raises(InputError, match="say nothing of"):
+            measured.planned(work, catalogue.cluster(name), open_device("cuda"), layers="torch", budget=1.0)

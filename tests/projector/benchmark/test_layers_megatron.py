@@ -157,7 +157,7 @@ def test_auto_takes_megatron_only_where_its_layers_run(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("name", ["nonsense", "no.such.module:layers", "json:nothing"])
 def test_an_unknown_source_is_told_with_those_there_are(name: str) -> None:
     with pytest.raises(
-        InputError, match=r"auto, torch, megatron, transformers:config\.json or package\.module:function"
+        InputError, match=r"auto, torch, megatron, torchtitan, transformers:config\.json or package\.module:function"
     ):
         source.find(name, _made())
 

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from projector.benchmark.shrink import shrink
 from projector.benchmark.stopwatch import Stopwatch
 from projector.cli import run as projector
 from projector.cli.configuration import workload
+from projector.frameworks import resolve
 from projector.hardware import catalogue
 from projector.kernels.protocol import ComputeOp, Times
 from projector.projection import project
@@ -83,26 +85,31 @@ def test_fewer_experts_than_a_token_reaches_take_as_many_rows() -> None:
     assert any("take turns" in note for note in notes)
 
 
+def _layer(work: Workload, cpu: Device, moe: bool) -> tuple[Any, Any]:
+    from projector.benchmark import source
+    from projector.benchmark.layers_parts import Made
+
+    made = Made(work, execution=resolve(work, cpu.vendor, cpu.arch).execution)
+    return made, source.find("torch", made).layer(decoder(moe))
+
+
 @pytest.mark.parametrize("moe", [False, True])
 def test_a_layer_keeps_its_shape_and_gives_every_weight_a_gradient(cpu: Device, routed: Path, moe: bool) -> None:
     alone, _ = shrink(workload(str(routed)))
-    from projector.benchmark import layers
-
-    built = layers.layer(decoder(moe), alone, cpu)
-    out = built.run(built.inputs)
-    assert out.shape == built.inputs.shape
+    made, layer = _layer(alone, cpu, moe)
+    x = cpu.torch.randn(made.tokens, alone.model.hidden_size, dtype=made.dtype, requires_grad=True)
+    out = layer(x)
+    assert out.shape == x.shape
     out.sum().backward()
-    assert all(weight.grad is not None for weight in built.weights)
+    assert all(weight.grad is not None for weight in layer.parameters())
 
 
 def test_a_layer_has_the_parameters_that_are_counted(cpu: Device, small: Path) -> None:
     alone, _ = shrink(workload(str(small)))
-    from projector.benchmark import layers
-
-    built = layers.layer(decoder(False), alone, cpu)
+    _, layer = _layer(alone, cpu, False)
     h, f, width = 64, 128, 16
     attention = h * (4 + 2 * 2) * width + 4 * width * h
-    assert sum(weight.numel() for weight in built.weights) == attention + 3 * h * f + 2 * h
+    assert sum(weight.numel() for weight in layer.parameters()) == attention + 3 * h * f + 2 * h
 
 
 def test_alibi_takes_its_slope_off_by_the_distance() -> None:

@@ -224,9 +224,13 @@ def test_shrinking_keeps_as_many_ranks_as_there_are_devices(
     assert shrunk.workload.model.num_attention_heads == 4 // recipe.get("tp", 1) * shrunk.tp
 
 
-def test_live_steps_are_ordered_by_their_work(cpu: Device, here: Cluster) -> None:
-    steps = [measured.project(_work(layers=n), here, cpu, layers="torch", budget=0.05).step_seconds for n in (1, 12)]
-    assert steps[1] > 2.0 * steps[0]
+def test_live_steps_are_ordered_by_their_work(cpu: Device, here: Cluster, tmp_path: Path) -> None:
+    """From the same times: what two takings of them say of each other is a matter of who else runs on this machine."""
+    file = tmp_path / "times.json"
+    steps = [
+        measured.project(_work(layers=n), here, cpu, file, layers="torch", budget=0.05).step_seconds for n in (1, 6, 11)
+    ]
+    assert steps[2] > steps[1] > steps[0]
 
 
 @pytest.mark.parametrize("sharding", ["no_shard", "optim"])

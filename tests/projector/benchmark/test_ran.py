@@ -11,6 +11,7 @@ from projector.benchmark.ran import Ran, eager, refuse
 from projector.benchmark.shrink import shrink_to
 from projector.benchmark.timings import Asked
 from projector.errors import Unsupported
+from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
 from projector.projection import project
 from projector.workload import zoo
@@ -33,23 +34,26 @@ def _work(model: Model | None = None, gpus: int = 8, **recipe: object) -> Worklo
     return Workload(model=model, recipe=made, gpus=gpus, framework="megatron-lm")
 
 
-def _layer(
-    work: Workload, devices: int, source: str = "megatron-core"
-) -> tuple[tuple[float, float], tuple[float, float], tuple[float, float], set[str]]:
-    """Of a layer, (forward, backward) seconds: priced as it ran; restored from exactly these; priced whole; and the
-    groups whose communication was added."""
-    resolved = project(work, H100).resolved
-    shrunk = shrink_to(resolved.workload, devices)
-    stages = stages_of(resolved)
-    asked = Asked(
+def _asked(resolved: Resolved, devices: int, narrow: bool = False) -> Asked:
+    shrunk = shrink_to(resolved.workload, devices, narrow)
+    return Asked(
         workload=shrunk.workload,
         execution=resolved.execution,
-        parts=layer_kinds(resolved, stages),
+        parts=layer_kinds(resolved, stages_of(resolved)),
         stages=(),
         collectives=(),
         sharded=False,
         ranks=shrunk.ranks,
     )
+
+
+def _layer(
+    work: Workload, devices: int, source: str = "megatron-core", narrow: bool = False
+) -> tuple[tuple[float, float], tuple[float, float], tuple[float, float], set[str]]:
+    """Of a layer, (forward, backward) seconds: priced as it ran; restored from exactly these; priced whole; and the
+    groups whose communication was added."""
+    resolved = project(work, H100).resolved
+    stages, asked = stages_of(resolved), _asked(resolved, devices, narrow)
     ran = Ran(resolved, asked, H100, source)
     key, part, wanted = next(each for stage in stages for each in stage.each() if each[2] is not None)
     here = ran.phases(key, wanted)
@@ -101,20 +105,39 @@ def test_eager_layers_are_made_as_fast_as_the_fused_ones_that_they_stand_for() -
     fused = {"apply_rope_fusion": True, "bias_activation_fusion": True, "cross_entropy_fusion": "te"}
     work = _work(**fused)
     resolved = project(work, H100).resolved
-    assert set(fused) <= set(eager(resolved, "torch"))
-    assert not set(fused) & set(eager(resolved, "megatron-core"))
+    assert set(fused) <= set(eager(resolved, "torch", _asked(resolved, 1)))
+    assert not set(fused) & set(eager(resolved, "megatron-core", _asked(resolved, 1)))
     ran, restored, whole, _ = _layer(work, 1, "torch")
     assert restored == pytest.approx(whole, rel=1e-6)
     assert sum(whole) < sum(ran)
     ran, restored, whole, _ = _layer(work, 1)
     assert restored == pytest.approx(ran, rel=1e-6)
     compiled = project(_work(torch_compile=True), H100).resolved
-    assert eager(compiled, "megatron-core") == ("torch_compile",)
+    assert eager(compiled, "megatron-core", _asked(compiled, 1)) == ("torch_compile",)
+
+
+def test_8_bit_linears_that_ran_are_not_put_back() -> None:
+    """Of the whole run, in times as priced; casts kernel by kernel are taken off, those of the run's engine stay."""
+    for scaling in ("tensorwise", "rowwise", "blockwise"):
+        work = _work(precision="fp8", fp8_recipe=scaling)
+        ran, restored, whole, _ = _layer(work, 1, narrow=True)
+        assert restored == pytest.approx(ran, rel=1e-9), scaling
+        assert whole == pytest.approx(ran, rel=1e-9), scaling
+        wide, again, _, _ = _layer(work, 1)
+        assert again == pytest.approx(whole, rel=1e-6)
+        assert sum(ran) < sum(wide)
+    ran, restored, whole, _ = _layer(_work(precision="fp8", fp8_recipe="tensorwise"), 1, "torch", narrow=True)
+    assert sum(ran) > 1.05 * sum(whole)
+    assert restored == pytest.approx(whole, rel=1e-6)
+    delayed = project(_work(precision="fp8", fp8_recipe="delayed"), H100).resolved
+    assert "fp8_recipe" in eager(delayed, "torch", _asked(delayed, 1, narrow=True))
+    assert not eager(delayed, "megatron-core", _asked(delayed, 1, narrow=True))
 
 
 def test_what_differs_is_said() -> None:
     mixed = _work(cp=2, tp=2, sequence_parallel=True, precision="fp8", recompute_granularity="selective")
     notes = " ".join(shrink_to(mixed, 1).notes)
+    assert not any("fp8" in note for note in shrink_to(mixed, 1, narrow=True).notes)
     for word in ("sequence-parallel", "exchanges are priced", "fp8 changes is priced", "selective"):
         assert word in notes
 

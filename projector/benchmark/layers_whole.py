@@ -1,0 +1,60 @@
+"""Blocks of other libraries: whole ones, on one rank, between this package's embedding and head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from projector.benchmark.layers_decoder import Embedding, Head
+from projector.benchmark.layers_parts import Made
+from projector.errors import Unsupported
+
+__all__ = ["WholeSource"]
+
+Tensor = torch.Tensor
+_DEVIATION = 0.02  # of initial weights (Megatron-LM --init-method-std; initializer_range of most configurations)
+
+
+class WholeSource:
+    """What such sources share. ``name``: of the library."""
+
+    name = ""
+
+    def __init__(self, made: Made) -> None:
+        """Raises :class:`Unsupported` for layers that several ranks would share."""
+        if made.ranks.tp.size * made.ranks.ep.size > 1:
+            raise Unsupported(f"layers of {self.name} on several ranks of tp or ep: try --benchmark-gpus 1")
+        self._made = made
+
+    def embedding(self) -> nn.Module:
+        return Embedding(self._made)
+
+    def head(self) -> nn.Module:
+        return Head(self._made)
+
+    def placed(self, layer: nn.Module, call: Callable[[nn.Module, Tensor], Any]) -> nn.Module:
+        """``layer``, which was made without memory, as a layer on [tokens, hidden]; ``call`` runs it on [batch, length,
+        hidden]."""
+        layer.to_empty(device=self._made.place).to(self._made.weight_dtype)
+        for weight in layer.parameters():
+            nn.init.normal_(weight, std=_DEVIATION)
+        for buffer in layer.buffers():
+            buffer.zero_()
+        return _Layer(layer, call, self._made)
+
+
+class _Layer(nn.Module):
+    def __init__(self, layer: nn.Module, call: Callable[[nn.Module, Tensor], Any], made: Made) -> None:
+        super().__init__()
+        self.layer, self.call, self.length = layer, call, made.length
+        self.cast = made.dtype if made.weight_dtype != made.dtype else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = x.view(-1, self.length, x.shape[-1])
+        with torch.autocast(x.device.type, dtype=self.cast, enabled=self.cast is not None):
+            out = self.call(self.layer, hidden)
+        made: Tensor = out[0] if isinstance(out, tuple) else out
+        return made.to(x.dtype).flatten(0, 1)
