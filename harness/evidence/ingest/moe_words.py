@@ -37,7 +37,12 @@ def _path(record: Record) -> dict[str, object]:
     return {"moe_all_to_all_kernel": "one_shot"} if "one-shot" in text and peers else {}
 
 
-_GROUPED = ((r"loop|torch_mm", "loop"), (r"turbo|legacy|group|mega", "fused"), (r"\bte\b|multi", "multi_stream"))
+_GROUPED = (
+    (r"loop|torch_mm", "loop"),
+    (r"one parameter", "legacy"),  # Megatron-Core's GroupedMLP, where a row says so: it has no linear to adapt
+    (r"turbo|legacy|group|mega", "fused"),
+    (r"\bte\b|multi", "multi_stream"),
+)
 
 
 def _grouped(record: Record) -> dict[str, object]:

@@ -31,6 +31,7 @@ def arguments(text: str, where: str, unknowns: Unknowns) -> tuple[dict[str, obje
     zero = zero if isinstance(zero, Mapping) else {}
     found: dict[str, object] = {name: content.get(key) for key, name in renamings("deepspeed").items()}
     found["zero_stage"] = zero.get("stage", 0)
+    found["gradient_accumulation_steps"] = content.get("gradient_accumulation_steps")
     for name in ("bf16", "fp16"):
         part = content.get(name) or (content.get("bfloat16") if name == "bf16" else None)
         if isinstance(part, Mapping) and part.get("enabled") in (True, "true", "True"):

@@ -66,8 +66,10 @@ def load(
     text = read_text(file)
     mapping = _mapping(text, file)
     kind = "primus" if mapping is not None and _extends(mapping, file) else kind_of(mapping)
-    if mapping is not None and kind in ("case", "megatron"):
+    if mapping is not None and kind in ("case", "huggingface", "megatron"):
         refuse_other_tools(mapping, str(file))
+    if mapping is not None and kind == "case" and "recipe" not in mapping and set(mapping) - set(case.KEYS):
+        raise _unknown(mapping, file)  # a model, and words that no case has: another tool's
     if mapping is None and _is_script(text, file):
         kind = "script"
     if (args or env) and kind != "script":
@@ -202,15 +204,20 @@ def _toml(text: str, file: Path) -> dict[str, object] | None:
     return content
 
 
+def _unknown(mapping: Mapping[str, object], file: Path) -> InputError:
+    return InputError([Problem(str(file), "", ", ".join(list(mapping)[:6]) or "no keys", KINDS)])
+
+
 def _megatron(
     text: str, mapping: Mapping[str, object] | None, file: Path, model: Model | None, overrides: Mapping[str, object]
 ) -> Loaded:
-    if mapping is not None and not _names(mapping) & set(_MEGATRON):
-        keys = ", ".join(list(mapping)[:6]) or "no keys"
-        raise InputError([Problem(str(file), "", keys, KINDS)])
-    args = {**megatron_args.parse(text), **overrides}
-    if not args:
-        raise InputError([Problem(str(file), "", "nothing that states a run", KINDS)])
+    stated = megatron_args.parse(text)
+    if not _names(stated if mapping is None else mapping) & set(_MEGATRON):
+        if mapping is not None:
+            raise _unknown(mapping, file)
+        found = "a Python program, which is not run" if file.suffix == ".py" else "nothing that states a run"
+        raise InputError([Problem(str(file), "", found, KINDS)])
+    args = {**stated, **overrides}
     if model is None:
         return megatron_args.from_mapping(args, str(file), name=file.stem, written=not megatron_args.is_dump(text))
     written = not megatron_args.is_dump(text)

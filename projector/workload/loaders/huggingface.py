@@ -12,6 +12,7 @@ from projector.workload.loaders.asked import names_read
 from projector.workload.loaders.huggingface_blocks import BLOCKS
 from projector.workload.loaders.huggingface_decoders import DECODERS, REFUSED
 from projector.workload.loaders.huggingface_hybrids import HYBRIDS
+from projector.workload.loaders.huggingface_stacks import LANGUAGE_DEFAULTS, STACKS, vision
 from projector.workload.loaders.huggingface_types import MODEL_TYPES
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.values import Reader
@@ -24,6 +25,7 @@ _TYPES: Mapping[str, Callable[[Reader], dict[str, object]]] = {
     **DECODERS,
     **HYBRIDS,
     **BLOCKS,
+    **STACKS,
     **huggingface_table.readers(),
 }
 #: Towers beside a language model, by the keys that describe them.
@@ -31,8 +33,10 @@ _TOWERS = (
     *("vision_config", "audio_config", "speech_config", "visual", "vision_tower", "mm_vision_tower", "img_processor"),
     *("audio_processor", "qformer_config", "encoder_config", "vit_config", "perceiver_config"),
 )
+#: Families whose tower is read, too.
+_SEEING = ("llava",)
 #: Families that are mostly trained as the language model that they hold.
-_LANGUAGE_FIRST = ("gemma3", "llama4", "mistral3")
+_LANGUAGE_FIRST = ("gemma3", "gemma3n", "llama4", "mistral3")
 
 
 def load(path: str | Path, *, name: str | None = None) -> Loaded:
@@ -56,14 +60,17 @@ def from_mapping(config: Mapping[str, object], where: str, *, name: str = "") ->
     inner = config.get("text_config")
     outer_type = str(config.get("model_type", ""))
     towers = [key for key in _TOWERS if config.get(key)]
-    if towers and not (isinstance(inner, Mapping) and outer_type in _LANGUAGE_FIRST):
+    sees = outer_type in _SEEING and towers == ["vision_config"]
+    if towers and not (isinstance(inner, Mapping) and outer_type in _LANGUAGE_FIRST) and not sees:
         whole = " (for the language model alone, give its text_config as a config.json)" if inner else ""
         raise Unsupported(f"{outer_type or 'a model'} with {', '.join(towers)} beside its language model{whole}")
     text = {**inner} if isinstance(inner, Mapping) else dict(config)
+    if sees:
+        text = {**LANGUAGE_DEFAULTS, **(text if inner else {})}
     kind = str(text.get("model_type") or outer_type)
     reader_of = _TYPES.get(kind) or _TYPES.get(outer_type)
-    refused = REFUSED.get(outer_type) or REFUSED.get(kind)
-    if refused is None and config.get("is_encoder_decoder") is True:
+    refused = None if sees else REFUSED.get(outer_type) or REFUSED.get(kind)
+    if refused is None and config.get("is_encoder_decoder") is True and kind not in STACKS:
         refused = "an encoder and a decoder"
     if refused is not None:
         raise Unsupported(f"{where}: model_type {outer_type or kind}: {refused}")
@@ -72,6 +79,8 @@ def from_mapping(config: Mapping[str, object], where: str, *, name: str = "") ->
         raise InputError([Problem(where, "model_type", kind or "nothing", expected)])
     reader = Reader(text)
     fields = reader_of(reader)
+    if sees:
+        fields["vision"] = vision(config, reader)
     counted = fields.pop("unmodelled", ())
     fields |= {"name": name or kind, "family": kind.removesuffix("_text"), "source": f"{where}"}
     stated = {key: value for key, value in fields.items() if value is not None}
@@ -83,5 +92,5 @@ def from_mapping(config: Mapping[str, object], where: str, *, name: str = "") ->
     if model is None or problems:
         raise InputError([*problems, *more])
     remarks = counted if isinstance(counted, tuple) else ()
-    assumed = (f"the language model alone ({', '.join(towers)} left out)",) if towers else ()
+    assumed = (f"the language model alone ({', '.join(towers)} left out)",) if towers and not sees else ()
     return Loaded(model=model, assumed=assumed, ignored=left.neutral, unmodelled=(*remarks, *left.unmodelled))

@@ -11,10 +11,8 @@ from types import MappingProxyType
 from projector.workload.loaders.huggingface_types import (
     classic,
     dense_first,
-    given,
     gpt2,
     llama,
-    qwen2,
     routed,
     sizes,
 )
@@ -23,8 +21,6 @@ from projector.workload.loaders.values import Reader
 __all__ = ["DECODERS", "REFUSED"]
 
 _Fields = dict[str, object]
-_WIDE_NORM = "the norms of queries and keys, over all heads: counted over one head"
-_AFTER = "norms after attention and MLP: counted before them"
 _PARALLEL = "attention and MLP side by side on one norm"
 _MAMBA = "Mamba layers"
 _IMAGES = "images beside text"
@@ -37,7 +33,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
                         "linear attention or a recurrence"),
         **dict.fromkeys(("deberta", "deberta-v2", "electra", "modernbert", "albert",
                          "distilbert"), "an encoder"),
-        **dict.fromkeys(("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "m2m_100", "marian", "switch_transformers"),
+        **dict.fromkeys(("umt5", "bart", "mbart", "pegasus", "m2m_100", "marian", "switch_transformers"),
                         "an encoder and a decoder"),
         **dict.fromkeys(("whisper", "wav2vec2", "hubert", "speecht5", "qwen2_audio", "moshi"), "speech"),
         **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "mllama", "llava", "llava_next",
@@ -46,36 +42,8 @@ REFUSED: Mapping[str, str] = MappingProxyType(
                          "deepseek_vl_v2", "kimi_vl", "glm4v", "aria", "chameleon", "janus"), _IMAGES),
         **dict.fromkeys(("phi4mm", "phi4_multimodal", "minicpmo", "qwen2_5_omni", "qwen3_omni_moe"),
                         "images and speech beside text"),
-        **dict.fromkeys(("gemma3n", "gemma3n_text"), "streams that correct each other, embeddings of every layer"),
     }
 )  # fmt: skip
-
-
-def _granite_moe(c: Reader) -> _Fields:
-    """Granite MoE; ``granitemoeshared`` states the width of a shared expert."""
-    moe = routed(c, "num_local_experts", "intermediate_size")
-    shared = c.integer("shared_intermediate_size")
-    return {**_tied(c), "moe": moe | given(moe_shared_expert_intermediate_size=shared)}
-
-
-def _internlm2(c: Reader) -> _Fields:
-    return {**llama(c), "unsupported": ["biases of attention alone"] if c.flag("bias") else []}
-
-
-def _tied(c: Reader) -> _Fields:
-    """LLaMA's parts where the output layer shares the embedding unless it is said that it does not."""
-    return {**llama(c), "untie_embeddings_and_output_weights": c.flag("tie_word_embeddings") is False}
-
-
-def _starcoder2(c: Reader) -> _Fields:
-    biases = c.flag("use_bias") is not False
-    return {**_tied(c), "gated_linear_unit": False, "normalization": "LayerNorm", "add_bias_linear": biases}
-
-
-def _stablelm(c: Reader) -> _Fields:
-    missing = [_PARALLEL] if c.flag("use_parallel_residual") else []
-    found = {**llama(c), "normalization": "LayerNorm", "add_qkv_bias": bool(c.flag("use_qkv_bias"))}
-    return {**found, "qk_layernorm": bool(c.flag("qk_layernorm")), "unsupported": missing}
 
 
 def _opt(c: Reader) -> _Fields:
@@ -97,23 +65,6 @@ def _gpt_bigcode(c: Reader) -> _Fields:
     return {**gpt2(c), "num_query_groups": c.integer("n_head") if c.flag("multi_query") is False else 1}
 
 
-def _olmo(c: Reader) -> _Fields:
-    return {**llama(c), "normalization": "NonParametricLayerNorm"}
-
-
-def _olmo2(c: Reader) -> _Fields:
-    return {**llama(c), "qk_layernorm": True, "unmodelled": (_AFTER, _WIDE_NORM)}
-
-
-def _olmo3(c: Reader) -> _Fields:
-    return {**_olmo2(c), "window_size": c.integer("sliding_window"), "window_attn_skip_freq": 4}
-
-
-def _olmoe(c: Reader) -> _Fields:
-    moe = routed(c, "num_experts", "intermediate_size")
-    return {**llama(c), "qk_layernorm": True, "moe": moe, "unmodelled": (_WIDE_NORM,)}
-
-
 def _dbrx(c: Reader) -> _Fields:
     attention, experts = _inside(c, "attn_config"), _inside(c, "ffn_config")
     found = sizes(
@@ -127,14 +78,6 @@ def _dbrx(c: Reader) -> _Fields:
         "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings"),
         "moe": routed(experts, "moe_num_experts", "ffn_hidden_size", "moe_top_k"),
     }
-
-
-def _glm(c: Reader) -> _Fields:
-    return {**llama(c), "add_qkv_bias": c.flag("attention_bias") is not False}
-
-
-def _glm4(c: Reader) -> _Fields:
-    return {**_glm(c), "sandwich_norm": True}
 
 
 def _chatglm(c: Reader) -> _Fields:
@@ -153,31 +96,10 @@ def _chatglm(c: Reader) -> _Fields:
     }
 
 
-def _exaone(c: Reader) -> _Fields:
-    return {**llama(c), "num_layers": c.integer("num_layers", "num_hidden_layers")}
-
-
 def _baichuan(c: Reader) -> _Fields:
     """The 7B has rotary positions and says how many; the 13B has ALiBi and does not."""
     rotary = c.has("max_position_embeddings")
     return {**llama(c), "position_embedding_type": "rope" if rotary else "alibi"}
-
-
-def _seed_oss(c: Reader) -> _Fields:
-    missing = ["a bias of attention's output alone"] if c.flag("attention_out_bias") else []
-    return {**llama(c), "unsupported": missing}
-
-
-def _ernie(c: Reader) -> _Fields:
-    return {**_tied(c), "add_bias_linear": bool(c.flag("use_bias"))}
-
-
-def _mimo(c: Reader) -> _Fields:
-    return {**qwen2(c), "mtp_num_layers": c.integer("num_nextn_predict_layers")}
-
-
-def _apertus(c: Reader) -> _Fields:
-    return {**llama(c), "gated_linear_unit": False, "qk_layernorm": True}
 
 
 def _phi(c: Reader) -> _Fields:
@@ -214,31 +136,11 @@ def _inside(c: Reader, key: str) -> Reader:
 
 DECODERS: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
     {
-        "phi3": lambda c: {**llama(c), "window_size": c.integer("sliding_window")},
-        "internlm2": _internlm2,
-        "granite": _tied,
-        "granitemoe": _granite_moe,
-        "granitemoeshared": _granite_moe,
-        "starcoder2": _starcoder2,
         "gpt_bigcode": _gpt_bigcode,
-        "stablelm": _stablelm,
         "opt": _opt,
-        "olmo": _olmo,
-        "olmo2": _olmo2,
-        "olmo3": _olmo3,
-        "olmoe": _olmoe,
         "dbrx": _dbrx,
-        "glm": _glm,
-        "glm4": _glm4,
         "chatglm": _chatglm,
-        "exaone": _exaone,
         "baichuan": _baichuan,
-        "minicpm": _tied,
-        "smollm3": _tied,
-        "seed_oss": _seed_oss,
-        "ernie4_5": _ernie,
-        "mimo": _mimo,
-        "apertus": _apertus,
         "qwen": _qwen,
         "phi": _phi,
         "gptj": _gptj,

@@ -43,6 +43,9 @@ def _read(name: str, c: Reader) -> _Fields:
     found: _Fields = dict(llama(c) if like == "llama" else MODEL_TYPES[like](c))
     found |= {field: value for field, value in sizes(c, **entry.get("fields", {})).items() if value is not None}
     found |= {field: bool(c.flag(key)) for field, key in entry.get("flags", {}).items()}
+    found |= {field: c.flag(key) is not False for field, key in entry.get("usually", {}).items()}
+    if entry.get("tied"):
+        found["untie_embeddings_and_output_weights"] = c.flag("tie_word_embeddings") is False
     for field, key in entry.get("switched", {}).items():
         stated = c.integer(field)
         found |= {field: stated} if c.flag(key) and stated else {}
@@ -56,7 +59,7 @@ def _read(name: str, c: Reader) -> _Fields:
             found[key] = value
         elif isinstance(found.get("moe"), dict):
             found["moe"] |= {key.removeprefix("moe."): value}
-    missing = [why for key, why in entry.get("refused_if", {}).items() if c.integer(key)]
+    missing = [why for key, why in entry.get("refused_if", {}).items() if _says(c, key)]
     found["unsupported"] = [*entry.get("unsupported", ()), *missing]
     return found | ({"unmodelled": tuple(entry["counted"])} if "counted" in entry else {})
 
@@ -65,7 +68,7 @@ def _experts(entry: Mapping[str, Any], c: Reader, found: _Fields) -> _Fields:
     keys, condition = entry.get("experts"), entry.get("only_if")
     if keys is None:
         return {"moe": found["moe"] | _placed(entry, c)} if isinstance(found.get("moe"), dict) else {}
-    if condition and not (c.flag(condition) if isinstance(c.raw(condition), bool) else c.integer(condition)):
+    if condition and not _says(c, condition):
         return {}
     number, topk, width = keys
     moe = routed(c, number, width, topk)
@@ -78,6 +81,11 @@ def _experts(entry: Mapping[str, Any], c: Reader, found: _Fields) -> _Fields:
     if limits and (limits[0] or 0) > 1:
         moe |= given(moe_router_num_groups=limits[0], moe_router_group_topk=limits[1])
     return {"moe": moe | given(moe_shared_expert_intermediate_size=total) | _placed(entry, c)}
+
+
+def _says(c: Reader, key: str) -> bool:
+    """Whether a switch is on, or a number is none of 0."""
+    return bool(c.flag(key) if isinstance(c.raw(key), bool) else c.integer(key))
 
 
 def _placed(entry: Mapping[str, Any], c: Reader) -> _Fields:

@@ -143,6 +143,39 @@ def _gemma3(c: Reader) -> _Fields:
     }
 
 
+_GEMMA3N = {
+    "altup_num_inputs": 4,
+    "laurel_rank": 64,
+    "hidden_size_per_layer_input": 256,
+    "vocab_size_per_layer_input": 262144,
+    "num_kv_shared_layers": 15,
+}
+
+
+def _gemma3n(c: Reader) -> _Fields:
+    """The language model of Gemma 3n; the width of the MLP is one or one a layer."""
+    found, layers = _gemma3(c), min(c.integer("num_hidden_layers") or 0, 10_000)
+    kinds, window = c.words("layer_types"), c.integer("sliding_window") or 512
+    if kinds is None:
+        kinds = tuple(("sliding", "full")[(i + 1) % 5 == 0] for i in range(layers))
+    cut, widths = c.raw("activation_sparsity_pattern"), c.raw("intermediate_size")
+    if not isinstance(cut, list):
+        cut = [float(layers > 10 and i < 10) for i in range(layers)]
+    own = {
+        "window_size": [0 if "full" in kind else window for kind in kinds],
+        "sparse_activation": [int(bool(each)) for each in cut],
+    }
+    if isinstance(widths, list) and widths and all(type(each) is int for each in widths):
+        c.problems[:] = [each for each in c.problems if each[0] != "intermediate_size"]
+        found["ffn_hidden_size"] = max(widths)
+        if widths != [widths[0]] * layers:
+            own["ffn_hidden_size"] = widths
+    stated = {name: c.integer(name) for name in _GEMMA3N}
+    found |= {name: usual if stated[name] is None else stated[name] for name, usual in _GEMMA3N.items()}
+    plain = {"window_size": None, "window_attn_skip_freq": None, "vocab_size": c.integer("vocab_size") or 262400}
+    return found | plain | {"v_layernorm": True, "per_layer": own}
+
+
 def _gemma2(c: Reader) -> _Fields:
     return {**_gemma3(c), "qk_layernorm": False, "window_attn_skip_freq": 2}
 
@@ -193,10 +226,6 @@ def _gpt_neox(c: Reader) -> _Fields:
     found = {**llama(c), **classic(c), "untie_embeddings_and_output_weights": not c.flag("tie_word_embeddings")}
     beside = () if c.flag("use_parallel_residual") is False else (_BESIDE,)
     return {**found, "add_qkv_bias": False, "position_embedding_type": "rope", "unmodelled": beside}
-
-
-def _nemotron(c: Reader) -> _Fields:
-    return {**llama(c), "gated_linear_unit": False, "normalization": "LayerNorm"}
 
 
 def classic(c: Reader) -> _Fields:
@@ -265,8 +294,9 @@ MODEL_TYPES: Mapping[str, Callable[[Reader], _Fields]] = MappingProxyType(
         "gemma": _gemma,
         "gemma2": _gemma2,
         "gemma3": _gemma3,
+        "gemma3n": _gemma3n,
+        "gemma3n_text": _gemma3n,
         "gemma3_text": _gemma3,
-        "nemotron": _nemotron,
         "nemotron_h": _hybrid,
     }
 )

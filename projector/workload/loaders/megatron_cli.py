@@ -26,6 +26,7 @@ _SAME = {
     "overlapped_distributed_optimizer": "use_distributed_optimizer",  # Megatron-LLaMA: cut alike, reduced in the backward
     "pad_vocab_size_to": "padded_vocab_size",  # bigscience: the size after padding
     "activations_checkpoint_recent": "recompute_recent",
+    "gas": "gradient_accumulation_steps",  # Megatron-DeepSpeed of 2021: micro-batches of a pipeline
     "fp8_e4m3": "fp8",
     "fp8_hybrid": "fp8",
     "moe_topk": "moe_router_topk",
@@ -56,7 +57,7 @@ _VALUES = word_set(
     mtp_num_layers data_parallel_sharding_strategy pipeline_model_parallel_layout deepspeed_config zero_stage
     decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers num_key_value_heads transformer_impl
     hybrid_override_pattern extra_vocab_size moe_token_dispatcher_type window_size ds_sequence_parallel_size
-    data_path load save tokenizer_name_or_path vocab_file merge_file fp8_format
+    data_path load save tokenizer_name_or_path vocab_file merge_file fp8_format gradient_accumulation_steps
     """
 )
 _FLAGS = word_set(

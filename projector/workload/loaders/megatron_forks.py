@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["another_model", "in_own_words"]
+__all__ = ["another_model", "another_task", "in_own_words"]
 
 #: MindSpeed's ``--context-parallel-algo`` (mindspeed/features_manager/context_parallel).
 _CONTEXT = {"megatron_cp_algo": "p2p", "ulysses_cp_algo": "a2a", "kvallgather_cp_algo": "allgather"}
@@ -26,6 +26,40 @@ _OTHER_LAYERS: tuple[tuple[str, str], ...] = (
     (r"hyena_\w+", "Hyena layers"),
     (r"num_zero_experts", "experts that compute nothing"),
 )
+
+#: Options of trainers that also look at images.
+_IMAGES = frozenset(
+    [
+        "img_h",
+        "img_w",
+        "vision_model_type",
+        "language_model_type",
+        "num_classes",
+        "allow_missing_vision_projection_checkpoint",
+        "patch_size",
+        "patch_dim",
+        "mrope_section",
+        "disable_vision_class_token",
+        "freeze_ViT",
+        "freeze_vision_model",
+    ]
+)
+_STAGES = ("sft", "pt", "pretrain")  # MindSpeed-LLM's --stage: others compare answers, or train what scores them
+
+
+def another_task(given: Mapping[str, object]) -> str:
+    """What the arguments ``given`` by hand train or do instead of a causal language model; empty where they do not."""
+    if _IMAGES & set(given):
+        return "trains on images, not a causal language model alone"
+    if "task" in given or str(given.get("tokenizer_type", "")).startswith("BertWordPiece"):
+        what = f"--task {given['task']}" if "task" in given else str(given["tokenizer_type"])
+        return f"with {what} is no training of a causal language model"
+    stage = given.get("rlhf_type", given.get("stage"))
+    if isinstance(stage, str) and stage not in _STAGES:
+        return f"with {stage} is reinforcement learning or preference training"
+    if given.get("skip_train") or given.get("eval_only") is True:
+        return "with --skip-train or --eval-only trains nothing"
+    return ""
 
 
 def another_model(given: Mapping[str, object]) -> tuple[str, ...]:

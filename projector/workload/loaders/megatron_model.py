@@ -18,6 +18,11 @@ def model_fields(args: Reader) -> dict[str, object]:
         name: args.integer(name)
         for name in ("num_layers", "hidden_size", "num_attention_heads", "max_position_embeddings", "mtp_num_layers")
     }
+    if args.has("decoder_seq_length"):  # an encoder and a decoder: others print every name of theirs but this
+        found["encoder"] = {"num_layers": args.integer("encoder_num_layers", "num_layers") or 0}
+        found["num_layers"] = args.integer("decoder_num_layers", "num_layers", "encoder_num_layers")
+        args.integer("relative_attention_max_distance")
+        found["relative_attention_num_buckets"] = args.integer("relative_attention_num_buckets")
     found["vocab_size"] = args.integer("vocab_size", "padded_vocab_size")
     found["normalization"] = args.word("normalization")
     for field in (
@@ -163,6 +168,8 @@ _PARTS = {
     "experimental_attention_variant": "an experimental attention variant",
     "linear_attention_freq": "linear attention layers",
     "heterogeneous_layers_config_path": "layers of different shapes",
+    "vision_model_type": "images beside text",
+    "language_model_type": "images beside text",
 }
 #: Values of ``experimental_attention_variant``, and marks in the name of a layer specification, that have a name.
 _VARIANTS = {

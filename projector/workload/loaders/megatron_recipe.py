@@ -35,6 +35,9 @@ def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     found = stated(args, "megatron", "primus", "own")
     if args.flag("fine_grained_activation_offloading"):
         found["offload_modules"] = args.words("offload_modules")
+    if args.has("decoder_seq_length"):
+        found["encoder_seq_length"] = args.integer("encoder_seq_length", "seq_length")
+        found["seq_length"] = args.integer("decoder_seq_length")
     layout = args.raw("pipeline_model_parallel_layout") or hybrid_layout(args)
     found["pipeline_model_parallel_layout"] = None if layout is None else str(layout)
     if not found["use_precision_aware_optimizer"]:
@@ -49,11 +52,20 @@ def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
     found |= _schedule(args)
     found |= _graphs(args)
     found |= adapters(args)
+    _packed(args, found)
     if found["etp"] is None and args.has("num_experts"):
         found["etp"] = found["tp"]  # Megatron-LM validate_args: the expert tensor size defaults to the dense one
     if args.flag("grad_reduce_in_fp32") is not None:
         found["grad_reduce_in_bf16"] = not args.flag("grad_reduce_in_fp32")
     return {field: value for field, value in found.items() if value is not None}
+
+
+def _packed(args: Reader, found: dict[str, object]) -> None:
+    """``max_seqlen_per_dp_cp_rank`` is read where micro-batches stay what they are without it, and is else a way of cutting
+    a run that nobody knows."""
+    most, length, ranks = args.integer("max_seqlen_per_dp_cp_rank"), found["seq_length"], found["cp"] or 1
+    if most is not None and isinstance(ranks, int) and most * ranks != length:
+        args.used.discard("max_seqlen_per_dp_cp_rank")
 
 
 def _precision(args: Reader) -> dict[str, object]:

@@ -2,59 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from projector.errors import Unsupported
 from projector.workload.loaders.spelling import normal
 
 __all__ = ["refuse_other_tools"]
 
-_Mark = Callable[[set[str], Mapping[str, object]], bool]
-
-
-def _section(content: Mapping[str, object], name: str) -> set[str]:
-    inside = content.get(name)
-    return {str(key) for key in inside} if isinstance(inside, Mapping) else set()
-
-
-def _nemo(keys: set[str], content: Mapping[str, object]) -> bool:
-    model, trainer = _section(content, "model"), _section(content, "trainer")
-    sizes = {"micro_batch_size", "tensor_model_parallel_size", "encoder_seq_length", "mcore_gpt"}
-    return bool(sizes & model and (trainer or "run" in keys)) or bool({"devices", "num_nodes"} <= trainer)
-
-
-def _neox(keys: set[str], _: Mapping[str, object]) -> bool:
-    pipeline = {"pipe_parallel_size", "gpt_j_residual", "checkpoint_factor", "no_weight_tying"}
-    return bool(pipeline & keys)
-
-
-def _flagscale(keys: set[str], content: Mapping[str, object]) -> bool:
-    runs = {"runner", "task"} <= _section(content, "experiment")
-    return runs or ({"system", "model", "data"} <= keys and "tensor_model_parallel_size" in _section(content, "system"))
-
-
-_TOOLS: tuple[tuple[str, _Mark], ...] = (
-    ("a FlagScale configuration", _flagscale),
-    ("a NeMo configuration", _nemo),
-    ("a GPT-NeoX configuration", _neox),
-    ("a nanotron configuration", lambda keys, c: {"parallelism", "tokens"} <= keys and bool(_section(c, "tokens"))),
-    ("an LLM Foundry configuration", lambda keys, _: bool({"fsdp_config", "device_train_microbatch_size"} & keys)),
-    ("an Axolotl configuration", lambda keys, _: "base_model" in keys and bool({"datasets", "adapter"} & keys)),
-    ("a LLaMA-Factory configuration", lambda keys, _: {"model_name_or_path", "finetuning_type"} <= keys),
-    ("a torchtune configuration", lambda _keys, c: "_component_" in _section(c, "model")),
-    ("a DeepSpeed configuration", lambda keys, _: {"zero_optimization", "train_micro_batch_size_per_gpu"} <= keys),
-    ("a LitGPT configuration", lambda keys, c: "train" in keys and "micro_batch_size" in _section(c, "train")),
+_OURS = ("recipe", "modules")  # a case, a Primus experiment
+#: What they are, and the settings that only they have: words apart are all there, of words joined by ``|`` one is; a name
+#: behind a dot stands in that section. The first that fits counts.
+_TOOLS: tuple[tuple[str, str], ...] = (
+    ("a FlagScale configuration", "experiment.runner experiment.task"),
+    ("a FlagScale configuration", "system.tensor_model_parallel_size model data"),
+    ("a verl configuration (reinforcement learning)", "actor_rollout_ref"),
+    ("a NeMo AutoModel configuration", "step_scheduler model|recipe"),
+    ("a NeMo configuration", "trainer.devices trainer.num_nodes"),
+    ("a NeMo configuration",
+     "model.micro_batch_size|model.tensor_model_parallel_size|model.encoder_seq_length|model.mcore_gpt trainer|run"),
+    ("a Megatron-Bridge configuration", "train.train_iters"),
+    ("a GPT-NeoX configuration", "pipe_parallel_size|gpt_j_residual|checkpoint_factor|no_weight_tying"),
+    ("a nanotron configuration", "parallelism tokens.sequence_length|tokens.micro_batch_size|tokens.train_steps"),
+    ("an OLMo configuration", "model.d_model model.n_layers tokenizer.identifier"),
+    ("an LLM Foundry job", "integrations parameters"),
+    ("an Axolotl configuration", "base_model datasets|adapter|micro_batch_size"),
+    ("a LLaMA-Factory configuration", "model_name_or_path finetuning_type"),
+    ("a configuration of Hugging Face's Trainer", "model_name_or_path|output_dir per_device_train_batch_size"),
+    ("an LLM Foundry configuration", "fsdp_config|device_train_microbatch_size"),
+    ("an ms-swift configuration", "model tuner_type|train_type|rlhf_type"),
+    ("a MindSpeed-LLM configuration (FSDP2)", "model data parallel training"),
+    ("a torchtune configuration", "model._component_"),
+    ("a LitGPT configuration", "train.micro_batch_size"),
+    ("a configuration of Accelerate, which says nothing of the model", "distributed_type num_processes"),
+    ("a DeepSpeed configuration, which says nothing of the model",
+     "zero_optimization|train_batch_size|train_micro_batch_size_per_gpu "
+     "gradient_clipping|steps_per_print|optimizer|fp16|bf16|autotuning|gradient_accumulation_steps|"
+     "train_micro_batch_size_per_gpu"),
+    ("a Kubernetes manifest", "apiversion kind"),
 )  # fmt: skip
 
 
 def refuse_other_tools(content: Mapping[str, object], where: str) -> None:
     """Raises :class:`Unsupported` for the configuration of another trainer, with its name and what it builds on."""
-    if "recipe" in content:
+    names = {normal(str(key)) for key in content}
+    if any(name in names for name in _OURS) and "step_scheduler" not in names:
         return
-    keys = {normal(str(key)) for key in content}
-    name = next((tool for tool, mark in _TOOLS if mark(keys, content)), None)
-    if name is None:
-        return
-    built_on = ", which extends files by its defaults" if content.get("defaults") else ""
-    ways = "its run's log, the arguments of Megatron-LM, or a case say the same"
-    raise Unsupported(f"{where}: {name}{built_on}: not read ({ways})")
+    for key, inside in content.items():
+        if isinstance(inside, Mapping):
+            names |= {f"{normal(str(key))}.{normal(str(name))}" for name in inside}
+    for name, marks in _TOOLS:
+        if all(any(word in names for word in either.split("|")) for either in marks.split()):
+            built_on = ", which extends files by its defaults" if content.get("defaults") else ""
+            ways = "its run's log, the arguments of Megatron-LM, or a case say the same"
+            raise Unsupported(f"{where}: {name}{built_on}: not read ({ways})")

@@ -23,15 +23,9 @@ from projector.workload.model import Model
 
 __all__ = ["loaded_of"]
 
-#: Options of trainers that also look at images.
-_IMAGES = (
-    "img_h",
-    "img_w",
-    "vision_model_type",
-    "language_model_type",
-    "num_classes",
-    "allow_missing_vision_projection_checkpoint",
-)
+_T5 = re.compile(r"(?<![a-z])t5[^/]*$", re.IGNORECASE)
+#: Words of BERT's large vocabularies, google-bert/bert-large-uncased and -cased vocab.txt.
+_BERT_UNCASED, _BERT_CASED = 30522, 28996
 
 
 def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
@@ -46,13 +40,10 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
         raise InputError([Problem(where, "", f"arguments from {sources}", flag(line.open))])
     args, unknown = dict(line.args), dict(line.unknown)
     files = {name: args.get(name) for name in ("yaml_cfg", "args_file", "config_file")}
-    if set(_IMAGES) & set(args):
-        raise Unsupported(f"{posixpath.basename(launch.program)} trains on images, not a causal language model alone")
-    if "task" in args or str(args.get("tokenizer_type", "")).startswith("BertWordPiece"):
-        what = f"--task {args['task']}" if "task" in args else str(args["tokenizer_type"])
-        raise Unsupported(f"{posixpath.basename(launch.program)} with {what} is no training of a causal language model")
-    if args.get("skip_train") or args.get("eval_only") is True:
-        raise Unsupported(f"{posixpath.basename(launch.program)} with --skip-train or --eval-only trains nothing")
+    if _T5.search(launch.program):
+        args = _encoder_decoder(args, launch, where)
+    if task := megatron_forks.another_task(args):
+        raise Unsupported(f"{posixpath.basename(launch.program)} {task}")
     args = from_files(files, args, launch, way, where)
     deepspeed = of_deepspeed(args, unknown, launch, way, where)
     other = megatron_forks.another_model(args)
@@ -91,6 +82,23 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     return replace(loaded, samples_per_rank=each, assumed=(*counted, *deepspeed, *loaded.assumed))
 
 
+def _encoder_decoder(args: dict[str, object], launch: Launch, where: str) -> dict[str, object]:
+    """Arguments of ``pretrain_t5.py``, with what Megatron-LM sets of them (NVIDIA/Megatron-LM@00caa53a megatron/training/
+    arguments.py, ``validate_args``): the encoder's layers and tokens are those of the model. BERT's words are its
+    tokenizer's vocabulary, and ``--vocab-extra-ids`` beside them."""
+    if not args.get("decoder_seq_length"):
+        what = f"{posixpath.basename(launch.program)} without --decoder-seq-length"
+        raise InputError([Problem(where, "decoder_seq_length", what, "tokens of a sample in the decoder")])
+    of_encoder = {"num_layers": "encoder_num_layers", "seq_length": "encoder_seq_length"}
+    args |= {name: args[other] for name, other in of_encoder.items() if not args.get(name) and args.get(other)}
+    extra, kind = args.pop("vocab_extra_ids", 0), str(args.get("tokenizer_type", ""))
+    if kind.startswith("BertWordPiece"):
+        words = _BERT_UNCASED if "Lower" in kind else _BERT_CASED
+        args.setdefault("vocab_size", words + (extra if type(extra) is int else 0))
+        del args["tokenizer_type"]
+    return args
+
+
 def _torchtitan(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
     count, how = ranks(launch, way.unknowns, way.written)
     if not is_known(count) and not gpus_given:
@@ -111,7 +119,8 @@ def _one_of_many(args: Mapping[str, object], launch: Launch) -> bool:
 
 
 def _batch(args: dict[str, object], gpus: int | None, where: str) -> int | None:
-    """Megatron-LM's default of the global batch: one micro-batch a rank. Samples of a rank where the ranks are not known."""
+    """Megatron-LM's default of the global batch: one micro-batch a rank, or as many as are accumulated. Samples of a rank
+    where the ranks are not known."""
     problems = [
         Problem(where, name, "nothing", "the script to state it")
         for name in ("micro_batch_size", "seq_length")
@@ -119,12 +128,13 @@ def _batch(args: dict[str, object], gpus: int | None, where: str) -> int | None:
     ]
     if problems:
         raise InputError(problems)
-    micro = args["micro_batch_size"]
+    micro, steps = args["micro_batch_size"], args.pop("gradient_accumulation_steps", 1)
     if args.get("global_batch_size") or type(micro) is not int:
         return None
+    each = micro * steps if type(steps) is int and steps > 0 else micro
     parallel = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
     ranks_ = gpus or 0
     for size in (args.get(name, 1) for name in parallel):
         ranks_ = ranks_ // size if type(size) is int and size > 0 else 0
-    args["global_batch_size"] = micro * max(1, ranks_)
-    return micro if not gpus else None
+    args["global_batch_size"] = each * max(1, ranks_)
+    return each if not gpus else None

@@ -95,11 +95,8 @@ def unsettled(
     for name, marks in unknown.items():
         if name in ("vocab_size", "padded_vocab_size", "max_position_embeddings", "tokenizer_type", "tokenizer_model"):
             continue
-        if name in asked.names or name in (
-            "zero_stage",
-            "deepspeed_config",
-            "num_key_value_heads",
-            "checkpoint_activations",
-        ):
+        decides = ("zero_stage", "deepspeed_config", "num_key_value_heads", "checkpoint_activations")
+        accumulated = name == "gradient_accumulation_steps" and not args.get("global_batch_size")
+        if name in asked.names or name in decides or accumulated:
             problems.append(Problem(where, name, "; ".join(str(item) for item in marks), flag(marks)))
     return problems

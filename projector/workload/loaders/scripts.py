@@ -36,7 +36,7 @@ _TELLS = (
 _OTHER_KINDS = (
     (r"mamba|hybrid", "{} trains a model with Mamba layers"),
     (r"bert|biencoder|(?<![a-z])ict(?![a-z])", "{} trains an encoder (BERT), not a causal language model"),
-    (r"(?<![a-z])t5|retro", "{} trains an encoder-decoder, not a causal language model"),
+    (r"retro", "{} trains an encoder-decoder, not a causal language model"),
     (r"vision|vit|dino|inpaint|vlm|multimodal|llava|clip|flamingo|qwen2_?(5_)?vl|internvl|video",
      "{} trains on images or video, not a language model alone"),
     (r"diffusion|sora|dit|flux|sdxl", "{} trains a diffusion model"),
@@ -158,7 +158,7 @@ def _nothing(where: str, paths: Sequence[Way]) -> Problem:
     if not any(way.launches for way in paths):
         return Problem(where, "", "a script that starts no program", expected)
     if started:
-        return Problem(where, "", f"a script that starts {', '.join(started[:4])}, no training", expected)
+        return Problem(where, "", f"a script that starts {', '.join(started[:4])}, no trainer that is read", expected)
     return Problem(where, "", "nothing that states a run", expected)
 
 

@@ -39,7 +39,10 @@ def load(
             f"--{key} {stated[key]}" for key in ("module", "config") if key in stated
         )
         found = unknowns.shown(str(named or "no --job.config_file"))
-        raise InputError([Problem(where, "the job's configuration", found, "that TOML file beside the script")])
+        expected = (
+            "that TOML file beside the script (of a configuration in Python: its settings as TOML, or its run's log)"
+        )
+        raise InputError([Problem(where, "the job's configuration", found, expected)])
     content = torchtitan.parse(text, where, str(stated.get(CONFIG_FILE)))
     settings = torchtitan.renamed({**flat(content), **stated})
     open_ = {key: value for key, value in settings.items() if isinstance(value, str) and not is_known(value)}

@@ -58,6 +58,18 @@ def test_megatron_of_2020_states_the_batch_of_one_rank(tmp_path: Path) -> None:
     assert (run.gpus, run.measured.step_seconds) == (8, 0.5)
 
 
+def test_deepspeeds_pipeline_of_2021_counts_its_batch_by_accumulation(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    report = "".join(f"op{i} ............... [NO] ....... [OKAY]\n" for i in range(20))
+    torn = {"pipe_parallel_size": "2[OKAY]", "gas": "32......"}  # ranks print into one another's lines
+    path.write_text(report + dump(**EARLY, vocab_size=50257, **torn, cpu_optimizer=True) + lines(12))
+    read = read_log(path).runs[0]
+    assert read.recipe is not None
+    assert (read.recipe.tp, read.recipe.pp, read.recipe.micro_batch_size) == (2, 2, 4)
+    assert (read.recipe.global_batch_size, read.recipe.optimizer_cpu_offload) == (4 * 32 * 2, True)
+    assert "op1" not in str(read.assumed)
+
+
 DEEPSPEED = {"num_layers": 28, "hidden_size": 3584, "num_attention_heads": 28, "ffn_hidden_size": 18944}
 DEEPSPEED |= {"seq_length": 2048, "micro_batch_size": 1, "global_batch_size": 16, "world_size": 16, "swiglu": True}
 DEEPSPEED |= {"tensor_model_parallel_size": 4, "num_experts": "[1]", "normalization": "rmsnorm", "bf16": True}

@@ -8,7 +8,9 @@ from projector.errors import InputError, Unsupported
 from projector.workload.loaders import detect, known_settings
 from projector.workload.loaders.asked import names_read
 from projector.workload.loaders.assemble import _READERS, Origin, assemble
+from projector.workload.loaders.megatron_recipe import recipe_fields
 from projector.workload.loaders.spelling import misspelt
+from projector.workload.loaders.values import Reader
 
 ARGS = {
     "num_layers": 32,
@@ -154,7 +156,11 @@ def problems_of(path):
 
 
 def test_context_parallelism_by_the_length_of_each_sample_is_not_projected() -> None:
-    """Megatron-LM gives every sample its own number of ranks under it: no group of a recipe says which."""
-    left = known_settings.sort({"hybrid_context_parallel": True, "max_seqlen_per_dp_cp_rank": 4096}, frozenset(), "f")
-    assert {text.split("=")[0] for text in left.cutting} == {"hybrid_context_parallel", "max_seqlen_per_dp_cp_rank"}
-    assert not known_settings.sort({"hybrid_context_parallel": False}, frozenset(), "f").cutting
+    """Under it a rank has other tokens than its part of a sample, unless both are alike."""
+    left = known_settings.sort({"max_seqlen_per_dp_cp_rank": 4096}, frozenset(), "f")
+    assert {text.split("=")[0] for text in left.cutting} == {"max_seqlen_per_dp_cp_rank"}
+    for tokens, cutting in ((4096, False), (8192, True)):
+        args = Reader({"seq_length": 8192, "context_parallel_size": 2, "hybrid_context_parallel": True,
+                       "max_seqlen_per_dp_cp_rank": tokens})  # fmt: skip
+        assert recipe_fields(args, 2)["dynamic_context_parallel"] is True
+        assert ("max_seqlen_per_dp_cp_rank" not in args.used) == cutting

@@ -222,11 +222,11 @@ def test_what_is_counted_otherwise_is_said(kind):
     [
         ({"model_type": "falcon"}, "side by side"),
         ({"model_type": "zamba"}, "Mamba"),
-        ({"model_type": "t5"}, "an encoder and a decoder"),
+        ({"model_type": "umt5"}, "an encoder and a decoder"),
         ({"model_type": "deberta"}, "an encoder"),
         ({"model_type": "own", "is_encoder_decoder": True}, "encoder"),
         ({"model_type": "qwen2_vl", "hidden_size": 8}, "images"),
-        ({"model_type": "llava", "text_config": CONFIGS["llama3.1_8b"], "vision_config": {"hidden_size": 4}}, "text_config"),
+        ({"model_type": "llava_next", "text_config": CONFIGS["llama3.1_8b"], "vision_config": {"d": 4}}, "text_config"),
         ({**CONFIGS["llama3.1_8b"], "mm_vision_tower": "clip"}, "mm_vision_tower"),
         ({**CONFIGS["llama3.1_8b"], "audio_config": {"d": 1}}, "audio_config"),
     ],

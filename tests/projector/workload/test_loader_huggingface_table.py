@@ -213,6 +213,34 @@ def test_side_by_side_decoders_are_counted_as_their_classes_count_them():
         assert model.parallel_residual
 
 
+def test_pairs_of_stacks_are_counted_as_their_classes_count_them():
+    """T5ForConditionalGeneration, FLAN-T5 (version 1.1) and mT5 as published."""
+    old = {"model_type": "t5", "is_encoder_decoder": True, "d_model": 1024, "d_kv": 64, "d_ff": 4096, "num_layers": 24,
+           "num_heads": 16, "vocab_size": 32128, "relative_attention_num_buckets": 32, "n_positions": 512}  # fmt: skip
+    new = {"num_decoder_layers": 24, "d_ff": 2816, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    mt5 = {**old, "model_type": "mt5", "d_ff": 2816, "vocab_size": 250112}
+    for config, name in ((old, "t5_large"), (old | new, "flan_t5_large"), (mt5, None)):
+        model = huggingface.from_mapping(config, "config.json").model
+        published = 1_229_581_312 if name is None else zoo.entry(name).parameters_published
+        assert count(model).main == published
+        assert model.encoder.num_layers == 24
+
+
+def test_language_models_that_see_are_counted_as_their_class_counts_them():
+    """LlavaForConditionalGeneration of llava-hf/llava-1.5-7b-hf and -13b-hf, whose files leave out LLaMA's defaults."""
+    tower = {"hidden_size": 1024, "image_size": 336, "intermediate_size": 4096, "model_type": "clip_vision_model",
+             "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768}  # fmt: skip
+    large = {"hidden_size": 5120, "intermediate_size": 13824, "num_hidden_layers": 40, "num_attention_heads": 40}
+    for name, text in (("llava_1.5_7b", {}), ("llava_1.5_13b", large)):
+        inner = {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096, **text}
+        config = {"model_type": "llava", "text_config": inner, "vision_config": tower, "image_token_index": 32000}
+        loaded = huggingface.from_mapping(config, "config.json")
+        assert count(loaded.model).main == count(zoo.load(name)).main
+        assert (loaded.model.vision.tokens, loaded.model.vision.image_tokens, loaded.assumed) == (577, 576, ())
+    with pytest.raises(InputError, match="clip_vision_model"):
+        huggingface.from_mapping({**config, "vision_config": {**tower, "model_type": "pixtral"}}, "config.json")
+
+
 def test_encoders_are_counted_as_their_classes_count_them():
     """BertForMaskedLM and RobertaForMaskedLM of transformers at their default configurations."""
     bert = llama_like("bert", 12, 768, 3072, 12, 12, 30522, max_position_embeddings=512, type_vocab_size=2)

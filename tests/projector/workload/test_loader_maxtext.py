@@ -87,6 +87,11 @@ def test_an_architecture_alone_is_no_run(tmp_path):
         ({"system": {"tensor_model_parallel_size": 8}, "model": {"num_layers": 80}, "data": {}}, "FlagScale"),
         ({"tokens": {"micro_batch_size": 3}, "parallelism": {"dp": 2}, "model": {}}, "nanotron"),
         ({"base_model": "x", "datasets": []}, "Axolotl"),
+        ({"base_model": "x", "model_type": "LlamaForCausalLM", "adapter": "lora", "fsdp_config": {}}, "Axolotl"),
+        ({"model": {"d_model": 8, "n_layers": 2}, "tokenizer": {"identifier": "x"}, "fsdp_config": {}}, "OLMo"),
+        ({"recipe": "Train", "step_scheduler": {"local_batch_size": 1}, "model": {"_target_": "x"}}, "AutoModel"),
+        ({"train": {"train_iters": 9, "micro_batch_size": 1}, "model": {"seq_length": 8}}, "Megatron-Bridge"),
+        ({"train_batch_size": 8, "steps_per_print": 1}, "DeepSpeed.*nothing of the model"),
         ({"model": {"_component_": "torchtune.models.llama2"}}, "torchtune"),
     ],
 )  # fmt: skip
@@ -95,3 +100,15 @@ def test_files_of_other_trainers_are_named(tmp_path, content, tool):
     file.write_text(json.dumps(content))
     with pytest.raises(Unsupported, match=tool):
         detect.load(file)
+
+
+def test_a_file_of_no_known_tool_is_told_what_is_read(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("model: {kind: new}\nlaunch: {hosts: 2}\nloop: {}\n")
+    with pytest.raises(InputError, match=r"model, launch, loop.*Primus.*torchtitan.*MaxText.*Megatron-LM") as caught:
+        detect.load(file)
+    assert len(caught.value.problems) == 1
+    program = tmp_path / "llama3.py"
+    program.write_text("def llama3_8b():\n    return dict(seq_len=8192)\n")
+    with pytest.raises(InputError, match=r"a Python program.*torchtitan.*MaxText"):
+        detect.load(program)

@@ -12,6 +12,9 @@ from projector.errors import InputError
 from projector.workload import zoo
 from projector.workload.layout import virtual_stages
 from projector.workload.loaders import megatron_args
+from projector.workload.loaders.megatron_model import model_fields
+from projector.workload.loaders.megatron_recipe import recipe_fields
+from projector.workload.loaders.values import Reader
 from projector.workload.parameters import count
 from projector.workload.validate import problems
 
@@ -230,3 +233,16 @@ def test_a_printed_none_is_stated_and_silence_is_not(given: dict[str, object], e
     loaded = megatron_args.from_mapping({**DENSE, **given}, "dump")
     assert loaded.recipe is not None
     assert loaded.recipe.recompute_granularity == expected
+
+
+def test_arguments_of_a_pair_of_stacks_are_told_from_those_of_a_model_that_sees():
+    """Both state ``decoder_seq_length``; a dump of any other training prints the encoder's names alone, as its own."""
+    printed = {"num_layers": 4, "encoder_num_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "vocab_size": 1000,
+               "seq_length": 512, "encoder_seq_length": 512, "decoder_seq_length": None}  # fmt: skip
+    plain, pair = Reader(printed), Reader({**printed, "decoder_seq_length": 128})
+    assert "encoder" not in model_fields(plain)
+    assert recipe_fields(plain, 4)["seq_length"] == 512
+    assert model_fields(pair)["encoder"] == {"num_layers": 4}
+    assert {"seq_length": 128, "encoder_seq_length": 512}.items() <= recipe_fields(pair, 4).items()
+    sees = Reader({**printed, "decoder_seq_length": 2048, "vision_model_type": "clip"})
+    assert model_fields(sees)["unsupported"] == ["images beside text"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,7 @@ __all__ = [
     "MEMORY_KINDS",
     "build",
     "evidence",
-    "name_of",
-    "source_of",
+    "run_of",
     "state_of",
     "step_doubts",
     "steps_words",
@@ -69,7 +69,22 @@ def build(record: Record, dialect: str, where: str, context: Context) -> LogRun:
         refused.append(f"framework not modelled: {found.framework}")
     scale = _scale(record, found)
     measured = _measured(record, state, found, scale, refused)
-    run = _run(record, where, context, found, measured, refused)
+    run = run_of(
+        record,
+        where,
+        context,
+        found.framework,
+        gpu=found.gpu,
+        gpus=found.gpus or 0,
+        model=found.model,
+        model_name=found.model.name,
+        recipe=found.recipe,
+        measured=measured,
+        switches=strategy_of(record),
+        assumed=found.assumed,
+        problem="; ".join(refused),
+        notes=context.notes,
+    )
     run, judged = physics.marked(run)
     refused += judged.refused
     row = RowReport(
@@ -191,30 +206,21 @@ def evidence(state: SteadyState, scale: float) -> str:
     return ", ".join(parts)
 
 
-def _run(
-    record: Record, where: str, context: Context, found: Settings, measured: Measured, refused: list[str]
-) -> MeasuredRun:
+def run_of(record: Record, where: str, context: Context, framework: str, **stated: Any) -> MeasuredRun:
+    """The run of a log: ``stated`` of its configuration and figures, and what the context says of its surroundings."""
+    label = re.sub(r"[^\w.-]+", "-", record.name).strip("-")
     return MeasuredRun(
-        id=name_of(record, where, context),
-        source=source_of(where),
-        gpu=found.gpu,
-        gpus=found.gpus or 0,
+        id="-".join(filter(None, (context.id or _stem(where), label))),
+        source=Source(title=Path(where).name if where != "-" else "standard input", kind="log"),
         gpus_per_node=context.gpus_per_node,
         cluster=context.cluster or None,
         stack=Stack(
-            framework=found.framework,
+            framework=framework,
             version=context.version or str(record.facts.get("version", "")),
             date=context.date or str(record.facts.get("date", "")),
         ),
-        model=found.model,
-        model_name=found.model.name,
-        recipe=found.recipe,
-        measured=measured,
         group=context.group,
-        switches=strategy_of(record),
-        assumed=found.assumed,
-        problem="; ".join(refused),
-        notes=context.notes,
+        **stated,
     )
 
 
@@ -222,15 +228,6 @@ def strategy_of(record: Record) -> dict[str, object]:
     """What a benchmark calls its parallel sizes, as a switch."""
     found = record.facts.get("strategy")
     return {"strategy": found} if found else {}
-
-
-def name_of(record: Record, where: str, context: Context) -> str:
-    label = re.sub(r"[^\w.-]+", "-", record.name).strip("-")
-    return "-".join(filter(None, (context.id or _stem(where), label)))
-
-
-def source_of(where: str) -> Source:
-    return Source(title=Path(where).name if where != "-" else "standard input", kind="log")
 
 
 def _stem(where: str) -> str:

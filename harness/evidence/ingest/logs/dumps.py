@@ -12,9 +12,11 @@ from harness.evidence.ingest.logs.events import Arguments
 
 __all__ = ["CONFIGURATION", "DottedDump", "KeyedDump"]
 
-_DOTTED = re.compile(
-    r"(?:^|[\]:])\s{0,40}:?\s{0,40}([A-Za-z_][\w.]{0,80}?)\s{1,9}\.{3,200}(?!\.)\s?([^:\s].{0,2000}|)$"
+_DOTTED = re.compile(  # but not DeepSpeed's report of what it could build: cpu_adam ... [NO] ....... [OKAY]
+    r"(?:^|[\]:])\s{0,40}:?\s{0,40}([A-Za-z_][\w.]{0,80}?)\s{1,9}\.{3,200}(?!\.)"
+    r"\s?(?!\[(?:NO|YES|OKAY|FAIL)\])([^:\s].{0,2000}|)$"
 )
+_TORN = re.compile(r"(?:\.{4,200}|\[(?:NO|YES|OKAY|FAIL)\]).{0,2000}$")  # what another rank printed behind a value
 #: A line of a printed YAML configuration, behind the prefix of a rank (``0: ``, ``[rank0]: ``, ``job/0 ``).
 CONFIGURATION = re.compile(
     r"^(?:[^\s{]{0,40}(?::|/[0-9]{1,6})\s)?\s{0,40}([a-z_][a-z0-9_]{1,60}):\s{1,9}([^\s|{\[&*!][^|]{0,200})$"
@@ -42,7 +44,7 @@ class DottedDump:
             return False
         if not self._found:
             self._line = number
-        self._found.setdefault(match[1], match[2].strip())
+        self._found.setdefault(match[1], _TORN.sub("", match[2]).strip())
         return True
 
     def note(self, name: str, value: object) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.contracts.runs import Measured, MeasuredRun, Stack
+from harness.contracts.runs import Measured, MeasuredRun
 from harness.evidence import physics
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.logs import partial
 from harness.evidence.ingest.logs.build import (
     MEMORY_KINDS,
     evidence,
-    name_of,
-    source_of,
+    run_of,
     state_of,
     step_doubts,
     steps_words,
@@ -47,20 +46,14 @@ def build_incomplete(record: Record, dialect: str, where: str, context: Context,
         raise InputError([Problem(where, "", found, f"iteration lines of {dialect} with a time or a rate")])
     read = partial.read_without(record, state, dialect, context)
     missing = partial.missing_of(why, read.stated.gpu, read.stated.gpus)
-    run, judged = physics.marked(_incomplete_run(record, dialect, where, context, read, state, missing))
+    made = _made(record, dialect, where, context, read, state)
+    run, judged = physics.marked(made.run)
     impossible = (*judged.refused, *_beyond(run, read))
-    run = replace(run, problem="; ".join((f"{_UNSTATED}{', '.join(missing)}", *impossible)))
-    row = RowReport(
-        where=where,
-        id=run.id,
-        mapped=tuple(steps_words(record, dialect, state)),
-        refused=(f"{_UNSTATED}{', '.join(missing)}", *impossible),
-        doubts=(*judged.doubts, *step_doubts(record, state)),
-        read=read.words(state),
-        missing=() if impossible else partial.flag_for(missing),
-    )
-    scale = read.scale if read.scale is not None else float("nan")
-    return LogRun(run=run, row=row, dialect=dialect, record=record, state=state, scale=scale)
+    refused = (f"{_UNSTATED}{', '.join(missing)}", *impossible)
+    doubts = (*judged.doubts, *made.row.doubts)
+    flags = () if impossible else partial.flag_for(missing)
+    row = replace(made.row, refused=refused, doubts=doubts, missing=flags)
+    return replace(made, run=replace(run, problem="; ".join(refused)), row=row)
 
 
 def build_contradicted(record: Record, dialect: str, where: str, context: Context, why: InputError) -> LogRun:
@@ -72,20 +65,10 @@ def build_contradicted(record: Record, dialect: str, where: str, context: Contex
     if state is None:
         raise why
     read = partial.read_without(record, state, dialect, context, contradicted=True)
-    run = _incomplete_run(record, dialect, where, context, read, state, ())
+    made = _made(record, dialect, where, context, read, state)
     reasons = tuple(str(replace(problem, where="")) for problem in why.problems)
-    run = replace(run, problem="; ".join(reasons))
-    row = RowReport(
-        where=where,
-        id=run.id,
-        mapped=tuple(steps_words(record, dialect, state)),
-        refused=reasons,
-        doubts=tuple(step_doubts(record, state)),
-        read=read.words(state),
-    )
-    scale = read.scale if read.scale is not None else float("nan")
-    made = LogRun(run=run, row=row, dialect=dialect, record=record, state=state, scale=scale)
-    return replace(made, problems=why.problems)
+    run, row = replace(made.run, problem="; ".join(reasons)), replace(made.row, refused=reasons)
+    return replace(made, run=run, row=row, problems=why.problems)
 
 
 def _beyond(run: MeasuredRun, read: partial.Reading) -> tuple[str, ...]:
@@ -106,31 +89,21 @@ def _beyond(run: MeasuredRun, read: partial.Reading) -> tuple[str, ...]:
     return tuple(text for text in physics.judge(alone).refused if " peak of " in text)
 
 
-def _incomplete_run(
-    record: Record,
-    dialect: str,
-    where: str,
-    context: Context,
-    read: partial.Reading,
-    state: SteadyState,
-    missing: tuple[str, ...],
-) -> MeasuredRun:
+def _made(
+    record: Record, dialect: str, where: str, context: Context, read: partial.Reading, state: SteadyState
+) -> LogRun:
+    """The run without model and recipe, and its report, before anything is said against it."""
     kind = next((kind for kind in MEMORY_KINDS if kind in read.memory), None)
     stated = read.stated
     said = {"global_batch_size": stated.global_batch_size, "seq_length": stated.seq_length}
     framework = context.framework or str(record.facts.get("framework", ""))
-    return MeasuredRun(
-        id=name_of(record, where, context),
-        source=source_of(where),
+    run = run_of(
+        record,
+        where,
+        context,
+        framework or (dialect if dialect in frameworks.names() else ""),
         gpu=stated.gpu,
         gpus=stated.gpus or 0,
-        gpus_per_node=context.gpus_per_node,
-        cluster=context.cluster or None,
-        stack=Stack(
-            framework=framework or (dialect if dialect in frameworks.names() else ""),
-            version=context.version or str(record.facts.get("version", "")),
-            date=context.date or str(record.facts.get("date", "")),
-        ),
         model=None,
         recipe=None,
         model_name=stated.model_name,
@@ -142,8 +115,16 @@ def _incomplete_run(
             samples=state.kept,
             rel_std=state.rel_std,
         ),
-        group=context.group,
         switches={**strategy_of(record), **{name: value for name, value in said.items() if value}, **context.stated},
-        problem=f"{_UNSTATED}{', '.join(missing)}",
+        problem=_UNSTATED,
         notes="; ".join(filter(None, (context.notes, evidence(state, read.scale) if read.scale else ""))),
     )
+    row = RowReport(
+        where=where,
+        id=run.id,
+        mapped=tuple(steps_words(record, dialect, state)),
+        doubts=tuple(step_doubts(record, state)),
+        read=read.words(state),
+    )
+    scale = read.scale if read.scale is not None else float("nan")
+    return LogRun(run=run, row=row, dialect=dialect, record=record, state=state, scale=scale)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Event, Fact, Restart, Step
+from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Event, Restart
 from harness.evidence.ingest.logs.numbers import SCALED, scaled
-from harness.evidence.ingest.logs.protocol import STEP, Lines
-from harness.evidence.ingest.logs.shared_lines import shared
+from harness.evidence.ingest.logs.trainer import Trainer
 
-__all__ = ["NAME", "events", "weigh"]
+__all__ = ["Nanotron"]
 
-NAME = "nanotron"
-
-_MARK = "elapsed_time_per_iteration_ms:"
-_ITERATION = re.compile(r"\biteration:\s?([0-9]{1,15})\s?/")
 _FIELD = re.compile(rf"\b([a-z_]{{2,40}}):\s?{SCALED}(?=\s|$)")
 _STARTS = re.compile(
     r"\[Start training\].{0,60}? mbs: ([0-9]{1,9}) \| grad_accum: ([0-9]{1,9}) \| global_batch_size: ([0-9]{1,9}) \| "
     r"sequence_length: ([0-9]{1,9})"
 )
+_STARTED = ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size", "seq_length")
 _PARALLEL = re.compile(
     r"(?:\]:\s{1,60}|ParallelismArgs\()(tp|pp|dp|context_parallel_size|expert_parallel_size)=([0-9]{1,9}),"
 )
@@ -53,87 +50,66 @@ _SHAPE: dict[str, object] = {
 _GIB = 2**30
 
 
-def weigh(line: str) -> int:
-    if _MARK in line and _ITERATION.search(line):
-        return STEP
-    return int("[INFO|DP=" in line)
+class Nanotron(Trainer):
+    NAME = "nanotron"
+    steps = {"elapsed_time_per_iteration_ms:": re.compile(r"\biteration:\s?([0-9]{1,15})\s?/")}
+    hints = ("[INFO|DP=",)
+    said = {"Saving checkpoint at": Checkpoint}
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.stated: dict[str, object] = {}
 
-def events(lines: Lines) -> Iterator[Event]:
-    seen: set[str] = set()
-    stated: dict[str, object] = {}
-    for number, line in lines:
-        if _MARK in line:
-            if (found := _step(line, number)) is not None:
-                if stated:
-                    yield _arguments(stated, number)
-                    stated.clear()
-                if "framework" not in seen:
-                    seen.add("framework")
-                    yield Fact("framework", NAME, number)
-                yield found
-        elif "Saving checkpoint at" in line:
-            yield Checkpoint(number)
-        elif "[Start training]" in line:
-            yield Restart("a new start", number)
+    def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
+        fields = {
+            found[1]: value for found in _FIELD.finditer(line, 0, 4000) if (value := scaled(found[2])) is not None
+        }
+        elapsed, batch = fields.get("elapsed_time_per_iteration_ms"), fields.get("global_batch_size")
+        reserved = fields.get("cuda_max_memory_reserved")
+        if not elapsed:
+            return
+        yield self.made(
+            line,
+            number,
+            match[1],
+            elapsed / 1000,
+            tokens_per_s=fields.get("tokens_per_sec_per_gpu"),
+            tflops=fields.get("model_tflops_per_gpu"),
+            # shortened from 1000 on: then it is no exact count
+            global_batch_size=int(batch) if batch and batch < 1000 else None,
+            memory_gib=reserved / _GIB if reserved else None,
+            memory_kind="reserved" if reserved else None,
+            loss=fields.get("lm_loss"),
+        )
+
+    def other(self, line: str, number: int) -> Iterable[Event] | None:
+        """A start, and sizes of the layout and of the model where it is a Llama."""
+        if "[Start training]" in line:
             if starts := _STARTS.search(line):
-                names = ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size", "seq_length")
-                stated.update({name: int(value) for name, value in zip(names, starts.groups(), strict=True)})
-        elif "LlamaConfig(" in line:
-            stated.update(_SHAPE)
-        elif not _setting(line, stated) and (event := shared(line, number, seen)) is not None:
-            yield event
-    if stated:
-        yield _arguments(stated, 0)
+                self.stated.update(zip(_STARTED, map(int, starts.groups()), strict=True))
+            return (Restart("a new start", number),)
+        if "LlamaConfig(" in line:
+            self.stated.update(_SHAPE)
+        elif "=" in line and (parallel := _PARALLEL.search(line)):
+            self.stated.setdefault(_WORDS[parallel[1]], int(parallel[2]))
+        elif "=" in line and "swiglu" in self.stated and (size := _LLAMA.search(line)):
+            if size[1] == "tie_word_embeddings":
+                self.stated["untie_embeddings_and_output_weights"] = size[2] == "False"
+            elif size[2].isdecimal():
+                self.stated.setdefault(_WORDS[size[1]], int(size[2]))
+        else:
+            return None
+        return ()
 
-
-def _setting(line: str, stated: dict[str, object]) -> bool:
-    """Sizes of the layout, and of the model where it is a Llama."""
-    if "=" not in line:
-        return False
-    if parallel := _PARALLEL.search(line):
-        stated.setdefault(_WORDS[parallel[1]], int(parallel[2]))
-    elif "swiglu" in stated and (size := _LLAMA.search(line)):
-        if size[1] == "tie_word_embeddings":
-            stated["untie_embeddings_and_output_weights"] = size[2] == "False"
-        elif size[2].isdecimal():
-            stated.setdefault(_WORDS[size[1]], int(size[2]))
-    else:
-        return False
-    return True
-
-
-def _arguments(stated: dict[str, object], number: int) -> Arguments:
-    """With the number of GPUs that the layout makes up."""
-    values = dict(stated)
-    sizes = [values.get(name) for name in ("data_parallel_size", "pipeline_model_parallel_size")]
-    sizes += [values.get("tensor_model_parallel_size"), values.get("context_parallel_size", 1)]
-    if all(isinstance(size, int) for size in sizes):
-        world = 1
-        for size in sizes:
-            world *= int(str(size))
-        values["world_size"] = world
-    if values.get("num_query_groups") != values.get("num_attention_heads"):
-        values["group_query_attention"] = True
-    return Arguments(values, number)
-
-
-def _step(line: str, number: int) -> Step | None:
-    index = _ITERATION.search(line)
-    fields = {match[1]: value for match in _FIELD.finditer(line, 0, 4000) if (value := scaled(match[2])) is not None}
-    elapsed, batch = fields.get("elapsed_time_per_iteration_ms"), fields.get("global_batch_size")
-    if index is None or not elapsed:
-        return None
-    reserved = fields.get("cuda_max_memory_reserved")
-    return Step(
-        iteration=int(index[1]),
-        seconds=elapsed / 1000,
-        line=number,
-        tokens_per_s=fields.get("tokens_per_sec_per_gpu"),
-        tflops=fields.get("model_tflops_per_gpu"),
-        # shortened from 1000 on: then it is no exact count
-        global_batch_size=int(batch) if batch and batch < 1000 else None,
-        memory_gib=reserved / _GIB if reserved else None,
-        memory_kind="reserved" if reserved else None,
-        loss=fields.get("lm_loss"),
-    )
+    def arguments(self, number: int) -> Iterator[Arguments]:
+        """With the number of GPUs that the layout makes up."""
+        values, self.stated = self.stated, {}
+        sizes = [values.get(f"{axis}_parallel_size") for axis in ("data", "pipeline_model", "tensor_model")]
+        sizes.append(values.get("context_parallel_size", 1))
+        counts = [size for size in sizes if isinstance(size, int)]
+        if len(counts) == len(sizes):
+            values["world_size"] = math.prod(counts)
+        if values.get("num_query_groups") != values.get("num_attention_heads"):
+            values["group_query_attention"] = True
+        if values:
+            yield Arguments(values, number)

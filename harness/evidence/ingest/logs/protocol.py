@@ -17,7 +17,7 @@ STEP = 2
 
 
 class LineDialect(Protocol):
-    """A module of this shape is a dialect; :mod:`harness.evidence.ingest.logs.registry` lists them."""
+    """A module or a class of this shape is a dialect; :mod:`harness.evidence.ingest.logs.registry` lists them."""
 
     NAME: str
 

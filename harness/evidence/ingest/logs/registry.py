@@ -11,34 +11,34 @@ from harness.evidence.ingest.logs import (
     deepspeed,
     foreign,
     huggingface,
-    internevo,
     itertable,
-    litgpt,
-    llmc,
-    maxtext,
     megatron,
     mllog,
-    nanogpt,
-    nanotron,
-    nemo,
-    paddlenlp,
     tinygrad,
     torchtitan,
     tprimat,
     trace,
-    xtuner,
 )
 from harness.evidence.ingest.logs.events import Event
+from harness.evidence.ingest.logs.internevo import InternEvo
+from harness.evidence.ingest.logs.litgpt import LitGpt
+from harness.evidence.ingest.logs.llmc import LlmC
+from harness.evidence.ingest.logs.maxtext import MaxText
+from harness.evidence.ingest.logs.nanogpt import NanoGpt
+from harness.evidence.ingest.logs.nanotron import Nanotron
+from harness.evidence.ingest.logs.nemo import NeMo
+from harness.evidence.ingest.logs.paddlenlp import PaddleNlp
 from harness.evidence.ingest.logs.protocol import STEP, DocumentDialect, LineDialect
 from harness.evidence.ingest.logs.source import Source
+from harness.evidence.ingest.logs.xtuner import XTuner
 
 __all__ = ["DOCUMENTS", "LINES", "NAMES", "detect", "events_of", "is_document"]
 
 DOCUMENTS: tuple[DocumentDialect, ...] = (tprimat, trace)
 #: Where a line is of two, the first is the more special one.
 LINES: tuple[LineDialect, ...] = (
-    *(deepspeed, bridge, torchtitan, mllog, nemo, maxtext, megatron, tinygrad, itertable),
-    *(nanotron, internevo, litgpt, paddlenlp, xtuner, llmc, nanogpt, huggingface),
+    *(deepspeed, bridge, torchtitan, mllog, NeMo, MaxText, megatron, tinygrad, itertable),
+    *(Nanotron, InternEvo, LitGpt, PaddleNlp, XTuner, LlmC, NanoGpt, huggingface),
 )
 NAMES = (*(dialect.NAME for dialect in LINES), *(document.NAME for document in DOCUMENTS))
 _BY_NAME = MappingProxyType({dialect.NAME: dialect for dialect in LINES})

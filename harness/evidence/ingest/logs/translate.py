@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from projector.workload import zoo
+from projector.workload.loaders.aliases import renamings
 from projector.workload.loaders.values import literal
 
 __all__ = ["translate"]
 
 Values = dict[str, object]
+_ACCUMULATION = ("gas", "num_microbatches_in_minibatch", "gradient_accumulation_steps")
 _LONGEST = 4000  # characters of a value that is read; a longer one (a data path list) stays text
 
 
@@ -98,19 +100,19 @@ def _deepspeed(values: Values) -> None:
 
 
 def _early(values: Values) -> None:
-    """Megatron-LM of 2019 and 2020: ``model_parallel_size``, and ``batch_size`` of one data-parallel rank."""
-    size = values.pop("model_parallel_size", None)
-    if _positive(size):
-        values.setdefault("tensor_model_parallel_size", size)
-    each, ranks = values.get("batch_size"), values.get("world_size")
-    if not _positive(each) or values.get("micro_batch_size") is not None or values.get("global_batch_size") is not None:
+    """Words of other years and forks, and the batch of releases that count it by accumulation steps: ``gas`` of
+    DeepSpeed's pipelines, ``num_microbatches_in_minibatch`` of Megatron-LM of 2020."""
+    for name, ours in renamings("forks").items():
+        value = values.pop(name, None)
+        if value is not None and values.get(ours) is None:
+            values[ours] = value
+    steps = [values.pop(name, None) for name in _ACCUMULATION]
+    each, ranks = values.get("micro_batch_size"), values.get("world_size")
+    if not _positive(each) or values.get("global_batch_size") is not None:
         return
-    del values["batch_size"]
-    values["micro_batch_size"] = each
     model = [values.get(f"{kind}_model_parallel_size", 1) for kind in ("tensor", "pipeline")]
     if _positive(ranks) and all(map(_positive, model)) and ranks % (model[0] * model[1]) == 0:  # type: ignore[operator]
-        count = values.pop("num_microbatches_in_minibatch", None)
-        pieces = count if _positive(count) else 1
+        pieces = next(filter(_positive, steps), 1)
         values["global_batch_size"] = each * pieces * ranks // (model[0] * model[1])  # type: ignore[operator]
 
 

@@ -35,6 +35,7 @@ def tested(machine: Machine, items: list[str], state: State, *, double: bool) ->
         exists=_exists(machine, state),
         is_set=lambda name: parameters.is_set(machine.unknowns.as_shell(name)),
         number=parameters.arithmetic,
+        matched=lambda groups: state.set("BASH_REMATCH", groups),
     )
 
 

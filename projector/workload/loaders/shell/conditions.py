@@ -47,10 +47,10 @@ class _Test:
 
     def __init__(
         self, items: list[str], unknowns: Unknowns, *, double: bool, exists: Callable[[str], bool | None],
-        is_set: Callable[[str], bool], number: Callable[[str], str | None],
+        is_set: Callable[[str], bool], number: Callable[[str], str | None], matched: Callable[[list[str]], None],
     ) -> None:  # fmt: skip
         self.items, self.unknowns, self.double = items, unknowns, double
-        self.exists, self.is_set, self.number = exists, is_set, number
+        self.exists, self.is_set, self.number, self.matched = exists, is_set, number, matched
         self.at = 0
 
     def _peek(self, ahead: int = 0) -> str:
@@ -131,7 +131,9 @@ class _Test:
                 return negated(self._undecided(f"{left} == {right}"))
             return self._undecided(f"{left} {'==' if operator == '=' else operator} {right}")
         if operator == "=~":
-            return _searched(right, left)
+            groups = _searched(right, left)
+            self.matched(groups)
+            return bool(groups)
         if operator in ("<", ">"):
             return left < right if operator == "<" else left > right
         plain = re.sub(r"\\(.)", r"\1", right) if not self.double else right
@@ -170,24 +172,27 @@ def combined(left: Verdict, right: Verdict, *, any_: bool) -> Verdict:
     return Undecided(f" {'||' if any_ else '&&'} ".join(texts), files=left.files and right.files)
 
 
-def _searched(pattern: str, text: str) -> bool:
+def _searched(pattern: str, text: str) -> list[str]:
+    """What ``pattern`` found in ``text`` and its groups, as ``BASH_REMATCH`` holds them; empty: nothing."""
     translated = pattern.replace("[:digit:]", "0-9").replace("[:space:]", r"\s").replace("[:alpha:]", "A-Za-z")
     try:
-        return re.search(translated, text) is not None
+        found = re.search(translated, text)
     except re.error:
-        return False
+        return []
+    return [found[0], *(group or "" for group in found.groups())] if found else []
 
 
 def test_words(
     items: list[str], unknowns: Unknowns, *, double: bool, exists: Callable[[str], bool | None],
-    is_set: Callable[[str], bool], number: Callable[[str], str | None],
+    is_set: Callable[[str], bool], number: Callable[[str], str | None], matched: Callable[[list[str]], None],
 ) -> Verdict:  # fmt: skip
-    """The verdict of the words between the brackets (``double``: of ``[[``, where right sides are patterns)."""
+    """The verdict of the words between the brackets (``double``: of ``[[``, where right sides are patterns); ``matched``
+    is told what a regular expression found."""
     if not double and len(items) == 1:
         items = ["-n", items[0]]
     elif not double and len(items) == 2 and items[0] == "!":
         items = ["-z", items[1]]
-    test = _Test(items, unknowns, double=double, exists=exists, is_set=is_set, number=number)
+    test = _Test(items, unknowns, double=double, exists=exists, is_set=is_set, number=number, matched=matched)
     found = test.either()
     if test.at < len(test.items):
         return Undecided(unknowns.shown(" ".join(items)))

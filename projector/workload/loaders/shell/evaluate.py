@@ -21,6 +21,7 @@ from projector.workload.loaders.shell.unknown import Unknown, Unknowns
 __all__ = ["Evaluation", "Way", "evaluate"]
 
 _MOST_WAYS = 48
+_MOST_COMMANDS = 100_000  # of all ways together: more is a program in shell, and takes minutes
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Way:
     written: Mapping[str, str] = field(default_factory=dict)
     files: Files | None = None
     unset: tuple[str, ...] = ()
+    commands: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def evaluate(path: str | Path, args: Sequence[str] = (), env: Mapping[str, str] 
     text = read_text(file, "a readable script")
     found: list[Way] = []
     waiting: list[tuple[bool, ...]] = [()]
-    while waiting and len(found) < _MOST_WAYS:
+    while waiting and len(found) < _MOST_WAYS and sum(way.commands for way in found) < _MOST_COMMANDS:
         wanted = waiting.pop(0)
         choices = _Choices(wanted)
         found.append(_one(file, text, args, env or {}, choices))
@@ -98,7 +100,7 @@ def _one(file: Path, text: str, args: Sequence[str], env: Mapping[str, str], cho
         machine.run_text(text, file.name, state)
     except Exit as error:
         failed = error.code != 0
-        ended = error.why or (f"exit {error.code}" if failed else "")
+        ended = error.why or ("exit" if error.code is None else f"exit {error.code}" if failed else "")
     except (Return, Break, Continue):
         pass
     except Unreadable as error:
@@ -123,6 +125,7 @@ def _one(file: Path, text: str, args: Sequence[str], env: Mapping[str, str], cho
         written=dict(machine.files.written),
         files=machine.files,
         unset=tuple(machine.unset),
+        commands=machine.commands,
     )
 
 

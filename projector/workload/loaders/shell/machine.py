@@ -45,7 +45,7 @@ class Machine:
         self.programs = Programs(self)
         self._decide = decide
         self.here = ""
-        self._steps = self._depth = 0
+        self.commands = self._depth = 0
 
     # what expansion asks for
 
@@ -143,22 +143,18 @@ class Machine:
 
     def statement(self, source: Source, node: Node, state: State) -> Verdict:
         """Evaluates one statement; its status as a condition has it."""
-        self._steps += 1
-        if self._steps > _MOST_STEPS:
+        self.commands += 1
+        if self.commands > _MOST_STEPS:
             raise TooLong(f"more than {_MOST_STEPS:,} commands")
         if node.type == "ERROR" or (
             node.type in ("command", "variable_assignment", "declaration_command") and node.has_error
         ):
             return self._unreadable(source, node, state)
-        handler = flow.HANDLERS.get(node.type)
-        own = getattr(self, f"_{node.type}", None)
+        handler = _HANDLERS.get(node.type)
         try:
-            if handler is not None:
-                return handler(self, source, node, state)
-            found: Verdict = own(source, node, state) if own is not None else True
+            return True if handler is None else handler(self, source, node, state)
         except Required as error:
             raise Exit(1, f"${error.name}: {error.message}") from None
-        return found
 
     def _unreadable(self, source: Source, node: Node, state: State) -> Verdict:
         """What cannot be read: variables assigned there become unknown; a command there is no guess's business."""
@@ -202,26 +198,12 @@ class Machine:
 
         return re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", zero, text)
 
-    def _test_command(self, source: Source, node: Node, state: State) -> Verdict:
-        return brackets.bracketed(self, source, node, state)
-
-    def _variable_assignment(self, source: Source, node: Node, state: State) -> Verdict:
-        return assignments.assign(self, source, node, state)
-
-    _variable_assignments = sequence
-
-    def _declaration_command(self, source: Source, node: Node, state: State) -> Verdict:
-        return assignments.declare(self, source, node, state)
-
     def _unset_command(self, source: Source, node: Node, state: State) -> Verdict:
         for child in named(node):
             for name in self.fields(text_of(source, child), state):
                 state.variables.pop(name, None)
                 state.functions.pop(name, None)
         return True
-
-    def _redirected_statement(self, source: Source, node: Node, state: State) -> Verdict:
-        return redirections.run(self, source, node, state)
 
     def _command(self, source: Source, node: Node, state: State) -> Verdict:
         parts = [child for child in node.children if child.type != "comment"]
@@ -313,3 +295,15 @@ def _restore(state: State, before: Mapping[str, Value | None]) -> None:
             state.variables.pop(name, None)
         else:
             state.variables[name] = value
+
+
+_HANDLERS: Mapping[str, Callable[[Machine, Source, Node, State], Verdict]] = {
+    **flow.HANDLERS,
+    "command": Machine._command,
+    "variable_assignment": assignments.assign,
+    "variable_assignments": Machine.sequence,
+    "declaration_command": assignments.declare,
+    "unset_command": Machine._unset_command,
+    "test_command": brackets.bracketed,
+    "redirected_statement": redirections.run,
+}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from projector.workload.loaders.shell import patterns, words
 from projector.workload.loaders.shell.arithmetic import Arithmetic, NotANumber
 from projector.workload.loaders.shell.lists import word_set
-from projector.workload.loaders.shell.state import State
+from projector.workload.loaders.shell.state import State, Value
 from projector.workload.loaders.shell.unknown import MARK, Unknown, Unknowns, is_known
 from projector.workload.loaders.shell.words import Piece
 
@@ -24,9 +25,11 @@ _MACHINE = word_set(
     """
     HOME USER LOGNAME HOSTNAME HOST PATH LD_LIBRARY_PATH SHELL TERM LANG RANDOM SECONDS EPOCHSECONDS UID EUID PPID
     BASHPID HOSTTYPE OSTYPE SRANDOM TMPDIR PYTHONPATH CPATH LIBRARY_PATH C_INCLUDE_PATH MANPATH CUDA_HOME CONDA_PREFIX
-    VIRTUAL_ENV LINENO
+    VIRTUAL_ENV LINENO BASH_REMATCH SHLVL OLDPWD BASH_SUBSHELL
     """
 )
+#: The shell of which this is an evaluation: scripts look whether it is new enough.
+_BASH: Mapping[str, Value] = {"BASH_VERSION": "5.2.15(1)-release", "BASH_VERSINFO": ["5", "2", "15", "1", "release"]}
 
 
 class Required(Exception):
@@ -120,14 +123,14 @@ class Parameters:
             if number == 0:
                 return [state.script]
             return state.positional[number - 1 : number]
-        special = {"#": str(len(state.positional)), "?": "0", "$": "4242", "!": "4243", "-": "hB"}
+        special = {"#": str(len(state.positional)), "?": "0", "PIPESTATUS": "0", "$": "4242", "!": "4243", "-": "hB"}
         if name in special:
             return [special[name]]
         if name == "PWD" and name not in state.variables:
             return [state.cwd]
         if name in ("BASH_SOURCE", "FUNCNAME"):
             return [state.script]
-        found = state.variables.get(name)
+        found = state.variables.get(name, _BASH.get(name))
         if found is None:
             return []
         if subscript in ("@", "*"):

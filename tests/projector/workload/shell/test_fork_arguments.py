@@ -100,6 +100,8 @@ def test_whole_chunks_are_replayed(tmp_path: Path) -> None:
         ("--use-brand-new-fsdp", "use_brand_new_fsdp"),
         ("--use-zero3-of-ours", "use_zero3_of_ours"),
         ("--skip-train", "trains nothing"),
+        ("--stage dpo", "dpo is reinforcement learning or preference training"),
+        ("--patch-size 16", "images"),
     ],
 )
 def test_what_is_another_run_is_refused_by_name(tmp_path: Path, options: str, reason: str) -> None:
@@ -113,6 +115,30 @@ def test_what_is_another_run_is_refused_by_name(tmp_path: Path, options: str, re
 )
 def test_what_cuts_nothing_is_no_reason(tmp_path: Path, options: str) -> None:
     assert _loaded(tmp_path, options).recipe is not None
+
+
+@pytest.mark.parametrize("options", ["--gas 8", "--deepspeed --deepspeed_config ds.json"])
+def test_what_is_accumulated_is_in_the_batch(tmp_path: Path, options: str) -> None:
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 8}')
+    path = tmp_path / "run.sh"
+    base = _BASE.replace("--global-batch-size 64", "--stage sft")
+    path.write_text(
+        f"#!/bin/bash\ntorchrun --nproc_per_node 8 pretrain_gpt.py {base} --pipe-parallel-size 4 {options}\n"
+    )
+    recipe = scripts.load(path).recipe
+    assert recipe is not None
+    assert (recipe.pp, recipe.micro_batch_size, recipe.global_batch_size) == (4, 1, 8 * 2)
+
+
+def test_an_accumulation_that_only_a_run_knows_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    base = _BASE.replace("--global-batch-size 64", "--gas $STEPS")
+    path.write_text(f"#!/bin/bash\ntorchrun --nproc_per_node 8 pretrain_gpt.py {base}\n")
+    with pytest.raises(InputError, match="gradient_accumulation_steps"):
+        scripts.load(path)
+    loaded = scripts.load(path, env={"STEPS": "3"})
+    assert loaded.recipe is not None
+    assert loaded.recipe.global_batch_size == 24
 
 
 def test_what_may_matter_is_told(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from projector.workload.loaders import detect
 
 #: gpus, tp, pp, vpp, micro-batch, global batch, sequence, layers, hidden size, recompute, sharding.
 READ = {
+    "t5/train_t5_220m_distributed.sh": (8, 1, 1, 1, 64, 512, 128, 12, 768, "none", "no_shard"),
     "gpt3/train_gpt3_175b_distributed.sh": (8, 8, 16, 1, 1, 1536, 2048, 96, 12288, "none", "no_shard"),
     "llama/train_llama3_8b_h100_fp8.sh": (8, 1, 1, 1, 1, 128, 8192, 32, 4096, "none", "optim"),
     "megatron_fsdp/train_llama3_8b_fsdp_h100_fp8.sh": (
@@ -43,14 +44,13 @@ REFUSED = {
     "academic_paper_scripts/sc21/CONFIG.sh": "starts no program",
     "academic_paper_scripts/sc21/SBATCH.sh": "MEGATRON_PARAMS",
     "academic_paper_scripts/sc21/SRUN.sh": "MEGATRON_PARAMS",
-    "mamba/run_text_gen_server_8b.sh": "run_hybrid_text_generation_server.py, no training",
-    "mamba/run_text_gen_server_8b_gpt3.sh": "run_text_generation_server.py, no training",
-    "megatron_fsdp/sbatch_checkpoint_convert.sh": "checkpoint_inspector.py, no training",
+    "mamba/run_text_gen_server_8b.sh": "run_hybrid_text_generation_server.py, no trainer that is read",
+    "mamba/run_text_gen_server_8b_gpt3.sh": "run_text_generation_server.py, no trainer that is read",
+    "megatron_fsdp/sbatch_checkpoint_convert.sh": "checkpoint_inspector.py, no trainer that is read",
     "megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh": "--env SLURM_NNODES",
 }
 OTHER = {
     "bert/train_bert_340m_distributed.sh": "BERT",
-    "t5/train_t5_220m_distributed.sh": "encoder-decoder",
     "mamba/train.sh": "Mamba",
 }
 

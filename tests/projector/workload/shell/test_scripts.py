@@ -178,9 +178,26 @@ def test_vocabulary(words, tmp_path):
     assert bool(stated) == (words != "--vocab-size 100")
 
 
+def test_an_encoder_and_a_decoder_have_tokens_and_layers_of_their_own(tmp_path):
+    """NVIDIA/Megatron-LM@157006d6 examples/t5/train_t5_220m_distributed.sh, its arguments; BERT's words and 100 more."""
+    stated = (
+        "--encoder-num-layers 12 --decoder-num-layers 12 --hidden-size 768 --num-attention-heads 12 --kv-channels 64 "
+        "--ffn-hidden-size 3072 --encoder-seq-length 512 --max-position-embeddings 512 --micro-batch-size 64 "
+        "--global-batch-size 512 --bf16 --vocab-extra-ids 100 --vocab-file bert-large-cased-vocab.txt "
+        "--tokenizer-type BertWordPieceCase --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1"
+    )
+    command = f"torchrun --nproc_per_node 8 pretrain_t5.py {stated}"
+    loaded = load(tmp_path, f"{command} --decoder-seq-length 128")
+    assert (loaded.recipe.seq_length, loaded.recipe.encoder_seq_length, loaded.gpus) == (128, 512, 8)
+    assert (loaded.model.num_layers, loaded.model.encoder.num_layers) == (12, 12)
+    assert (loaded.model.vocab_size, loaded.model.position_embedding_type) == (29096, "learned_absolute")
+    with pytest.raises(InputError, match="decoder_seq_length"):
+        load(tmp_path, command)
+
+
 OTHERS = {
     "pretrain_bert.py": "BERT",
-    "pretrain_t5.py": "encoder-decoder",
+    "pretrain_retro.py": "encoder-decoder",
     "pretrain_mamba.py": "Mamba",
     "pretrain_vlm.py": "images",
     "pretrain_gpt.py --img-h 336": "images",

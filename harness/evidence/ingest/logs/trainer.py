@@ -1,0 +1,99 @@
+"""What the dialects of most trainers share: lines of steps, lines of settings, and what every trainer prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from harness.evidence.ingest.logs.dumps import KeyedDump
+from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Step
+from harness.evidence.ingest.logs.numbers import group
+from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.shared_lines import shared
+
+__all__ = ["Trainer"]
+
+_NOTHING = re.compile(r"(?!)")
+_GIB = {"bytes": 2.0**-30, "mib": 2.0**-10, "gib": 1.0}
+
+
+class Trainer:
+    """A dialect. A subclass says what its lines look like and what they mean; an instance reads one log.
+
+    ``steps``: text of a line → the pattern that tells a step by it. ``hints``: texts of other lines of this trainer.
+    ``figures``: fields of :class:`Step` beside number and time → pattern with the number as its first group;
+    ``allocated_mib``, ``reserved_bytes`` and the like are memory. ``settings``: pattern of a line with a key and a value,
+    ``words``: key → Megatron-LM's name; fewer than ``least`` of them are a coincidence. ``said``: text of a line → event.
+    """
+
+    NAME: ClassVar[str]
+    steps: ClassVar[Mapping[str, re.Pattern[str]]]
+    hints: ClassVar[tuple[str, ...]] = ()
+    figures: ClassVar[Mapping[str, re.Pattern[str]]] = {}
+    settings: ClassVar[re.Pattern[str]] = _NOTHING
+    words: ClassVar[Mapping[str, str]] = {}
+    least: ClassVar[int] = 2
+    said: ClassVar[Mapping[str, type[Checkpoint | Evaluation]]] = {}
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self.config = KeyedDump(self.settings, self.words, self.least)
+
+    @classmethod
+    def weigh(cls, line: str) -> int:
+        """As :meth:`harness.evidence.ingest.logs.protocol.LineDialect.weigh`."""
+        if any(text in line and pattern.search(line) for text, pattern in cls.steps.items()):
+            return STEP
+        return int(any(text in line for text in cls.hints))
+
+    @classmethod
+    def events(cls, lines: Lines) -> Iterator[Event]:
+        """As :meth:`harness.evidence.ingest.logs.protocol.LineDialect.events`."""
+        return cls()._read(lines)
+
+    def step(self, match: re.Match[str], line: str, number: int) -> Iterable[Event]:
+        """The events of a line with a step; none where it says nothing new."""
+        raise NotImplementedError
+
+    def other(self, line: str, number: int) -> Iterable[Event] | None:  # noqa: ARG002
+        """The events of another line; None where it is not this trainer's own."""
+        return None
+
+    def arguments(self, number: int) -> Iterable[Arguments]:  # noqa: ARG002
+        """The settings since the last step, before the one on line ``number`` (0: at the end)."""
+        found = self.config.take()
+        return () if found is None else (found,)
+
+    def once(self, key: str) -> bool:
+        """Whether this is the first time that ``key`` is asked for."""
+        first = key not in self.seen
+        self.seen.add(key)
+        return first
+
+    def made(self, line: str, number: int, iteration: int | str, seconds: float | None, **known: Any) -> Step:
+        """A step with what the line says beside its number and its time."""
+        for name, pattern in self.figures.items():
+            value = group(pattern.search(line))
+            kind, _, unit = name.partition("_")
+            if unit not in _GIB:
+                known[name] = value
+            elif value:
+                known |= {"memory_gib": value * _GIB[unit], "memory_kind": kind}
+        return Step(iteration=int(iteration), seconds=seconds, line=number, **known)
+
+    def _read(self, lines: Lines) -> Iterator[Event]:
+        for number, line in lines:
+            pattern = next((pattern for text, pattern in self.steps.items() if text in line), None)
+            if pattern is not None and (match := pattern.search(line)) is not None:
+                if self.once("framework"):
+                    yield Fact("framework", self.NAME, number)
+                yield from self.arguments(number)
+                yield from self.step(match, line, number)
+            elif (event := next((kind for text, kind in self.said.items() if text in line), None)) is not None:
+                yield event(number)
+            elif (own := self.other(line, number)) is not None:
+                yield from own
+            elif not self.config.feed(line, number) and (common := shared(line, number, self.seen)) is not None:
+                yield common
+        yield from self.arguments(0)
