@@ -6,6 +6,8 @@ import gc
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import cache
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
@@ -45,7 +47,14 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if was:
+            gc.freeze()  # and back: what was made is old now, without a look at all of it
+            gc.unfreeze()
             gc.enable()
+
+
+@cache
+def _values(kind: Any) -> attrgetter[Any]:
+    return attrgetter(*(each.name for each in fields(kind)))
 
 
 class HashedOnce:
@@ -57,7 +66,7 @@ class HashedOnce:
         try:
             return self.__dict__[_HASH]  # type: ignore[no-any-return]
         except KeyError:
-            found = hash(tuple(getattr(self, each.name) for each in fields(self)))  # type: ignore[arg-type]
+            found = hash(_values(type(self))(self))  # type: ignore[arg-type]
             self.__dict__[_HASH] = found
             return found
 

@@ -110,10 +110,11 @@ def _kernels(
 ) -> tuple[Sequence[Compared], Sequence[str]]:
     """Parts timed one by one beside what kernel models and tables say of them."""
     from projector.benchmark.live import compare
+    from projector.benchmark.measured import narrow
     from projector.benchmark.shrink import shrink
     from projector.io.progress import progress
 
-    alone, notes = shrink(whole)
+    alone, notes = shrink(whole, narrow(whole.recipe, 1, "torch", device))
     watch = stopwatch(device, options)
     with progress("timing layers") as told:
         return compare(alone, device, cluster.gpu, watch, lambda part: told(words=f"timing {part}")), notes

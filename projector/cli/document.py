@@ -58,9 +58,9 @@ def memory(case: Case, made: Projection) -> dict[str, Any]:
     return head("memory", case, made) | {"memory": _plan(case, made)}
 
 
-def rank_totals(case: Case, made: Projection, allocated: float) -> tuple[float, float]:
-    """(reserved, device) bytes of a rank that has ``allocated`` bytes at its peak."""
-    found = verdict(made.resolved, allocated, case.cluster.gpu)
+def rank_totals(case: Case, made: Projection, held: float) -> tuple[float, float]:
+    """(reserved, device) bytes of a rank whose allocator sees ``held`` bytes."""
+    found = verdict(made.resolved, held, case.cluster.gpu)
     return found.reserved, found.device
 
 
@@ -166,7 +166,7 @@ def _plan(case: Case, made: Projection) -> dict[str, Any]:
     plan = made.memory
     ranks = []
     for rank in plan.ranks:
-        reserved, device = rank_totals(case, made, rank.allocated)
+        reserved, device = rank_totals(case, made, rank.held)
         ranks.append(
             {
                 "rank": rank.rank,

@@ -52,8 +52,8 @@ def add_live(parser: Any) -> None:
         default="auto",
         metavar="NAME",
         help="whose layers are timed: torch, megatron (Megatron-Core and Transformer Engine), "
-        "transformers:config.json (Hugging Face), auto, or package.module:function; default: auto, Megatron-Core's on a GPU "
-        "where they are installed and run",
+        "torchtitan (0.2), transformers:config.json (Hugging Face), auto, or package.module:function; default: auto, "
+        "Megatron-Core's on a GPU where they are installed and run",
     )
     parser.add_argument(
         "--budget",

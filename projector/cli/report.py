@@ -13,6 +13,8 @@ from projector.cli.leftover import counted, some
 from projector.io.table import Column, Line, Table, figure, gib, listed, number1, number3, percent, text
 from projector.projection import Projection
 from projector.workload.layout import Chunk
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
 
 if TYPE_CHECKING:
     from projector.cli.made import Projections
@@ -74,11 +76,16 @@ def head(case: Case, made: Projection) -> Iterator[Line]:
     domain = f" · in a fast domain {recipe.fast_domain}" if recipe.fast_domain else ""
     yield Line(" · ".join(f"{name} {size}" for name, size in sizes.items()) + domain)
     yield Line(
-        f"sequence {recipe.seq_length}, micro-batch {recipe.micro_batch_size}, global batch {recipe.global_batch_size} "
+        f"sequence {recipe.seq_length}{_entering(recipe)}, micro-batch {recipe.micro_batch_size}, "
+        f"global batch {recipe.global_batch_size} "
         f"({workload.num_microbatches} micro-batches a rank), {recipe.precision}, "
         f"schedule {made.timeline.compiled.schedule.name}, recompute {recipe.recompute_granularity}, "
         f"data-parallel sharding {recipe.data_parallel_sharding}"
     )
+
+
+def _entering(recipe: Recipe) -> str:
+    return f" (encoder {recipe.encoder_seq_length})" if recipe.encoder_seq_length else ""
 
 
 def _summary(made: Projections) -> Table:
@@ -170,18 +177,26 @@ def _stages(made: Projections) -> Table:
         words = f" ({mode})" if len(each) > 1 else ""
         columns += [Column(f"forward ms{words}"), Column(f"backward ms{words}")]
     found = [stages(p) for _, p in each]
+    tower = _tower(each[0][1].resolved.workload.model)
     rows = []
     for i, (chunk, _, _) in enumerate(found[0]):
-        row = [str(i), str(chunk.rank), str(chunk.index), _holds(chunk)]
+        row = [str(i), str(chunk.rank), str(chunk.index), _holds(chunk, tower)]
         for of_mode in found:
             row += [f"{of_mode[i][1] * _MILLI:.2f}", f"{of_mode[i][2] * _MILLI:.2f}"]
         rows.append(tuple(row))
     return Table(title="Pipeline stages (one micro-batch)", columns=tuple(columns), rows=tuple(rows))
 
 
-def _holds(chunk: Chunk) -> str:
+def _tower(model: Model) -> str:
+    """``encoder of 24 layers``: the stack before the model's own."""
+    kinds = model.tower_kinds
+    return f"{kinds[0].tower.name} of {len(kinds)} layers" if kinds and kinds[0].tower else ""
+
+
+def _holds(chunk: Chunk, tower: str) -> str:
     """``embedding, layers 0–3``: what stands on a stage."""
-    parts = ["embedding"] if chunk.embedding else []
+    parts = [tower] if tower and chunk.embedding else []
+    parts += ["embedding"] if chunk.embedding else []
     if chunk.layers:
         parts.append(f"layer{'s' if len(chunk.layers) > 1 else ''} {_ranges(chunk.layers)}")
     if chunk.mtp:
@@ -207,8 +222,8 @@ def _ranks(case: Case, made: Projection) -> Table:
         figure("parameters", lambda rank: f"{rank.parameters / 1e9:.2f}e9", minor=1 + len(largest)),
         *(figure(name.replace("_", " "), f"components.{name}", gib, minor=1 + largest.index(name)) for name in shown),
         figure("allocated", "allocated", gib),
-        figure("reserved", lambda rank: gib(rank_totals(case, made, rank.allocated)[0])),
-        figure("device", lambda rank: gib(rank_totals(case, made, rank.allocated)[1])),
+        figure("reserved", lambda rank: gib(rank_totals(case, made, rank.held)[0])),
+        figure("device", lambda rank: gib(rank_totals(case, made, rank.held)[1])),
         text("peak", "event", minor=99),
     )
     note = (

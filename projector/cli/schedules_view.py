@@ -82,7 +82,7 @@ def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Table:
 
 def _devices(case: Case, made: Projection) -> list[float]:
     """Bytes on the device of each rank."""
-    return [document.rank_totals(case, made, rank.allocated)[1] for rank in made.memory.ranks]
+    return [document.rank_totals(case, made, rank.held)[1] for rank in made.memory.ranks]
 
 
 def _refused(rows: tuple[Row, ...]) -> Iterator[Line]:
@@ -122,7 +122,7 @@ def _entry(case: Case, row: Row) -> dict[str, Any]:
     counted, timeline = tally(made.timeline), made.timeline
     ranks = []
     for rank, held in enumerate(made.memory.ranks):
-        reserved, device = document.rank_totals(case, made, held.allocated)
+        reserved, device = document.rank_totals(case, made, held.held)
         ranks.append(
             {
                 "rank": rank,

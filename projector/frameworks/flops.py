@@ -65,13 +65,18 @@ def flops_per_token(workload: Workload, formula: str | None = None) -> float:
     name = formula or formula_for(workload.framework, workload.framework_date)
     if name not in FORMULAS:
         raise Unsupported(f"no FLOP formula {name!r}")
+    if name not in ("megatron-2025-04", "megatron-2026-05") and workload.model.tower_kinds:
+        raise Unsupported(f"how {name} counts an encoder is not known")
     if name not in _EVERY_KIND and not workload.model.uniform:
         raise Unsupported(f"how {name} counts layers of several kinds is not known")
     return FORMULAS[name](workload)
 
 
 def step_seconds(workload: Workload, tflops: float, formula: str | None = None) -> float:
-    """Seconds of a step that reports ``tflops`` TFLOP/s per GPU."""
+    """Seconds of a step that reports ``tflops`` TFLOP/s per GPU. Raises :class:`Unsupported` for a model with an encoder:
+    a log's figure rests on its framework's count, which leaves that out or takes one stack's sizes for both."""
+    if workload.model.tower_kinds:
+        raise Unsupported("how a framework counts FLOP of an encoder is not known")
     return flops_per_token(workload, formula) * workload.tokens_per_step / (tflops * 1e12 * workload.gpus)
 
 

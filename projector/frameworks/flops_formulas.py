@@ -70,13 +70,18 @@ def _megatron_2025_03(w: Workload) -> float:
 
 
 def _megatron_2025_04(w: Workload) -> float:
-    """Megatron-LM@d4f9a6f7b4 and later, and Megatron-Bridge flop_utils since 2026-06: + MLA and MTP.
+    """Megatron-LM@d4f9a6f7b4 and later, and Megatron-Bridge flop_utils since 2026-06: + MLA and MTP; an encoder, which they
+    do not count, as its own tokens' products.
 
     Sliding windows count the mean context W − W(W−1)/2S of a windowed layer (Bridge; Megatron has no such term).
     """
     m, mtp = w.model, w.model.mtp_num_layers
     eh_proj = mtp * (3 * m.hidden_size + 2 * m.hidden_size**2)
-    logits = m.hidden_size * w.padded_vocab_size * (1 + mtp)
+    logits = float(m.hidden_size * w.padded_vocab_size * (1 + mtp))
+    if w.recipe.freeze_language_model:  # no weight gradients
+        alone = replace(w, model=replace(m, vision=None), recipe=replace(w.recipe, freeze_language_model=None))
+        return 2 / 3 * _megatron_2025_04(alone) + 6 * _towers(w)
+    logits += _towers(w)
     if not m.uniform:
         kinds = (*m.layer_kinds, *(mtp * (m.mtp_kind,)))
         layers = sum(_kind(m.within(kind), kind, w.recipe.seq_length) for kind in kinds)
@@ -222,6 +227,24 @@ def _mlp(m: Model, mtp: int = 0) -> float:
     return float(m.hidden_size * _gate(m) * (m.ffn_hidden_size * dense + experts * sparse))
 
 
+def _towers(w: Workload) -> float:
+    """Multiply-adds in an encoder and of attention to it, or in a vision tower (forward alone where it is frozen) and its
+    projector, for each token of the model."""
+    m, S = w.model, w.recipe.seq_length
+    if m.vision is not None:
+        v = m.vision
+        layers = sum(_kind(m.within(kind), kind, v.tokens) for kind in m.tower_kinds) * v.tokens
+        layers += v.patches * v.patch_elements * v.hidden_size
+        projector = v.image_tokens * v.projector_hidden_size * (v.merged + m.hidden_size)
+        return w.recipe.images / S * (layers * (1 / 3 if w.recipe.freeze_vision_model else 1) + projector)
+    if m.encoder is None:
+        return 0.0
+    there = m.encoder.seen(w.recipe).seq_length
+    found = sum(_kind(m.within(kind), kind, there) for kind in m.tower_kinds) * there
+    cross = _plain_weights(m) + (there / S - 1) * _keys_and_values(m) + 2 * _plain_scores(m) * there
+    return found / S + cross * sum(kind.cross for kind in m.layer_kinds)
+
+
 def _plain_weights(m: Model) -> float:
     query, wide = m.num_attention_heads * m.kv_channels, 2 if m.attention_output_gate else 1
     return float(m.hidden_size * (wide + 1) * query + _keys_and_values(m))
@@ -257,7 +280,7 @@ def _kind(m: Model, kind: LayerKind, S: int) -> float:
     found = 0.0
     if isinstance(mixer, Attention | Parallel):
         weights, scores = (_mla_weights(m, True), _mla_scores(m)) if m.mla else (_plain_weights(m), _plain_scores(m))
-        found += weights + scores * _context(kind.window, S)
+        found += weights + scores * _context(kind.window, S) * (1 if m.causal else 2)
     if isinstance(mixer, BlockAttention):
         seen = 2 * mixer.keys(S)
         if mixer.compressed:

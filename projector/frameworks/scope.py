@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from projector.frameworks.types import Resolved
 from projector.mechanisms import Execution
+from projector.memo import Recent
 from projector.workload.declared import about_of
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -57,26 +58,22 @@ def as_layers_see(resolved: Resolved) -> Resolved:
 _KEPT = "_as_layers_see"
 
 
-def as_weights_see(resolved: Resolved) -> Hashable:
-    """A key of the weights of a layer, their optimizer state but for what :func:`once_a_step` says, and what is gathered."""
+def as_weights_see(resolved: Resolved) -> Resolved:
+    """One of the runs whose layers hold the weights of ``resolved``, the same for all of them: a key of these weights, of
+    their optimizer state but for what :func:`once_a_step` says, and of what is gathered. How much passes through its layers
+    means nothing."""
     view = as_layers_see(resolved)
-    known: Hashable = view.__dict__.get(_WEIGHED)
-    if known is None:
+    known = view.__dict__.get(_WEIGHED)
+    if not isinstance(known, Resolved):
         workload = view.workload
         ones = workload.recipe.pp, workload.recipe.data_parallel_shard_size
-        known = _one_key(
-            workload.model, workload.framework, view.execution, _weighed(workload.recipe), ones, _host(view)
-        )
-        view.__dict__[_WEIGHED] = known
+        key = workload.model, workload.framework, view.execution, _weighed(workload.recipe), ones, _host(view)
+        known = view.__dict__[_WEIGHED] = _WEIGHTS.get(key, lambda: view)
     return known
 
 
 _WEIGHED = "_as_weights_see"
-
-
-@lru_cache(maxsize=1024)
-def _one_key(*_values: Hashable) -> Hashable:
-    return object()
+_WEIGHTS: Recent[Resolved] = Recent(1024)
 
 
 _host = attrgetter("node_ranks", "pod_ranks", "host_bandwidth", "host_copies", "host_optimizer")

@@ -3,6 +3,10 @@
 fla-org/flash-linear-attention@72c71149 fla/ops/nsa/{parallel,compression}.py, fla/layers/nsa.py: keys and values are pooled
 block by block; NSA attends to the pooled ones, to the chosen blocks and to a window, each branch by a gate of every head.
 MoBA attends to the chosen blocks alone; its choice has no gradient (MoonshotAI/MoBA moba/moba_efficient.py).
+
+Context parallelism of NSA as mdy666/Scalable-Flash-Native-Sparse-Attention@3217927c flash_nsa/modules/megatron_level_nsa.py
+(``CPNSAFunction``) has it: keys and values of all ranks are gathered beside the window, again in backward, pooled by each
+rank, and their gradients scattered in fp32; parts of the sequence are dealt out so that ranks have alike work.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.operators.part import Part
 from projector.operators.saved import Saved
-from projector.operators.types import Gemm, Operator, Stream
+from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.parameter import parameter
 from projector.workload.layer_kinds import Attention
 from projector.workload.model import LayerKind
@@ -34,11 +38,13 @@ _TOPK_PASSES, _TOPK_LAUNCHES = parameter(
 
 
 def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
-    """That of a grouped-query layer with another core. Raises :class:`Unsupported` under context parallelism."""
+    """That of a grouped-query layer with another core. Raises :class:`Unsupported` for MoBA under context parallelism."""
     sizes = kind.mixer
     assert isinstance(sizes, BlockAttention)
-    if lo.recipe.cp > 1:
-        raise Unsupported("attention to chosen blocks under context parallelism: no training code divides its sequence")
+    if lo.recipe.cp > 1 and not sizes.compressed:
+        raise Unsupported(
+            "attention to chosen blocks under context parallelism: no public code of MoBA divides its sequence"
+        )
     parts = attention_gqa.attention(replace(kind, mixer=Attention()), lo)
     at = [part.name for part in parts].index("core_attn")
     d = lo.model.kv_channels
@@ -60,29 +66,30 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
 def _core(sizes: BlockAttention, heads: Heads, lo: Local) -> Part:
     """Pooled keys, scores of blocks, the choice, attention to the chosen; with ``compressed`` all three branches."""
     seq, block, act = lo.recipe.seq_length, sizes.block_size, lo.act
-    entries = max(1, seq // block)
-    kv, out = act * heads.kv_width * lo.tokens, act * heads.heads * heads.v * lo.tokens
+    entries, rows = max(1, seq // block), -(-seq // lo.recipe.cp)
+    kv, out = act * heads.kv_width * lo.tokens * lo.recipe.cp, act * heads.heads * heads.v * lo.tokens
     pool = Stream(name="blocks.pool", kind="reduce", read=kv, write=kv / block)
-    pooled, pooled_back = attend("blocks.pooled", replace(heads, keys=entries / 2), lo, seq_q=seq, seq_k=entries)
+    pooled, pooled_back = attend("blocks.pooled", replace(heads, keys=entries / 2), lo, seq_q=rows, seq_k=entries)
     scores = Gemm(
-        name="blocks.scores", m=seq, n=max(1, entries // 2), k=heads.qk, batch=lo.batch * heads.heads, dtype=lo.dtype,
+        name="blocks.scores", m=rows, n=max(1, entries // 2), k=heads.qk, batch=lo.batch * heads.heads, dtype=lo.dtype,
         out_bytes=4.0,
     )  # fmt: skip
     pairs = 4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * lo.tokens * entries / 2
     chosen = 4.0 * (heads.kv_heads if sizes.compressed else heads.heads) * lo.tokens * min(sizes.block_counts, entries)
     choose = Stream(name="blocks.topk", kind="router", read=_TOPK_PASSES * pairs, write=chosen, launches=_TOPK_LAUNCHES)
-    main, main_back = attend("core_attn", replace(heads, keys=sizes.keys(seq)), lo, seq_q=seq, seq_k=seq)
+    main, main_back = attend("core_attn", replace(heads, keys=sizes.keys(seq)), lo, seq_q=rows, seq_k=seq)
     forward: tuple[Operator, ...] = (pool, scores, choose, main)
     backward: tuple[Operator, ...] = (main_back,)
     part = Part(name="core_attn", tags=ATTN | {"core_attn", "context"})
     kept: tuple[Saved, ...] = (Saved(name="blocks.chosen", bytes=chosen),)
     if sizes.compressed:
-        near, near_back = attend("blocks.window", replace(heads, window=sizes.window_size), lo, seq_q=seq, seq_k=seq)
+        near, near_back = attend("blocks.window", replace(heads, window=sizes.window_size), lo, seq_q=rows, seq_k=seq)
         merge = Stream(name="blocks.merge", kind="elementwise", read=3 * out, write=out)
         spread = Stream(name="blocks.merge.bwd", kind="elementwise", read=4 * out, write=3 * out)
         back = Stream(name="blocks.pool.bwd", kind="elementwise", read=kv + kv / block, write=kv)
-        forward = (pool, pooled, scores, choose, main, near, merge)
-        backward = (spread, near_back, main_back, pooled_back, back)
+        there, again, home = _gathered(kv, lo)
+        forward = (*there, pool, pooled, scores, choose, main, near, merge)
+        backward = (*again, spread, near_back, main_back, pooled_back, back, *home)
         statistics = 4.0 * heads.heads * lo.tokens
         kept += (
             Saved(name="blocks.gates", storage="branch_gates.out", bytes=3 * act * heads.heads * lo.tokens, input=True),
@@ -92,3 +99,15 @@ def _core(sizes: BlockAttention, heads: Heads, lo: Local) -> Part:
         )
     made = remembering(replace(part, forward=forward, backward_input=backward), heads, lo)
     return replace(made, saves=(*made.saves, *kept))
+
+
+def _gathered(kv: float, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
+    """``kv`` bytes of all ranks' keys and values: forward, again in backward, their gradients back in fp32."""
+    if lo.recipe.cp == 1:
+        return (), (), ()
+    gather = Collective(
+        name="cp.ag", kind="all_gather", group="cp", bytes=kv, launches=2, hides_behind=("blocks.window",)
+    )
+    again = replace(gather, name="cp.grad_ag", hides_behind=("blocks.window.bwd",))
+    scatter = Collective(name="cp.grad_rs", kind="reduce_scatter", group="cp", bytes=4.0 / lo.act * kv, launches=2)
+    return (gather,), (again,), (scatter,)

@@ -4,6 +4,10 @@ layer's ratio, chosen blocks of compressed ones (4) or all of them (128).
 Operators counted from transformers models/deepseek_v4/modeling_deepseek_v4.py and AMD-AGI/Primus@fd1eeabb
 primus/backends/megatron/core/transformer/{deepseek_v4_attention,compressor,indexer}.py. Heads and output groups are split
 over the tensor-parallel group; the shared head, compressors and the indexer are replicated.
+
+Context parallelism as NVIDIA/Megatron-LM@02f13d85 megatron/core/transformer/experimental_attention_variant/csa_cp_utils.py
+has it: a rank holds one part of the sequence, gets the hidden states before it that a window and a shared block need, makes
+keys and entries of both, and gathers the entries of all. The last rank sees most, and all wait for it.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from projector.layers.local import Local
 from projector.layers.norms import norm, residual
 from projector.operators.part import Part
 from projector.operators.saved import Saved
-from projector.operators.types import Gemm, Operator, Stream
+from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.operators.weights import Weight
 from projector.workload.layer_kinds import LayerKind
 from projector.workload.sparse import OVERLAPPING, Compressed, CompressedAttention
@@ -28,20 +32,24 @@ __all__ = ["attention"]
 
 
 def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
-    """The attention half of a layer, from its input norm to the residual addition. Raises :class:`Unsupported` under
-    context parallelism, which no public code has for it."""
+    """The attention half of a layer, from its input norm to the residual addition. Raises :class:`Unsupported` where a rank
+    has fewer tokens than the next one needs."""
     sizes, mixer = lo.model.compressed, kind.mixer
     assert sizes is not None
     assert isinstance(mixer, CompressedAttention)
-    if lo.recipe.cp > 1:
-        raise Unsupported("compressed sparse attention under context parallelism")
-    d, ratio = lo.model.kv_channels, mixer.ratio
+    d, ratio, cp = lo.model.kv_channels, mixer.ratio, lo.recipe.cp
+    beside = _beside(sizes, ratio, lo)
+    if beside > lo.tokens:
+        raise Unsupported(f"compressed attention on {cp} ranks: each has fewer than {sizes.boundary(ratio)} tokens")
+    seen = 1 - 1 / (2 * cp)
     return (
         norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm"}),
         *_query(sizes, d, lo),
-        *_shared_head(d, lo),
+        *_boundary(beside, lo),
+        *_shared_head(d, replace(lo, tokens=lo.tokens + beside)),
         *(compressor("compressor", ratio, d, lo) if ratio else ()),
-        *(indexer(sizes.indexer, ratio, sizes.q_lora_rank, lo, compressor) if ratio == sizes.chosen else ()),
+        *(indexer(sizes.indexer, ratio, sizes.q_lora_rank, lo, compressor, seen) if ratio == sizes.chosen else ()),
+        *_gathered(sizes, ratio, d, lo),
         _keys(sizes, ratio, d, lo),
         _core(sizes, ratio, d, lo),
         *(target(sizes.indexer, _heads(sizes, ratio, d, lo), lo) if ratio == sizes.chosen else ()),
@@ -49,6 +57,36 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         *_output(sizes, d, lo),
         residual("attn_residual", lo, ATTN, "pre_mlp_norm.in"),
     )
+
+
+def _boundary(rows: int, lo: Local) -> tuple[Part, ...]:
+    """Hidden states before a rank's own from the rank that has them, and their gradients back."""
+    if not rows:
+        return ()
+    nbytes, tensor = lo.act * rows * lo.hidden, lo.act * (lo.tokens + rows) * lo.hidden
+    send = Collective(name="cp.boundary", kind="send_recv", group="cp", bytes=nbytes)
+    join = Stream(name="cp.boundary.cat", kind="copy", read=tensor, write=tensor)
+    back = Stream(name="cp.boundary.add", kind="elementwise", read=2 * nbytes, write=nbytes)
+    return (
+        Part(
+            name="cp.boundary",
+            forward=(send, join),
+            backward_input=(replace(send, name="cp.boundary.grad"), back),
+            tags=ATTN,
+        ),
+    )
+
+
+def _gathered(sizes: Compressed, ratio: int, d: int, lo: Local) -> tuple[Part, ...]:
+    """Entries of all ranks, and of the indexer's keys where it chooses; their gradients back, of the latter if it learns."""
+    if not ratio or lo.recipe.cp == 1:
+        return ()
+    row = lo.act * lo.batch * (lo.recipe.seq_length // ratio)
+    more = sizes.index_head_dim if ratio == sizes.chosen else 0
+    gather = Collective(name="cp.ag", kind="all_gather", group="cp", bytes=row * (d + more), launches=1 + bool(more))
+    learned = d + (more if sizes.trained else 0)
+    scatter = Collective(name="cp.grad_rs", kind="reduce_scatter", group="cp", bytes=row * learned)
+    return (Part(name="cp.entries", forward=(gather,), backward_input=(scatter,), tags=ATTN),)
 
 
 def _query(sizes: Compressed, d: int, lo: Local) -> tuple[Part, ...]:
@@ -131,8 +169,8 @@ def compressor(name: str, ratio: int, d: int, lo: Local) -> tuple[Part, ...]:
 
 def _keys(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:
     """Raw and compressed keys rotated, in one tensor."""
-    forward, backward = rotary("rope_k", sizes.qk_pos_emb_head_dim * lo.tokens, lo)
-    nbytes = _key_bytes(ratio, d, lo)
+    forward, backward = rotary("rope_k", sizes.qk_pos_emb_head_dim * (lo.tokens + _beside(sizes, ratio, lo)), lo)
+    nbytes = _key_bytes(sizes, ratio, d, lo)
     joined = Stream(name="keys.cat", kind="copy", read=nbytes, write=nbytes)
     return Part(
         name="keys",
@@ -143,22 +181,28 @@ def _keys(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:
     )
 
 
-def _key_bytes(ratio: int, d: int, lo: Local) -> float:
-    return lo.act * d * (lo.tokens + (lo.tokens // ratio if ratio else 0))
+def _beside(sizes: Compressed, ratio: int, lo: Local) -> int:
+    """Tokens of other ranks whose hidden states this one reads."""
+    return lo.batch * sizes.boundary(ratio) if lo.recipe.cp > 1 else 0
+
+
+def _key_bytes(sizes: Compressed, ratio: int, d: int, lo: Local) -> float:
+    entries = lo.batch * lo.recipe.seq_length // ratio if ratio else 0
+    return lo.act * d * (lo.tokens + _beside(sizes, ratio, lo) + entries)
 
 
 def _heads(sizes: Compressed, ratio: int, d: int, lo: Local) -> Heads:
-    return Heads(heads=lo.heads, kv_heads=1, qk=d, v=d, keys=sizes.keys(ratio, lo.recipe.seq_length))
+    return Heads(heads=lo.heads, kv_heads=1, qk=d, v=d, keys=sizes.keys(ratio, lo.recipe.seq_length, lo.recipe.cp))
 
 
 def _core(sizes: Compressed, ratio: int, d: int, lo: Local) -> Part:
     """One softmax over window, entries and the learned sink."""
     seq = lo.recipe.seq_length
     heads = _heads(sizes, ratio, d, lo)
-    forward, backward = attend("core_attn", heads, lo, seq_q=seq, seq_k=seq)
+    forward, backward = attend("core_attn", heads, lo, seq_q=-(-seq // lo.recipe.cp), seq_k=seq)
     part = Part(name="core_attn", forward=(forward,), backward_input=(backward,), tags=ATTN | {"core_attn", "context"})
     part = remembering(part, heads, lo)
-    one = Saved(name="k", bytes=_key_bytes(ratio, d, lo), input=True)  # keys and values are one tensor
+    one = Saved(name="k", bytes=_key_bytes(sizes, ratio, d, lo), input=True)  # keys and values are one tensor
     saves = tuple(one if each.name == "k" else each for each in part.saves if each.name != "v")
     return replace(part, saves=saves, weights=(Weight(name="sinks", rows=lo.heads, split="rows"),))
 

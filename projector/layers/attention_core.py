@@ -121,26 +121,31 @@ def _packed(heads: Heads, lo: Local, tags: frozenset[str], lengths: tuple[int, .
     return Part(name="core_attn", forward=forward, backward_input=backward, tags=tags)
 
 
-def remembering(part: Part, heads: Heads, lo: Local) -> Part:
+def remembering(
+    part: Part, heads: Heads, lo: Local, *, name: str = "core_attn", prefix: str = "", length: int | None = None
+) -> Part:
     """``part`` with what attention saves, however it is computed: queries, keys and values after rotation, the output
     (one storage with the input of the projection) and the fp32 log-sum-exp, or the scores where they are written.
+    ``name``: what the storages of the attention are called, ``prefix``: those of its inputs; ``length``: keys of a sequence
+    where they are not the queries' own tokens.
 
     An all-to-all context-parallel attention keeps its output before the exchange as well (TransformerEngine ≥ 2.8,
     context_parallel.py).
     """
     element = operand_bytes(lo) if lo.recipe.fp8_dot_product_attention else lo.act
     queries = lo.tokens * heads.heads
-    output = Saved(name="core_attn.out", bytes=element * queries * heads.v)
+    tokens = lo.tokens if length is None else lo.batch * length
+    output = Saved(name=f"{name}.out", bytes=element * queries * heads.v)
     saves = [
-        Saved(name="q", bytes=element * queries * heads.qk, input=True),
-        Saved(name="k", bytes=element * lo.tokens * heads.kv_heads * heads.qk, input=True),
-        Saved(name="v", bytes=element * lo.tokens * heads.kv_heads * heads.v, input=True),
+        Saved(name=f"{prefix}q", bytes=element * queries * heads.qk, input=True),
+        Saved(name=f"{prefix}k", bytes=element * tokens * heads.kv_heads * heads.qk, input=True),
+        Saved(name=f"{prefix}v", bytes=element * tokens * heads.kv_heads * heads.v, input=True),
         output,
     ]
     if lo.execution.fusion.attention_materialised:
-        saves.append(Saved(name="core_attn.scores", bytes=_SCORE_BYTES * queries * lo.recipe.seq_length))
+        saves.append(Saved(name=f"{name}.scores", bytes=_SCORE_BYTES * queries * (length or lo.recipe.seq_length)))
     else:
-        saves.append(Saved(name="core_attn.lse", bytes=4.0 * queries))
+        saves.append(Saved(name=f"{name}.lse", bytes=4.0 * queries))
     if lo.recipe.cp > 1 and lo.recipe.cp_comm_type == "a2a" and lo.execution.fusion.cp_a2a_keeps_output:
         saves.append(Saved(name="core_attn.out_before_a2a", bytes=received(lo) * queries * heads.v))
     return replace(part, saves=tuple(saves), makes=(output,))

@@ -12,7 +12,7 @@ from projector.layers.context_parallel import core_attention
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
 from projector.layers.norms import norm, residual, sandwich, vectors
-from projector.layers.shared_kv import received, without_values
+from projector.layers.shared_kv import received, unused, without_shared
 from projector.operators.part import Part
 from projector.operators.saved import Saved
 from projector.operators.types import Operator, Stream
@@ -51,6 +51,7 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     reuses = isinstance(kind.mixer, AttentionKind) and kind.mixer.reuses_kv
     made = () if reuses else (key,) if model.attention_k_eq_v else (key, key)
     widths = (query, *gate, *made)
+    turned = 0 if reuses and model.num_kv_shared_layers else key
     qkv = Linear(
         name="qkv",
         outputs=(sum(widths),) if lo.execution.fusion.qkv else widths,
@@ -82,16 +83,30 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     core = core_attention(heads, lo, ATTN | {"core_attn", "context"})
     return (
         norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm"}),
-        *(_shared(qkv, query, key, lo) if not reuses else (linear(qkv, lo, QKV), received(key, lo))),
-        *_qk_norm(query, key, lo),
-        *_rope(query, key, lo),
-        without_values(core, lo) if reuses else core,
+        *(_shared(qkv, query, key, lo) if not reuses else (linear(qkv, lo, QKV), *unused(key, lo), received(key, lo))),
+        *_qk_norm(query, turned, lo),
+        *_rope(query, turned, lo),
+        without_shared(core, lo) if reuses else core,
+        *_relative(lo),
         *_sinks(lo),
         *((gated(query, lo, "attn_gate"),) if gate else ()),
         linear(proj, lo, ATTN | {"attn_proj", "out_proj"}),
         *sandwich("post_attn_norm", lo, ATTN, "proj.out"),
-        residual("attn_residual", lo, ATTN, "pre_mlp_norm.in"),
+        residual("attn_residual", lo, ATTN, "pre_cross_norm.in" if kind.cross else "pre_mlp_norm.in"),
     )
+
+
+def _relative(lo: Local) -> tuple[Part, ...]:
+    """Relative positions on the scores of every head: read by the kernel, or added where scores are written; backward sums
+    the gradient of the scores over the batch and adds it to that of the layers after (TransformerEngine's
+    ``post_scale_bias``; transformers models/t5/modeling_t5.py)."""
+    if lo.model.position_embedding_type != "relative":
+        return ()
+    table = lo.act * lo.heads * float(lo.recipe.seq_length) ** 2
+    scores = lo.batch * table if lo.execution.fusion.attention_materialised else 0.0
+    add = Stream(name="relative.add", kind="elementwise", read=table + scores, write=scores, launches=int(scores > 0))
+    back = Stream(name="relative.grad_add", kind="elementwise", read=2 * table + scores, write=2 * table, launches=2)
+    return (Part(name="relative.add", forward=(add,), backward_input=(back,), tags=ATTN | {"core_attn"}),)
 
 
 def fork(lo: Local) -> Part:
@@ -196,13 +211,20 @@ def _split(query: int, key: int, lo: Local) -> Part:
 def _qk_norm(query: int, key: int, lo: Local) -> tuple[Part, ...]:
     if not lo.model.qk_layernorm:
         return ()
-    tensor = lo.act * (query + key) * lo.tokens
+    keys = 2 if lo.model.v_layernorm else 1
+    tensor, launches = lo.act * (query + keys * key) * lo.tokens, 1 + keys
     return (
         Part(
             name="qk_norm",
-            forward=(Stream(name="qk_norm", kind="norm", read=tensor, write=tensor, launches=2),),
-            backward_input=(Stream(name="qk_norm.bwd", kind="norm", read=2 * tensor, write=tensor, launches=4),),
+            forward=(Stream(name="qk_norm", kind="norm", read=tensor, write=tensor, launches=launches),),
+            backward_input=(
+                Stream(name="qk_norm.bwd", kind="norm", read=2 * tensor, write=tensor, launches=2 * launches),
+            ),
             weights=(*vectors("q_norm", lo.model.kv_channels, lo), *vectors("k_norm", lo.model.kv_channels, lo)),
+            saves=(  # beside what attention saves of them after rotation
+                Saved(name="qk_norm.in", bytes=tensor),
+                Saved(name="qk_norm.statistics", bytes=4.0 * tensor / lo.act / lo.model.kv_channels),
+            ),
             tags=ATTN,
         ),
     )

@@ -16,6 +16,7 @@ from math import gcd
 from projector.errors import Unsupported
 from projector.layers.attention_core import Heads, attend, core, remembering
 from projector.layers.attention_quantise import quantised, received, sent
+from projector.layers.context_parallel_dynamic import by_length
 from projector.layers.context_parallel_torch import ring
 from projector.layers.local import Local
 from projector.operators.part import Part
@@ -47,6 +48,8 @@ def _attention(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
         return _gathered(heads, lo, lo.recipe.tp2, tags, "tp2")
     if cp == 1:
         return core(heads, lo, tags)
+    if lo.recipe.dynamic_context_parallel:
+        return by_length(_attention, heads, lo, tags)
     how = lo.recipe.cp_comm_type or "p2p"
     if lo.recipe.document_lengths and how != "a2a":
         raise Unsupported(f"packed documents under context parallelism by {how}; a2a is modelled")

@@ -33,6 +33,8 @@ _VARIANTS = parameter(
         "unfused": _Passes((22.0, 16.0, 8), (8.0, 6.0, 3), 3),
         # bf16 logits to an fp32 log-softmax kernel (torch): cast, log-softmax; backward, cast down
         "fp32": _Passes((6.0, 8.0, 3), (12.0, 6.0, 3), 3),
+        # torch's log-softmax in the logits' own type; backward: zeros for the labels' gradient, its log-softmax
+        "bf16": _Passes((2.0, 2.0, 2), (4.0, 4.0, 3), 3),
         "native": _Passes((13.0, 11.0, 4), (4.0, 2.0, 1), 2),
         # online softmax that leaves the gradient in place; backward scales it by the incoming gradient
         "te": _Passes((4.0, 2.0, 2), (2.0, 2.0, 2), 1),
@@ -100,6 +102,7 @@ def _saved(lo: Local) -> float:
       cross_entropy.py, core/fusions/fused_cross_entropy.py).
     * ``fp32``: the log-softmax (aten ``_log_softmax_backward_data`` reads its output alone), of a vocabulary that is
       split the fp32 copy, too; a compiled loss keeps the 2-byte logits.
+    * ``bf16``: the log-softmax in the logits' type (NVIDIA-NeMo/Automodel components/loss/masked_ce.py, fp32_upcast false).
     * ``linear``: logits never exist as a whole, and are made again: largest value and sum of every token.
     * ``liger``: the gradients of the output layer's input and weight, made in the forward (linkedin/Liger-Kernel@ead96b61
       ops/fused_linear_cross_entropy.py).
@@ -109,7 +112,7 @@ def _saved(lo: Local) -> float:
         return 8.0 * lo.tokens
     if chosen == "liger":
         return lo.hidden_bytes + lo.act * _weight(lo)
-    if chosen == "te" or (chosen == "fp32" and _compiled(lo)):
+    if chosen in ("te", "bf16") or (chosen == "fp32" and _compiled(lo)):
         return _low(lo)
     return (8.0 if chosen == "fp32" and lo.tp > 1 else 4.0) * lo.tokens * lo.vocab
 
@@ -135,6 +138,8 @@ def _beside_backward(lo: Local) -> float:
         return _vectors(lo) if chosen == "te" else 0.0
     if chosen in ("native", "unfused") or _compiled(lo):
         return _low(lo)
+    if chosen == "bf16":
+        return 2.0 * _low(lo)
     return 8.0 * lo.tokens * lo.vocab + (0.0 if lo.tp == 1 else _low(lo))
 
 
@@ -168,7 +173,7 @@ def _chunk(lo: Local) -> int:
 
 def _weight(lo: Local) -> float:
     """Elements of the weight's gradient; none of one that is frozen."""
-    return 0.0 if lo.recipe.lora else float(lo.vocab * lo.hidden)
+    return 0.0 if not lo.trainable else float(lo.vocab * lo.hidden)
 
 
 def _accumulated(how: str, lo: Local) -> tuple[Operator, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from projector.layers import hyper
+from projector.layers import altup, hyper
 from projector.layers.local import Local
 from projector.layers.norms import norm
 from projector.operators.part import Part
@@ -72,7 +72,7 @@ def embed(lo: Local) -> tuple[Part, ...]:
         tags=frozenset({"embedding"}),
     )
     if not lo.model.embedding_layernorm:
-        return table, *hyper.entry(lo)
+        return table, *hyper.entry(lo), *altup.embeddings(lo), *altup.entry(lo)
     return table, norm("embedding_norm", lo.hidden, lo.shard_tokens, lo, branch=False, tags=frozenset({"embedding"}))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from projector.layers import attention_residual, hyper
+from projector.layers import altup, attention_residual, hyper
 from projector.layers.cross_entropy import cross_entropy, projection_backward
 from projector.layers.embedding import WORD_EMBEDDINGS
 from projector.layers.linear import Linear, linear
@@ -43,6 +43,7 @@ def output(lo: Local) -> tuple[Part, ...]:
     storage = WORD_EMBEDDINGS if tied else "output_layer"
     return (
         *hyper.leaving("final_norm.hc", lo),
+        *altup.leaving(lo),
         *_mixture(lo),
         *_next_sentence(lo),
         *before,

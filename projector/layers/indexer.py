@@ -34,9 +34,10 @@ Compressor = Callable[[str, int, int, Local], tuple[Part, ...]]
 
 
 def indexer(
-    sizes: Indexer, ratio: int, q_rank: int, lo: Local, compressor: Compressor | None = None
+    sizes: Indexer, ratio: int, q_rank: int, lo: Local, compressor: Compressor | None = None, seen: float = 0.5
 ) -> tuple[Part, ...]:
-    """``ratio``: tokens of a key (1: every token has one); ``q_rank``: width of the query latent it starts from.
+    """``ratio``: tokens of a key (1: every token has one); ``q_rank``: width of the query latent it starts from; ``seen``:
+    share of all keys that a query of this rank has before it.
 
     Without a loss of its own (``trained``) it runs forward only: selection has no gradient.
     """
@@ -48,19 +49,25 @@ def indexer(
     else:
         key = Linear(name="indexer.k", outputs=(d,), inputs=lo.hidden, rows=lo.tokens, reads="input_norm.out")
         keys = linear(key, lo, INDEXER), norm("indexer.k_norm", d, lo.tokens, lo, branch=False, tags=INDEXER)
-    parts = (linear(query, lo, INDEXER), *keys, linear(weights, lo, INDEXER), _scores(sizes, ratio, lo))
+    parts = (linear(query, lo, INDEXER), *keys, linear(weights, lo, INDEXER), _scores(sizes, ratio, seen, lo))
     return tuple(_detached(part, sizes.trained) for part in parts)
 
 
-def _scores(sizes: Indexer, ratio: int, lo: Local) -> Part:
+def _scores(sizes: Indexer, ratio: int, seen: float, lo: Local) -> Part:
     """Products with all keys so far, their weighted sum over heads, the best of them. Half of the square is below the
     mask; written are fp32 sums over heads."""
     seq, heads, d = lo.recipe.seq_length, sizes.index_n_heads, sizes.index_head_dim
     keys = max(1, seq // ratio)
     rows = -(-seq // lo.recipe.cp)  # of every sequence on this rank, whose two parts have as many keys on average
-    pairs = float(lo.batch) * rows * keys / 2
+    pairs = float(lo.batch) * rows * keys * seen
     product = Gemm(
-        name="indexer.scores", m=rows, n=max(1, keys // 2), k=heads * d, batch=lo.batch, dtype=lo.dtype, out_bytes=4.0
+        name="indexer.scores",
+        m=rows,
+        n=max(1, int(keys * seen)),
+        k=heads * d,
+        batch=lo.batch,
+        dtype=lo.dtype,
+        out_bytes=4.0,
     )
     select = Stream(
         name="indexer.topk",
@@ -97,7 +104,7 @@ def target(sizes: Indexer, heads: Heads, lo: Local) -> tuple[Part, ...]:
     if not sizes.trained:
         return ()
     seq = lo.recipe.seq_length
-    again, _ = attend("indexer.target", replace(heads, v=0), lo, seq_q=seq, seq_k=seq)
+    again, _ = attend("indexer.target", replace(heads, v=0), lo, seq_q=-(-seq // lo.recipe.cp), seq_k=seq)
     nbytes = 4.0 * lo.tokens * min(sizes.index_topk, seq)
     loss = Stream(name="indexer.loss", kind="softmax", read=2 * nbytes, write=nbytes)
     shared = Collective(name="indexer.target.ar", kind="all_reduce", group="tp", bytes=nbytes)  # heads of all ranks

@@ -128,7 +128,7 @@ def _saves(spec: Linear, lo: Local) -> tuple[Saved, ...]:
     """The input, quantised where the products are, and while a weight gradient waits the gradient of the output; a frozen
     linear needs neither, but its adapter reads the input. With sequence parallelism the shards, which are gathered again."""
     lora = lo.recipe.lora
-    if lora is not None and spec.target not in lora.targets:
+    if not lo.trainable and (lora is None or spec.target not in lora.targets):
         return ()
     element = lo.act if spec.plain else operand_bytes(lo)
     rows = lo.shard_tokens if spec.parallel == "column" else spec.rows

@@ -12,6 +12,7 @@ from projector.errors import Unsupported
 from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
 from projector.layers import (
+    altup,
     attention_blocks,
     attention_compressed,
     attention_gqa,
@@ -25,6 +26,7 @@ from projector.layers import (
     short_convolution,
 )
 from projector.layers import mtp as prediction
+from projector.layers.cross_attention import cross_attention
 from projector.layers.embedding import embed
 from projector.layers.head import output
 from projector.layers.local import Local, local
@@ -32,7 +34,9 @@ from projector.layers.mlp import mlp
 from projector.layers.moe import moe_layer
 from projector.layers.norms import beside
 from projector.layers.recompute import recomputed
+from projector.layers.towers import entering, frozen, leaving, merged
 from projector.operators.part import Block, Part, Recomputed, block
+from projector.operators.saved import once
 from projector.workload.layer_kinds import (
     Attention,
     GatedDeltaNet,
@@ -48,7 +52,7 @@ from projector.workload.layer_kinds import (
 from projector.workload.model import LayerKind, Model
 from projector.workload.sparse import BlockAttention, CompressedAttention
 
-__all__ = ["embedding", "head", "layer", "mtp", "mtp_layer"]
+__all__ = ["embedding", "head", "layer", "mtp", "mtp_layer", "residual_bytes"]
 
 _KEPT = 512  # blocks of each kind, so that a search cannot fill the memory
 
@@ -81,16 +85,25 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     matter). Raises :class:`Unsupported` for an architecture part no operator lowers.
     """
     lo = local(_seen_by(kind, resolved if quantised else _in_bf16(resolved)))
-    parts = _layer_parts(kind, lo)
+    parts = frozen(_layer_parts(kind, lo), lo, forward_only=kind.tower is not None)
     again = recomputed(parts, lo.recipe, lo.execution.recompute)
-    made = block(f"layer_{kind.name}", parts, again, _graphed(parts, lo), _offloaded(lo))
+    before, after = frozen(entering(kind, lo), lo, forward_only=kind.tower is not None), leaving(kind, lo)
+    if before or after:
+        around = [each for part in (*before, *after) for each in part.saves]
+        again = replace(again, kept=once((*again.kept, *around)))
+    made = block(f"layer_{kind.name}", (*before, *parts, *after), again, _graphed(parts, lo), _offloaded(lo))
     return _sharded(_beside_reference(made, lambda frozen: _layer_parts(kind, frozen), lo), lo)
+
+
+def residual_bytes(kind: LayerKind, resolved: Resolved) -> float:
+    """What enters a layer of ``kind``."""
+    return local(_seen_by(kind, resolved)).residual_bytes
 
 
 @_once_alike
 def embedding(resolved: Resolved) -> Block:
     """The input embedding (first stage) for one micro-batch."""
-    return _end("embedding", embed, resolved)
+    return _end("embedding", lambda lo: (*embed(lo), *merged(lo)), resolved)
 
 
 @_once_alike
@@ -119,7 +132,7 @@ def mtp_layer(resolved: Resolved) -> Block:
 def _end(name: str, build: Callable[[Local], tuple[Part, ...]], resolved: Resolved) -> Block:
     """An end of the model, which a graph of the layers passes by."""
     lo = local(resolved)
-    parts = build(lo)
+    parts = frozen(build(lo), lo, forward_only=name == "embedding" and lo.model.vision is None)
     made = block(name, parts, graphed=_graphed(parts, lo, whole=False))
     return _sharded(_beside_reference(made, build, lo), lo)
 
@@ -168,9 +181,12 @@ def _sharded(made: Block, lo: Local) -> Block:
 
 
 def _seen_by(kind: LayerKind, resolved: Resolved) -> Resolved:
-    """``resolved`` with the heads and widths of a layer of ``kind``."""
+    """``resolved`` with the heads and widths of a layer of ``kind``, and the tokens of its stack."""
     work = resolved.workload
     model = work.model.within(kind)
+    if kind.tower:
+        recipe = kind.tower.seen(work.recipe)
+        return replace(resolved, workload=replace(work, model=model, recipe=recipe))
     return resolved if model is work.model else replace(resolved, workload=replace(work, model=model))
 
 
@@ -179,19 +195,30 @@ def _in_bf16(resolved: Resolved) -> Resolved:
     return replace(resolved, workload=replace(work, recipe=replace(work.recipe, precision="bf16")))
 
 
+@lru_cache(maxsize=_KEPT)
 def _layer_parts(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     model = lo.model
     if model.unsupported:
         raise Unsupported(", ".join(model.unsupported))
-    parts = (*_mixer(kind, lo), *_mlp(kind, lo))
-    return beside(parts, lo) if model.parallel_residual else parts
+    parts = (*_mixer(kind, lo), *(cross_attention(lo) if kind.cross else ()), *_mlp(kind, lo))
+    return altup.around(beside(parts, lo) if model.parallel_residual else parts, lo)
 
 
 def _mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     chosen = lo.model.indexer is not None or not isinstance(kind.mixer, Attention | Recurrent | None)
     if lo.recipe.document_lengths and chosen:
         raise Unsupported(f"packed documents in layers of {kind.name}")
-    return () if kind.mixer is None else MIXERS[type(kind.mixer)](kind, lo)
+    if lo.recipe.dynamic_context_parallel and lo.recipe.cp > 1 and not isinstance(kind.mixer, Attention | None):
+        raise Unsupported(
+            f"dynamic context parallelism of layers of {kind.name}: their state is divided over all ranks"
+        )
+    return () if kind.mixer is None else _mixed(replace(kind, mlp=None), lo)
+
+
+@lru_cache(maxsize=_KEPT)
+def _mixed(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """The same for layers with and without experts."""
+    return MIXERS[type(kind.mixer)](kind, lo)
 
 
 def _attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:

@@ -10,26 +10,60 @@ from projector.layers.norms import norm, residual, sandwich
 from projector.operators.part import Part
 from projector.operators.saved import Saved, Transient
 from projector.operators.types import Stream
+from projector.parameter import parameter
 
 __all__ = ["activation", "feed_forward", "mlp"]
 
 MLP = frozenset({"mlp"})
+_CUT, _CUT_COMPILED = parameter(
+    (((4.0, 2.0, 6), (8.0, 5.0, 8)), ((2.0, 1.0, 2), (4.0, 1.0, 2))),
+    unit="gates, launches",
+    kind="derived",
+    source="huggingface/transformers@00aa0f5d models/gemma3n/modeling_gemma3n.py, _gaussian_topk: mean, deviation, "
+    "difference, ReLU of a gate and their gradients; compiled a reduction and one pass",
+)
 
 
 def mlp(lo: Local) -> tuple[Part, ...]:
     """The feed-forward half of a dense layer, from its norm to the residual addition."""
     return (
         norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, tags=MLP | {"mlp_norm"}),
-        *_moments(feed_forward("", lo.model.ffn_hidden_size, lo, MLP), lo),
+        *_moments(_thinned(feed_forward("", lo.model.ffn_hidden_size, lo, MLP), lo), lo),
         *sandwich("post_mlp_norm", lo, MLP, "fc2.out"),
         residual("mlp_residual", lo),
     )
 
 
+def _thinned(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
+    """With a gate from which a multiple of its own mean and deviation is taken, what is left below zero cut (Gemma 3n)."""
+    if not lo.model.sparse_activation:
+        return parts
+    fc1, act, fc2 = parts
+    (output,) = act.makes
+    half = output.bytes
+    (read, write, launches), (back_read, back_write, back_launches) = _CUT if not lo.compiled else _CUT_COMPILED
+    cut = Part(
+        name="gate_cut",
+        forward=(Stream(name="gate_cut", kind="elementwise", read=read * half, write=write * half, launches=launches),),
+        backward_input=(
+            Stream(
+                name="gate_cut.bwd",
+                kind="elementwise",
+                read=back_read * half,
+                write=back_write * half,
+                launches=back_launches,
+            ),
+        ),
+        saves=(Saved(name="gate_cut.out", bytes=half),),
+        tags=MLP,
+    )
+    return fc1, cut, act, fc2
+
+
 def _moments(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
     """The data gradient of FC2; the activation's, its halves beside the incoming one, the input of FC2 freed; with
     sequence parallelism the gathered norm output and data gradient of FC1."""
-    fc1, act, fc2 = parts
+    fc1, *_, act, fc2 = parts
     (output,) = act.makes
     halves = (2 if lo.model.gated_linear_unit else 1) * output.bytes
     gathered = lo.gathered_bytes if lo.sp else 0.0
@@ -38,6 +72,7 @@ def _moments(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
     first = Transient(name="fc1_backward", bytes=2 * gathered + lo.hidden_bytes, freed=output.bytes) if lo.sp else None
     return (
         replace(fc1, backward_transient=first),
+        *parts[1:-2],
         replace(act, backward_transient=middle),
         replace(fc2, backward_transient=last),
     )

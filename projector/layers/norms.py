@@ -128,7 +128,7 @@ def beside(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
         if part.name in ("attn_residual", "pre_mlp_norm"):
             continue
         saves = tuple(
-            replace(each, storage="input_norm.out") if each.storage == "pre_mlp_norm.out" else each
+            each._replace(storage="input_norm.out") if each.storage == "pre_mlp_norm.out" else each
             for each in part.saves
         )
         part = replace(part, saves=saves)

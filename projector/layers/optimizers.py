@@ -229,11 +229,11 @@ def _bytes(recipe: Recipe, state: State, weight: Weight, ranks: int) -> float:
     return state_width(recipe, state) * own
 
 
-def scratch(recipe: Recipe, weights: Held, dense: int, expert: int) -> float:
+def scratch(recipe: Recipe, weights: Held, dense: int, expert: int, bf16_moments: bool = True) -> float:
     """Bytes that an eager step adds while it lasts: states widened and working tensors, of all weights at once or of the
     largest tensor where each has kernels of its own."""
     own = sum(w.elements * n / (expert if w.expert else dense) for w, n in weights.weights.items())
-    found = 4.0 * len(widened(recipe)) * own
+    found = 4.0 * len(widened(recipe, bf16_moments)) * own
     for rule, part in divided(recipe, weights):
         each = [(w.elements / (1 if rule.rest else expert if w.expert else dense), n) for w, n in part.weights.items()]
         most = max((size / w.count for (size, _), w in zip(each, part.weights, strict=True)), default=0.0)
@@ -247,15 +247,15 @@ def state_width(recipe: Recipe, state: State) -> float:
     return WIDTH[stated] if stated else state.width
 
 
-def widened(recipe: Recipe) -> tuple[float, ...]:
-    """Bytes of the stored states that the step copies to fp32 and back, for all weights at once.
+def widened(recipe: Recipe, bf16_moments: bool) -> tuple[str, ...]:
+    """Types of the stored states that the step copies to fp32 and back, for all weights at once.
 
-    The update kernel reads moments in fp32, or both in bf16; a master in fp16 is copied too (NVIDIA/TransformerEngine@
-    d0067d0da pytorch/optimizers/fused_adam.py, ``get_unscaled_state``, ``_apply_scale``).
+    The update kernel reads moments in fp32 or, where ``bf16_moments``, both in bf16; a master in fp16 is copied too
+    (NVIDIA/TransformerEngine@d0067d0da pytorch/optimizers/fused_adam.py, ``get_unscaled_state``, ``_apply_scale``).
     """
     if not recipe.use_precision_aware_optimizer or kind(recipe) is not _ADAM:
         return ()
     words = (recipe.exp_avg_dtype or "fp32", recipe.exp_avg_sq_dtype or "fp32")
-    kept = () if words == ("bf16", "bf16") else words
+    kept = () if bf16_moments and words == ("bf16", "bf16") else words
     master = ("fp16",) if recipe.main_params_dtype == "fp16" else ()
-    return tuple(WIDTH[word] for word in (*kept, *master) if word != "fp32")
+    return tuple(word for word in (*kept, *master) if word != "fp32")

@@ -2,7 +2,7 @@
 
 isLinXu/Source-Code-Reading@ea2cac9f source/LLM/Hunyuan-Large/models/modeling_hunyuan.py (the published modeling file): a
 layer hands on what its two products gave, before rotation and norms; each layer rotates and norms the keys for itself and
-reads the values as they are.
+reads the values as they are. The last layers of Gemma 3n (``num_kv_shared_layers``) read both after norm and rotation.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from projector.layers.local import Local
 from projector.operators.part import Part
 from projector.operators.saved import Saved
 from projector.operators.types import Stream
+from projector.operators.weights import Weight
 
-__all__ = ["received", "without_values"]
+__all__ = ["received", "unused", "without_shared"]
 
 
 def received(key: int, lo: Local) -> Part:
@@ -31,8 +32,19 @@ def received(key: int, lo: Local) -> Part:
     return Part(name="shared_kv", backward_input=(add,), reads=reads, makes=makes, tags=frozenset({"attn"}))
 
 
-def without_values(core: Part, lo: Local) -> Part:
-    """Core attention whose values the layer that made them has saved; a narrowed copy is this layer's own."""
+def without_shared(core: Part, lo: Local) -> Part:
+    """Core attention whose values, and keys if they are shared after their rotation, the layer that made them has saved; a
+    narrowed copy is this layer's own."""
     if lo.recipe.fp8_dot_product_attention:
         return core
-    return replace(core, saves=tuple(each for each in core.saves if each.tensor != "v"))
+    shared = ("k", "v") if lo.model.num_kv_shared_layers else ("v",)
+    return replace(core, saves=tuple(each for each in core.saves if each.tensor not in shared))
+
+
+def unused(key: int, lo: Local) -> tuple[Part, ...]:
+    """Products of keys and values that no layer uses, but that are trained along: Gemma 3n's layers hold them
+    (huggingface/transformers@00aa0f5d models/gemma3n/modeling_gemma3n.py, ``Gemma3nTextAttention``)."""
+    if not lo.model.num_kv_shared_layers:
+        return ()
+    weight = Weight(name="unused_kv", rows=2 * key, columns=lo.hidden, role="linear", split="rows")
+    return (Part(name="unused_kv", weights=(weight,)),)

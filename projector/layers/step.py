@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from projector.frameworks.types import Resolved
 from projector.layers.optimizers import MUON, Rule, divided, moments, widened
+from projector.operators.rank import WIDTH
 from projector.operators.types import Operator, Stream
 from projector.operators.weights import Held
 from projector.parameter import parameter
@@ -56,8 +57,8 @@ def optimizer(resolved: Resolved, part: Held) -> tuple[Operator, ...]:
     for rule, updated in divided(recipe, part):
         ops += _update(resolved, rule, updated, main, on_device)
     if not execution.runtime.whole_step:
-        for width in widened(recipe):
-            ops += _widened(own * on_device, width, launches)
+        for word in widened(recipe, execution.fusion.bf16_moments):
+            ops += _widened(own * on_device, word, launches)
     if cast:
         ops.append(_pass("copy_to_model", own * on_device, main, cast, launches))
     if execution.data_parallel.clears_buffers and not execution.runtime.whole_step:
@@ -75,7 +76,10 @@ def _update(resolved: Resolved, rule: Rule, part: Held, main: float, on_device: 
     if not own:
         return []
     compiled, grad = resolved.execution.runtime.whole_step, resolved.execution.data_parallel.optimizer_grad_bytes
-    state = moments(resolved.workload.recipe, rule, part, dense, expert) * on_device / own
+    recipe = resolved.workload.recipe
+    state = moments(recipe, rule, part, dense, expert) * on_device / own
+    if not compiled:  # what was widened the kernel reads and writes in fp32
+        state += sum(4.0 - WIDTH[word] for word in widened(recipe, resolved.execution.fusion.bf16_moments))
     launches = int(own // _CHUNK) + 1
     if rule.each_tensor and not compiled:
         launches = max(launches, round(sum(part.weights.values()) * own / part.total))
@@ -91,14 +95,16 @@ def _update(resolved: Resolved, rule: Rule, part: Held, main: float, on_device: 
     ]
 
 
-def _widened(elements: float, width: float, launches: int) -> list[Operator]:
-    """A state copied to fp32 before the update; its largest value, the scaling and the copy back after it."""
-    return [
-        _pass("widen", elements, width, 4.0, launches),
-        _pass("largest", elements, 4.0, 0.0, launches),
-        _pass("scale_state", elements, 4.0, 4.0, launches),
-        _pass("narrow", elements, 4.0, width, launches),
-    ]
+def _widened(elements: float, word: str, launches: int) -> list[Operator]:
+    """A state copied to fp32 before the update and back after it: bf16 converted, then copied into its place, else its
+    largest value, the scaling and the copy (NVIDIA/TransformerEngine v2.12 pytorch/optimizers/fused_adam.py)."""
+    width = WIDTH[word]
+    passes = [("widen", width, 4.0)]
+    if word == "bf16":
+        passes += [("narrow", 4.0, width), ("store_state", width, width)]
+    else:
+        passes += [("largest", 4.0, 0.0), ("scale_state", 4.0, 4.0), ("narrow", 4.0, width)]
+    return [_pass(name, elements, read, write, launches) for name, read, write in passes]
 
 
 def _pass(name: str, elements: float, read: float, write: float, launches: int) -> Stream:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from projector.frameworks.types import Resolved
 from projector.layers import lower
@@ -18,8 +19,7 @@ from projector.workload.recipe import Recipe
 __all__ = ["ChunkMemory", "Moment", "chunk_memory"]
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """An event of a chunk: bytes saved by the chunk itself at that time, and bytes that live only then."""
 
     name: str
@@ -47,8 +47,7 @@ class ChunkMemory:
         return self.saved, self.pending, self.forward.total, self.backward.total - self.saved
 
 
-@dataclass(frozen=True, slots=True)
-class _Segment:
+class _Segment(NamedTuple):
     """Layers that are kept or replayed together, in forward order: bytes ``saved`` until their backward, ``returned`` by
     their replay, and ``beside`` it at its costliest moment."""
 
@@ -71,7 +70,7 @@ class _Segment:
 def chunk_memory(resolved: Resolved, chunk: Composition, first: bool, last: bool, gathered: Gathered) -> ChunkMemory:
     """``first``/``last``: the chunk begins or ends the model; ``gathered``: unsharded weights of its rank."""
     recipe, x = resolved.workload.recipe, local(resolved).residual_bytes
-    runs, depths = _segments(resolved, chunk, x), chunk.mtp[0]
+    runs, depths = _segments(resolved, chunk), chunk.mtp[0]
     depth = [lower.mtp_layer(resolved)] if depths else []
     runs += [(_plain(recipe, block), depths) for block in depth]
     entry = [lower.embedding(resolved)] * chunk.embedding
@@ -128,14 +127,15 @@ def _backward(
     return moments
 
 
-def _segments(resolved: Resolved, chunk: Composition, x: float) -> list[tuple[_Segment, int]]:
+def _segments(resolved: Resolved, chunk: Composition) -> list[tuple[_Segment, int]]:
     """The layers of a chunk, equal neighbours as one and how many they are: of those, the last of a forward and the first
-    of a backward have most beside them. ``x``: bytes of a layer's input."""
+    of a backward have most beside them."""
     recipe = resolved.workload.recipe
     out: list[tuple[_Segment, int]] = []
     for (group, replayed), number in checkpointed(recipe, chunk):
         own = tuple(lower.layer(layer.kind, resolved) for layer in group)
-        out.append((_replayed(own, x) if replayed else _plain(recipe, own[0]), number))
+        made = _replayed(own, lower.residual_bytes(group[0].kind, resolved)) if replayed else _plain(recipe, own[0])
+        out.append((made, number))
     return _offloaded(recipe, out)
 
 
@@ -169,4 +169,4 @@ def _offloaded(recipe: Recipe, runs: list[tuple[_Segment, int]]) -> list[tuple[_
             return segment.saved
         return segment.saved - sum(module_bytes(recipe, layer) for layer in segment.layers)
 
-    return [(replace(segment, saved=left(i, segment)), 1) for i, segment in enumerate(segments)]
+    return [(segment._replace(saved=left(i, segment)), 1) for i, segment in enumerate(segments)]

@@ -143,7 +143,7 @@ def _holding(
 
 
 def _kept(resolved: Resolved, gpu_arch: str, own: Contents) -> Kept:
-    held = stage(resolved, own)
+    held = stage(as_weights_see(resolved), own)
     kept: State = state(resolved, held, gpu_arch)
     components = kept.components()
     return Kept(

@@ -52,8 +52,9 @@ def contents(chunks: tuple[Composition, ...]) -> Contents:
     )
 
 
+@lru_cache(maxsize=4096)
 def stage(resolved: Resolved, own: Contents) -> StageParameters:
-    """Weights of one rank."""
+    """Weights of one rank of a run as its weights see it."""
     count, embeds, heads, mtps = own
     layers = [(lower.layer(kind, resolved), number) for kind, number in count]
     first, last, extra = lower.embedding(resolved), lower.head(resolved), mtps and lower.mtp(resolved)
@@ -65,7 +66,7 @@ def stage(resolved: Resolved, own: Contents) -> StageParameters:
     whole = held((block.weights, number) for block, number in groups)
     return StageParameters(
         weights=whole.only("linear", "output", "embedding", "router", "vector"),
-        trained=whole.only("adapter") if resolved.workload.recipe.lora else whole,
+        trained=whole.only("adapter") if resolved.workload.recipe.lora else whole.trained,
         unit=max((block.owned.total for block in units), default=0.0),
         embedding=first.owned.total if embeds or mtps else 0.0,
         head=last.owned.total if heads else 0.0,

@@ -79,7 +79,7 @@ def state(resolved: Resolved, parameters: StageParameters, gpu_arch: str) -> Sta
         gradients=spread(trained, "gradients") * (each.gradient + sharing.kept_gradient_bytes),
         master_weights=on_gpu * each.master,
         moments=here * states,
-        dummy_wgrad=0.0 if recipe.lora else resolved.execution.fusion.placeholders(weights),
+        dummy_wgrad=0.0 if recipe.lora else resolved.execution.fusion.placeholders(weights.trained),
         fp8_weight_cache=cache,
         step=_step_bytes(resolved, each, spread(trained, "states"), trained),
         construction=_construction(weights, each) if copied else 0.0,
@@ -136,7 +136,9 @@ def _step_bytes(resolved: Resolved, each: _PerElement, shard: float, trained: He
     recipe = resolved.workload.recipe
     as_it_is = each.gradient >= 4.0 or each.master < 4.0 or recipe.use_precision_aware_optimizer
     shards = resolved.execution.data_parallel.shards(resolved.workload)
-    extra = 0.0 if resolved.execution.runtime.whole_step else scratch(recipe, trained, *shards)
+    execution = resolved.execution
+    narrow = execution.fusion.bf16_moments
+    extra = 0.0 if execution.runtime.whole_step else scratch(recipe, trained, *shards, bf16_moments=narrow)
     return (0.0 if as_it_is else 4.0 * shard) + extra
 
 

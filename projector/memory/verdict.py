@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
@@ -24,8 +25,7 @@ _COMMUNICATOR = parameter(
 TOO_CLOSE = "too close to tell"
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """Bytes that a peak ``required`` at the least of the ``usable`` ones, and as a rule (``expected``)."""
 
     required: float
@@ -84,7 +84,9 @@ def communicator_bytes(resolved: Resolved) -> float:
 
 def _outside(resolved: Resolved) -> float:
     """Context and communication buffers: bytes of the device outside the framework's allocator."""
-    return resolved.execution.allocator.context_bytes + communicator_bytes(resolved)
+    allocator = resolved.execution.allocator
+    peers = resolved.workload.recipe.ep - 1
+    return allocator.context_bytes + allocator.peer_bytes * peers + communicator_bytes(resolved)
 
 
 def device_bytes(resolved: Resolved, gpu: Gpu, allocated: float) -> float:
@@ -101,14 +103,15 @@ def need(resolved: Resolved, allocated: float, gpu: Gpu) -> Need:
     return Need(required, expected, allocator.usable(gpu.memory_bytes, gpu.usable_memory_bytes))
 
 
-def verdict(resolved: Resolved, allocated: float, gpu: Gpu) -> Verdict:
-    """Compares the two, and says what the device would show."""
+def verdict(resolved: Resolved, allocated: float, gpu: Gpu, held: float | None = None) -> Verdict:
+    """Compares the two, and says what the device would show. ``held``: with what the allocator keeps, where that is more."""
+    held = allocated if held is None else held
     found, near = need(resolved, allocated, gpu), tolerance(resolved)
     return Verdict(
         status=_status(found.expected, found.required, found.usable, near),
         tolerance=near,
-        reserved=reserved_bytes(resolved, allocated),
-        device=device_bytes(resolved, gpu, allocated),
+        reserved=reserved_bytes(resolved, held),
+        device=device_bytes(resolved, gpu, held),
         required=found.required,
         usable=found.usable,
         margin=found.margin,

@@ -91,5 +91,5 @@ class Rank:
 
     @property
     def trainable(self) -> bool:
-        """False when the base weights are frozen (adapters are trained instead)."""
-        return self.recipe.lora is None
+        """False when the base weights are frozen (adapters are trained instead, or what stands before them)."""
+        return self.recipe.lora is None and not self.recipe.freeze_language_model

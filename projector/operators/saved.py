@@ -7,13 +7,13 @@ folds over these.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Saved", "Transient", "costliest", "nbytes", "once"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class Saved(NamedTuple):
     """``bytes`` of one micro-batch on this rank.
 
     ``storage``: tensors of one storage are one, however many modules read it (empty: named as the tensor). ``until``:
@@ -60,7 +60,7 @@ def once(saves: Iterable[Saved]) -> tuple[Saved, ...]:
             found[each.tensor] = each
         elif other.bytes < each.bytes or other.until != each.until:
             longest = "weight_gradient" if "weight_gradient" in (other.until, each.until) else "backward"
-            found[each.tensor] = replace(other, bytes=max(other.bytes, each.bytes), until=longest)
+            found[each.tensor] = other._replace(bytes=max(other.bytes, each.bytes), until=longest)
     return tuple(found.values())
 
 

@@ -20,7 +20,7 @@ class Weight:
     ``vector`` (norms, biases) or ``adapter``. ``split``: the side that tensor parallelism cuts, ``rows`` or ``columns``
     (empty: every rank holds the whole). ``parts``: rows of the matrices that it joins (queries, keys, values).
     ``expert``: of routed experts. ``storage``: weights of one such name are one tensor where a rank holds several.
-    ``borrowed``: another module of the model owns it; a rank without that one keeps a copy.
+    ``borrowed``: another module of the model owns it; a rank without that one keeps a copy. ``frozen``: not trained.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Weight:
     parts: tuple[int, ...] = ()
     storage: str = ""
     borrowed: bool = False
+    frozen: bool = False
 
     @property
     def elements(self) -> float:
@@ -72,9 +73,19 @@ class Held:
         """Elements of routed experts: reduced over expert-data-parallel ranks."""
         return self.sum(expert=True)
 
+    @cached_property
+    def stored(self) -> Mapping[str, Weight]:
+        """Weights that have the name of a storage, by it."""
+        return {weight.storage: weight for weight in self.weights if weight.storage}
+
     @property
     def total(self) -> float:
         return self.dense + self.expert
+
+    @property
+    def trained(self) -> Held:
+        """Those that are not frozen."""
+        return Held({weight: number for weight, number in self.weights.items() if not weight.frozen})
 
     def only(self, *roles: str) -> Held:
         return Held({weight: number for weight, number in self.weights.items() if weight.role in roles})

@@ -11,7 +11,7 @@ backward has produced them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,9 @@ class Exchange:
     bucket. ``bucket``: share of a reduction that is its last bucket (of a gather: its first), never hidden.
     ``contention`` ``[…, 2, stages]``: seconds that the compute of a forward (of a backward) loses for each second of
     communication beside it; ``idle``, alike: seconds in which its device waits for its host, which make up for as many
-    lost. ``logged``: ranks wait for each other after the optimizer. A leading axis is a batch of runs on one schedule.
+    lost. ``tied`` ``[…, pp]``: of gradients that a rank sums with others that hold the same tensor, once all of these have
+    reduced theirs. ``logged``: ranks wait for each other after the optimizer. A leading axis is a batch of runs on one
+    schedule.
     """
 
     reduce: Floats
@@ -43,6 +45,7 @@ class Exchange:
     bucket: float
     contention: Floats
     idle: Floats
+    tied: Floats = field(default_factory=lambda: np.zeros(1))
     logged: bool = True
 
 
@@ -114,7 +117,13 @@ def finish(exchange: Exchange, timeline: Timeline) -> Finish:
     ends = np.maximum(now, last + lost)
     by_chunk = np.empty_like(reduced)
     np.put_along_axis(by_chunk, order, reduced, -1)
-    return Finish(ends, by_chunk)
+    return Finish(_summed(ends, exchange.tied), by_chunk)
+
+
+def _summed(ends: Floats, tied: Floats) -> Floats:
+    """``ends`` with the sums between ranks that hold the same tensor: none of them begins before all are there."""
+    there = np.where(tied > 0, ends, 0.0).max(axis=-1, keepdims=True)
+    return np.asarray(np.where(tied > 0, there + tied, ends))
 
 
 def exposed(
@@ -145,4 +154,6 @@ def spans(exchange: Exchange, start: Arrival, end: Finish, placement: Sequence[S
         for now, stage in sorted(zip(end.reduced[rank].tolist(), own, strict=True)):
             name = f"reduce gradients of stage {stage}"
             found.append(Span(rank, "data-parallel", name, now - float(exchange.reduce[stage]), now))
+    for rank, (last, seconds) in enumerate(np.broadcast(end.ends, exchange.tied)):
+        found.append(Span(rank, "data-parallel", "sum gradients of shared tensors", float(last - seconds), float(last)))
     return tuple(span for span in found if span.end > span.start)

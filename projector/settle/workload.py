@@ -11,7 +11,7 @@ from projector.frameworks import Resolved, resolve
 from projector.hardware import host_link
 from projector.hardware.types import Cluster
 from projector.memo import Same, but
-from projector.settle import arguments, inferred, scheduling
+from projector.settle import arguments, inferred, scheduling, towers
 from projector.workload.layer_kinds import Recurrent
 from projector.workload.model import Model
 from projector.workload.sparse import BlockAttention
@@ -30,10 +30,11 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
     """:func:`settle` of arguments that were checked."""
     if workload.model.unsupported:
         raise Unsupported(", ".join(workload.model.unsupported))
+    workload = towers.without_images(workload)
     gpu = cluster.gpu
     resolved = resolve(workload, gpu.vendor, gpu.arch, cluster.host, published)
     resolved = _placed(inferred.settled(resolved, gpu, cluster.host, published), cluster)
-    conflict = scheduling.conflict(resolved.workload.recipe)
+    conflict = scheduling.conflict(resolved.workload.recipe) or towers.conflict(resolved.workload)
     if conflict:
         raise Unsupported(conflict)
     return resolved

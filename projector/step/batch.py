@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -121,7 +121,7 @@ def _surroundings(steps: Sequence[Priced]) -> list[list[Around]]:
                     found[key] = known
     once = _once([made for made, _ in new.values()])
     for key, (made, whole) in new.items():
-        one = around(made.resolved, made.clock(once[id(made.model)]), whole)
+        one = around(made.resolved, made.clock(once[_chip(made)]), whole)
         found[key] = _AROUND.get(key, lambda one=one: one)  # type: ignore[misc]
     return [[found[key] for key in each] for each in keys]
 
@@ -136,14 +136,15 @@ def _ranks(made: Priced) -> Iterator[tuple[Hashable, Held]]:
         yield (shared, contents(tuple([kinds[v] for v in own]))), whole
 
 
-def _once(steps: Sequence[Priced]) -> dict[int, dict[Operator, float]]:
-    """Seconds of all that is computed once a step, by kernel model."""
-    ops: dict[int, dict[Operator, None]] = {}
-    models = {id(made.model): made.model for made in steps}
+def _chip(made: Priced) -> Hashable:
+    """Equal for steps whose operators take the same time."""
+    return id(made.model), made.slowest
+
+
+def _once(steps: Sequence[Priced]) -> dict[Hashable, Mapping[Operator, float]]:
+    """Seconds of all that is computed once a step, by the chip that computes it."""
+    ops: dict[Hashable, dict[Operator, None]] = {}
+    chips = {_chip(made): made for made in steps}
     for made in {id(made): made for made in steps}.values():
-        ops.setdefault(id(made.model), {}).update(dict.fromkeys(made.optimizers()))
-    found: dict[int, dict[Operator, float]] = {}
-    for key, those in ops.items():
-        times = models[key].times(list(those))  # type: ignore[arg-type]
-        found[key] = dict(zip(those, times.seconds.tolist(), strict=True))
-    return found
+        ops.setdefault(_chip(made), {}).update(dict.fromkeys(made.optimizers()))
+    return {chip: chips[chip].timed(list(those)) for chip, those in ops.items()}

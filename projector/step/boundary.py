@@ -1,6 +1,8 @@
-"""What passes between virtual pipeline stages, and between the copies of one."""
+"""What passes between virtual pipeline stages, between the copies of one, and between those that hold one tensor."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from projector.collectives.placement import hop
 from projector.frameworks.types import Resolved
@@ -9,7 +11,7 @@ from projector.operators.weights import Held
 from projector.pipeline.types import Schedule
 from projector.workload.composition import compositions
 
-__all__ = ["activations", "copies"]
+__all__ = ["activations", "copies", "tied"]
 
 
 def activations(resolved: Resolved, schedule: Schedule) -> tuple[Collective | None, ...]:
@@ -56,3 +58,33 @@ def copies(resolved: Resolved, schedule: Schedule, rank: int, held: Held) -> tup
     nbytes = sharing.reduce_bytes * sharing.resident("states", workload, held.dense, held.expert)
     group = hop(rank, other, workload.gpus // workload.recipe.pp, resolved.node_ranks, resolved.pod_ranks, domain)
     return (Collective(name="grad_copies", kind="send_recv", group=group, bytes=nbytes),)
+
+
+def tied(resolved: Resolved, schedule: Schedule, held: Sequence[Held]) -> tuple[tuple[Collective, ...], ...]:
+    """Of every pipeline rank, that ``held`` what it trains: the sums of the gradients of tensors that other ranks hold, too:
+    the vocabulary at both ends of a tied model, or under a prediction depth. One after the reduction, beside nothing.
+
+    Every rank sends what it keeps of the gradient after the reduction, in the type of the buffer; the optimizer's shards of
+    Megatron are views of whole buffers, so it is the whole tensor (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/distributed/
+    finalize_model_grads.py, ``_allreduce_word_embedding_grads``; DeepSpeed runtime/pipe/module.py,
+    ``allreduce_tied_weight_gradients``). Where a stage stands on two ranks these exchange everything: :func:`copies`.
+    """
+    found: list[tuple[Collective, ...]] = [()] * len(held)
+    if len(held) == 1 or schedule.copies > 1:
+        return tuple(found)
+    workload, sharing = resolved.workload, resolved.execution.data_parallel
+    shared: dict[tuple[int, ...], float] = {}
+    for name in dict.fromkeys(name for own in held for name in own.stored):
+        ranks = tuple(rank for rank, own in enumerate(held) if name in own.stored)
+        if len(ranks) > 1:
+            weight = held[ranks[0]].stored[name]
+            elements = (0.0, weight.elements) if weight.expert else (weight.elements, 0.0)
+            nbytes = sharing.reduce_bytes * sharing.resident("gradients", workload, *elements)
+            shared[ranks] = shared.get(ranks, 0.0) + nbytes
+    stage, nodes = workload.gpus // workload.recipe.pp, (resolved.node_ranks, resolved.pod_ranks)
+    for ranks, nbytes in shared.items():
+        group = "pp" if len(ranks) > 2 else hop(ranks[0], ranks[1], stage, *nodes, workload.recipe.domain)
+        op = Collective(name="grad_tied", kind="all_reduce", group=group, bytes=nbytes)
+        for rank in ranks:
+            found[rank] += (op,)
+    return tuple(found)

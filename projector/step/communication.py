@@ -14,9 +14,9 @@ from projector.collectives.model import Pricing
 from projector.frameworks.types import Resolved
 from projector.operators.types import Collective
 from projector.pipeline.types import Schedule
-from projector.step.boundary import activations, copies
-from projector.step.run import GROUP_KEY, Step
-from projector.step.stages import Part, messages, owned
+from projector.step.boundary import activations, copies, tied
+from projector.step.run import GROUP_KEY, Step, owned_by_rank
+from projector.step.stages import Part, messages
 from projector.step.timing import Clock
 from projector.step.waits import mask
 
@@ -56,7 +56,7 @@ def traffic(
     rows = [
         *_matched(inside, step.breakdown),
         *_boundaries(resolved, schedule, step, clock, price),
-        *_exchange(resolved, own, inside, step, clock, price),
+        *_exchange(resolved, stages, inside, step, clock, price),
     ]
     order = [*dict.fromkeys(GROUP_KEY.values()), "dp_s"]
     merged = _merged(row for row in rows if row.seconds > 0)
@@ -115,17 +115,18 @@ def _boundaries(resolved: Resolved, schedule: Schedule, step: Step, clock: Clock
 
 def _exchange(
     resolved: Resolved,
-    own: Sequence[Sequence[Part]],
+    stages: Sequence[Sequence[Part]],
     inside: Sequence[Traffic],
     step: Step,
     clock: Clock,
     price: Pricing,
 ) -> Iterator[Traffic]:
     """Reduction and gather around the pipeline, once a step."""
-    whole = sum((owned(resolved, stage) for stage in own[1:]), owned(resolved, own[0]))
+    schedule, held = step.timeline.compiled.schedule, owned_by_rank(resolved, stages)
+    whole = held[step.rank]
     workload, sharing = resolved.workload, resolved.execution.data_parallel
     reduce = () if sharing.reduces_every_microbatch(workload.recipe) else sharing.reduction(workload, whole)
-    reduce += copies(resolved, step.timeline.compiled.schedule, step.rank, whole)
+    reduce += (*copies(resolved, schedule, step.rank, whole), *tied(resolved, schedule, held)[step.rank])
     fetch = () if sharing.gathers_every_microbatch(workload.recipe) else sharing.gather(workload, whole)
     left = step.breakdown["dp_s"] - sum(row.exposed for row in inside if row.part == "dp_s")
     first = min(left, step.gather)

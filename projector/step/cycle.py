@@ -19,7 +19,7 @@ from projector.pipeline import Timeline
 from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
 from projector.pipeline.types import Compiled, Costs, Schedule
 from projector.step.around import Around, around, together
-from projector.step.boundary import activations, copies
+from projector.step.boundary import activations, copies, tied
 from projector.step.neighbours import pairs_up, pipelined
 from projector.step.stages import Part, StageTime
 from projector.step.timing import Clock
@@ -128,7 +128,7 @@ def stacked(cycles: Sequence[Cycle]) -> Cycle:
 
 
 _SECONDS = ("forward", "inputs", "weight", "messages", "deferred", "between", "unpaired")
-_AROUND = ("reduce", "gather", "optimizer", "contention", "idle")
+_AROUND = ("reduce", "gather", "optimizer", "contention", "idle", "tied")
 
 
 def compiled_schedule(resolved: Resolved, microbatches: int | None = None) -> Compiled:
@@ -239,6 +239,7 @@ def _exchange(
         bucket=_BUCKET_SHARE,
         contention=_losses(times, clock, (sharing.gather(workload, largest), sharing.reduction(workload, largest))),
         idle=np.array([[each.host_excess for each in (t.forward, t.backward)] for t in times]).T,
+        tied=np.array([together(clock, ops) for ops in tied(resolved, schedule, held)]),
     )
 
 

@@ -13,6 +13,7 @@ from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.memo import Recent, Same
 from projector.memory.holding import placement
+from projector.operators.part import Block
 from projector.operators.types import Attention, Gemm, GroupedGemm, Operator
 from projector.pipeline.bounds import lower_bound
 from projector.step.stages import counted_parts, splits
@@ -25,6 +26,7 @@ Floats = NDArray[np.float64]
 Seconds = tuple[Floats, Floats, Floats]
 
 _LIMITS: Recent[tuple[float, float, float]] = Recent(16384)
+_BLOCKS: Recent[tuple[float, float, float]] = Recent(2048)
 
 
 def limits(resolved: Resolved, gpu: Gpu) -> Seconds:
@@ -42,13 +44,18 @@ def limits(resolved: Resolved, gpu: Gpu) -> Seconds:
 def _limit(resolved: Resolved, gpu: Gpu, chunk: Composition, apart: bool) -> tuple[float, float, float]:
     forward = inputs = weight = 0.0
     for part, number in counted_parts(resolved, chunk):
-        block = part.block
-        forward += number * _seconds(block.forward, gpu)
-        again = block.recompute if part.recomputed else ()
-        inputs += number * _seconds((*again, *block.backward_input), gpu)
+        key = Same(part.block), part.recomputed, Same(gpu)
+        own = _BLOCKS.get(key, partial(_of_block, part.block, part.recomputed, gpu))
+        forward += number * own[0]
+        inputs += number * own[1]
         if part.layers or not resolved.workload.recipe.defer_embedding_wgrad_compute:
-            weight += number * _seconds(block.backward_weight, gpu)
+            weight += number * own[2]
     return (forward, inputs, weight) if apart else (forward, inputs + weight, 0.0)
+
+
+def _of_block(block: Block, recomputed: bool, gpu: Gpu) -> tuple[float, float, float]:
+    inputs = (*(block.recompute if recomputed else ()), *block.backward_input)
+    return _seconds(block.forward, gpu), _seconds(inputs, gpu), _seconds(block.backward_weight, gpu)
 
 
 def _seconds(operators: Iterable[Operator], gpu: Gpu) -> float:

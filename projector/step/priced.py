@@ -72,12 +72,14 @@ class Priced:
             ops |= {op: None for op, _ in muon.products(self.resolved, whole)}
         return list(ops)
 
+    def timed(self, ops: Sequence[Operator]) -> Mapping[Operator, float]:
+        """Seconds of ``ops`` on the slowest chip."""
+        return slowed(dict(zip(ops, self.model.times(ops).seconds.tolist(), strict=True)), self.slowest)  # type: ignore[arg-type]
+
     def clock(self, once: Mapping[Operator, float] | None = None) -> Clock:
         """For the layers and for what is done once a step. ``once``: seconds of the latter where they are known."""
         if once is None:
-            ops = self.optimizers()
-            once = dict(zip(ops, self.model.times(ops).seconds.tolist(), strict=True))  # type: ignore[arg-type]
-        once = slowed(once, self.slowest)
+            once = self.timed(self.optimizers())
         layers, taken = self.layers.clock, taken_by(self.resolved, self.price)
         return Clock(
             kernels=ChainMap(once, layers.kernels),  # type: ignore[arg-type]

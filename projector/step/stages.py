@@ -107,8 +107,8 @@ def owned(resolved: Resolved, stage: Sequence[Part]) -> Held:
 
 
 def _trained(resolved: Resolved, weights: Held) -> Held:
-    """All of them, or the adapters alone."""
-    return weights if resolved.workload.recipe.lora is None else weights.only("adapter")
+    """All of them but the frozen, or the adapters alone."""
+    return weights.trained if resolved.workload.recipe.lora is None else weights.only("adapter")
 
 
 def stage_time(
@@ -235,5 +235,5 @@ def _beside(
     host = first.host + clock.execution.runtime.collective_us * 1e-6 * len(collectives)
     exposed = dict(phase.exposed)
     exposed["dp"] = exposed.get("dp", 0.0) + comm - hidden
-    slowed = (replace(first, host=host, apart=first.apart + extra), *phase.segments[1:])
+    slowed = (first._replace(host=host, apart=first.apart + extra), *phase.segments[1:])
     return replace(phase, segments=slowed, compute=phase.compute + lost, exposed=exposed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from projector.mechanisms import Execution
 from projector.operators.types import Collective, HostWork, Operator, Stream
@@ -37,8 +38,7 @@ class Message:
     hidden: float
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """A stretch between two synchronisation points: device seconds and the host seconds needed to issue it. ``beside``:
     device seconds more where no neighbour hides its exchanges. ``apart``: device seconds of traffic that was started
     ahead, which time without a kernel takes up.
@@ -61,7 +61,7 @@ class Segment:
     @property
     def ahead(self) -> Segment:
         """The same, begun with the device still busy: no synchronisation went before."""
-        return replace(self, issued=0.0)
+        return self._replace(issued=0.0)
 
     @property
     def alone(self) -> float:
@@ -78,7 +78,7 @@ class Segment:
         each = max(1, launches)
         first, last = self.host + host / each + seconds, self.host + host + seconds / each
         late = max(self.issued + seconds, first, last) if seconds else self.issued
-        return replace(self, device=self.device + seconds, host=self.host + host, issued=late)
+        return Segment(self.device + seconds, self.host + host, self.beside, late, self.apart)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Clock:
         ``ledger`` takes down every collective.
         """
         x = self.execution
-        beside: dict[str, float] = self._beside(operators)
+        beside: dict[str, float] | None = None
         segments: list[Segment] = []
         compute, measured, wait = 0.0, 0.0, 0.0
         now = Segment(0.0, x.runtime.layer_seconds if layer else 0.0)
@@ -170,8 +170,9 @@ class Clock:
             elif isinstance(op, Collective):
                 seconds = self.collective(op)
                 hidden, lost = elsewhere.get(op.name, (0.0, 0.0))
-                now = replace(now, beside=now.beside + max(0.0, hidden - lost))
+                now = now._replace(beside=now.beside + max(0.0, hidden - lost))
                 if op.hides_behind:
+                    beside = self._beside(operators) if beside is None else beside
                     losses = {name: self._loss(operators, op, name) for name in op.hides_behind}
                     hidden, lost = _take(beside, losses, seconds)
                 if ledger is not None:

@@ -51,6 +51,8 @@ _LAID_OUT = attrgetter(
     "recompute_num_layers",
     "recompute_layer_ids",
     "first_last_layers_bf16",
+    "recompute_vision",
+    "freeze_vision_model",
 )
 
 
@@ -69,7 +71,13 @@ def _made(model: Model, recipe: Recipe) -> _Stages:
     wide = {0, len(kinds) - 1} if recipe.first_last_layers_bf16 else set()
 
     def composition(chunk: Chunk) -> Composition:
-        layers = tuple(Layer(kinds[i], i not in wide, recomputed(recipe, at, i)) for at, i in enumerate(chunk.layers))
+        before = model.tower_kinds if chunk.embedding else ()
+        tower = tuple(
+            Layer(kind, True, bool(kind.tower and kind.tower.recomputes(recipe)) and recomputed(recipe, at, -1))
+            for at, kind in enumerate(before)
+        )
+        own = tuple(Layer(kinds[i], i not in wide, recomputed(recipe, at, i)) for at, i in enumerate(chunk.layers))
+        layers = (*tower, *own)
         mtp = chunk.mtp, bool(chunk.mtp) and recomputed(recipe, 0, 0)
         key = chunk.embedding, layers, mtp, chunk.head
         return _COMPOSITIONS.get(key, lambda: Composition(*key, tuple(counted(layers))))

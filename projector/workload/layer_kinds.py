@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from projector.memo import HashedOnce
 from projector.workload.declared import about
 from projector.workload.sparse import BlockAttention, CompressedAttention
+from projector.workload.towers import Encoder, Vision
 
 __all__ = [
     "Attention",
@@ -63,18 +64,22 @@ class Attention:
         return found | ({"mla": None} if self.latent is False else {})
 
 
+_OF_DENSE = ("ffn_hidden_size", "sparse_activation")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dense:
     """The dense MLP, of the model's width or its own."""
 
     ffn_hidden_size: int | None = None
+    sparse_activation: bool | None = None
 
     @property
     def name(self) -> str:
-        return "dense"
+        return "sparse" if self.sparse_activation else "dense"
 
     def differs(self) -> dict[str, object]:
-        return {} if self.ffn_hidden_size is None else {"ffn_hidden_size": self.ffn_hidden_size}
+        return {name: value for name in _OF_DENSE if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,11 +324,17 @@ _ATTENTION, _DENSE, _EXPERTS = Attention(), Dense(), Experts()
 class LayerKind(HashedOnce):
     """What distinguishes one layer from another. Either part may be absent; a layer without both passes its input on.
     ``residual_candidates``: tensors of
-    which its input is a mixture (attention residuals)."""
+    which its input is a mixture (attention residuals). ``tower``: the stack that it stands in, if that is not the model's
+    own; ``first``, ``last``: what brings tokens into its stack, or out of it, stands before or after it; ``cross``: it
+    attends to the output of an encoder, too."""
 
     mixer: Mixer | None = _ATTENTION
     mlp: Mlp | None = _DENSE
     residual_candidates: int = 1
+    tower: Encoder | Vision | None = None
+    first: bool = False
+    last: bool = False
+    cross: bool = False
 
     __hash__ = HashedOnce.__hash__
 
@@ -344,11 +355,14 @@ class LayerKind(HashedOnce):
     def name(self) -> str:
         alone = isinstance(self.mixer, Attention) and self.mixer.name == "attention" and self.mlp is not None
         words = [part.name for part in ((self.mlp,) if alone else (self.mixer, self.mlp)) if part]
+        words += [word for word, there in (("cross", self.cross), ("first", self.first), ("last", self.last)) if there]
+        words = [self.tower.name, *words] if self.tower else words
         return ("_".join(words) or "empty") + (f"_w{self.window}" if self.window else "")
 
     def differs(self) -> dict[str, object]:
         """Fields of the model that are others in this layer: heads and widths."""
-        found = {name: value for part in (self.mixer, self.mlp) if part for name, value in part.differs().items()}
+        parts = (self.tower, self.mixer, self.mlp)
+        found = {name: value for part in parts if part for name, value in part.differs().items()}
         return found | ({"residual_candidates": self.residual_candidates} if self.residual_candidates > 1 else {})
 
 
@@ -362,6 +376,7 @@ class PerLayer:
     """Sizes that differ from layer to layer: one entry a decoder layer, or none at all where all are the model's.
 
     A width or a number of heads of 0: the layer has no MLP, or no mixer; a window of 0: the full sequence.
+    ``sparse_activation``: 1 where most of the gate is cut (see :class:`~projector.workload.model.Model`).
     """
 
     num_attention_heads: tuple[int, ...] = field(default=(), metadata=about(least=0))
@@ -369,3 +384,4 @@ class PerLayer:
     kv_channels: tuple[int, ...] = field(default=(), metadata=about(least=0))
     window_size: tuple[int, ...] = field(default=(), metadata=about(least=0))
     ffn_hidden_size: tuple[int, ...] = field(default=(), metadata=about(least=0))
+    sparse_activation: tuple[int, ...] = field(default=(), metadata=about(least=0, most=1))

@@ -96,13 +96,15 @@ def _chunks(model: Model, recipe: Recipe) -> _Laid:
 def _whole_groups(model: Model, recipe: Recipe, found: tuple[Chunk, ...], mistakes: list[_Mistake]) -> _Laid:
     """``found`` unless a stage begins with a layer whose keys and values an earlier stage makes: stages pass on the
     residual alone (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/pipeline_parallel/p2p_communication.py)."""
-    factor = model.cla_share_factor
-    cut = next((chunk.layers[0] for chunk in found if chunk.layers and chunk.layers[0] % factor), None)
+    if model.cla_share_factor == 1 and not model.num_kv_shared_layers:
+        return found, mistakes
+    sources = ((layer, model.kv_source(layer), chunk.layers) for chunk in found for layer in chunk.layers)
+    cut = next((layer for layer, source, held in sources if source is not None and source not in held), None)
     if cut is None:
         return found, mistakes
     layout = recipe.pipeline_model_parallel_layout
     key, value = ("pp", recipe.pp) if layout is None else ("pipeline_model_parallel_layout", layout)
-    expected = f"stages of whole groups of {factor} layers: layer {cut} would read keys and values of another stage"
+    expected = f"stages of whole groups of layers: layer {cut} would read keys and values of another stage"
     return (), [(key, value, expected)]
 
 

@@ -30,11 +30,12 @@ from projector.workload.layer_kinds import (
     decoder,
 )
 from projector.workload.sparse import BlockAttention, Compressed, CompressedAttention, FullAttention, Indexer
+from projector.workload.towers import Encoder, Vision
 
 __all__ = ["MLA", "LayerKind", "MoE", "Model", "PerLayer", "decoder"]
 
 _NORMS = ("RMSNorm", "LayerNorm", "NonParametricLayerNorm")
-_POSITIONS = ("rope", "learned_absolute", "alibi", "none")
+_POSITIONS = ("rope", "learned_absolute", "alibi", "relative", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,9 @@ class MoE:
 
 @dataclass(frozen=True, kw_only=True)
 class Model(HashedOnce):
-    """A transformer of one stack: a decoder, or an encoder that masks nothing (``causal`` false).
+    """A transformer: a decoder, or an encoder that masks nothing (``causal`` false). ``encoder``: a stack before it to whose
+    output each of its layers attends; ``relative_attention_num_buckets``: rows of each stack's table of relative positions;
+    ``vision``: a tower whose images stand among its tokens.
 
     ``ffn_hidden_size`` is the width of the *dense* MLP (one of gate/up, not their sum); ``kv_channels`` the head
     dimension; ``vocab_size`` the unpadded vocabulary (0: no embedding, no output layer and no loss).
@@ -105,6 +108,12 @@ class Model(HashedOnce):
     layer to layer; ``full_attention``: what layers without a window have otherwise; ``attention_k_eq_v``: values are
     the keys, without a product of their own; ``cla_share_factor``: layers of which the first makes keys and values for
     all (cross-layer attention, arXiv:2405.12981); ``indexer``: latent attention to keys that it chooses (DeepSeek-V3.2);
+    ``num_kv_shared_layers``: last layers that read keys and values, after norm and rotation, of the last layer before them
+    with their window (Gemma 3n); ``v_layernorm``: values are normed, too, where queries and keys are, without a weight;
+    ``sparse_activation``: a multiple of its own mean and deviation is taken from a gate and the rest cut at zero;
+    ``altup_num_inputs``: streams of which a layer reads one (AltUp), 0 for none; ``laurel_rank``: of a narrow product beside
+    attention (LAuReL); ``hidden_size_per_layer_input``: width of an embedding of every layer's own, with
+    ``vocab_size_per_layer_input`` rows;
     ``compressed``: compressed sparse attention of DeepSeek-V4; ``hyper_connections``: streams of the residual (mHC), 0
     for one that is added to; ``attn_res_block_size``: layers of a checkpoint (attention residuals), 0 for none,
     ``residual_candidates``: of the layer at hand; ``mamba`` and the fields after it: sizes of mixers by their letters;
@@ -126,11 +135,12 @@ class Model(HashedOnce):
         default="RMSNorm", metadata=about(choices=("RMSNorm", "LayerNorm", "NonParametricLayerNorm"))
     )
     position_embedding_type: str = field(
-        default="rope", metadata=about(choices=("rope", "learned_absolute", "alibi", "none"))
+        default="rope", metadata=about(choices=("rope", "learned_absolute", "alibi", "relative", "none"))
     )
     max_position_embeddings: int | None = field(default=None, metadata=about(most=1_000_000_000))
     causal: bool = True
     qk_layernorm: bool = False
+    v_layernorm: bool = False
     add_bias_linear: bool = False
     add_qkv_bias: bool = False
     untie_embeddings_and_output_weights: bool = True
@@ -140,6 +150,7 @@ class Model(HashedOnce):
     attention_output_gate: bool = False
     share_q_dim: int | None = None
     quick_geglu: bool = False
+    sparse_activation: bool = False
     activation_func_clamp_value: float | None = None
     rotary_magnitude_scaled: bool = False
     sandwich_norm: bool = False
@@ -168,9 +179,17 @@ class Model(HashedOnce):
     cla_share_factor: int = field(default=1, metadata=about(most=10_000))
     indexer: Indexer | None = None
     compressed: Compressed | None = None
+    num_kv_shared_layers: int = field(default=0, metadata=about(least=0))
     hyper_connections: int = field(default=0, metadata=about(least=0, most=64))
+    altup_num_inputs: int = field(default=0, metadata=about(least=0, most=64))
+    laurel_rank: int = field(default=0, metadata=about(least=0))
+    hidden_size_per_layer_input: int = field(default=0, metadata=about(least=0))
+    vocab_size_per_layer_input: int = field(default=0, metadata=about(least=0, most=100_000_000))
     attn_res_block_size: int = field(default=0, metadata=about(least=0))
     residual_candidates: int = 1
+    encoder: Encoder | None = None
+    vision: Vision | None = None
+    relative_attention_num_buckets: int = 32
     unsupported: tuple[str, ...] = ()
     source: str = ""
 
@@ -180,8 +199,26 @@ class Model(HashedOnce):
     def layer_kinds(self) -> tuple[LayerKind, ...]:
         """One :class:`LayerKind` per decoder layer, in order (MTP layers are not among them)."""
         if not self.attn_res_block_size:
-            return self._kinds()
+            return self._in_stack(self._kinds())
         return tuple(replace(kind, residual_candidates=self.candidates(i)) for i, kind in enumerate(self._kinds()))
+
+    @cached_property
+    def tower_kinds(self) -> tuple[LayerKind, ...]:
+        """The same of the layers of an encoder or a vision tower, on the first stage before these."""
+        seen = self.vision and replace(self.vision, output_size=self.vision.output_size or self.hidden_size)
+        tower = self.encoder or seen
+        if tower is None:
+            return ()
+        kinds = [LayerKind(tower=tower)] * tower.num_layers
+        kinds[0] = replace(kinds[0], first=True)
+        return (*kinds[:-1], replace(kinds[-1], last=True))
+
+    def _in_stack(self, kinds: tuple[LayerKind, ...]) -> tuple[LayerKind, ...]:
+        """``kinds`` with what an encoder makes of them: each attends to it, the first makes relative positions for all."""
+        if self.encoder is not None:
+            kinds = tuple(replace(kind, cross=True) for kind in kinds)
+        relative = self.position_embedding_type == "relative"
+        return (replace(kinds[0], first=True), *kinds[1:]) if relative and kinds else kinds
 
     def candidates(self, layer: int) -> int:
         """The running sum and the checkpoints before ``layer`` (attention residuals); 1 where there are none."""
@@ -193,7 +230,7 @@ class Model(HashedOnce):
             letters = layer_pattern.expand(self.hybrid_layer_pattern)
             return tuple(self._alone(each, letters[:i].count("Z")) for i, each in enumerate(letters))
         freq = self.moe.moe_layer_freq if self.moe else (0,) * self.num_layers
-        shares = self.cla_share_factor > 1
+        shares = self.cla_share_factor > 1 or self.num_kv_shared_layers
         if not any((self.mixer_pattern, self.per_layer, self.full_attention, self.compressed, shares)):
             return tuple(decoder(bool(freq[i]), self._window(i)) for i in range(self.num_layers))
         letters = layer_pattern.expand(self.mixer_pattern or "") or "*" * self.num_layers
@@ -217,6 +254,8 @@ class Model(HashedOnce):
 
     def within(self, kind: LayerKind) -> Model:
         """The model as a layer of ``kind`` sees it: with the heads and widths of that layer."""
+        if isinstance(kind.tower, Vision):
+            return _of_tower(self.name, self.family, kind.tower)
         differs = tuple(kind.differs().items())
         return _within(self, differs) if differs else self
 
@@ -242,8 +281,19 @@ class Model(HashedOnce):
         if self.full_attention is not None and not window:
             own |= self.full_attention.differs()
         latent = letter == "+" if self.mla is not None or letter == "+" else None
-        reuses = layer is not None and layer % self.cla_share_factor > 0
+        reuses = layer is not None and self.kv_source(layer) is not None
         return Attention(window=window, latent=latent, reuses_kv=reuses, **own)
+
+    def kv_source(self, layer: int) -> int | None:
+        """The layer whose keys and values ``layer`` reads (None: it makes them): the first of its group, or the last
+        one with its window before those that share them."""
+        if layer % self.cla_share_factor:
+            return layer - layer % self.cla_share_factor
+        first = self.num_layers - self.num_kv_shared_layers
+        if layer < first:
+            return None
+        window = self._window(layer)
+        return max((i for i in range(first) if self._window(i) == window), default=None)
 
     def _ratio(self, layer: int) -> int:
         """Tokens of a compressed entry of one layer: of the depths of prediction (the last), a window alone."""
@@ -253,8 +303,8 @@ class Model(HashedOnce):
     def _mlp(self, moe: bool, layer: int) -> Mlp | None:
         if moe:
             return Experts()
-        width = self._own(layer, "ffn_hidden_size").get("ffn_hidden_size")
-        return None if width == 0 else Dense(ffn_hidden_size=width)
+        own = self._own(layer, "ffn_hidden_size", "sparse_activation")
+        return None if own.get("ffn_hidden_size") == 0 else Dense(**own)
 
     def _own(self, layer: int | None, *names: str) -> dict[str, Any]:
         """Sizes of one layer that differ from the model's."""
@@ -274,7 +324,7 @@ class Model(HashedOnce):
     @property
     def residual_width(self) -> int:
         """Elements of a token that pass from layer to layer."""
-        return self.hidden_size * max(1, self.hyper_connections)
+        return self.hidden_size * max(1, self.hyper_connections, self.altup_num_inputs)
 
     @property
     def head_dim_qk(self) -> int:
@@ -289,3 +339,8 @@ class Model(HashedOnce):
 @lru_cache(maxsize=1024)
 def _within(model: Model, differs: tuple[tuple[str, Any], ...]) -> Model:
     return replace(model, **dict(differs))
+
+
+@lru_cache(maxsize=256)
+def _of_tower(name: str, family: str, tower: Vision) -> Model:
+    return Model(name=name, family=family, **tower.sizes())

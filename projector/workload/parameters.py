@@ -36,9 +36,9 @@ class LayerCount:
 class ParameterCount:
     """Parameters (elements) of a whole model, unsharded.
 
-    ``head`` is 0 when the output layer shares the embedding. ``main`` is the published figure (no multi-token
-    prediction), ``total`` what is trained (with it). ``active``: those that one token passes through in ``main``,
-    embedding and output included.
+    ``mlp`` has the ends of a vision tower, too. ``head`` is 0 when the output layer shares the embedding. ``main`` is the
+    published figure (no multi-token prediction), ``total`` what is trained (with it). ``active``: those that one token
+    passes through in ``main``, embedding and output included.
     """
 
     embedding: int
@@ -68,26 +68,30 @@ def count(model: Model) -> ParameterCount:
 
     The vocabulary is the unpadded one. The load-balancing bias of auxiliary-loss-free routing is a buffer, not counted.
     """
-    kinds = model.layer_kinds
+    kinds = (*model.tower_kinds, *model.layer_kinds)
     per_kind = {kind: layer(model, kind) for kind in set(kinds)}
     layers = [per_kind[kind] for kind in kinds]
     embedding = model.vocab_size * model.hidden_size
+    narrow = model.vocab_size_per_layer_input * model.num_layers * model.hidden_size_per_layer_input
     learned = model.position_embedding_type == "learned_absolute"
     position = (model.max_position_embeddings or 0) * model.hidden_size if learned else 0
     position += model.num_tokentypes * model.hidden_size
+    if model.position_embedding_type == "relative":
+        tables = 1 if model.encoder is None else 2
+        position += tables * model.relative_attention_num_buckets * model.num_attention_heads
+    ends = model.vision.entry + model.vision.exit(model.hidden_size) if model.vision else 0
     head = (embedding if model.untie_embeddings_and_output_weights else 0) + _bert(model)
     unrouted = 0
     if model.moe is not None:
         idle = model.moe.scored - model.moe.moe_router_topk
         unrouted = sum(part.experts for part in layers) * idle // model.moe.scored
-    norms = (
-        sum(part.norms for part in layers) + _norm(model) * (2 if model.embedding_layernorm else 1) + _gathered(model)
-    )
+    last = 1 + model.embedding_layernorm + (model.encoder is not None)
+    norms = sum(part.norms for part in layers) + _norm(model) * last + _gathered(model) + _around_layers(model)
     whole = ParameterCount(
-        embedding=embedding,
+        embedding=embedding + narrow,
         position=position,
         attention=sum(part.attention for part in layers) - _once(model),
-        mlp=sum(part.mlp for part in layers),
+        mlp=sum(part.mlp for part in layers) + ends,
         router=sum(part.router for part in layers),
         experts=sum(part.experts for part in layers),
         shared=sum(part.shared for part in layers),
@@ -114,9 +118,10 @@ def _once(model: Model) -> int:
 def layer(model: Model, kind: LayerKind) -> LayerCount:
     """Parameters of one decoder layer of ``kind``."""
     model = model.within(kind)
-    halves = 1 if model.parallel_residual else sum(part is not None for part in (kind.mixer, kind.mlp))
+    halves = 1 if model.parallel_residual else sum(part is not None for part in (kind.mixer, kind.mlp)) + kind.cross
     norms = (_norm(model) * (2 if model.sandwich_norm else 1) + _streams(model) + _mixer_of_residuals(model)) * halves
-    attention = _mixer(model, kind)
+    norms += _around_layer(model)
+    attention = _mixer(model, kind) + (_attention(model) if kind.cross else 0)
     if kind.mlp is None:
         return LayerCount(attention=attention, norms=norms)
     if not kind.moe or model.moe is None:
@@ -152,7 +157,11 @@ def _mixer(model: Model, kind: LayerKind) -> int:
         return kind.mixer.shared(*sizes) + kind.mixer.own(*sizes)
     if not isinstance(kind.mixer, Attention):
         return kind.mixer.parameters(model.hidden_size)
-    return _mla(model) if model.mla is not None else _attention(model, reuses_kv=kind.mixer.reuses_kv)
+    return (
+        _mla(model)
+        if model.mla is not None
+        else _attention(model, reuses_kv=kind.mixer.reuses_kv and not model.num_kv_shared_layers)
+    )
 
 
 def _streams(model: Model) -> int:
@@ -170,6 +179,20 @@ def _gathered(model: Model) -> int:
     """The weighted sum of the streams at the end: a projection to one number for each, its biases, a scale."""
     n = model.hyper_connections
     return (n and n * (n * model.hidden_size + 1) + 1) + _mixer_of_residuals(model)
+
+
+def _around_layer(model: Model) -> int:
+    """AltUp (router with its norm, scale, maps), LAuReL (two products, a norm), the layer's own embedding (the same)."""
+    n, h = model.altup_num_inputs, model.hidden_size
+    rank, narrow = model.laurel_rank, model.hidden_size_per_layer_input
+    altup = n and 2 * h + n * h + n**2 + n**3
+    return altup + sum(2 * h * width + _norm(model) for width in (rank, narrow) if width)
+
+
+def _around_layers(model: Model) -> int:
+    """Products of the streams at both ends; the projection to the embeddings of all layers and its norm."""
+    n, h, width = model.altup_num_inputs, model.hidden_size, model.hidden_size_per_layer_input
+    return (2 * (n - 1) * h**2 if n else 0) + (h * model.num_layers + 1) * width
 
 
 def _bert(model: Model) -> int:

@@ -84,6 +84,18 @@ class Recipe:
     document_lengths: tuple[int, ...] | None = recipe_field(
         "tokens of every document packed into a sample; attention stays inside each", "layer step memory", "batch",
         unit="tokens", most=100_000_000)
+    encoder_seq_length: int | None = recipe_field(
+        "tokens of a sample in an encoder before the decoder (left out: as many as seq_length)", "layer step memory",
+        "batch", unit="tokens", most=100_000_000, told_by="decoder_seq_length")
+    images_per_sample: int | None = recipe_field(
+        "images (or tiles) of a sample before a language model that sees (left out: one; 0: its vision tower is not there)",
+        "layer step memory", "batch", unit="images", least=0)
+    freeze_language_model: bool | None = recipe_field(
+        "the language model behind a vision tower is not trained", _ALL, "model")
+    freeze_vision_model: bool | None = recipe_field(
+        "the vision tower is not trained; its projector is", _ALL, "model")
+    recompute_vision: bool | None = recipe_field(
+        "recompute reaches the layers of the vision tower, too", "layer step memory", "recompute")
     tp: int = recipe_field(
         "tensor-parallel ranks", _ALL, "tp", default=1, unit="ranks", essential=True,
         megatron="tensor_model_parallel_size", nemo="tensor_model_parallel_size", forks="model_parallel_size",
@@ -139,6 +151,9 @@ class Recipe:
     cp_comm_type: str | None = recipe_field(
         "how context-parallel ranks exchange keys and values", "layer memory", "cp", megatron=SAME,
         choices=("p2p", "a2a", "allgather", "a2a+p2p"))
+    dynamic_context_parallel: bool | None = recipe_field(
+        "each packed document runs on the smallest power of two of context-parallel ranks that holds it", "layer memory",
+        "cp", megatron="dynamic_context_parallel hybrid_context_parallel")
     tp_comm_overlap: bool | None = recipe_field(
         "tensor-parallel communication runs behind the products (userbuffers, async-TP)", "layer step memory", "tp",
         megatron=SAME, nemo="ub_tp_comm_overlap", torchtitan="parallelism.enable_async_tensor_parallel")
@@ -365,6 +380,11 @@ class Recipe:
     def sequences(self) -> int:
         """Sequences of one sample: two where preferences are trained."""
         return 2 if self.rlhf_type else 1
+
+    @property
+    def images(self) -> int:
+        """Images of one sample."""
+        return self.sequences * (1 if self.images_per_sample is None else self.images_per_sample)
 
     @property
     def reference(self) -> bool:

@@ -115,15 +115,28 @@ class Compressed:
             total += rank * own + hidden * self.index_n_heads + _compressor(ratio, hidden, self.index_head_dim)
         return total
 
-    def keys(self, ratio: int, seq: int) -> float:
-        """Keys that a query sees on average: the window, and entries before it."""
-        window = min(self.attn_sliding_window, seq)
-        near = window - window * (window - 1) / (2 * seq)
+    def keys(self, ratio: int, seq: int, ranks: int = 1) -> float:
+        """Keys that a query sees on average: the window, and entries before it; ``ranks``: of the last of so many equal
+        parts of the sequence, whose queries see most."""
+        own = seq / ranks
+        near = _seen(min(self.attn_sliding_window, seq), seq, own, 1)
         if not ratio:
             return near
         entries = seq / ratio
         most = min(float(self.index_topk), entries) if ratio == self.chosen else entries
-        return near + most - most * most / (2 * entries)  # positions before the first ``most`` entries have fewer
+        return near + _seen(most, entries, entries / ranks, 0)
+
+    def boundary(self, ratio: int) -> int:
+        """Tokens before its own that a part of the sequence needs: of the window, or of a block that two parts share."""
+        block = 0 if not ratio else 2 * ratio if ratio < OVERLAPPING else ratio
+        return max(self.attn_sliding_window, block)
+
+
+def _seen(most: float, all_keys: float, own: float, self_too: int) -> float:
+    """Keys of a query on average over the last ``own`` of ``all_keys`` positions, where position i has min(i, ``most``)."""
+    start = all_keys - own
+    few = max(0.0, most - start)  # positions that have fewer than ``most``
+    return most - few * (few - self_too) / (2 * own)
 
 
 def _compressor(ratio: int, hidden: int, width: int) -> int:

@@ -67,7 +67,8 @@ def _beside(model: Model, recipe: Recipe, where: str) -> Iterator[Problem]:
         isinstance(kind.mixer, Attention) and isinstance(kind.mlp, Dense) for kind in dict.fromkeys(model.layer_kinds)
     )
     others = (model.moe, model.mla, model.per_layer, model.mtp_num_layers or None, model.hyper_connections or None)
-    if any(part is not None for part in others) or not softmax:
+    around = model.altup_num_inputs or model.laurel_rank or model.hidden_size_per_layer_input
+    if any(part is not None for part in others) or around or not softmax:
         expected = "1d unless every layer is plain attention and a dense MLP of the model's sizes, predicting one token"
         yield Problem(where, "recipe.tensor_parallel_algorithm", "summa", expected)
     refused = {

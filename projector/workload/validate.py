@@ -164,6 +164,12 @@ def _of_model(model: Same[Model], where: str) -> tuple[tuple[Problem, ...], tupl
 
 
 def _model(model: Model, where: str) -> Iterable[Problem]:
+    if (v := model.vision) is not None:
+        for key, of in (("num_attention_heads", v.hidden_size), ("patch_size", v.image_size)):
+            if of % getattr(v, key):
+                yield Problem(where, f"model.vision.{key}", getattr(v, key), f"a divisor of {of}")
+        if model.encoder is not None:
+            yield Problem(where, "model.vision", "a vision tower", "nothing beside an encoder")
     if model.num_query_groups > model.num_attention_heads or model.num_attention_heads % model.num_query_groups:
         expected = f"a divisor of num_attention_heads = {model.num_attention_heads}"
         yield Problem(where, "model.num_query_groups", model.num_query_groups, expected)
@@ -177,6 +183,7 @@ def _model(model: Model, where: str) -> Iterable[Problem]:
         if other:
             expected = f"1: layers do not share keys and values beside {', '.join(other)}"
             yield Problem(where, "model.cla_share_factor", model.cla_share_factor, expected)
+    yield from _per_layer_inputs(model, where)
     moe = model.moe
     if moe is None:
         return
@@ -189,13 +196,34 @@ def _model(model: Model, where: str) -> Iterable[Problem]:
         yield Problem(where, "model.moe.moe_router_num_groups", moe.moe_router_num_groups, expected)
 
 
+_PATTERNS = ("hybrid_layer_pattern", "mixer_pattern")
+
+
+def _per_layer_inputs(model: Model, where: str) -> Iterable[Problem]:
+    """Of AltUp, LAuReL, embeddings of every layer, and keys and values shared after their rotation (Gemma 3n)."""
+    if model.altup_num_inputs == 1:
+        yield Problem(where, "model.altup_num_inputs", 1, "streams from 2 on, or 0")
+    if bool(model.hidden_size_per_layer_input) != bool(model.vocab_size_per_layer_input):
+        expected = "vocab_size_per_layer_input beside it, and neither alone"
+        yield Problem(where, "model.hidden_size_per_layer_input", model.hidden_size_per_layer_input, expected)
+    apart = ("mla", "moe", "hyper_connections", "attn_res_block_size", "parallel_residual", "mtp_num_layers")
+    beside = [name for name in (*apart, "compressed", *_PATTERNS) if getattr(model, name)]
+    for name in ("altup_num_inputs", "laurel_rank", "hidden_size_per_layer_input", "num_kv_shared_layers"):
+        if getattr(model, name) and beside:
+            yield Problem(where, f"model.{name}", getattr(model, name), f"0 beside {', '.join(beside)}")
+    shared = model.num_kv_shared_layers
+    if shared and (shared >= model.num_layers or model.cla_share_factor > 1):
+        expected = f"less than num_layers = {model.num_layers}, and no cla_share_factor"
+        yield Problem(where, "model.num_kv_shared_layers", shared, expected)
+
+
 def _layers(model: Model, where: str) -> Iterable[Problem]:
     """Of what says which layers the model has."""
     freq = model.moe.moe_layer_freq if model.moe else (0,) * model.num_layers
     if len(freq) != model.num_layers or any(each not in (0, 1) for each in freq):
         expected = f"one 0 or 1 per layer: {model.num_layers}"
         yield Problem(where, "model.moe.moe_layer_freq", f"{len(freq)} entries", expected)
-    for key, letters in (("hybrid_layer_pattern", {**MIXERS, **MLPS}), ("mixer_pattern", MIXERS)):
+    for key, letters in zip(_PATTERNS, ({**MIXERS, **MLPS}, MIXERS), strict=True):
         text = getattr(model, key)
         if text is not None and (wrong := mistake(text, letters, model.num_layers)):
             yield Problem(where, f"model.{key}", text, wrong)
@@ -260,13 +288,15 @@ def _dividends(workload: Workload) -> Iterable[tuple[str, int, str, int]]:
         yield "cp", *parts, sequence
     if recipe.sequence_parallel and sequence % recipe.cp == 0:
         yield "tp", recipe.tp, "seq_length / cp (sequence_parallel)", sequence // recipe.cp
+        if model.encoder is not None and recipe.encoder_seq_length:
+            yield "tp", recipe.tp, "encoder_seq_length (sequence_parallel)", recipe.encoder_seq_length
 
 
 @lru_cache(maxsize=256)
 def _split_sizes(model: Model) -> tuple[tuple[str, int], ...]:
     """(name, size) of what tensor parallelism splits in some layer."""
     found: dict[tuple[str, int], None] = {}
-    for kind in dict.fromkeys(model.layer_kinds):
+    for kind in dict.fromkeys((*model.tower_kinds, *model.layer_kinds)):
         seen = model.within(kind)
         mixer = kind.mixer.mamba if isinstance(kind.mixer, Parallel | SharedBlock) else kind.mixer
         if isinstance(kind.mixer, SharedBlock):
@@ -291,9 +321,25 @@ def _split_sizes(model: Model) -> tuple[tuple[str, int], ...]:
 def _combinations(workload: Workload, where: str) -> Iterable[Problem]:
     model, recipe = workload.model, workload.recipe
     lengths = recipe.document_lengths or ()
+    if model.vision is None:
+        for key in ("images_per_sample", "freeze_language_model", "freeze_vision_model", "recompute_vision"):
+            if getattr(recipe, key):
+                yield Problem(
+                    where, f"recipe.{key}", getattr(recipe, key), f"nothing: {model.name} has no vision tower"
+                )
+    elif (tokens := recipe.images // recipe.sequences * model.vision.image_tokens) > recipe.seq_length:
+        expected = f"at least {tokens}: the tokens of a sample's images stand among them"
+        yield Problem(where, "recipe.seq_length", recipe.seq_length, expected)
+    if recipe.encoder_seq_length and model.encoder is None:
+        expected = f"nothing: {model.name} has no encoder"
+        yield Problem(where, "recipe.encoder_seq_length", recipe.encoder_seq_length, expected)
     if any(length < 1 for length in lengths) or sum(lengths) > recipe.seq_length:
         expected = f"lengths from 1 on, at most seq_length = {recipe.seq_length} in all"
         yield Problem(where, "recipe.document_lengths", list(lengths), expected)
+    if recipe.dynamic_context_parallel and recipe.cp & (recipe.cp - 1):
+        yield Problem(
+            where, "recipe.cp", recipe.cp, "a power of two: documents run on one each (dynamic_context_parallel)"
+        )
     yield from summa.problems(model, recipe, where)
     if recipe.fast_domain is not None and workload.gpus % recipe.replica_ranks == 0:
         yield from fast_domain.problems(recipe, workload.dp, None, where)

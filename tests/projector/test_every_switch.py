@@ -27,10 +27,16 @@ PIPE: dict[str, Any] = {"pp": 4}
 FP8: dict[str, Any] = {"precision": "fp8"}
 FSDP: dict[str, Any] = {"framework": "torchtitan", "data_parallel_sharding": "optim_grads_params"}
 
+SEES: dict[str, Any] = {"model": "llava_1.5_7b"}
 GRID: dict[str, Any] = {"framework": "analytic", "tp": 2, "tensor_parallel_algorithm": "summa"}
 # field: (value, another value, what else the run has)
 CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "micro_batch_size": (1, 2, {}),
+    "images_per_sample": (1, 2, SEES),
+    "freeze_language_model": (False, True, SEES),
+    "freeze_vision_model": (False, True, SEES),
+    "recompute_vision": (False, True, SEES | {"recompute_granularity": "full"}),
+    "encoder_seq_length": (512, 1024, {"model": "t5_large", "seq_length": 128}),
     "global_batch_size": (128, 256, {}),
     "seq_length": (2048, 4096, {}),
     "document_lengths": (None, (1024,) * 4, {}),
@@ -53,6 +59,7 @@ CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "first_last_layers_bf16": (False, True, FP8),
     "sequence_parallel": (False, True, {"tp": 4}),
     "cp_comm_type": ("p2p", "a2a", {"cp": 2}),
+    "dynamic_context_parallel": (None, True, {"cp": 2, "cp_comm_type": "a2a", "document_lengths": (1024,) * 4}),
     "tp_comm_overlap": (False, True, {"tp": 4, "sequence_parallel": True}),
     "pipeline_schedule": ("1f1b", "zb-h1", PIPE),
     "pipeline_model_parallel_layout": (None, "Et*7|t*8|t*8|t*9L", PIPE),

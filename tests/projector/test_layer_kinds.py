@@ -12,11 +12,11 @@ from projector.frameworks import resolve
 from projector.frameworks.flops import flops_per_token
 from projector.hardware import catalogue
 from projector.layers import lower
-from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, Scan
+from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, Scan, Stream
 from projector.operators.weights import held
 from projector.projection import project
 from projector.workload import layer_pattern, zoo
-from projector.workload.layer_kinds import Recurrent, SharedBlock
+from projector.workload.layer_kinds import Mamba1, Recurrent, SharedBlock
 from projector.workload.model import Model
 from projector.workload.parameters import count, layer
 from projector.workload.recipe import Recipe
@@ -142,6 +142,15 @@ def test_attention_to_blocks_is_dense_where_all_are_chosen_and_linear_beyond() -
         assert 2 * sums[1] == pytest.approx(sums[0], rel=0.01)
     sent = [op for op in two.forward if isinstance(op, Collective) and op.group == "cp"]
     assert [op.bytes for op in sent] == [2 * 4096 * (512 + 64 + 128)]
+    one, two = (lower.layer(nsa.layer_kinds[0], resolve(case(nsa, cp=cp), "nvidia", "hopper")) for cp in (1, 2))
+    for phase, nbytes in (("forward", [2]), ("backward_input", [2, 4])):
+        sums = [sum(op.flops for op in getattr(each, phase) if isinstance(op, Attention | Gemm)) for each in (one, two)]
+        assert 2 * sums[1] == pytest.approx(sums[0], rel=0.01)
+        sent = [op.bytes for op in getattr(two, phase) if isinstance(op, Collective) and op.group == "cp"]
+        assert sent == [width * 4096 * 2 * 8 * 128 for width in nbytes]
+    split = resolve(case(moba, cp=2), "nvidia", "hopper")
+    with pytest.raises(Unsupported, match="MoBA"):
+        lower.layer(moba.layer_kinds[0], split)
 
 
 def test_layers_that_share_a_block_hold_it_once() -> None:
@@ -219,6 +228,26 @@ def test_splits_of_a_recurrence_conserve_its_work(name: str) -> None:
             assert min(sent) > 0
     longer = lower.layer(alone, resolve(case(model, seq_length=8192), "nvidia", "hopper"))
     assert sum(op.steps for op in scans(longer.forward)) == 2 * sum(op.steps for op in scans(one.forward))
+
+
+def test_channels_of_a_selective_scan_that_ranks_divide_are_summed_once_each_way() -> None:
+    """The product that reads all channels for step sizes and states has a partial sum on every rank."""
+    model = zoo.load("jamba_1.5_mini")
+    kind = next(kind for kind in model.layer_kinds if isinstance(kind.mixer, Mamba1))
+    nbytes = 2.0 * (model.mamba1.dt_rank + 2 * model.mamba1.state_dim) * 4096  # type: ignore[union-attr]
+    for tp, summed in ((1, []), (2, [nbytes])):
+        block = lower.layer(replace(kind, mlp=None), resolve(case(model, tp=tp), "nvidia", "hopper"))
+        for ops in (block.forward, block.backward_input):
+            assert [op.bytes for op in ops if isinstance(op, Collective) and op.name.startswith("x_proj")] == summed
+
+
+def test_heads_side_by_side_give_their_norm_two_gradients() -> None:
+    """Attention and Mamba-2 read one norm: what both make of it is read, the sum written."""
+    model = zoo.load("falcon_h1_0.5b")
+    block = lower.layer(replace(model.layer_kinds[0], mlp=None), resolve(case(model), "nvidia", "hopper"))
+    (add,) = (op for op in block.backward_input if op.name == "heads.grad_add")
+    assert isinstance(add, Stream)
+    assert (add.read, add.write) == (2 * 2 * model.hidden_size * 4096, 2 * model.hidden_size * 4096)
 
 
 def work(ops: tuple[object, ...]) -> float:

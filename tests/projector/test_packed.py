@@ -9,7 +9,8 @@ from projector.frameworks import resolve
 from projector.frameworks.flops import flops_per_token
 from projector.hardware import catalogue
 from projector.layers import lower
-from projector.operators.types import Attention, Scan
+from projector.layers.context_parallel_dynamic import ranks_of
+from projector.operators.types import Attention, Collective, Scan
 from projector.projection import project
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
@@ -68,3 +69,46 @@ def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(Unsupported, match="a2a"):
         project(case(document_lengths=(1024,), tp=4, cp=2), CLUSTER)
     assert project(case(document_lengths=(16384,) * 2, tp=4, cp=2, cp_comm_type="a2a"), CLUSTER).step_seconds > 0
+
+
+def pieces(job: Workload) -> tuple[float, float, int]:
+    """FLOP, bytes of messages and launches of attention's forward on one rank."""
+    made = resolve(job, "nvidia", "hopper")
+    block = lower.layer(job.model.layer_kinds[0], made)
+    ops = [op for op in block.forward if op.name.startswith(("core_attn", "cp."))]
+    sent = sum(op.bytes for op in ops if isinstance(op, Collective))
+    return sum(op.flops for op in ops if isinstance(op, Attention)), sent, sum(op.launches for op in ops)  # type: ignore[attr-defined]
+
+
+def test_dynamic_context_parallelism_gives_each_document_the_ranks_that_hold_it() -> None:
+    """All short: what one rank costs; one long: what static context parallelism costs; between them between."""
+    dynamic = {"tp": 2, "cp": 4, "dynamic_context_parallel": True}
+    short, long, mixed = (8192,) * 4, (32768,), (16384, 8192, 4096, 4096)
+    assert [ranks_of(length, 8192) for length in (1, 8192, 8193, 16384, 16385, 32768)] == [1, 1, 2, 2, 4, 4]
+    alone = case(tp=2, cp=1, seq_length=8192, document_lengths=(8192,))
+    static = case(tp=2, cp=4)
+    assert pieces(case(document_lengths=short, **dynamic)) == pieces(alone)
+    assert pieces(case(document_lengths=long, **dynamic)) == pieces(static)
+    flops, sent, _ = pieces(case(document_lengths=mixed, **dynamic))
+    squares = sum(length**2 for length in mixed) / 32768**2
+    assert flops == pytest.approx(squares * 4 * pieces(static)[0] / 4, rel=0.01)
+    ring = 8192 * 8 // 2 * 2 * 128 * 2.0  # keys and values of a rank's tokens, sent once in a ring of two
+    assert sent == ring * 2 / 4
+    assert 0 < sent < pieces(static)[1]
+    times = [project(case(document_lengths=each, **dynamic), CLUSTER).step_seconds for each in (short, mixed, long)]
+    assert times == sorted(times)
+    assert times[2] == pytest.approx(project(static, CLUSTER).step_seconds, rel=1e-9)
+    memory = [project(case(document_lengths=each, **dynamic), CLUSTER).memory.allocated for each in (short, long)]
+    assert memory[0] == memory[1]
+
+
+def test_dynamic_context_parallelism_that_nobody_can_place_is_refused() -> None:
+    dynamic = {"tp": 2, "cp": 4, "dynamic_context_parallel": True}
+    with pytest.raises(Unsupported, match="document_lengths"):
+        project(case(**dynamic), CLUSTER)
+    with pytest.raises(Unsupported, match="latent attention"):
+        project(case("deepseek_v2_lite", document_lengths=(4096,), **dynamic | {"tp": 1}), CLUSTER)
+    with pytest.raises(Unsupported, match="state is divided"):
+        project(case("nemotron_h_8b", document_lengths=(4096,), **dynamic), CLUSTER)
+    with pytest.raises(InputError, match="power of two"):
+        project(case(seq_length=24576, document_lengths=(4096,), **dynamic | {"tp": 1, "cp": 6}), CLUSTER)

@@ -139,7 +139,7 @@ def test_less_than_the_error_of_the_memory_model_says_nothing_of_recompute(beyon
 
 
 def test_a_tuned_submission_recomputes_the_fewest_layers_that_fit() -> None:
-    load = workload("llama3_70b", gpus=64, tp=4, pp=2, seq_length=8192, recompute_granularity=None, framework="mlperf")
+    load = workload("llama3_70b", gpus=64, tp=4, pp=2, seq_length=12288, recompute_granularity=None, framework="mlperf")
     p = project(load, H100, published=True)
     recipe = p.resolved.workload.recipe
     assert recipe.recompute_method == "block"

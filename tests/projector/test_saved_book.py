@@ -18,6 +18,7 @@ from projector.workload import zoo
 from projector.workload.layer_kinds import Attention, SharedBlock
 from projector.workload.model import LayerKind, decoder
 from projector.workload.recipe import Recipe
+from projector.workload.towers import Vision
 from projector.workload.workload import Workload
 
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
@@ -32,8 +33,9 @@ def case(name: str, execution: dict[str, object] | None = None, **fields: object
 
 def layers(name: str, **fields: object) -> Iterator[tuple[LayerKind, Resolved, tuple[Part, ...]]]:
     made = case(name, **fields)
-    for kind in dict.fromkeys(made.workload.model.layer_kinds):
-        yield kind, made, lower._layer_parts(kind, local(made))
+    model = made.workload.model
+    for kind in dict.fromkeys((*model.tower_kinds, *model.layer_kinds)):
+        yield kind, made, lower._layer_parts(kind, local(lower._seen_by(kind, made)))
 
 
 def names(saves: tuple[Saved, ...]) -> set[str]:
@@ -65,10 +67,19 @@ def test_every_input_that_is_saved_was_made_in_the_layer_or_enters_it(name: str)
         assert len(block.saves) == len(names(block.saves))
         streams = made.workload.model.hyper_connections
         entered = "input_norm.streams" if streams else "input_norm.in" if kind.mixer else "pre_mlp_norm.in"
+        entered = "altup.streams" if made.workload.model.altup_num_inputs else entered
         entered = "shared_input.in" if isinstance(kind.mixer, SharedBlock) else entered
         bank = {"residual_bank"} if made.workload.model.attn_res_block_size else set()
         reuses = isinstance(kind.mixer, Attention) and kind.mixer.reuses_kv
         others = {"shared_kv.k", "shared_kv.v"} if reuses else set()
+        if isinstance(kind.tower, Vision):  # not replayed unless it is asked for
+            assert not block.recompute
+            continue
+        others |= {"per_layer_input"} if made.workload.model.hidden_size_per_layer_input else set()
+        others |= {"relative.out"} if kind.first else set()  # what stands around the layers of a stack is not replayed
+        others |= (
+            {"encoder.out", "encoder_norm.in", "encoder_norm.statistics"} & names(block.saves) if kind.last else set()
+        )
         assert names(block.kept) - others == (
             {"input_norm.mix.sum", *bank} if bank else {entered} if kind.mixer or kind.mlp else set()
         )

@@ -17,13 +17,17 @@ _CONTEXT = parameter(1.0e9, unit="B", kind="assumed", source="estimate: context 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocator(Strategy, ABC):
-    """``context_bytes``: of the driver and its libraries, outside the allocator. In all methods ``tp``: size of the tensor
-    parallel group; ``ragged``: buffers of experts change size with every micro-batch; ``outside``: bytes of the device
-    outside the allocator."""
+    """``context_bytes``: of the driver and its libraries, outside the allocator; ``peer_bytes``: there for each other rank
+    with which experts are exchanged. ``states_first``: optimizer states exist before any activation, else the first step
+    makes them in blocks that activations left, and later activations need blocks of their own. In all methods ``tp``: size
+    of the tensor parallel group; ``ragged``: buffers of experts change size with every micro-batch; ``outside``: bytes of
+    the device outside the allocator."""
 
     planned: ClassVar[bool] = False
     """A compiler places every buffer of a step ahead of time: no slack, no gradients kept."""
     context_bytes: float = _CONTEXT
+    peer_bytes: float = 0.0
+    states_first: bool = False
 
     def usable(self, memory: float, left: float) -> float:
         """What a run can allocate on a device of ``memory`` bytes, of which the driver leaves ``left``."""

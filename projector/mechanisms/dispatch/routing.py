@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, comb
+from functools import lru_cache
+from math import ceil, comb, gcd
 
 from projector.mechanisms.dispatch.imbalance import fullest_rank, kept_share, split_rows
 from projector.operators.rank import Rank
@@ -73,14 +74,16 @@ def routed(moe: MoE, lo: Rank, uneven: float, static_shapes: bool) -> Routed:
     )
 
 
-def distinct_destinations(moe: MoE, blocks: int) -> float:
+def distinct_destinations(moe: MoE, blocks: int, in_turn: bool = False) -> float:
     """Expected number of distinct blocks, of ``blocks`` equal blocks of experts (ranks, nodes), that a token reaches.
 
-    Uniform routing: B·(1 − C(E−E/B, k)/C(E, k)). Group-limited routing first draws ``moe_router_group_topk`` groups
-    (hypergeometric over the groups inside a block) and then k experts inside them.
+    Experts ``in_turn``: a token's are neighbours. Uniform routing: B·(1 − C(E−E/B, k)/C(E, k)). Group-limited routing first
+    draws ``moe_router_group_topk`` groups (hypergeometric over the groups inside a block) and then k experts inside them.
     """
     experts, topk = moe.num_experts, round(moe.computed_topk)
     block = experts / blocks
+    if in_turn:
+        return _in_turn(experts, topk, block, blocks)
     groups = moe.moe_router_num_groups or 1
     chosen = min(moe.moe_router_group_topk or groups, groups)
     group = experts // groups
@@ -92,6 +95,15 @@ def distinct_destinations(moe: MoE, blocks: int) -> float:
         share = comb(inside, hit) * comb(groups - inside, chosen - hit) / comb(groups, chosen)
         miss += share * _none_of(pool, round(hit * in_one), topk)
     return blocks * (1.0 - miss)
+
+
+@lru_cache(maxsize=256)
+def _in_turn(experts: int, topk: int, block: float, blocks: int) -> float:
+    """Mean blocks under experts (t·k + i) mod E of token t (NVIDIA-NeMo/Automodel@36044ad3 nemo_automodel/components/moe/
+    layers.py, ``FakeBalancedGate``)."""
+    starts = range(0, experts, gcd(experts, topk))
+    spanned = sum((start + topk - 1) // block - start // block + 1 for start in starts)
+    return min(float(blocks), spanned / len(starts))
 
 
 def _none_of(pool: int, block: int, topk: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from projector.mechanisms.strategy import Strategy
 from projector.operators.types import Stream
@@ -28,19 +28,20 @@ class Fusion(Strategy):
     context parallel all-to-all (TE >= 2.8). ``activation_casts``: the activation writes the 8-bit operands of the linears
     around it (TransformerEngine's operation fuser). ``cast_transposes``: a cast by one scale a tensor writes the transposed
     copy as well, for products that take one operand layout only. ``norm_casts_mxfp8``: the norm writes MXFP8 itself.
+    ``elementary_casts``: casts are tensor functions, a kernel each where no compiler joins them.
 
     ``wgrad_accumulation``: how a weight gradient reaches the gradient buffer: ``fused`` | ``separate`` | ``none``.
     ``dummy_wgrad``: placeholders cached per weight shape by fused accumulation: ``none`` | ``dense`` | ``all``.
     ``expert_wgrad``: grouped products add to that buffer too where linears do.
     ``expert_gemm_split``: gate and up of experts are two grouped products. ``expert_bias``: of experts inside other
     kernels, else added expert by expert and concatenated again. ``loss``: cross-entropy where the recipe names none:
-    ``unfused`` | ``native`` | ``te`` | ``fp32`` | ``linear``. ``loss_compiled``: where a
+    ``unfused`` | ``native`` | ``te`` | ``fp32`` | ``bf16`` | ``linear``. ``loss_compiled``: where a
     compiler runs it takes the loss too, and ``fp32`` keeps no fp32 copies of the logits. ``hyper_connections``, ``indexer``:
-    their element-wise work in kernels of its own, not function by function in fp32.
+    their element-wise work in kernels of its own, not function by function in fp32. ``bf16_moments``: the update kernel
+    takes both moments in bf16, not fp32 copies of them.
     """
 
-    elementary_casts: ClassVar[bool] = False
-    """Casts are tensor functions, a kernel each where no compiler joins them."""
+    elementary_casts: bool = False
     qkv: bool = True
     gate_up: bool = True
     norm: bool = True
@@ -61,6 +62,7 @@ class Fusion(Strategy):
     loss_compiled: bool = False
     hyper_connections: bool = True
     indexer: bool = True
+    bf16_moments: bool = True
 
     def run_by(self, recipe: Recipe) -> Self:
         """With what a recipe's compiler, attention backend and gradient accumulation make of it."""

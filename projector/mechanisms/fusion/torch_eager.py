@@ -16,7 +16,7 @@ class TorchEager(Fusion):
     fp32."""
 
     name: ClassVar[str] = "torch_eager"
-    elementary_casts: ClassVar[bool] = True
+    elementary_casts: bool = True
     qkv: bool = False
     gate_up: bool = False
     eager_ring: bool = True

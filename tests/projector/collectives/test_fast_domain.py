@@ -25,6 +25,7 @@ from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_recipe, recipe_to_mapping
 from projector.workload.validate import problems
 from projector.workload.workload import Workload
+from tests.searched import every_layout
 
 H100 = catalogue.cluster("h100")
 GPT = zoo.load("gpt3_175b")
@@ -138,13 +139,7 @@ def test_a_search_finds_what_brute_force_finds(fixed: dict[str, Any], vary: dict
     stated = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 2048, "data_parallel_sharding": "optim"}
     base = Workload(model=zoo.load("gpt3_6.7b"), recipe=Recipe(**stated), gpus=32, framework="analytic")  # type: ignore[arg-type]
     made = space(base, H100, only={**fixed, **held}, vary=vary)
-    tree = Tree(made)
-    every = [
-        tree.fields(branch.shape, branch.pipe, layer, one)
-        for branch in tree.branches()
-        for layer, once in zip(branch.layers, branch.once, strict=True)
-        for one in once
-    ]
+    every = every_layout(Tree(made))
     times = project_many([with_fields(made.base, each) for each in every], H100, best=None)
     hunt = Hunt(Tree(made), H100, Objective(), top=1)
     hunt.run()

@@ -154,6 +154,13 @@ def test_a_window_lowers_the_count() -> None:
     assert giga(workload("gpt_oss_120b", 8192, window_size=8192)) == giga(full)
 
 
+def test_keys_and_values_of_another_layer_are_not_counted_twice() -> None:
+    whole = workload("hunyuan_large", 8192, cla_share_factor=1)
+    h, kv = whole.model.hidden_size, whole.model.num_query_groups * whole.model.kv_channels
+    shared = giga(workload("hunyuan_large", 8192), "megatron-2025-04")
+    assert giga(whole, "megatron-2025-04") - shared == pytest.approx(6 * 32 * 2 * h * kv / 1e9)
+
+
 def test_six_p_and_palm_differ_by_the_attention() -> None:
     """PaLM appendix B (arXiv:2204.02311): 6·P, and 12·L·h·S for attention."""
     w = workload("llama3_8b", 8192)

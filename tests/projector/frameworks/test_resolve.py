@@ -26,6 +26,9 @@ LLAMA = Model(
 OPTIONAL = {
     "summa_panels",
     "document_lengths",
+    "encoder_seq_length",
+    "images_per_sample",
+    "dynamic_context_parallel",
     "fast_domain",
     "pipeline_model_parallel_layout",
     "decoder_first_pipeline_num_layers",
@@ -231,3 +234,13 @@ def test_submissions_before_2024_had_neither_graphs_nor_weights_in_fp8() -> None
         case = dataclasses.replace(workload("mlperf", precision="fp8"), framework_date=date)
         recipe = resolve(case, "nvidia", "hopper").workload.recipe
         assert (recipe.fp8_param_gather, recipe.cuda_graph_scope) == (fp8, scope)
+
+
+def test_primus_forces_routing_where_it_trains_from_scratch_alone() -> None:
+    """configs/models/megatron/primus_megatron_model.yaml leaves it off; the files of its pre-training benchmarks set it."""
+    scratch, tuned = (
+        resolve(workload("primus", lora=lora), "amd", "gfx950").workload.recipe
+        for lora in (None, LoRA(dim=16, targets=("linear_qkv",)))
+    )
+    assert (scratch.moe_router_force_load_balancing, tuned.moe_router_force_load_balancing) == (True, False)
+    assert tuned.mock_data is False

@@ -10,7 +10,7 @@ from projector.errors import InputError, Unsupported
 from projector.frameworks import resolve
 from projector.hardware import catalogue
 from projector.layers.lower import layer
-from projector.operators.types import Attention, Gemm
+from projector.operators.types import Attention, Collective, Gemm
 from projector.pipeline.schedules import build
 from projector.projection import project
 from projector.step.boundary import activations
@@ -84,8 +84,38 @@ def test_streams_widen_what_is_kept_and_what_is_sent() -> None:
     assert products[0] - products[1] == 2 * 2 * 4096 * 24 * 4 * 4096
 
 
+def test_ranks_that_share_a_sequence_gather_entries_and_get_what_is_before_them() -> None:
+    """A rank's tokens, the window's hidden states from its neighbour, the entries of all; the last rank sees most keys."""
+    whole, split = blocks(FLASH, ep=4), blocks(FLASH, cp=4, ep=4)
+    sizes = FLASH.compressed
+    assert sizes is not None
+    assert whole["compressed0_moe"].held.total == split["compressed0_moe"].held.total
+    h, d, seq = FLASH.hidden_size, FLASH.kv_channels, 4096
+    for ratio, entries in ((0, 0), (4, seq // 4), (128, seq // 128)):
+        for phase, kind in (("forward", "all_gather"), ("backward_input", "reduce_scatter")):
+            found = [op for op in getattr(split[f"compressed{ratio}_moe"], phase) if isinstance(op, Collective)]
+            sent = [op.bytes for op in found if op.kind == "send_recv"]
+            wide = d + (sizes.index_head_dim if ratio == 4 and phase == "forward" else 0)
+            assert sent == [2 * h * 128]
+            assert sum(op.bytes for op in found if op.kind == kind and op.group == "cp") == 2 * entries * wide
+        cores = [
+            op for each in (whole, split) for op in each[f"compressed{ratio}_moe"].forward if op.name == "core_attn"
+        ]
+        assert [op.keys for op in cores] == [sizes.keys(ratio, seq), sizes.keys(ratio, seq, 4)]
+        assert cores[0].flops / 4 < cores[1].flops < cores[0].flops / 2
+        # all parts of a sequence together: the mean over growing prefixes gives the last part back
+        last = 4 * sizes.keys(ratio, seq) - 3 * sizes.keys(ratio, 3 * seq // 4)
+        assert sizes.keys(ratio, seq, 4) == pytest.approx(last)
+    cluster = catalogue.default_cluster("h200_sxm")
+    times = [
+        project(Workload(model=FLASH, recipe=Recipe(micro_batch_size=1, global_batch_size=8, seq_length=32768, ep=8, cp=cp),
+                         gpus=8), cluster).step_seconds for cp in (1, 2, 8)
+    ]  # fmt: skip
+    assert 1 < times[1] / times[0] < 2
+
+
 def test_what_is_not_there_is_refused() -> None:
-    with pytest.raises(Unsupported, match="context parallelism"):
-        blocks(FLASH, cp=2, ep=4)
+    with pytest.raises(Unsupported, match="fewer than 128 tokens"):
+        blocks(FLASH, cp=8, seq_length=512)
     with pytest.raises(InputError, match="compress_ratios"):
         zoo.load("deepseek_v4_flash", compressed={"compress_ratios": "every fourth"})

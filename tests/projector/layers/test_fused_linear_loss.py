@@ -74,3 +74,18 @@ def test_peak_grows_with_the_sequence(tokens: int) -> None:
 def test_a_split_vocabulary_is_refused() -> None:
     with pytest.raises(Unsupported, match="liger"):
         of("liger", tp=2)
+
+
+def test_automodels_loss_of_experts_stays_in_bf16() -> None:
+    """log-softmax of 2-byte logits (F.cross_entropy without a copy to fp32): half the bytes saved, fewer moved."""
+    found = {}
+    for name in ("llama3_8b", "qwen3_30b_a3b"):
+        recipe = Recipe(micro_batch_size=4, global_batch_size=32, seq_length=4096)
+        run = resolve(Workload(model=zoo.load(name), recipe=recipe, gpus=8, framework="automodel"), "nvidia", "hopper")
+        lo = local(run)
+        found[run.execution.fusion.loss] = (cross_entropy(lo), lo.tokens * lo.vocab)
+    (full, many), (half, few) = found["fp32"], found["bf16"]
+    assert half.saves[0].bytes / few == 2.0 == full.saves[0].bytes / many / 2
+    moved = [sum(op.read + op.write for op in (part.forward[0], part.backward_input[0])) for part in (half, full)]
+    assert moved[0] / few == 12.0 < moved[1] / many
+    assert half.backward_transient.bytes / few == 4.0

@@ -41,6 +41,7 @@ MODELS = {
     "GELU, LayerNorm, biases": replace(GQA, num_query_groups=8, **CLASSIC),
     "biases of queries, keys, values": replace(GQA, add_qkv_bias=True),
     "norms after, too": replace(GQA, sandwich_norm=True),
+    "queries and keys normed": replace(GQA, qk_layernorm=True),
     "side by side": replace(GQA, parallel_residual=True),
     "values are keys": replace(GQA, attention_k_eq_v=True),
     "latent": replace(GQA, mla=LATENT, num_query_groups=8),
@@ -133,9 +134,10 @@ def test_latent_attention_to_chosen_keys_is_what_a_real_one_is() -> None:
     same(layer(kind, eager(model)), real.Layer(model, kind), model, keys=16)
 
 
-def test_attention_to_chosen_blocks_is_what_a_real_one_is() -> None:
-    """Parameters and products; the real one has its keys for values."""
-    chosen = BlockAttention(block_size=8, block_counts=2)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_attention_to_chosen_blocks_is_what_a_real_one_is(compressed: bool) -> None:
+    """MoBA, and NSA with the bytes that it saves: means, chosen blocks and window have 16 keys each, values too."""
+    chosen = BlockAttention(block_size=8, block_counts=2, window_size=16, compressed=compressed)
     model = replace(
         GQA,
         num_query_groups=1,
@@ -145,7 +147,7 @@ def test_attention_to_chosen_blocks_is_what_a_real_one_is() -> None:
         block_attention=chosen,
     )
     (kind,) = model.layer_kinds
-    same(layer(kind, eager(model)), real.Layer(model, kind), model, saved=None, keys=16)
+    same(layer(kind, eager(model)), real.Layer(model, kind), model, saved=0.05 if compressed else None, keys=16)
 
 
 def test_layers_that_share_keys_and_values_are_what_real_ones_are() -> None:

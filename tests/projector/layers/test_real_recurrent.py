@@ -8,11 +8,12 @@ import pytest
 
 from projector.layers.lower import layer
 from projector.operators.types import Scan
-from projector.workload.layer_kinds import KimiDelta, Mamba1, Mamba2
+from projector.workload.layer_kinds import KimiDelta, Mamba1, Mamba2, SharedBlocks
 
 torch = pytest.importorskip("torch", reason="torch is not installed: real modules are not there to compare with")
 
 from tests.projector.layers import torch_layers as real  # noqa: E402
+from tests.projector.layers import torch_recurrent as recurrent  # noqa: E402
 from tests.projector.layers.test_real_modules import BATCH, GQA, LENGTH, eager, same  # noqa: E402
 
 SCAN = Mamba1(inner=512, dt_rank=16)
@@ -46,5 +47,18 @@ def test_delta_attention_has_the_products_of_a_real_one(sizes: dict[str, object]
 def test_a_selective_scan_costs_nine_flop_for_a_state_of_a_token() -> None:
     model = MODELS["Mamba-1"]
     (kind,) = model.layer_kinds
-    scans = [op for op in layer(kind, eager(model)).forward if isinstance(op, Scan)]
-    assert sum(op.flops for op in scans) == 9 * 512 * 16 * BATCH * LENGTH
+    block = layer(kind, eager(model))
+    forward, backward = (
+        sum(op.flops for op in ops if isinstance(op, Scan)) for ops in (block.forward, block.backward_input)
+    )
+    assert forward == 9 * 512 * 16 * BATCH * LENGTH
+    assert backward == 2.5 * forward
+
+
+@pytest.mark.parametrize("adapters", [False, True])
+def test_a_shared_block_is_what_a_real_one_is(adapters: bool) -> None:
+    """Zamba2's block with an adapter of its MLP, and with those of attention, before its Mamba-2 mixer."""
+    shared = SharedBlocks(adapter_rank=16, use_shared_attention_adapter=adapters)
+    model = replace(GQA, hybrid_layer_pattern="Z", mamba=DUAL, shared_blocks=shared)
+    (kind,) = model.layer_kinds
+    same(layer(kind, eager(model)), recurrent.SharedBlockMixer(model, kind.mixer), model)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from projector.workload import layer_kinds, sparse
 from projector.workload.model import LayerKind, Model
 from tests.projector.layers.torch_norms import Attention, LatentAttention, ReusingAttention, RMSNorm, norm
 from tests.projector.layers.torch_recurrent import DeltaMixer, Mamba1Mixer, Mamba2Mixer
-from tests.projector.layers.torch_sparse import BlockAttention, ChosenLatent, CompressedAttention
+from tests.projector.layers.torch_sparse import BlockAttention, ChosenLatent, CompressedAttention, NativeSparseAttention
 
 __all__ = ["Attention", "Experts", "FeedForward", "Head", "Layer", "Prediction", "RMSNorm", "ReusingAttention"]
 
@@ -105,7 +105,7 @@ def mixer(model: Model, kind: LayerKind) -> nn.Module:
     if isinstance(kind.mixer, sparse.CompressedAttention):
         return CompressedAttention(model, kind.mixer.ratio)
     if isinstance(kind.mixer, sparse.BlockAttention):
-        return BlockAttention(model)
+        return NativeSparseAttention(model) if kind.mixer.compressed else BlockAttention(model)
     if type(kind.mixer) in _RECURRENT:
         return _RECURRENT[type(kind.mixer)](model, kind.mixer)  # type: ignore[no-any-return]
     if model.indexer is not None:

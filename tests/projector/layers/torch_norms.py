@@ -102,9 +102,11 @@ class Attention(nn.Module):
         self.q, self.k = nn.Linear(h, n * d, bias), nn.Linear(h, g * d, bias)
         self.v = self.k if model.attention_k_eq_v else nn.Linear(h, g * d, bias)
         self.o = nn.Linear(n * d, h, model.add_bias_linear)
+        self.norms = nn.ModuleList(RMSNorm(d) if model.qk_layernorm else nn.Identity() for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k = (each(x).unflatten(-1, (-1, self.d)).transpose(1, 2) for each in (self.q, self.k))
+        made = (each(x).unflatten(-1, (-1, self.d)) for each in (self.q, self.k))
+        q, k = (norm(each).transpose(1, 2) for norm, each in zip(self.norms, made, strict=True))
         v = k if self.v is self.k else self.v(x).unflatten(-1, (-1, self.d)).transpose(1, 2)
         self.made = k, v
         return self.o(_Flash.apply(rotate(q), rotate(k), v).flatten(2))

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from projector.workload.layer_kinds import KimiDelta, Mamba1, Mamba2
+from projector.workload.layer_kinds import KimiDelta, Mamba1, Mamba2, SharedBlock
 from projector.workload.model import Model
-from tests.projector.layers.torch_norms import RMSNorm
+from tests.projector.layers.torch_norms import RMSNorm, _Flash, rotate
 
 Tensor = torch.Tensor
 
@@ -219,3 +219,34 @@ class DeltaMixer(nn.Module):
             found.append((q[:, t, ..., None] * state).sum(-2))
         y = self.norm(torch.stack(found, 1).to(x.dtype)).flatten(-2)
         return self.out(y * self.gate(gate).sigmoid())  # type: ignore[no-any-return]
+
+
+class SharedBlockMixer(nn.Module):
+    """A block of attention and an MLP before a Mamba-2 mixer, with adapters of this use (Zamba2, arXiv:2411.15242)."""
+
+    def __init__(self, model: Model, m: SharedBlock) -> None:
+        super().__init__()
+        h, d, f, rank = model.hidden_size, model.kv_channels, model.ffn_hidden_size, m.sizes.adapter_rank
+        self.d, widths = d, [each * d for each in (model.num_attention_heads, *(2 * (model.num_query_groups,)))]
+        self.first, self.second, self.third = RMSNorm(2 * h), RMSNorm(h), RMSNorm(h)
+        self.qkv = nn.ModuleList(nn.Linear(2 * h, width, False) for width in widths)
+        self.o, self.out = nn.Linear(widths[0], h, False), nn.Linear(h, h, False)
+        self.up, self.down = nn.Linear(h, 2 * f, False), nn.Linear(f, h, False)
+        adapted = [(2 * h, width) for width in widths] if m.sizes.use_shared_attention_adapter else []
+        self.adapters = nn.ModuleList(
+            nn.Sequential(nn.Linear(into, rank, False), nn.Linear(rank, width, False))
+            for into, width in (*adapted, (h, 2 * f))
+        )
+        self.mamba = Mamba2Mixer(model, m.mamba)
+
+    def forward(self, x: Tensor) -> Tensor:
+        both = self.first(torch.cat((x, torch.ones_like(x)), -1))
+        made = [product(both) for product in self.qkv]
+        *beside, wide = self.adapters
+        if beside:
+            made = [one + adapter(both) for one, adapter in zip(made, beside, strict=True)]
+        q, k, v = (one.unflatten(-1, (-1, self.d)).transpose(1, 2) for one in made)
+        seen = self.second(self.o(_Flash.apply(rotate(q), rotate(k), v).flatten(2)))
+        gate, up = (self.up(seen) + wide(seen)).chunk(2, -1)
+        read = x + self.out(self.down(functional.silu(gate) * up))
+        return x + self.mamba(self.third(read))  # type: ignore[no-any-return]

@@ -192,6 +192,42 @@ class BlockAttention(nn.Module):
         return self.o(_Chosen.apply(q, k, chosen.int(), self.d).flatten(2))  # type: ignore[no-any-return]
 
 
+class NativeSparseAttention(nn.Module):
+    """NSA (arXiv:2502.11089) with one head that is keys and values: attention to the means of blocks, to the blocks that the
+    heads together choose and to a window, each through a gate of every head."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        assert model.block_attention is not None
+        h, n, self.d, self.sizes = (
+            model.hidden_size,
+            model.num_attention_heads,
+            model.kv_channels,
+            model.block_attention,
+        )
+        self.q, self.k, self.o = (
+            nn.Linear(h, n * self.d, False),
+            nn.Linear(h, self.d, False),
+            nn.Linear(n * self.d, h, False),
+        )
+        self.gates = nn.Linear(h, 3 * n, False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k = self.q(x).unflatten(-1, (-1, self.d)), self.k(x)
+        size, length = self.sizes.block_size, x.shape[1]
+        means = k.unflatten(1, (-1, size)).mean(2)
+        with torch.no_grad():
+            scores = (q @ means.transpose(-1, -2)[:, None]).sum(2)[0]
+            blocks = scores.topk(self.sizes.block_counts).indices
+            chosen = (blocks[..., None] * size + torch.arange(size)).flatten(1)
+        near = (torch.arange(length)[:, None] - torch.arange(self.sizes.window_size)).clamp(min=0)
+        every = torch.arange(means.shape[1]).expand(length, -1)
+        branches = ((means, every), (k, chosen), (k, near))
+        outs = [_Chosen.apply(q, keys, of.int(), self.d) for keys, of in branches]
+        gates = self.gates(x).sigmoid().unflatten(-1, (3, -1, 1)).unbind(2)
+        return self.o(sum(gate * out for gate, out in zip(gates, outs, strict=True)).flatten(2))  # type: ignore[union-attr]
+
+
 class _Unit(torch.autograd.Function):
     """A norm without a weight, in one kernel that saves its input."""
 

@@ -45,6 +45,12 @@ def test_a_strategy_has_a_degree_and_divides_what_is_known(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
+def test_what_travels_is_as_wide_as_what_is_trained(name: str) -> None:
+    narrow, wide = (KINDS[name]().run_by(job(precision=precision).recipe) for precision in ("bf16", "fp32"))
+    assert (narrow.gather_bytes, wide.gather_bytes) == (2.0, 4.0)
+
+
+@pytest.mark.parametrize("name", KINDS)
 @given(instances=st.sampled_from([1, 2, 4]), ep=st.sampled_from([1, 8, 64]), dense=st.integers(0, 10**9))
 def test_what_all_ranks_keep_is_the_model_times_its_copies(name: str, instances: int, ep: int, dense: int) -> None:
     sharing, work = KINDS[name](), job(ep=ep, num_distributed_optimizer_instances=instances)

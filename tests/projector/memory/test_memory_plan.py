@@ -11,6 +11,7 @@ from memory_cases import GIB, deepseek_v3, gpu, llama, recipe, resolved, tensors
 
 from projector.frameworks.types import Resolved
 from projector.layers.lower import layer
+from projector.memory.holding import heaviest, holdings, placement
 from projector.memory.plan import plan
 from projector.workload.model import LayerKind, decoder
 from projector.workload.parameters import count
@@ -218,7 +219,7 @@ def test_selective_modules_drop_what_they_name() -> None:
 
 
 def test_the_verdict_goes_both_ways() -> None:
-    case = resolved(llama(32), recipe(data_parallel_sharding="optim"), 8, allocator={"reserved_over_allocated": 1.3})
+    case = resolved(llama(32), recipe(data_parallel_sharding="optim"), 8, allocator={"reserved_over_allocated": 1.5})
     roomy, small = plan(case, gpu(usable_gib=178)), plan(case, gpu(usable_gib=40))
     assert roomy.fits
     assert roomy.status == "fits"
@@ -230,6 +231,14 @@ def test_the_verdict_goes_both_ways() -> None:
     tight = plan(case, gpu(usable_gib=between))
     assert tight.fits
     assert tight.status == "tight"
+
+
+def test_the_heaviest_rank_is_the_fullest_by_weights() -> None:
+    """Ends of a pipeline hold the tables of words, its middle layers alone."""
+    case = resolved(llama(8), recipe(pp=4, global_batch_size=16), 8)
+    where = placement(case)
+    kept = [max(rank.kept.total, rank.kept.state.construction) for rank in holdings(case, "blackwell", where)]
+    assert heaviest(case, "blackwell", where) == max(kept) > min(kept)
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb_h1", "zb_h2"])

@@ -91,6 +91,15 @@ def test_spans_of_one_track_stay_in_order():
             assert all(a.end <= b.start + 1e-12 for a, b in pairwise(own))
 
 
+def test_a_shared_tensor_is_summed_once_all_that_hold_it_have_reduced():
+    plain = replace(PLAIN, reduce=np.array([1.0, 2.0, 3.0, 9.0]))
+    before, after = finish(plain, line()), finish(replace(plain, tied=np.array([2.0, 2.0])), line())
+    assert before.ends[0] != before.ends[1]
+    assert after.ends.tolist() == [before.ends.max() + 2.0] * 2
+    alone = finish(replace(plain, tied=np.array([2.0, 0.0])), line())
+    assert alone.ends.tolist() == [before.ends[0] + 2.0, before.ends[1]]
+
+
 def test_a_batch_is_its_runs_one_by_one():
     draw = np.random.default_rng(3)
     compiled = pipeline.compile("interleaved", 2, 2, 4)
@@ -105,11 +114,12 @@ def test_a_batch_is_its_runs_one_by_one():
                 bucket=0.1,
                 contention=draw.uniform(0, 0.2, (2, 4)),
                 idle=draw.uniform(0, 0.3, (2, 4)),
+                tied=draw.uniform(0, 3, 2),
                 logged=logged,
             )
             for _ in range(5)
         ]
-        names = ("reduce", "gather", "optimizer", "contention", "idle")
+        names = ("reduce", "gather", "optimizer", "contention", "idle", "tied")
         batch = replace(runs[0], **{name: np.stack([getattr(run, name) for run in runs]) for name in names})
         forward = draw.uniform(0.5, 2, (5, 4))
         start = arrival(batch, PLACE, forward)

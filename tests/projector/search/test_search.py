@@ -32,6 +32,7 @@ from projector.workload.layout import chunks
 from projector.workload.loaders import detect
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
+from tests.searched import every_layout
 
 H100 = catalogue.default_cluster("h100_sxm")
 SPACES = 20
@@ -69,13 +70,7 @@ def small(seed: int) -> tuple[Space, Any]:
 @cache
 def brute(seed: int) -> tuple[list[dict[str, Any]], Many]:
     made, cluster = small(seed)
-    tree = Tree(made)
-    every = [
-        tree.fields(branch.shape, branch.pipe, layer, one)
-        for branch in tree.branches()
-        for layer, once in zip(branch.layers, branch.once, strict=True)
-        for one in once
-    ]
+    every = every_layout(Tree(made))
     return every, project_many([with_fields(made.base, each) for each in every], cluster, best=None)
 
 
@@ -182,13 +177,7 @@ def test_groups_are_what_framework_and_device_have() -> None:
     only |= {"recompute_num_layers": (None, 1), "data_parallel_sharding": ("optim",), "overlap_grad_reduce": (False,)}
     made = space(base("llama3_8b", 16), H100, only=only, vary={"precision": (), "offload": ()})
     assert made.axes()["precision"] == ("bf16", "fp8")
-    tree = Tree(made)
-    every = [
-        tree.fields(branch.shape, branch.pipe, layer, one)
-        for branch in tree.branches()
-        for layer, once in zip(branch.layers, branch.once, strict=True)
-        for one in once
-    ]
+    every = every_layout(Tree(made))
     assert {bool(each["optimizer_cpu_offload"]) for each in every} == {True, False}
     assert not [each for each in every if each["cpu_offloading_num_layers"] and each["pp"] > 1]
     many = project_many([with_fields(made.base, each) for each in every], H100, best=1)

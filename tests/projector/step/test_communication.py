@@ -13,7 +13,7 @@ from projector.errors import InputError, Unsupported
 from projector.hardware import catalogue
 from projector.projection import Projection, project
 from projector.workload import zoo
-from projector.workload.recipe import Recipe
+from projector.workload.recipe import LoRA, Recipe
 from projector.workload.workload import Workload
 
 H100 = catalogue.default_cluster("h100_sxm")
@@ -108,3 +108,26 @@ def test_json_keeps_every_figure() -> None:
     made = run(tp=4, sequence_parallel=True)
     for row in view.as_document(made.communication):
         assert row["hidden_seconds"] + row["exposed_seconds"] == pytest.approx(row["seconds"])
+
+
+def test_gradients_of_a_tensor_on_two_stages_are_summed_once_a_step() -> None:
+    """The vocabulary at both ends of a tied model and under a prediction depth, whole on every data-parallel rank, in the
+    type of the buffers; nothing on one stage, of untied models, and of adapters."""
+
+    def sent(model: str, **stated: Any) -> list[tuple[str, float, float]]:
+        made = run(model, **stated)
+        sound(made)
+        return [(row.operation, row.count, row.bytes) for row in made.communication if row.name == "grad_tied"]
+
+    model = zoo.load("llama3.2_1b")
+    assert not model.untie_embeddings_and_output_weights
+    whole = 4.0 * model.vocab_size * model.hidden_size
+    for stated, share in (({"pp": 4}, 1.0), ({"pp": 2, "tp": 2}, 0.5), ({"pp": 2, "grad_reduce_in_bf16": True}, 0.5)):
+        ((kind, count, nbytes),) = sent("llama3.2_1b", **stated)
+        assert (kind, count) == ("all_reduce", 1.0)
+        assert nbytes == pytest.approx(whole * share, rel=0.02)  # the vocabulary is padded
+    assert sent("llama3.2_1b", pp=2, gpus=32) == sent("llama3.2_1b", pp=2, gpus=128)
+    assert not sent("llama3.2_1b", tp=2)
+    assert not sent("llama3_8b", pp=4)
+    assert not sent("llama3.2_1b", pp=2, lora=LoRA(dim=16))
+    assert len(sent("deepseek_v3", pp=4, ep=8, pipeline_model_parallel_layout="Et*15|t*16|t*15|t*15mL")) == 1

@@ -6,13 +6,20 @@ import pytest
 
 from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
+from projector.hardware import catalogue
+from projector.hardware.efficiency import of
+from projector.kernels import settings
 from projector.layers.lower import layer
 from projector.operators.types import Collective
+from projector.step.around import around
+from projector.step.priced import priced
 from projector.step.stages import _shard_overlap, parts
 from projector.workload import zoo
 from projector.workload.composition import compositions
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
+
+H100 = catalogue.default_cluster("h100_sxm")
 
 
 def resolved(framework: str, model: str, **fields: object) -> Resolved:
@@ -48,3 +55,17 @@ def test_only_products_that_the_compiler_knows_hide_gathers(capacity: float | No
     found = {part.block.name: _shard_overlap(made, part) for part in parts(made, chunk)}
     assert found["layer_moe"] == overlap
     assert found["layer_dense"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("framework", "sharding", "each"),
+    [("torchtitan", "optim_grads_params", True), ("megatron-lm", "optim", False), ("megatron-lm", "no_shard", False)],
+)
+def test_what_travels_with_every_micro_batch_does_not_travel_after_the_last(
+    framework: str, sharding: str, each: bool
+) -> None:
+    made = resolved(framework, "llama3.1_8b", data_parallel_sharding=sharding)
+    step = priced(made, H100, of(H100.gpu), "simulate", settings.DEFAULT)
+    once = around(made, step.clock(), step.held[0])
+    assert (once.reduce == 0.0, once.gather == 0.0) == (each, each or sharding == "no_shard")
+    assert once.optimizer > 0.0

@@ -111,7 +111,7 @@ def test_half_of_the_weight_traffic_overlaps_where_the_framework_says_half() -> 
     from projector.step.stages import _beside
 
     phase = Clock(kernels={}, measured=frozenset(), collective=lambda op: 0.0, execution=Execution()).phase([])
-    phase = dataclasses.replace(phase, segments=(dataclasses.replace(phase.segments[0], device=4.0, host=0.0),))
+    phase = dataclasses.replace(phase, segments=(phase.segments[0]._replace(device=4.0, host=0.0),))
     gather = (Collective(name="g", kind="all_gather", group="dp", bytes=1.0),)
     for overlap in (0.0, 0.5, 1.0):
         execution = Execution.of(data_parallel={"overlap": overlap}, runtime={"collective_us": 0.0})

@@ -12,6 +12,8 @@ import pytest
 from projector.__main__ import main
 from projector.hardware import catalogue
 from projector.hardware.efficiency import of
+from projector.hardware.scaled import SCALES
+from projector.hardware.types import Cluster
 from projector.kernels import settings
 from projector.settle.workload import settled
 from projector.step.work import BlockWork, works
@@ -22,10 +24,10 @@ from projector.workload.workload import Workload
 H100 = catalogue.default_cluster("h100_sxm")
 
 
-def table(model: str = "llama3.1_8b", gpus: int = 8, **recipe: Any) -> dict[str, BlockWork]:
+def table(model: str = "llama3.1_8b", gpus: int = 8, cluster: Cluster = H100, **recipe: Any) -> dict[str, BlockWork]:
     said = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096, **recipe}
-    resolved = settled(Workload(model=zoo.load(model), gpus=gpus, recipe=Recipe(**said)), H100, published=False)
-    found = works(resolved, H100, of(H100.gpu), "simulate", settings.DEFAULT)
+    resolved = settled(Workload(model=zoo.load(model), gpus=gpus, recipe=Recipe(**said)), cluster, published=False)
+    found = works(resolved, cluster, of(cluster.gpu), "simulate", settings.DEFAULT)
     return {each.name: each for each in found}
 
 
@@ -65,8 +67,11 @@ def test_what_binds_follows_from_intensity() -> None:
 def test_an_exchange_is_bound_by_the_links_it_takes() -> None:
     near = {work.operator: work.bound for work in table(tp=2)["layer_dense"].works}
     far = {work.operator: work.bound for work in table(gpus=64, tp=16)["layer_dense"].works}
+    thin = SCALES["inter_bandwidth"](H100, 0.05)
+    slow = {work.operator: work.bound for work in table(gpus=64, tp=16, cluster=thin)["layer_dense"].works}
     assert near["fc2.ar"] == "link"
     assert far["fc2.ar"] in ("fabric", "links")
+    assert slow["fc2.ar"] == "fabric"
 
 
 def test_the_command_shows_writes_and_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,0 +1,155 @@
+"""What stands before the first layer of a stack and after its last: tokens come in, what other stacks read goes out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from projector.layers.cross_attention import ENCODED
+from projector.layers.embedding import embed
+from projector.layers.linear import Linear, linear
+from projector.layers.local import Local
+from projector.layers.mlp import activation
+from projector.layers.norms import norm
+from projector.operators.part import Part
+from projector.operators.saved import Saved
+from projector.operators.types import Stream
+from projector.operators.weights import Weight, borrowed
+from projector.workload.model import LayerKind
+from projector.workload.towers import Vision
+
+__all__ = ["entering", "frozen", "leaving", "merged"]
+
+VISION = frozenset({"vision"})
+
+
+def entering(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """An encoder looks its tokens up in the decoder's table, a vision tower cuts images into patches; each stack of relative
+    positions makes them once."""
+    if not kind.first:
+        return ()
+    if isinstance(kind.tower, Vision):
+        return _patches(kind.tower, lo)
+    words = embed(lo) if kind.tower else ()
+    return *(replace(part, weights=borrowed(part.weights)) for part in words), *_relative(kind, lo)
+
+
+def leaving(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """The norm after an encoder, whose output stays for the keys and values of every layer that attends to it; the projector
+    of a vision tower."""
+    if not kind.last:
+        return ()
+    if isinstance(kind.tower, Vision):
+        return _projector(kind.tower, lo)
+    part = norm("encoder_norm", lo.hidden, lo.shard_tokens, lo, branch=False)
+    return (replace(part, saves=(*part.saves, Saved(name=ENCODED, bytes=lo.hidden_bytes, until="weight_gradient"))),)
+
+
+def frozen(parts: tuple[Part, ...], lo: Local, *, forward_only: bool) -> tuple[Part, ...]:
+    """``parts`` whose weights are not trained; ``forward_only``: nor is anything before them, so that they save nothing."""
+    if lo.trainable or lo.recipe.lora is not None:
+        return parts
+    parts = tuple(replace(part, weights=tuple(replace(each, frozen=True) for each in part.weights)) for part in parts)
+    if not forward_only:
+        return parts
+    return tuple(
+        replace(part, backward_input=(), backward_weight=(), saves=(), reads=(), backward_transient=None)
+        for part in parts
+    )
+
+
+def merged(lo: Local) -> tuple[Part, ...]:
+    """Tokens of images in their places among the embeddings of words: a tensor of zeros, words and images written into it;
+    backward reads the images' gradient out of it (NVIDIA/Megatron-LM@00caa53a megatron/core/models/multimodal/
+    llava_model.py, ``_preprocess_data``)."""
+    if lo.model.vision is None:
+        return ()
+    whole = lo.gathered_bytes
+    images = lo.act * lo.hidden * lo.recipe.micro_batch_size * lo.recipe.images * lo.model.vision.image_tokens
+    forward = Stream(name="image_merge", kind="copy", read=whole, write=2 * whole, launches=3)
+    backward = Stream(name="image_merge.bwd", kind="gather", read=images, write=images)
+    return (Part(name="image_merge", forward=(forward,), backward_input=(backward,), tags=VISION),)
+
+
+def _patches(tower: Vision, lo: Local) -> tuple[Part, ...]:
+    """Patches through a convolution, which is a product, whole on every rank (torch's Conv2d there), the class token before
+    them, learned positions, the norm. No gradient leaves it: what it reads are pixels."""
+    h, rows = tower.hidden_size, lo.batch * tower.patches
+    there = replace(lo, tokens=rows, shard_tokens=rows)
+    spec = Linear(
+        name="patches", outputs=(h,), inputs=tower.patch_elements, rows=rows, bias=tower.patch_bias, plain=True,
+        reads="patches.pixels",
+    )  # fmt: skip
+    pixels, tensor = lo.act * rows * tower.patch_elements, lo.act * h * lo.tokens
+    cut = Stream(name="patches.cut", kind="copy", read=pixels, write=pixels)
+    product = linear(spec, there, VISION)
+    product = replace(
+        product,
+        forward=(cut, *product.forward),
+        backward_input=(),
+        weights=tuple(replace(weight, role="embedding") for weight in product.weights),
+    )
+    names = ("class_token", "positions") if tower.class_token else ("positions",)
+    weights = [Weight(name=f"vision.{each}", rows=1 if each == "class_token" else tower.tokens, columns=h, role="embedding")
+               for each in names]  # fmt: skip
+    added = Part(
+        name="vision.tokens",
+        forward=(Stream(name="vision.tokens", kind="elementwise", read=3 * tensor, write=2 * tensor, launches=len(names)),),
+        backward_weight=(Stream(name="vision.tokens.bwd", kind="elementwise", read=2 * tensor, write=tensor, launches=2),)
+        if lo.trainable else (),
+        weights=tuple(weights),
+        tags=VISION,
+    )  # fmt: skip
+    before = norm("vision.pre_norm", h, lo.tokens, lo, branch=False, tags=VISION)
+    return (product, added, *((before,) if tower.pre_norm else ()))
+
+
+def _projector(tower: Vision, lo: Local) -> tuple[Part, ...]:
+    """Without the class token, neighbours joined, two linears with an activation (NVIDIA/Megatron-LM@00caa53a
+    megatron/core/models/vision/multimodal_projector.py). It is trained whether the tower is or not."""
+    n, wide = lo.batch * tower.image_tokens, -(-tower.projector_hidden_size // lo.tp)
+    after = norm("vision.post_norm", tower.hidden_size, lo.tokens, lo, branch=False, tags=VISION)
+    last = frozen((after,), lo, forward_only=True)
+    alone = not lo.trainable
+    own = replace(lo, tokens=n, shard_tokens=n, recipe=replace(lo.recipe, freeze_language_model=None))
+    tensor = lo.act * n * tower.merged
+    copy = Stream(name="projector.in", kind="copy", read=tensor, write=tensor)
+    back = () if alone else (Stream(name="projector.in.bwd", kind="copy", read=tensor, write=2 * tensor, launches=2),)
+    first = Linear(
+        name="projector.fc1", outputs=(wide,), inputs=tower.merged, rows=n, parallel="column", bias=True,
+        reads="projector.in",
+    )  # fmt: skip
+    second = Linear(
+        name="projector.fc2", outputs=(tower.output_size or lo.hidden,), inputs=wide, rows=n, parallel="row", bias=True,
+        reads="projector.act.out",
+    )  # fmt: skip
+    up = linear(first, own, VISION)
+    return (
+        *(last if tower.post_norm else ()),
+        Part(name="projector.in", forward=(copy,), backward_input=back, tags=VISION),
+        replace(up, backward_input=()) if alone else up,
+        activation("projector.act", wide, n, own, VISION, reads="projector.fc1.out"),
+        linear(second, own, VISION),
+    )
+
+
+def _relative(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
+    """A number of each head for each distance, laid out as scores (NVIDIA/Megatron-LM@00caa53a megatron/core/models/common/
+    embeddings/relative_pos_embedding.py): bucketed, looked up, copied head by head, kept for the layers of the stack."""
+    if lo.model.position_embedding_type != "relative":
+        return ()
+    pairs = float(lo.recipe.seq_length) ** 2
+    scores = lo.act * lo.heads * pairs
+    return (
+        Part(
+            name="relative",
+            forward=(
+                Stream(name="relative.buckets", kind="elementwise", read=64.0 * pairs, write=64.0 * pairs, launches=8),
+                Stream(name="relative", kind="gather", read=scores, write=scores),
+                Stream(name="relative.copy", kind="copy", read=scores, write=scores),
+            ),
+            backward_input=(Stream(name="relative.bwd", kind="gather", read=2 * scores, write=scores, launches=2),),
+            weights=(Weight(name=f"relative.{kind.tower.name if kind.tower else 'decoder'}",
+                            rows=lo.model.relative_attention_num_buckets, columns=lo.heads, split="columns"),),
+            saves=(Saved(name="relative.out", bytes=scores),),
+        ),
+    )  # fmt: skip
