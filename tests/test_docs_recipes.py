@@ -265,7 +265,7 @@ def test_a_dialect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from harness.evidence.ingest.logs.source import Source
 
     (text,) = code("extend/dialect.md", "python")
-    made = module(text, tmp_path, "made_up")
+    made = module(text, tmp_path, "made_up").MadeUp
     monkeypatch.setattr(registry, "LINES", (*registry.LINES, made))
     monkeypatch.setattr(registry, "_BY_NAME", {**registry._BY_NAME, made.NAME: made})
     log = tmp_path / "train.log"
@@ -275,7 +275,7 @@ def test_a_dialect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert registry.detect(source) == "made-up"
     steps = [event for event in registry.events_of(source, "made-up") if isinstance(event, Step)]
     assert len(steps) == 30
-    assert steps[3].tokens_per_s == 9100
+    assert (steps[3].tokens_per_s, steps[3].loss) == (9100, 2.31)
 
 
 def test_a_predictor(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ class Here:
         self.artifact.parent.mkdir(parents=True, exist_ok=True)
         device = open_device(self.device, self.threads if self.device == "cpu" else None)
         cluster = cluster_of(self.cluster, "", None)
-        return measured.project(workload, cluster, device, self.artifact, budget=_BUDGET, most=self.most)
+        own = "torch"  # the trainer's layers, whatever is installed
+        return measured.project(workload, cluster, device, self.artifact, layers=own, budget=_BUDGET, most=self.most)
 
 
 @dataclass(frozen=True)

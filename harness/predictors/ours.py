@@ -101,16 +101,12 @@ def memory_gib(made: Projection, cluster: Cluster, measured: Measured) -> float:
     from projector.memory.verdict import device_bytes, reserved_bytes
 
     plan = made.memory
-    own = (
-        plan.allocated
-        if measured.memory_rank is None
-        else plan.ranks[min(measured.memory_rank, len(plan.ranks) - 1)].allocated
-    )
+    rank = None if measured.memory_rank is None else plan.ranks[min(measured.memory_rank, len(plan.ranks) - 1)]
     if measured.memory_kind == "allocated":
-        return own / GIB
+        return (plan.allocated if rank is None else rank.allocated) / GIB
     if measured.memory_kind == "device":
-        return device_bytes(made.resolved, cluster.gpu, own) / GIB
-    return reserved_bytes(made.resolved, own) / GIB
+        return (plan.device if rank is None else device_bytes(made.resolved, cluster.gpu, rank.held)) / GIB
+    return (plan.reserved if rank is None else reserved_bytes(made.resolved, rank.held)) / GIB
 
 
 def _reason(plan: MemoryPlan, cluster: Cluster) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.kernels.score import Score
-from harness.report.plot import BLUE, GREY, LIGHT, PALE, VERMILION, blank, log_ticks, plain
+from harness.report.plot import BLUE, GREY, LIGHT, blank, compared, grid, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,35 +34,17 @@ def scatter(score: Score, kind: str, fit: str) -> Figure | None:
     if not members:
         return None
     across = min(ACROSS, len(members))
-    down = -(-len(members) // across)
-    figure = blank(max(4.6, 3.0 * across), 0.7 + 2.7 * down)
-    panels = figure.subplots(down, across, squeeze=False).flatten()
-    for axes, (gpu, where) in zip(panels, members.items(), strict=False):
-        _panel(axes, score.measured[where] * 1e6, score.seconds[fit][where] * 1e6)
+    figure = blank(max(4.6, 3.0 * across), 0.7 + 2.7 * -(-len(members) // across))
+    for axes, (gpu, where) in zip(grid(figure, len(members), across), members.items(), strict=True):
+        measured, modelled = score.measured[where] * 1e6, score.seconds[fit][where] * 1e6
+        within = np.abs(modelled / measured - 1.0) <= 0.1
+        compared(axes, measured, modelled, within, _thinned(np.arange(len(where))), {"s": 10, "alpha": 0.6})
         axes.set_title(f"{gpu}: {100 * np.abs(error[where]).mean():.1f} % of {len(where)} rows", fontsize=9)
-    for axes in panels[len(members) :]:
-        axes.set_axis_off()
     words = "blue circle = within ±10 %, orange triangle = outside"
     figure.suptitle(f"{TITLES.get(kind, kind)}, {_words(fit)}: {words}", fontsize=11 if across > 2 else 8)
     figure.supxlabel("measured time, µs", fontsize=9)
     figure.supylabel("modelled time, µs", fontsize=9)
     return figure
-
-
-def _panel(axes: Any, measured: Any, modelled: Any) -> None:
-    times = np.concatenate([measured, modelled])
-    ends = np.array([times.min() / 1.5, times.max() * 1.5])
-    axes.fill_between(ends, 0.9 * ends, 1.1 * ends, color=PALE, zorder=0)
-    axes.plot(ends, ends, color=GREY, linewidth=0.8, zorder=1)
-    some = _thinned(np.arange(len(measured)))
-    within = np.abs(modelled / measured - 1.0) <= 0.1
-    for inside, colour, marker in ((True, BLUE, "o"), (False, VERMILION, "^")):
-        shown = some[within[some] == inside]
-        axes.scatter(measured[shown], modelled[shown], s=10, alpha=0.6, linewidths=0, color=colour, marker=marker)
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
-    log_ticks(float(ends[0]), float(ends[1]), (axes.xaxis, axes.yaxis))
-    axes.set_aspect("equal")
-    plain(axes)
 
 
 def histogram(score: Score, fit: str) -> Figure | None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +27,8 @@ __all__ = [
     "VERMILION",
     "Theme",
     "blank",
+    "compared",
+    "grid",
     "log_ticks",
     "plain",
     "png",
@@ -108,6 +112,28 @@ def plain(axes: Any, theme: Theme = LIGHT) -> None:
             text.set_color(theme.ink)
 
 
+def grid(figure: Figure, count: int, across: int, **settings: Any) -> list[Any]:
+    """So many axes, row by row; the places of the last row that are left stay empty."""
+    panels = figure.subplots(-(-count // across), across, squeeze=False, **settings).flatten()
+    for axes in panels[count:]:
+        axes.set_axis_off()
+    return list(panels[:count])
+
+
+def compared(axes: Any, measured: Any, modelled: Any, within: Any, shown: Any, marks: Mapping[str, Any]) -> None:
+    """Modelled over measured, (n,) each, on logarithmic axes with the ±10 % band: those at ``shown``, by ``within``."""
+    ends = min(measured.min(), modelled.min()) / 1.5, max(measured.max(), modelled.max()) * 1.5
+    axes.fill_between(ends, [0.9 * v for v in ends], [1.1 * v for v in ends], color=PALE, zorder=0)
+    axes.plot(ends, ends, color=GREY, linewidth=0.8, zorder=1)
+    for inside, colour, marker in ((True, BLUE, "o"), (False, VERMILION, "^")):
+        mine = shown[within[shown] == inside]
+        axes.scatter(measured[mine], modelled[mine], linewidths=0, color=colour, marker=marker, **marks)
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    log_ticks(*ends, (axes.xaxis, axes.yaxis))
+    axes.set_aspect("equal")
+    plain(axes)
+
+
 def log_ticks(low: float, high: float, axes: Collection[Any]) -> None:
     """Decades, or 1-2-5 where an axis spans less than two of them; never so many labels that they touch."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -127,12 +153,16 @@ def _short(value: float, _: int) -> str:
 
 
 def png(figure: Figure, dots_per_inch: int = 120) -> bytes:
-    """The figure as PNG of few colours: a quarter of the size."""
+    """The figure as PNG of few colours: a quarter of the size. Drawn once: ``savefig`` draws twice with a layout."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
-    drawn, out = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=dots_per_inch)
-    picture = Image.open(drawn).convert("RGB")
+    usual, out = figure.dpi, io.BytesIO()
+    figure.dpi = dots_per_inch
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.draw()
+    figure.dpi = usual
+    picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     few = picture.quantize(_COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     few.save(out, format="png", compress_level=6)
     return out.getvalue()

@@ -5,22 +5,23 @@ matplotlib is imported when drawn; figure, axes style and colours are those of :
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from harness.contracts.results import Row, RunFacts
+import numpy as np
+
+from harness.contracts import frame
 from harness.contracts.runs import BREAKDOWN
-from harness.report.parallelism import DEGREES, degrees, order
-from harness.report.plot import GREY, LIGHT, PALE, blank, plain
+from harness.report.parallelism import DEGREES, order
+from harness.report.plot import GREY, LIGHT, PALE, blank, grid, plain
 from harness.report.plot_rows import ratio_lines
-from harness.score import accuracy
+from harness.report.spec import NOT_STATED, values
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 __all__ = ["errors_by_kind", "errors_by_parallelism", "memory", "steps"]
-
-Facts = Mapping[str, RunFacts]
 
 #: Okabe and Ito's eight colours, with two greys and a brown for the parts that are none of the eight's.
 PARTS = dict(
@@ -34,59 +35,49 @@ KINDS = {"allocated": LIGHT.mark(0), "reserved": LIGHT.mark(5), "device": LIGHT.
 MOST_BARS, ACROSS = 30, 3
 
 
-def errors_by_kind(rows: Sequence[Row], title: str) -> Figure | None:
+def errors_by_kind(rows: pd.DataFrame, title: str) -> Figure | None:
     """Two panels, projected over measured TGS by GPU and by framework. None: nothing compared."""
-    kinds: tuple[tuple[str, Callable[[Row], str]], ...] = (
-        ("GPU", lambda r: r.gpu),
-        ("framework", lambda r: r.framework),
-    )
-    return _panels(rows, kinds, title, across=2)
+    return _panels(rows, {"gpu": "GPU", "framework": "framework"}, title, across=2)
 
 
-def errors_by_parallelism(rows: Sequence[Row], facts: Facts, title: str) -> Figure | None:
+def errors_by_parallelism(rows: pd.DataFrame, title: str) -> Figure | None:
     """A panel a degree: TP, PP, EP, CP and the sharding of the data-parallel state. None: nothing compared."""
-
-    def degree(key: str) -> Callable[[Row], str]:
-        return lambda row: degrees(facts[row.run_id])[key]
-
-    return _panels(rows, [(words, degree(key)) for key, (words, _) in DEGREES.items()], title, across=ACROSS)
+    return _panels(rows, {key: words for key, (words, _) in DEGREES.items()}, title, across=ACROSS)
 
 
-def _panels(
-    rows: Sequence[Row], kinds: Sequence[tuple[str, Callable[[Row], str]]], title: str, across: int
-) -> Figure | None:
-    rows = accuracy.comparable(rows)
-    if not rows:
+def _panels(rows: pd.DataFrame, kinds: Mapping[str, str], title: str, across: int) -> Figure | None:
+    """``kinds``: title of a panel by the column that :func:`values` knows."""
+    rows = rows[rows["error"].notna()]
+    if rows.empty:
         return None
-    lines = [sorted(accuracy.by(rows, key).items(), key=lambda item: order(item[0])) for _, key in kinds]
-    down = -(-len(kinds) // across)
-    heights = [max(len(made) for made in lines[i * across : (i + 1) * across]) for i in range(down)]
+    split = [frame.parts(rows.assign(of=values(rows, key)), ["of"]) for key in kinds]
+    lines = [sorted(parts, key=lambda item: order(item[0][0].replace(NOT_STATED, "")), reverse=True) for parts in split]
+    starts = range(0, len(kinds), across)
+    heights = [max(len(made) for made in lines[i : i + across]) for i in starts]
     figure = blank(3.9 * across, 0.6 + sum(0.9 + 0.24 * h for h in heights))
-    panels = figure.subplots(down, across, squeeze=False, height_ratios=[h + 3 for h in heights]).flatten()
-    for axes, (name, _), made in zip(panels, kinds, lines, strict=False):
-        ratio_lines(axes, {value or "not stated": members for value, members in reversed(made)})
+    panels = grid(figure, len(kinds), across, height_ratios=[h + 3 for h in heights])
+    for axes, name, made in zip(panels, kinds.values(), lines, strict=True):
+        ratio_lines(axes, {value: members for (value,), members in made})
         axes.set_title(name, fontsize=10)
-    for axes in panels[len(kinds) :]:
-        axes.set_axis_off()
     figure.suptitle(title, fontsize=11)
     figure.supxlabel("projected / measured tokens/s/GPU (band: ±10 %; box: quartiles; orange: median)", fontsize=9)
     return figure
 
 
-def memory(rows: Sequence[Row], facts: Facts, title: str) -> Figure | None:
+def memory(rows: pd.DataFrame, title: str) -> Figure | None:
     """Projected over measured peak GiB, a mark for what the source measured. None: no row with both."""
-    known = [r for r in rows if r.projected_memory_gib is not None and r.measured_memory_gib is not None]
-    if not known:
+    known = rows.dropna(subset=["measured_memory_gib", "projected_memory_gib"])
+    if known.empty:
         return None
     figure = blank(5.2, 5.2)
     axes = figure.add_subplot()
     plain(axes)
-    high = 1.06 * max(max(r.projected_memory_gib or 0.0, r.measured_memory_gib or 0.0) for r in known)
+    high = 1.06 * float(known[["measured_memory_gib", "projected_memory_gib"]].to_numpy().max())
     axes.fill_between((0, high), (0, 0.9 * high), (0, 1.1 * high), color=PALE, zorder=0)
     axes.plot((0, high), (0, high), color=GREY, linewidth=0.8, zorder=1)
-    for kind, members in accuracy.by(known, lambda r: facts[r.run_id].memory_kind or "").items():
+    for (kind,), members in frame.parts(known, ["memory_kind"]):
         colour, marker = KINDS.get(kind, KINDS[""])
-        x, y = [r.measured_memory_gib or 0.0 for r in members], [r.projected_memory_gib or 0.0 for r in members]
+        x, y = members["measured_memory_gib"], members["projected_memory_gib"]
         label = f"{kind or 'not stated'} ({len(members)})"
         axes.scatter(x, y, s=18, color=colour, marker=marker, linewidths=0, alpha=0.8, label=label)
     axes.set(xlim=(0, high), ylim=(0, high), xlabel="measured peak, GiB", ylabel="projected peak, GiB")
@@ -96,24 +87,24 @@ def memory(rows: Sequence[Row], facts: Facts, title: str) -> Figure | None:
     return figure
 
 
-def steps(rows: Sequence[Row], title: str) -> Figure | None:
+def steps(rows: pd.DataFrame, title: str) -> Figure | None:
     """A bar a model: the mean share of each part of the projected step. None: no predictor gave parts."""
-    parted = [r for r in rows if r.breakdown and r.projected_step_seconds]
-    if not parted:
+    parted = rows[rows[list(BREAKDOWN)].notna().any(axis=1) & (rows["projected_step_seconds"] > 0.0)]
+    if parted.empty:
         return None
-    groups = sorted(accuracy.by(parted, lambda r: r.model).items(), key=lambda item: len(item[1]))[-MOST_BARS:]
+    groups = sorted(frame.parts(parted, ["model"]), key=lambda item: len(item[1]))[-MOST_BARS:]
     figure = blank(7.4, 1.6 + 0.23 * len(groups))
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
-    left = [0.0] * len(groups)
+    left = np.zeros(len(groups))
     for part in BREAKDOWN:
-        shares = [_share(members, part) for _, members in groups]
+        shares = [100.0 * (g[part].fillna(0.0) / g["projected_step_seconds"]).mean() for _, g in groups]
         if not any(shares):
             continue
         name = {"bubble_s": "pipeline bubble", "dp_s": "data parallel"}.get(part, _name(part))
         axes.barh(range(len(groups)), shares, left=left, height=0.78, color=PARTS[part], label=name, linewidth=0)
-        left = [a + b for a, b in zip(left, shares, strict=True)]
-    axes.set_yticks(range(len(groups)), [f"{m or 'not stated'} ({len(g)})" for m, g in groups], fontsize=8)
+        left = left + shares
+    axes.set_yticks(range(len(groups)), [f"{m or 'not stated'} ({len(g)})" for (m,), g in groups], fontsize=8)
     axes.set(xlim=(0, 100), ylim=(-0.6, len(groups) - 0.4))
     axes.set_xlabel("share of the projected step, %", fontsize=9)
     figure.legend(loc="outside lower center", ncols=5, fontsize=8, frameon=False)
@@ -124,7 +115,3 @@ def steps(rows: Sequence[Row], title: str) -> Figure | None:
 def _name(part: str) -> str:
     short = part.removesuffix("_s")
     return short.upper() if len(short) == 2 else short
-
-
-def _share(rows: Sequence[Row], part: str) -> float:
-    return 100 * sum(r.breakdown.get(part, 0.0) / (r.projected_step_seconds or 1.0) for r in rows) / len(rows)

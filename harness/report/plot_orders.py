@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.report.plot import LIGHT, Theme, blank
+from harness.report.plot import LIGHT, Theme, blank, grid
 from harness.report.plot_post import titled
 from harness.report.spec import values
 from harness.report.table import number, percent
@@ -47,7 +47,7 @@ def orders(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
     down = -(-len(groups) // ACROSS)
     tallest = [max(g.rows for g in groups[i * ACROSS : (i + 1) * ACROSS]) for i in range(down)]
     figure = blank(11.0, 1.0 + sum(0.75 + 0.21 * n for n in tallest), theme)
-    panels = figure.subplots(down, ACROSS, squeeze=False, height_ratios=[n + 3 for n in tallest]).flatten()
+    panels = grid(figure, len(groups), ACROSS, height_ratios=[n + 3 for n in tallest])
     for axes, group, most in zip(panels, groups, np.repeat(tallest, ACROSS).tolist(), strict=False):
         _slope(axes, rows[((rows["group"] == group.group) & rows["error"].notna()).to_numpy(dtype=bool)], most, theme)
         tau = number(group.tau).replace("-", "−")
@@ -57,8 +57,6 @@ def orders(rows: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
             color=theme.ink,
             loc="left",
         )
-    for axes in panels[len(groups) :]:
-        axes.set_axis_off()
     titled(
         figure,
         theme,

@@ -5,14 +5,16 @@ Ratios are drawn on logarithmic axes, where twice too fast and twice too slow ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.contracts.results import Row
-from harness.report.plot import BLUE, GREY, PALE, VERMILION, blank, log_ticks, plain
-from harness.score.accuracy import by
+import numpy as np
+
+from harness.contracts import frame
+from harness.report.plot import BLUE, GREY, PALE, VERMILION, blank, compared, grid, plain
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 __all__ = ["errors_by_model", "measured_projected", "ratio_lines"]
@@ -26,20 +28,22 @@ WIDE, WIDE_SPAN = 5.0, 20.0
 CROWD = 100
 
 
-def measured_projected(rows: Sequence[Row], title: str) -> Figure | None:
+def measured_projected(rows: pd.DataFrame, title: str) -> Figure | None:
     """A panel a GPU, most rows first: projected over measured TGS with the ±10 % band. None: no rows."""
-    rows = [r for r in rows if r.measured_tgs and r.projected_tgs]
-    if not rows:
+    rows = rows[(rows["measured_tgs"] > 0.0) & (rows["projected_tgs"] > 0.0)]
+    if rows.empty:
         return None
-    groups = sorted(by(rows, lambda r: r.gpu).items(), key=lambda item: (-len(item[1]), item[0]))
+    groups = sorted(frame.parts(rows, ["gpu"]), key=lambda item: (-len(item[1]), item[0]))
     across = min(PANELS_ACROSS, len(groups))
-    down = -(-len(groups) // across)
-    figure = blank(max(4.6, 3.0 * across), 0.5 + 2.9 * down)
-    panels = figure.subplots(down, across, squeeze=False).flatten()
-    for axes, (gpu, members) in zip(panels, groups, strict=False):
-        _panel(axes, gpu, members)
-    for axes in panels[len(groups) :]:
-        axes.set_axis_off()
+    figure = blank(max(4.6, 3.0 * across), 0.5 + 2.9 * -(-len(groups) // across))
+    for axes, ((gpu,), members) in zip(grid(figure, len(groups), across), groups, strict=True):
+        drawn = members.dropna(subset=["interval_low", "interval_high"])
+        bars = drawn["measured_tgs"], drawn["interval_low"], drawn["interval_high"]
+        axes.vlines(*bars, color=GREY, linewidth=0.4, alpha=0.25)
+        within = (members["error"].abs() <= 0.1).to_numpy()
+        measured, projected = members["measured_tgs"].to_numpy(), members["projected_tgs"].to_numpy()
+        compared(axes, measured, projected, within, np.arange(len(members)), {"s": 14, "alpha": 0.7})
+        axes.set_title(f"{gpu}: {within.sum()} of {len(members)} within", fontsize=9)
     figure.suptitle(
         f"{title}: on the line = exact, blue circle = within ±10 %, orange triangle = outside, bar = 90 % interval",
         fontsize=11,
@@ -49,40 +53,10 @@ def measured_projected(rows: Sequence[Row], title: str) -> Figure | None:
     return figure
 
 
-def _panel(axes: Any, gpu: str, rows: Sequence[Row]) -> None:
-    measured = [r.measured_tgs for r in rows if r.measured_tgs]
-    projected = [r.projected_tgs for r in rows if r.projected_tgs]
-    ends = (min(*measured, *projected) / 1.5, max(*measured, *projected) * 1.5)
-    axes.fill_between(ends, [0.9 * v for v in ends], [1.1 * v for v in ends], color=PALE, zorder=0)
-    axes.plot(ends, ends, color=GREY, linewidth=0.8, zorder=1)
-    bars = [(r.measured_tgs, r.interval_low, r.interval_high) for r in rows if r.measured_tgs]
-    drawn = [(x, low, high) for x, low, high in bars if low is not None and high is not None]
-    axes.vlines(*map(list, zip(*drawn, strict=True)) if drawn else ([], [], []), color=GREY, linewidth=0.4, alpha=0.25)
-    within = [r.error is not None and abs(r.error) <= 0.1 for r in rows]
-    for inside, colour, marker in ((True, BLUE, "o"), (False, VERMILION, "^")):
-        axes.scatter(
-            [v for v, w in zip(measured, within, strict=True) if w == inside],
-            [v for v, w in zip(projected, within, strict=True) if w == inside],
-            s=14,
-            alpha=0.7,
-            linewidths=0,
-            color=colour,
-            marker=marker,
-        )
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
-    log_ticks(*ends, (axes.xaxis, axes.yaxis))
-    axes.set_title(f"{gpu}: {sum(within)} of {len(rows)} within", fontsize=9)
-    axes.set_aspect("equal")
-    plain(axes)
-
-
-def errors_by_model(rows: Sequence[Row], title: str) -> Figure | None:
+def errors_by_model(rows: pd.DataFrame, title: str) -> Figure | None:
     """One line a model: every row's projected / measured TGS, a box of the quartiles, most wrong median first."""
-    import numpy as np
-
-    ratios = {
-        m: _ratios(members) for m, members in by((r for r in rows if r.error is not None), lambda r: r.model).items()
-    }
+    known = rows[rows["error"].notna()]
+    ratios = {model: _ratios(members) for (model,), members in frame.parts(known, ["model"])}
     if not ratios:
         return None
     names = sorted(ratios, key=lambda m: -abs(float(np.log(np.median(ratios[m])))))[:MOST_MODELS][::-1]
@@ -95,20 +69,16 @@ def errors_by_model(rows: Sequence[Row], title: str) -> Figure | None:
     return figure
 
 
-def ratio_lines(axes: Any, groups: Mapping[str, Sequence[Row]]) -> None:
+def ratio_lines(axes: Any, groups: Mapping[str, pd.DataFrame]) -> None:
     """One line a group from below: every compared row's projected / measured TGS with median and quartiles."""
     _lines(axes, {name: _ratios(rows) for name, rows in groups.items()})
 
 
-def _ratios(rows: Iterable[Row]) -> Any:
-    import numpy as np
-
-    return np.array([1.0 + r.error for r in rows if r.error is not None])
+def _ratios(rows: pd.DataFrame) -> Any:
+    return 1.0 + rows["error"].dropna().to_numpy(dtype=float)
 
 
 def _lines(axes: Any, ratios: Mapping[str, Any]) -> None:
-    import numpy as np
-
     plain(axes)
     axes.axvspan(0.9, 1.1, color=PALE, zorder=0)
     axes.axvline(1.0, color=GREY, linewidth=0.8, zorder=1)

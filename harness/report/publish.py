@@ -16,7 +16,6 @@ from harness.report.plot import THEMES
 from harness.report.plot_post import PLOTS
 from harness.report.table import Report
 from harness.report.verdict import main, verdict
-from harness.score import accuracy
 from harness.score.gate import Check
 from projector.errors import Problem, nearest
 from projector.io.files import write_whole
@@ -182,7 +181,7 @@ def main_plots(evaluation: Evaluation, name: str) -> list[Picture]:
     """The two plots that are drawn of every predictor."""
     from harness.report import plot_rows
 
-    mine = accuracy.select(evaluation.unique_rows, name, "heldout")
+    mine = frame.part(evaluation.once, predictor=name, fit="heldout")
     title = f"{name}, held out"
     return [
         Picture(
@@ -199,17 +198,13 @@ def main_plots(evaluation: Evaluation, name: str) -> list[Picture]:
 def _detail_plots(evaluation: Evaluation, name: str) -> list[Picture]:
     from harness.report import plot_details as details
 
-    rows, facts, title = evaluation.unique_rows, evaluation.facts, f"{name}, held out"
-    held, raw = accuracy.select(rows, name, "heldout"), accuracy.select(rows, name, "uncalibrated")
+    title = f"{name}, held out"
+    held, raw = (frame.part(evaluation.once, predictor=name, fit=fit) for fit in ("heldout", "uncalibrated"))
     kinds = f"{title}: error by GPU and framework"
     made: tuple[tuple[str, str, Callable[[], Figure | None]], ...] = (
         ("kinds", "error by GPU and framework", lambda: details.errors_by_kind(held, kinds)),
-        (
-            "parallelism",
-            "error by parallelism",
-            lambda: details.errors_by_parallelism(held, facts, f"{title}: parallelism"),
-        ),
-        ("memory", "projected over measured memory", lambda: details.memory(raw, facts, f"{name}: memory")),
+        ("parallelism", "error by parallelism", lambda: details.errors_by_parallelism(held, f"{title}: parallelism")),
+        ("memory", "projected over measured memory", lambda: details.memory(raw, f"{name}: memory")),
         (
             "steps",
             "parts of the step by model",

@@ -7,12 +7,13 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.contracts import frame
-from harness.contracts.results import Evaluation, Row
+from harness.contracts.results import Evaluation
 from harness.report import spec, view_drift, view_rows
-from harness.report.spec import Spec
-from harness.report.table import Column, Report, Table, number, percent, signed
+from harness.report.spec import Spec, number0
+from harness.report.table import Report, Table, figure, listed, number, percent, signed, text
 from harness.score import accuracy
 from harness.score.drift import Drift
 from harness.score.figures import Figures
@@ -20,12 +21,16 @@ from harness.score.gate import Check
 from projector.io import terminal
 from projector.io.table import Line
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["FIVE", "LINES", "Screen", "blocks", "gate"]
 
 #: Lines at 80 columns that a screen has at most.
 LINES = 40
 _WIDTH = 80
 _WORST = 5
+_SPEEDS = {"measured": "measured_tgs", "projected": "plain", "expected": "projected_tgs"}
 _MOVED = 0.001  # a tenth of a point; less is not worth a line
 _REASON = 120  # characters of a refusal
 _NO_GATE = "Gate: none; a suite sets thresholds."
@@ -134,7 +139,7 @@ def _rows(screen: Screen) -> list[Block]:
     table = view_rows.few(screen.evaluation, screen.main)
     if table.rows:
         return [table]
-    worst = _worst(screen.evaluation.unique_rows, screen.main)
+    worst = _worst(screen.evaluation.once, screen.main)
     made: list[Block] = [worst] if worst.rows else []
     cases = view_rows.unmeasured_rows(screen.evaluation, screen.main)
     if cases:
@@ -155,20 +160,17 @@ def _single(blocks: Sequence[Block], most: int, name: int) -> Iterator[Block]:
         yield block
 
 
-def _worst(rows: Sequence[Row], name: str) -> Table:
-    compared = accuracy.comparable(accuracy.select(rows, name, "heldout"))
-    chosen = sorted(compared, key=lambda row: (-abs(row.error or 0.0), row.run_id))[:_WORST]
-    plain = {row.run_id: row for row in accuracy.select(rows, name, "uncalibrated")}
-    columns = (
-        Column("furthest off", numeric=False),
-        *map(Column, ("measured", "projected", "expected", "error")),
+def _worst(rows: pd.DataFrame, name: str) -> Table:
+    held = frame.part(rows, predictor=name, fit="heldout").dropna(subset=["error"])
+    plain = frame.part(rows, predictor=name, fit="uncalibrated").set_index("run_id")["projected_tgs"]
+    found = held.assign(size=held["error"].abs(), plain=held["run_id"].map(plain))
+    made = (
+        text("furthest off", "run_id"),
+        *(figure(title, key, number0) for title, key in _SPEEDS.items()),
+        figure("error", "error", signed),
     )
-    made = []
-    for row in chosen:
-        speeds = (row.measured_tgs, plain[row.run_id].projected_tgs, row.projected_tgs)
-        made.append((row.run_id, *(number(each, 0) for each in speeds), signed(row.error)))
-    title = f"{name}, tokens/s/GPU (expected: held out; error: of that)"
-    return Table(title=title, columns=columns, rows=tuple(made))
+    worst = found.sort_values(["size", "run_id"], ascending=[False, True])[:_WORST]
+    return listed(f"{name}, tokens/s/GPU (expected: held out; error: of that)", frame.lines(worst), made)
 
 
 def _refused(screen: Screen) -> Iterator[Line]:

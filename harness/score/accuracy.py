@@ -30,7 +30,6 @@ __all__ = [
     "Summary",
     "Verdicts",
     "by",
-    "comparable",
     "coverage",
     "eligible",
     "memory",
@@ -125,10 +124,6 @@ class Refusal:
 def select(rows: Iterable[Row], predictor: str, fit: str) -> list[Row]:
     """The rows of one predictor and fit, in order."""
     return [r for r in rows if r.predictor == predictor and r.fit == fit]
-
-
-def comparable(rows: Iterable[Row]) -> list[Row]:
-    return [r for r in rows if r.error is not None]
 
 
 def by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:

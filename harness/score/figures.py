@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,9 +25,12 @@ class Figures:
 
     rows: pd.DataFrame
     whole: pd.DataFrame
+    _fits: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
 
     def fit(self, name: str) -> pd.DataFrame:
-        return frame.part(self.rows, fit=name)
+        if name not in self._fits:
+            self._fits[name] = frame.part(self.rows, fit=name)
+        return self._fits[name]
 
     @cached_property
     def uncalibrated(self) -> Summary:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from harness.contracts import frame
 from harness.score import resample
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ __all__ = [
     "tau_b",
 ]
 
+Signs = NDArray[np.int8]
 #: Ends of an interval.
 Range = tuple[float, float] | None
 
@@ -101,15 +102,19 @@ class RankingSummary:
     recall: float | None = None
 
 
-def _signs(values: ArrayLike, noise: ArrayLike) -> NDArray[np.int8]:
+def _signs(values: ArrayLike, noise: ArrayLike) -> Signs:
     """Sign of every pair i < j of positive values; 0 where they differ by no more than the noise (relative)."""
     log = np.log(np.asarray(values, dtype=float))
     spread = np.broadcast_to(np.asarray(noise, dtype=float), log.shape)
-    difference = log[:, None] - log[None, :]
-    allowed = np.log1p(np.maximum(spread[:, None], spread[None, :]))
-    signs = np.where(np.abs(difference) <= allowed + 1e-15, 0, np.sign(difference)).astype(np.int8)
-    upper: NDArray[np.int8] = signs[np.triu_indices(len(log), 1)]
-    return upper
+    one, other = _pairs(len(log))
+    difference = log[one] - log[other]
+    allowed = np.log1p(np.maximum(spread[one], spread[other]))
+    return np.where(np.abs(difference) <= allowed + 1e-15, 0, np.sign(difference)).astype(np.int8)
+
+
+@lru_cache(maxsize=256)
+def _pairs(number: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    return np.triu_indices(number, 1)
 
 
 def tau_b(measured: ArrayLike, projected: ArrayLike, noise: ArrayLike = NOISE) -> float | None:
@@ -117,14 +122,20 @@ def tau_b(measured: ArrayLike, projected: ArrayLike, noise: ArrayLike = NOISE) -
 
     None where it is undefined: all pairs tied in one of the two.
     """
-    x, y = _signs(measured, noise), _signs(projected, SAME)
+    return _tau_b(_signs(measured, noise), _signs(projected, SAME))
+
+
+def _tau_b(x: Signs, y: Signs) -> float | None:
     scale = math.sqrt(float(np.count_nonzero(x)) * float(np.count_nonzero(y)))
     return float(np.sum(x.astype(int) * y)) / scale if scale else None
 
 
 def agreement(measured: ArrayLike, projected: ArrayLike, noise: ArrayLike = NOISE) -> tuple[float | None, int]:
     """Share of the measurably different pairs projected in that order (a projected tie is half), and their number."""
-    x, y = _signs(measured, noise), _signs(projected, SAME)
+    return _agreement(_signs(measured, noise), _signs(projected, SAME))
+
+
+def _agreement(x: Signs, y: Signs) -> tuple[float | None, int]:
     real = x != 0
     pairs = int(real.sum())
     if not pairs:
@@ -156,33 +167,45 @@ def recall(measured: ArrayLike, projected: ArrayLike, first: int = _FIRST, noise
 
 def group_rankings(rows: pd.DataFrame, noise: float = NOISE) -> list[GroupRanking]:
     """Every group of rows (one predictor, one fit) with at least two comparable rows, in order of appearance."""
-    grouped = ((rows["group"] != "") & rows["measured_tgs"].notna()).to_numpy(dtype=bool)
-    measured = rows.loc[grouped, list(_READ)]
-    measured = measured[measured.groupby("group")["projected_tgs"].transform("count") > 1]
-    return [_group(str(name), members, noise) for (name,), members in frame.parts(measured, ["group"])]
+    figures = rows[["measured_tgs", "projected_tgs", "rel_std"]].to_numpy(dtype=float)
+    texts = zip(*(rows[name] for name in ("group", "run_id", "differs", "switches")), strict=True)
+    groups: dict[str, list[_Member]] = {}
+    for (group, run_id, differs, switches), (measured, projected, spread) in zip(texts, figures.tolist(), strict=True):
+        if group and not math.isnan(measured):
+            member = _Member(run_id, differs, switches, measured, projected, max(noise, spread))
+            groups.setdefault(group, []).append(member)
+    made = ((name, members, [m for m in members if not math.isnan(m.projected)]) for name, members in groups.items())
+    return [_group(name, len(members), known, noise) for name, members, known in made if len(known) > 1]
 
 
-_READ = ("group", "run_id", "measured_tgs", "projected_tgs", "rel_std", "differs", "switches")
+class _Member(NamedTuple):
+    """A row of a group; ``spread``: of its measurement, relative."""
+
+    run_id: str
+    differs: Mapping[str, str]
+    switches: Sequence[str]
+    measured: float
+    projected: float
+    spread: float
 
 
-def _group(name: str, members: pd.DataFrame, noise: float) -> GroupRanking:
-    rows = members[members["projected_tgs"].notna()]
-    measured, projected = (rows[key].to_numpy(dtype=float) for key in ("measured_tgs", "projected_tgs"))
-    spread = np.maximum(noise, rows["rel_std"].fillna(0.0).to_numpy(dtype=float))
-    share, pairs = agreement(measured, projected, spread)
-    differs = _differs(rows["differs"].tolist())
-    unseen = {key for switches in rows["switches"] for key in switches}
-    ids = rows["run_id"].tolist()
+def _group(name: str, members: int, rows: Sequence[_Member], noise: float) -> GroupRanking:
+    """``rows``: those of its ``members`` that were projected."""
+    measured, projected, spread = (np.array(column) for column in list(zip(*rows, strict=True))[3:])
+    signs = _signs(measured, spread), _signs(projected, SAME)
+    share, pairs = _agreement(*signs)
+    differs = _differs([row.differs for row in rows])
+    unseen = {key for row in rows for key in row.switches}
     return GroupRanking(
         group=name,
         rows=len(rows),
-        missing=len(members) - len(rows),
-        tau=_tau(measured, projected, spread),
+        missing=members - len(rows),
+        tau=_tau(*signs),
         agreement=share,
         pairs=pairs,
         regret=regret(measured, projected),
-        chosen=ids[int(np.argmax(projected))],
-        best=ids[int(np.argmax(measured))],
+        chosen=rows[int(np.argmax(projected))].run_id,
+        best=rows[int(np.argmax(measured))].run_id,
         differs=differs,
         stated=bool(set(differs) - unseen),
         unseen=tuple(key for key in differs if key in unseen),
@@ -191,11 +214,11 @@ def _group(name: str, members: pd.DataFrame, noise: float) -> GroupRanking:
     )
 
 
-def _tau(measured: ArrayLike, projected: ArrayLike, spread: ArrayLike) -> float | None:
+def _tau(x: Signs, y: Signs) -> float | None:
     """Tau-b, and 0 where the projection ties what the measurement tells apart: no opinion earns nothing."""
-    if not np.any(_signs(measured, spread)):
+    if not np.any(x):
         return None
-    found = tau_b(measured, projected, spread)
+    found = _tau_b(x, y)
     return 0.0 if found is None else found
 
 

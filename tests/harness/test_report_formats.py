@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli import main
+from harness.contracts import frame
 from harness.contracts.results import BASELINE, FITS, Row, RunFacts
 from harness.evaluation.evaluate import Evaluation
 from harness.report import (
@@ -146,11 +147,11 @@ def test_tables_for_a_paper_have_main_columns_only(evaluation: Evaluation) -> No
 
 
 def test_every_plot_is_drawn_the_same_twice(evaluation: Evaluation) -> None:
-    held = [r for r in evaluation.rows if r.predictor == "simulate" and r.fit == "heldout"]
+    held = frame.part(evaluation.frame, predictor="simulate", fit="heldout")
     draw: tuple[Callable[[], object], ...] = (
         lambda: plot_details.errors_by_kind(held, "t"),
-        lambda: plot_details.errors_by_parallelism(held, evaluation.facts, "t"),
-        lambda: plot_details.memory(held, evaluation.facts, "t"),
+        lambda: plot_details.errors_by_parallelism(held, "t"),
+        lambda: plot_details.memory(held, "t"),
         lambda: plot_details.steps(held, "t"),
     )
     for make in draw:
@@ -160,11 +161,10 @@ def test_every_plot_is_drawn_the_same_twice(evaluation: Evaluation) -> None:
 
 
 def test_nothing_to_draw_is_no_plot(make_row: Callable[..., Row]) -> None:
-    rows = [make_row("x", 1.0, None)]
-    facts = {"x": RunFacts(run_id="x")}
+    rows = frame.of([make_row("x", 1.0, None)])
     assert plot_details.errors_by_kind(rows, "t") is None
-    assert plot_details.errors_by_parallelism(rows, facts, "t") is None
-    assert plot_details.memory(rows, facts, "t") is None
+    assert plot_details.errors_by_parallelism(rows, "t") is None
+    assert plot_details.memory(rows, "t") is None
     assert plot_details.steps(rows, "t") is None
 
 

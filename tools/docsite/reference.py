@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -192,8 +193,8 @@ def dialects() -> str:
     """The dialects of logs that are read."""
     from harness.evidence.ingest.logs import registry
 
-    found = [(each.NAME, each.__doc__) for each in registry.LINES]
-    found += [(each.NAME, each.__doc__) for each in registry.DOCUMENTS]
+    known = (*registry.LINES, *registry.DOCUMENTS)
+    found = [(each.NAME, getattr(inspect.getmodule(each), "__doc__", "")) for each in known]
     rows = [[f"`{name}`", _first(text or "")] for name, text in found]
     return table(["dialect", "what it reads"], rows)
 
