@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,21 +16,22 @@ from harness.evidence.ingest import command
 from harness.evidence.ingest.report import LogRun
 from harness.measure import launch, log
 from harness.measure.spec import TRACE, Job, Plan
+from harness.measure.turns import Taken, in_order
+from projector.benchmark.timings import Asked
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 
-__all__ = ["Trained", "train", "waited"]
+__all__ = ["Trained", "train", "write"]
 
 _RUNS = "runs.yaml"
-_WAITED = re.compile(re.escape(log.WAITED) + r"([0-9.]{1,20})")
 _LOSS = re.compile(r"lm loss: ([0-9.E+-]{1,20})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
     """One job as its log has it. ``run``: what ingesting gives, under the job's group; ``rounds``: median step of each
-    repetition, seconds; ``low``, ``high``: 90 % interval of the median over all; ``losses``: of every step; ``waited``:
-    share of the counted steps in which a rank waited for a core, of the repetition that waited least."""
+    repetition, seconds; ``low``, ``high``: 90 % interval of the median over all; ``losses``: of every step; ``taken``: its
+    turns."""
 
     job: Job
     run: MeasuredRun
@@ -40,7 +40,7 @@ class Trained:
     low: float | None
     high: float | None
     losses: tuple[float, ...]
-    waited: float
+    taken: tuple[Taken, ...] = ()
 
     @property
     def spread(self) -> float:
@@ -53,33 +53,31 @@ def train(
     folder: Path,
     where: str,
     told: Callable[[str], None],
-    between: Callable[[Sequence[Job]], None] | None = None,
+    timed: Mapping[str, Sequence[Asked]] | None = None,
 ) -> tuple[Trained, ...]:
-    """Runs ``plan``; ``folder`` gets ``<id>.log`` for every job and ``runs.yaml``, both by ingesting these logs.
+    """Runs ``plan``; ``folder`` gets ``<id>.log`` for every job and, by ingesting these logs, ``runs.yaml``.
 
-    All jobs of as many processes run once before any of them runs again, so that a machine that slows down slows them
-    all; in the middle of their rounds ``between`` is called with them. ``told`` hears of every training that is done.
-    Raises :class:`InputError` where the machine does not suffice, or a training fails.
+    ``timed``: what is timed between the repetitions of a job, by its id (:func:`harness.measure.turns.in_order`). ``told``
+    hears of every turn that is done. Raises :class:`InputError` where the machine does not suffice, or a training fails.
     """
-    here = launch.host(plan, where)
+    here, taken = launch.host(plan, where), list[Taken]()
     with tempfile.TemporaryDirectory(prefix="measure-") as scratch:
-        rounds = [Path(scratch) / str(number) for number in range(plan.repeat)]
+        rounds = [Path(scratch) / str(number + 1) for number in range(plan.repeat)]
+        for each in rounds:
+            each.mkdir()
         for jobs in _by_processes(plan.jobs):
-            for number, pieces in enumerate(rounds, 1):
-                tail = f" ({number} of {plan.repeat})" if plan.repeat > 1 else ""
-                launch.run(replace(plan, jobs=jobs), here, pieces, partial(_tell, told, tail))
-                if between is not None and number == (plan.repeat + 1) // 2:
-                    between(jobs)
+            turns = [*in_order(jobs, plan.repeat, timed)]
+            found = launch.run(turns, plan, here, Path(scratch), told)
+            taken += [Taken(turn=turn, **words) for turn, words in zip(turns, found, strict=True) if words is not None]
         logs = [_joined(job, rounds, folder) for job in plan.jobs]
         for traced in rounds[-1].glob(TRACE.format(job="*", rank="*")):
             shutil.copyfile(traced, folder / traced.name)
-    done = tuple(_trained(job, path) for job, path in zip(plan.jobs, logs, strict=True))
-    _write((each.run for each in done), folder / _RUNS)
+    done = tuple(
+        _trained(job, path, tuple(each for each in taken if each.turn.job.id == job.id))
+        for job, path in zip(plan.jobs, logs, strict=True)
+    )
+    write(done, folder)
     return done
-
-
-def _tell(told: Callable[[str], None], tail: str, name: str) -> None:
-    told(f"trained {name}{tail}")
 
 
 def _by_processes(jobs: Iterable[Job]) -> list[tuple[Job, ...]]:
@@ -98,7 +96,7 @@ def _joined(job: Job, rounds: Iterable[Path], folder: Path) -> Path:
     return path
 
 
-def _trained(job: Job, path: Path) -> Trained:
+def _trained(job: Job, path: Path, taken: tuple[Taken, ...]) -> Trained:
     (read,) = command.load(path).logs
     state = read.state
     if state is None:
@@ -112,14 +110,8 @@ def _trained(job: Job, path: Path) -> Trained:
         low=state.low,
         high=state.high,
         losses=_losses(path),
-        waited=waited(path.read_text(encoding="utf-8")),
+        taken=taken,
     )
-
-
-def waited(text: str) -> float:
-    """Of the start in ``text`` that waited least."""
-    found = [_WAITED.search(start) for start in text.split("end of arguments")[1:]]
-    return min((float(each[1]) / 100.0 if each else 0.0 for each in found), default=0.0)
 
 
 def _losses(path: Path) -> tuple[float, ...]:
@@ -135,10 +127,10 @@ def _rounds(read: LogRun) -> tuple[float, ...]:
     return tuple(float(np.median(read.record.value[kept & (starts == start)])) for start in np.unique(starts[kept]))
 
 
-def _write(runs: Iterable[MeasuredRun], path: Path) -> None:
+def write(done: Iterable[Trained], folder: Path) -> None:
+    """``runs.yaml`` of what was trained."""
     from harness.evidence import dataset
 
-    text = dataset.to_yaml(list(runs))
-    write_whole(
-        path, f"# Written by `harness measure`: what `harness ingest` reads in the logs beside it.\n{text}".encode()
-    )
+    text = dataset.to_yaml([each.run for each in done])
+    head = "# Written by `harness measure`: what `harness ingest` reads in the logs beside it."
+    write_whole(folder / _RUNS, f"{head}\n{text}".encode())

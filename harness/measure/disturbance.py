@@ -1,31 +1,36 @@
-"""How long other processes held the cores that a training wanted, and which of its steps say something all the same.
-
-Linux keeps, for every thread, the time that it was ready to run and waited for a core (``/proc/<pid>/task/<tid>/
-schedstat``, second figure, nanoseconds; kernel documentation, sched-stats). Where it does not exist nothing is known.
-"""
+"""How far a measurement on this machine was disturbed: by other programs, or by a machine whose pace changed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
 
-__all__ = ["QUIET", "kept", "waited"]
+__all__ = ["QUIET", "Disturbed", "kept"]
 
-_TASKS = Path("/proc/self/task")
 QUIET = 0.05  # share of a step in which its process may have waited for a core
 _LEAST = 1 / 3  # of all steps are kept, however disturbed
 
 
-def waited() -> float:
-    """Seconds that the threads of this process have waited for a core so far; 0 where the system does not say."""
-    total = 0
-    try:
-        for task in _TASKS.iterdir():
-            total += int((task / "schedstat").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return total / 1e9
-    return total / 1e9
+@dataclass(frozen=True, kw_only=True)
+class Disturbed:
+    """What stands between measurements and a comparison of them, each as a share of a step.
+
+    ``spread``: slowest over fastest repetition, less one, or the 90 % interval of the timed step's median, whichever is
+    wider; ``waited``: without a core that others held; ``pace``: slowest over fastest pace of the machine around what is
+    compared, less one.
+    """
+
+    spread: float = 0.0
+    waited: float = 0.0
+    pace: float = 0.0
+
+    @property
+    def most(self) -> float:
+        return max(self.spread, self.waited, self.pace)
+
+    def __str__(self) -> str:
+        return f"spread {self.spread:.0%}, no core {self.waited:.0%}, pace {self.pace:.0%}"
 
 
 def kept(shares: Sequence[float]) -> list[bool]:

@@ -1,14 +1,17 @@
-"""Processes of a training on this machine: started, watched, and their mistakes told."""
+"""Processes of a measurement on this machine: started, watched, and their mistakes told."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from harness.measure.spec import Job, Plan
+from harness.measure.turns import Turn
 from projector.benchmark.device import open_device
+from projector.benchmark.launched import launched
 from projector.benchmark.processes import JobFile, cores, launch
 from projector.errors import InputError, Problem, Unsupported
 
@@ -37,6 +40,10 @@ def host(plan: Plan, where: str) -> Host:
         raise InputError([Problem(where, "measure", "no torch", expected)])
     import torch
 
+    ranks = launched()
+    if ranks is not None and ranks.size > 1:
+        expected = "one process: trainings start their own, one a device of this machine"
+        raise InputError([Problem(where, "measure", f"{ranks.size} ranks of {ranks.by}", expected)])
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if plan.device == "cuda" and not gpus:
         raise InputError(
@@ -87,12 +94,25 @@ def possible(plan: Plan, where: str) -> tuple[Plan, tuple[str, ...]]:
     return replace(plan, jobs=tuple(job for job in plan.jobs if job.id not in why)), words
 
 
-def run(plan: Plan, here: Host, folder: Path, told: Callable[[str], None]) -> None:
-    """Trains every job of ``plan`` once, all of one number of processes (that of the first); logs end in ``folder``.
+def run(
+    turns: Sequence[Turn], plan: Plan, here: Host, folder: Path, told: Callable[[str], None]
+) -> list[dict[str, Any] | None]:
+    """Takes ``turns``, all of one number of processes (that of the first); logs end in ``folder``. Of each what
+    :func:`harness.measure.turns.take` says, None for timings that failed: other turns go on after them.
 
-    ``told`` hears the id of each job that is done. Raises :class:`InputError` with what a failed process said.
+    ``told`` hears of each that is done. Raises :class:`InputError` with what a failed process of a training said.
     """
-    world = plan.jobs[0].workload.gpus
-    folder.mkdir(parents=True, exist_ok=True)
-    payload, threads = (plan, folder.resolve()), plan.threads or here.threads(world)
-    launch(JobFile(_TASK, payload, here.device, threads, world, _LIMIT, "measure"), told=told)
+    world = turns[0].job.workload.gpus
+    threads = plan.threads or here.threads(world)
+    done: list[dict[str, Any] | None] = []
+    while len(done) < len(turns):
+        rest, heard = turns[len(done) :], list[Any]()
+        payload = (rest, folder.resolve(), plan.profile)
+        try:
+            done += launch(JobFile(_TASK, payload, here.device, threads, world, _LIMIT, "measure"), heard.extend, told)
+        except InputError:
+            done += heard
+            if turns[len(done)].asked is None:
+                raise
+            done.append(None)
+    return done

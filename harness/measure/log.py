@@ -17,11 +17,10 @@ from projector.io.files import write_whole
 if TYPE_CHECKING:
     from harness.measure.spec import Job
 
-__all__ = ["WAITED", "Step", "body", "head", "iteration", "memory", "save"]
+__all__ = ["Step", "body", "head", "iteration", "memory", "save"]
 
 _DOTS = 48  # characters of a name and its dots (arguments.py _print_args)
 _MIB = 2.0**20
-WAITED = "of the iterations without a core (%): "
 
 
 def head(job: Job, facts: Mapping[str, object]) -> Iterator[str]:
@@ -69,7 +68,7 @@ def body(job: Job, steps: Sequence[Step], used: Mapping[str, float] | None = Non
     counted = [step for step, counts in zip(steps, good, strict=True) if counts]
     if any(step.waited for step in counted):
         share = sum(step.waited for step in counted) / sum(step.seconds for step in counted)
-        yield f"(after the last iteration) {WAITED}{share * 100:.2f}"
+        yield f"(after the last iteration) of the iterations without a core (%): {share * 100:.2f}"
     if used is not None:
         yield memory(used)
 

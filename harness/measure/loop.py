@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.contracts.runs import MeasuredRun
 from harness.measure import closed, launch, machine, shrunk
 from harness.measure.closed import Trained
-from harness.measure.disturbance import QUIET, waited
 from harness.measure.shrunk import Shrunk
 from harness.measure.spec import Job, Plan
 from harness.predictors.live import Here, Live
 from harness.predictors.protocol import Predictor
 from harness.score.gate import SHRINK
+from projector.benchmark.timings import Asked
 from projector.errors import InputError, NoMeasurement, Unsupported
 
 if TYPE_CHECKING:
@@ -25,52 +27,140 @@ if TYPE_CHECKING:
 
 __all__ = ["Closed", "close"]
 
-_TRIALS = 3
+_TRIALS, _SECONDS = 3, 270.0  # of a job that was disturbed; from the start, after which none starts again
 
 
 @dataclass(frozen=True)
 class Closed:
     """``runs``: what was trained, by the name of its suite; ``here``: where, by run id; ``files``: logs and the probe.
-    ``shrunk``: by suite, those on several processes from times of one, where its gate asks for that."""
+    By suite, where its gate asks for that, ``shrunk``: those on several processes from times of one; ``unclear``: those that
+    were disturbed by more than it allows."""
 
     done: tuple[Trained, ...] = ()
     runs: Mapping[str, tuple[MeasuredRun, ...]] = field(default_factory=dict)
     here: Mapping[str, Here] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
     shrunk: Mapping[str, tuple[Shrunk, ...]] = field(default_factory=dict)
+    unclear: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def with_suite(
+        self,
+        name: str,
+        here: Mapping[str, Here],
+        trained: Sequence[Trained],
+        found: tuple[Shrunk, ...],
+        unclear: frozenset[str],
+    ) -> Closed:
+        """And what a further suite trained."""
+        files = [one.path for one in trained] + [Path(place.cluster) for place in here.values()]
+        return Closed(
+            done=(*self.done, *trained),
+            runs={**self.runs, name: tuple(replace(one.run, cluster=here[one.job.id].cluster) for one in trained)},
+            here={**self.here, **here},
+            files=tuple(dict.fromkeys((*self.files, *files))),
+            shrunk={**self.shrunk, name: found},
+            unclear={**self.unclear, name: unclear},
+        )
 
     def predictors(self, tools: Sequence[Predictor]) -> tuple[Predictor, ...]:
         """``tools``, of which ``benchmark`` times the layers of runs that were trained here."""
         return tuple(Live(tool, self.here) if tool.name == "benchmark" and self.here else tool for tool in tools)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """A job, where its layers are timed by its own ranks, and (for the shrink test) where by each rank alone; ``planned``:
+    what of that its ranks can time between its repetitions. The rest is left to the prediction, which says why."""
+
+    job: Job
+    place: Here
+    alone: Here | None
+    planned: Mapping[Here, tuple[Asked, tuple[str, ...]]]
+
+    @property
+    def asked(self) -> tuple[Asked, ...]:
+        return tuple(asked for asked, _ in self.planned.values())
+
+    def keep(self, done: Trained) -> None:
+        """Timings into the files of their places."""
+        for place, planned in self.planned.items():
+            for each in done.taken:
+                if each.turn.asked is planned[0] and each.found:
+                    place.keep(planned, each.found)
+
+    def judged(self, done: Trained, alone: Here) -> Shrunk:
+        asked = self.planned.get(alone)
+        return shrunk.judged(done, alone, asked and asked[0])
+
+
 def close(suites: Sequence[Suite], folder: Path, told: Callable[[str], None], *, live: bool) -> Closed:
     """Trains what the suites ask for; logs, runs and the machine's description go to ``folder``.
 
-    ``live``: layers are timed, too, in the middle of the trainings, so that both see the same machine. Raises
+    ``live``: layers are timed, too, between the repetitions of their training, so that both see the same machine. Jobs that
+    were disturbed by more than the gate's ``shrink`` allows run again while there is time. Raises
     :class:`projector.errors.InputError` where this machine does not suffice, before anything is trained.
     """
     asked = [each for each in suites if each.plan.jobs]
     hosts = {each.name: launch.host(each.plan, str(each.path)) for each in asked}
-    done: list[Trained] = []
-    runs: dict[str, tuple[MeasuredRun, ...]] = {}
-    here: dict[str, Here] = {}
-    files: list[Path] = []
-    found: dict[str, tuple[Shrunk, ...]] = {}
+    found, ends = Closed(), time.monotonic() + _SECONDS
     for each in asked:
-        own = folder / each.name
-        _forget(own)
-        limit = each.gate.get("benchmark", {}).get(SHRINK) if live else None
-        places = {job.id: _place(job, each.plan, hosts[each.name], own, told) for job in each.plan.jobs}
-        alone = {} if limit is None else _alone(each.plan, places)
-        between = _timing((places, alone), told) if live else None
-        trained = closed.train(each.plan, own, str(each.path), told, between)
-        found[each.name] = tuple(shrunk.judged(one, alone[one.job.id]) for one in trained if one.job.id in alone)
-        done += trained
-        here |= places
-        files += [one.path for one in trained] + [Path(place.cluster) for place in places.values()]
-        runs[each.name] = tuple(replace(one.run, cluster=places[one.job.id].cluster) for one in trained)
-    return Closed(tuple(done), runs, here, tuple(dict.fromkeys(files)), found)
+        found = found.with_suite(each.name, *_closed(each, hosts[each.name], folder / each.name, told, live, ends))
+    return found
+
+
+def _closed(
+    suite: Suite, host: launch.Host, folder: Path, told: Callable[[str], None], live: bool, ends: float
+) -> tuple[Mapping[str, Here], tuple[Trained, ...], tuple[Shrunk, ...], frozenset[str]]:
+    """Where jobs ran, what was trained, the shrink test, and which jobs were disturbed by more than it allows."""
+    _forget(folder)
+    plan, limit = suite.plan, suite.gate.get("benchmark", {}).get(SHRINK) if live else None
+    places = {job.id: _place(job, plan, host, folder, told) for job in plan.jobs}
+    if not live:
+        return places, closed.train(plan, folder, str(suite.path), told), (), frozenset()
+    rows = {job.id: _row(job, places[job.id], alone=limit is not None) for job in plan.jobs}
+
+    def train(some: Plan, into: Path) -> tuple[Trained, ...]:
+        return closed.train(some, into, str(suite.path), told, {id: row.asked for id, row in rows.items()})
+
+    trained = train(plan, folder)
+    if limit is not None:
+        trained = _again(trained, partial(_disturbed, limit=limit), plan, folder, train, ends)
+    for each in trained:
+        rows[each.job.id].keep(each)
+    judged = ((rows[each.job.id], each) for each in trained)
+    found = tuple(row.judged(each, row.alone) for row, each in judged if row.alone)
+    unclear = frozenset(each.job.id for each in trained if limit is not None and _disturbed(each, limit))
+    return places, trained, found, unclear
+
+
+def _disturbed(done: Trained, limit: float) -> bool:
+    return shrunk.disturbed(done, None).most > limit
+
+
+def _again(
+    trained: tuple[Trained, ...],
+    unclear: Callable[[Trained], bool],
+    plan: Plan,
+    folder: Path,
+    train: Callable[[Plan, Path], tuple[Trained, ...]],
+    ends: float,
+) -> tuple[Trained, ...]:
+    """``trained`` with jobs that are ``unclear`` run again, of which the least disturbed run is kept, until ``ends``."""
+    found, tries, longest = {each.job.id: each for each in trained}, dict.fromkeys((e.job.id for e in trained), 1), 0.0
+    with tempfile.TemporaryDirectory(prefix="again-", dir=folder) as scratch:
+        while True:
+            left = [each for each in found.values() if unclear(each) and tries[each.job.id] < _TRIALS]
+            began = time.monotonic()
+            if not left or began + longest > ends:
+                break
+            old = min(left, key=lambda each: tries[each.job.id])
+            tries[old.job.id] += 1
+            (new,) = train(replace(plan, jobs=(old.job,)), Path(scratch))
+            longest = max(longest, time.monotonic() - began)
+            if shrunk.disturbed(new, None).most < shrunk.disturbed(old, None).most:
+                found[old.job.id] = replace(new, path=new.path.replace(old.path))
+    closed.write(found.values(), folder)
+    return tuple(found.values())
 
 
 def _place(job: Job, plan: Plan, host: launch.Host, folder: Path, told: Callable[[str], None]) -> Here:
@@ -80,24 +170,17 @@ def _place(job: Job, plan: Plan, host: launch.Host, folder: Path, told: Callable
     return Here(cluster=str(cluster), device=host.device, threads=threads, artifact=artifact)
 
 
-def _least_disturbed(place: Here, job: Job) -> None:
-    """Times layers again where other processes held the core, and keeps what was timed with the least of that.
-
-    Of several processes the times are taken as they are: these start anew for every trial, which costs more than it
-    mends.
-    """
-    found: dict[Path, float] = {}
-    for number in range(_TRIALS):
-        trial = place.artifact.with_suffix(f".{number}")
-        before, began = waited(), time.perf_counter()
-        replace(place, artifact=trial).project(job.workload)
-        found[trial] = (waited() - before) / (time.perf_counter() - began)
-        if place.device != "cpu" or (job.workload.gpus > 1 and place.most != 1) or found[trial] < QUIET:
-            break
-    best = min(found, key=lambda trial: found[trial])
-    best.replace(place.artifact)
-    for trial in found:
-        trial.unlink(missing_ok=True)
+def _row(job: Job, place: Here, *, alone: bool) -> _Row:
+    several = job.workload.gpus > 1 and alone
+    single = replace(place, artifact=place.artifact.with_suffix(".alone.json"), most=1) if several else None
+    planned = {}
+    for each in (place, single):
+        if each is not None:
+            with contextlib.suppress(InputError, Unsupported, NoMeasurement, RuntimeError):
+                asked, notes = each.planned(job.workload)
+                if asked.ranks in (1, job.workload.gpus):
+                    planned[each] = asked, notes
+    return _Row(job=job, place=place, alone=single, planned=planned)
 
 
 def _forget(folder: Path) -> None:
@@ -105,23 +188,3 @@ def _forget(folder: Path) -> None:
     for pattern in (f"machine-*/{machine.NAME}.cluster.yaml", "timings/*"):
         for path in folder.glob(pattern):
             path.unlink()
-
-
-def _alone(plan: Plan, places: Mapping[str, Here]) -> dict[str, Here]:
-    """Where one process times the layers of trainings on several."""
-    several = [job.id for job in plan.jobs if job.workload.gpus > 1]
-    return {id: replace(places[id], artifact=places[id].artifact.with_suffix(".alone.json"), most=1) for id in several}
-
-
-def _timing(every: Sequence[Mapping[str, Here]], told: Callable[[str], None]) -> Callable[[Sequence[Job]], None]:
-    """Times the layers of jobs; what fails is left to the prediction, which says why."""
-
-    def time_all(jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            for places in every:
-                if job.id in places:
-                    with contextlib.suppress(InputError, Unsupported, NoMeasurement, RuntimeError):
-                        _least_disturbed(places[job.id], job)
-            told(f"timed layers of {job.id}")
-
-    return time_all

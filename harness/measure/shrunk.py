@@ -2,43 +2,69 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.measure.closed import Trained
+from harness.measure.disturbance import Disturbed
 from harness.predictors.live import Here
 from harness.score.gate import SHRINK, Check
+from projector.benchmark.processes import cores
+from projector.benchmark.timings import Asked
 
-__all__ = ["Shrunk", "check", "judged"]
+__all__ = ["Shrunk", "check", "disturbed", "judged"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shrunk:
-    """``error``: restored step over that of the fastest repetition (other programs only add), less one; ``spread``: of the
-    repetitions of the training, or of the timed steps, whichever is wider; ``waited``: share of the training in which a
-    rank waited for a core, which one repetition alone shows, too."""
+    """``error``: restored step over that of the training on both sides of the timings, less one; ``by``: what else may have
+    moved either; ``full``: the ranks took all cores, so that every other program disturbs them."""
 
     id: str
     error: float
-    spread: float
-    waited: float = 0.0
+    by: Disturbed = field(default_factory=Disturbed)
+    full: bool = False
 
 
-def judged(done: Trained, alone: Here) -> Shrunk:
-    """Raises as ``alone.project``."""
+def disturbed(done: Trained, asked: Asked | None) -> Disturbed:
+    """The repetitions of ``done`` and the timings of ``asked`` between them (None: of all that was timed).
+
+    Waits for a core count as far as programs beside this one ran: threads of one rank wait for each other, too.
+    """
+    timed = [each for each in done.taken if each.found and asked in (None, each.turn.asked)]
+    trained = [each for each in done.taken if each.turn.asked is None]
+    paces = [each.pace for each in (*trained, *timed)]
+    waited = (min(each.waited, each.others) for each in (*trained, *timed))
+    return Disturbed(
+        spread=max([done.spread, *(_doubt(each.found["step"]) for each in timed if each.found)]),
+        waited=max(waited, default=0.0),
+        pace=max(paces) / min(paces) - 1.0 if paces else 0.0,
+    )
+
+
+def _doubt(step: Sequence[float]) -> float:
+    """Half the 90 % interval of a median over it, from its quartiles (normal scatter: 1.253 σ / √n, σ = range / 1.349)."""
+    _, spread, samples, *_ = step
+    return 1.645 * 1.253 / 1.349 * spread / math.sqrt(max(samples, 1))
+
+
+def judged(done: Trained, alone: Here, asked: Asked | None) -> Shrunk:
+    """``asked``: what was timed for ``alone``. Raises as ``alone.project``."""
     step = alone.project(done.job.workload).step_seconds
-    spread = max(done.spread, alone.spread())
-    return Shrunk(id=done.job.id, error=step / min(done.rounds) - 1.0, spread=spread, waited=done.waited)
+    error = step / statistics.fmean(done.rounds) - 1.0
+    full = alone.device == "cpu" and done.job.workload.gpus >= cores()
+    return Shrunk(id=done.job.id, error=error, by=disturbed(done, asked), full=full)
 
 
 def check(suite: str, limit: float, found: Sequence[Shrunk]) -> Check:
-    """Fails where a restored step is off by more than ``limit``; says nothing where measurements scatter, or a
-    training waited for cores, by more."""
-    clear = [each for each in found if max(each.spread, each.waited) <= limit]
+    """Fails where a restored step is off by more than ``limit``; says nothing where the measurements were disturbed by more
+    than that."""
+    clear = [each for each in found if each.by.most <= limit]
     worst = max(clear, key=lambda each: abs(each.error), default=None)
-    said = ", ".join(
-        f"{each.id} {each.error:+.1%} (spread {each.spread:.0%}, no core {each.waited:.0%})" for each in found
-    )
+    said = ", ".join(f"{each.id} {each.error:+.1%} ({each.by})" for each in found)
+    said += "; ranks on all cores leave none to other programs" if any(each.full for each in found) else ""
     return Check(
         suite=suite,
         predictor="benchmark",

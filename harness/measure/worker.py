@@ -1,55 +1,100 @@
-"""What one process of a training does: every job of a plan, one after the other; rank 0 writes ``<id>.log`` for each."""
+"""What one process of a measurement does: turn after turn, trainings and timings; rank 0 writes ``<id>.log`` of each."""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from harness.measure import log
-from harness.measure.disturbance import waited
+from harness.measure import log, turns
 from harness.measure.log import Step
-from harness.measure.spec import TRACE, Job, Plan
+from harness.measure.spec import TRACE, Job
 from harness.measure.trainer import Trainer
+from harness.measure.turns import Turn
+from projector.benchmark import task
+from projector.benchmark.conditions import used, waited
 from projector.benchmark.device import Device
+from projector.benchmark.pace import pace
+from projector.benchmark.processes import cores
 
 __all__ = ["run"]
 
+_TICKS = 0.02  # seconds to which the system knows what a step's other programs used: a tick of 10 ms at each end
 
-def run(payload: tuple[Plan, Path], device: Device, kept: Callable[[Any], None]) -> None:  # noqa: ARG001
-    """Trains the jobs of a plan with the ranks that are joined, logs and traces into a folder; rank 0 prints each id."""
-    plan, folder = payload
+
+def run(
+    payload: tuple[Sequence[Turn], Path, bool], device: Device, kept: Callable[[Any], None]
+) -> list[dict[str, Any]]:
+    """Takes turns with the ranks that are joined: logs (and, where asked for, traces) into a folder for each repetition;
+    rank 0 prints what is done. Words of :class:`harness.measure.turns.Taken`."""
+    mine, folder, profile = payload
+    compared = any(turn.asked for turn in mine)
+
+    def stamp() -> float:
+        return _over_ranks(pace(device, dist.barrier), device, dist.ReduceOp.MAX) if compared else 1.0
+
+    return turns.take(mine, partial(_one, folder=folder, profile=profile, device=device), stamp, kept)
+
+
+def _one(turn: Turn, folder: Path, profile: bool, device: Device) -> dict[str, Any]:
     rank = dist.get_rank()
-    for job in plan.jobs:
-        traced = folder / TRACE.format(job=job.id, rank=rank) if plan.profile else None
-        _train(job, device, folder / f"{job.id}.log" if rank == 0 else None, traced)
-        if rank == 0:
-            print(job.id, flush=True)
+    gc.collect()  # of the turn before: graphs refer to themselves
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    began, before = time.perf_counter(), _usage()
+    found = None
+    if turn.asked is not None:
+        found = task.run(turn.asked, device)
+    else:
+        place = folder / str(turn.number)
+        traced = place / TRACE.format(job=turn.job.id, rank=rank) if profile else None
+        _train(turn.job, device, place / f"{turn.job.id}.log" if rank == 0 else None, traced)
+    took = time.perf_counter() - began
+    lost, others = (seconds / took for seconds in _since(before, device))
+    if found is not None:
+        # ranks on all cores leave none to other programs, so these show in what is timed
+        beside = {"without_core": lost, "cores_of_others": others, "cores": cores(), "processes": dist.get_world_size()}
+        found["conditions"]["while timed"] = beside
+    if rank == 0:
+        print(turn.name, flush=True)
+    return {"waited": lost, "others": others, "found": found}
+
+
+def _usage() -> tuple[float, float, float]:
+    return waited(), used(), time.process_time()
+
+
+def _since(before: tuple[float, float, float], device: Device) -> tuple[float, float]:
+    """Seconds without a core of the rank that waited most, and of core that programs beside these ranks used."""
+    lost, ran, own = (now - then for now, then in zip(_usage(), before, strict=True))
+    ours = _over_ranks(own, device, dist.ReduceOp.SUM)
+    return _over_ranks(lost, device, dist.ReduceOp.MAX), max(0.0, ran - ours)
+
+
+def _over_ranks(seconds: float, device: Device, how: Any) -> float:
+    word = torch.tensor(seconds, device=device.place)
+    if dist.get_world_size() > 1:
+        dist.all_reduce(word, how)
+    return float(word)
 
 
 def _train(job: Job, device: Device, path: Path | None, traced: Path | None) -> None:
     """The whole training; ``path``: where its log goes, None on ranks that write none; ``traced``: where a trace goes."""
     steps = [*_steps(job, device, traced)]
     if path is not None:
-        used = None if device.type == "cpu" else _memory()
-        log.save(path, [*log.head(job, _facts(device)), *log.body(job, steps, used)])
+        memory = None if device.type == "cpu" else _memory()
+        log.save(path, [*log.head(job, _facts(device)), *log.body(job, steps, memory)])
 
 
 def _steps(job: Job, device: Device, traced: Path | None) -> Iterator[Step]:
-    """Trains; on a CPU with the longest time that a rank waited for a core while a step lasted."""
+    """Trains; on a CPU with the longest time that a rank waited, while a step lasted, for a core that others used."""
     on_cpu = device.type == "cpu"
-
-    def most(seconds: float) -> float:
-        word = torch.tensor(seconds)
-        if job.workload.gpus > 1 and on_cpu:
-            dist.all_reduce(word, dist.ReduceOp.MAX)
-        return float(word)
-
     if not on_cpu:
         torch.cuda.reset_peak_memory_stats()  # of the training before this one in the same process
     trainer = Trainer(job, device)
@@ -60,11 +105,12 @@ def _steps(job: Job, device: Device, traced: Path | None) -> Iterator[Step]:
             tokens, labels = trainer.batch(step)
             if job.workload.gpus > 1:
                 dist.barrier()
-            before = waited() if on_cpu else 0.0
+            before = _usage()
             began = time.perf_counter()
             result = trainer.step(tokens, labels)  # its last act reads a number back: the device is done by then
             seconds = time.perf_counter() - began
-            lost = most(waited() - before) if on_cpu else 0.0
+            lost, others = _since(before, device) if on_cpu else (0.0, 0.0)
+            lost = min(lost, max(0.0, others - _TICKS))  # threads of a rank wait for each other, too
             yield Step(step, time.time(), seconds, lost, result.loss, result.grad_norm)
         if traced is not None:
             _profile(trainer, job.steps, traced)

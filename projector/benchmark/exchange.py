@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from projector.benchmark.device import Device
-from projector.benchmark.layers_parallel import Group, Ranks, all_gather, reduce_scatter
+from projector.benchmark.layers_parallel import Group, Ranks, all_gather, joined, reduce_scatter
 from projector.benchmark.processes import BACKENDS
 from projector.benchmark.timings import Asked, CollectiveWanted, summary
 
@@ -46,16 +46,8 @@ def _own() -> Any:
 
 def _lines(ranks: int, size: int, stride: int) -> Group:
     """This rank's group of ``size`` ranks that lie ``stride`` apart; every rank makes all groups."""
-    if size == 1:
-        return Group()
-    me, found = dist.get_rank(), Group()
-    for block in range(0, ranks, size * stride):
-        for offset in range(stride):
-            members = [block + offset + i * stride for i in range(size)]
-            handle = dist.new_group(members)
-            if me in members:
-                found = Group(size, members.index(me), handle)
-    return found
+    blocks = range(0, ranks, size * stride)
+    return joined([range(at, at + size * stride, stride) for block in blocks for at in range(block, block + stride)])
 
 
 def run_collective(asked: CollectiveWanted, ranks: Ranks, device: Device, budget: float) -> list[float]:

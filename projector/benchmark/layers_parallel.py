@@ -6,7 +6,7 @@ is an identity forward is a sum backward and the other way round, and gathering 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ __all__ = [
     "exchange",
     "gather_from",
     "grouped_counts",
+    "joined",
     "reduce_from",
     "reduce_scatter",
     "scatter_to",
@@ -51,6 +52,18 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+def joined(lines: Iterable[Sequence[int]]) -> Group:
+    """This rank's among ``lines`` of ranks, which every rank makes in the same order; one that is alone in its line needs
+    none."""
+    me, found = dist.get_rank(), Group()
+    for line in lines:
+        if len(line) > 1:
+            handle = dist.new_group(list(line))
+            if me in line:
+                found = Group(len(line), list(line).index(me), handle)
+    return found
 
 
 def copy_to(x: Tensor, group: Group) -> Tensor:

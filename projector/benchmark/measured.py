@@ -31,7 +31,7 @@ from projector.projection import Projection
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["Measurement", "load", "measure", "narrow", "planned", "project", "restore"]
+__all__ = ["Measurement", "keep", "load", "measure", "narrow", "planned", "project", "restore"]
 
 _TASK = "projector.benchmark.task:run"
 _START = 120.0  # seconds that processes may take to import torch and to find each other
@@ -95,14 +95,21 @@ def measure(
     """
     asked, notes = planned(workload, cluster, device, layers=layers, budget=budget, most=most)
 
-    def save(found: Mapping[str, Any]) -> Timings:
-        timings = Timings.of(found, asked)
-        if artifact is not None and launched.first():
-            files.save(artifact, timings, asked, (*notes, *timings.missing(asked)), device)
-        return timings
+    def save(found: Mapping[str, Any]) -> Measurement:
+        return keep(found, asked, notes, device, artifact)
 
-    timings = save(_run(asked, device, save, artifact))
-    return Measurement(asked, timings, (*notes, *timings.missing(asked)))
+    return save(_run(asked, device, save, artifact))
+
+
+def keep(
+    found: Mapping[str, Any], asked: Asked, notes: Sequence[str], device: Device, artifact: Path | None
+) -> Measurement:
+    """What ranks found, in ``artifact``. ``asked``, ``notes``: of :func:`planned`."""
+    timings = Timings.of(found, asked)
+    said = (*notes, *timings.missing(asked))
+    if artifact is not None and launched.first():
+        files.save(artifact, timings, asked, said, device)
+    return Measurement(asked, timings, said)
 
 
 def planned(
@@ -193,7 +200,7 @@ def restore(found: Measurement, workload: Workload, cluster: Cluster) -> Project
 def _run(asked: Asked, device: Device, save: Callable[[Any], object], artifact: Path | None) -> Mapping[str, Any]:
     kept: list[Any] = []
 
-    def keep(found: Any) -> None:
+    def heard(found: Any) -> None:
         save(found)
         kept.append(found)
 
@@ -204,12 +211,12 @@ def _run(asked: Asked, device: Device, save: Callable[[Any], object], artifact: 
             limit = _START + _STEPS * asked.budget * (1 + len(asked.stages) + len(asked.collectives))
             threads = processes.threads_of(device, processes_here)
             job = processes.JobFile(_TASK, asked, device.place, threads, processes_here, limit)
-            started: Mapping[str, Any] = processes.launch(job, keep)
+            started: Mapping[str, Any] = processes.launch(job, heard)
             return started
         from projector.benchmark.task import run
 
         processes.joined(device)
-        return run(asked, device, keep)
+        return run(asked, device, heard)
     except RuntimeError as error:  # torch's out of memory, and errors of NCCL and gloo, are such
         problem = Problem(launched.place(), device.place, processes.said(error), "a measurement that runs to its end")
         raise InputError([_with_rest(problem, kept, artifact)]) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pickle
@@ -26,6 +27,7 @@ __all__ = [
     "JobFile",
     "available",
     "cores",
+    "end_with_parent",
     "failure",
     "joined",
     "launch",
@@ -41,7 +43,14 @@ _LINES = 12  # of what a failed rank wrote last
 _LAST_WORDS = 0.5  # seconds that ranks get to say what they died of
 _ERROR = re.compile(r"[A-Za-z_.]{1,80}(?:Error|Exception|Interrupt)\b")
 _RESULT = "result"
-_MEETING = "PROJECTOR_MEETING"
+_MEETING, _PARENT = "PROJECTOR_MEETING", "PROJECTOR_PARENT"
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
+#: cudaErrorDevicesUnavailable (CUDA Runtime API, error handling): a GPU in exclusive-process mode that another has open.
+_TAKEN = "busy or unavailable"
+_SHARED = (
+    "GPUs that two processes may open (nvidia-smi --compute-mode=DEFAULT), or ranks of torchrun: who starts ranks has "
+    "looked at the device"
+)
 _MEETS_ELSEWHERE = ("MASTER_ADDR", "MASTER_PORT")  # of the shell: ranks that are started here are no torchrun's
 
 
@@ -128,7 +137,7 @@ def _spawned(job: JobFile, folder: Path) -> list[subprocess.Popen[bytes]]:
     root = str(Path(__file__).resolve().parents[2])  # a checkout that was never installed
     paths = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), root) if part)
     shared = {"WORLD_SIZE": str(job.ranks), "LOCAL_WORLD_SIZE": str(job.ranks), "OMP_NUM_THREADS": str(job.threads)}
-    shared |= {"PYTHONPATH": paths, _MEETING: (folder.resolve() / "store").as_uri()}
+    shared |= {"PYTHONPATH": paths, _MEETING: (folder.resolve() / "store").as_uri(), _PARENT: str(os.getpid())}
     outer = {name: value for name, value in os.environ.items() if name not in _MEETS_ELSEWHERE}
     made = []
     for rank in range(job.ranks):
@@ -137,6 +146,15 @@ def _spawned(job: JobFile, folder: Path) -> list[subprocess.Popen[bytes]]:
             command = [sys.executable, "-m", "projector.benchmark.worker", str(folder)]
             made.append(subprocess.Popen(command, env=own, stdout=out, stderr=log))
     return made
+
+
+def end_with_parent() -> None:
+    """A rank that :func:`launch` started ends when the process that did is killed: else it would hold its GPU for ever, in a
+    collective that nobody joins. Only Linux tells."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != int(os.environ[_PARENT]):  # while this one was starting
+            sys.exit(1)
 
 
 def meet(kind: str, rank: int, ranks: int) -> None:
@@ -189,7 +207,8 @@ def failure(where: str, log: Path, rank: int, code: int | None) -> Problem:
         last = f"ended by signal {-code} ({signal.strsignal(-code)}){': ' if last else ''}{last}"
     elif "out of memory" in " ".join(plain[-_LINES:]).lower():
         last = f"out of memory: {last}"
-    return Problem(where, f"rank {rank}", last or f"exit code {code}", "ranks that run to their end")
+    expected = _SHARED if _TAKEN in last else "ranks that run to their end"
+    return Problem(where, f"rank {rank}", last or f"exit code {code}", expected)
 
 
 def said(error: BaseException) -> str:

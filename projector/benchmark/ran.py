@@ -16,6 +16,8 @@ from projector.errors import Unsupported
 from projector.frameworks.types import Resolved
 from projector.hardware import efficiency
 from projector.hardware.types import Cluster
+from projector.kernels import recorded
+from projector.kernels.protocol import KernelModel
 from projector.kernels.simulate import Simulated
 from projector.layers import lower
 from projector.operators.types import Collective, HostWork, Operator
@@ -118,6 +120,12 @@ class Ran:
         found = self._part(key, wanted)
         return self._here.phase(found.block.forward), self._here.phase(found.backward)
 
+    def recorded(self, key: str, wanted: PartWanted | None) -> tuple[tuple[float | None, float], ...]:
+        """The same in seconds by recorded tables, None where the GPU has none, and the share of its kernels' time that these
+        stand behind."""
+        found = self._part(key, wanted)
+        return tuple(self._here.recorded(ops) for ops in (found.block.forward, found.backward))
+
     def saved(self, key: str, wanted: PartWanted | None) -> float:
         """Bytes that the forward of a block in the run that was timed leaves for its backward, as the book has it."""
         found = self._part(key, wanted)
@@ -187,10 +195,24 @@ class _Priced:
     cluster: Cluster
 
     def phase(self, ops: Sequence[Operator]) -> Phase:
-        ours, work = efficiency.of(self.cluster.gpu), self.resolved.workload
-        kernels = Simulated(self.cluster.gpu, ours, self.resolved.execution)
-        price = Pricing(groups(work.recipe, work.gpus, self.cluster), self.cluster, ours)
-        compute = [op for op in ops if not isinstance(op, Collective | HostWork)]
-        seconds = kernels.times(compute).seconds.tolist()
-        known: Mapping[Operator, float] = dict(zip(compute, seconds, strict=True))
-        return Clock(known, frozenset(), price.seconds, self.resolved.execution).phase(ops)
+        return self._priced(ops, self._kernels)[0]
+
+    def recorded(self, ops: Sequence[Operator]) -> tuple[float | None, float]:
+        if not recorded.available(self.cluster.gpu.name):
+            return None, 0.0
+        phase, share = self._priced(ops, recorded.Recorded(self.cluster.gpu, self._kernels))
+        return phase.seconds, share
+
+    @property
+    def _kernels(self) -> KernelModel:
+        return Simulated(self.cluster.gpu, efficiency.of(self.cluster.gpu), self.resolved.execution)
+
+    def _priced(self, ops: Sequence[Operator], kernels: KernelModel) -> tuple[Phase, float]:
+        """And the share of the kernels' time that is measured."""
+        work = self.resolved.workload
+        price = Pricing(groups(work.recipe, work.gpus, self.cluster), self.cluster, efficiency.of(self.cluster.gpu))
+        compute: list[Any] = [op for op in ops if not isinstance(op, Collective | HostWork)]
+        times = kernels.times(compute)
+        known: Mapping[Operator, float] = dict(zip(compute, times.seconds.tolist(), strict=True))
+        share = float(times.seconds[times.measured].sum() / max(times.seconds.sum(), 1e-30))
+        return Clock(known, frozenset(), price.seconds, self.resolved.execution).phase(ops), share

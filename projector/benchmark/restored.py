@@ -23,7 +23,7 @@ from projector.step.run import Step, compiled_schedule, run_step
 from projector.step.stages import owned, stage_time
 from projector.step.timing import Clock, Phase
 
-__all__ = ["Anchored", "anchored", "collectives_needed", "compared", "restored"]
+__all__ = ["Anchored", "Compared", "anchored", "collectives_needed", "compared", "restored"]
 
 _SCALAR = 4.0  # bytes
 _MOST_INTERRUPTED = 1.5  # a step beyond so many sums of its parts was disturbed, not interrupted as every step is
@@ -89,10 +89,21 @@ def _together(resolved: Resolved) -> Resolved:
     return replace(resolved, workload=replace(resolved.workload, recipe=recipe))
 
 
-def compared(
-    asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster
-) -> Iterator[tuple[str, float, float, float]]:
-    """(part and direction, simulated seconds, measured seconds, spread) of one micro-batch of what ran, alike parts once."""
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Seconds of one part in one direction. ``recorded``: by recorded tables (None: the GPU has none), ``tabled``: share of
+    its kernels' seconds that these stand behind."""
+
+    part: str
+    simulated: float
+    measured: float
+    spread: float | None = None
+    recorded: float | None = None
+    tabled: float = 0.0
+
+
+def compared(asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster) -> Iterator[Compared]:
+    """One micro-batch of what ran, alike parts once."""
     resolved = simulated.resolved
     times, ran = _PartTimes(timings, resolved.workload.num_microbatches), Ran(resolved, asked, cluster, timings.source)
     seen: set[str] = set()
@@ -101,10 +112,9 @@ def compared(
             if key not in seen:
                 seen.add(key)
                 laps = (f"forward {key}", f"first backward {key}")
-                for word, said, took, lap in zip(
-                    ("forward", "backward"), ran.phases(key, wanted), times.of(key), laps, strict=True
-                ):
-                    yield f"{key}, {word}", said.seconds, took, timings.laps[lap].spread
+                words, said, tables = ("forward", "backward"), ran.phases(key, wanted), ran.recorded(key, wanted)
+                for word, ours, theirs, took, lap in zip(words, said, tables, times.of(key), laps, strict=True):
+                    yield Compared(f"{key}, {word}", ours.seconds, took, timings.laps[lap].spread, *theirs)
 
 
 def anchored(asked: Asked, timings: Timings, simulated: Projection, cluster: Cluster) -> Anchored:

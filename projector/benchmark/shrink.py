@@ -15,7 +15,7 @@ from projector.workload.model import MoE
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["OFF", "WIDE", "Shrunk", "shrink", "shrink_to"]
+__all__ = ["OFF", "WIDE", "Shrunk", "shrink_to"]
 
 WIDE = ("bf16", "fp16", "fp32")
 #: Parts of an architecture that the layers which are timed lack: priced.
@@ -38,12 +38,6 @@ class Shrunk:
     tp: int
     ep: int
     notes: tuple[str, ...]
-
-
-def shrink(workload: Workload, narrow: bool = False) -> tuple[Workload, tuple[str, ...]]:
-    """(the workload of one rank on one device, notes on what differs from the rank's part of the whole)."""
-    alone = shrink_to(workload, 1, narrow)
-    return alone.workload, alone.notes
 
 
 def shrink_to(workload: Workload, devices: int, narrow: bool = False) -> Shrunk:

@@ -15,13 +15,14 @@ import torch.distributed as dist
 
 from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import open_device
-from projector.benchmark.processes import JobFile, meet
+from projector.benchmark.processes import JobFile, end_with_parent, meet
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Reads the job of the folder that is its argument, runs its task between joining and leaving the group."""
+    end_with_parent()
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     job: JobFile = pickle.loads((folder / "job").read_bytes())  # written by the process that started this one
     torch.set_num_threads(job.threads)

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 
 from projector.cli.live import add_live, one_voice
 from projector.cli.options import Subparsers, add_command, add_json
-from projector.cli.record import add_timing, stopwatch, warn
+from projector.cli.record import add_device, warn
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from projector.benchmark.device import Device
-    from projector.benchmark.live import Compared
     from projector.benchmark.measured import Measurement
     from projector.hardware.types import Cluster
     from projector.projection import Projection
@@ -40,7 +37,7 @@ def register(commands: Subparsers) -> None:
     parser.add_argument(
         "--cluster", metavar="NAME|FILE", help="what describes this device; default: the catalogue's entry for it"
     )
-    add_timing(parser)
+    add_device(parser)
     add_live(parser)
     parser.add_argument(
         "--memory",
@@ -69,15 +66,11 @@ def _timed(options: argparse.Namespace) -> None:
     if wrong:
         raise InputError(wrong)
     device: Device | None = None
-    rows: Sequence[Compared] = ()
-    notes: Sequence[str] = ()
     if options.load_benchmark:
         cluster = _loaded_cluster(options)
     else:
         device = open_device(options.device, options.threads)
         cluster = _described(options.cluster, device)
-        live.planned(options, whole, cluster, device)  # what cannot be timed is refused before anything is
-        rows, notes = _kernels(whole, cluster, device, options)
     found = live.measurement(options, whole, cluster, lambda: _opened(device))
     simulated, restored = project(whole, cluster), _step(found, whole, cluster)
     if options.json:
@@ -89,7 +82,6 @@ def _timed(options: argparse.Namespace) -> None:
                     "gpu": cluster.gpu.name,
                     "layers": found.timings.source,
                     "step_seconds": steps,
-                    "parts": [_document(row) for row in rows],
                     "step": live.document(found, simulated, restored, cluster),
                     "memory": asdict(anchored(found.asked, found.timings, simulated, cluster)),
                 },
@@ -98,26 +90,11 @@ def _timed(options: argparse.Namespace) -> None:
         )
         return
     if device:
-        _tell(rows, device, cluster.gpu.name, notes)
+        print(f"{device.title} as {cluster.gpu.name}; {device.software()}")
         warn(device)
     _tell_step(whole, cluster, found, simulated, restored)
     if options.memory:
         show(live.memory(found, simulated, cluster))
-
-
-def _kernels(
-    whole: Workload, cluster: Cluster, device: Device, options: argparse.Namespace
-) -> tuple[Sequence[Compared], Sequence[str]]:
-    """Parts timed one by one beside what kernel models and tables say of them."""
-    from projector.benchmark.live import compare
-    from projector.benchmark.measured import narrow
-    from projector.benchmark.shrink import shrink
-    from projector.io.progress import progress
-
-    alone, notes = shrink(whole, narrow(whole.recipe, 1, "torch", device))
-    watch = stopwatch(device, options)
-    with progress("timing layers") as told:
-        return compare(alone, device, cluster.gpu, watch, lambda part: told(words=f"timing {part}")), notes
 
 
 def _opened(device: Device | None) -> Device:
@@ -170,12 +147,6 @@ def _tell_step(
     )
 
 
-def _document(row: Compared) -> dict[str, object]:
-    live = None if row.live is None else asdict(row.live)
-    named = {name: getattr(row, name) for name in ("part", "backward", "count", "simulated", "recorded", "tabled")}
-    return {**named, "live": live, "error": row.error, "reason": row.reason}
-
-
 def _described(cluster: str | None, device: Device) -> Cluster:
     from projector.hardware import catalogue
 
@@ -183,47 +154,3 @@ def _described(cluster: str | None, device: Device) -> Cluster:
         return catalogue.cluster(cluster or device.gpu)
     expected = "--cluster FILE of this device: python -m projector probe makes one"
     raise InputError([Problem("--cluster", "", device.title, expected)])
-
-
-def _tell(rows: Sequence[Compared], device: Device, gpu: str, notes: Sequence[str]) -> None:
-    from projector.io.table import Column, Line, Table
-    from projector.io.terminal import show
-
-    cells = [
-        (
-            f"{row.part}, {'backward' if row.backward else 'forward'}",
-            str(row.count),
-            f"{row.simulated * 1e3:.3f}",
-            "–" if row.recorded is None else f"{row.recorded * 1e3:.3f}",
-            "–" if row.recorded is None else f"{row.tabled:.0%}",
-            "–" if row.live is None else f"{row.live.seconds * 1e3:.3f}",
-            "–" if row.live is None else f"{row.live.spread:.0%}",
-            "–" if row.error is None else f"{row.error:+.1%}",
-            "–" if row.live is None or row.recorded is None else f"{row.recorded / row.live.seconds - 1.0:+.1%}",
-        )
-        for row in rows
-    ]
-    titles = ("times", "simulated ms", "tables ms", "tabled", "live ms", "spread", "simulated", "tables")
-    columns = (Column("part", numeric=False), *(Column(title) for title in titles))
-    title = "Layers of one rank, one micro-batch, without communication"
-    note = "tabled: share of the kernels' time that tables stand behind. Last two: error of the time against live."
-    show(
-        (
-            Line(f"{device.title} as {gpu}; {device.software()}"),
-            Table(title=title, columns=columns, rows=tuple(cells), note=note),
-            *(Line(text) for text in (*_totals(rows), *(f"Note: {note}" for note in notes))),
-            *(Line(f"Not timed: {row.part}: {row.reason}") for row in rows if row.reason and not row.backward),
-        )
-    )
-
-
-def _totals(rows: Sequence[Compared]) -> tuple[str, ...]:
-    timed = [row for row in rows if row.live is not None]
-    if not timed:
-        return ("Nothing could be timed.",)
-    live = sum(row.count * row.live.seconds for row in timed if row.live)
-    ours = sum(row.count * row.simulated for row in timed)
-    return (
-        f"All layers, embedding and output: simulated {ours * 1e3:.2f} ms, live {live * 1e3:.2f} ms "
-        f"({ours / live - 1.0:+.1%}); weights' gradients accumulate in their own type here.",
-    )

@@ -74,6 +74,15 @@ def test_more_processes_than_cores(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "many: gpus" in capsys.readouterr().err
 
 
+def test_ranks_of_a_launcher_do_not_start_ranks_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("RANK", "3"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "3"), ("MASTER_ADDR", "a")):
+        monkeypatch.setenv(name, value)
+    assert main(["measure", str(spec_file(tmp_path, job("tiny"))), "--out", str(tmp_path / "out")]) == 2
+    assert "8 ranks of torchrun" in capsys.readouterr().err
+
+
 def test_without_torch_it_says_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,9 +12,10 @@ from measure_jobs import DEEPSEEK, GPT, LATENT, LLAMA, QWEN, job
 from harness.evidence.ingest.command import load
 from harness.measure import log, spec
 from harness.measure.arguments import arguments
-from harness.measure.disturbance import kept, waited
+from harness.measure.disturbance import kept
 from harness.measure.log import Step
 from harness.measure.spec import Job
+from projector.benchmark.conditions import used, waited
 from projector.workload.loaders import megatron_args
 
 FACTS = {"trainer_device": "cpu", "trainer_version": "torch 2.9.0", "threads_per_process": 1}
@@ -137,6 +138,7 @@ def test_the_least_disturbed_third_is_kept(shares: list[float]) -> None:
     assert not inside or not outside or max(inside) < min(outside)
 
 
-def test_waiting_only_grows() -> None:
-    before = waited()
-    assert 0.0 <= before <= waited()
+def test_what_waited_and_ran_only_grows() -> None:
+    for seconds in (waited, used):
+        before = seconds()
+        assert 0.0 <= before <= seconds()

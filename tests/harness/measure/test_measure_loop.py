@@ -32,7 +32,7 @@ def suite_file(folder: Path, **words: object) -> Path:
 def test_a_suite_measures_in_rounds_and_scores_both_modes(tmp_path: Path) -> None:
     path = suite_file(tmp_path, repeat=2)
     document = yaml.safe_load(path.read_text())
-    document["gate"] = {"benchmark": {"coverage": 1.0}, "simulate": {"coverage": 1.0}}
+    document["gate"] = {"benchmark": {"coverage": 1.0, "shrink": 10.0}, "simulate": {"coverage": 1.0}}
     path.write_text(yaml.safe_dump(document))
     out = tmp_path / "out"
     command = [sys.executable, "-m", "harness", "run", str(path), "--mode", "both", "--out", str(out), "--no-plots"]
@@ -51,18 +51,22 @@ def test_a_suite_measures_in_rounds_and_scores_both_modes(tmp_path: Path) -> Non
     assert {each.name for each in own.glob("*.log")} == {"a.log", "b.log", "c.log"}
     assert len(re.findall("using world size: 2", (own / "b.log").read_text())) == 2
     assert {(row["run_id"], row["group"]) for row in rows} == {("a", "g"), ("b", "g"), ("c", "")}
-    in_rounds(done.stderr.splitlines())
+    assert "loop benchmark shrink: " in (out / "report.md").read_text()
+    for timed in ("a.json", "b.json", "b.alone.json"):
+        found = json.loads((own / "timings" / timed).read_text())["timings"]["conditions"]["while timed"]
+        assert set(found) == {"without_core", "cores_of_others", "cores", "processes"}
+    in_turns(done.stderr.splitlines())
     (described,) = own.glob("machine-*/*.cluster.yaml")
     sound(catalogue.cluster(str(described)))
 
 
-def in_rounds(told: list[str]) -> None:
-    """Trainings of one size take turns, layers are timed between their rounds, the machine is probed once."""
-    trained = [text for text in told if text.startswith("trained")]
-    assert trained == [
-        f"trained {name} ({number} of 2)" for names in ("ac", "b") for number in (1, 2) for name in names
-    ]
-    assert told.index("trained a (1 of 2)") < told.index("timed layers of a") < told.index("trained a (2 of 2)")
+def in_turns(told: list[str]) -> None:
+    """A job's layers are timed between the repetitions of its training, the machine is probed once."""
+    turns = [text for text in told if text.startswith(("trained", "timed"))]
+    each = ["trained {0} (1 of 2)", "timed layers of {0}", "trained {0} (2 of 2)"]
+    wanted = [text.format(name) for name in "acb" for text in each]
+    wanted.insert(-1, "timed layers of b, each rank alone")  # for the shrink test
+    assert turns == wanted
     assert sum(text.startswith("probed") for text in told) == 1
 
 

@@ -28,19 +28,28 @@ SPLITS: dict[str, dict] = {
 }
 
 
-def possible(model: str, split: str) -> bool:
-    experts = "moe" in MODELS[model]
-    return experts if split == "ep2" else not (split == "tp2" and experts)
-
-
-CASES = [(model, split) for model in MODELS for split in SPLITS if possible(model, split)]
+#: Every split of one model, and of the others those that their own parts (tied tables, experts, latent heads) change.
+OTHERS = {
+    "gpt": ("dp2", "tp2", "pp2-1f1b", "pp2-interleaved"),
+    "qwen": ("fsdp2", "pp2-1f1b", "ep2"),
+    "deepseek": ("dp2", "pp2-gpipe", "ep2"),
+    "latent": ("tp2", "fsdp2"),
+}
+CASES = [("llama", split) for split in SPLITS if split != "ep2"]
+CASES += [(model, split) for model, splits in OTHERS.items() for split in splits]
+NARROW = ("bf16", "fp8")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
-    """Every model on one process and under every split, in two starts of processes."""
+    """Every model on one process, and splits of it, in two starts of processes."""
     jobs = [job(f"{name}-one", model, 1, 6) for name, model in MODELS.items()]
-    jobs += [job(f"{model}-{split}", MODELS[model], 2, 6, **SPLITS[split]) for model, split in CASES]
+    jobs += [job(f"{name}-{kind}", model, 1, 4, precision=kind) for name, model in MODELS.items() for kind in NARROW]
+    jobs += [job(f"{model}-{split}", MODELS[model], 2, 4, **SPLITS[split]) for model, split in CASES]
+    rows: dict[str, str] = {"precision": "fp8", "fp8_recipe": "rowwise", "data_parallel_sharding": "optim_grads_params"}
+    jobs += [job("llama-fp8-fsdp2", LLAMA, 2, 4, **rows)]
+    for gpus, name, split in ((1, "one", {}), (2, "ep2", {"ep": 2})):
+        jobs += [job(f"even-{name}", DEEPSEEK, gpus, 4, moe_router_force_load_balancing=True, **split)]
     plan, problems = spec.parse({"device": "cpu", "threads": 1, "runs": jobs}, "f")
     assert not problems
     done = closed.train(plan, tmp_path_factory.mktemp("trained"), "f", lambda _: None)
@@ -57,8 +66,8 @@ def test_loss_falls(trained: dict[str, Trained], model: str) -> None:
 @pytest.mark.parametrize(("model", "split"), CASES)
 def test_a_split_training_computes_the_same(trained: dict[str, Trained], model: str, split: str) -> None:
     one, two = trained[f"{model}-one"], trained[f"{model}-{split}"]
-    assert two.losses == pytest.approx(one.losses, rel=2e-5)
-    assert norms(two.path) == pytest.approx(norms(one.path), rel=2e-3)
+    assert two.losses == pytest.approx(one.losses[:4], rel=2e-5)
+    assert norms(two.path) == pytest.approx(norms(one.path)[:4], rel=2e-3)
     assert two.run.gpus == 2
 
 
@@ -70,54 +79,24 @@ def norms(path: Path) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("even", [False, True])
-def test_routing_by_the_router_and_in_turns(tmp_path: Path, even: bool) -> None:
-    jobs = [
-        job("one", DEEPSEEK, 1, 4, moe_router_force_load_balancing=even),
-        job("two", DEEPSEEK, 2, 4, moe_router_force_load_balancing=even, ep=2),
-    ]
-    plan, _ = spec.parse({"device": "cpu", "threads": 1, "runs": jobs}, "f")
-    one, two = closed.train(plan, tmp_path, "f", lambda _: None)
-    assert two.losses == pytest.approx(one.losses, rel=2e-5)
+def test_routing_in_turns(trained: dict[str, Trained]) -> None:
+    assert trained["even-ep2"].losses == pytest.approx(trained["even-one"].losses, rel=2e-5)
+    assert trained["even-one"].losses != trained["deepseek-one"].losses[:4]
 
 
-def test_narrow_types_stay_near_fp32(tmp_path: Path) -> None:
-    jobs = [
-        job(f"{name}-{precision}", model, 1, 5, precision=precision)
-        for name, model in MODELS.items()
-        for precision in ("fp32", "bf16", "fp8")
-    ] + [
-        job(
-            "llama-fsdp2",
-            LLAMA,
-            2,
-            5,
-            precision="fp8",
-            fp8_recipe="rowwise",
-            data_parallel_sharding="optim_grads_params",
-        )
-    ]
-    plan, _ = spec.parse({"device": "cpu", "threads": 1, "runs": jobs}, "f")
-    done = {each.run.id: each for each in closed.train(plan, tmp_path, "f", lambda _: None)}
+def test_narrow_types_stay_near_fp32(trained: dict[str, Trained]) -> None:
     for name in MODELS:
-        assert done[f"{name}-bf16"].losses == pytest.approx(done[f"{name}-fp32"].losses, rel=5e-3)
-        assert done[f"{name}-fp8"].losses == pytest.approx(done[f"{name}-fp32"].losses, rel=2e-2)
-        assert done[f"{name}-fp8"].losses != done[f"{name}-bf16"].losses
-        assert done[f"{name}-fp8"].run.recipe.precision == "fp8"
-    assert done["llama-fsdp2"].losses == pytest.approx(done["llama-fp32"].losses, rel=2e-2)
+        bf16, fp8 = (trained[f"{name}-{kind}"] for kind in NARROW)
+        wide = trained[f"{name}-one"].losses[:4]
+        assert bf16.losses == pytest.approx(wide, rel=5e-3)
+        assert fp8.losses == pytest.approx(wide, rel=2e-2)
+        assert fp8.losses != bf16.losses
+        assert fp8.run.recipe.precision == "fp8"
+    assert trained["llama-fp8-fsdp2"].losses == pytest.approx(trained["llama-one"].losses[:4], rel=2e-2)
 
 
-def test_the_log_has_the_time_that_was_taken(tmp_path: Path) -> None:
-    """The logged steps lie inside the training, none twice."""
-    import time
-
-    plan, _ = spec.parse(
-        {"device": "cpu", "threads": 1, "runs": [job("long", LLAMA, 1, 60, global_batch_size=16)]}, "f"
+def test_the_log_has_every_step_once(trained: dict[str, Trained]) -> None:
+    found = re.findall(
+        r"per iteration \(ms\): [0-9.]+|of [0-9.]+ ms without a core", trained["llama-one"].path.read_text()
     )
-    began = time.perf_counter()
-    (one,) = closed.train(plan, tmp_path, "f", lambda _: None)
-    wall = time.perf_counter() - began
-    found = re.findall(r"per iteration \(ms\): ([0-9.]+)|of ([0-9.]+) ms without a core", one.path.read_text())
-    total = sum(float(counted or disturbed) for counted, disturbed in found) / 1e3
-    assert len(found) == 60
-    assert 0 < total < wall
+    assert len(found) == 6

@@ -132,11 +132,13 @@ def test_one_rank_prints_and_only_an_own_mistake_is_told_by_others(
 def test_a_rank_that_was_killed_is_blamed_and_not_those_that_lost_it(tmp_path: Path) -> None:
     late = "import time; time.sleep(0.2); raise RuntimeError('Connection closed by peer')"
     killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    taken = "raise RuntimeError('CUDA error: CUDA-capable device(s) is/are busy or unavailable')"
     memory = "class OutOfMemoryError(RuntimeError): pass\nraise OutOfMemoryError('CUDA out of memory. Tried to')"
     wait = "import time; time.sleep(60)"
     for scripts, rank, word in (
         ((late, killed, wait), 1, "killed"),
         ((wait, memory), 1, "out of memory"),
+        ((taken, wait), 0, "compute-mode=DEFAULT"),  # GPUs in exclusive-process mode
         ((wait,), 0, "past its time"),
     ):
         ranks = []
@@ -149,6 +151,38 @@ def test_a_rank_that_was_killed_is_blamed_and_not_those_that_lost_it(tmp_path: P
         problem = processes.failure("--device", tmp_path / str(rank), rank, ranks[rank].returncode)
         assert problem.key == f"rank {rank}"
         assert word in str(problem)
+
+
+@pytest.mark.slow
+def test_ranks_end_with_who_started_them(tmp_path: Path) -> None:
+    """A launcher that a job's time limit kills leaves no rank on a GPU."""
+    pytest.importorskip("torch")
+    (tmp_path / "sleeper.py").write_text(
+        "import os, pathlib, time\n"
+        "def run(payload, device, keep):\n"
+        "    pathlib.Path(payload).write_text(str(os.getpid()))\n"
+        "    time.sleep(120)\n"
+    )
+    said = tmp_path / "rank"
+    job = f"processes.JobFile('sleeper:run', {str(said)!r}, 'cpu', 1, 1, 100.0)"
+    code = f"from projector.benchmark import processes; processes.launch({job})"
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    parent = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": paths})
+    while not (said.exists() and said.read_text()) and parent.poll() is None:
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    status, ends = Path(f"/proc/{said.read_text()}/stat"), time.monotonic() + 10.0
+    while _lives(status) and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert not _lives(status)
+
+
+def _lives(status: Path) -> bool:
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 CONFIG = (

@@ -17,7 +17,7 @@ from projector.benchmark import measured, source  # noqa: E402
 from projector.benchmark.device import Device  # noqa: E402
 from projector.benchmark.layers_narrow import converted  # noqa: E402
 from projector.benchmark.layers_parts import Made  # noqa: E402
-from projector.benchmark.shrink import shrink  # noqa: E402
+from projector.benchmark.shrink import shrink_to  # noqa: E402
 from projector.errors import InputError, Unsupported  # noqa: E402
 from projector.frameworks import resolve  # noqa: E402
 from projector.hardware import catalogue  # noqa: E402
@@ -217,7 +217,7 @@ def _work(name: str, tp: int = 1, **recipe: Any) -> Workload:
 
 
 def _made(work: Workload) -> Made:
-    alone, _ = shrink(work)
+    alone = shrink_to(work, 1).workload
     return Made(alone, execution=resolve(alone, "cpu", "x").execution)
 
 

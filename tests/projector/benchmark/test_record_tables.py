@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,10 @@ def test_record_then_benchmark_mode(
     assert (tmp_path / "measured" / "kernels" / "cpu" / "attention.csv").is_file()
     assert projector(["performance", "--config", str(small), "--profiling-mode", "benchmark", "--json"]) == 0
     assert '"measured_share"' in capsys.readouterr().out
+    assert projector(["benchmark", "--config", str(small), "--device", "cpu", "--budget", "0.05", "--json"]) == 0
+    layer = next(each for each in json.loads(capsys.readouterr().out)["step"] if each["part"] == "layer dense, forward")
+    assert layer["recorded"] > 0
+    assert 0.5 < layer["tabled"] <= 1.0  # products and attention were recorded at these very sizes
 
 
 def test_a_dry_run_times_nothing(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], cpu: Device) -> None:
