@@ -17,11 +17,11 @@ _FROZEN = 2.0 / 3.0
 _COMMON = "megatron-2025-04"
 
 
-def flops_per_token(run: MeasuredRun, seconds_per_flop: float, ordinary: float) -> tuple[float, float]:
-    """(least, most); by one formula alone where that puts the MFU between a tenth and ``ordinary``: counts differ by less
-    than a factor of 20. ``seconds_per_flop``: what turns FLOP a token into an MFU."""
-    common = _common_count(run)
-    if 0.1 <= common * seconds_per_flop <= ordinary:
+def flops_per_token(run: MeasuredRun, seconds_per_flop: float, believed: tuple[float, float]) -> tuple[float, float]:
+    """(least, most); by one formula alone where that puts the MFU in what is ``believed``: then the least of all is not
+    above that, nor the most below. ``seconds_per_flop``: what turns FLOP a token into an MFU."""
+    common, (low, high) = _common_count(run), believed
+    if low <= common * seconds_per_flop <= high:
         return common, common
     return _all_counts(run.workload)
 

@@ -201,7 +201,7 @@ def _utilisation(run: MeasuredRun, gpu: Gpu) -> Iterator[Finding]:
     rate = _rate(gpu, run.recipe.precision)
     if not rate:
         return
-    least, most = flops_per_token(run, tgs / rate, BOUNDS.mfu[1] / 2)
+    least, most = flops_per_token(run, tgs / rate, BOUNDS.mfu)
     low, high = least * tgs / rate, most * tgs / rate
     lowest, highest = BOUNDS.mfu
     peak = f"of the {run.recipe.precision} peak of {gpu.name} ({rate / 1e12:.4g} TFLOP/s)"
@@ -219,7 +219,7 @@ def _beyond_any(run: MeasuredRun) -> Iterator[Finding]:
     rate, name = max((_rate(gpu, run.recipe.precision), gpu.name) for gpu in _all_gpus())
     if not rate:
         return
-    share = flops_per_token(run, tgs / rate, BOUNDS.mfu[1] / 2)[0] * tgs / rate
+    share = flops_per_token(run, tgs / rate, BOUNDS.mfu)[0] * tgs / rate
     if share > BOUNDS.mfu[1]:
         peak = f"of the {run.recipe.precision} peak of the fastest GPU known, {name} ({rate / 1e12:.4g} TFLOP/s)"
         yield True, f"{_figure(run)} means {slips.percent(share)} {peak}{slips.utilisation(share, run)}"

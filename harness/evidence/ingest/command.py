@@ -158,7 +158,7 @@ def is_table(path: Path) -> bool:
     """Whether a file is a table of runs by its name, and not a log, a benchmark file or a trace."""
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _PACKED]
     suffix = suffixes[-1] if suffixes else ""
-    return suffix in _TABLES and not (suffix in (".json", ".jsonl") and is_log_document(path))
+    return suffix in _TABLES and not (suffix not in (".yaml", ".yml") and is_log_document(path))
 
 
 def _strict_row(run: MeasuredRun, path: Path) -> RowReport:

@@ -39,14 +39,16 @@ def _path(record: Record) -> dict[str, object]:
 
 _GROUPED = (
     (r"loop|torch_mm", "loop"),
-    (r"one parameter", "legacy"),  # Megatron-Core's GroupedMLP, where a row says so: it has no linear to adapt
-    (r"turbo|legacy|group|mega", "fused"),
+    (r"not turbo", "multi_stream"),  # Transformer Engine's, as by default
+    (r"legacy", "legacy"),
+    (r"turbo|group|mega", "fused"),
     (r"\bte\b|multi", "multi_stream"),
 )
 
 
 def _grouped(record: Record) -> dict[str, object]:
-    """Legacy (CUTLASS, CK) and Turbo run all experts in one kernel; Transformer Engine one GEMM each, on streams."""
+    """Turbo runs all experts in one kernel; Transformer Engine, and legacy (Megatron-Core's GroupedMLP: AMD-AGI/Primus
+    examples/moe_package/README.md, "the original multi-stream version"), one GEMM each, on streams."""
     if re.search(r"^sparse_matmul(?!.*turbo)", record.text("other.moe_path").lower()):
         return {"moe_grouped_gemm": "masked"}
     text = record.text("grouped_gemm", "other.moe").lower()

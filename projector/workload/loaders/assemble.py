@@ -91,6 +91,8 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
 
 def _deepspeed(reader: Reader) -> dict[str, object]:
     stage = reader.integer("zero_stage")
+    if stage == 0 and reader.flag("bf16"):
+        stage = 1  # BF16_Optimizer shares weights in fp32 and moments (DeepSpeed@38327e07f runtime/bf16_optimizer.py)
     if stage in _ZERO_STAGES and reader.flag("deepspeed"):
         return {"data_parallel_sharding": _ZERO_STAGES[stage]}
     return {}

@@ -15,6 +15,9 @@ from projector.workload.loaders.shell.unknown import MARK, Unknown, Unknowns, is
 
 __all__ = ["arguments"]
 
+#: Sections that change what a step does, and that nothing models.
+_ASIDE = ("compression_training", "progressive_layer_drop", "sparse_attention", "curriculum_learning")
+
 
 def arguments(text: str, where: str, unknowns: Unknowns) -> tuple[dict[str, object], dict[str, tuple[Unknown, ...]]]:
     """(arguments that the JSON ``text`` states, those whose value only the run knows)."""
@@ -41,6 +44,7 @@ def arguments(text: str, where: str, unknowns: Unknowns) -> tuple[dict[str, obje
         "cpu_offload"
     ) is True:
         found["optimizer_cpu_offload"] = True
+    found |= {name: True for name in _ASIDE if '"enabled": true' in json.dumps(content.get(name)).lower()}
     unknown = {
         name: unknowns.within(value) for name, value in found.items() if isinstance(value, str) and not is_known(value)
     }

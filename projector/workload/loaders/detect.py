@@ -89,7 +89,7 @@ def load(
     if kind == "torchtitan" and mapping is not None:
         return torchtitan.load(mapping, str(file), gpus=gpus, model=chosen)
     if kind == "maxtext" and mapping is not None:
-        return maxtext.load({**mapping, **(overrides or {})}, str(file), gpus=gpus, model=chosen)
+        return maxtext.load(mapping, str(file), gpus=gpus, model=chosen, words=overrides)
     if kind == "nemo" and mapping is not None:
         return nemo.load(mapping, str(file), model=chosen)
     if kind == "script":

@@ -12,6 +12,7 @@ from projector.errors import InputError, Problem, Unsupported
 from projector.workload.loaders import known_settings, primus_maxtext
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.primus_experiment import Experiment
+from projector.workload.loaders.primus_maxtext_model import REPEATED, SIZES
 from projector.workload.loaders.spelling import misspelt
 from projector.workload.model import Model
 
@@ -24,7 +25,7 @@ _DEFAULTS: Mapping[str, object] = {"dataset_type": "tfds", "attention": "autosel
 #: Settings that may change seconds or bytes and that nothing reads.
 _UNMODELLED = (
     *("enable_dropout", "dropout_rate", "optimizer_memory_offload", "parameter_memory_host_offload"),
-    *("shard_optimizer_over_data", "num_vocab_tiling", "use_ring_of_experts", "use_dpo", "use_sft"),
+    *("shard_optimizer_over_data", "num_vocab_tiling", "use_ring_of_experts", "use_sft"),
 )
 _STATED = ("per_device_batch_size", "max_target_length")
 _LONG = 12  # letters: MaxText has hundreds of names, of which short ones resemble each other
@@ -39,17 +40,26 @@ def is_maxtext(mapping: Mapping[str, object]) -> bool:
     return bool(axes) or "base_config" in mapping or sum(mark in mapping for mark in _MARKS) > 1
 
 
-def load(content: Mapping[str, object], where: str, *, gpus: int | None, model: Model | None) -> Loaded:
-    """The workload of a file. ``gpus``: None where only the axes say how many.
+def load(
+    content: Mapping[str, object], where: str, *, gpus: int | None, model: Model | None,
+    words: Mapping[str, object] | None = None,
+) -> Loaded:  # fmt: skip
+    """The workload of a file with ``words`` of the command line over it. ``gpus``: None where only the axes say how many.
+
+    A file's sizes mean nothing beside ``model_name``, whose own file is put over them (src/maxtext/configs/pyconfig.py
+    ``_initialize_pydantic``); words count.
 
     Raises :class:`InputError` with everything that does not fit, :class:`Unsupported` for what nothing lowers.
     """
     images = next((key for key in _DIFFUSION if key in content), None)
     if images is not None:
         raise Unsupported(f"{where}: {images}: a configuration of MaxDiffusion, not of a language model")
+    if content.get("use_dpo") is True or content.get("use_grpo") is True:
+        raise Unsupported(f"{where}: use_dpo or use_grpo: preference training, not a causal language model's loss")
     base = Path(str(content.get("base_config") or "base.yml")).name
     if base != "base.yml":
         raise InputError([Problem(where, "base_config", base, "base.yml, or that file's settings in this one")])
+    content, idle = _sizes({**content, **(words or {})}, words or {})
     known = _known()
     slips = [
         Problem(where, key, value, f"a known setting; nearest: {', '.join(near)}")
@@ -83,6 +93,7 @@ def load(content: Mapping[str, object], where: str, *, gpus: int | None, model: 
     assumed: tuple[str, ...] = (
         () if gpus is not None or counted is None else (f"gpus={counted} (the product of the axes)",)
     )
+    assumed += tuple(f"{key} of {content['model_name']}, not {value}" for key, value in idle.items())
     assumed += tuple(f"{key}={primus_maxtext.DEFAULTS[key]} (base.yml)" for key in _STATED if key not in content)
     left = {key: value for key, value in content.items() if key in loaded.ignored and key in _UNMODELLED}
     told = known_settings.sort(left, frozenset(), where, written=False)
@@ -92,6 +103,21 @@ def load(content: Mapping[str, object], where: str, *, gpus: int | None, model: 
         ignored=tuple(key for key in loaded.ignored if key not in left or key in told.neutral),
         unmodelled=(*loaded.unmodelled, *told.unmodelled),
     )
+
+
+def _sizes(content: Mapping[str, object], words: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """``content`` with base.yml's sizes of a model without a name; of one with a name without those of the file, and
+    these where base.yml says otherwise."""
+    if content.get("model_name", "default") == "default":
+        return {**SIZES, **content}, {}
+    idle = {
+        key: value
+        for key, value in content.items()
+        if key not in words and (key in SIZES or value in REPEATED.get(key, ()))
+    }
+    return {key: value for key, value in content.items() if key not in idle}, {
+        key: value for key, value in idle.items() if value not in REPEATED[key]
+    }
 
 
 def _closed(content: Mapping[str, object], level: str) -> int | None:

@@ -25,6 +25,8 @@ _OTHER_LAYERS: tuple[tuple[str, str], ...] = (
     (r"engram_\w+|enable_engram", "Engram memories"),
     (r"hyena_\w+", "Hyena layers"),
     (r"num_zero_experts", "experts that compute nothing"),
+    (r"use_lf_gate|lf_conv2d_\w+", "convolutions before attention (localized filtering)"),
+    (r"use_attention_router", "a router that attends"),
 )
 
 #: Options of trainers that also look at images.
@@ -57,6 +59,10 @@ def another_task(given: Mapping[str, object]) -> str:
     stage = given.get("rlhf_type", given.get("stage"))
     if isinstance(stage, str) and stage not in _STAGES:
         return f"with {stage} is reinforcement learning or preference training"
+    if given.get("kd"):
+        return "with --kd distils a teacher, which runs beside the model"
+    if given.get("process_checkpoint"):
+        return "with --process-checkpoint rewrites a checkpoint"
     if given.get("skip_train") or given.get("eval_only") is True:
         return "with --skip-train or --eval-only trains nothing"
     return ""
@@ -97,6 +103,14 @@ def in_own_words(args: dict[str, object]) -> dict[str, object]:
         tp, ep = args.get("tensor_model_parallel_size", 1), args.get("expert_model_parallel_size", 1)
         if type(tp) is int and type(ep) is int:
             args |= {"expert_model_parallel_size": tp * ep, "expert_tensor_parallel_size": 1}
+    modules, rank = args.pop("lora_target_modules", None), args.pop("lora_r", 16)
+    if modules:  # MindSpeed-LLM (features_manager/finetune/lora.py): no modules, no adapters
+        args["lora"] = {
+            "dim": rank,
+            "target_modules": modules if isinstance(modules, (list, tuple)) else str(modules).split(),
+        }
+    if args.pop("enable_zbh1_pipeline", None):  # Megatron-DeepSpeed
+        args["pipeline_schedule"] = "zb-h1"
     if str(args.get("schedules_method") or args.get("schedule_method")) in ("vanilla", "None"):
         args = {name: value for name, value in args.items() if name not in ("schedules_method", "schedule_method")}
     if args.get("schedules_method") == "dualpipev":  # MindSpeed: two model chunks a rank, in a V

@@ -50,7 +50,7 @@ def model_fields(args: Reader) -> dict[str, object]:
 
 
 def _gated(args: Reader) -> bool | None:
-    for name in ("swiglu", "glu_activation", "quick_geglu", "geglu"):
+    for name in ("swiglu", "glu_activation", "quick_geglu", "geglu", "gelu_tanh", "t5_swiglu"):
         if args.raw(name):
             return True
     return False if args.has("swiglu", "glu_activation", "openai_gelu", "squared_relu") else None

@@ -69,6 +69,9 @@ _OTHERS = (
         "preconditioning_type",
     ),
 )
+#: Sections of ``trainer`` in which NeMo-Aligner counts the steps of what it trains (examples/nlp/gpt/conf).
+_ALIGNED = ("rm", "ppo", "dpo", "kto", "spin", "reinforce", "rs", "grpo", "self_rewarding")
+_RECURRENT = re.compile(r"griffin|recurrentgemma|mamba|jamba|rwkv|hyena|evo2", re.IGNORECASE)
 _BESIDE = ("parallel_attention", "new_decoder_architecture")
 _REFERENCE = re.compile(r"\$\{\s*(?:(?:training\.)?model)?\.?([a-z_]+)\s*\}")
 _PRODUCT = re.compile(r"\$\{\s*multiply\s*:\s*(\d+)\s*,\s*(\d+)\s*\}")
@@ -78,6 +81,8 @@ def is_nemo(content: Mapping[str, object]) -> bool:
     """Whether ``trainer`` and ``model`` are those of NeMo's GPT configurations."""
     model, trainer = content.get("model"), content.get("trainer")
     marks = {"micro_batch_size", "tensor_model_parallel_size", "encoder_seq_length", "mcore_gpt"}
+    if "distributed_strategy" in content:  # neuronx-distributed-training, whose parallel sizes stand there
+        return False
     return isinstance(model, Mapping) and isinstance(trainer, Mapping) and bool(marks & set(model))
 
 
@@ -86,6 +91,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     :class:`Unsupported` for models and trainings that are not those of a causal language model."""
     trainer, given = _section(content, "trainer"), _section(content, "model")
     _supported(given, where)
+    _trains(content, where)
     stated = {str(key): _resolved(value, given) for key, value in given.items()}
     missing = [] if model else [key for key in _NEEDED if stated.get(key) is None]
     missing = [key for key in _NEEDED[3:] if stated.get(key) is None] if model else missing
@@ -133,6 +139,26 @@ def _supported(model: Mapping[str, object], where: str) -> None:
         raise Unsupported(f"{where}: a NeMo configuration with model.fsdp: torch's first FSDP over Megatron's layers")
     if str(model.get("transformer_block_type") or "pre_ln") != "pre_ln":
         raise Unsupported(f"{where}: model.transformer_block_type {model.get('transformer_block_type')}")
+
+
+def _trains(content: Mapping[str, object], where: str) -> None:
+    """Raises :class:`Unsupported` where the file aligns or converts a model, or names one of another kind."""
+    trainer, run = _section(content, "trainer"), _section(content, "run")
+    if aligned := [key for key in _ALIGNED if isinstance(trainer.get(key), Mapping)]:
+        raise Unsupported(f"{where}: a NeMo configuration with trainer.{aligned[0]}: preference training")
+    if "convert_name" in run or "huggingface_ckpt_path" in run:
+        raise Unsupported(
+            f"{where}: a NeMo configuration with run.convert_name: a checkpoint converted, nothing trained"
+        )
+    model = _section(content, "model")
+    names = (
+        run.get("name"),
+        content.get("name"),
+        model.get("restore_from_path"),
+        _section(model, "tokenizer").get("type"),
+    )
+    if named_so := next((str(name) for name in names if _RECURRENT.search(str(name or ""))), None):
+        raise Unsupported(f"{where}: a NeMo configuration of {named_so}: layers that this file does not describe")
 
 
 def _resolved(value: object, model: Mapping[str, object], depth: int = 3) -> object:

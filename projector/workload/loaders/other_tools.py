@@ -1,13 +1,15 @@
-"""Configurations of trainers that nothing here reads: named as what they are, so that nobody looks for a slip of the pen."""
+"""Configurations and command lines of trainers that nothing here reads: named as what they are, so that nobody looks for a
+slip of the pen."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 from projector.errors import Unsupported
 from projector.workload.loaders.spelling import normal
 
-__all__ = ["refuse_other_tools"]
+__all__ = ["another_tool", "refuse_other_tools"]
 
 _OURS = ("recipe", "modules")  # a case, a Primus experiment
 #: What they are, and the settings that only they have: words apart are all there, of words joined by ``|`` one is; a name
@@ -16,6 +18,13 @@ _TOOLS: tuple[tuple[str, str], ...] = (
     ("a FlagScale configuration", "experiment.runner experiment.task"),
     ("a FlagScale configuration", "system.tensor_model_parallel_size model data"),
     ("a verl configuration (reinforcement learning)", "actor_rollout_ref"),
+    ("an AReaL configuration (reinforcement learning)", "actor gconfig|rollout|allocation_mode experiment_name"),
+    ("a NeMo RL configuration", "policy loss_fn|grpo|dpo|sft|distillation|rm"),
+    ("a ROLL configuration (reinforcement learning)", "actor_train|student exp_name|rollout_batch_size"),
+    ("a SkyPilot task: its run: is a launch script by itself", "run resources"),
+    ("an AzureML job: its command: is a launch script by itself", "command environment compute|resources|experiment_name"),
+    ("a levanter configuration", "trainer data|initialize_from_hf trainer.train_batch_size|trainer.mp"),
+    ("a neuronx-distributed-training configuration", "distributed_strategy trainer"),
     ("a NeMo AutoModel configuration", "step_scheduler model|recipe"),
     ("a NeMo configuration", "trainer.devices trainer.num_nodes"),
     ("a NeMo configuration",
@@ -40,6 +49,37 @@ _TOOLS: tuple[tuple[str, str], ...] = (
      "train_micro_batch_size_per_gpu"),
     ("a Kubernetes manifest", "apiversion kind"),
 )  # fmt: skip
+_WAYS = "its run's log, the arguments of Megatron-LM, or a case say the same"
+#: Programs (with their first word), or an option behind ``--``, that only one trainer has.
+_COMMANDS: tuple[tuple[str, str], ...] = (
+    ("ms-swift", r"(swift|megatron) (sft|pt|rlhf)\b|swift/cli/"),
+    ("LLaMA-Factory", r"llama-?factory|llmtuner"),
+    ("Axolotl", r"axolotl"),
+    ("torchtune", r"tune run\b"),
+    ("LitGPT", r"litgpt\b"),
+    ("xtuner", r"xtuner\b"),
+    ("GPT-NeoX", r"(.*/)?deepy\.py"),
+    ("levanter", r"levanter\b"),
+    ("OpenRLHF", r"openrlhf\b"),
+    ("open_lm", r"open_lm\b"),
+    ("PaddlePaddle", r"paddle\."),
+    ("NeMo AutoModel", r"automodel (finetune|pretrain)|.*nemo_automodel"),
+    ("NeMo 2 or Megatron-Bridge, whose recipes are programs", r"nemo llm\b|.*scripts/performance/"),
+    ("verl", r"verl\."),
+    ("slime (reinforcement learning)", r"--rollout[_-]batch[_-]size"),
+    ("Hugging Face's Trainer", r"--per_device_train_batch_size"),
+    ("fms-fsdp", r"--model_variant"),
+)
+
+
+def another_tool(program: str, words: Sequence[str]) -> str:
+    """Why the command line ``words`` of ``program`` is not read, where another trainer takes it; else empty."""
+    started = f"{program} {words[0] if words else ''}"
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    for name, marks in _COMMANDS:
+        if any(re.fullmatch(marks, word) for word in options) or re.match(marks, started, re.IGNORECASE):
+            return f"a command line of {name}: not read ({_WAYS})"
+    return ""
 
 
 def refuse_other_tools(content: Mapping[str, object], where: str) -> None:
@@ -53,5 +93,4 @@ def refuse_other_tools(content: Mapping[str, object], where: str) -> None:
     for name, marks in _TOOLS:
         if all(any(word in names for word in either.split("|")) for either in marks.split()):
             built_on = ", which extends files by its defaults" if content.get("defaults") else ""
-            ways = "its run's log, the arguments of Megatron-LM, or a case say the same"
-            raise Unsupported(f"{where}: {name}{built_on}: not read ({ways})")
+            raise Unsupported(f"{where}: {name}{built_on}: not read ({_WAYS})")

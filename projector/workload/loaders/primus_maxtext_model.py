@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from projector.errors import InputError, Unsupported
+from projector.errors import InputError, Problem, Unsupported
 from projector.workload import zoo
 from projector.workload.loaders.primus_built import model_named
 from projector.workload.loaders.primus_experiment import Experiment
@@ -12,7 +12,7 @@ from projector.workload.loaders.values import Reader
 from projector.workload.model import Model
 from projector.workload.model_schema import model_from_mapping
 
-__all__ = ["MODEL_WORDS", "model_of"]
+__all__ = ["MODEL_WORDS", "REPEATED", "SIZES", "model_of"]
 
 #: Names of src/maxtext/configs/models that do not say what they are.
 _NAMES: Mapping[str, str] = {
@@ -41,8 +41,8 @@ _EXPERTS: Mapping[str, str] = {
     "num_experts_per_tok": "moe_router_topk",
     "base_moe_mlp_dim": "moe_ffn_hidden_size",
 }
-#: What base.yml gives a model that states nothing.
-_DEFAULTS: Mapping[str, int] = {
+#: What base.yml gives a model that states nothing; each file of configs/models states all of them.
+SIZES: Mapping[str, int] = {
     "base_num_decoder_layers": 16,
     "base_emb_dim": 2048,
     "base_mlp_dim": 7168,
@@ -53,8 +53,8 @@ _DEFAULTS: Mapping[str, int] = {
 }
 #: What base.yml says of architectures, which earlier presets of Primus repeat for every model: said of a model with a
 #: name they mean nothing, and MaxText's own file of that model stands.
-_REPEATED: Mapping[str, tuple[object, ...]] = {
-    **{word: (value,) for word, value in _DEFAULTS.items()},
+REPEATED: Mapping[str, tuple[object, ...]] = {
+    **{word: (value,) for word, value in SIZES.items()},
     "num_experts": (1,),
     "num_experts_per_tok": (1,),
     "base_moe_mlp_dim": (-1, 7168),
@@ -65,7 +65,15 @@ _REPEATED: Mapping[str, tuple[object, ...]] = {
 MODEL_WORDS = (
     *_FIELDS,
     *_EXPERTS,
-    *("model_name", "shared_experts", "logits_via_embedding", "decoder_block", "mlp_activations", "use_qk_norm"),
+    *(
+        "model_name",
+        "global_parameter_scale",
+        "shared_experts",
+        "logits_via_embedding",
+        "decoder_block",
+        "mlp_activations",
+        "use_qk_norm",
+    ),
 )
 #: Styles of a decoder layer (``decoder_block``) that a plain transformer of this project is.
 _PLAIN = ("llama2", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma", "default", "gpt3")
@@ -83,19 +91,39 @@ def model_of(args: Reader, experiment: Experiment) -> Model:
     stated["untie_embeddings_and_output_weights"] = None if tied is None else not tied
     changes = {field: value for field, value in stated.items() if value is not None}
     routed = {field: value for field, value in experts.items() if value is not None and value > 0}
+    scale = args.integer("global_parameter_scale") or 1
     if name != "default":
+        if scale > 1:
+            raise Unsupported(f"global_parameter_scale {scale} of {name}: a published model made larger")
         known = _NAMES.get(name, "")
         if routed and (experts.get("num_experts") or 0) > 1:
             changes["moe"] = routed
         return model_named((known, name), experiment, "model_name", changes)
-    if not changes:  # nothing but the file's name says what it is
+    if not changes and scale == 1:  # nothing but the file's name says what it is
         return model_named((experiment.model_name,), experiment, "model_name", {})
-    return _custom(args, experiment, changes, routed, shared or 0)
+    changes = _scaled({**{_FIELDS[word]: value for word, value in SIZES.items()}, **changes}, scale, experiment.where)
+    return _custom(args, experiment, changes, _scaled(routed, scale, experiment.where), shared or 0)
+
+
+def _scaled(sizes: Mapping[str, object], scale: int, where: str) -> dict[str, object]:
+    """``sizes`` of a model with about ``scale`` times the parameters: heads and MLP, then width, then layers double in
+    turn (pyconfig.py ``get_individual_scales``)."""
+    if scale < 1 or scale & (scale - 1):
+        raise InputError([Problem(where, "global_parameter_scale", scale, "a power of two")])
+    turns, rest = divmod(scale.bit_length() - 1, 3)
+    wide = dict.fromkeys(
+        ("num_attention_heads", "num_query_groups", "ffn_hidden_size", "moe_ffn_hidden_size"), turns + (rest > 0)
+    )
+    doublings = {**wide, "hidden_size": turns + (rest > 1), "num_layers": turns}
+    return {
+        key: value << doublings.get(key, 0) if type(value) is int and value > 0 else value
+        for key, value in sizes.items()
+    }
 
 
 def _says(key: str, value: object, experiment: Experiment) -> bool:
     """Whether ``key`` says anything of a model that has a name: not where a preset repeats a default."""
-    return value is not None and (key in experiment.overrides or value not in _REPEATED.get(key, ()))
+    return value is not None and (key in experiment.overrides or value not in REPEATED.get(key, ()))
 
 
 def _custom(
@@ -106,7 +134,6 @@ def _custom(
         raise Unsupported(f"decoder_block {style} of a model that no published name gives")
     gated = args.raw("mlp_activations")
     mapping: dict[str, object] = {
-        **{_FIELDS[word]: value for word, value in _DEFAULTS.items()},
         "gated_linear_unit": not isinstance(gated, (list, tuple)) or len(gated) > 1,
         "qk_layernorm": bool(args.flag("use_qk_norm")),
         "normalization": "LayerNorm" if style == "gpt3" else "RMSNorm",

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.workload.loaders import megatron_cli, megatron_forks, torchtitan_cli
+from projector.workload.loaders import config_cli, megatron_cli, megatron_forks, torchtitan_cli
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.megatron_rules import broken
 from projector.workload.loaders.script_files import from_files, of_deepspeed, text_beside, values_of
-from projector.workload.loaders.script_problems import flag, gathered, hydra, no_architecture, uncounted, unsettled
+from projector.workload.loaders.script_problems import flag, gathered, no_architecture, uncounted, unsettled
 from projector.workload.loaders.shell import Launch
 from projector.workload.loaders.shell.evaluate import Way
 from projector.workload.loaders.shell.launch import ALONE, ranks
@@ -24,14 +24,22 @@ from projector.workload.model import Model
 __all__ = ["loaded_of"]
 
 _T5 = re.compile(r"(?<![a-z])t5[^/]*$", re.IGNORECASE)
+#: One of these stands on every command line of Megatron-LM, its forks, or a file of arguments.
+_MEGATRONS = frozenset(
+    [
+        *("num_layers", "hidden_size", "micro_batch_size", "global_batch_size", "seq_length", "yaml_cfg", "args_file"),
+        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "deepspeed", "deepspeed_config", "load"),
+        *("bf16", "fp16", "use_checkpoint_args", "tokenizer_type", "pretrained_checkpoint"),
+    ]
+)
 #: Words of BERT's large vocabularies, google-bert/bert-large-uncased and -cased vocab.txt.
 _BERT_UNCASED, _BERT_CASED = 30522, 28996
 
 
 def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
     """The workload of one launch. Raises :class:`InputError` with what is missing, :class:`Unsupported`."""
-    if any(re.match(r"\+*(trainer|model)\.\w+(\.\w+)*=", word) for word in launch.arguments):
-        raise InputError([hydra(launch, way, where)])
+    if config_cli.takes(launch):
+        return config_cli.load(launch, way, where, model, gpus_given=gpus_given)
     line = megatron_cli.parse(launch.arguments, way.unknowns)
     if torchtitan_cli.is_torchtitan(launch.program, launch.arguments):
         return _torchtitan(launch, way, where, model, gpus_given)
@@ -39,6 +47,11 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
         sources = "; ".join(dict.fromkeys(str(item) for item in line.open[:3]))
         raise InputError([Problem(where, "", f"arguments from {sources}", flag(line.open))])
     args, unknown = dict(line.args), dict(line.unknown)
+    if not _MEGATRONS & (set(args) | set(unknown)) and not line.unset:
+        found = f"{posixpath.basename(launch.program)} with none of Megatron-LM's arguments"
+        raise InputError(
+            [Problem(where, launch.place, found, "a trainer that is read; of another its run's log, or a case")]
+        )
     files = {name: args.get(name) for name in ("yaml_cfg", "args_file", "config_file")}
     if _T5.search(launch.program):
         args = _encoder_decoder(args, launch, where)

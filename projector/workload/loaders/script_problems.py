@@ -49,7 +49,7 @@ def no_architecture(line: CommandLine, where: str) -> Problem:
 def hydra(launch: Launch, way: Way, where: str) -> Problem:
     """Overrides of a configuration that lies elsewhere (NeMo)."""
     named = [word for word in launch.arguments if word.startswith(("--config-path", "--config-name"))]
-    shown = way.unknowns.shown(" ".join(named)) or posixpath.basename(launch.program)
+    shown = way.unknowns.shown(" ".join(named) or posixpath.basename(launch.program))
     return Problem(
         where,
         launch.place,

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
+from projector.workload.loaders import config_cli
 from projector.workload.loaders.loaded import Loaded
+from projector.workload.loaders.other_tools import another_tool
 from projector.workload.loaders.script_launch import loaded_of
 from projector.workload.loaders.shell import Launch, evaluate
 from projector.workload.loaders.shell.evaluate import Way
@@ -90,6 +92,9 @@ def load(
         if _trains(launch, way)
     ]
     if not found:
+        for launch in (launch for way in evaluation.paths for launch in way.launches):
+            if tool := another_tool(launch.program, launch.arguments):
+                raise Unsupported(f"{where}: {tool}")
         raise InputError([_nothing(where, evaluation.paths)])
     if not evaluation.whole:
         names = ", ".join(list(evaluation.paths[0].taken)[:4])
@@ -166,12 +171,10 @@ def _trains(launch: Launch, way: Way) -> bool:
     program = posixpath.basename(MARK.sub("", launch.program))
     if not program or (_NOT.search(program) and not re.search(r"pretrain|finetune", program)):
         return False
-    if "torchtitan.train" in launch.program:
+    if "torchtitan.train" in launch.program or config_cli.takes(launch):
         return True
     names = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in launch.arguments if word.startswith("--")}
     if names & set(_TELLS):
-        return True
-    if any(re.match(r"\+*(trainer|model)\.\w+", word) for word in launch.arguments):
         return True
     held = [item for word in launch.arguments for item in way.unknowns.within(word)]
     return bool(_TRAINS.search(program)) and bool(names or held)
@@ -179,6 +182,8 @@ def _trains(launch: Launch, way: Way) -> bool:
 
 def _read(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> _Found:
     program = posixpath.basename(MARK.sub("", launch.program))
+    if tool := another_tool(launch.program, launch.arguments):
+        return _Found(launch, way, unsupported=f"{where}: {tool}")
     for pattern, reason in _OTHER_KINDS:
         if re.search(pattern, program.lower().removesuffix(".py")):
             return _Found(launch, way, unsupported=reason.format(program))

@@ -312,7 +312,7 @@ def test_a_trainer_log_of_llama_factory_is_read_by_its_clock(tmp_path: Path) -> 
     path = tmp_path / "trainer_log.jsonl"
     path.write_text(text)
     dialect, (record,) = read_records_of_log(path)
-    assert (dialect, step(record), record.steps) == ("hf-trainer", 6.0, 8)
+    assert (dialect, record.facts["framework"], step(record), record.steps) == ("history", "hf-trainer", 6.0, 8)
     (row,) = ingest([path]).rows  # by its lines, not by the table that its name promises
     assert row.read[0].startswith("step 6 s")
 

@@ -218,7 +218,7 @@ def test_maxtext_moe_paths() -> None:
     assert dropping.recipe.moe_expert_capacity_factor == 1.25
     assert dropping.recipe.moe_pad_expert_input_to_capacity is True
     assert (deepep.recipe.moe_token_dispatcher_type, deepep.recipe.moe_grouped_gemm) == ("flex", "fused")
-    for words, name in (("legacy grouped gemm", "fused"), ("legacy, experts as one parameter", "legacy")):
+    for words, name in (("legacy grouped gemm", "legacy"), ("turbo grouped gemm", "fused")):
         legacy, _ = one(**(base | {"grouped_gemm": words}))
         assert legacy.recipe is not None
         assert legacy.recipe.moe_grouped_gemm == name

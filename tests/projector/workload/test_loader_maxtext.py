@@ -9,6 +9,7 @@ import yaml
 
 from projector.errors import InputError, Unsupported
 from projector.workload.loaders import detect
+from projector.workload.parameters import count
 
 FILE = {
     "base_config": "base.yml",
@@ -93,6 +94,13 @@ def test_an_architecture_alone_is_no_run(tmp_path):
         ({"train": {"train_iters": 9, "micro_batch_size": 1}, "model": {"seq_length": 8}}, "Megatron-Bridge"),
         ({"train_batch_size": 8, "steps_per_print": 1}, "DeepSpeed.*nothing of the model"),
         ({"model": {"_component_": "torchtune.models.llama2"}}, "torchtune"),
+        ({"trainer": {"devices": 32, "num_nodes": 4}, "model": {"micro_batch_size": 1, "global_batch_size": 64},
+          "distributed_strategy": {"tensor_model_parallel_size": 8}}, "neuronx"),
+        ({"trainer": {"train_batch_size": 512}, "data": {"id": "x"}, "model": {"type": "llama"}}, "levanter"),
+        ({"experiment_name": "x", "actor": {"path": "x"}, "gconfig": {}}, "AReaL"),
+        ({"policy": {"model_name": "x"}, "loss_fn": {}}, "NeMo RL"),
+        ({"num_nodes": 2, "resources": {"accelerators": "H100:8"}, "run": "torchrun x.py"}, "SkyPilot.*script"),
+        ({"command": "torchrun x.py", "environment": "azureml:x", "compute": "azureml:y"}, "AzureML.*launch script"),
     ],
 )  # fmt: skip
 def test_files_of_other_trainers_are_named(tmp_path, content, tool):
@@ -112,3 +120,35 @@ def test_a_file_of_no_known_tool_is_told_what_is_read(tmp_path):
     program.write_text("def llama3_8b():\n    return dict(seq_len=8192)\n")
     with pytest.raises(InputError, match=r"a Python program.*torchtitan.*MaxText"):
         detect.load(program)
+
+
+def test_the_sizes_of_a_file_mean_nothing_beside_a_models_name(tmp_path):
+    base = {"base_emb_dim": 2048, "base_num_decoder_layers": 16, "vocab_size": 32000, "num_experts": 1}
+    loaded = load(tmp_path, {**FILE, **base, "base_mlp_dim": 100})
+    assert loaded.model == load(tmp_path, FILE).model
+    assert "base_mlp_dim of llama3.1-70b, not 100" in loaded.assumed
+    words = load(tmp_path, {**FILE, **base}, overrides={"base_num_decoder_layers": 8})
+    assert (words.model.num_layers, words.model.hidden_size) == (8, 8192)
+    nameless = {key: value for key, value in FILE.items() if key != "model_name"}
+    assert load(tmp_path, {**nameless, **base}).model.num_layers == 16
+
+
+def test_a_scale_doubles_heads_and_mlp_then_width_then_layers(tmp_path):
+    nameless = {key: value for key, value in FILE.items() if key != "model_name"}
+    counts = []
+    for scale in (1, 2, 4, 8, 64, 128):
+        model = load(tmp_path, {**nameless, "global_parameter_scale": scale}).model
+        counts.append(count(model).total / scale)
+        doubled = (model.num_layers // 16) * (model.hidden_size // 2048) * (model.ffn_hidden_size // 7168)
+        assert doubled == scale
+        assert model.num_attention_heads * 7168 == model.ffn_hidden_size * 16
+    assert max(counts[-2:]) < 1.0e9  # the embedding grows less than the layers
+    with pytest.raises(InputError, match="power of two"):
+        load(tmp_path, {**nameless, "global_parameter_scale": 6})
+    with pytest.raises(Unsupported, match="made larger"):
+        load(tmp_path, {**FILE, "global_parameter_scale": 2})
+
+
+def test_another_loss_is_no_pretraining(tmp_path):
+    with pytest.raises(Unsupported, match="preference"):
+        load(tmp_path, {**FILE, "use_dpo": True})

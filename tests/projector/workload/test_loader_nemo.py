@@ -111,6 +111,9 @@ def test_gpus_may_be_given(tmp_path):
         ("model.patch_dim", 16, "patch_dim"),
         ("model.parallel_attention", True, "side by side"),
         ("model.transformer_block_type", "normformer", "normformer"),
+        ("trainer.rm", {"max_epochs": 1}, "preference training"),
+        ("run.convert_name", "to_nemo", "nothing trained"),
+        ("model.restore_from_path", "/ckpt/griffin_2b.nemo", "does not describe"),
     ],
 )
 def test_what_nothing_lowers(tmp_path, path, value, named):

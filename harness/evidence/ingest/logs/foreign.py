@@ -56,6 +56,15 @@ _UNREAD: tuple[tuple[re.Pattern[str], str], ...] = (
         "a `time` that is the mean of iterations, of which accumulation makes several a step",
     ),
     (
+        re.compile(r"\| tps [0-9.]{1,20}\([0-9.]{1,20}/gpu\)"),
+        "a rate of a data-parallel rank (`/gpu`), which is a GPU's only where nothing else is parallel; the history of the "
+        "run beside it (training.jsonl) tells the times of its steps",
+    ),
+    (
+        re.compile(r"^\s{0,9}Train throughput/(?:device/)?tokens_per_sec: "),
+        "a rate over a window of batches",
+    ),
+    (
         re.compile(r"^DLLL \{"),
         "records of DLLogger, whose names are each script's own and are not known to be of a step",
     ),

@@ -1,7 +1,7 @@
 """Logs of Hugging Face's Trainer (TRL, Axolotl, LLaMA-Factory): its head, its losses, its progress bar and its summary.
 
 No line has the time of a step. The bar gives it as the time from one print to a later one; evaluations and checkpoints
-between them are cut like everywhere. So does LLaMA-Factory's ``trainer_log.jsonl``.
+between them are cut like everywhere.
 Without a bar the summary (``train_steps_per_second``) is the mean of all steps
 with everything in between, and the log says no more: ``note``.
 """
@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from harness.evidence.ingest.logs.clock import Clock, seconds_of
 from harness.evidence.ingest.logs.dumps import KeyedDump
 from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event, Fact, Restart, Step
 from harness.evidence.ingest.logs.numbers import NUMBER, group, whole
@@ -30,12 +31,6 @@ _COUNT = re.compile(r"global_step=([0-9]{1,15})")
 _BAR = re.compile(
     r"(?:^|[|\s])\s{0,3}([0-9]{1,12})/([0-9]{1,12}) \[(?:([0-9]{1,5}):)?([0-9]{1,2}):([0-9]{2})<[^\]]{0,40}(?:it/s|s/it)"
 )
-#: LLaMA-Factory's ``trainer_log.jsonl``: the clock of the training at a step, days before the hours of a long one.
-_LOGGED = re.compile(
-    r'^\{"current_steps": ([0-9]{1,12}), "total_steps": ([0-9]{1,12}),.{0,2000}'
-    r'"elapsed_time": "(?:([0-9]{1,4}) days?, )?([0-9]{1,5}):([0-9]{2}):([0-9]{2})"'
-)
-_JSON_LOSS = re.compile(rf'"loss": {NUMBER}')
 _SETTING = re.compile(
     r"(Instantaneous batch size per device|Total train batch size \(w\. parallel, distributed & accumulation\)"
     r"|Gradient Accumulation steps|Total optimization steps)\s?=\s?([0-9,]{1,15})"
@@ -46,7 +41,6 @@ _WORDS = {
     "Gradient Accumulation steps": "gradient_accumulation_steps",
     "Total optimization steps": "train_iters",
 }
-_SHORTEST = 20.0  # seconds from print to print: the bar counts whole ones, so that an interval is good to a twentieth
 _EXACT = 0.02  # relative: a batch that samples and steps a second make up
 _SAME = 0.02  # relative: ranks' runtimes of one training
 _FEW = 10  # steps of a training whose mean is still that of its first ones
@@ -58,8 +52,6 @@ _LEAST = 4  # steps of a bar before it is told from those of loading and of data
 def weigh(line: str) -> int:
     if "'train_steps_per_second'" in line and _RATE.search(line):
         return STEP
-    if line.startswith('{"current_steps"') and _LOGGED.match(line):
-        return STEP
     return int("***** Running training *****" in line or "{'loss':" in line or "TrainOutput(" in line)
 
 
@@ -70,7 +62,7 @@ class _Bar:
 
     total: int = 0
     recent: int = 0
-    before: dict[int, tuple[int, float]] = field(default_factory=dict)
+    clocks: dict[int, Clock] = field(default_factory=dict)
     waiting: dict[int, list[Step]] = field(default_factory=dict)
     prints: int = 0
     summaries: int = 0
@@ -80,7 +72,7 @@ class _Bar:
         """A training begins: what bars printed before is none of it."""
         self.total = self.recent = total
         self.runtime = 0.0
-        self.before.clear()
+        self.clocks.clear()
         self.waiting.clear()
 
     def confirm(self) -> list[Step]:
@@ -113,8 +105,6 @@ def events(lines: Lines) -> Iterator[Event]:
         if "it/s" in line or "s/it" in line:
             for match in _BAR.finditer(line[:4000]):
                 steps += _printed(match, bar, number)
-        if line.startswith('{"current_steps"') and (logged := _LOGGED.match(line)):
-            steps += _logged(logged, line, bar, number)
         if "{'loss':" in line or "'train_runtime'" in line:
             steps += bar.confirm()
         if steps and "framework" not in seen:
@@ -123,13 +113,9 @@ def events(lines: Lines) -> Iterator[Event]:
             if (arguments := config.take()) is not None:
                 yield arguments
         yield from steps
-        if "'train_runtime'" in line:
+        if "'train_runtime'" in line and "{'loss':" not in line:  # beside a loss it is the clock so far
             yield from _summary(line, number, bar, config)
-        elif (
-            "{'eval_" in line
-            or ('"eval_loss": ' in line and '"eval_loss": null' not in line)
-            or "Running Evaluation" in line
-        ):
+        elif "{'eval_" in line or "Running Evaluation" in line:
             yield Evaluation(number)
         elif "Saving model checkpoint to" in line:
             yield Checkpoint(number)
@@ -147,33 +133,15 @@ def events(lines: Lines) -> Iterator[Event]:
 
 def _printed(match: re.Match[str], bar: _Bar, number: int) -> list[Step]:
     """The mean step since a print of the same bar, where its clock is fine enough for one."""
-    now = int(match[3] or 0) * 3600 + int(match[4]) * 60 + float(match[5])
-    return _since(int(match[1]), int(match[2]), now, bar, number)
-
-
-def _logged(match: re.Match[str], line: str, bar: _Bar, number: int) -> list[Step]:
-    """The same of a line of ``trainer_log.jsonl``, which is the training's own."""
-    days, hours, minutes, seconds = (int(text or 0) for text in match.groups()[2:])
-    total = int(match[2])
-    if bar.total != total:
-        bar.start(total)
-    now = ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
-    return [
-        step._replace(loss=group(_JSON_LOSS.search(line))) for step in _since(int(match[1]), total, now, bar, number)
-    ]
+    return _since(int(match[1]), int(match[2]), seconds_of(match[3], match[4], match[5]), bar, number)
 
 
 def _since(index: int, total: int, now: float, bar: _Bar, number: int) -> list[Step]:
-    if (bar.total and total != bar.total) or (total not in bar.before and len(bar.before) >= _MOST_BARS):
+    if (bar.total and total != bar.total) or (total not in bar.clocks and len(bar.clocks) >= _MOST_BARS):
         return []
     bar.recent = total
-    before = bar.before.get(total)
-    if before is None or index < before[0] or now < before[1]:
-        bar.before[total] = (index, now)
-    elif now - before[1] >= _SHORTEST and index > before[0] and total >= _LEAST:
-        bar.before[total] = (index, now)
-        return bar.take(Step(iteration=index, seconds=(now - before[1]) / (index - before[0]), line=number, mean=True))
-    return []
+    found = bar.clocks.setdefault(total, Clock()).since(index, now) if total >= _LEAST else None
+    return bar.take(Step(iteration=index, seconds=found[0], line=number, mean=True)) if found else []
 
 
 def _summary(line: str, number: int, bar: _Bar, config: KeyedDump) -> Iterator[Event]:

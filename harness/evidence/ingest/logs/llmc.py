@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from harness.evidence.ingest.logs.events import Arguments, Event
-from harness.evidence.ingest.logs.numbers import NUMBER, finite
+from harness.evidence.ingest.logs.events import Arguments
+from harness.evidence.ingest.logs.numbers import NUMBER
 from harness.evidence.ingest.logs.trainer import Trainer
 
 __all__ = ["LlmC"]
@@ -20,9 +20,13 @@ class LlmC(Trainer):
     NAME = "llm.c"
     steps = {
         "tok/s": re.compile(
-            rf"^\s{{0,9}}step\s{{1,9}}([0-9]{{1,15}})/[0-9]{{1,15}} \| (?:train )?loss (?:{NUMBER}|-?nan|-?inf)\b.{{0,160}}?"
-            rf"\| {NUMBER} ms \|.{{0,80}}? tok/s"
-        )
+            rf"^\s{{0,9}}step\s{{1,9}}(?P<step>[0-9]{{1,15}})/[0-9]{{1,15}} \| (?:train )?loss "
+            rf"(?:(?P<loss>{NUMBER})|-?nan|-?inf)\b.{{0,160}}?\| (?P<ms>{NUMBER}) ms \|.{{0,80}}? tok/s"
+        ),
+        # its trainer for CPUs
+        "(took ": re.compile(
+            rf"^step (?P<step>[0-9]{{1,15}}): train loss (?P<loss>{NUMBER}) \(took (?P<ms>{NUMBER}) ms"
+        ),
     }
     hints = ("| micro batch size B ",)
     settings = re.compile(
@@ -34,10 +38,6 @@ class LlmC(Trainer):
         "total batch size": "tokens",
         "num_processes": "world_size",
     }
-
-    def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
-        if milliseconds := finite(match[3]):
-            yield self.made(line, number, match[1], milliseconds / 1000, loss=finite(match[2] or ""))
 
     def arguments(self, number: int) -> Iterator[Arguments]:
         """The batch is stated in tokens."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from harness.evidence.ingest.logs.clock import Clock
 from harness.evidence.ingest.logs.events import Evaluation, Event, Fact, Memory
 from harness.evidence.ingest.logs.numbers import NUMBER, finite, group
 from harness.evidence.ingest.logs.trainer import Trainer
@@ -17,7 +18,6 @@ __all__ = ["NanoGpt"]
 
 _EVALUATED = re.compile(r"\bstep [0-9]{1,15}: train loss \S{1,20}, val loss ")
 _PEAK = re.compile(rf"peak memory (?:allocated|consumption): [0-9]{{1,9}} MiB reserved: {NUMBER} MiB")
-_SHORTEST = 1.0  # seconds between two readings of the clock: below, its milliseconds are too coarse
 _MIB_PER_GIB = 1024
 
 
@@ -33,26 +33,21 @@ class NanoGpt(Trainer):
             rf"^(?:.{{0,80}}[\s\]:])?iter ([0-9]{{1,15}}): loss (?:{NUMBER}|-?nan|-?inf), time {NUMBER}(ms)"
         ),
     }
-    before: tuple[int, float] | None = None  # step and seconds of the reading that the next one counts from
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock(shortest=1.0)  # seconds: below, its milliseconds are too coarse
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
         index, time = int(match[1]), (finite(match[3]) or 0.0) / (1000 if match[4] == "ms" else 1)
         loss = finite(match[2]) if match[2] else None
         if "train_time:" in line:
-            yield from self._between(index, time, loss, line, number)
+            if found := self.clock.since(index, time):
+                yield self.made(line, number, index, found[0], loss=loss, mean=found[1] > 1)
         elif time:
             if match[2] is None and self.once("broken"):
                 yield Fact("note", f"line {number}: the loss is no number from step {index} on", number)
             yield self.made(line, number, index, time, loss=loss)
-
-    def _between(self, index: int, time: float, loss: float | None, line: str, number: int) -> Iterator[Event]:
-        """The mean step since the reading before."""
-        before = self.before
-        if before is None or index <= before[0] or time <= before[1]:
-            self.before = before if before is not None and index == before[0] else (index, time)
-        elif time - before[1] >= _SHORTEST:
-            self.before, steps = (index, time), index - before[0]
-            yield self.made(line, number, index, (time - before[1]) / steps, loss=loss, mean=steps > 1)
 
     def other(self, line: str, number: int) -> Iterable[Event] | None:
         if "val loss" in line and _EVALUATED.search(line):

@@ -2,6 +2,7 @@
 
 Releases of NeMo 1 that do not time their steps print a bar alone. Its ``s/it`` is the mean since the start, evaluations and
 checkpoints in it; the step is the time from one print of the bar's clock to a later one.
+The bar counts batches, and ``train_step_timing`` is of one: where Lightning accumulates gradients, several make a step.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from harness.evidence.ingest.logs.clock import Clock, seconds_of
 from harness.evidence.ingest.logs.dumps import CONFIGURATION
-from harness.evidence.ingest.logs.events import Event
+from harness.evidence.ingest.logs.events import Event, Fact
 from harness.evidence.ingest.logs.numbers import NUMBER, counted, finite, loss
 from harness.evidence.ingest.logs.trainer import Trainer
 from harness.evidence.ingest.logs.words import NEMO_WORDS
@@ -24,7 +26,6 @@ _CLOCK = re.compile(
 _STEP = re.compile(rf"global_step[:=]\s?{NUMBER}")
 _ITERATION = re.compile(r"iteration ([0-9]{1,18})/")
 _BAR = re.compile(r"\|\s{0,3}([0-9]{1,15})/[0-9]{1,15} \[")
-_SHORTEST = 20.0  # seconds from print to print: the bar counts whole ones, so that an interval is good to a twentieth
 _BATCH = re.compile(rf"global_batch_size[:=]\s?{NUMBER}")
 
 
@@ -44,7 +45,11 @@ class NeMo(Trainer):
     least = 6
     timed = False
     last = -1
-    before: tuple[int, float] | None = None  # step and seconds of the print that the next one counts from
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.origin: tuple[int, int] | None = None  # step and batch that the batches of a step are counted from
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
         index = _index(line)
@@ -55,17 +60,27 @@ class NeMo(Trainer):
             yield from () if self.timed else self._between(match, index, line, number)
         elif (seconds := finite(match[1])) and index != self.last:
             self.last, batch = index, _BATCH.search(line)
+            if (pieces := self._pieces(index, line)) > 1:
+                seconds *= pieces
+                if self.once("pieces"):
+                    yield Fact("note", f"times are of one batch of {pieces} that accumulate to a step", number)
             size = counted(batch[1]) if batch else None
             yield self.made(line, number, index, seconds, global_batch_size=size, loss=loss(line))
 
+    def _pieces(self, index: int, line: str) -> int:
+        """Batches of a step, by how the bar and the step number have gone on."""
+        bar = _BAR.search(line)
+        batch = int(bar[1]) if bar else index
+        if self.origin is None or index <= self.origin[0] or batch < self.origin[1]:
+            self.origin = (index, batch)
+            return 1
+        return round((batch - self.origin[1]) / (index - self.origin[0])) or 1
+
     def _between(self, match: re.Match[str], index: int, line: str, number: int) -> Iterator[Event]:
-        """The mean step since the print before."""
-        now, before = int(match[1] or 0) * 3600 + int(match[2]) * 60 + float(match[3]), self.before
-        if before is None or index < before[0] or now < before[1]:
-            self.before = (index, now)
-        elif index > before[0] and now - before[1] >= _SHORTEST:
-            self.before, steps = (index, now), index - before[0]
-            yield self.made(line, number, index, (now - before[1]) / steps, loss=loss(line), mean=steps > 1)
+        """The mean step since the print before. A bar counts batches: one a step, or more where gradients accumulate."""
+        bar = _BAR.search(line)
+        if found := self.clock.since(index, seconds_of(*match.groups()), int(bar[1]) if bar else None):
+            yield self.made(line, number, index, found[0], loss=loss(line), mean=found[1] > 1)
 
 
 def _index(line: str) -> int | None:

@@ -14,13 +14,14 @@ from harness.evidence.ingest.logs import (
     itertable,
     megatron,
     mllog,
-    tinygrad,
     torchtitan,
     tprimat,
     trace,
 )
 from harness.evidence.ingest.logs.events import Event
+from harness.evidence.ingest.logs.history import History
 from harness.evidence.ingest.logs.internevo import InternEvo
+from harness.evidence.ingest.logs.lines import TABLE
 from harness.evidence.ingest.logs.litgpt import LitGpt
 from harness.evidence.ingest.logs.llmc import LlmC
 from harness.evidence.ingest.logs.maxtext import MaxText
@@ -37,8 +38,9 @@ __all__ = ["DOCUMENTS", "LINES", "NAMES", "detect", "events_of", "is_document"]
 DOCUMENTS: tuple[DocumentDialect, ...] = (tprimat, trace)
 #: Where a line is of two, the first is the more special one.
 LINES: tuple[LineDialect, ...] = (
-    *(deepspeed, bridge, torchtitan, mllog, NeMo, MaxText, megatron, tinygrad, itertable),
-    *(Nanotron, InternEvo, LitGpt, PaddleNlp, XTuner, LlmC, NanoGpt, huggingface),
+    *TABLE,
+    *(deepspeed, bridge, torchtitan, mllog, NeMo, MaxText, megatron, itertable),
+    *(Nanotron, InternEvo, LitGpt, PaddleNlp, XTuner, LlmC, NanoGpt, huggingface, History),
 )
 NAMES = (*(dialect.NAME for dialect in LINES), *(document.NAME for document in DOCUMENTS))
 _BY_NAME = MappingProxyType({dialect.NAME: dialect for dialect in LINES})
@@ -46,9 +48,12 @@ _WINDOW = 2000  # lines read after the first step to see what other steps there 
 
 
 def is_document(head: str) -> bool:
-    """Whether a JSON text is a benchmark file, a trace or a trainer's own log, and no table of records."""
+    """Whether a text is a benchmark file, a trace, a trainer's own log or the history of a run, and no table of runs."""
     first = head.lstrip().partition("\n")[0]
-    return any(dialect.recognises(head) for dialect in DOCUMENTS) or huggingface.weigh(first) == STEP
+    return any(dialect.recognises(head) for dialect in DOCUMENTS) or STEP in (
+        huggingface.weigh(first),
+        History.weigh(first),
+    )
 
 
 def detect(source: Source) -> str | None:

@@ -27,7 +27,7 @@ _ARCHITECTURE = ("num_layers", "hidden_size", "num_attention_heads")
 _NAMING = ("name", "family", "source", "vocab_size", "max_position_embeddings")
 _DEFAULTS = ("tp", "pp", "cp", "precision")
 #: Dialects that many trainers write.
-_FRAMEWORKLESS = ("mllog", "tprimat", "trace", "tinygrad", "iteration-table")
+_FRAMEWORKLESS = ("mllog", "tprimat", "trace", "tinygrad", "iteration-table", "history")
 #: Dialects that print Megatron-LM's arguments, the number of ranks among them.
 _DUMPED = ("megatron", "megatron-bridge", "megatron-deepspeed")
 _MOST_UNMODELLED = 12  # settings of one row that are named

@@ -8,27 +8,31 @@ from typing import Any, ClassVar
 
 from harness.evidence.ingest.logs.dumps import KeyedDump
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Step
-from harness.evidence.ingest.logs.numbers import group
+from harness.evidence.ingest.logs.numbers import scaled
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 
 __all__ = ["Trainer"]
 
 _NOTHING = re.compile(r"(?!)")
-_GIB = {"bytes": 2.0**-30, "mib": 2.0**-10, "gib": 1.0}
+_GIB = {"bytes": 2.0**-30, "mib": 2.0**-10, "gib": 1.0, "gb": 1e9 / 2**30}
 
 
 class Trainer:
     """A dialect. A subclass says what its lines look like and what they mean; an instance reads one log.
 
-    ``steps``: text of a line → the pattern that tells a step by it. ``hints``: texts of other lines of this trainer.
-    ``figures``: fields of :class:`Step` beside number and time → pattern with the number as its first group;
-    ``allocated_mib``, ``reserved_bytes`` and the like are memory. ``settings``: pattern of a line with a key and a value,
-    ``words``: key → Megatron-LM's name; fewer than ``least`` of them are a coincidence. ``said``: text of a line → event.
+    ``steps``: text of a line → the pattern that tells a step by it; its groups ``step``, ``s`` or ``ms`` and fields of
+    :class:`Step` are read. ``heads``: a line with the ``step`` of those that follow it without one. ``hints``: texts of
+    other lines of this trainer. ``figures``: fields of :class:`Step` beside number and time → pattern with the number as
+    its first group; ``allocated_mib``, ``reserved_bytes`` and the like are memory. ``settings``: pattern of a line with a
+    key and a value, ``words``: key → Megatron-LM's name; fewer than ``least`` of them are a coincidence. ``said``: text of
+    a line → event.
     """
 
     NAME: ClassVar[str]
+    framework: ClassVar[bool] = True  # whether the trainer is one, and not run by any
     steps: ClassVar[Mapping[str, re.Pattern[str]]]
+    heads: ClassVar[re.Pattern[str] | None] = None
     hints: ClassVar[tuple[str, ...]] = ()
     figures: ClassVar[Mapping[str, re.Pattern[str]]] = {}
     settings: ClassVar[re.Pattern[str]] = _NOTHING
@@ -38,6 +42,7 @@ class Trainer:
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
+        self.head: str | None = None
         self.config = KeyedDump(self.settings, self.words, self.least)
 
     @classmethod
@@ -54,7 +59,13 @@ class Trainer:
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterable[Event]:
         """The events of a line with a step; none where it says nothing new."""
-        raise NotImplementedError
+        said = match.groupdict()
+        index = said.pop("step", self.head)
+        figures = {name: scaled(text) if text else None for name, text in said.items()}
+        seconds, ms = figures.pop("s", None), figures.pop("ms", None)
+        if index is None:
+            return ()
+        return (self.made(line, number, index, ms / 1000 if ms else seconds, **figures),)
 
     def other(self, line: str, number: int) -> Iterable[Event] | None:  # noqa: ARG002
         """The events of another line; None where it is not this trainer's own."""
@@ -74,7 +85,8 @@ class Trainer:
     def made(self, line: str, number: int, iteration: int | str, seconds: float | None, **known: Any) -> Step:
         """A step with what the line says beside its number and its time."""
         for name, pattern in self.figures.items():
-            value = group(pattern.search(line))
+            found = pattern.search(line)
+            value = scaled(found[1]) if found else None
             kind, _, unit = name.partition("_")
             if unit not in _GIB:
                 known[name] = value
@@ -84,9 +96,11 @@ class Trainer:
 
     def _read(self, lines: Lines) -> Iterator[Event]:
         for number, line in lines:
+            if self.heads is not None and (head := self.heads.search(line)):
+                self.head = head["step"]
             pattern = next((pattern for text, pattern in self.steps.items() if text in line), None)
             if pattern is not None and (match := pattern.search(line)) is not None:
-                if self.once("framework"):
+                if self.framework and self.once("framework"):
                     yield Fact("framework", self.NAME, number)
                 yield from self.arguments(number)
                 yield from self.step(match, line, number)

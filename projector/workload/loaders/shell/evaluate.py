@@ -89,7 +89,7 @@ def _one(file: Path, text: str, args: Sequence[str], env: Mapping[str, str], cho
         variables=dict(env),
         exported=set(env),
         positional=list(args),
-        script=str(file),
+        script=str(file.resolve()),
         cwd=str(file.parent.resolve()),
     )
     request = scheduler.directives(text)

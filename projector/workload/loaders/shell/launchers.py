@@ -26,7 +26,7 @@ _WRAPPERS = word_set(
     catchsegv rocprof rocprofv2 rocprofv3 hpcrun dlprof omnitrace omnitrace-run script unbuffer flock choom
     prlimit cgexec dbus-run-session gdb strace ltrace valgrind compute-sanitizer cuda-memcheck py-spy memray
     kernprof coverage viztracer scalene xargs parallel screen tmux proxychains proxychains4 torch_npu_run
-    ccc_mprun hy-smi hyqual sarus xpmem likwid-perfctr
+    ccc_mprun hy-smi hyqual sarus xpmem likwid-perfctr ray
     """
 )
 _PYTHON = re.compile(r"(?:i?python|pypy)(?:\d+(?:\.\d+)?)?t?$")

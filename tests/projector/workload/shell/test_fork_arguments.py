@@ -10,6 +10,7 @@ from projector.errors import InputError, Unsupported
 from projector.workload.layout import chunks
 from projector.workload.loaders import scripts
 from projector.workload.loaders.loaded import Loaded
+from projector.workload.recipe import LoRA
 
 _BASE = (
     "--num-layers 32 --hidden-size 1024 --num-attention-heads 16 --ffn-hidden-size 4096 --seq-length 2048 "
@@ -38,6 +39,7 @@ def _layers(loaded: Loaded) -> list[int]:
         ("--context-parallel-size 2 --context-parallel-algo megatron_cp_algo", "cp_comm_type", "p2p"),
         ("--optimizer hybridadam", "optimizer_cpu_offload", True),
         ("--cpu-optimizer", "optimizer_cpu_offload", True),
+        ("--pipeline-model-parallel-size 4 --enable-zbh1-pipeline", "pipeline_schedule", "zb-h1"),
         (f"{_EXPERTS} --tensor-model-parallel-size 2 --expert-model-parallel-size 2 --moe-tp-extend-ep", "ep", 4),
         (f"{_EXPERTS} --tensor-model-parallel-size 2 --expert-model-parallel-size 2 --moe-tp-extend-ep", "etp", 1),
     ],
@@ -46,6 +48,18 @@ def test_a_forks_word_is_read_as_megatrons(tmp_path: Path, options: str, field: 
     loaded = _loaded(tmp_path, options)
     assert getattr(loaded.recipe, field) == value
     assert not loaded.unmodelled
+
+
+def test_gates_and_adapters_of_forks(tmp_path: Path) -> None:
+    plain, *gated = (_loaded(tmp_path, option).model for option in ("", "--swiglu", "--gelu-tanh", "--t5-swiglu"))
+    assert not plain.gated_linear_unit
+    assert all(model.gated_linear_unit and model.ffn_hidden_size == plain.ffn_hidden_size for model in gated)
+    tuned = _loaded(tmp_path, "--lora-r 8 --lora-alpha 32 --lora-target-modules linear_qkv linear_proj").recipe
+    assert tuned is not None
+    assert tuned.lora == LoRA(dim=8, targets=("linear_qkv", "linear_proj"))
+    alone = _loaded(tmp_path, "--lora-r 8").recipe
+    assert alone is not None
+    assert alone.lora is None
 
 
 @pytest.mark.parametrize(
@@ -102,6 +116,9 @@ def test_whole_chunks_are_replayed(tmp_path: Path) -> None:
         ("--skip-train", "trains nothing"),
         ("--stage dpo", "dpo is reinforcement learning or preference training"),
         ("--patch-size 16", "images"),
+        ("--use-lf-gate --lf-conv2d-group 1", "convolutions before attention"),
+        ("--process-checkpoint", "rewrites a checkpoint"),
+        ("--kd --load-teacher /t", "teacher"),
     ],
 )
 def test_what_is_another_run_is_refused_by_name(tmp_path: Path, options: str, reason: str) -> None:

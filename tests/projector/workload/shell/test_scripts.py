@@ -128,7 +128,7 @@ def test_launches_that_agree_are_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("stage", "sharding"), [(0, "no_shard"), (1, "optim"), (2, "optim_grads"), (3, "optim_grads_params")]
+    ("stage", "sharding"), [(0, "optim"), (1, "optim"), (2, "optim_grads"), (3, "optim_grads_params")]
 )
 def test_deepspeed_configuration_of_the_script(stage, sharding, tmp_path):
     text = (
@@ -141,6 +141,8 @@ def test_deepspeed_configuration_of_the_script(stage, sharding, tmp_path):
     loaded = load(tmp_path, text)
     assert (loaded.framework, loaded.gpus) == ("megatron-deepspeed", 32)
     assert (loaded.recipe.data_parallel_sharding, loaded.recipe.recompute_granularity) == (sharding, "full")
+    half = load(tmp_path, text.replace("bf16", "fp16"))  # stage 0 shares what bf16 needs, and nothing in fp16
+    assert half.recipe.data_parallel_sharding == (sharding if stage else "no_shard")
 
 
 RECOMPUTE = {

@@ -1,0 +1,49 @@
+"""Steps by a clock that a log prints beside their number: the mean step from one reading to a later one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["SHORTEST", "Clock", "seconds_of"]
+
+SHORTEST = 20.0  # seconds between readings of a clock of whole seconds: good to a twentieth
+
+
+class _Reading(NamedTuple):
+    step: int
+    now: float
+    position: int
+
+
+@dataclass
+class Clock:
+    """The reading that the next one counts from; ``shortest``: seconds between two that give a step.
+
+    A clock that runs back begins anew. A number that falls back while the clock goes on is of another job that writes to
+    the same file: it is left out.
+    """
+
+    shortest: float = SHORTEST
+    before: _Reading | None = None
+
+    def since(self, index: int, now: float, position: int | None = None) -> tuple[float, int] | None:
+        """(seconds a step, steps) since the reading before; None where there is none yet.
+
+        ``position``: a count that goes up at least once a step (the batches of a bar). A step number that outran it was
+        printed late, and its time is not known before the count has caught up.
+        """
+        reading, before = _Reading(index, now, index if position is None else position), self.before
+        if before is None or now < before.now:
+            self.before = reading
+            return None
+        steps = index - before.step
+        if steps < 1 or now - before.now < self.shortest or reading.position - before.position < steps:
+            return None
+        self.before = reading
+        return (now - before.now) / steps, steps
+
+
+def seconds_of(hours: str | None, minutes: str, seconds: str, days: str | None = None) -> float:
+    """The seconds of a clock's parts."""
+    return ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes)) * 60.0 + int(seconds)

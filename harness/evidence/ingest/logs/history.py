@@ -1,0 +1,168 @@
+"""The history of one run, a step a record: JSON lines (a trainer's own metrics file) or a CSV (an export of W&B).
+
+Only keys whose unit is known are taken: a bare ``time`` may be anything, and a bare ``tps`` that of a GPU or of the job.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from harness.evidence.ingest.logs.clock import Clock, seconds_of
+from harness.evidence.ingest.logs.events import Evaluation, Event, Fact
+from harness.evidence.ingest.logs.numbers import counted, finite
+from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.trainer import Trainer
+
+__all__ = ["History"]
+
+_INDEX = ("step", "_step", "global_step", "iteration", "train/global_step", "trainer/global_step")
+#: Of several the first that a record has: seconds of a step.
+_SECONDS: Mapping[str, float] = {
+    "time_metrics/end_to_end(s)": 1.0,  # torchtitan components/metrics.py: mean of a step since the last record
+    "iteration-time": 1.0,  # Megatron-LM training.py
+    "train_step_timing in s": 1.0,  # NeMo
+    "speed/curr_iter_time": 1.0,  # lingua apps/main/train.py
+    "step_seconds": 1.0,
+    "step_time_s": 1.0,
+    "step_time_seconds": 1.0,
+    "step_time_ms": 1e-3,
+    "iter_time_ms": 1e-3,
+}
+#: Tokens of a second and of a step, both of the whole job (Automodel recipes/llm/train_ft.py; its ``tps_per_gpu`` is of a
+#: data-parallel rank).
+_QUOTIENT = ("num_tokens_per_step", "tps")
+_RATE = ("tokens_per_second_per_gpu", "tokens_per_gpu_per_sec", "throughput(tps)", "throughput/device/TPS")
+_LOSS = (
+    *("loss", "train/loss", "loss/out", "lm loss", "lm-loss-training/lm loss", "reduced_train_loss", "train/CE loss"),
+)
+_RESERVED = ("memory/max_reserved(GiB)", "peak_memory_reserved")
+_CLOCK = "_runtime"  # of W&B: seconds since the start, at each record
+_ELAPSED = "elapsed_time"  # the same of trainers on Hugging Face's, beside the step under one of two names
+_COUNTS = ("current_steps", "global_step/max_steps")  # of LLaMA-Factory, and of ms-swift with all steps behind a slash
+_PARTS = (
+    re.compile(r"(?:([0-9]{1,4}) days?, )?([0-9]{1,5}):([0-9]{2}):([0-9]{2})"),
+    re.compile(r"(?:([0-9]{1,4})d )?(?:([0-9]{1,4})h )?(?:([0-9]{1,4})m )?([0-9]{1,4})s"),
+)
+_LONGEST = 20_000
+_EVALUATED = ("eval", "val_", "val/", "validation")
+_NAMED = {
+    "current_steps": "hf-trainer",
+    "global_step/max_steps": "hf-trainer",
+    "throughput(tps)": "torchtitan",
+    "num_tokens_per_step": "automodel",
+    "peak_memory_reserved": "torchtune",
+}
+#: A column that only a table of runs has.
+_RUNS = frozenset(("model", "gpu", "gpus", "framework", "tp", "pp", "recipe", "id"))
+
+Row = Mapping[str, object]
+
+
+class History(Trainer):
+    NAME = "history"
+    steps = {}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.columns: list[str] = []
+        self.clock, self.spent, self.exact = Clock(), 0.0, False
+
+    @classmethod
+    def weigh(cls, line: str) -> int:
+        row = _object(line) or dict.fromkeys(_header(line), 1.0)
+        return STEP if row and not _RUNS & row.keys() and _timed(row) else 0
+
+    def _read(self, lines: Lines) -> Iterator[Event]:
+        for number, line in lines:
+            row = _object(line)
+            if row is None and self.columns and line.count(",") == len(self.columns) - 1:
+                row = dict(zip(self.columns, map(finite, line.strip().split(",")), strict=True))
+            if row is None:
+                self.columns = self.columns or _header(line)
+            elif _timed(row):
+                yield from self._step(row, line, number)
+                if any(name.startswith(_EVALUATED) and value is not None for name, value in row.items()):
+                    yield Evaluation(number)
+
+    def _step(self, row: Row, line: str, number: int) -> Iterator[Event]:
+        clocked = _ELAPSED in row
+        found = next((row[name] for name in (_COUNTS if clocked else _INDEX) if row.get(name) is not None), None)
+        index, seconds, mean = counted(str(found).partition("/")[0]), _seconds(row), False
+        now = _elapsed(str(row[_ELAPSED])) if clocked else _number(row, _CLOCK)
+        self.exact = self.exact or (seconds is not None and seconds != int(seconds))
+        if seconds is not None and not self.exact:  # whole seconds: only several together tell their mean
+            self.spent += seconds
+            seconds, now = None, self.spent
+        rate = next((value for name in _RATE if (value := _number(row, name))), None)
+        if seconds is None and now is not None and index is not None and (since := self.clock.since(index, now)):
+            seconds, mean = since[0], True
+        if index is None or (seconds is None and (now is not None or rate is None)):
+            return
+        framework = next((name for key, name in _NAMED.items() if key in row), None)
+        if framework is not None and self.once("framework"):
+            yield Fact("framework", framework, number)
+        used = next((value for name in _RESERVED if (value := _number(row, name))), None)
+        yield self.made(
+            line,
+            number,
+            index,
+            seconds,
+            tokens_per_s=rate,
+            loss=next((value for name in _LOSS if (value := _number(row, name)) is not None), None),
+            memory_gib=used,
+            memory_kind="reserved" if used else None,
+            mean=mean,
+        )
+
+
+def _object(line: str) -> dict[str, object] | None:
+    """The record of a line, what it nests one level deep beside the rest; None where the line is none."""
+    if not line.startswith("{") or len(line) > _LONGEST:
+        return None
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    inner = [value for value in row.values() if isinstance(value, dict)]
+    return {key: value for part in (row, *inner) for key, value in part.items() if not isinstance(value, dict | list)}
+
+
+def _header(line: str) -> list[str]:
+    """The columns of a CSV, empty for a line that names no step."""
+    names = (
+        [name.strip().strip('"') for name in line.split(",")]
+        if ("step" in line or "iteration" in line) and len(line) < _LONGEST
+        else []
+    )
+    return names if any(name in _INDEX for name in names) and not any(map(finite, names)) else []
+
+
+def _timed(row: Row) -> bool:
+    """Whether a record has a step and its time, a rate or a clock."""
+    if _ELAPSED in row and any(name in row for name in _COUNTS):
+        return True
+    times = (*_SECONDS, *_RATE, _CLOCK)
+    return any(name in row for name in _INDEX) and (
+        any(name in row for name in times) or all(name in row for name in _QUOTIENT)
+    )
+
+
+def _number(row: Row, name: str) -> float | None:
+    value = row.get(name)
+    return finite(str(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+
+
+def _seconds(row: Row) -> float | None:
+    for name, factor in _SECONDS.items():
+        if value := _number(row, name):
+            return value * factor
+    tokens, rate = (_number(row, name) for name in _QUOTIENT)
+    return tokens / rate if tokens and rate else None
+
+
+def _elapsed(text: str) -> float | None:
+    """The seconds of ``4 days, 3:31:13`` or of ``3h 31m 13s``."""
+    parts = next((match for pattern in _PARTS if (match := pattern.fullmatch(text))), None)
+    return seconds_of(parts[2], parts[3] or "0", parts[4], parts[1]) if parts else None

@@ -1,0 +1,71 @@
+"""Steps by a clock: numbers printed late, two jobs in one file, a clock that is no summary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.evidence.ingest.dialects import read_records_of_log
+from harness.evidence.ingest.logs.build import state_of
+from harness.evidence.ingest.logs.clock import Clock
+
+
+def step(tmp_path: Path, text: str) -> float:
+    path = tmp_path / "a.log"
+    path.write_text(text)
+    _, (record,) = read_records_of_log(path)
+    state = state_of(record)
+    assert state is not None
+    return state.value
+
+
+def clock(seconds: int) -> str:
+    return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def test_a_clock() -> None:
+    watch = Clock()
+    assert [watch.since(*at) for at in ((1, 10.0), (2, 20.0), (3, 40.0))] == [None, None, (15.0, 2)]
+    assert watch.since(2, 45.0) is None  # another writer's: the first one's goes on
+    assert watch.since(4, 62.0) == (22.0, 1)
+    assert watch.since(9, 3.0) is None  # a new start
+    assert watch.since(10, 33.0) == (30.0, 1)
+
+
+def test_a_number_printed_late_waits_for_its_batch(tmp_path: Path) -> None:
+    at = ((3, 1, 179), (4, 3, 204), (5, 3, 230), (6, 4, 256))
+    text = "".join(
+        f"Epoch 0: 5%|x| {bar}/62 [{clock(now)[2:]}<58:44, 0.02it/s, reduced_train_loss=6.9, global_step={index}.0]\n"
+        for bar, index, now in at
+    )
+    assert step(tmp_path, text) == pytest.approx((25.5 + 26) / 2, abs=0.3)
+
+
+def test_two_jobs_that_write_to_one_file(tmp_path: Path) -> None:
+    rows = []
+    for i in range(1, 30):  # the second is three prints behind
+        for index, now in ((10 * i, 150 * i), (10 * (i - 3), 150 * i + 70)):
+            if index > 0:
+                rows.append(f'{{"current_steps": {index}, "total_steps": 900, "elapsed_time": "{clock(now)}"}}\n')
+    assert step(tmp_path, "".join(rows)) == 15.0
+
+
+def test_the_runtime_beside_a_loss_is_no_summary(tmp_path: Path) -> None:
+    rows = [
+        f"{{'loss': 2.5, 'epoch': {i / 9}, 'train_runtime': {4.0 * i}, 'train_tokens_per_second': 9.1}}\n"
+        for i in range(1, 9)
+    ]
+    end = (
+        "{'train_runtime': 40.0, 'train_samples_per_second': 8.0, 'train_steps_per_second': 0.500, 'train_loss': 2.1}\n"
+    )
+    assert step(tmp_path, "".join(rows) + end) == 2.0
+
+
+@pytest.mark.parametrize(("pieces", "seconds"), [(1, 2.2), (8, 17.6)])
+def test_batches_that_accumulate_to_a_step(tmp_path: Path, pieces: int, seconds: float) -> None:
+    text = "".join(
+        f"Epoch 0: 0%|x| {i}/9000 [01:00<9:48:45, 0.5it/s, global_step={i // pieces}.0, train_step_timing in s=2.200, x=1]\r"
+        for i in range(9, 90)
+    )
+    assert step(tmp_path, text) == pytest.approx(seconds)

@@ -1,0 +1,105 @@
+"""Trainers whose lines say all, and histories of one run as JSON lines or CSV."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.evidence.ingest.command import ingest
+from harness.evidence.ingest.dialects import read_log, read_records_of_log
+from harness.evidence.ingest.logs.build import state_of
+from projector.errors import InputError
+
+#: Trainer, its line(s) of step ``{i}``, basis and value of a step, memory.
+LINES = (
+    ("pytorch", "0: I [train.py:103] Batch {i} Loss: 7.1, Speed: 8.00 samples/sec, lr: 1e-4", "samples", 1 / 8),
+    ("lingua", "step: {i}  acc: 0  loss:  2.1  grad: 1e-01  wps: 1.9e+04  iter:  0.43  data: 0.01", "seconds", 0.43),
+    ("mindformers", "{{ Epoch:[1/2], step:[{i:5d}/ 6500], loss: 10.6, per_step_time: 1800ms, lr: 1e-5", "seconds", 1.8),
+    ("nanochat", "step {i:05d}/21400 (1.10%) | loss: 7.06 | dt: 260.50ms | tok/sec: 19,149", "seconds", 0.2605),
+    ("neuronx-distributed", "step {i} step_time 243.5s throughput 4.0 seq/s loss 13.4 grad norm 1.97", "seconds", 243.5),
+    ("olmo-core", "[step={i}/900,epoch=1]\n    train/CE loss=2.1\n    throughput/device/TPS=10,000", "tokens", 1e-4),
+    ("fms-fsdp", "step: {i}\nloss: 2.1\ncurrent step time: 4.25\noverall step time: 5.5", "seconds", 4.25),
+    ("picotron", "Step: {i} | Loss: 8.5 | Tokens/s: 10.6K | Tokens/s/GPU: 1.25K | Memory usage:   2.00GB", "tokens", 8e-4),
+    ("torchtune", "Step {i} | loss:1.5 lr:2e-05 tokens_per_second_per_gpu:2000 peak_memory_reserved:20.5", "tokens", 5e-4),
+    ("llm.c", "step {i}: train loss 4.6 (took 1290.5 ms)", "seconds", 1.2905),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "line", "basis", "value"), LINES)
+def test_a_line_that_says_all(tmp_path: Path, name: str, line: str, basis: str, value: float) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("".join(line.format(i=i) + "\n" for i in range(1, 12)))
+    dialect, (record,) = read_records_of_log(path)
+    state = state_of(record)
+    assert state is not None
+    assert (dialect, record.steps, record.basis, list(record.iteration[:2])) == (name, 11, basis, [1, 2])
+    assert state.value == pytest.approx(value)
+
+
+def test_gigabytes_and_bars(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("".join(LINES[7][1].format(i=i) + "\n" for i in range(1, 9)))
+    assert read_records_of_log(path)[1][0].memory["reserved"] == pytest.approx(2e9 / 2**30)
+    bars = (f" 1|{i}|Loss: 1.25: 1%|x| {i}/900 [{i * 6 // 60:02d}:{i * 6 % 60:02d}<9:59, 6.00s/it]" for i in range(40))
+    path.write_text("\r".join(bars))
+    dialect, (record,) = read_records_of_log(path)
+    assert dialect == "torchtune"
+    assert set(record.value) == {6.0}
+
+
+def record_of(i: int) -> dict[str, object]:
+    return {"step": i, "loss": 2.0, "mem": 20.0, "tps": 8000.0, "tps_per_gpu": 2000.0, "num_tokens_per_step": 16000}
+
+
+TITAN = {"extras": {"throughput(tps)": 4500.0, "time_metrics/end_to_end(s)": 0.45, "memory/max_reserved(GiB)": 9.5}}
+SWIFT = {"loss": 1.2, "memory(GiB)": 30.0, "train_speed(s/it)": 88.5}
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds", "framework"),
+    [
+        ([record_of(i) for i in range(12)], 2.0, "automodel"),  # a rate of the job; that of a rank is no GPU's
+        ([TITAN | {"step": i} for i in range(1, 12)], 0.45, "torchtitan"),
+        ([{"step": i, "step_time_ms": 1e3 * (1 + (i % 4 > 0)), "loss": 1.0} for i in range(200)], 1.75, None),
+        (
+            [
+                SWIFT | {"global_step/max_steps": f"{i}/50", "elapsed_time": f"{i * 90 // 60}m {i * 90 % 60}s"}
+                for i in range(1, 12)
+            ],
+            90.0,
+            "hf-trainer",
+        ),
+    ],
+)
+def test_json_lines(tmp_path: Path, rows: list[dict[str, object]], seconds: float, framework: str | None) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (log,) = ingest([path]).logs
+    assert (log.dialect, log.record.facts.get("framework")) == ("history", framework)
+    assert log.run.measured.step_seconds == pytest.approx(seconds, rel=0.02)
+
+
+def test_an_export_is_a_history_and_a_table_of_runs_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "wandb.csv"
+    rows = "".join(f"{i},{30.5 + 25 * i},2.1\n" for i in range(12))
+    path.write_text(f'"_step","_runtime","train/loss"\n{rows}')
+    (log,) = ingest([path]).logs
+    assert (log.dialect, log.run.measured.step_seconds) == ("history", 25.0)
+    path.write_text(f"step,tps\n{rows}")
+    with pytest.raises(InputError, match="columns of a run"):
+        ingest([path])
+    path.write_text("model,gpu,step,step_seconds\nllama2_7b,H100,1,2.5\n")
+    assert ingest([path]).logs == ()
+
+
+def test_rates_that_are_none_of_a_gpus_are_refused_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    line = "step {} | epoch 0 | loss 1.4 | mem 15.10 GiB | tps 2512.06(1256.03/gpu) | num_label_tokens 2056\n"
+    path.write_text("".join(map(line.format, range(9))))
+    with pytest.raises(InputError, match="data-parallel rank"):
+        read_log(path)
+    path.write_text("[batch=1/9]:\n    Train throughput/device/tokens_per_sec: 1255.17\n")
+    with pytest.raises(InputError, match="window of batches"):
+        read_log(path)
