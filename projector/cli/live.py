@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,13 @@ from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 if TYPE_CHECKING:
     from projector.benchmark.device import Device
     from projector.benchmark.measured import Measurement
+    from projector.benchmark.restored import Compared
     from projector.hardware.types import Cluster
     from projector.io.table import Line, Table
     from projector.projection import Projection
     from projector.workload.workload import Workload
 
-__all__ = ["add_live", "asked", "document", "measurement", "memory", "one_voice", "planned", "table"]
+__all__ = ["add_live", "asked", "document", "measurement", "memory", "one_voice", "table"]
 
 _BUDGET = 2.0
 _NOTHING = 1e-9  # seconds
@@ -96,37 +98,42 @@ def measurement(
     if file:
         return measured.load(Path(file), workload, cluster)
     path = Path(options.save_benchmark) if options.save_benchmark else None
-    found = measured.measure(workload, cluster, device(), **_how(options), artifact=path)
+    how = {"layers": options.layers, "budget": options.budget, "most": options.benchmark_gpus}
+    found = measured.measure(workload, cluster, device(), **how, artifact=path)
     options.timed = options.save_benchmark  # a second question is asked of the same times
     return found
 
 
-def planned(options: argparse.Namespace, workload: Workload, cluster: Cluster, device: Device) -> None:
-    """Raises as :func:`measurement` does for what cannot be timed here."""
-    from projector.benchmark import measured
-
-    measured.planned(workload, cluster, device, **_how(options))
-
-
-def _how(options: argparse.Namespace) -> dict[str, Any]:
-    return {"layers": options.layers, "budget": options.budget, "most": options.benchmark_gpus}
-
-
 def table(found: Measurement, simulated: Projection, live: Projection, cluster: Cluster) -> Table:
-    """Simulated against measured, by kind of layer and direction, and the step."""
+    """Simulated against measured, by kind of layer and direction, and the step; recorded tables, where the GPU has some."""
     from projector.io.table import Column, Table
 
+    parts = [each for each in _compared(found, simulated, live, cluster) if each.measured > _NOTHING]
     rows = [
-        (name, _ms(ours), _ms(theirs), "–" if spread is None else f"{spread:.0%}", f"{ours / theirs - 1.0:+.1%}")
-        for name, ours, theirs, spread in _compared(found, simulated, live, cluster)
-        if theirs > _NOTHING
+        (
+            each.part,
+            _ms(each.simulated),
+            "–" if each.recorded is None else _ms(each.recorded),
+            "–" if each.recorded is None else f"{each.tabled:.0%}",
+            _ms(each.measured),
+            "–" if each.spread is None else f"{each.spread:.0%}",
+            f"{each.simulated / each.measured - 1.0:+.1%}",
+            "–" if each.recorded is None else f"{each.recorded / each.measured - 1.0:+.1%}",
+        )
+        for each in parts
     ]
-    columns = (
-        Column("part", numeric=False),
-        *(Column(name) for name in ("simulated ms", "measured ms", "spread", "error")),
-    )
+    titles = ("simulated ms", "tables ms", "tabled", "measured ms", "spread", "error", "of tables")
+    kept = [i for i in range(len(titles) + 1) if any(row[i] != "–" for row in rows)]
+    columns = (Column("part", numeric=False), *map(Column, titles))
     note = "One micro-batch of one rank, communication inside layers included. Spread: interquartile range over median."
-    return Table(title="Simulated against measured", columns=columns, rows=tuple(rows), note=note)
+    if any(each.recorded is not None for each in parts):
+        note += " Tabled: share of the kernels' time that tables stand behind."
+    return Table(
+        title="Simulated against measured",
+        columns=tuple(columns[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in rows),
+        note=note,
+    )
 
 
 def memory(found: Measurement, simulated: Projection, cluster: Cluster) -> tuple[Table | Line, ...]:
@@ -159,22 +166,16 @@ def document(
     found: Measurement, simulated: Projection, live: Projection, cluster: Cluster
 ) -> list[Mapping[str, object]]:
     """The same as JSON values."""
-    return [
-        {"part": name, "simulated": ours, "measured": theirs, "spread": spread}
-        for name, ours, theirs, spread in _compared(found, simulated, live, cluster)
-    ]
+    return [asdict(each) for each in _compared(found, simulated, live, cluster)]
 
 
-def _compared(
-    found: Measurement, simulated: Projection, live: Projection, cluster: Cluster
-) -> list[tuple[str, float, float, float | None]]:
-    from projector.benchmark.restored import compared
+def _compared(found: Measurement, simulated: Projection, live: Projection, cluster: Cluster) -> list[Compared]:
+    from projector.benchmark.restored import Compared, compared
 
-    rows: list[tuple[str, float, float, float | None]] = list(compared(found.asked, found.timings, simulated, cluster))
+    rows = list(compared(found.asked, found.timings, simulated, cluster))
     for key, name in (("optimizer_s", "update"), ("dp_s", "data parallelism, exposed"), ("bubble_s", "bubble")):
-        rows.append((name, simulated.breakdown[key], live.breakdown[key], None))
-    rows.append(("step", simulated.step_seconds, live.step_seconds, found.timings.step.spread))
-    return rows
+        rows.append(Compared(name, simulated.breakdown[key], live.breakdown[key]))
+    return [*rows, Compared("step", simulated.step_seconds, live.step_seconds, found.timings.step.spread)]
 
 
 def _ms(seconds: float) -> str:

@@ -8,7 +8,7 @@ import statistics
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from projector.cli import as_json
 from projector.cli.live import one_voice
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 COLLECTIVES = "collectives"
 _BUDGET = 0.5  # seconds for each size of a collective
 
-__all__ = ["add_timing", "register", "stopwatch", "warn"]
+__all__ = ["add_device", "add_timing", "register", "stopwatch", "warn"]
 
 
 def register(commands: Subparsers) -> None:
@@ -74,11 +74,17 @@ def register(commands: Subparsers) -> None:
     add_json(parser)
 
 
-def add_timing(parser: argparse.ArgumentParser) -> None:
-    """The flags that say on what and how kernels are timed."""
+def add_device(parser: argparse.ArgumentParser) -> Any:
+    """The flags that say on what kernels are timed; their group."""
     group = parser.add_argument_group("on what, and how")
     group.add_argument("--device", metavar="NAME", help="cuda, cuda:N, rocm or cpu; default: a GPU where there is one")
     group.add_argument("--threads", type=whole(1, 4096), metavar="N", help="of a CPU; default: one a core")
+    return group
+
+
+def add_timing(parser: argparse.ArgumentParser) -> None:
+    """The flags that say on what and how kernels are timed."""
+    group = add_device(parser)
     group.add_argument(
         "--samples", type=whole(3, 10_000), default=11, metavar="N", help="runs of a kernel; default: 11"
     )

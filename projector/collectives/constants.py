@@ -11,9 +11,9 @@ from projector.hardware.types import Cluster, Efficiency
 from projector.io.files import parse_yaml
 from projector.parameter import Parameter, read
 
-__all__ = ["Constants", "constants", "sections"]
+__all__ = ["LIBRARY", "Constants", "architecture", "constants", "sections"]
 
-_LIBRARY = {"nvidia": "nccl", "amd": "rccl", "cpu": "nccl"}
+LIBRARY = {"nvidia": "nccl", "amd": "rccl", "cpu": "nccl"}
 _ARCHITECTURE = {"blackwell_ultra": "blackwell"}
 
 
@@ -56,10 +56,14 @@ class Constants:
 def constants(cluster: Cluster, efficiency: Efficiency | None = None) -> Constants:
     """Constants that hold on ``cluster``; a parameter of ``efficiency`` with the same name wins over the
     shipped value, and one of ``cluster.overrides`` over both."""
-    arch = _ARCHITECTURE.get(cluster.gpu.arch, cluster.gpu.arch)
     between = cluster.inter.technology
-    values = _merged(_LIBRARY.get(cluster.gpu.vendor, "nccl"), arch, cluster.intra.topology, between)
+    values = _merged(LIBRARY.get(cluster.gpu.vendor, "nccl"), architecture(cluster), cluster.intra.topology, between)
     return Constants(values, efficiency, cluster.overrides)
+
+
+def architecture(cluster: Cluster) -> str:
+    """The section of its devices' architecture."""
+    return _ARCHITECTURE.get(cluster.gpu.arch, cluster.gpu.arch)
 
 
 @functools.cache

@@ -113,12 +113,13 @@ class Network:
         """Seconds that a call costs before its first hop: launch, and set-up of the algorithm."""
         return (self.constants["collective.launch_us"] + self.constants[f"base_us.{algorithm}.{protocol}"]) * 1e-6
 
-    def fill(self, protocol: str) -> float:
-        """Seconds to hand one chunk to the next rank: the protocol's own hop between two devices.
+    def fill(self, protocol: str, level: str = "intra") -> float:
+        """Seconds to hand one chunk to the next rank: the protocol's own hop between two devices, or between two nodes
+        (``level`` ``inter``) where every chunk passes all levels before the next may follow.
 
         None with LL: a flag travels with every four bytes, so nobody waits for the end of a chunk.
         """
-        return 0.0 if protocol == "ll" else self.hop("intra", protocol)
+        return 0.0 if protocol == "ll" else self.hop(level, protocol)
 
     def payload(self, protocol: str) -> float:
         """Share of the link rate left for data under a protocol; less where it is slower between nodes."""
@@ -126,6 +127,11 @@ class Network:
             return 1.0
         inside = self.constants.share(f"rate.{protocol}")
         return inside if self.nodes == 1 else min(inside, self.constants.get(f"rate.inter.{protocol}", inside))
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """Those that the library runs here: none that leaves no rate for data."""
+        return tuple(protocol for protocol in PROTOCOLS if self.payload(protocol) > 0.0)
 
     def _cap(self, protocol: str) -> float:
         """Bytes/s that the channels of a ring can carry at most under a protocol."""

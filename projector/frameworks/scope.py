@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import lru_cache
 from operator import attrgetter
 
 from projector.frameworks.types import Resolved
 from projector.mechanisms import Execution
-from projector.memo import Recent
+from projector.memo import Recent, but
 from projector.workload.declared import about_of
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -82,7 +82,10 @@ _host = attrgetter("node_ranks", "pod_ranks", "host_bandwidth", "host_copies", "
 def once_a_step(resolved: Resolved) -> Hashable:
     """With :func:`as_layers_see` a key of what ranks hold and do once a step: equal where both are."""
     workload, recipe = resolved.workload, resolved.workload.recipe
-    return workload.dp, workload.edp, recipe.data_parallel_shard_size, _once(recipe)
+    return workload.dp, workload.edp, recipe.data_parallel_shard_size, resolved.autograd_sums, _once(recipe)
+
+
+_BLANK = Recipe(micro_batch_size=1, global_batch_size=1, seq_length=1)
 
 
 @lru_cache(maxsize=1024)
@@ -96,8 +99,8 @@ def _view(
 ) -> Resolved:
     piped, sharded, several = 2 - ones[0], 2 - ones[1], 1 + ones[2]
     given = dict(zip(_SEEN, seen, strict=True))
-    recipe = Recipe(**given, pp=piped, data_parallel_shard_size=sharded, global_batch_size=1)  # type: ignore[arg-type]
-    recipe = replace(recipe, global_batch_size=several * recipe.micro_batch_size)
+    recipe = but(_BLANK, **given, pp=piped, data_parallel_shard_size=sharded)
+    recipe = but(recipe, global_batch_size=several * recipe.micro_batch_size)
     gpus = recipe.replica_ranks
     made = Resolved(
         workload=Workload(model=model, recipe=recipe, gpus=gpus, framework=framework),

@@ -17,7 +17,7 @@ __all__ = ["ANY_SIZE", "TECHNOLOGIES", "TOPOLOGIES", "read_cluster"]
 
 TOPOLOGIES = ("switch", "mesh", "ring", "pcie")
 # Networks between nodes with constants of their own (collectives/constants.yaml); InfiniBand has those of the library.
-TECHNOLOGIES = ("infiniband", "roce", "slingshot", "efa", "tcpx", "tcpxo")
+TECHNOLOGIES = ("infiniband", "roce", "slingshot", "efa", "ainic", "tcpx", "tcpxo", "tcp")
 HOSTS = ("x86", "grace")
 # An inter-node fabric joins as many GPUs as a job asks for.
 ANY_SIZE = 1 << 20

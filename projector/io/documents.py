@@ -126,6 +126,15 @@ def _strict() -> Any:
             self.repeated: set[tuple[str, int]] = set()
             self._flat: dict[int, Any] = {}
             self._depth = 0
+            self._tags: dict[str, str] = {}
+
+        def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+            """The type of a plain word, found once: a table repeats its words."""
+            if kind is not yaml.ScalarNode or not implicit[0]:
+                return super().resolve(kind, value, implicit)
+            if value not in self._tags:
+                self._tags[value] = super().resolve(kind, value, implicit)
+            return self._tags[value]
 
         def descend_resolver(self, current_node: Any, _: Any) -> None:
             self._depth += 1

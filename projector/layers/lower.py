@@ -35,6 +35,7 @@ from projector.layers.moe import moe_layer
 from projector.layers.norms import beside
 from projector.layers.recompute import recomputed
 from projector.layers.towers import entering, frozen, leaving, merged
+from projector.memo import but
 from projector.operators.part import Block, Part, Recomputed, block
 from projector.operators.saved import once
 from projector.workload.layer_kinds import (
@@ -186,13 +187,13 @@ def _seen_by(kind: LayerKind, resolved: Resolved) -> Resolved:
     model = work.model.within(kind)
     if kind.tower:
         recipe = kind.tower.seen(work.recipe)
-        return replace(resolved, workload=replace(work, model=model, recipe=recipe))
-    return resolved if model is work.model else replace(resolved, workload=replace(work, model=model))
+        return but(resolved, workload=but(work, model=model, recipe=recipe))
+    return resolved if model is work.model else but(resolved, workload=but(work, model=model))
 
 
 def _in_bf16(resolved: Resolved) -> Resolved:
     work = resolved.workload
-    return replace(resolved, workload=replace(work, recipe=replace(work.recipe, precision="bf16")))
+    return but(resolved, workload=but(work, recipe=but(work.recipe, precision="bf16")))
 
 
 @lru_cache(maxsize=_KEPT)

@@ -210,23 +210,23 @@ def divided(recipe: Recipe, weights: Held) -> Iterator[tuple[Rule, Held]]:
 
 def moments(recipe: Recipe, rule: Rule, weights: Held, dense: int, expert: int) -> float:
     """Bytes of the states that one rank keeps of ``weights``, shared by ``dense`` and ``expert`` ranks."""
+    own = weights.dense / dense + weights.expert / expert
     return sum(
-        number * _bytes(recipe, state, weight, expert if weight.expert else dense)
-        for weight, number in weights.weights.items()
+        sum(n * _bytes(state, weight, expert if weight.expert else dense) for weight, n in weights.weights.items())
+        if state.factored or state.narrow
+        else state_width(recipe, state) * own
         for state in rule.states
     )
 
 
-def _bytes(recipe: Recipe, state: State, weight: Weight, ranks: int) -> float:
-    """Bytes of one state of one weight on each of ``ranks`` that cut its rows."""
+def _bytes(state: State, weight: Weight, ranks: int) -> float:
+    """Bytes of one state of one weight on each of ``ranks`` that cut its rows, where they depend on its shape."""
     own = weight.elements / ranks
-    if state.factored:
-        if min(weight.rows, weight.columns) < _FACTOR_FROM:
-            return state.width * own
-        return state.width * weight.count * (weight.rows / ranks + weight.columns)
-    if state.narrow:
+    if not state.factored:
         return (4.0 if own < _NARROW_FROM else state.width) * own
-    return state_width(recipe, state) * own
+    if min(weight.rows, weight.columns) < _FACTOR_FROM:
+        return state.width * own
+    return state.width * weight.count * (weight.rows / ranks + weight.columns)
 
 
 def scratch(recipe: Recipe, weights: Held, dense: int, expert: int, bf16_moments: bool = True) -> float:

@@ -51,6 +51,7 @@ def optimizer(resolved: Resolved, part: Held) -> tuple[Operator, ...]:
     main, cast = _weight_bytes(resolved)
     on_device = 1.0 - fraction_on_host(resolved)
     ops: list[Operator] = [
+        *_accumulated(resolved, part),
         _pass("grad_norm", own, grad, 0.0, launches),
         _pass("clip", own, grad, grad, launches),
     ]
@@ -67,6 +68,14 @@ def optimizer(resolved: Resolved, part: Held) -> tuple[Operator, ...]:
         if recipe.check_for_nan_in_loss_and_grad:
             ops.append(_pass("nan_norm", part.total, grad, 0.0, 1))
     return tuple(ops)
+
+
+def _accumulated(resolved: Resolved, part: Held) -> list[Operator]:
+    """Gradients of each later micro-batch added to those that autograd keeps from the first, tensor by tensor
+    (pytorch/pytorch torch/csrc/autograd/functions/accumulate_grad.h, ``accumulateGrad``)."""
+    later, grad = resolved.autograd_sums, resolved.execution.data_parallel.grad_bytes
+    tensors = round(sum(part.weights.values()))
+    return [_pass("accumulate", later * part.total, 2 * grad, grad, later * tensors)] if later else []
 
 
 def _update(resolved: Resolved, rule: Rule, part: Held, main: float, on_device: float) -> list[Operator]:

@@ -118,7 +118,8 @@ _FORWARD_ASSEMBLY = (
 _BACKWARD_ASSEMBLY = (
     _assembly("aiter", "gfx942", True, ((33, 192), (33, 192)), "2025-03", "d128 2025-03-07, narrower ones padded"),
     _assembly("aiter", "gfx950", True, ((65, 128), (65, 128)), "2025-05", "added 2025-05-12"),
-    _assembly("aiter", "gfx950", True, ((33, 64), (33, 64)), "2025-08", "objects of gfx942 assembled anew, 2025-08-18"),
+    # 64 is in its tables, and yet Composable Kernel ran it in May 2026 with every assembly kernel asked for (torch traces on
+    # MI355X, AMD-AGI/Primus@7e45b589 pilot/pilot/state/runs/real_e2e_plan_graph_demo_baseline/trace_analysis.json)
     _assembly("aiter", "gfx950", True, ((129, 192), (129, 192)), "2025-08", "objects of gfx942 assembled anew"),
     _assembly("aiter", "gfx950", True, _MLA, "2025-11", "PR 1308, 2025-11-03; TransformerEngine from PR 364 on"),
 )

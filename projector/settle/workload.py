@@ -8,7 +8,7 @@ from typing import Any
 from projector.collectives.placement import ranks_per_node
 from projector.errors import Unsupported
 from projector.frameworks import Resolved, resolve
-from projector.hardware import host_link
+from projector.hardware import efficiency, host_link
 from projector.hardware.types import Cluster
 from projector.memo import Same, but
 from projector.settle import arguments, inferred, scheduling, towers
@@ -49,13 +49,21 @@ def _unmeasured(model: Same[Model]) -> tuple[str, ...]:
     return tuple(f"kernels of {name} layers (priced by bytes, FLOP and serial steps: one measured)" for name in mixers)
 
 
+@lru_cache(maxsize=256)
+def _borrowed(same: Same[Cluster]) -> tuple[str, ...]:
+    """Whose kernels stand for those of an architecture that no file describes."""
+    gpu = same.value.gpu
+    near = efficiency.stands_in(gpu)
+    return (f"kernels of {near} (nothing is known of {gpu.arch})",) if near else ()
+
+
 def _placed(resolved: Resolved, cluster: Cluster) -> Resolved:
     """With what the lowering asks of the cluster: its nodes, its pods, the way from the host's memory; and with what
     stands for kernels that were not measured."""
     recipe = resolved.workload.recipe
     if recipe.optimizer_cpu_offload or recipe.offload_optimizer_states or recipe.cpu_offloading_num_layers:
         host_link.separate(cluster)
-    assumed = (*resolved.assumed, *_unmeasured(Same(resolved.workload.model)))
+    assumed = (*resolved.assumed, *_unmeasured(Same(resolved.workload.model)), *_borrowed(Same(cluster)))
     return but(resolved, assumed=assumed, **_around(Same(cluster), resolved.workload.gpus))
 
 

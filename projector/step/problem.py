@@ -7,8 +7,9 @@ stages, the batch or the schedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
@@ -89,7 +90,7 @@ class Layers:
         self._usual: dict[Operator, float] = {}
         self._kernels: dict[Operator, float] = {}
         self._measured: set[Operator] = set()
-        self._by_units: dict[int, dict[Operator, float]] = {}
+        self._by_units: dict[int, _Lost] = {}
         self._times: dict[tuple[int, bool], StageTime] = {}
         self._stages: dict[Composition, Stage] = {}
         self.clock = Clock(
@@ -122,7 +123,7 @@ class Layers:
 
     def _matrix(self, units: int) -> Mapping[Operator, float]:
         if units not in self._by_units:
-            self._by_units[units] = dict(self._crowd(self._usual, units))
+            self._by_units[units] = _Lost(self._usual, lambda new: self._crowd(new, units))
         return self._by_units[units]
 
     def _price(self, operators: Iterable[Operator]) -> None:
@@ -134,5 +135,27 @@ class Layers:
         self._usual.update(priced)
         self._kernels.update(slowed(priced, self._slowest))
         self._measured.update(op for op, known in zip(new, times.measured.tolist(), strict=True) if known)
-        for units, losses in self._by_units.items():
-            losses.update(self._crowd(priced, units))
+
+
+class _Lost(Mapping[Operator, float]):
+    """What operators of ``usual`` seconds lose, priced together when one is first asked for: half of the kinds of traffic
+    of a run hide behind nothing."""
+
+    def __init__(
+        self, usual: Mapping[Operator, float], crowd: Callable[[Mapping[Operator, float]], Mapping[Operator, float]]
+    ) -> None:
+        self._usual, self._crowd = usual, crowd
+        self._priced = 0
+        self._found: dict[Operator, float] = {}
+
+    def __getitem__(self, op: Operator) -> float:
+        if self._priced < len(self._usual):
+            self._found.update(self._crowd(dict(islice(self._usual.items(), self._priced, None))))
+            self._priced = len(self._usual)
+        return self._found[op]
+
+    def __iter__(self) -> Iterator[Operator]:
+        return iter(self._usual)
+
+    def __len__(self) -> int:
+        return len(self._usual)

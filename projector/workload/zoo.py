@@ -36,6 +36,7 @@ class Entry:
     template: bool
 
 
+@cache
 def names() -> tuple[str, ...]:
     """Every name that :func:`load` knows, sorted."""
     return tuple(sorted(_entries()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from projector.collectives.network import PROTOCOLS, Cost, Network
+from projector.collectives.network import Cost, Network
 
 __all__ = ["send_recv"]
 
@@ -14,6 +14,6 @@ def send_recv(net: Network) -> Iterator[Cost]:
     level = "intra" if net.nodes == 1 else "inter" if net.pods == 1 else "outer"
     raw = net.peer if level == "intra" else net.adapter
     share = net.constants.share(f"link.send_recv.{'intra' if level == 'intra' else 'inter'}")
-    for protocol in PROTOCOLS:
+    for protocol in net.protocols:
         latency = net.base("ring", protocol) + net.hop(level, protocol)
         yield Cost(f"p2p.{protocol}", latency, 1.0 / (raw * share * net.payload(protocol)), net.fill(protocol))

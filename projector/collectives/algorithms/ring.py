@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from projector.collectives.network import PROTOCOLS, Cost, Network
+from projector.collectives.network import Cost, Network
 from projector.parameter import parameter
 
 __all__ = ["all_gather", "all_reduce", "broadcast", "reduce_scatter"]
@@ -41,7 +41,7 @@ def broadcast(net: Network) -> Iterator[Cost]:
 
 
 def _passes(net: Network, kind: str, rounds: int, volume: float) -> Iterator[Cost]:
-    for protocol in PROTOCOLS:
+    for protocol in net.protocols:
         rate = net.ring_rate(kind, protocol)
         yield Cost(f"ring.{protocol}", _latency(net, kind, rounds, protocol), volume / rate, net.fill(protocol))
 

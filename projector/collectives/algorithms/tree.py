@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from projector.collectives.network import PROTOCOLS, Cost, Network
+from projector.collectives.network import Cost, Network
 from projector.parameter import parameter
 
 __all__ = ["all_gather", "all_reduce", "levels", "reduce_scatter"]
@@ -27,13 +27,12 @@ def all_reduce(net: Network) -> Iterator[Cost]:
     if net.nodes * hosts == 1:
         return
     channels = net.channel_rate(f"tree.{min(net.nodes, 3)}")
-    for protocol in PROTOCOLS:
+    for protocol in net.protocols:
         inside = (min(net.local, net.host) - 1 + math.ceil(math.log2(hosts))) * net.hop("intra", protocol)
         between = net.crossings(*levels(net), protocol, extra=net.constants[f"tree_us.{protocol}"] * 1e-6)
         rate = min(net.ring_rate(protocol=protocol), channels) * net.constants.share("rate.tree")
-        yield Cost(
-            f"tree.{protocol}", net.base("tree", protocol) + 2 * (inside + between), 2.0 / rate, net.fill(protocol)
-        )
+        fill = net.fill(protocol, "inter" if net.nodes > 1 else "intra")
+        yield Cost(f"tree.{protocol}", net.base("tree", protocol) + 2 * (inside + between), 2.0 / rate, fill)
 
 
 def all_gather(net: Network) -> Iterator[Cost]:

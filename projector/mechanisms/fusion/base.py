@@ -22,7 +22,8 @@ _MATERIALISED = {
 @dataclass(frozen=True, kw_only=True)
 class Fusion(Strategy):
     """``qkv``, ``gate_up``: one product makes queries, keys and values; gate and up. ``norm``, ``residual``: one kernel
-    a norm; residual additions inside others. ``elementwise``: a compiler joins element-wise neighbours.
+    a norm; residual additions inside others. ``norm_reads_fp32``: that kernel reads a copy in fp32. ``elementwise``: a
+    compiler joins element-wise neighbours.
     ``attention_materialised``: scores lie in memory. ``eager_ring``: partial results of ring attention merged in fp32
     by elementary kernels, heads expanded. ``cp_a2a_keeps_output``: attention's output saved before *and* after the
     context parallel all-to-all (TE >= 2.8). ``activation_casts``: the activation writes the 8-bit operands of the linears
@@ -45,6 +46,7 @@ class Fusion(Strategy):
     qkv: bool = True
     gate_up: bool = True
     norm: bool = True
+    norm_reads_fp32: bool = False
     residual: bool = True
     elementwise: bool = False
     attention_materialised: bool = False

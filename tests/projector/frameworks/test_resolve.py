@@ -92,22 +92,37 @@ def test_rules_depend_on_the_device() -> None:
     assert resolve(workload("megatron-lm"), "nvidia", "blackwell").execution.kernels.attention == "cudnn"
 
 
-def test_old_stacks_of_mi250x_multiply_with_rocblas() -> None:
-    """Before PyTorch 2.5, there alone; its products are slower than hipBLASLt's, and no others change."""
+def test_products_come_from_the_library_of_the_stack() -> None:
+    """rocBLAS on MI250X before PyTorch 2.5, cuBLAS before CUDA 12.6 Update 2 on Hopper: slower, there alone."""
     from projector.hardware import catalogue
     from projector.hardware.efficiency import of
     from projector.kernels.simulate import shared
     from projector.operators.types import Gemm
 
-    def chosen(date: str, arch: str = "gfx90a"):
-        return resolve(dataclasses.replace(workload("megatron-deepspeed"), framework_date=date), "amd", arch).execution
+    def chosen(date: str, arch: str, vendor: str, framework: str = "megatron-deepspeed"):
+        return resolve(dataclasses.replace(workload(framework), framework_date=date), vendor, arch).execution
 
-    assert chosen("2024-04").kernels.gemm == "rocblas"
-    assert chosen("2024-10").kernels.gemm == chosen("2024-04", "gfx942").kernels.gemm == "hipblaslt"
-    gpu = catalogue.gpu("mi250x")
-    op = Gemm(name="fc1", m=4096, n=20480, k=5120, dtype="fp16", layout="TN", out_bytes=2.0)
-    old, new = (shared(gpu, of(gpu), chosen(date)).times([op]).seconds[0] for date in ("2024-04", "2024-10"))
-    assert 1.3 * new < old < op.flops / (0.4 * gpu.peak_of("fp16"))
+    def seconds(name: str, date: str, dtype: str, framework: str = "megatron-deepspeed") -> float:
+        gpu = catalogue.gpu(name)
+        op = Gemm(name="fc1", m=4096, n=20480, k=5120, dtype=dtype, layout="TN", out_bytes=2.0)
+        model = shared(gpu, of(gpu), chosen(date, gpu.arch, gpu.vendor, framework))
+        return model.times([op]).seconds[0] * gpu.peak_of(dtype) / op.flops
+
+    assert chosen("2024-04", "gfx90a", "amd").kernels.gemm == "rocblas"
+    assert chosen("2024-10", "gfx90a", "amd").kernels.gemm == "hipblaslt"
+    assert chosen("2024-04", "gfx942", "amd").kernels.gemm == "hipblaslt"
+    assert 1.3 * seconds("mi250x", "2024-10", "fp16") < seconds("mi250x", "2024-04", "fp16") < 1 / 0.4
+    for framework, before, since in (
+        ("nemo", "2024-10", "2024-11"),
+        ("maxtext", "2024-10", "2024-11"),
+        ("torchtitan", "2025-03", "2025-04"),
+        ("megatron-lm", "2024-10", ""),
+    ):
+        for gpu, dtype in (("h100_sxm", "bf16"), ("h100_sxm", "fp16"), ("h200", "fp8")):
+            old, new = (seconds(gpu, date, dtype, framework) for date in (before, since))
+            assert 1.03 * new < old < 1.15 * new, (framework, gpu, dtype)
+        for gpu in ("a100_sxm_80gb", "b200"):
+            assert seconds(gpu, before, "bf16", framework) == seconds(gpu, since, "bf16", framework)
 
 
 def test_a_named_attention_backend_says_where_scores_lie() -> None:
@@ -244,3 +259,21 @@ def test_primus_forces_routing_where_it_trains_from_scratch_alone() -> None:
     )
     assert (scratch.moe_router_force_load_balancing, tuned.moe_router_force_load_balancing) == (True, False)
     assert tuned.mock_data is False
+
+
+def test_trainers_ran_the_attention_and_reductions_of_their_month() -> None:
+    """llm-foundry's tables: PURE, then DEFAULT, on Triton's FlashAttention; InternEvo's first on FlashAttention 1."""
+
+    def chosen(framework: str, date: str):
+        return resolve(dataclasses.replace(workload(framework), framework_date=date), "nvidia", "ampere")
+
+    assert [chosen("llm-foundry", d).execution.data_parallel.reduce_bytes for d in ("2023-05", "2023-10", "")] == [
+        2,
+        4,
+        4,
+    ]
+    for framework, last, first in (("llm-foundry", "2024-01", "2024-04"), ("internevo", "2023-07", "2023-09")):
+        assert chosen(framework, last).execution.kernels.attention == "fa1"
+        assert chosen(framework, first).execution.kernels.attention == "fa2"
+    fused = [chosen("internevo", date).workload.recipe.bias_activation_fusion for date in ("2023-07", "2023-11")]
+    assert fused == [False, True]

@@ -324,3 +324,23 @@ def test_an_unknown_optimizer_is_refused_with_the_known_ones() -> None:
 
 def test_the_rule_of_a_recipe_without_one_is_adam() -> None:
     assert kind(dataclasses.replace(recipe(), optimizer=None)) is RULES["adam"]
+
+
+def test_autograd_adds_the_gradients_of_later_micro_batches() -> None:
+    """Two reads and a write of each later micro-batch; Megatron's kernels add into a buffer, FSDP keeps no whole sums."""
+
+    def added(framework: str, batch: int, **how: Any) -> float:
+        found = passes(resolved(framework, global_batch_size=batch, **how), MATRIX).get("accumulate")
+        return found.read + found.write if found else 0.0
+
+    one = 3 * 2.0 * MATRIX.total  # bf16
+    for number in (1, 2, 5):
+        assert added("internevo", 8 * number) == one * (number - 1)
+        assert added("pytorch", 8 * number) == 2 * one * (number - 1)  # fp32 weights under autocast
+    for framework in ("megatron-lm", "torchtitan", "llm-foundry", "maxtext"):
+        assert added(framework, 64) == 0.0
+    assert added("pytorch", 64, data_parallel_sharding="optim_grads_params") == 0.0
+    one_step, two_steps = (
+        project(workload("internevo", global_batch_size=batch), H100).breakdown["optimizer_s"] for batch in (8, 16)
+    )
+    assert two_steps - one_step > 0.7 * 3 * 2.0 * 8e9 / H100.gpu.memory_bandwidth

@@ -9,6 +9,7 @@ import pytest
 
 from projector.frameworks.resolve import resolve
 from projector.hardware import catalogue, efficiency
+from projector.kernels import attention
 from projector.kernels.materialised import expand
 from projector.kernels.simulate import Simulated
 from projector.mechanisms import Execution
@@ -82,6 +83,8 @@ def test_builds_between_two_additions_run_alike() -> None:
         ("aiter_a16", "gfx950", "", op(window=128, backward=True), "ck"),
         ("aiter_a16", "gfx950", "", op(sinks=True), "ck"),
         ("aiter_a16", "gfx950", "", op(64), "ck"),
+        ("aiter_a16", "gfx950", "", op(64, backward=True), "ck"),  # of the traces below
+        ("aiter_a16", "gfx942", "", op(64, backward=True), "aiter_a16"),
         # cuDNN in TransformerEngine
         ("cudnn", "hopper", "2024-01", op(256), "fa2"),
         ("cudnn", "hopper", "2025-01", op(256), "cudnn"),
@@ -95,6 +98,25 @@ def test_builds_between_two_additions_run_alike() -> None:
 )
 def test_published_preconditions(preferred: str, arch: str, built: str, call: Attention, expected: str) -> None:
     assert family(preferred, arch, built, call) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "least", "most"),
+    [
+        # AMD-AGI/Primus@7e45b589 pilot/pilot/state/runs: FmhaBwdDQDKDVKernel and its helpers, ms a call
+        (op(192, 128, batch=14, backward=True), 22.0, 24.5),
+        (op(64, batch=4, heads=32, kv_heads=8, seq_q=8192, seq_k=8192, backward=True), 11.4, 13.0),
+    ],
+)
+def test_composable_kernels_backward_takes_what_traces_on_mi355x_show(
+    call: Attention, least: float, most: float
+) -> None:
+    gpu = catalogue.gpu("mi355x")
+    known = efficiency.of(gpu)
+    [seconds] = attention.seconds([call], [attention.constants(gpu, known, "ck", call)])
+    [assembly] = attention.seconds([call], [attention.constants(gpu, known, "aiter_a16", call)])
+    assert 0.92 * least < 1e3 * seconds < 1.08 * most
+    assert assembly < 0.35 * seconds  # ROCm/TransformerEngine PR 706: about eight times at 192/128
 
 
 def test_flash_attention_2_pads_the_narrower_width() -> None:

@@ -67,6 +67,24 @@ def test_slack_is_larger_without_tensor_parallelism() -> None:
     assert two == pytest.approx(103.3e9)
 
 
+def test_collectives_hold_their_tensors_where_torch_records_streams() -> None:
+    """Only with tensor parallelism by collectives, only before torch 2.8, not where the launcher forbids it."""
+
+    def slack(framework: str, date: str, **how: Any) -> float:
+        stated = resolved(llama(), recipe(**how), 8).workload
+        case = resolve(dataclasses.replace(stated, framework=framework, framework_date=date), "nvidia", "hopper")
+        return reserved_bytes(case, 1.0)
+
+    for framework in ("megatron-lm", "torchtitan"):
+        late, early = slack(framework, "2025-09", tp=2), slack(framework, "2024-04", tp=2)
+        assert early > late == slack(framework, "", tp=2)
+        assert early == slack(framework, "2024-04", tp=8) == slack("megatron-deepspeed", "2022-02", tp=4)
+        assert slack(framework, "2024-04") == slack(framework, "2025-09")
+        assert slack(framework, "2024-04", tp=2, tp_comm_overlap=True) == late
+    assert slack("nemo", "2024-04", tp=2, tp_comm_overlap=False) == slack("mlperf", "2025-09", tp=2)
+    assert slack("paddlenlp", "2023-07", tp=2) == late
+
+
 def test_part_of_the_slack_is_unavoidable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("projector.memory.verdict.tolerance", lambda _: 0.0)
     case = resolved(llama(), recipe(), 1, allocator={"context_bytes": 1e9})

@@ -8,7 +8,16 @@ import pytest
 from projector import pipeline
 from projector.pipeline import periodic
 
-SIZES = (("1f1b", 2, 1, None), ("1f1b", 5, 1, None), ("interleaved", 2, 3, None), ("interleaved", 3, 2, 5))
+SIZES = (
+    ("1f1b", 2, 1, None),
+    ("1f1b", 5, 1, None),
+    ("interleaved", 2, 3, None),
+    ("interleaved", 3, 2, 5),
+    ("zb_h1", 2, 1, None),
+    ("zb_h1", 5, 1, None),
+    ("zbv", 3, 2, None),
+    ("zbv", 5, 2, None),
+)
 
 
 @pytest.mark.parametrize(("name", "pp", "vpp", "group"), SIZES)
@@ -28,7 +37,7 @@ def test_a_short_schedule_ends_as_the_long_one_does(
 
         def played(number: int) -> pipeline.Timeline:
             compiled = pipeline.compile(name, pp, vpp, number, group)
-            times = stages_of, 2.0 * stages_of[::-1], 0.0 * stages_of
+            times = stages_of, 2.0 * stages_of[::-1], (0.5 if name.startswith("zb") else 0.0) * stages_of
             return pipeline.evaluate(compiled, *times, messages, *overlaps, release=release)
 
         some, every = played(short), played(microbatches)
@@ -43,6 +52,6 @@ def test_a_short_schedule_ends_as_the_long_one_does(
 
 
 def test_orders_that_are_not_known_to_repeat_are_not_cut() -> None:
-    assert periodic.shorter("zb_h1", 4, 1, 4096, None) is None
+    assert periodic.shorter("zb_h2", 4, 1, 4096, None) is None
     assert periodic.shorter("1f1b", 1, 1, 4096, None) is None
     assert periodic.shorter("1f1b", 4, 1, 16, None) is None
