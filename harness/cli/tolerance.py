@@ -35,5 +35,5 @@ def command(args: argparse.Namespace) -> int:
 
     files = [file for path in args.runs for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])]
     runs = read_any(files)
-    say(args, view_tolerance.build(peaks.peaks(runs), peaks.judged(runs)))
+    say(args, view_tolerance.build(peaks.peaks(runs), peaks.judged(runs), peaks.sized(runs)))
     return 0

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from harness.contracts.runs import MeasuredRun
 from harness.contracts.sources import publisher
 from harness.predictors.ours import Ours, cluster_of, memory_gib
-from harness.score.memory_error import Judged, Peak
+from harness.score.memory_error import Judged, Peak, Sized
 from projector.errors import InputError, Unsupported
 from projector.memory.tolerance import kind
 from projector.projection import Projection
 
-__all__ = ["judged", "peaks", "undecided"]
+__all__ = ["judged", "peaks", "sized", "undecided"]
 
 #: Rows with which the memory model was written: their error proves nothing.
 _SEEN = ("SimuMax",)
@@ -65,6 +65,24 @@ def judged(runs: Iterable[MeasuredRun]) -> list[Judged]:
         if made is not None:
             plan, ran = made.memory, run.measured.status == "ok"
             found.append(Judged(run_id=run.id, ran=ran, right=plan.fits == ran, close=plan.status == "too-close"))
+    return found
+
+
+def sized(runs: Iterable[MeasuredRun]) -> list[Sized]:
+    """One for every run of a group with a measured peak and a projection that did not ask the peak for its recompute.
+
+    What nobody states of a group's peaks is the same for all of them, so their order stands.
+    """
+    found = []
+    for run in runs:
+        peak = run.measured.peak_memory_gib
+        if run.problem or run.doubt or peak is None or not run.group or run.source.title.startswith(_SEEN):
+            continue
+        made = _projected(run)
+        if made is not None and not any(_CIRCULAR in text for text in made.assumed):
+            projected = memory_gib(made, cluster_of(run.cluster, run.gpu, run.gpus_per_node), run.measured)
+            counts = run.measured.memory_kind or "not stated"
+            found.append(Sized(group=run.group, counts=counts, measured=peak, projected=projected))
     return found
 
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from harness.kernels.collectives_table import LOW_LATENCY, TOKENS, Record
 from projector.collectives import dispatch
+from projector.collectives.constants import LIBRARY, architecture, sections
 from projector.collectives.model import seconds_of
 from projector.collectives.network import network
 from projector.errors import InputError
 from projector.hardware import catalogue
-from projector.hardware.types import GroupShape
+from projector.hardware.types import Cluster, GroupShape
 
-__all__ = ["HOSTS", "Figure", "Host", "Level", "held_out", "levels", "projected", "score"]
+__all__ = ["HOSTS", "Figure", "Host", "Level", "held_out", "levels", "projected", "score", "strange"]
 
 LARGE = 2**20
 
@@ -45,14 +46,21 @@ HOSTS: Mapping[str, Host] = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A record and the model's answer in seconds. ``limit``: an acceptance threshold, so an upper bound only."""
+    """A record and the model's answer in seconds. ``strange``: the answer for a fabric without a table (:func:`strange`).
+    ``limit``: an acceptance threshold, so an upper bound only.
+    """
 
     record: Record
     seconds: float
+    strange: float
 
     @property
     def error(self) -> float:
         return self.seconds / (self.record.time_us * 1e-6) - 1.0
+
+    @property
+    def strange_error(self) -> float:
+        return self.strange / (self.record.time_us * 1e-6) - 1.0
 
     @property
     def limit(self) -> bool:
@@ -71,23 +79,44 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Absolute errors of one fabric and size class (at least 1 MiB, or below)."""
+    """Absolute errors of one fabric and size class (at least 1 MiB, or below). ``strange``: the median without its
+    table, ``bias`` the median signed error of that.
+    """
 
     fabric: str
     large: bool
     count: int
     median: float
     worst: float
+    strange: float
+    bias: float
 
 
 def score(records: Iterable[Record]) -> tuple[Figure, ...]:
     """Every record beside what the model says of it."""
-    return tuple(Figure(record, projected(record)) for record in records)
+    records = tuple(records)
+    clusters = {name: catalogue.cluster(name) for name in {record.cluster for record in records}}
+    unknown = {name: strange(cluster) for name, cluster in clusters.items()}
+    return tuple(Figure(r, projected(r, clusters[r.cluster]), projected(r, unknown[r.cluster])) for r in records)
 
 
-def projected(record: Record) -> float:
-    """Seconds that the model gives a record, host time of its condition included."""
-    cluster = catalogue.cluster(record.cluster)
+def strange(cluster: Cluster) -> Cluster:
+    """The cluster as one of a fabric that no table covers: lines and topology as stated, no share of its architecture's
+    links or its network's technology, and the hop of its GPU's usual network. Token kernels keep their shares.
+    """
+    library = sections()[LIBRARY[cluster.gpu.vendor]]
+    own = (name for name in sections().get(architecture(cluster), {}) if name.startswith("link."))
+    shares = {name: (library.get(name) or library["link.intra"]).value for name in own}
+    usual = catalogue.cluster(cluster.gpu.name).inter.latency
+    return replace(
+        cluster,
+        inter=replace(cluster.inter, technology="", latency=usual),
+        overrides={**shares, **cluster.overrides},
+    )
+
+
+def projected(record: Record, cluster: Cluster) -> float:
+    """Seconds that the model gives a record on a cluster, host time of its condition included."""
     shape = GroupShape(record.gpus, record.gpus // record.nodes)
     if record.kind == LOW_LATENCY:
         return dispatch.low_latency_seconds(network(shape, cluster), record.bytes)
@@ -103,12 +132,16 @@ def projected(record: Record) -> float:
 
 def levels(found: Iterable[Figure]) -> tuple[Level, ...]:
     """Median and worst absolute error by fabric and size class; thresholds are left out."""
-    groups: dict[tuple[str, bool], list[float]] = {}
+    groups: dict[tuple[str, bool], list[Figure]] = {}
     for figure in _measured(found):
-        groups.setdefault((figure.fabric, figure.record.bytes >= LARGE), []).append(abs(figure.error))
-    return tuple(
-        Level(fabric, large, len(errors), median(errors), max(errors))
-        for (fabric, large), errors in sorted(groups.items())
+        groups.setdefault((figure.fabric, figure.record.bytes >= LARGE), []).append(figure)
+    return tuple(_level(*key, alike) for key, alike in sorted(groups.items()))
+
+
+def _level(fabric: str, large: bool, alike: list[Figure]) -> Level:
+    errors, unknown = [abs(f.error) for f in alike], [f.strange_error for f in alike]
+    return Level(
+        fabric, large, len(alike), median(errors), max(errors), median(abs(e) for e in unknown), median(unknown)
     )
 
 

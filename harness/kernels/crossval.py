@@ -13,11 +13,12 @@ from harness.kernels.fit import Array
 from harness.kernels.model import seconds
 from harness.kernels.schema import Row
 from projector.hardware.types import Efficiency
+from projector.operators.types import Stream
 
 __all__ = ["FEWEST_GROUPS", "HeldOut", "Progress", "held_out"]
 
-#: Fewer groups than this cannot be left out in turn to any purpose.
-FEWEST_GROUPS = 5
+#: Fewer groups than this cannot be left out in turn to any purpose; of streams, which have one constant a device, two can.
+FEWEST_GROUPS, FEWEST_STREAMS = 5, 2
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def _of_gpu(name: str, rows: Sequence[Row]) -> tuple[Array, list[str]]:
         where = [place[id(row)] for row in each.rows]
         for i in where:
             classes.setdefault(_class(rows[i]), set()).add(number)
-        if each.outcome.groups < FEWEST_GROUPS:
+        if each.outcome.groups < (FEWEST_STREAMS if isinstance(each.rows[0].op, Stream) else FEWEST_GROUPS):
             word = "too few"
         elif each.kept:
             word = "refit"

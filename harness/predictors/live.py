@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun, Prediction
@@ -14,11 +14,15 @@ from harness.predictors.protocol import Predictor, gpu_levels
 from harness.predictors.refusal import guarded
 
 if TYPE_CHECKING:
+    from projector.benchmark.device import Device
+    from projector.benchmark.timings import Asked
+    from projector.hardware.types import Cluster
     from projector.projection import Projection
     from projector.workload.workload import Workload
 
 __all__ = ["Here", "Live"]
 
+_LAYERS = "torch"  # the trainer's layers, whatever is installed
 _BUDGET = 0.5  # seconds for each thing that is timed: a suite has many, and their medians are of dozens of samples
 
 
@@ -33,22 +37,37 @@ class Here:
     artifact: Path
     most: int | None = None
 
-    def spread(self) -> float:
-        """Of the timed steps: their interquartile range over the median. Raises as ``artifact.read``."""
-        from projector.benchmark import artifact
-
-        return artifact.timings_of(self.artifact, artifact.read(self.artifact)).step.spread
-
     def project(self, workload: Workload) -> Projection:
         """One step of ``workload`` from times taken here. Raises what ``measured.project`` raises."""
         from projector.benchmark import measured
-        from projector.benchmark.device import open_device
 
         self.artifact.parent.mkdir(parents=True, exist_ok=True)
-        device = open_device(self.device, self.threads if self.device == "cpu" else None)
-        cluster = cluster_of(self.cluster, "", None)
-        own = "torch"  # the trainer's layers, whatever is installed
-        return measured.project(workload, cluster, device, self.artifact, layers=own, budget=_BUDGET, most=self.most)
+        return measured.project(
+            workload, self._cluster, self._device, self.artifact, layers=_LAYERS, budget=_BUDGET, most=self.most
+        )
+
+    def planned(self, workload: Workload) -> tuple[Asked, tuple[str, ...]]:
+        """What times of ``workload`` ask for, and notes; raises what ``measured.planned`` raises."""
+        from projector.benchmark import measured
+
+        return measured.planned(workload, self._cluster, self._device, layers=_LAYERS, budget=_BUDGET, most=self.most)
+
+    def keep(self, planned: tuple[Asked, tuple[str, ...]], found: Mapping[str, Any]) -> None:
+        """Into ``artifact`` what was timed."""
+        from projector.benchmark import measured
+
+        self.artifact.parent.mkdir(parents=True, exist_ok=True)
+        measured.keep(found, *planned, self._device, self.artifact)
+
+    @property
+    def _device(self) -> Device:
+        from projector.benchmark.device import open_device
+
+        return open_device(self.device, self.threads if self.device == "cpu" else None)
+
+    @property
+    def _cluster(self) -> Cluster:
+        return cluster_of(self.cluster, "", None)
 
 
 @dataclass(frozen=True)

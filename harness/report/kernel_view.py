@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from harness.kernels.save import skipped
 from harness.kernels.schema import Row
 from harness.kernels.score import CLASSES, FITS, Class, Errors, Score, class_of, errors, of_new_weights
 from harness.kernels.table import Loaded
-from harness.kernels.transfer import donors
+from harness.kernels.transfer import donor
 from harness.kernels.unmeasured import SuiteShare
 from harness.report.spec import yes_no
 from harness.report.table import NONE, Cell, Column, Report, Table, figure, listed, percent, ratio, signed, text
@@ -54,6 +55,7 @@ def _lines(score: Score, loaded: Loaded) -> list[str]:
             f"A GEMM of a new (n, k) is off by {percent(new.mape)} (median {percent(new.median)}, p90 {percent(new.p90)}): "
             f"{new.n} weights, each counted once, none seen by the fit that judges it"
         )
+    lines += _new_gpu(score)
     unseen = ~score.seen
     if unseen.any():
         found = errors(score.error("shipped")[unseen & score.large])
@@ -73,6 +75,15 @@ def _lines(score: Score, loaded: Loaded) -> list[str]:
         if few:
             lines.append(f"Shipped constants of some classes of {', '.join(few)} are {meaning} (column constants)")
     return lines
+
+
+def _new_gpu(score: Score) -> list[str]:
+    """The headline of a device that nobody measured: each GPU counts once."""
+    by_kind: dict[str, list[float]] = {}
+    for each in _left_out(score):
+        by_kind.setdefault(each["kind"], []).append(each["found"].mape)
+    said = ", ".join(f"{kind} {percent(float(np.mean(off)))} ({len(off)})" for kind, off in by_kind.items())
+    return [f"A GPU that nobody measured, from its data sheet, mean over GPUs: {said}"] if said else []
 
 
 def _new_weights(score: Score) -> Table:
@@ -210,19 +221,23 @@ def _transfer(score: Score) -> Table:
         figure("bias", "found.bias", signed),
         figure("goal", lambda _: _most(TRANSFER)),
         text("met", lambda each: yes_no(each["found"].mape <= TRANSFER)),
-        text("learned from", lambda each: ", ".join(donors(each["gpu"], each["kind"]))),
+        text("learned from", lambda each: donor(each["gpu"])),
     )
+    note = (
+        "Training shapes. The GPU keeps its data sheet alone: no file of its own, and none of its architecture where that "
+        "was fitted on it. Constants are those of the architecture named last, its clocks moved by power: what a user "
+        "gets for a device that nobody measured."
+    )
+    return listed("A GPU left out wholly", _left_out(score), made, note)
+
+
+def _left_out(score: Score) -> list[dict[str, Any]]:
     wrong = score.error("transfer")
-    held = [
+    return [
         {"gpu": gpu, "kind": kind, "found": found}
         for (gpu, kind), where in score.members(lambda row: (row.gpu, row.kind), score.large).items()
         if (found := errors(wrong[where])) is not None
     ]
-    note = (
-        "Training shapes. The GPU keeps its data sheet and hand-written priors; all fitted constants are those of the GPUs "
-        "named last (the geometric mean where several have one)."
-    )
-    return listed("A GPU left out wholly", held, made, note)
 
 
 def _skipped(loaded: Loaded) -> Table:

@@ -1,4 +1,4 @@
-"""Measured peaks beside projected ones, and verdicts with and without the tolerance that follows, as tables."""
+"""Measured peaks beside projected ones, verdicts with and without the tolerance that follows, and order, as tables."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.report.table import Column, Report, Table, figure, listed, percent, text
-from harness.score.memory_error import LEVEL, Judged, Peak, held_out, tolerances
+from harness.report.table import Column, Report, Table, figure, listed, number, percent, text
+from harness.score.memory_error import LEVEL, Judged, Order, Peak, Sized, held_out, orders, tolerances
 from projector.memory.tolerance import TOLERANCE
 
 __all__ = ["build"]
 
 
-def build(found: Sequence[Peak], outcomes: Sequence[Judged]) -> Report:
-    """Tolerances fitted and in use, error by cell, coverage of sources left out, verdicts before and after."""
-    tables = (_fitted(found), _cells(found), _left_out(found), _verdicts(outcomes))
+def build(found: Sequence[Peak], outcomes: Sequence[Judged], sized: Sequence[Sized]) -> Report:
+    """Tolerances fitted and in use, error by cell, coverage of sources left out, verdicts before and after, order."""
+    tables = (_fitted(found), _cells(found), _left_out(found), _verdicts(outcomes), _ordered(orders(sized)))
     return Report(title=f"Peak memory: {len(found)} measured peaks", tables=tuple(t for t in tables if t.rows))
 
 
@@ -90,3 +90,24 @@ def _verdicts(outcomes: Sequence[Judged]) -> Table:
     columns = (Column("verdict", False), Column("ran"), Column("out of memory"), Column("all"))
     rows = tuple((name, *count(those)) for name, those in kinds)
     return Table(title="Does it fit?", columns=columns, rows=rows)
+
+
+def _ordered(found: Sequence[Order]) -> Table:
+    met = sum(each.agreement * each.pairs for each in found if each.agreement is not None)
+    pairs, taus = sum(each.pairs for each in found), [each.tau for each in found if each.tau is not None]
+    whole = Order(
+        "all",
+        sum(each.rows for each in found),
+        sum(taus) / len(taus) if taus else None,
+        met / pairs if pairs else None,
+        pairs,
+    )
+    columns = (
+        text("group", lambda each: each.group),
+        figure("peaks", lambda each: each.rows),
+        figure("tau-b", lambda each: number(each.tau, 2)),
+        figure("pairs", lambda each: each.pairs),
+        figure("in order", lambda each: percent(each.agreement)),
+    )
+    note = "Which of two configurations needs more. all: tau-b is the mean over groups, pairs are pooled."
+    return listed("Order of memory within groups", [*found, whole] if found else [], columns, note)

@@ -11,14 +11,17 @@ from harness.calibrate.ratios import Change
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report.spec import percent0
-from harness.report.table import Report, Table, figure, listed, percent, text
+from harness.report.table import Report, Table, figure, listed, number, percent, text
+from harness.score.ceiling import ceiling, repeats
 from harness.score.changes import Pair, Score, observed, pairs, score
+from harness.score.ranking import group_rankings
 from harness.score.switches import REAL
 
 __all__ = ["GOALS", "build", "sentence"]
 
 #: Of a projected ratio: median and p90 of its error at most, share of right signs at least.
 GOALS = (0.03, 0.10, 0.95)
+_SPREADS = (0.005, 0.01, 0.02, 0.04)
 _FEWEST = 5  # pairs of a kind that is called one of the worst
 _GROUPS = 20
 _NAMED = 3
@@ -36,6 +39,7 @@ def build(evaluation: Evaluation, predictor: str) -> Report:
         _table("In short", "which", [*_whole(found, changes)]),
         _table("By kind of change, alone", "kind", by_kind),
         _table("By kind of change, alone or with others", "kind", _touching(seen, changes)),
+        _reachable(evaluation, predictor, found),
         _table("By source", "source", _lines(seen, lambda p: p.publisher, changes)),
         _table(
             "Groups that are furthest off", "group", _lines([p for p in seen if p.group], lambda p: p.group)[:_GROUPS]
@@ -109,6 +113,25 @@ def _inside(those: Sequence[Pair], changes: Sequence[tuple[Change, float]]) -> s
         return ""
     held, halves = np.array(mine).T
     return f"{percent0(float(held.mean()))}, ±{percent0(float(np.expm1(np.median(halves))))}"
+
+
+def _reachable(evaluation: Evaluation, predictor: str, found: Sequence[Pair]) -> Table:
+    """The order that a projection without error would reach, by how well a measurement repeats."""
+    rows = frame.part(evaluation.once, predictor=predictor, fit="heldout")
+    seen = rows[rows["group"].isin([g.group for g in group_rankings(rows) if g.stated])]
+    again = repeats(found)
+    spreads = sorted({*_SPREADS, again[0]} if again else _SPREADS)
+    lines = [(spread, of) for spread in spreads if (of := ceiling(seen, spread))]
+    made = (
+        figure("repeats to", lambda line: line[0], percent, "standard deviation of one measurement"),
+        figure("tau-b, at least", lambda line: line[1].low, number, "with the projection as the truth"),
+        figure("tau-b, at most", lambda line: line[1].high, number, "with the measurement as the truth"),
+        text("", lambda line: "as here" if again and line[0] == again[0] else ""),
+    )
+    note = "Groups that differ in a field seen."
+    if again:
+        note += f" As here: {again[1]} pairs of one configuration, of {again[2]} sources, a median a source."
+    return listed("The order that a projection without error would reach", lines, made, note)
 
 
 def _table(title: str, word: str, lines: Sequence[Line]) -> Table:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.calibrate import weights
+from harness.score.ranking import agreement, tau_b
 from projector.memory.tolerance import NEW
 
-__all__ = ["LEVEL", "Judged", "Peak", "held_out", "tolerances"]
+__all__ = ["LEVEL", "Judged", "Order", "Peak", "Sized", "held_out", "orders", "tolerances"]
 
 LEVEL = 0.9
 #: With fewer (effective) peaks the corrected level passes 95 %: one or two rows would decide.
@@ -50,6 +52,40 @@ class Judged:
     ran: bool
     right: bool
     close: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """Peaks of one run of a ``group``, GiB, ``projected`` as the source ``counts``."""
+
+    group: str
+    counts: str
+    measured: float
+    projected: float
+
+
+class Order(NamedTuple):
+    """Which of two runs of a group needs more: tau-b, the share of the measurably different ``pairs`` in that order, and
+    their number. None where all are alike."""
+
+    group: str
+    rows: int
+    tau: float | None
+    agreement: float | None
+    pairs: int
+
+
+def orders(found: Iterable[Sized]) -> list[Order]:
+    """One for every group with two peaks and more that count the same, by name."""
+    by: dict[tuple[str, str], list[Sized]] = {}
+    for each in found:
+        by.setdefault((each.group, each.counts), []).append(each)
+    made = []
+    for (group, _), own in sorted(by.items()):
+        measured, projected = [each.measured for each in own], [each.projected for each in own]
+        if len(own) > 1:
+            made.append(Order(group, len(own), tau_b(measured, projected), *agreement(measured, projected)))
+    return made
 
 
 def tolerances(found: Sequence[Peak]) -> dict[str, float]:

@@ -120,14 +120,16 @@ def _pairs(number: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 def tau_b(measured: ArrayLike, projected: ArrayLike, noise: ArrayLike = NOISE) -> float | None:
     """Kendall's tau-b of two positive series. ``noise``: relative, one value or one a row (a pair takes the larger).
 
-    None where it is undefined: all pairs tied in one of the two.
+    None where the measurement ties every pair; 0 where only the projection does: no opinion earns nothing.
     """
-    return _tau_b(_signs(measured, noise), _signs(projected, SAME))
+    return _tau(_signs(measured, noise), _signs(projected, SAME))
 
 
-def _tau_b(x: Signs, y: Signs) -> float | None:
+def _tau(x: Signs, y: Signs) -> float | None:
+    if not np.any(x):
+        return None
     scale = math.sqrt(float(np.count_nonzero(x)) * float(np.count_nonzero(y)))
-    return float(np.sum(x.astype(int) * y)) / scale if scale else None
+    return float(np.sum(x.astype(int) * y)) / scale if scale else 0.0
 
 
 def agreement(measured: ArrayLike, projected: ArrayLike, noise: ArrayLike = NOISE) -> tuple[float | None, int]:
@@ -212,14 +214,6 @@ def _group(name: str, members: int, rows: Sequence[_Member], noise: float) -> Gr
         place=place(measured, projected) if len(rows) >= SEARCHED else None,
         recall=recall(measured, projected, noise=noise) if len(rows) >= SEARCHED else None,
     )
-
-
-def _tau(x: Signs, y: Signs) -> float | None:
-    """Tau-b, and 0 where the projection ties what the measurement tells apart: no opinion earns nothing."""
-    if not np.any(x):
-        return None
-    found = _tau_b(x, y)
-    return 0.0 if found is None else found
 
 
 def _differs(configurations: Sequence[Mapping[str, str]]) -> tuple[str, ...]:

@@ -40,6 +40,20 @@ def test_a_bad_constant_fails(rows, framed) -> None:
     assert failed(worse, framed) == {"mape", "worst", "bias"}
 
 
+def test_rows_that_were_disturbed_neither_pass_nor_fail(rows, framed) -> None:
+    def words(bad, unclear, limits):
+        made = gate.check("s", framed([replace(rows[0], error=bad), *rows[1:]]), {"simulate": limits}, unclear)
+        return {c.name: (str(c).split()[0], c.passed) for c in made}
+
+    limits = {"mape": 0.03, "coverage": 1.0}
+    assert words(0.5, (), limits) == {"mape": ("FAIL", False), "coverage": ("PASS", True)}
+    assert words(0.5, ("a",), limits) == {"mape": ("INCONCLUSIVE", True), "coverage": ("PASS", True)}
+    assert words(0.0, ("a",), limits)["mape"] == ("INCONCLUSIVE", True)
+    assert words(0.5, ("b",), limits)["mape"] == ("FAIL", False)  # by rows that nothing disturbed
+    assert words(0.5, ("a", "b", "c"), limits)["mape"] == ("INCONCLUSIVE", True)
+    assert words(0.5, ("a", "b", "c"), {"kendall_tau": 0.5})["kendall_tau"] == ("INCONCLUSIVE", True)
+
+
 def test_a_bias_to_the_slow_side_fails_like_one_to_the_fast_side(rows, framed) -> None:
     slower = [replace(r, projected_tgs=r.projected_tgs * 0.9, error=(1 + r.error) * 0.9 - 1) for r in rows]
     assert failed(slower, framed) == {"mape", "worst", "bias"}

@@ -38,7 +38,7 @@ GATE = {
 }
 LOOSE = {"coverage": 0.1}
 RECIPES: dict[str, tuple[str, str, dict[str, int]]] = {
-    "dense-a": ("llama3_8b", "dense", {"tp": 1, "pp": 2}),
+    "dense-a": ("llama3_8b", "dense", {"tp": 1, "pp": 4}),
     "dense-b": ("llama3_8b", "dense", {"tp": 2}),
     "dense-c": ("llama3_8b", "dense", {"tp": 8}),
     "moe-a": ("mixtral_8x7b", "moe", {"ep": 8, "pp": 2}),

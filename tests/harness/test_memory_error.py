@@ -12,9 +12,9 @@ import yaml
 
 from harness.cli import main
 from harness.contracts.runs import MeasuredRun
-from harness.evaluation.peaks import judged, peaks, undecided
+from harness.evaluation.peaks import judged, peaks, sized, undecided
 from harness.evidence import dataset
-from harness.score.memory_error import Judged, Peak, held_out, tolerances
+from harness.score.memory_error import Judged, Peak, Sized, held_out, orders, tolerances
 from projector.errors import InputError
 from projector.frameworks import resolve
 from projector.memory.tolerance import TOLERANCE, kind
@@ -139,10 +139,35 @@ def test_what_is_wrong_becomes_too_close(outcomes: list[Judged]) -> None:
     assert all(each.right or each.close for each in failed)
 
 
+def test_the_order_of_memory_within_groups(runs: list[MeasuredRun]) -> None:
+    """By hand: of three pairs one is reversed; a lone peak and another kind of count are compared with nothing."""
+
+    def of(measured: float, projected: float, group: str = "a", counts: str = "device") -> Sized:
+        return Sized(group=group, counts=counts, measured=measured, projected=projected)
+
+    three = [of(10, 30), of(20, 20), of(40, 50)]
+    (made,) = orders([*three, of(5, 90, "b"), of(5, 90, counts="reserved")])
+    assert (made.group, made.rows, made.pairs) == ("a", 3, 3)
+    assert made.agreement == pytest.approx(2 / 3)
+    assert made.tau == pytest.approx(1 / 3)
+    assert orders([of(10, 3), of(10.05, 9)])[0][2:] == (None, None, 0)
+    assert orders([]) == []
+
+    measured = orders(sized(runs))
+    pairs = sum(each.pairs for each in measured)
+    assert pairs >= 300
+    assert sum((each.agreement or 0.0) * each.pairs for each in measured) / pairs >= 0.9
+
+
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tolerance", str(RUNS / "megatron_lm.yaml"), "--json"]) == 0
     tables = {table["title"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
-    assert {"Tolerance", "Coverage of sources left out", "Does it fit?"} <= tables.keys()
+    assert {
+        "Tolerance",
+        "Coverage of sources left out",
+        "Does it fit?",
+        "Order of memory within groups",
+    } <= tables.keys()
 
 
 def test_the_command_reads_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -191,10 +191,11 @@ def schedules() -> str:
 
 def dialects() -> str:
     """The dialects of logs that are read."""
-    from harness.evidence.ingest.logs import registry
+    from harness.evidence.ingest.logs import lines, registry
 
     known = (*registry.LINES, *registry.DOCUMENTS)
-    found = [(each.NAME, getattr(inspect.getmodule(each), "__doc__", "")) for each in known]
+    told = [each if each in lines.TABLE else inspect.getmodule(each) for each in known]
+    found = [(each.NAME, getattr(teller, "__doc__", "")) for each, teller in zip(known, told, strict=True)]
     rows = [[f"`{name}`", _first(text or "")] for name, text in found]
     return table(["dialect", "what it reads"], rows)
 

@@ -179,37 +179,15 @@ def test_unique_bytes() -> None:
     assert unique_bytes(Stream(name="", kind="copy", read=5.0, write=6.0)) == 11.0
 
 
-def test_transfer_takes_nothing_from_the_gpu_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    fits = {
-        "mi300x": {"gemm.loop.mxfp8": 0.9, "gemm.loop.fp8": 0.8},
-        "mi308x": {"gemm.loop.mxfp8": 0.4, "gemm.loop.bf16": 0.9},
-        "mi355x": {"gemm.loop.mxfp8": 0.1, "gemm.loop.fp8": 0.2, "attention.forward.loop": 0.3},
-        "b200": {"gemm.loop.tf32": 0.5},
-    }
-    own = {name: {k: Parameter(v, "fitted", "") for k, v in found.items()} for name, found in fits.items()}
-    monkeypatch.setattr(transfer, "measured_gpus", lambda: list(own))
-    monkeypatch.setattr(transfer, "_own", own.__getitem__)
-    transfer._owners.cache_clear()
-    learned = {k: p.value for k, p in transfer.without("mi300x").parameters.items() if p.kind == "fitted"}
-    # its sibling first; what the sibling lacks from the next generation; nothing of another vendor
-    assert learned == {
-        "gemm.loop.mxfp8": pytest.approx(0.4),
-        "gemm.loop.fp8": pytest.approx(0.2),
-        "attention.forward.loop": pytest.approx(0.3),
-    }
-    assert transfer.donors("mi300x", "gemm") == ("mi308x", "mi355x")
-    assert transfer.donors("mi300x", "attention") == ("mi355x",)
-    both = transfer.without("mi355x").parameters["gemm.loop.mxfp8"].value
-    assert both == pytest.approx(0.6)  # the geometric mean of its two donors
-    transfer._owners.cache_clear()
-
-
-def test_transfer_of_the_shipped_constants() -> None:
-    for name in ("mi355x", "b200", "a100_pcie_80gb", "h100_sxm"):
-        assert name not in transfer.donors(name)
-        assert transfer.donors(name)
-        fitted = [p for p in transfer.without(name).parameters.values() if p.kind == "fitted"]
-        assert all("other GPUs" in p.source for p in fitted)
+def test_transfer_takes_nothing_from_the_gpu_itself() -> None:
+    for name in calibrate.measured_gpus():
+        left = transfer.without(name).parameters
+        assert transfer.donor(name)
+        for stem in (name, calibrate.REFERENCE.get(name, name)):
+            own = {(k, p.source) for k, p in calibrate.stored(stem).items() if p.kind == "fitted"}
+            assert not own & {(k, p.source) for k, p in left.items()}, name
+    assert transfer.donor("h200") == "hopper"  # fitted on another GPU
+    assert (transfer.donor("mi300x"), transfer.donor("b200")) == ("gfx950", "blackwell_ultra")
 
 
 def test_statistics() -> None:
