@@ -168,10 +168,13 @@ def _guessed(loaded: Loaded) -> bool:
 
 
 def _noted(found: _Found, options: argparse.Namespace) -> _Found:
-    """With the network figures of ``--hardware-config`` over those of the cluster."""
+    """With the network figures of ``--hardware-config`` over those of the cluster; a file that leaves open what its network
+    is gets that of the library, and hears so."""
     cluster, notes, assumed = found
+    if catalogue.is_path(options.cluster or options.gpu or "") and not cluster.inter.technology:
+        assumed = (*assumed, "inter.technology=infiniband (not stated)")
     if not options.hardware_config:
-        return found
+        return cluster, notes, assumed
     applied = primus_hardware.read(options.hardware_config, cluster)
     return applied.cluster, (*notes, *applied.cluster.sources[len(cluster.sources) :]), assumed
 

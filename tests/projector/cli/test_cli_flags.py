@@ -58,6 +58,9 @@ def test_cluster_file(document, tmp_path):
     made = document("--cluster", str(file))
     assert made["cluster"]["name"] == "mine"
     assert seconds(made) > seconds(document("--cluster", "mi355x"))
+    assert "inter.technology=infiniband (not stated)" in made["assumed"]
+    file.write_text(file.read_text().replace("inter:", "inter:\n  technology: infiniband", 1))
+    assert "inter.technology" not in " ".join(document("--cluster", str(file))["assumed"])
 
 
 def test_primus_gpu_arch_is_asked_last(document, monkeypatch):
