@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -99,7 +99,7 @@ class _Inputs:
     runs: tuple[MeasuredRun, ...]
     earlier: tuple[Row, ...] | None
     checks: tuple[gate.Check, ...] = ()
-    unclear: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    unclear: frozenset[str] = frozenset()
 
     @property
     def selected(self) -> list[evaluate.Selected]:
@@ -117,7 +117,7 @@ def command(args: argparse.Namespace) -> int:
     with progress("projecting", len(selected) * len(inputs.tools)) as told:
         evaluation = evaluate.evaluate(
             selected, inputs.tools, jobs=jobs, progress=told, evidence=observations.packaged()
-        )
+        ).marked(inputs.unclear)
     read = [path for s in inputs.suites for path in s.inputs] + list(args.runs) + trained
     saved = files.Saved(
         evaluation=evaluation,
@@ -163,7 +163,9 @@ def _trained(inputs: _Inputs, args: argparse.Namespace) -> tuple[_Inputs, list[P
         if live and gate.SHRINK in s.gate.get("benchmark", {}) and s.plan.jobs
     )
     tools = closed.predictors(inputs.tools)
-    made = replace(inputs, suites=suites, tools=tools, checks=checks, unclear=closed.unclear)
+    made = replace(
+        inputs, suites=suites, tools=tools, checks=checks, unclear=frozenset().union(*closed.unclear.values())
+    )
     return made, list(closed.files)
 
 
@@ -238,9 +240,7 @@ def _only(runs: Sequence[MeasuredRun], ids: Sequence[str]) -> tuple[MeasuredRun,
 
 def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> int:
     evaluation = saved.evaluation
-    checks = [
-        c for s in inputs.suites for c in gate.check(s.name, evaluation.frame, s.gate, inputs.unclear.get(s.name, ()))
-    ] + list(inputs.checks)
+    checks = [c for s in inputs.suites for c in gate.check(s.name, evaluation.frame, s.gate)] + list(inputs.checks)
     title = ", ".join(args.ids or [s.title for s in inputs.suites]) or _title(args.runs)
     report = publish.report_of(saved, checks, title)
     moved = None

@@ -8,8 +8,8 @@ History of ``SCHEMA_VERSION``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +127,7 @@ class RunFacts:
     ``complete``: the source states a whole configuration (a model and a recipe could be built). ``assumed``: what the
     importer filled in. ``differs``: configuration as text by key, from which a group lists the keys that change;
     ``switches``: those of the keys that no recipe field holds, so that no projector can see them; ``flops_per_token``: of
-    the model (forward and backward), where it is known.
+    the model (forward and backward), where it is known. ``disturbed``: it was measured here, while the machine was moving.
     """
 
     run_id: str
@@ -144,6 +144,7 @@ class RunFacts:
     differs: Mapping[str, str] = field(default_factory=dict)
     switches: tuple[str, ...] = ()
     flops_per_token: float | None = None
+    disturbed: bool = False
 
     def to_mapping(self) -> dict[str, Any]:
         made = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -193,6 +194,11 @@ class Evaluation:
     def every(self) -> tuple[Row, ...]:
         """What a file of results holds: the doubted rows behind the others."""
         return (*self.rows, *self.doubted)
+
+    def marked(self, disturbed: Collection[str]) -> Evaluation:
+        """The same with these runs as disturbed."""
+        facts = {name: replace(fact, disturbed=name in disturbed) for name, fact in self.facts.items()}
+        return replace(self, facts=facts) if disturbed else self
 
     @property
     def unique_rows(self) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -124,20 +124,19 @@ def _expected_limit(name: object, limit: object) -> str:
     return ""
 
 
-def check(
-    suite: str, rows: pd.DataFrame, gate: Mapping[str, Mapping[str, float]], unclear: Collection[str] = ()
-) -> list[Check]:
+def check(suite: str, rows: pd.DataFrame, gate: Mapping[str, Mapping[str, float]]) -> list[Check]:
     """Every threshold of the predictors (modes) that were run, on the rows of this suite, and the models that the zoo lacks,
     whatever the suite asks.
 
-    Runs that are ``unclear``, by id, were disturbed while they were measured: figures of seconds are judged without them,
-    and a threshold that then holds is inconclusive.
+    Figures of seconds are judged without runs that were ``disturbed`` while they were measured, and a threshold that then
+    holds is inconclusive.
     """
     mine = frame.part(rows, suite=suite)
+    unclear = sorted(set(mine.loc[mine["disturbed"], "run_id"]))
     ran = {str(mode): Figures(found, mine) for (mode,), found in frame.parts(mine, ["predictor"]) if mode != BASELINE}
     checks = []
     for mode, of in ran.items():
-        clear = Figures(of.rows[~of.rows["run_id"].isin([*unclear])], of.whole[~of.whole["run_id"].isin([*unclear])])
+        clear = Figures(of.rows[~of.rows["disturbed"]], of.whole[~of.whole["disturbed"]])
         lacking = {"missing_models": 0.0} if _missing(of)[0] else {}
         for name, limit in {**lacking, **gate.get(mode, {})}.items():
             if name != SHRINK and (not unclear or name in _COUNTS):
@@ -147,8 +146,8 @@ def check(
     return checks
 
 
-def _as_far_as_clear(found: Check, unclear: Collection[str]) -> Check:
-    detail = f"{found.detail}{', ' if found.detail else ''}disturbed: {', '.join(sorted(unclear))}"
+def _as_far_as_clear(found: Check, unclear: Sequence[str]) -> Check:
+    detail = f"{found.detail}{', ' if found.detail else ''}disturbed: {', '.join(unclear)}"
     return replace(found, passed=found.passed or found.found is None, inconclusive=True, detail=detail)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.contracts.results import RunFacts
 from harness.contracts.runs import MISSING_MODEL
 from harness.score import gate
 
@@ -42,7 +43,8 @@ def test_a_bad_constant_fails(rows, framed) -> None:
 
 def test_rows_that_were_disturbed_neither_pass_nor_fail(rows, framed) -> None:
     def words(bad, unclear, limits):
-        made = gate.check("s", framed([replace(rows[0], error=bad), *rows[1:]]), {"simulate": limits}, unclear)
+        facts = {r.run_id: RunFacts(run_id=r.run_id, disturbed=r.run_id in unclear) for r in rows}
+        made = gate.check("s", framed([replace(rows[0], error=bad), *rows[1:]], facts), {"simulate": limits})
         return {c.name: (str(c).split()[0], c.passed) for c in made}
 
     limits = {"mape": 0.03, "coverage": 1.0}
