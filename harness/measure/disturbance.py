@@ -18,19 +18,21 @@ class Disturbed:
 
     ``spread``: slowest over fastest repetition, less one, or the 90 % interval of the timed step's median, whichever is
     wider; ``waited``: without a core that others held; ``pace``: slowest over fastest pace of the machine around what is
-    compared, less one.
+    compared, less one; ``again``: by how much what is compared came out otherwise when it was measured again.
     """
 
     spread: float = 0.0
     waited: float = 0.0
     pace: float = 0.0
+    again: float = 0.0
 
     @property
     def most(self) -> float:
-        return max(self.spread, self.waited, self.pace)
+        return max(self.spread, self.waited, self.pace, self.again)
 
     def __str__(self) -> str:
-        return f"spread {self.spread:.0%}, no core {self.waited:.0%}, pace {self.pace:.0%}"
+        tail = f", again {self.again:.0%} apart" if self.again else ""
+        return f"spread {self.spread:.0%}, no core {self.waited:.0%}, pace {self.pace:.0%}{tail}"
 
 
 def kept(shares: Sequence[float]) -> list[bool]:

@@ -128,9 +128,32 @@ def _closed(
     for each in trained:
         rows[each.job.id].keep(each)
     judged = ((rows[each.job.id], each) for each in trained)
-    found = tuple(row.judged(each, row.alone) for row, each in judged if row.alone)
+    found = tuple(_judged(row, row.alone, each, limit or 0.0, train, plan, folder) for row, each in judged if row.alone)
     unclear = frozenset(each.job.id for each in trained if limit is not None and _disturbed(each, limit))
+    unclear |= {each.id for each in found if limit is not None and each.by.again > limit}
     return places, trained, found, unclear
+
+
+def _judged(
+    row: _Row,
+    alone: Here,
+    done: Trained,
+    limit: float,
+    train: Callable[[Plan, Path], tuple[Trained, ...]],
+    plan: Plan,
+    folder: Path,
+) -> Shrunk:
+    """The shrink test of a job; what fails it is measured twice, and the first time kept."""
+
+    def again() -> Shrunk:
+        with tempfile.TemporaryDirectory(prefix="again-", dir=folder) as scratch:
+            (new,) = train(replace(plan, jobs=(row.job,)), Path(scratch))
+        row.keep(new)
+        return row.judged(new, alone)
+
+    found = shrunk.confirmed(row.judged(done, alone), limit, again)
+    row.keep(done)
+    return found
 
 
 def _disturbed(done: Trained, limit: float) -> bool:

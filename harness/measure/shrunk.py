@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from harness.measure.closed import Trained
 from harness.measure.disturbance import Disturbed
@@ -14,7 +14,7 @@ from harness.score.gate import SHRINK, Check
 from projector.benchmark.processes import cores
 from projector.benchmark.timings import Asked
 
-__all__ = ["Shrunk", "check", "disturbed", "judged"]
+__all__ = ["Shrunk", "check", "confirmed", "disturbed", "judged"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,14 @@ def judged(done: Trained, alone: Here, asked: Asked | None) -> Shrunk:
     error = step / statistics.fmean(done.rounds) - 1.0
     full = alone.device == "cpu" and done.job.workload.gpus >= cores()
     return Shrunk(id=done.job.id, error=error, by=disturbed(done, asked), full=full)
+
+
+def confirmed(first: Shrunk, limit: float, again: Callable[[], Shrunk]) -> Shrunk:
+    """``first``; where it is off by more than ``limit`` and nothing seemed to disturb it, with how far ``again`` is from it:
+    an error of the model's repeats."""
+    if abs(first.error) <= limit or first.by.most > limit:
+        return first
+    return replace(first, by=replace(first.by, again=abs(again().error - first.error)))
 
 
 def check(suite: str, limit: float, found: Sequence[Shrunk]) -> Check:

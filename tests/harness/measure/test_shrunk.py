@@ -18,7 +18,7 @@ from harness.measure.closed import Trained
 from harness.measure.disturbance import Disturbed
 from harness.measure.log import Step
 from harness.measure.loop import _again
-from harness.measure.shrunk import Shrunk, check, disturbed, judged
+from harness.measure.shrunk import Shrunk, check, confirmed, disturbed, judged
 from harness.measure.turns import Taken, Turn, in_order, take
 from harness.predictors.live import Here
 from projector.errors import InputError
@@ -97,6 +97,19 @@ def test_a_wrong_model_fails_on_a_machine_that_drifts_slowly(wrong: float) -> No
     assert _word(slow, wrong) == _word(lambda t: 1.0 + 0.4 * t / 360.0, wrong) == _word(lambda _: 1.0, wrong) == "FAIL"
     assert _word(slow) == _word(lambda _: 0.6) == _word(lambda _: 1.0) == "PASS"
     assert Machine(lambda _: 1.0, wrong).judged().error == pytest.approx(wrong - 1.0)
+
+
+def test_an_error_fails_only_where_it_repeats() -> None:
+    def said(first: float, second: float) -> str:
+        one, other = Shrunk(id="x", error=first), Shrunk(id="x", error=second)
+        return str(check("local", LIMIT, [confirmed(one, LIMIT, lambda: other)]))
+
+    assert said(-0.2, -0.19).startswith("FAIL")
+    assert said(-0.2, 0.01).startswith("INCONCLUSIVE")
+    assert "again 21% apart" in said(-0.2, 0.01)
+    assert said(0.05, 0.5).startswith("PASS"), "what holds is not measured again"
+    noisy = Shrunk(id="x", error=-0.2, by=Disturbed(pace=0.5))
+    assert confirmed(noisy, LIMIT, lambda: pytest.fail("it says nothing anyway")) is noisy
 
 
 @pytest.mark.parametrize("at", [3.0, 9.0, 15.0])
