@@ -126,7 +126,7 @@ def test_rows_are_walked_and_opened_by_keyboard(look: Any) -> None:
         assert sight.texts("#drawer-title") == ["run-0002"]
         sight.press("Escape")
         assert sight.js("() => document.activeElement.textContent") == "run-0001"
-        assert "run=" not in sight.address
+        sight.page.wait_for_function("() => !location.hash.includes('run=')", timeout=10_000)
         for _ in range(30):
             sight.press("ArrowDown")
         assert sight.js("() => document.activeElement.textContent") == "run-0031"
