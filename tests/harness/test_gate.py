@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.contracts.results import RunFacts
+from harness.contracts.results import Evaluation, RunFacts
 from harness.contracts.runs import MISSING_MODEL
+from harness.report import files
 from harness.score import gate
 
 
@@ -54,6 +55,14 @@ def test_rows_that_were_disturbed_neither_pass_nor_fail(rows, framed) -> None:
     assert words(0.5, ("b",), limits)["mape"] == ("FAIL", False)  # by rows that nothing disturbed
     assert words(0.5, ("a", "b", "c"), limits)["mape"] == ("INCONCLUSIVE", True)
     assert words(0.5, ("a", "b", "c"), {"kendall_tau": 0.5})["kendall_tau"] == ("INCONCLUSIVE", True)
+
+
+def test_what_was_disturbed_stays_with_the_run_in_a_file(rows, tmp_path) -> None:
+    facts = {r.run_id: RunFacts(run_id=r.run_id) for r in rows}
+    made = Evaluation(rows=tuple(rows), facts=facts).marked({"a"})
+    (tmp_path / "results.json").write_text(files.json_text(files.Saved(evaluation=made, gates={}, provenance={})))
+    read = files.read(tmp_path).evaluation.frame
+    assert set(read.loc[read["disturbed"], "run_id"]) == {"a"}
 
 
 def test_a_bias_to_the_slow_side_fails_like_one_to_the_fast_side(rows, framed) -> None:

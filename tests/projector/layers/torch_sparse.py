@@ -164,8 +164,8 @@ class CompressedAttention(nn.Module):
         return total[0].topk(min(self.sizes.index_topk, entries)).indices
 
 
-class BlockAttention(nn.Module):
-    """MoBA with one head that is keys and values: the best blocks of each query by its product with their means."""
+class _OneHead(nn.Module):
+    """Projections of many queries on one head that is keys and values."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -181,6 +181,10 @@ class BlockAttention(nn.Module):
             nn.Linear(h, self.d, False),
             nn.Linear(n * self.d, h, False),
         )
+
+
+class BlockAttention(_OneHead):
+    """MoBA with one head that is keys and values: the best blocks of each query by its product with their means."""
 
     def forward(self, x: Tensor) -> Tensor:
         q, k = self.q(x).unflatten(-1, (-1, self.d)), self.k(x)
@@ -192,25 +196,13 @@ class BlockAttention(nn.Module):
         return self.o(_Chosen.apply(q, k, chosen.int(), self.d).flatten(2))  # type: ignore[no-any-return]
 
 
-class NativeSparseAttention(nn.Module):
+class NativeSparseAttention(_OneHead):
     """NSA (arXiv:2502.11089) with one head that is keys and values: attention to the means of blocks, to the blocks that the
     heads together choose and to a window, each through a gate of every head."""
 
     def __init__(self, model: Model) -> None:
-        super().__init__()
-        assert model.block_attention is not None
-        h, n, self.d, self.sizes = (
-            model.hidden_size,
-            model.num_attention_heads,
-            model.kv_channels,
-            model.block_attention,
-        )
-        self.q, self.k, self.o = (
-            nn.Linear(h, n * self.d, False),
-            nn.Linear(h, self.d, False),
-            nn.Linear(n * self.d, h, False),
-        )
-        self.gates = nn.Linear(h, 3 * n, False)
+        super().__init__(model)
+        self.gates = nn.Linear(model.hidden_size, 3 * model.num_attention_heads, False)
 
     def forward(self, x: Tensor) -> Tensor:
         q, k = self.q(x).unflatten(-1, (-1, self.d)), self.k(x)
