@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from harness.evidence import slips
 
-__all__ = ["AGREE", "contradiction"]
-
 #: Relative difference between step time × rate and the tokens of a step that rounding by a source explains.
 AGREE = 0.02
 

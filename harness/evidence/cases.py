@@ -10,8 +10,6 @@ from harness.evidence.dataset import lacks, missing_model
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import Cluster
 
-__all__ = ["parse"]
-
 KEYS = (
     "id",
     "model",

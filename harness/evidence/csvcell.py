@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["plain", "shielded"]
-
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _SHIELDED = re.compile(r"'+[=+\-@\t\r]")
 

@@ -25,19 +25,6 @@ from projector.workload.model import Model
 from projector.workload.schema import parse_model, parse_recipe
 from projector.workload.structure import parse_dataclass
 
-__all__ = [
-    "is_strict",
-    "lacks",
-    "missing_model",
-    "parse",
-    "read",
-    "read_all",
-    "remember",
-    "remembered",
-    "to_yaml",
-    "write",
-]
-
 _KEYS = [field.name for field in fields(MeasuredRun)]
 _REQUIRED = ("id", "source", "gpu", "gpus", "stack", "measured")
 _STATUS = ("ok", "out-of-memory")

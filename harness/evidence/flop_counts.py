@@ -10,8 +10,6 @@ from projector.frameworks import flops
 from projector.workload import validate
 from projector.workload.workload import Workload
 
-__all__ = ["flops_per_token"]
-
 # Share of the matrix products left where weights are frozen: forward and data gradient, no weight gradient.
 _FROZEN = 2.0 / 3.0
 _COMMON = "megatron-2025-04"

@@ -14,8 +14,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LEAST", "effective", "resampled"]
-
 LEAST = 3  # values of which a median has an interval
 _MOST_LAGS = 200
 _CHANCE = 1.645  # normal quantile: one lag in twenty of independent values exceeds this many 1 / sqrt n

@@ -22,8 +22,6 @@ from harness.evidence.flop_counts import flops_per_token
 from projector.hardware import catalogue
 from projector.hardware.types import Gpu
 
-__all__ = ["BOUNDS", "Bounds", "Judgement", "judge", "marked"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:

@@ -10,11 +10,10 @@ from typing import Any
 from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
 from projector.workload import zoo
 from projector.workload.model import Model
+from projector.workload.model_schema import model_to_mapping
 from projector.workload.recipe import Recipe
-from projector.workload.schema import model_to_mapping, recipe_to_mapping
+from projector.workload.schema import recipe_to_mapping
 from projector.workload.structure import to_mapping
-
-__all__ = ["dumped", "flow", "to_yaml"]
 
 
 def to_yaml(runs: Iterable[MeasuredRun]) -> str:

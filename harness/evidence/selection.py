@@ -16,8 +16,6 @@ from pathlib import Path
 from harness.contracts.runs import MeasuredRun
 from projector.errors import InputError, Problem, nearest
 
-__all__ = ["FIELDS", "read_runs", "select"]
-
 FIELDS: dict[str, Callable[[MeasuredRun], str]] = {
     "id": lambda run: run.id,
     "model": lambda run: run.model.name if run.model else run.model_name,

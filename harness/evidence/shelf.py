@@ -8,8 +8,6 @@ from pathlib import Path
 from projector.errors import InputError, Problem, nearest
 from projector.io.places import nearest_folder
 
-__all__ = ["folder", "suite"]
-
 # Where the build puts ``suites`` and ``measured`` in a wheel (pyproject.toml, force-include).
 PACKAGED = Path(__file__).resolve().parents[1]
 

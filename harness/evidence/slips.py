@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from harness.contracts.runs import MeasuredRun
 
-__all__ = ["long", "memory", "percent", "product", "rate_is_stated", "utilisation"]
-
 _USUAL_MFU = (0.02, 0.75)
 _USUAL_SECONDS = (0.05, 300.0)
 _CLOSE = 0.05  # a ratio that a slip explains to this is explained by it

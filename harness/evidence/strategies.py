@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from harness.contracts.runs import MeasuredRun
 from projector.errors import InputError, Problem, nearest
 
-__all__ = ["chosen", "of"]
-
 
 def of(run: MeasuredRun) -> str:
     """The strategy of a row as compared: ``maximum_performance``; empty where it names none."""

@@ -22,8 +22,6 @@ from harness.score.gate import parse_limits
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import read_yaml
 
-__all__ = ["Suite", "load", "load_all"]
-
 KEYS = ("suite", "title", "select", "cases", "measure", "gate")
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from harness.evidence.suite import load_all
 from projector.workload.workload import Workload
 
-__all__ = ["workloads"]
-
 
 def workloads(paths: Sequence[Path]) -> tuple[Workload, ...]:
     """Workloads of every run, case and training of the suites at ``paths``. Raises ``InputError`` with all mistakes."""

@@ -15,8 +15,6 @@ from projector.workload.loaders import case as case_file
 from projector.workload.loaders import detect
 from projector.workload.loaders.loaded import Loaded
 
-__all__ = ["Total", "read"]
-
 _MOST = 1e18
 _KEYS = (
     "id",

@@ -12,20 +12,9 @@ from projector.errors import InputError, Problem, nearest
 from projector.hardware import own
 from projector.hardware.cluster_file import read_cluster
 from projector.hardware.gpu_file import GpuFile, read_gpu
+from projector.hardware.machines import machine_names, machine_of, rented
 from projector.hardware.types import Cluster, Gpu
 from projector.hardware.yaml_file import SUFFIXES
-
-__all__ = [
-    "cluster",
-    "cluster_names",
-    "default_cluster",
-    "find_gpu",
-    "gpu",
-    "gpu_names",
-    "is_path",
-    "knows_cluster",
-    "knows_gpu",
-]
 
 _HERE = Path(__file__).parent
 _NO_NAME = re.compile(
@@ -74,15 +63,18 @@ def find_gpu(text: str) -> str | None:
 
 
 def cluster(name: str) -> Cluster:
-    """The cluster of a catalogue name, a GPU alias (its default cluster) or a YAML file (of it, or of a GPU alone).
-    Raises InputError."""
+    """The cluster of a catalogue name, a machine that a cloud rents, a GPU alias (its default cluster) or a YAML file (of
+    it, or of a GPU alone). Raises InputError."""
     if is_path(name):
         return read_cluster(Path(name), gpu) if own.is_cluster(name) else own.around(name).cluster
     if name in cluster_names():
         return _cluster_file(name)
+    machines = rented(name, _cluster_file)
+    if machines is not None:
+        return machines
     found = find_gpu(name)
     if found is None:
-        raise InputError([Problem("cluster", "", name, nearest(name, cluster_names()))])
+        raise InputError([Problem("cluster", "", name, nearest(name, (*cluster_names(), *machine_names())))])
     return default_cluster(found)
 
 
@@ -129,7 +121,7 @@ def knows_gpu(name: str) -> bool:
 
 def knows_cluster(name: str) -> bool:
     """Whether ``name`` is in the catalogue, or the path of a file."""
-    return name in cluster_names() or (is_path(name) and Path(name).is_file())
+    return name in cluster_names() or bool(machine_of(name)) or (is_path(name) and Path(name).is_file())
 
 
 def is_path(name: str) -> bool:

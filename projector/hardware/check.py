@@ -10,8 +10,6 @@ from projector.errors import Problem
 from projector.hardware.types import Cluster, Fabric, Gpu
 from projector.io.typed import of_type
 
-__all__ = ["gpu_problems", "problems"]
-
 _MAY_BE_ZERO = ("l2_bytes", "llc_bytes", "shared_memory_per_cu", "latency")
 _MOST = 1e25  # bytes, FLOP/s: a million times the largest there is
 _LEAST = 1e-3

@@ -17,35 +17,19 @@ from projector.errors import InputError, Problem
 from projector.hardware.types import Efficiency, Gpu
 from projector.parameter import Parameter
 
-__all__ = ["settle", "sustained_mhz", "with_clock", "with_power_cap"]
-
 _MATRIX, _ATTENTION = "clock.matrix", "clock.attention"
-
-
-def with_clock(gpu: Gpu, efficiency: Efficiency, mhz: float) -> tuple[Gpu, Efficiency]:
-    """The device held at ``mhz``, at most its boost clock, while its matrix units are busy.
-
-    Every ``clock.*`` parameter becomes that clock over ``peak_clock_mhz``. Where the boost clock lies above the one that
-    the peaks are stated at, the peaks rise with it, so the returned ``Gpu`` belongs to kernel models and not under an
-    MFU. Raises :class:`InputError` unless ``mhz`` is a positive number.
-    """
-    return settle(gpu, efficiency, mhz=mhz)
-
-
-def with_power_cap(gpu: Gpu, efficiency: Efficiency, watts: float) -> tuple[Gpu, Efficiency]:
-    """The device limited to ``watts``: every sustained clock falls with the cube root of the limit over the TDP.
-
-    A limit at or above the TDP changes nothing. Raises :class:`InputError` unless ``watts`` is a positive number.
-    """
-    return settle(gpu, efficiency, watts=watts)
 
 
 def settle(
     gpu: Gpu, efficiency: Efficiency, *, mhz: float | None = None, watts: float | None = None
 ) -> tuple[Gpu, Efficiency]:
-    """Both limits together: each sustained clock is the lower of what either allows. None: no such limit.
+    """The device held at ``mhz`` while its matrix units are busy, and limited to ``watts``; None: no such limit.
 
-    A held clock is taken at its word where no power limit below the TDP stands against it.
+    A clock, at most boost: every ``clock.*`` parameter becomes it over ``peak_clock_mhz``. Where the boost clock lies above
+    the one that the peaks are stated at, the peaks rise with it, so the returned ``Gpu`` belongs to kernel models and not
+    under an MFU. A power limit: every sustained clock falls with the cube root of the limit over the TDP; at or above the
+    TDP it changes nothing. Both: each sustained clock is the lower of what either allows; a held clock is taken at its word
+    where no power limit below the TDP stands against it. Raises :class:`InputError` unless both are positive numbers.
     """
     for value, key, expected in (
         (mhz, "gpu_clock_mhz", "a clock above 0 MHz"),

@@ -13,8 +13,6 @@ from projector.errors import InputError
 from projector.hardware.types import Cluster, Fabric, Gpu
 from projector.hardware.yaml_file import SUFFIXES, Reader, read_mapping
 
-__all__ = ["ANY_SIZE", "TECHNOLOGIES", "TOPOLOGIES", "read_cluster"]
-
 TOPOLOGIES = ("switch", "mesh", "ring", "pcie")
 # Networks between nodes with constants of their own (collectives/constants.yaml); InfiniBand has those of the library.
 TECHNOLOGIES = ("infiniband", "roce", "slingshot", "efa", "ainic", "tcpx", "tcpxo", "tcp")

@@ -16,8 +16,6 @@ from projector.hardware.types import Efficiency, Gpu
 from projector.io.files import read_text
 from projector.parameter import Parameter
 
-__all__ = ["WATTS", "load", "of", "powered", "relative", "stands_in"]
-
 WATTS = "power.watts_per_tflops"
 _CLOCKS = ("clock.matrix", "clock.attention")
 

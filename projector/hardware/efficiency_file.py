@@ -13,8 +13,6 @@ from projector.errors import InputError, Problem
 from projector.io.files import parse_yaml
 from projector.parameter import Parameter, read
 
-__all__ = ["FOLDER", "parse", "priors", "shipped"]
-
 FOLDER = Path(__file__).parent / "efficiency"
 
 

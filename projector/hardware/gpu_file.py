@@ -10,8 +10,6 @@ from projector.hardware.types import Gpu
 from projector.hardware.yaml_file import Reader, read_mapping
 from projector.parameter import parameter
 
-__all__ = ["GpuFile", "read_gpu"]
-
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "mxfp4", "nvfp4", "fp4", "int8")
 VENDORS = ("nvidia", "amd", "cpu")
 _MEASURED = (

@@ -10,8 +10,6 @@ from projector.errors import Unsupported
 from projector.hardware.types import Cluster
 from projector.parameter import parameter
 
-__all__ = ["bandwidth", "copies", "optimizer_traffic", "separate"]
-
 # bytes/s per direction; what is not listed has PCIe 5.0
 _LINK = parameter(
     {"volta": 15.8e9, "ampere": 31.5e9, "gfx90a": 31.5e9},

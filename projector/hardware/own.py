@@ -12,8 +12,6 @@ from projector.hardware.gpu_file import read_gpu
 from projector.hardware.types import Cluster
 from projector.hardware.yaml_file import SUFFIXES, read_mapping
 
-__all__ = ["Placed", "around", "beside", "is_cluster", "is_gpu"]
-
 
 @dataclass(frozen=True)
 class Placed:

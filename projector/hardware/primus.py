@@ -21,8 +21,6 @@ from projector.hardware.types import Cluster, Fabric
 from projector.hardware.yaml_file import read_mapping
 from projector.parameter import parameter
 
-__all__ = ["NUMBERS", "Applied", "apply", "read"]
-
 _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 # Ranges of the numbers that change a cluster: (low, high, whole).
 NUMBERS: dict[str, tuple[float, float, bool]] = {

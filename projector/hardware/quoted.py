@@ -8,8 +8,6 @@ from pathlib import Path
 from projector.hardware.yaml_file import read_mapping
 from projector.parameter import Parameter, named_unit
 
-__all__ = ["quoted"]
-
 
 def quoted(path: Path) -> Mapping[str, Parameter]:
     """``memory_gib``, ``peak_tflops.bf16``, ``intra.bandwidth_gbs``, … of a file that has been read and checked."""

@@ -9,8 +9,6 @@ from types import MappingProxyType
 from projector.hardware.types import Cluster, Gpu
 from projector.parameter import parameter
 
-__all__ = ["BETTER", "SCALES"]
-
 BETTER = parameter(1.1, kind="assumed", source="a tenth more of a resource: convention of a sensitivity")
 
 

@@ -11,8 +11,6 @@ from typing import Any
 from projector.errors import InputError, Problem, nearest
 from projector.hardware.types import Cluster
 
-__all__ = ["cluster", "is_its", "numbers"]
-
 #: Its keys, with the unit of each in ours.
 _UNITS = {
     "matrix_flops_fp16": 1e12,

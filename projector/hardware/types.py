@@ -9,8 +9,6 @@ from projector.errors import Unsupported
 from projector.hardware.efficiency_file import priors
 from projector.parameter import Parameter
 
-__all__ = ["Cluster", "Efficiency", "Fabric", "Gpu", "GroupShape"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:

@@ -9,8 +9,6 @@ from typing import Any
 from projector.errors import Problem, nearest
 from projector.io.files import as_mapping, parse_json, read_text, read_yaml
 
-__all__ = ["KINDS", "SUFFIXES", "Reader", "read_mapping"]
-
 #: How files of hardware end.
 SUFFIXES = (".yaml", ".yml", ".json")
 KINDS = ("datasheet", "derived", "published", "fitted", "measured", "assumed")

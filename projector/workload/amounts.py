@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["TOKENS", "tokens"]
-
 TOKENS = "a number of tokens from 1 to 1e18: 15T, 300B, 14.8e12"
 _TOKENS = re.compile(r"(\d+(?:\.\d*)?(?:e\+?\d+)?)\s*([kmbt]?)", re.IGNORECASE)
 _TIMES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}

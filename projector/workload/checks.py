@@ -12,8 +12,6 @@ from projector.workload.model import MLA, Model, MoE
 from projector.workload.recipe import LoRA, Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["CHOICES", "LIMITS", "range_problems", "unreported", "word_problems"]
-
 _DECLARED: Mapping[str, About] = MappingProxyType(
     {name: told for kind in (Workload, Recipe, LoRA, Model, MoE, MLA) for name, told in about_of(kind).items()}
 )
@@ -33,6 +31,8 @@ def range_problems(values: Mapping[str, object], where: str, prefix: str) -> lis
     """
     found: list[Problem] = []
     for name, value in values.items():
+        if value is None:
+            continue
         if isinstance(value, Mapping):
             found += range_problems(value, where, f"{prefix}{name}.")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -63,6 +63,8 @@ def word_problems(values: Mapping[str, object], where: str, prefix: str) -> list
     """
     problems: list[Problem] = []
     for name, value in values.items():
+        if value is None:
+            continue
         if isinstance(value, Mapping):
             problems += word_problems(value, where, f"{prefix}{name}.")
         known = CHOICES.get(name)

@@ -14,8 +14,6 @@ from projector.workload.layout import LAID_OUT, Chunk, chunks
 from projector.workload.model import LayerKind, Model
 from projector.workload.recipe import Recipe
 
-__all__ = ["Composition", "Layer", "compositions", "counted", "recomputed"]
-
 T = TypeVar("T")
 
 
@@ -42,7 +40,7 @@ class Composition:
 
 _Stages = tuple[tuple[Chunk, ...], tuple[Composition, ...]]
 _STAGES: Recent[_Stages] = Recent(4096)
-_COMPOSITIONS: Recent[Composition] = Recent(16384)
+_COMPOSITIONS: Recent[Composition] = Recent(4096)
 
 _LAID_OUT = attrgetter(
     *LAID_OUT,

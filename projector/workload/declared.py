@@ -9,8 +9,6 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["AFFECTS", "SAME", "About", "about", "about_of", "recipe_field"]
-
 #: What a field may change: ``layer`` the operators, replay, host time or saved tensors of a layer on one rank; ``schedule``
 #: the order of actions or what stands on a stage; ``memory`` the peak; ``step`` any other seconds of a step (exchanges,
 #: optimizer, clocks).

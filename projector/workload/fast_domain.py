@@ -18,8 +18,6 @@ from projector.errors import Problem
 if TYPE_CHECKING:
     from projector.workload.recipe import Recipe
 
-__all__ = ["ORDER", "inside", "placements", "problems", "written"]
-
 #: Groups in the order in which ranks are numbered, fastest first.
 ORDER = ("tp", "tp2", "cp", "dp", "pp")
 _PART = re.compile(r"(?:(tp2)[:=]|(tp|cp|dp|pp)[:=]?)(\d{1,6})")  # tp24: 24 ranks of tp; tp2:4: 4 of tp2

@@ -15,8 +15,6 @@ from projector.workload.checks import CHOICES
 from projector.workload.declared import about_of
 from projector.workload.recipe import Recipe
 
-__all__ = ["Field", "field_of", "fields"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Field:

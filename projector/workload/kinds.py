@@ -8,8 +8,6 @@ from types import MappingProxyType
 from projector.workload.declared import about_of
 from projector.workload.recipe import Recipe
 
-__all__ = ["KINDS", "between"]
-
 #: The kind of every field of a recipe, as it declares it, and of what is no field of one.
 _KIND = {
     **{name: told.kind for name, told in about_of(Recipe).items()},

@@ -8,32 +8,12 @@ NVIDIA/Megatron-LM@d98e8a64dd megatron/core/models/hybrid/hybrid_layer_allocatio
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from projector.memo import HashedOnce
 from projector.workload.declared import about
 from projector.workload.sparse import BlockAttention, CompressedAttention
 from projector.workload.towers import Encoder, Vision
-
-__all__ = [
-    "Attention",
-    "Dense",
-    "Experts",
-    "GatedDeltaNet",
-    "KimiDelta",
-    "LayerKind",
-    "Lightning",
-    "Mamba1",
-    "Mamba2",
-    "Mixer",
-    "Mlp",
-    "Parallel",
-    "PerLayer",
-    "Recurrent",
-    "SharedBlock",
-    "SharedBlocks",
-    "ShortConvolution",
-    "decoder",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,6 +346,7 @@ class LayerKind(HashedOnce):
         return found | ({"residual_candidates": self.residual_candidates} if self.residual_candidates > 1 else {})
 
 
+@lru_cache(maxsize=1024)
 def decoder(moe: bool, window: int | None = None) -> LayerKind:
     """Attention and an MLP, or experts, as the model has them."""
     return LayerKind(Attention(window=window) if window else _ATTENTION, _EXPERTS if moe else _DENSE)

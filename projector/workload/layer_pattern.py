@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
-__all__ = ["MIXERS", "MLPS", "SIZES", "expand", "mistake", "stages"]
-
 MIXERS: Mapping[str, str] = MappingProxyType(
     {
         "*": "attention",

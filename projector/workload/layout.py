@@ -20,8 +20,6 @@ from projector.workload.layout_string import parse_layout
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 
-__all__ = ["LAID_OUT", "Chunk", "chunks", "problems", "virtual_stages"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["PARTS", "expand_layout", "parse_layout"]
-
 #: One letter a part, and how the list-of-lists form calls it.
 PARTS = {"E": "embedding", "t": "decoder", "m": "mtp", "L": "loss"}
 _LETTERS = {word: letter for letter, word in PARTS.items()}

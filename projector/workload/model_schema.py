@@ -12,8 +12,6 @@ from projector.workload.model import Model
 from projector.workload.moe_layer_freq import expand, numbers
 from projector.workload.structure import parse_dataclass, to_mapping
 
-__all__ = ["merge", "model_from_mapping", "model_to_mapping"]
-
 
 def model_from_mapping(mapping: Mapping[str, object], where: str, prefix: str) -> tuple[Model | None, list[Problem]]:
     """Read a full model mapping. Fields that follow from others may be left out: see :func:`_with_derived`."""

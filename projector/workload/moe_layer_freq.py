@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import warnings
 
-__all__ = ["expand", "numbers"]
-
 _EXPECTED = 'an integer n (every n-th layer), a list of 0 and 1, or an expression such as "([0]*3+[1]*58)"'
 
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Alias", "find_alias"]
-
 _WORD = re.compile(r"[a-z]+|\d+(?:\.\d+)*[bmt](?![a-z])|\d+(?:\.\d+)*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([bmt])")
 _UNIT = {"m": 1e6, "b": 1e9, "t": 1e12}

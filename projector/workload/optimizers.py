@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["OPTIMIZERS", "named"]
-
 #: ``sgd``: with momentum, as Megatron-LM's (``--sgd-momentum``, 0.9); ``sgd_no_momentum``: as optax's and torch's default.
 OPTIMIZERS = (
     "adam",

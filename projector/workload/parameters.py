@@ -8,8 +8,6 @@ from projector.workload.layer_kinds import Attention, Parallel, SharedBlock
 from projector.workload.model import LayerKind, Model
 from projector.workload.sparse import BlockAttention, CompressedAttention
 
-__all__ = ["LayerCount", "ParameterCount", "count", "layer"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCount:

@@ -20,8 +20,6 @@ from projector.workload import fast_domain as domains
 from projector.workload.declared import SAME, about, recipe_field
 from projector.workload.optimizers import OPTIMIZERS
 
-__all__ = ["LoRA", "Recipe"]
-
 _DTYPES = ("fp32", "fp16", "bf16", "fp8")
 _OFFLOADABLE = (
     *("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"),
@@ -365,6 +363,10 @@ class Recipe:
     def replica_ranks(self) -> int:
         """Ranks that hold one copy of the model: tp · tp2 · cp · pp."""
         return self.tp * self.tp2 * self.cp * self.pp
+
+    def fewest_gpus(self, moe: bool) -> int:
+        """GPUs that hold all of its groups once; ``moe``: those of experts, too."""
+        return lcm(self.replica_ranks, (self.etp * self.ep if moe else 1) * self.pp)
 
     @property
     def panels(self) -> int:

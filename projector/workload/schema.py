@@ -16,8 +16,6 @@ from projector.workload.model_schema import merge, model_from_mapping, model_to_
 from projector.workload.recipe import Recipe
 from projector.workload.structure import parse_dataclass, to_mapping
 
-__all__ = ["model_to_mapping", "parse_model", "parse_recipe", "recipe_to_mapping"]
-
 
 def parse_recipe(mapping: object, where: str, prefix: str = "recipe.") -> tuple[Recipe | None, list[Problem]]:
     """Read a :class:`Recipe`. Returns ``(None, problems)`` when anything is wrong, else ``(recipe, [])``."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, fields
 
 from projector.workload.declared import about
 
-__all__ = ["OVERLAPPING", "BlockAttention", "Compressed", "CompressedAttention", "FullAttention", "Indexer"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexer:

@@ -13,8 +13,6 @@ from projector.errors import Problem, nearest
 from projector.io.typed import WORDS, hints, is_a
 from projector.workload.declared import about_of
 
-__all__ = ["parse_dataclass", "to_mapping"]
-
 T = TypeVar("T")
 
 

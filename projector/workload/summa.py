@@ -10,8 +10,6 @@ from projector.workload.layer_kinds import Attention, Dense
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 
-__all__ = ["problems"]
-
 
 def problems(model: Model, recipe: Recipe, where: str = "") -> Iterator[Problem]:
     """Every mistake of the second dimension of tensor parallelism."""

@@ -16,8 +16,6 @@ from typing import Any
 
 from projector.parameter import parameter
 
-__all__ = ["DEFAULT_SIZE", "UNNAMED", "Vocabulary", "completed", "vocabulary"]
-
 #: Where nothing names a tokenizer.
 DEFAULT_SIZE = parameter(
     128256, kind="assumed", source="that of Llama 3, between the 32k and 256k that are in use", low=32_000, high=262_144

@@ -8,8 +8,6 @@ from typing import Any
 from projector.workload.declared import about
 from projector.workload.recipe import Recipe
 
-__all__ = ["Encoder", "Vision"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoder:

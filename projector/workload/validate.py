@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import fields, is_dataclass
-from functools import lru_cache
+from dataclasses import fields
+from functools import cache, lru_cache
 from operator import attrgetter
+from typing import Any
 
 from projector.errors import Problem
 from projector.io.typed import of_type
@@ -28,8 +29,6 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.sparse import BlockAttention
 from projector.workload.workload import Workload
-
-__all__ = ["LAYOUT_SIZES", "form", "known", "problems", "remember", "value_problems"]
 
 
 def problems(workload: Workload, where: str = "", split: bool | None = None) -> tuple[Problem, ...]:
@@ -54,9 +53,9 @@ def _splitting(recipe: Recipe, split: bool | None) -> Recipe:
     return but(recipe, allow_uneven_pipeline_split=split) if open_ else recipe
 
 
-def value_problems(workload: Workload, where: str = "") -> tuple[Problem, ...]:
+def value_problems(workload: Workload) -> tuple[Problem, ...]:
     """Mistakes of single values: types, words, ranges. (Not of what goes together: :func:`problems`.)"""
-    return tuple(_of_values(workload, where)[0])
+    return tuple(_of_values(workload, "")[0])
 
 
 def _of_values(workload: Workload, where: str) -> tuple[list[Problem], bool]:
@@ -67,8 +66,11 @@ def _of_values(workload: Workload, where: str) -> tuple[list[Problem], bool]:
     if types and not (isinstance(getattr(workload, "model", None), Model) and isinstance(workload.recipe, Recipe)):
         return types, False
     model, recipe = workload.model, workload.recipe
-    ranges = [*_gpus(workload.gpus, where), *_ranges(model, where, "model."), *_ranges(recipe, where, "recipe.")]
-    found = [*types, *unreported(ranges, types), *_words(recipe, where, "recipe."), *_words(model, where, "model.")]
+    sizes, words = _nested(model), _nested(recipe)
+    ranges = _gpus(workload.gpus, where)
+    ranges += [*range_problems(sizes, where, "model."), *range_problems(words, where, "recipe.")]
+    found = [*types, *unreported(ranges, types)]
+    found += [*word_problems(words, where, "recipe."), *word_problems(sizes, where, "model.")]
     if not found:
         remember(workload)
     return found, not (types or ranges)
@@ -131,24 +133,20 @@ def form(recipe: Recipe) -> Hashable:
     return found
 
 
-def _words(item: object, where: str, prefix: str) -> list[Problem]:
-    return word_problems(_nested(item), where, prefix)
-
-
-def _ranges(item: object, where: str, prefix: str) -> list[Problem]:
-    return range_problems(_nested(item), where, prefix)
-
-
-def _nested(item: object) -> dict[str, object]:
+def _nested(item: Any) -> dict[str, object]:
     """Values of ``item`` and of the parts inside it (mla, moe, lora), those as mappings."""
     values = _values(item)
-    return values | {
-        name: _values(value) for name, value in values.items() if is_dataclass(value) and not isinstance(value, type)
-    }
+    parts = {name: value for name, value in values.items() if hasattr(value, "__dataclass_fields__")}
+    return values | {name: _values(value) for name, value in parts.items() if not isinstance(value, type)}
 
 
-def _values(item: object) -> dict[str, object]:
-    return {f.name: getattr(item, f.name) for f in fields(item)}  # type: ignore[arg-type]
+def _values(item: Any) -> dict[str, object]:
+    return {name: getattr(item, name) for name in _names(type(item))}  # type: ignore[arg-type]
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
 
 
 def _gpus(gpus: int, where: str) -> list[Problem]:

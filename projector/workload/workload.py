@@ -8,8 +8,6 @@ from projector.workload.declared import about
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 
-__all__ = ["Workload"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:

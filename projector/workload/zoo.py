@@ -19,8 +19,6 @@ from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
 from projector.workload.names import Alias, find_alias
 
-__all__ = ["Entry", "entry", "expected", "find", "is_template", "load", "names"]
-
 _ENTRY_KEYS = ("aliases", "parameters_published", "parameters_active", "template")
 
 

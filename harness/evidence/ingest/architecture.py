@@ -12,8 +12,6 @@ from projector.workload.model import Model
 from projector.workload.moe_layer_freq import numbers
 from projector.workload.schema import parse_model
 
-__all__ = ["architecture"]
-
 # Key of the record → field of Model (top level), MLA or MoE.
 _PLAIN = {
     "layers": "num_layers",

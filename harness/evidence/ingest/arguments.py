@@ -9,8 +9,6 @@ from harness.evidence.ingest.record import Record, boolean, integer, number
 from projector.workload.checks import CHOICES
 from projector.workload.recipe import Recipe
 
-__all__ = ["arguments"]
-
 _KINDS = {field.name: str(field.type) for field in dataclass_fields(Recipe)}
 # Fields decided elsewhere: sizes by parallel.py, words by recipe_words.py.
 _SIZES = {

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.contracts.runs import MeasuredRun
-from harness.evidence import dataset
+from harness.evidence import dataset, run_text
 from harness.evidence.ingest import stream
 from harness.evidence.ingest.configured import Memory
 from harness.evidence.ingest.context import Context, read_context
@@ -23,8 +23,6 @@ from harness.evidence.ingest.tables import read_records, read_text
 from harness.evidence.physics import judge
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
-
-__all__ = ["ingest", "is_table", "load", "stream_table"]
 
 _HEADER = "Written by `harness ingest`: figures as their sources state them; a row that cannot be projected says why."
 _FIRST = "a log that says it; else first `harness ingest LOG --recipe FILE --out RUNS.yaml`, and RUNS.yaml here"
@@ -187,7 +185,7 @@ def _write(runs: Iterable[MeasuredRun], out: Path, known: ImportMap, first: Path
     files: dict[Path, list[MeasuredRun]] = {}
     for run in runs:
         files.setdefault(_file_of(run.id, out, known, first), []).append(run)
-    texts = {path: dataset.to_yaml(members) for path, members in files.items()}
+    texts = {path: run_text.to_yaml(members) for path, members in files.items()}
     for path, text in texts.items():
         write_whole(path, f"# {_HEADER}\n{text}")
     return {str(path): len(members) for path, members in files.items()}

@@ -18,8 +18,6 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["Configured", "Memory", "configure"]
-
 _MOST_KINDS = 64  # patterns of filled cells of one table
 
 

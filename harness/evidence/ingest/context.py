@@ -19,8 +19,6 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_model, parse_recipe, recipe_to_mapping
 
-__all__ = ["Context", "read_context"]
-
 _TEXTS = ("id", "gpu", "cluster", "framework", "version", "date", "group", "notes")
 _KEYS = (*_TEXTS, "gpus", "gpus_per_node", "model", "recipe")
 _OURS = {"recipe", "model", "gpu", "gpus", "id", "framework"}

@@ -19,8 +19,6 @@ from harness.evidence.ingest.headers import COLUMNS_OF_A_RUN, known_key
 from harness.evidence.ingest.record import Record, normal, section
 from projector.errors import InputError, Problem
 
-__all__ = ["CsvTable", "is_csv"]
-
 _SUFFIXES = (".csv", ".tsv")
 _REGULAR = "a regular file that can be read"
 _LONGEST = 2**20  # characters of a line

@@ -16,8 +16,6 @@ from harness.evidence.ingest.logs.source import open_source
 from harness.evidence.ingest.report import Converted, LogRun
 from projector.errors import InputError, Problem
 
-__all__ = ["is_log_document", "read_log", "read_records_of_log"]
-
 
 def is_log_document(path: Path) -> bool:
     """Whether a JSON file holds a benchmark's steps or a trace, and no table of records."""
@@ -27,16 +25,14 @@ def is_log_document(path: Path) -> bool:
         return False
 
 
-def read_log(
-    path: str | Path, recipe: str | Path | None = None, context: Context | None = None, *, incomplete: bool = False
-) -> Converted:
+def read_log(path: str | Path, context: Context | None = None, *, incomplete: bool = False) -> Converted:
     """The runs of one training log (``-``: standard input; gzip, bzip2 and xz accepted).
 
-    Raises :class:`InputError` for a log that no dialect recognises, or without the arguments and ``recipe`` it needs; with
-    ``incomplete`` a log that only lacks them gives what it has (:func:`build_incomplete`), one that contradicts itself what
-    its steps alone say (:func:`build_contradicted`).
+    Raises :class:`InputError` for a log that no dialect recognises, or without the arguments it needs, in itself or in
+    ``context``; with ``incomplete`` a log that only lacks them gives what it has (:func:`build_incomplete`), one that
+    contradicts itself what its steps alone say (:func:`build_contradicted`).
     """
-    beside = context if context is not None else read_context(recipe)
+    beside = context if context is not None else read_context(None)
     dialect, records = read_records_of_log(path)
     made: list[LogRun] = []
     problems: list[Problem] = []

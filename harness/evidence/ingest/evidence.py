@@ -11,8 +11,6 @@ from projector.frameworks import flops
 from projector.workload.model import Model
 from projector.workload.workload import Workload
 
-__all__ = ["settle"]
-
 # The alternatives differ by 4 % (one MTP layer of DeepSeek-V3) to 33 % (recompute); printed figures by 0.5 % at most,
 # an early BigScience estimate by 3 to 4 %.
 _CLOSE = 0.05

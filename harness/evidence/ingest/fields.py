@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from projector import frameworks
 
-__all__ = ["Precision", "framework_slug", "precision", "software_date"]
-
 # Where no framework file knows the text. First match wins: the launcher's name (Primus, NeMo) says less than the trainer
 # behind it, but where both run Megatron the product that sets the defaults is meant.
 _FRAMEWORKS: tuple[tuple[str, str], ...] = (
@@ -136,7 +134,7 @@ def software_date(*texts: str) -> str:
     v5.1, for B200, where the Dockerfiles of the submissions start from 24.09 to 25.09): the round counts.
     """
     for text in texts:
-        for read in (_container, _iso, _month_year, _mlperf, _mcore, _torch, _paddle, _arxiv, _year):
+        for read in (_container, _iso, _month_year, _mlperf, _released, _arxiv, _year):
             if found := read(text):
                 due = _mlperf(text)
                 return due if _months(due) - _months(found) > _LEFT_STANDING else found
@@ -171,19 +169,16 @@ def _mlperf(text: str) -> str:
     return _MLPERF.get(found[1], "") if found else ""
 
 
-def _mcore(text: str) -> str:
-    found = re.search(r"(?:megatron|mcore|core)\D{0,8}?[rv]?(0\.\d+)", text, re.I)
-    return _MCORE.get(found[1], "") if found else ""
-
-
-def _torch(text: str) -> str:
-    found = re.search(r"torch\s*(\d\.\d+)(?:\.\d+)?(?:-(\d\.\d+))?", text, re.I)
-    return _TORCH.get(found[2] or found[1], "") if found else ""
-
-
-def _paddle(text: str) -> str:
-    found = re.search(r"paddle\s*(\d\.\d+(?:\.\d+)?)", text, re.I)
-    return _PADDLE.get(found[1], "") if found else ""
+def _released(text: str) -> str:
+    """Of Megatron-Core, else PyTorch (of two versions the second), else Paddle."""
+    for pattern, months in (
+        (r"(?:megatron|mcore|core)\D{0,8}?[rv]?(0\.\d+)", _MCORE),
+        (r"torch\s*(\d\.\d+)(?:\.\d+)?(?:-(\d\.\d+))?", _TORCH),
+        (r"paddle\s*(\d\.\d+(?:\.\d+)?)", _PADDLE),
+    ):
+        if (found := re.search(pattern, text, re.I)) and (month := months.get(found[found.lastindex or 1])):
+            return month
+    return ""
 
 
 def _arxiv(text: str) -> str:

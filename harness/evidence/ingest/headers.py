@@ -2,88 +2,27 @@
 
 from __future__ import annotations
 
-__all__ = ["ALIASES", "ARCH_KEYS", "COLUMNS_OF_A_RUN", "METRIC_KEYS", "TOP_KEYS", "known_key"]
+from projector.workload.loaders.shell.lists import word_set
 
-TOP_KEYS = frozenset(
-    [
-        "id",
-        "source",
-        "source_kind",
-        "licence",
-        "gpu",
-        "gpus",
-        "nodes",
-        "gpus_per_node",
-        "cluster",
-        "framework",
-        "framework_version",
-        "date",
-        "model",
-        "precision",
-        "seq_length",
-        "micro_batch_size",
-        "global_batch_size",
-        "tp",
-        "pp",
-        "vpp",
-        "cp",
-        "ep",
-        "etp",
-        "dp",
-        "zero",
-        "fsdp",
-        "recompute",
-        "schedule",
-        "deepep",
-        "sync_free_stage",
-        "grouped_gemm",
-        "flash_attn",
-        "dist_opt",
-        "group",
-        "doubt",
-        "note",
-        "projected_by_source",
-    ]
+TOP_KEYS = word_set(
+    """
+    id source source_kind licence gpu gpus nodes gpus_per_node cluster framework framework_version date model
+    precision seq_length micro_batch_size global_batch_size tp pp vpp cp ep etp dp zero fsdp recompute schedule
+    deepep sync_free_stage grouped_gemm flash_attn dist_opt group doubt note projected_by_source
+    """
 )
-METRIC_KEYS = frozenset(
-    [
-        "iteration_ms",
-        "step_seconds",
-        "tokens_per_s_per_gpu",
-        "tokens_per_s",
-        "samples_per_s",
-        "tflops_per_gpu",
-        "memory_gb",
-        "memory_kind",
-        "rel_std",
-        "samples",
-        "status",
-    ]
+METRIC_KEYS = word_set(
+    """
+    iteration_ms step_seconds tokens_per_s_per_gpu tokens_per_s samples_per_s tflops_per_gpu memory_gb
+    memory_kind rel_std samples status
+    """
 )
-ARCH_KEYS = frozenset(
-    [
-        "layers",
-        "hidden",
-        "ffn",
-        "heads",
-        "kv_heads",
-        "head_dim",
-        "vocab",
-        "experts",
-        "topk",
-        "moe_ffn",
-        "dense_layers",
-        "shared_experts",
-        "shared_expert_ffn",
-        "q_lora_rank",
-        "kv_lora_rank",
-        "qk_head_dim",
-        "qk_rope_head_dim",
-        "v_head_dim",
-        "tied_embeddings",
-        "mtp_layers",
-        "moe_layer_freq",
-    ]
+ARCH_KEYS = word_set(
+    """
+    layers hidden ffn heads kv_heads head_dim vocab experts topk moe_ffn dense_layers shared_experts
+    shared_expert_ffn q_lora_rank kv_lora_rank qk_head_dim qk_rope_head_dim v_head_dim tied_embeddings
+    mtp_layers moe_layer_freq
+    """
 )
 
 _SPELLINGS: dict[str, str] = {

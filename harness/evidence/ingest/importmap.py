@@ -10,8 +10,6 @@ from pathlib import Path
 
 from projector.errors import InputError, Problem, nearest
 
-__all__ = ["ImportMap", "read_import_map"]
-
 
 @dataclass(frozen=True)
 class ImportMap:

@@ -19,8 +19,6 @@ from harness.evidence.ingest.report import Converted, RowReport
 from harness.evidence.ingest.row import convert_row
 from projector.errors import InputError, Problem
 
-__all__ = ["Groups", "convert", "converted", "gathered", "refuse_foreign", "report_of"]
-
 
 def convert(records: Iterable[object], where: str, header_map: ImportMap | None = None) -> Converted:
     """Convert records (mappings, as YAML and JSON give them).

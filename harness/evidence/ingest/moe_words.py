@@ -6,8 +6,6 @@ import re
 
 from harness.evidence.ingest.record import Record, boolean
 
-__all__ = ["moe_words"]
-
 
 def moe_words(record: Record) -> dict[str, object]:
     """Recipe fields from ``moe_path``, ``grouped_gemm``, ``force_load_balancing``, ``moe_routing``, ``optimizer``."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from harness.evidence.ingest.record import Record
 
-__all__ = ["Sizes", "sizes"]
-
 # Frameworks whose global batch is, unless asked otherwise, local batch × data-parallel ranks: torchtitan
 # (training.global_batch_size = -1 in its job configuration).
 _NO_ACCUMULATION = (

@@ -7,8 +7,6 @@ from harness.evidence.ingest.record import Record
 from projector import frameworks
 from projector.hardware import catalogue
 
-__all__ = ["precision_of"]
-
 # What a framework's tables leave unsaid: BigScience's chronicles name bf16 where a run used DeepSpeed's new BF16_Optimizer.
 _UNSAID = {"megatron-deepspeed": "fp16"}
 

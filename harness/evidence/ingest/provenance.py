@@ -8,9 +8,8 @@ from harness.contracts.runs import Source, Stack
 from harness.evidence.ingest.fields import framework_slug, software_date
 from harness.evidence.ingest.record import Record
 from projector import frameworks
+from projector.experience import UNKNOWN
 from projector.hardware import catalogue
-
-__all__ = ["gpu_of", "gpus_per_node", "source_of", "stack_of"]
 
 _KINDS = (
     ("log", r"\blog\b|raw|per-step"),
@@ -45,7 +44,8 @@ def stack_of(record: Record) -> Stack:
     if not text:
         record.refuse("framework not stated")
     elif name is None:
-        record.refuse(f"framework not modelled: {text}")
+        name = UNKNOWN
+        record.assume(f"framework={UNKNOWN} ({text}: no profile, a wider interval)")
     else:
         record.map("framework", name, text)
     version = record.text("framework_version")

@@ -17,8 +17,6 @@ from projector.workload.model import Model
 from projector.workload.recipe import LoRA, Recipe
 from projector.workload.schema import parse_recipe, recipe_to_mapping
 
-__all__ = ["group_sizes", "partial_recipe", "recipe_of", "recipe_words"]
-
 _RECIPE_FIELDS = frozenset(field.name for field in fields(Recipe))
 
 

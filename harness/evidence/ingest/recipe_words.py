@@ -7,8 +7,6 @@ import re
 from projector.workload.checks import CHOICES
 from projector.workload.loaders.primus_maxtext import POLICIES
 
-__all__ = ["Words", "recompute", "schedule", "sharding"]
-
 Words = tuple[dict[str, object], str, str]
 """Recipe fields, what was assumed, and why the text cannot be expressed (each may be empty)."""
 

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from harness.evidence.csvcell import plain
 from harness.evidence.ingest.headers import ALIASES, ARCH_KEYS, METRIC_KEYS, TOP_KEYS
 
-__all__ = ["Record", "boolean", "integer", "normal", "number", "shown"]
-
 _EMPTY = {"", "-", "—", "n/a", "na", "nan", "null", "unknown", "not stated", "?"}
 # Keys whose text ``none`` says something: no sharding, no recompute, no pipeline. A framework argument's does too.
 _NONE_MEANS = {"zero", "recompute", "schedule"}

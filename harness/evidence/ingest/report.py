@@ -11,8 +11,6 @@ from harness.evidence.ingest.steady import SteadyState
 from projector.errors import Problem
 from projector.workload.structure import to_mapping
 
-__all__ = ["Converted", "IngestReport", "LogRun", "RowReport"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RowReport:

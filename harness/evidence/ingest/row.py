@@ -17,8 +17,6 @@ from projector.errors import Unsupported
 from projector.frameworks import flops
 from projector.workload.workload import Workload
 
-__all__ = ["convert_row"]
-
 
 def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | None = None) -> MeasuredRun:
     """Read every field; what stops a projection is refused on the record and becomes the run's ``problem``.

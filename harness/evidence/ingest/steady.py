@@ -26,8 +26,6 @@ import numpy.typing as npt
 
 from harness.evidence.medians import LEAST, resampled
 
-__all__ = ["REASONS", "Cut", "SteadyState", "Steady", "steady", "steady_state"]  # noqa: RUF022 - the types first
-
 _WARM_UP = 5  # steps; Primus' own metrics drop as many
 _PAIR, _ALIKE = 2, 0.1  # two steps that differ by no more are both steady
 _SPREADS = 5.0  # sigmas (from the median absolute deviation) beyond which a step is an outlier

@@ -18,15 +18,13 @@ from pathlib import Path
 from typing import IO
 
 from harness.contracts.runs import MeasuredRun
-from harness.evidence import dataset
+from harness.evidence import run_text
 from harness.evidence.ingest.configured import Memory
 from harness.evidence.ingest.csvtable import CsvTable, is_csv
 from harness.evidence.ingest.importmap import ImportMap
 from harness.evidence.ingest.loose import Groups, converted, report_of
 from harness.evidence.ingest.report import RowReport
 from projector.errors import InputError, Problem
-
-__all__ = ["Totals", "is_long", "refuse_long", "stream"]
 
 _LONG = 16 * 2**20  # bytes above which a table is not held
 _CHUNK = 2**20
@@ -125,7 +123,7 @@ class _Output:
             self._open[path] = new
             self._counts[path] = 0
             new.write(f"# {self._header}\n")
-        self._open[path].write(("\n" if self._counts[path] else "") + dataset.to_yaml([run]))
+        self._open[path].write(("\n" if self._counts[path] else "") + run_text.to_yaml([run]))
         self._counts[path] += 1
 
     def counts(self) -> dict[str, int]:

@@ -12,8 +12,6 @@ from pathlib import Path
 from projector.errors import InputError, Problem
 from projector.io.files import MOST_BYTES, parse_json, parse_yaml, read_bytes
 
-__all__ = ["read_records", "read_text", "read_yaml"]
-
 
 def read_text(path: Path) -> str:
     """The text of a file, decompressed where its name ends in ``.gz``. Raises :class:`InputError` when unreadable."""

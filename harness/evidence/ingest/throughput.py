@@ -10,9 +10,6 @@ from harness.contracts.runs import Measured
 from harness.evidence.agreement import contradiction
 from harness.evidence.ingest.record import Record, integer, number
 
-__all__ = ["measured", "out_of_memory"]
-
-
 _PERCENT_OF = re.compile(r"(?:metrics|other)\.memory_pct_of_(\d+)")
 
 

@@ -10,8 +10,6 @@ from projector.workload.fields import fields
 from projector.workload.loaders.values import Reader
 from projector.workload.recipe import Recipe
 
-__all__ = ["renamings", "stated"]
-
 
 def _word(args: Reader, *names: str) -> str | None:
     """A lower-case none is a word of shells and printed defaults, and of no field here that is read as it stands."""

@@ -8,8 +8,6 @@ from functools import cache
 
 from projector.workload.loaders.values import Reader
 
-__all__ = ["names_read"]
-
 #: Answers that lead a loader down its branches: nothing, off, on, sizes, and the words that stand for several of them.
 _ANSWERS = (None, True, False, 1, 2, "8", "none", "full", "selective", "hybrid")
 _MIXTURES = 24  # of on and off by name: branches that a mixture of switches opens

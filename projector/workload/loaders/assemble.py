@@ -17,8 +17,6 @@ from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
 from projector.workload.schema import parse_recipe
 
-__all__ = ["MEGATRON_DEFAULTS", "Origin", "assemble"]
-
 #: What Megatron-LM trains when an argument is not given (megatron/training/arguments.py, ``add_argument`` defaults).
 MEGATRON_DEFAULTS: Mapping[str, object] = {
     "swiglu": False,

@@ -14,8 +14,6 @@ from projector.workload.loaders import huggingface
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.schema import parse_model, parse_recipe
 
-__all__ = ["KEYS", "from_mapping"]
-
 KEYS = ("id", "model", "recipe", "gpus", "nodes", "cluster", "gpu", "framework", "framework_date", "group", "notes")
 _TEXTS = ("id", "cluster", "gpu", "framework", "group", "notes")
 _MOST_GPUS = 1_000_000  # as in projector.workload.validate: well above anything built
@@ -72,11 +70,19 @@ def _alternatives(case: Mapping[str, object], where: str) -> list[Problem]:
     ]
 
 
+#: What a stack's date is to be.
+MONTH = "a month as text: YYYY-MM"
+
+
+def is_month(text: str) -> bool:
+    return re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", text) is not None
+
+
 def _date(case: Mapping[str, object], where: str) -> list[Problem]:
     date = case.get("framework_date")
-    if "framework_date" not in case or (isinstance(date, str) and re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", date)):
+    if "framework_date" not in case or (isinstance(date, str) and is_month(date)):
         return []
-    return [Problem(where, "framework_date", date, "a month as text: YYYY-MM")]
+    return [Problem(where, "framework_date", date, MONTH)]
 
 
 def _is_text(value: object) -> bool:

@@ -25,8 +25,6 @@ from projector.workload.loaders.shell.unknown import is_known
 from projector.workload.loaders.values import literal
 from projector.workload.model import Model
 
-__all__ = ["load", "takes"]
-
 _HYDRA = re.compile(r"\+*(?:trainer|model)\.\w+(?:\.\w+)*=")
 _GROUP = re.compile(r"training=([\w./-]+)")
 _NEMO_DECIDES = re.compile(r"trainer\.(num_nodes|devices|precision)|model\.(optim\.)?\w+")

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from projector.errors import InputError, Problem
 from projector.workload.loaders.aliases import renamings
 from projector.workload.loaders.shell.unknown import MARK, Unknown, Unknowns, is_known
-
-__all__ = ["arguments"]
+from projector.workload.loaders.values import section
 
 #: Sections that change what a step does, and that nothing models.
 _ASIDE = ("compression_training", "progressive_layer_drop", "sparse_attention", "curriculum_learning")
@@ -30,8 +29,7 @@ def arguments(text: str, where: str, unknowns: Unknowns) -> tuple[dict[str, obje
         raise InputError([Problem(where, "", str(error)[:120], "a DeepSpeed configuration in JSON")]) from None
     if not isinstance(content, Mapping):
         raise InputError([Problem(where, "", type(content).__name__, "a DeepSpeed configuration in JSON")])
-    zero = content.get("zero_optimization")
-    zero = zero if isinstance(zero, Mapping) else {}
+    zero = section(content, "zero_optimization")
     found: dict[str, object] = {name: content.get(key) for key, name in renamings("deepspeed").items()}
     found["zero_stage"] = zero.get("stage", 0)
     found["gradient_accumulation_steps"] = content.get("gradient_accumulation_steps")

@@ -11,15 +11,24 @@ from pathlib import Path
 from projector.errors import InputError, Problem
 from projector.io.files import parse_yaml, read_text
 from projector.workload import zoo
-from projector.workload.loaders import case, huggingface, maxtext, megatron_args, nemo, primus, scripts, torchtitan
+from projector.workload.loaders import (
+    case,
+    huggingface,
+    images,
+    manifests,
+    maxtext,
+    megatron_args,
+    nemo,
+    primus,
+    scripts,
+    torchtitan,
+)
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.other_tools import refuse_other_tools
 from projector.workload.loaders.yaml_files import read
 from projector.workload.model import Model
 from projector.workload.schema import parse_model
-
-__all__ = ["KINDS", "kind_of", "load", "load_architecture"]
 
 #: What :func:`load` understands, in words for messages.
 KINDS = (
@@ -64,13 +73,14 @@ def load(
     if file.is_dir() and (file / "config.json").is_file():
         file = file / "config.json"
     text = read_text(file)
-    mapping = _mapping(text, file)
+    manifest = manifests.read(text, str(file))
+    mapping = None if manifest else _mapping(text, file)
     kind = "primus" if mapping is not None and _extends(mapping, file) else kind_of(mapping)
     if mapping is not None and kind in ("case", "huggingface", "megatron"):
         refuse_other_tools(mapping, str(file))
     if mapping is not None and kind == "case" and "recipe" not in mapping and set(mapping) - set(case.KEYS):
         raise _unknown(mapping, file)  # a model, and words that no case has: another tool's
-    if mapping is None and _is_script(text, file):
+    if manifest or (mapping is None and _is_script(text, file)):
         kind = "script"
     if (args or env) and kind != "script":
         flag = "--args" if args else "--env"
@@ -93,7 +103,9 @@ def load(
     if kind == "nemo" and mapping is not None:
         return nemo.load(mapping, str(file), model=chosen)
     if kind == "script":
-        return scripts.load(file, args=args, env=env, model=chosen, gpus_given=gpus_given)
+        shell = manifest.script if manifest else text
+        loaded = scripts.load(file, args=args, env=env, model=chosen, gpus_given=gpus_given, text=shell)
+        return images.dated(manifest.placed(loaded) if manifest else loaded, text)
     return _megatron(text, mapping, file, chosen, overrides or {})
 
 
@@ -104,6 +116,8 @@ def takes_overrides(path: str | Path) -> bool:
     if file.is_dir():
         return False
     text = read_text(file)
+    if manifests.read(text, str(file)):
+        return False
     mapping = _mapping(text, file)
     script = mapping is None and _is_script(text, file)
     return not script and kind_of(mapping) in ("primus", "megatron", "maxtext")

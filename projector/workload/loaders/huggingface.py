@@ -18,8 +18,6 @@ from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.values import Reader
 from projector.workload.model_schema import model_from_mapping
 
-__all__ = ["from_mapping", "load"]
-
 _TYPES: Mapping[str, Callable[[Reader], dict[str, object]]] = {
     **MODEL_TYPES,
     **DECODERS,

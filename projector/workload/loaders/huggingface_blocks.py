@@ -7,9 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from projector.workload.loaders.huggingface_types import MODEL_TYPES, classic, given, llama, routed
-from projector.workload.loaders.values import Reader
-
-__all__ = ["BLOCKS"]
+from projector.workload.loaders.values import Reader, section
 
 _Fields = dict[str, Any]
 _MOST = 10_000  # layers, beyond which a count is a mistake that is reported elsewhere
@@ -23,7 +21,7 @@ def _searched(c: Reader) -> _Fields:
     """
     found, heads, hidden = llama(c), c.integer("num_attention_heads") or 0, c.integer("hidden_size") or 0
     blocks = c.raw("block_configs")
-    halves = [(_half(each, "attention"), _half(each, "ffn")) for each in blocks] if isinstance(blocks, list) else []
+    halves = [(section(each, "attention"), section(each, "ffn")) for each in blocks] if isinstance(blocks, list) else []
     if len(halves) != (c.integer("num_hidden_layers") or 1) or not all(_readable(*half) for half in halves):
         c.problems.append(("block_configs", f"{len(halves)} blocks", "attention and ffn of each of num_hidden_layers"))
         return found
@@ -40,11 +38,6 @@ def _searched(c: Reader) -> _Fields:
         },
         "unsupported": ["a linear in place of attention or of an MLP"] if replaced else [],
     }
-
-
-def _half(block: object, name: str) -> Mapping[str, Any]:
-    half = block.get(name) if isinstance(block, Mapping) else None
-    return half if isinstance(half, Mapping) else {}
 
 
 def _none(half: Mapping[str, Any]) -> bool:

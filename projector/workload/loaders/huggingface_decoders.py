@@ -18,8 +18,6 @@ from projector.workload.loaders.huggingface_types import (
 )
 from projector.workload.loaders.values import Reader
 
-__all__ = ["DECODERS", "REFUSED"]
-
 _Fields = dict[str, object]
 _PARALLEL = "attention and MLP side by side on one norm"
 _MAMBA = "Mamba layers"

@@ -11,8 +11,6 @@ from types import MappingProxyType
 from projector.workload.loaders.huggingface_types import given, llama, routed, sizes
 from projector.workload.loaders.values import Reader
 
-__all__ = ["HYBRIDS"]
-
 _Fields = dict[str, object]
 _MOST = 10_000  # layers, beyond which a count is a mistake that is reported elsewhere
 

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from projector.workload.loaders.huggingface_types import sizes
-from projector.workload.loaders.values import Reader
-
-__all__ = ["LANGUAGE_DEFAULTS", "STACKS", "vision"]
+from projector.workload.loaders.values import Reader, section
 
 
 def _t5(c: Reader) -> dict[str, object]:
@@ -38,14 +36,12 @@ def vision(config: Mapping[str, object], c: Reader) -> dict[str, object]:
     """The tower of LLaVA-1.5 (transformers models/llava), CLIP's (defaults: models/clip/configuration_clip.py). All of its
     layers run, though the projector reads the last but one; the norm after them, which it does not read, is held. ``c`` is
     told of what is another tower or another projector."""
-    found = config.get("vision_config")
-    tower = Reader(found if isinstance(found, Mapping) else {})
+    tower = Reader(section(config, "vision_config"))
     sized = sizes(
         tower, num_layers="num_hidden_layers", hidden_size="hidden_size", ffn_hidden_size="intermediate_size",
         num_attention_heads="num_attention_heads", image_size="image_size", patch_size="patch_size",
     )  # fmt: skip
-    inside = config.get("text_config")
-    text = {**LANGUAGE_DEFAULTS, **(inside if isinstance(inside, Mapping) else {})}
+    text = {**LANGUAGE_DEFAULTS, **section(config, "text_config")}
     c.problems += [(f"vision_config.{key}", value, expected) for key, value, expected in tower.problems]
     known = (
         ("vision_config.model_type", tower.raw("model_type"), "clip_vision_model"),

@@ -11,8 +11,6 @@ from typing import Any
 from projector.workload.loaders.huggingface_types import MODEL_TYPES, given, llama, routed, sizes, sparse_steps
 from projector.workload.loaders.values import Reader
 
-__all__ = ["TABLE", "readers"]
-
 _Fields = dict[str, Any]
 _FILE = Path(__file__).with_name("huggingface.yaml")
 _MOST = 10_000  # layers, beyond which a count is a mistake that is reported elsewhere

@@ -7,19 +7,6 @@ from types import MappingProxyType
 
 from projector.workload.loaders.values import Reader
 
-__all__ = [
-    "MODEL_TYPES",
-    "classic",
-    "dense_first",
-    "given",
-    "gpt2",
-    "llama",
-    "qwen2",
-    "routed",
-    "sizes",
-    "sparse_steps",
-]
-
 _Fields = dict[str, object]
 _LEARNED = {"position_embedding_type": "learned_absolute"}
 _BESIDE = "use_parallel_residual=True: attention and MLP one after the other"

@@ -16,8 +16,6 @@ from projector.workload.loaders.spelling import misspelt, normal
 from projector.workload.loaders.values import literal
 from projector.workload.recipe import Recipe
 
-__all__ = ["NEUTRAL", "SHORT_NAMES", "Unread", "known", "sort"]
-
 _FILE = Path(__file__).with_name("known_settings.yaml")
 #: Words in the name of a setting that cuts model, batch or states over GPUs, or replays layers; and of those that only name
 #: files, other models or what is printed.
@@ -69,7 +67,7 @@ def sort(unread: Mapping[str, object], read: frozenset[str], where: str, *, writ
             neutral.append(name)
         else:
             unmodelled.append(f"{name}={_shown(value)}" + ("" if neutral_at else " (unknown)"))
-            if _cuts(normal(name), _plain(value)):
+            if _cuts(normal(name), literal(value)):
                 cutting.append(f"{name}={_shown(value)}")
     return Unread(
         neutral=tuple(neutral), unmodelled=tuple(unmodelled), cutting=tuple(cutting), problems=tuple(problems)
@@ -130,16 +128,12 @@ def _changes_nothing(value: object, neutral_at: tuple[object, ...] | None) -> bo
     """Whether a setting has no effect at ``value``: unset, or at a value of ``neutral_at`` (None: unknown)."""
     if neutral_at is NEUTRAL:
         return True
-    plain = _plain(value)
+    plain = literal(value)
     if plain is None or plain in ([], {}, (), "", "none"):
         return True
     if isinstance(plain, Mapping):
         return plain.get("enabled", plain.get("enable")) is False
     return plain is False if neutral_at is None else plain in neutral_at
-
-
-def _plain(value: object) -> object:
-    return literal(value) if isinstance(value, str) else value
 
 
 def _shown(value: object) -> str:

@@ -9,8 +9,6 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["Loaded"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:

@@ -16,8 +16,6 @@ from projector.workload.loaders.primus_maxtext_model import REPEATED, SIZES
 from projector.workload.loaders.spelling import misspelt
 from projector.workload.model import Model
 
-__all__ = ["is_maxtext", "load"]
-
 _AXIS = re.compile(r"(ici|dcn)_\w+_parallelism")
 _MARKS = ("per_device_batch_size", "max_target_length", "base_emb_dim", "remat_policy", "base_num_decoder_layers")
 #: Where base.yml differs from the preset of Primus.

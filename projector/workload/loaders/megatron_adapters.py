@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from projector.workload.loaders.values import Reader
 
-__all__ = ["LORA_TARGETS", "adapters"]
-
 #: What is adapted where nothing says (AMD-AGI/Primus@fd1eeabb primus/backends/megatron/peft/lora.py; Megatron-Bridge alike).
 LORA_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 

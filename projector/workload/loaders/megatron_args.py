@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from projector.errors import InputError, Problem
 from projector.io.files import parse_yaml, read_text
@@ -18,8 +17,6 @@ from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.megatron_recipe import recipe_fields
 from projector.workload.loaders.values import Reader, literal
-
-__all__ = ["from_mapping", "is_dump", "load", "parse", "partial_recipe"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _DUMP = re.compile(r"(?:^|[\]:])\s*:?\s*([A-Za-z_][A-Za-z0-9_]*)\s+\.{3,}\s?(.*?)\s*$")
@@ -112,12 +109,8 @@ def _mapping(text: str) -> dict[str, object]:
         inner = content.get(key)
         if isinstance(inner, Mapping):
             content = inner
-    return {_name(str(key)): _value(value) for key, value in content.items()}
+    return {_name(str(key)): literal(value) for key, value in content.items()}
 
 
 def _name(option: str) -> str:
     return option.lstrip("-").replace("-", "_")
-
-
-def _value(value: Any) -> object:
-    return literal(value) if isinstance(value, str) else value

@@ -17,8 +17,6 @@ from projector.workload.loaders.shell.unknown import Unknown, Unknowns, is_known
 from projector.workload.loaders.values import literal
 from projector.workload.optimizers import named
 
-__all__ = ["CommandLine", "parse", "with_defaults"]
-
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*(=.*)?", re.DOTALL)
 #: Names of forks and of other years for the arguments that the loaders read.
 _SAME = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["another_model", "another_task", "in_own_words"]
+from projector.workload.loaders.shell.lists import word_set
 
 #: MindSpeed's ``--context-parallel-algo`` (mindspeed/features_manager/context_parallel).
 _CONTEXT = {"megatron_cp_algo": "p2p", "ulysses_cp_algo": "a2a", "kvallgather_cp_algo": "allgather"}
@@ -30,21 +30,11 @@ _OTHER_LAYERS: tuple[tuple[str, str], ...] = (
 )
 
 #: Options of trainers that also look at images.
-_IMAGES = frozenset(
-    [
-        "img_h",
-        "img_w",
-        "vision_model_type",
-        "language_model_type",
-        "num_classes",
-        "allow_missing_vision_projection_checkpoint",
-        "patch_size",
-        "patch_dim",
-        "mrope_section",
-        "disable_vision_class_token",
-        "freeze_ViT",
-        "freeze_vision_model",
-    ]
+_IMAGES = word_set(
+    """
+    img_h img_w vision_model_type language_model_type num_classes allow_missing_vision_projection_checkpoint
+    patch_size patch_dim mrope_section disable_vision_class_token freeze_ViT freeze_vision_model
+    """
 )
 _STAGES = ("sft", "pt", "pretrain")  # MindSpeed-LLM's --stage: others compare answers, or train what scores them
 

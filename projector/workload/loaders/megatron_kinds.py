@@ -11,8 +11,6 @@ from projector.workload.layer_pattern import expand, stages
 from projector.workload.loaders.values import Reader
 from projector.workload.moe_layer_freq import numbers
 
-__all__ = ["kinds", "layout"]
-
 _PATTERNS = ("hybrid_layer_pattern", "hybrid_override_pattern")
 _MAMBA = {
     "mamba_num_heads": "mamba_num_heads",

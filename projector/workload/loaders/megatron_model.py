@@ -7,8 +7,6 @@ import re
 from projector.workload.loaders.megatron_kinds import kinds
 from projector.workload.loaders.values import Reader
 
-__all__ = ["model_fields"]
-
 _POSITIONS = {"absolute": "learned_absolute", "rotary": "rope", "yarn": "rope", "mrope": "rope"}
 
 

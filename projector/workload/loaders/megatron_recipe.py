@@ -10,8 +10,6 @@ from projector.workload.loaders.megatron_adapters import adapters
 from projector.workload.loaders.megatron_kinds import layout as hybrid_layout
 from projector.workload.loaders.values import Reader
 
-__all__ = ["SCHEDULES", "recipe_fields"]
-
 #: Optimizer-state types only count under the precision-aware optimizer: Megatron-LM prints their defaults always.
 _PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 #: Names of Primus' own schedules (``pp_algorithm`` when ``patch_primus_pipeline`` is set) and of this project.

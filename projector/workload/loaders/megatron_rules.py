@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-__all__ = ["broken"]
-
 _Broken = tuple[str, object, str]
 
 

@@ -16,11 +16,9 @@ from projector.errors import InputError, Problem, Unsupported
 from projector.workload.loaders.aliases import renamings
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
-from projector.workload.loaders.values import Reader
+from projector.workload.loaders.values import Reader, section
 from projector.workload.model import Model
 from projector.workload.optimizers import named
-
-__all__ = ["is_nemo", "load"]
 
 #: Arguments of the model that both call alike.
 _MODEL = (
@@ -89,7 +87,7 @@ def is_nemo(content: Mapping[str, object]) -> bool:
 def load(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
     """The workload of a whole configuration. Raises :class:`InputError` that names what other files would say,
     :class:`Unsupported` for models and trainings that are not those of a causal language model."""
-    trainer, given = _section(content, "trainer"), _section(content, "model")
+    trainer, given = section(content, "trainer"), section(content, "model")
     _supported(given, where)
     _trains(content, where)
     stated = {str(key): _resolved(value, given) for key, value in given.items()}
@@ -105,35 +103,30 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     ]
     if problems:
         raise InputError(problems)
-    args |= _precision(trainer, stated) | _optimizer(_section(stated, "optim"))
+    args |= _precision(trainer, stated) | _optimizer(section(stated, "optim"))
     if model is None:
-        args |= _architecture(stated, where) | _tokenizer(_section(stated, "tokenizer"))
+        args |= _architecture(stated, where) | _tokenizer(section(stated, "tokenizer"))
     gpus = _gpus(trainer)
     if gpus:
         args["world_size"] = gpus
     args = {**_DEFAULTS, **{key: value for key, value in args.items() if value is not None}}
     if isinstance(args.get("position_embedding_type"), str):
         args["position_embedding_type"] = str(args["position_embedding_type"]).lower()
-    name = str(_section(content, "run").get("name") or Path(where).stem)
+    name = str(section(content, "run").get("name") or Path(where).stem)
     origin = Origin(where=where, name=model.name if model else name, base=model, framework="nemo")
     loaded = assemble(args, origin)
     left = () if stated.get("megatron_amp_O2") is not False else ("megatron_amp_O2=False: weights in fp32",)
     return replace(loaded, unmodelled=(*loaded.unmodelled, *left))
 
 
-def _section(content: Mapping[str, object], key: str) -> Mapping[str, object]:
-    value = content.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
 def _supported(model: Mapping[str, object], where: str) -> None:
     other = next((key for key in _OTHERS if model.get(key) is not None), None)
     if other is not None:
         raise Unsupported(f"{where}: a NeMo configuration with model.{other}: not a causal language model alone")
-    custom = {**model, **_section(model, "mcore_customization_config")}
+    custom = {**model, **section(model, "mcore_customization_config")}
     if any(custom.get(key) is True for key in _BESIDE) or "falcon" in str(model.get("name") or ""):
         raise Unsupported(f"{where}: a NeMo configuration with attention and MLP side by side on one norm")
-    if _section(model, "peft").get("peft_scheme"):
+    if section(model, "peft").get("peft_scheme"):
         raise Unsupported(f"{where}: a NeMo configuration with model.peft: adapters of another checkpoint")
     if model.get("fsdp") is True:
         raise Unsupported(f"{where}: a NeMo configuration with model.fsdp: torch's first FSDP over Megatron's layers")
@@ -143,19 +136,19 @@ def _supported(model: Mapping[str, object], where: str) -> None:
 
 def _trains(content: Mapping[str, object], where: str) -> None:
     """Raises :class:`Unsupported` where the file aligns or converts a model, or names one of another kind."""
-    trainer, run = _section(content, "trainer"), _section(content, "run")
+    trainer, run = section(content, "trainer"), section(content, "run")
     if aligned := [key for key in _ALIGNED if isinstance(trainer.get(key), Mapping)]:
         raise Unsupported(f"{where}: a NeMo configuration with trainer.{aligned[0]}: preference training")
     if "convert_name" in run or "huggingface_ckpt_path" in run:
         raise Unsupported(
             f"{where}: a NeMo configuration with run.convert_name: a checkpoint converted, nothing trained"
         )
-    model = _section(content, "model")
+    model = section(content, "model")
     names = (
         run.get("name"),
         content.get("name"),
         model.get("restore_from_path"),
-        _section(model, "tokenizer").get("type"),
+        section(model, "tokenizer").get("type"),
     )
     if named_so := next((str(name) for name in names if _RECURRENT.search(str(name or ""))), None):
         raise Unsupported(f"{where}: a NeMo configuration of {named_so}: layers that this file does not describe")

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from projector.errors import Unsupported
 from projector.workload.loaders.spelling import normal
 
-__all__ = ["another_tool", "refuse_other_tools"]
-
 _OURS = ("recipe", "modules")  # a case, a Primus experiment
 #: What they are, and the settings that only they have: words apart are all there, of words joined by ``|`` one is; a name
 #: behind a dot stands in that section. The first that fits counts.
@@ -21,8 +19,6 @@ _TOOLS: tuple[tuple[str, str], ...] = (
     ("an AReaL configuration (reinforcement learning)", "actor gconfig|rollout|allocation_mode experiment_name"),
     ("a NeMo RL configuration", "policy loss_fn|grpo|dpo|sft|distillation|rm"),
     ("a ROLL configuration (reinforcement learning)", "actor_train|student exp_name|rollout_batch_size"),
-    ("a SkyPilot task: its run: is a launch script by itself", "run resources"),
-    ("an AzureML job: its command: is a launch script by itself", "command environment compute|resources|experiment_name"),
     ("a levanter configuration", "trainer data|initialize_from_hf trainer.train_batch_size|trainer.mp"),
     ("a neuronx-distributed-training configuration", "distributed_strategy trainer"),
     ("a NeMo AutoModel configuration", "step_scheduler model|recipe"),
@@ -47,12 +43,11 @@ _TOOLS: tuple[tuple[str, str], ...] = (
      "zero_optimization|train_batch_size|train_micro_batch_size_per_gpu "
      "gradient_clipping|steps_per_print|optimizer|fp16|bf16|autotuning|gradient_accumulation_steps|"
      "train_micro_batch_size_per_gpu"),
-    ("a Kubernetes manifest", "apiversion kind"),
 )  # fmt: skip
 _WAYS = "its run's log, the arguments of Megatron-LM, or a case say the same"
 #: Programs (with their first word), or an option behind ``--``, that only one trainer has.
 _COMMANDS: tuple[tuple[str, str], ...] = (
-    ("ms-swift", r"(swift|megatron) (sft|pt|rlhf)\b|swift/cli/"),
+    ("ms-swift", r"swift (sft|pt|rlhf)\b|megatron (rlhf|export)\b|swift/cli/"),
     ("LLaMA-Factory", r"llama-?factory|llmtuner"),
     ("Axolotl", r"axolotl"),
     ("torchtune", r"tune run\b"),

@@ -17,8 +17,6 @@ from projector.workload.loaders import (
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.primus_experiment import Experiment, read_experiment
 
-__all__ = ["load"]
-
 _FRAMEWORKS: Mapping[str, Callable[[Experiment], Loaded]] = {
     "megatron": primus_megatron.load,
     "torchtitan": primus_torchtitan.load,

@@ -20,8 +20,6 @@ from projector.workload.loaders.primus_built import model_named
 from projector.workload.loaders.primus_experiment import Experiment
 from projector.workload.loaders.primus_megatron import switched
 
-__all__ = ["load"]
-
 _FLAVOR = re.compile(r"^(?P<model>.+?)_(?P<kind>(?:low_precision_)?pretrain|finetune|sft|peft|lora)(?:_.*)?_?config$")
 _OTHER = ("nemotronh", "nemotron_h", "nemotron_nano")
 #: Words of ``precision_config`` (training/mixed_precision.py) and the arguments they mean; the first that fits.

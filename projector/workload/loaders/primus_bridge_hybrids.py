@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["HYBRIDS", "defaults"]
-
 _Args = Mapping[str, object]
 
 

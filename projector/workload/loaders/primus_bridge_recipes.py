@@ -7,8 +7,6 @@ from types import MappingProxyType
 
 from projector.workload.model import Model
 
-__all__ = ["COMMON", "defaults_of", "own_sizes"]
-
 _FULL: Mapping[str, object] = MappingProxyType(
     {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 )

@@ -12,8 +12,6 @@ from projector.workload.loaders.values import Reader
 from projector.workload.model import Model
 from projector.workload.schema import parse_recipe
 
-__all__ = ["built", "flat", "model_named"]
-
 
 def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Nested mappings as one, keys joined by dots (``training.seq_len``)."""

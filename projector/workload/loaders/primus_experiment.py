@@ -16,8 +16,6 @@ from projector.errors import Problem
 from projector.io.files import resolved
 from projector.workload.loaders.yaml_files import deep_merge, read
 
-__all__ = ["Experiment", "read_experiment"]
-
 _REQUIRED = ("work_group", "user_name", "exp_name", "workspace", "modules")
 _TRAINERS = ("pre_trainer", "sft_trainer", "post_trainer")
 _OF_MODULE = ("framework", "config", "model", "overrides")

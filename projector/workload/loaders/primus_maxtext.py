@@ -19,8 +19,6 @@ from projector.workload.loaders.primus_maxtext_model import MODEL_WORDS, model_o
 from projector.workload.loaders.values import Reader
 from projector.workload.model import Model
 
-__all__ = ["DEFAULTS", "POLICIES", "WORDS", "load"]
-
 DEFAULTS: Mapping[str, object] = {
     "per_device_batch_size": 12.0,
     "max_target_length": 2048,

@@ -12,8 +12,6 @@ from projector.workload.loaders.values import Reader
 from projector.workload.model import Model
 from projector.workload.model_schema import model_from_mapping
 
-__all__ = ["MODEL_WORDS", "REPEATED", "SIZES", "model_of"]
-
 #: Names of src/maxtext/configs/models that do not say what they are.
 _NAMES: Mapping[str, str] = {
     "deepseek2-16b": "deepseek_v2_lite",

@@ -12,8 +12,6 @@ from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.primus_experiment import Experiment
 from projector.workload.loaders.primus_vocabulary import completed
 
-__all__ = ["load", "unknown_model"]
-
 #: Defaults of primus/configs/modules/megatron/{pre_trainer,trainer_base,zero_bubble,primus_turbo}.yaml and of
 #: models/megatron/language_model.yaml @fd1eeabb that a step depends on, for files without their presets.
 _MODULE_DEFAULTS: Mapping[str, object] = {

@@ -20,8 +20,6 @@ from projector.workload.loaders.primus_experiment import Experiment
 from projector.workload.loaders.values import Reader
 from projector.workload.model import Model
 
-__all__ = ["FLAVORS", "SCHEDULES", "load"]
-
 #: Of Primus' preset, for what neither it nor the experiment states.
 _DEFAULTS: Mapping[str, object] = {
     "training.local_batch_size": 8,

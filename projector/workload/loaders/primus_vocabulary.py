@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from projector.workload import tokenizers
 
-__all__ = ["completed"]
-
 #: What Primus trains mock data with since 2026-04 (AMD-AGI/Primus@fd1eeabb
 #: primus/backends/megatron/patches/args/mock_data_patches.py): a null tokenizer of this size, whatever the model.
 _NULL_TOKENIZER = 131072

@@ -12,8 +12,6 @@ from projector.workload.loaders.shell.evaluate import Way
 from projector.workload.loaders.shell.state import State
 from projector.workload.loaders.shell.unknown import MARK, Unknown
 
-__all__ = ["from_files", "of_deepspeed", "text_beside", "values_of"]
-
 
 def from_files(
     files: Mapping[str, object], args: dict[str, object], launch: Launch, way: Way, where: str

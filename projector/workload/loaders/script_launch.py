@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.workload.loaders import config_cli, megatron_cli, megatron_forks, torchtitan_cli
+from projector.workload.loaders import config_cli, megatron_cli, megatron_forks, megatron_swift, torchtitan_cli
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.megatron_rules import broken
@@ -20,8 +20,6 @@ from projector.workload.loaders.shell.evaluate import Way
 from projector.workload.loaders.shell.launch import ALONE, ranks
 from projector.workload.loaders.shell.unknown import is_known
 from projector.workload.model import Model
-
-__all__ = ["loaded_of"]
 
 _T5 = re.compile(r"(?<![a-z])t5[^/]*$", re.IGNORECASE)
 #: One of these stands on every command line of Megatron-LM, its forks, or a file of arguments.
@@ -40,6 +38,8 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     """The workload of one launch. Raises :class:`InputError` with what is missing, :class:`Unsupported`."""
     if config_cli.takes(launch):
         return config_cli.load(launch, way, where, model, gpus_given=gpus_given)
+    if megatron_swift.takes(launch):
+        return megatron_swift.load(launch, way, where, model, gpus_given)
     line = megatron_cli.parse(launch.arguments, way.unknowns)
     if torchtitan_cli.is_torchtitan(launch.program, launch.arguments):
         return _torchtitan(launch, way, where, model, gpus_given)

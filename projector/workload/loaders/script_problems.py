@@ -15,8 +15,6 @@ from projector.workload.loaders.shell.unknown import Unknown
 from projector.workload.loaders.values import Reader
 from projector.workload.model import Model
 
-__all__ = ["flag", "gathered", "hydra", "no_architecture", "uncounted", "unsettled"]
-
 
 def gathered(problems: list[Problem], marks: Sequence[Unknown], way: Way, where: str) -> list[Problem]:
     """One problem in place of many that have one cause: a script that is started without the arguments it takes."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.workload.loaders import config_cli
+from projector.workload.loaders import config_cli, megatron_swift
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.other_tools import another_tool
 from projector.workload.loaders.script_launch import loaded_of
@@ -21,8 +21,6 @@ from projector.workload.loaders.shell import Launch, evaluate
 from projector.workload.loaders.shell.evaluate import Way
 from projector.workload.loaders.shell.unknown import MARK
 from projector.workload.model import Model
-
-__all__ = ["is_script", "load"]
 
 _TRAINS = re.compile(r"pretrain|train|finetune|fine_tune|sft|main|run_clm|posttrain", re.IGNORECASE)
 _NOT = re.compile(
@@ -76,15 +74,16 @@ def is_script(text: str, name: str) -> bool:
 
 def load(
     path: str | Path, *, args: Sequence[str] = (), env: Mapping[str, str] | None = None, model: Model | None = None,
-    gpus_given: bool = False,
+    gpus_given: bool = False, text: str | None = None,
 ) -> Loaded:  # fmt: skip
-    """The workload that the script at ``path`` launches when started with ``args`` and ``env``.
+    """The workload that the script at ``path``, or the shell ``text`` in the file there, launches when started with ``args``
+    and ``env``.
 
     ``model`` stands in for the architecture; ``gpus_given``: the number of GPUs comes from elsewhere. Raises
     :class:`InputError` with what is missing and the flag that gives it, :class:`Unsupported` for other trainings.
     """
     where = str(path)
-    evaluation = evaluate(path, args, env)
+    evaluation = evaluate(path, args, env, text)
     found = [
         _read(launch, way, where, model, gpus_given)
         for way in evaluation.paths
@@ -171,7 +170,7 @@ def _trains(launch: Launch, way: Way) -> bool:
     program = posixpath.basename(MARK.sub("", launch.program))
     if not program or (_NOT.search(program) and not re.search(r"pretrain|finetune", program)):
         return False
-    if "torchtitan.train" in launch.program or config_cli.takes(launch):
+    if "torchtitan.train" in launch.program or config_cli.takes(launch) or megatron_swift.takes(launch):
         return True
     names = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in launch.arguments if word.startswith("--")}
     if names & set(_TELLS):

@@ -6,8 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-__all__ = ["misspelt", "normal"]
-
 _SHORT = 12  # letters: below, one slip at most; from there on two
 _SHORTEST = 4  # letters: shorter names are a slip of anything
 _FEWEST_WORDS = 4  # of a name that lacks one of them and still means it

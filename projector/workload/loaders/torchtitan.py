@@ -20,8 +20,6 @@ from projector.workload.loaders.spelling import misspelt
 from projector.workload.loaders.torchtitan_words import NEUTRAL, READ, SECTIONS
 from projector.workload.model import Model
 
-__all__ = ["is_job", "load", "parse", "renamed"]
-
 _DEGREES = (
     "tensor_parallel",
     "pipeline_parallel",

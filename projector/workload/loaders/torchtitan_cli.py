@@ -16,8 +16,6 @@ from projector.workload.loaders.shell.unknown import Unknowns, is_known
 from projector.workload.loaders.values import literal
 from projector.workload.model import Model
 
-__all__ = ["CONFIG_FILE", "is_torchtitan", "load"]
-
 CONFIG_FILE = "job.config_file"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["NEUTRAL", "READ", "SECTIONS"]
-
 #: Sections whose settings may change a step; every other one (metrics, checkpoint, lr_scheduler, …) does not.
 SECTIONS = (
     *("model", "training", "parallelism", "activation_checkpoint", "compile", "optimizer", "float8", "mx", "quantize"),

@@ -6,8 +6,7 @@ import ast
 import re
 import warnings
 from collections.abc import Mapping
-
-__all__ = ["Reader", "literal"]
+from typing import Any
 
 _ENUM = re.compile(r"^[A-Za-z_]\w*\.([A-Za-z_]\w*)$")
 _TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "uint8": "fp8", "float": "fp32", "half": "fp16"}
@@ -17,8 +16,11 @@ _LONGEST = 100_000  # characters of a literal: 10,000 layers have theirs in less
 _NONE = ("None", "null", "~", "")  # a lower-case none is a word: "no recomputation", "no graphs"
 
 
-def literal(text: str) -> object:
-    """A printed value: ``None``, ``True``, numbers, lists and tuples; ``Enum.member`` its member; else the text."""
+def literal(text: object) -> object:
+    """A printed value: ``None``, ``True``, numbers, lists and tuples; ``Enum.member`` its member; else the text. What is no
+    text stays as it is."""
+    if not isinstance(text, str):
+        return text
     bare = text.strip()
     lowered = bare.lower()
     if bare in _NONE:
@@ -36,6 +38,12 @@ def literal(text: str) -> object:
         return float(bare)
     except ValueError:
         return bare
+
+
+def section(content: object, key: str) -> Mapping[str, Any]:
+    """The mapping at ``key`` of a mapping; empty where there is none."""
+    value = content.get(key) if isinstance(content, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
 
 
 class Reader:

@@ -12,8 +12,6 @@ from pathlib import Path
 from projector.errors import InputError, Problem
 from projector.io.files import as_mapping, read_yaml, resolved
 
-__all__ = ["deep_merge", "read", "substitute"]
-
 _VARIABLE = re.compile(r"\$\{([^:{}]+)(?::([^}]*))?\}")
 _DEEPEST = 32  # files that extend one another
 

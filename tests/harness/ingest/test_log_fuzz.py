@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_mutations import mutate
 
-from harness.evidence.dataset import parse, to_yaml
+from harness.evidence.dataset import parse
 from harness.evidence.ingest.command import load
 from harness.evidence.ingest.logs import registry
+from harness.evidence.run_text import to_yaml
 from projector.errors import InputError
 from projector.io.files import parse_yaml
 

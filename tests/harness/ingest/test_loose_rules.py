@@ -6,6 +6,7 @@ import pytest
 from loose_cases import one, record
 
 from harness.evidence.ingest.loose import convert
+from harness.predictors.ours import Ours
 
 
 def test_megatron_argument_mapping() -> None:
@@ -56,3 +57,10 @@ def test_switches_keep_what_distinguishes_rows_of_a_group() -> None:
     rows = [record(id=f"r{i}", group="g", other={"nccl_qps": i % 2, "run": "same"}) for i in range(4)]
     runs = convert(rows, "t").runs
     assert [run.switches for run in runs] == [{"nccl_qps": 0}, {"nccl_qps": 1}] * 2
+
+
+def test_a_code_base_that_nobody_knows_is_projected_as_one_and_says_so() -> None:
+    run, _ = one(**record(framework="Our Trainer 3", pp=3, dp=1, gpus=24, tp=8))
+    assert (run.stack.framework, run.problem) == ("unknown", "")
+    assert any(text.startswith("framework=unknown (Our Trainer 3") for text in run.assumed)
+    assert Ours("simulate").predict(run).status == "ok"

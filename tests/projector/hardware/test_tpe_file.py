@@ -13,9 +13,7 @@ from projector.__main__ import main
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.search.sweep import grid, points
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 # ShashankSubramanian/transformer-perf-estimates@54278b0, systems/config-B200.json
 B200: dict[str, Any] = {
@@ -34,8 +32,7 @@ def described(folder: Path, **changed: Any) -> str:
 
 
 def step(cluster: Cluster) -> float:
-    recipe = Recipe(micro_batch_size=1, global_batch_size=256, seq_length=4096, tp=8)
-    return project(Workload(model=zoo.load("llama3.1_8b"), gpus=64, recipe=recipe), cluster).step_seconds
+    return project(workload("llama3.1_8b", 64, global_batch_size=256, tp=8), cluster).step_seconds
 
 
 def test_its_figures_are_ours(tmp_path: Path) -> None:

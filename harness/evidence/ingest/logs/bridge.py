@@ -13,8 +13,6 @@ from harness.evidence.ingest.logs.numbers import NUMBER, group
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.words import MEGATRON_WORDS
 
-__all__ = ["NAME", "events", "weigh"]
-
 NAME = "megatron-bridge"
 
 _TIME = re.compile(rf"Step Time :\s{{0,9}}{NUMBER}s\b")

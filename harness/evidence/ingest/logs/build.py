@@ -21,18 +21,6 @@ from harness.evidence.ingest.steady import SteadyState, steady_state, words
 from projector import frameworks
 from projector.hardware import catalogue
 
-__all__ = [
-    "MEMORY_KINDS",
-    "build",
-    "evidence",
-    "run_of",
-    "state_of",
-    "step_doubts",
-    "steps_words",
-    "strategy_of",
-    "timers_of",
-]
-
 _DRIFT = 0.02  # change of level between the halves of a log worth saying
 MEMORY_KINDS = ("device", "reserved", "allocated")  # of two figures, the one that holds the other
 

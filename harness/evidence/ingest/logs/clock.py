@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["SHORTEST", "Clock", "seconds_of"]
-
 SHORTEST = 20.0  # seconds between readings of a clock of whole seconds: good to a twentieth
 
 

@@ -18,8 +18,6 @@ from projector.errors import Problem, Unsupported
 from projector.frameworks import flops
 from projector.workload.validate import problems
 
-__all__ = ["last_batch", "place", "rates", "refusals"]
-
 _AGREE = 0.03  # relative difference between a printed rate and that of the step time that averaging explains
 _COUNTS = 0.10  # the same of TFLOP/s, over what any release of any framework counts (padded vocabularies, MoE terms)
 _SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")

@@ -13,8 +13,6 @@ from harness.evidence.ingest.logs.numbers import NUMBER, finite, group
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.words import DEEPSPEED_WORDS
 
-__all__ = ["NAME", "events", "weigh"]
-
 NAME = "megatron-deepspeed"
 
 _TIMER = re.compile(

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 
 from harness.evidence.ingest.logs.events import Arguments
 
-__all__ = ["CONFIGURATION", "DottedDump", "KeyedDump"]
-
 _DOTTED = re.compile(  # but not DeepSpeed's report of what it could build: cpu_adam ... [NO] ....... [OKAY]
     r"(?:^|[\]:])\s{0,40}:?\s{0,40}([A-Za-z_][\w.]{0,80}?)\s{1,9}\.{3,200}(?!\.)"
     r"\s?(?!\[(?:NO|YES|OKAY|FAIL)\])([^:\s].{0,2000}|)$"

@@ -9,21 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-__all__ = [
-    "Arguments",
-    "Checkpoint",
-    "Curve",
-    "Evaluation",
-    "Event",
-    "Fact",
-    "Failure",
-    "Kernels",
-    "Memory",
-    "Restart",
-    "Step",
-    "Timers",
-]
-
 
 class Step(NamedTuple):
     """One logged optimizer step (or the mean of several since the line before), never a running average.

@@ -25,8 +25,6 @@ from harness.evidence.ingest.logs.events import (
 from harness.evidence.ingest.logs.record import AFTER_CHECKPOINT, AFTER_EVALUATION, COLUMNS, SKIPPED, Record
 from harness.evidence.ingest.logs.starts import apart
 
-__all__ = ["fold"]
-
 _BASES = ("seconds", "tokens", "samples")
 _BACK = 8  # logging intervals that a number may fall behind before it means a restart (ranks print out of turn)
 _MOST_TIMERS = 64
@@ -151,7 +149,6 @@ class _Builder:
         elif isinstance(event, Restart):
             self._begin()
         elif isinstance(event, Checkpoint):
-            record.checkpoints += 1
             self._pending |= AFTER_CHECKPOINT
         elif isinstance(event, Evaluation):
             record.evaluations += 1

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from harness.evidence.ingest.logs.events import Event, Fact
 from harness.evidence.ingest.logs.protocol import Lines
 
-__all__ = ["TASK", "benchmark", "unread", "watched"]
-
 TASK = "other_task"  # key of the fact
 _ENCODER = "an encoder of text, trained on masked words"
 _IMAGES = "a model of images"

@@ -15,8 +15,6 @@ from harness.evidence.ingest.logs.numbers import counted, finite
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.trainer import Trainer
 
-__all__ = ["History"]
-
 _INDEX = ("step", "_step", "global_step", "iteration", "train/global_step", "trainer/global_step")
 #: Of several the first that a record has: seconds of a step.
 _SECONDS: Mapping[str, float] = {

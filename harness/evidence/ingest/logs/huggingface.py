@@ -19,8 +19,7 @@ from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event, F
 from harness.evidence.ingest.logs.numbers import NUMBER, group, whole
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
-
-__all__ = ["NAME", "events", "weigh"]
+from harness.evidence.ingest.logs.words import TRAINER_WORDS, one_of
 
 NAME = "hf-trainer"
 
@@ -31,16 +30,12 @@ _COUNT = re.compile(r"global_step=([0-9]{1,15})")
 _BAR = re.compile(
     r"(?:^|[|\s])\s{0,3}([0-9]{1,12})/([0-9]{1,12}) \[(?:([0-9]{1,5}):)?([0-9]{1,2}):([0-9]{2})<[^\]]{0,40}(?:it/s|s/it)"
 )
-_SETTING = re.compile(
-    r"(Instantaneous batch size per device|Total train batch size \(w\. parallel, distributed & accumulation\)"
-    r"|Gradient Accumulation steps|Total optimization steps)\s?=\s?([0-9,]{1,15})"
-)
 _WORDS = {
-    "Instantaneous batch size per device": "micro_batch_size",
-    "Total train batch size (w. parallel, distributed & accumulation)": "global_batch_size",
+    **TRAINER_WORDS,
     "Gradient Accumulation steps": "gradient_accumulation_steps",
     "Total optimization steps": "train_iters",
 }
+_SETTING = re.compile(rf"{one_of(_WORDS)}\s?=\s?([0-9,]{{1,15}})")
 _EXACT = 0.02  # relative: a batch that samples and steps a second make up
 _SAME = 0.02  # relative: ranks' runtimes of one training
 _FEW = 10  # steps of a training whose mean is still that of its first ones

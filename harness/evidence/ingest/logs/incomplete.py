@@ -28,8 +28,6 @@ from projector.hardware import catalogue
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 
-__all__ = ["build_contradicted", "build_incomplete"]
-
 _UNSTATED = "not stated: "
 #: Precisions by what a data sheet calls their rate, the fastest first.
 _FASTEST = (("nvfp4", "fp4"), ("mxfp8", "mxfp8"), ("fp8", "fp8"), ("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "fp32"))

@@ -14,8 +14,6 @@ from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Restart
 from harness.evidence.ingest.logs.numbers import NUMBER, group
 from harness.evidence.ingest.logs.trainer import Trainer
 
-__all__ = ["InternEvo"]
-
 _RATE = re.compile(rf"tgs \(tokens/gpu/second\)={NUMBER}(?=[\s,]|$)")
 _CONSUMED = re.compile(r"\bnum_consumed_tokens=([0-9]{1,18})\b")
 _LAYOUT = re.compile(

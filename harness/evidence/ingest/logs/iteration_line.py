@@ -15,8 +15,6 @@ import re
 from harness.evidence.ingest.logs.events import Step
 from harness.evidence.ingest.logs.numbers import NUMBER, finite, group, loss, whole
 
-__all__ = ["has_time", "is_step", "step"]
-
 _ITERATION = re.compile(r"iteration(?:\s{1,40}|:\s{1,40}|=\s{0,40})([0-9]{1,18})\s{0,40}[/|]")
 _ELAPSED = re.compile(rf"elapsed time per iteration\s?\((ms|s)\):\s{{0,20}}{NUMBER}")
 _TFLOPS = re.compile(rf"TFLOPs?(?:/s/GPU\)?)?:\s{{0,20}}{NUMBER}")

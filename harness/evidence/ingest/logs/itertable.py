@@ -9,8 +9,6 @@ from harness.evidence.ingest.logs.events import Event, Fact, Step
 from harness.evidence.ingest.logs.numbers import finite
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 
-__all__ = ["NAME", "events", "weigh"]
-
 NAME = "iteration-table"
 
 _HEADER = re.compile(r"^\s{0,9}\|\s{0,9}(?:iter|iteration|step)s?\s{0,9}\|", re.IGNORECASE)

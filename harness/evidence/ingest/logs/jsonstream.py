@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import IO, Any
 
-__all__ = ["elements"]
-
 _CHUNK = 2**20  # characters read at a time
 _LARGEST = 8 * 2**20  # characters of one element: more is a broken document
 _MOST_REPAIRS = 100  # broken elements that are skipped before reading ends

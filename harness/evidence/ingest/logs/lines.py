@@ -1,4 +1,4 @@
-"""Trainers whose lines say all: no code but what a line looks like and what its figures mean.
+"""Trainers whose lines say (nearly) all: little code but what a line looks like and what its figures mean.
 
 Taken are figures of a step (or means since the line before), never running averages. Sources of the meaning: the line
 of code that prints each, named at its class.
@@ -10,14 +10,17 @@ import re
 from collections.abc import Iterable, Iterator
 
 from harness.evidence.ingest.logs.clock import Clock, seconds_of
-from harness.evidence.ingest.logs.events import Event
-from harness.evidence.ingest.logs.numbers import NUMBER, SCALED
+from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Memory
+from harness.evidence.ingest.logs.numbers import NUMBER, SCALED, finite, group
 from harness.evidence.ingest.logs.trainer import Trainer
-
-__all__ = ["TABLE"]
+from harness.evidence.ingest.logs.words import MAXTEXT_WORDS, one_of
 
 _STEP = r"(?P<step>[0-9]{1,15})"
 _LOSS = rf"(?:{NUMBER}|-?nan|-?inf)"
+_DEVICES = re.compile(r"[Nn]um_devices[:=]?\s{0,3}([0-9]{1,7})")
+_EVALUATED = re.compile(r"\bstep [0-9]{1,15}: train loss \S{1,20}, val loss ")
+_PEAK = re.compile(rf"peak memory (?:allocated|consumption): [0-9]{{1,9}} MiB reserved: {NUMBER} MiB")
+_MIB_PER_GIB = 1024
 
 
 class FsdpExample(Trainer):
@@ -147,4 +150,112 @@ class TorchTune(Trainer):
             yield self.made(line, number, match["step"], found[0], mean=True)
 
 
-TABLE = (FsdpExample, Lingua, MindFormers, NanoChat, NeuronX, OlmoCore, FmsFsdp, PicoTron, TinyGrad, TorchTune)
+class MaxText(Trainer):
+    """``completed step: …`` lines and the ``Config param`` lines before them."""
+
+    NAME = "maxtext"
+    steps = {"completed step:": re.compile(rf"completed step: {_STEP}, seconds:\s{{0,9}}(?P<s>{NUMBER})(?=,)")}
+    hints = ("Config param ",)
+    figures = {
+        "tokens_per_s": re.compile(rf"Tokens/s/device:\s{{0,9}}{NUMBER}"),
+        "tflops": re.compile(rf"TFLOP/s(?:/device)?:\s{{0,9}}{NUMBER}"),
+        "loss": re.compile(rf", loss:\s{{0,9}}{NUMBER}"),
+    }
+    settings = re.compile(r"Config param (\w{1,60}):\s?(.{0,200})")
+    words = MAXTEXT_WORDS
+    said = {"eval metrics": Evaluation, "saved a checkpoint at step": Checkpoint}
+
+    def other(self, line: str, number: int) -> Iterable[Event] | None:
+        devices = _DEVICES.search(line) if "evices" in line and "Config param " not in line else None
+        return [Fact("gpus", int(devices[1]), number)] if devices else None
+
+
+class LlmC(Trainer):
+    """``step   61/74 | loss 3.2 (+1.1z)| norm 1.48 (+nanz)| lr 3e-04 | 44.57 ms | 29.5% bf16 MFU | 91886 tok/s``.
+
+    The time is of the step, evaluation and sampling left out. ``tok/s`` and MFU are not taken: the first is a running
+    average over all GPUs. The head is a table ``| name | value |``.
+    """
+
+    NAME = "llm.c"
+    steps = {
+        "tok/s": re.compile(
+            rf"^\s{{0,9}}step\s{{1,9}}{_STEP}/[0-9]{{1,15}} \| (?:train )?loss "
+            rf"(?:(?P<loss>{NUMBER})|-?nan|-?inf)\b.{{0,160}}?\| (?P<ms>{NUMBER}) ms \|.{{0,80}}? tok/s"
+        ),
+        # its trainer for CPUs
+        "(took ": re.compile(rf"^step {_STEP}: train loss (?P<loss>{NUMBER}) \(took (?P<ms>{NUMBER}) ms"),
+    }
+    hints = ("| micro batch size B ",)
+    words = {
+        "micro batch size B": "micro_batch_size",
+        "sequence length T": "seq_length",
+        "total batch size": "tokens",
+        "num_processes": "world_size",
+    }
+    settings = re.compile(rf"^\|\s{one_of(words)}\s{{1,40}}\|\s([0-9]{{1,12}})\s{{1,60}}\|")
+
+    def arguments(self, number: int) -> Iterator[Arguments]:
+        """The batch is stated in tokens."""
+        for found in super().arguments(number):
+            values = {name: int(str(value)) for name, value in found.values.items()}
+            tokens, length = values.pop("tokens", 0), values.get("seq_length", 0)
+            if length and tokens and tokens % length == 0:
+                values["global_batch_size"] = tokens // length
+            yield found._replace(values=values)
+
+
+class NanoGpt(Trainer):
+    """nanoGPT (``iter 10: loss 3.4575, time 92.16ms``) and its speed runs (``step:1/1490 train_time:92ms``).
+
+    The first prints the time of the iteration, the second the training time so far, evaluations left out: a step's is
+    the difference of two.
+    """
+
+    NAME = "nanogpt"
+    steps = {
+        "train_time:": re.compile(
+            rf"^\s{{0,9}}(?:s:|step:)([0-9]{{1,15}})/[0-9]{{1,15}}\s(?:(?:train_loss|loss):{NUMBER} )?"
+            rf".{{0,60}}?train_time:{NUMBER}(ms|s)\b"
+        ),
+        # behind what a launcher may put before each line (a clock, a rank)
+        "iter ": re.compile(rf"^(?:.{{0,80}}[\s\]:])?iter ([0-9]{{1,15}}): loss {_LOSS}, time {NUMBER}(ms)"),
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock(shortest=1.0)  # seconds: below, its milliseconds are too coarse
+
+    def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
+        index, time = int(match[1]), (finite(match[3]) or 0.0) / (1000 if match[4] == "ms" else 1)
+        loss = finite(match[2]) if match[2] else None
+        if "train_time:" in line:
+            if found := self.clock.since(index, time):
+                yield self.made(line, number, index, found[0], loss=loss, mean=found[1] > 1)
+        elif time:
+            if match[2] is None and self.once("broken"):
+                yield Fact("note", f"line {number}: the loss is no number from step {index} on", number)
+            yield self.made(line, number, index, time, loss=loss)
+
+    def other(self, line: str, number: int) -> Iterable[Event] | None:
+        if "val loss" in line and _EVALUATED.search(line):
+            return [Evaluation(number)]  # the time of the iteration after it holds it
+        used = group(_PEAK.search(line)) if "peak memory" in line else None
+        return [Memory(used / _MIB_PER_GIB, "reserved", number)] if used else None
+
+
+TABLE = (
+    FsdpExample,
+    Lingua,
+    MindFormers,
+    NanoChat,
+    NeuronX,
+    OlmoCore,
+    FmsFsdp,
+    PicoTron,
+    TinyGrad,
+    TorchTune,
+    MaxText,
+    LlmC,
+    NanoGpt,
+)

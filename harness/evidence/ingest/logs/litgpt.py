@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 from harness.evidence.ingest.logs.events import Evaluation, Event, Fact, Memory
 from harness.evidence.ingest.logs.numbers import NUMBER, finite, group
 from harness.evidence.ingest.logs.trainer import Trainer
-
-__all__ = ["LitGpt"]
+from harness.evidence.ingest.logs.words import one_of, same
 
 _MEMORY = re.compile(rf"Memory used: {NUMBER} GB")
 _GB = 1e9 / 2**30  # litgpt divides by 1e9
@@ -29,18 +28,11 @@ class LitGpt(Trainer):
     }
     hints = ("litgpt.", "lit_model")
     figures = {"loss": re.compile(rf"loss train: {NUMBER}")}
-    settings = re.compile(
-        r"(?:^|[\s(])'?(devices|num_nodes|global_batch_size|micro_batch_size|max_seq_length|model_name)'?[:=]\s?"
-        r"('?[\w./-]{1,80}'?)[,)}]"
-    )
     words = {
-        "devices": "devices",
-        "num_nodes": "num_nodes",
-        "global_batch_size": "global_batch_size",
-        "micro_batch_size": "micro_batch_size",
+        **same("devices", "num_nodes", "global_batch_size", "micro_batch_size", "model_name"),
         "max_seq_length": "seq_length",
-        "model_name": "model_name",
     }
+    settings = re.compile(rf"(?:^|[\s(])'?{one_of(words)}'?[:=]\s?('?[\w./-]{{1,80}}'?)[,)}}]")
     said = {"Validating": Evaluation}
 
     def __init__(self) -> None:

@@ -12,8 +12,6 @@ from harness.evidence.ingest.logs.numbers import finite
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 
-__all__ = ["NAME", "events", "weigh"]
-
 NAME = "megatron"
 
 _WORLD = re.compile(r"using world size:\s{0,9}([0-9]{1,9})")

@@ -15,10 +15,9 @@ from typing import Any
 from harness.evidence.ingest.logs.events import Arguments, Evaluation, Event, Fact, Failure, Restart, Step
 from harness.evidence.ingest.logs.mllog_readings import Rate, Readings, decide, numbers_of
 from harness.evidence.ingest.logs.mllog_system import LAUNCH, SYSTEM, layout, platform, system
+from harness.evidence.ingest.logs.numbers import positive, real
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.words import MLLOG_WORDS
-
-__all__ = ["NAME", "events", "weigh"]
 
 NAME = "mllog"
 
@@ -77,7 +76,7 @@ class _Run:
 
     def feed(self, entry: Mapping[str, Any], number: int) -> Iterator[Event]:
         key, value = entry["key"], entry.get("value")
-        now = _number(entry.get("time_ms"))
+        now = real(entry.get("time_ms"))
         if key in MLLOG_WORDS and self.count == 0:
             self.stated.setdefault(MLLOG_WORDS[key], value)
             self.line = self.line or number
@@ -119,8 +118,8 @@ class _Run:
 
     def _stats(self, value: Mapping[str, Any], number: int) -> Iterator[Event]:
         """A line with the loss is of one step (or a few); one without averages a whole block, and repeats these."""
-        seconds = next((found for name in _TIMES if (found := _number(value.get(name)))), None)
-        rate = _number(value.get("throughput"))
+        seconds = next((found for name in _TIMES if (found := real(value.get(name)))), None)
+        rate = real(value.get("throughput"))
         losses = [found for name, found in value.items() if isinstance(name, str) and name.endswith("train_loss")]
         self.per_step = self.per_step or (bool(losses) and seconds is not None)
         if "max_memory_usage" in value and not self.noted:
@@ -132,14 +131,14 @@ class _Run:
         elif losses or not self.per_step:
             if len(self.readings.stated) < _MOST:
                 self.readings.stated.append(seconds)
-            yield from self._step(number, seconds, None, _number(losses[0]) if losses else None)
+            yield from self._step(number, seconds, None, real(losses[0]) if losses else None)
 
     def _step(
         self, number: int, seconds: float | None, rate: float | None, loss: float | None = None, mean: bool = False
     ) -> Iterator[Event]:
         yield from self.arguments()
         self.count += 1
-        batch = _number(self.stated.get("global_batch_size"))
+        batch = real(self.stated.get("global_batch_size"))
         yield Step(
             iteration=self.count,
             seconds=seconds,
@@ -168,8 +167,8 @@ class _Run:
 
     def _unstated(self) -> Iterator[Event]:
         """Steps of a run that states no step time, from its counts and throughputs."""
-        batch, length = _number(self.stated.get("global_batch_size")), _number(self.stated.get("seq_length"))
-        rates, doubts = decide(self.readings, _positive(batch), _positive(length))
+        batch, length = real(self.stated.get("global_batch_size")), real(self.stated.get("seq_length"))
+        rates, doubts = decide(self.readings, positive(batch), positive(length))
         for doubt in doubts:
             yield Fact("note", doubt, self.line)
         for rate in rates:
@@ -183,17 +182,3 @@ class _Run:
 
 def _aborted(metadata: object) -> bool:
     return isinstance(metadata, Mapping) and metadata.get("status") == "aborted"
-
-
-def _positive(value: float | None) -> float | None:
-    return value if value is not None and value > 0 else None
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if abs(number) < 1e18 else None

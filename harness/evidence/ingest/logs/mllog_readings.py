@@ -8,9 +8,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
-__all__ = ["Progress", "Rate", "Readings", "decide", "numbers_of"]
+from harness.evidence.ingest.logs.numbers import real
 
 #: Relative: evaluations and a pipeline's fill are inside a block; the units differ by factors of a batch or more.
 _AGREE = 0.15
@@ -177,9 +176,4 @@ def numbers_of(metadata: object) -> dict[str, float]:
     """The counters of an entry's metadata that are numbers."""
     if not isinstance(metadata, Mapping):
         return {}
-    found: dict[str, Any] = {name: metadata.get(name) for name in _COUNTERS}
-    return {
-        name: float(value)
-        for name, value in found.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
-    }
+    return {name: number for name in _COUNTERS if (number := real(metadata.get(name))) is not None}

@@ -10,8 +10,6 @@ from harness.evidence.ingest.logs.events import Fact
 from harness.evidence.ingest.logs.numbers import whole
 from projector.hardware import catalogue
 
-__all__ = ["LAUNCH", "SYSTEM", "layout", "platform", "system"]
-
 SYSTEM = ":::SYSJSON"
 LAUNCH = ":::DLPAL"
 #: A configuration by NVIDIA's launchers: ``_<nodes>x<GPUs of a node>x<samples of a rank>xtp<n>pp<n>cp<n>``.

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Event, Restart
 from harness.evidence.ingest.logs.numbers import SCALED, scaled
 from harness.evidence.ingest.logs.trainer import Trainer
-
-__all__ = ["Nanotron"]
+from harness.evidence.ingest.logs.words import one_of, same
 
 _FIELD = re.compile(rf"\b([a-z_]{{2,40}}):\s?{SCALED}(?=\s|$)")
 _STARTS = re.compile(
@@ -18,27 +17,21 @@ _STARTS = re.compile(
     r"sequence_length: ([0-9]{1,9})"
 )
 _STARTED = ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size", "seq_length")
-_PARALLEL = re.compile(
-    r"(?:\]:\s{1,60}|ParallelismArgs\()(tp|pp|dp|context_parallel_size|expert_parallel_size)=([0-9]{1,9}),"
-)
-_LLAMA = re.compile(
-    r"\]:\s{1,60}(hidden_size|intermediate_size|num_attention_heads|num_hidden_layers|num_key_value_heads|vocab_size"
-    r"|max_position_embeddings|tie_word_embeddings)=(\w{1,12})[,)]"
-)
-_WORDS = {
+_LAYOUT = {
     "tp": "tensor_model_parallel_size",
     "pp": "pipeline_model_parallel_size",
     "dp": "data_parallel_size",
-    "context_parallel_size": "context_parallel_size",
+    **same("context_parallel_size"),
     "expert_parallel_size": "expert_model_parallel_size",
-    "hidden_size": "hidden_size",
+}
+_SIZES = {
+    **same("hidden_size", "num_attention_heads", "vocab_size", "max_position_embeddings"),
     "intermediate_size": "ffn_hidden_size",
-    "num_attention_heads": "num_attention_heads",
     "num_hidden_layers": "num_layers",
     "num_key_value_heads": "num_query_groups",
-    "vocab_size": "vocab_size",
-    "max_position_embeddings": "max_position_embeddings",
 }
+_PARALLEL = re.compile(rf"(?:\]:\s{{1,60}}|ParallelismArgs\(){one_of(_LAYOUT)}=([0-9]{{1,9}}),")
+_LLAMA = re.compile(rf"\]:\s{{1,60}}{one_of((*_SIZES, 'tie_word_embeddings'))}=(\w{{1,12}})[,)]")
 #: What every model that nanotron calls a Llama has.
 _SHAPE: dict[str, object] = {
     "normalization": "RMSNorm",
@@ -91,12 +84,12 @@ class Nanotron(Trainer):
         if "LlamaConfig(" in line:
             self.stated.update(_SHAPE)
         elif "=" in line and (parallel := _PARALLEL.search(line)):
-            self.stated.setdefault(_WORDS[parallel[1]], int(parallel[2]))
+            self.stated.setdefault(_LAYOUT[parallel[1]], int(parallel[2]))
         elif "=" in line and "swiglu" in self.stated and (size := _LLAMA.search(line)):
             if size[1] == "tie_word_embeddings":
                 self.stated["untie_embeddings_and_output_weights"] = size[2] == "False"
             elif size[2].isdecimal():
-                self.stated.setdefault(_WORDS[size[1]], int(size[2]))
+                self.stated.setdefault(_SIZES[size[1]], int(size[2]))
         else:
             return None
         return ()

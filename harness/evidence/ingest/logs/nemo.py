@@ -17,8 +17,6 @@ from harness.evidence.ingest.logs.numbers import NUMBER, counted, finite, loss
 from harness.evidence.ingest.logs.trainer import Trainer
 from harness.evidence.ingest.logs.words import NEMO_WORDS
 
-__all__ = ["NeMo"]
-
 _TIMING = re.compile(rf"train_step_timing in s[:=]\s?{NUMBER}(?=[\s,|\]])")
 _CLOCK = re.compile(
     r"\|\s{0,3}[0-9]{1,15}/[0-9]{1,15} \[(?:([0-9]{1,5}):)?([0-9]{1,2}):([0-9]{2})<(?=.{0,2000}global_step=)"

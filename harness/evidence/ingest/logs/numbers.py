@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["NUMBER", "SCALED", "counted", "finite", "group", "loss", "scaled", "whole"]
-
 #: A positive number in a regular expression, as one group.
 NUMBER = r"([0-9][0-9,]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)"
 #: The same with a unit of thousands behind it, for :func:`scaled`.
@@ -15,6 +13,7 @@ _SCALES = {"K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 #: Auxiliary losses (``load_balancing_loss``, ``mtp_1 loss``) stand beside the one of the language model.
 _BEFORE = r"(?:(?<=lm loss)|(?<=reduced_train_loss)|(?<=\s\sloss)|(?<=[|,;]\sloss))"
 _LOSS = re.compile(rf"loss{_BEFORE}[:=]\s{{0,9}}{NUMBER}")
+_MOST = 1e18  # of a number of a document
 _MOST_DIGITS = 18  # of an iteration or a batch: more is no count
 
 
@@ -25,6 +24,17 @@ def finite(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def real(value: object, least: float = -_MOST) -> float | None:
+    """A number of a JSON document, at least ``least`` and no larger than a count can be; None for anything else."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and least <= value < _MOST
+    return float(value) if good else None  # type: ignore[arg-type]
+
+
+def positive(value: object) -> float | None:
+    """The same above zero."""
+    return real(value, 0.0) or None
 
 
 def group(match: re.Match[str] | None, index: int = 1) -> float | None:

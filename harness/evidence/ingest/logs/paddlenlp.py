@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event
 from harness.evidence.ingest.logs.numbers import NUMBER, group
 from harness.evidence.ingest.logs.trainer import Trainer
-
-__all__ = ["PaddleNlp"]
+from harness.evidence.ingest.logs.words import TRAINER_WORDS, one_of, same
 
 _RUNTIME = re.compile(rf"\binterval_runtime: {NUMBER}")
 _STEPS = re.compile(rf"\binterval_steps_per_second: {NUMBER}")
@@ -29,21 +28,16 @@ class PaddleNlp(Trainer):
         "reserved_gib": re.compile(r"\bmax_memory_reserved: ([0-9]{1,3}(?:\.[0-9]*)?)(?![0-9,])"),
         "loss": re.compile(rf"\bloss: {NUMBER}"),
     }
-    settings = re.compile(
-        r"- ?\s{0,20}(Instantaneous batch size per device"
-        r"|Total train batch size \(w\. parallel, distributed & accumulation\)|tensor_parallel_degree"
-        r"|pipeline_parallel_degree|max_seq_length|max_seq_len|model_name_or_path|world_size)\s{0,20}[=:]\s{0,3}(\S{1,120})"
-    )
     words = {
-        "Instantaneous batch size per device": "micro_batch_size",
-        "Total train batch size (w. parallel, distributed & accumulation)": "global_batch_size",
+        **TRAINER_WORDS,
         "tensor_parallel_degree": "tensor_model_parallel_size",
         "pipeline_parallel_degree": "pipeline_model_parallel_size",
         "max_seq_length": "seq_length",
         "max_seq_len": "seq_length",
         "model_name_or_path": "model_name",
-        "world_size": "world_size",
+        **same("world_size"),
     }
+    settings = re.compile(rf"- ?\s{{0,20}}{one_of(words)}\s{{0,20}}[=:]\s{{0,3}}(\S{{1,120}})")
     said = {"Running Evaluation": Evaluation, "Saving model checkpoint to": Checkpoint}
     last = -1
 

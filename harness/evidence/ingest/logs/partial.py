@@ -14,8 +14,6 @@ from harness.evidence.ingest.logs.settings import Stated, stated_by
 from harness.evidence.ingest.steady import SteadyState
 from projector.errors import InputError
 
-__all__ = ["Reading", "flag_for", "missing_of", "read_without"]
-
 _FLAGS = {"gpu": "--gpu NAME", "gpus": "--gpus N"}
 
 

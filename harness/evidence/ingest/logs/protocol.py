@@ -8,8 +8,6 @@ from typing import Protocol, TypeAlias
 from harness.evidence.ingest.logs.events import Event
 from harness.evidence.ingest.logs.source import Source
 
-__all__ = ["STEP", "DocumentDialect", "LineDialect", "Lines"]
-
 Lines: TypeAlias = Iterable[tuple[int, str]]
 
 #: What :meth:`LineDialect.weigh` answers for a line with a step; 1 for another line of this trainer, 0 for foreign ones.

@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from harness.evidence.ingest.logs.events import Arguments, Failure, Kernels
 
-__all__ = ["AFTER_CHECKPOINT", "AFTER_EVALUATION", "COLUMNS", "SKIPPED", "Record"]
-
 SKIPPED, AFTER_CHECKPOINT, AFTER_EVALUATION = 1, 2, 4  # bits of :attr:`Record.flags`
 #: The columns of a record, one entry a logged step.
 COLUMNS = ("iteration", "value", "tokens", "tflops", "loss", "batch", "flags", "segment", "config")
@@ -47,7 +45,6 @@ class Record:
     batch_line: int = 0
     timers: dict[str, tuple[float, int]] = field(default_factory=dict)
     curves: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    checkpoints: int = 0
     evaluations: int = 0
     repeated: int = 0
     conflicts: int = 0

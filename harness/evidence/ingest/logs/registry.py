@@ -23,9 +23,6 @@ from harness.evidence.ingest.logs.history import History
 from harness.evidence.ingest.logs.internevo import InternEvo
 from harness.evidence.ingest.logs.lines import TABLE
 from harness.evidence.ingest.logs.litgpt import LitGpt
-from harness.evidence.ingest.logs.llmc import LlmC
-from harness.evidence.ingest.logs.maxtext import MaxText
-from harness.evidence.ingest.logs.nanogpt import NanoGpt
 from harness.evidence.ingest.logs.nanotron import Nanotron
 from harness.evidence.ingest.logs.nemo import NeMo
 from harness.evidence.ingest.logs.paddlenlp import PaddleNlp
@@ -33,14 +30,12 @@ from harness.evidence.ingest.logs.protocol import STEP, DocumentDialect, LineDia
 from harness.evidence.ingest.logs.source import Source
 from harness.evidence.ingest.logs.xtuner import XTuner
 
-__all__ = ["DOCUMENTS", "LINES", "NAMES", "detect", "events_of", "is_document"]
-
 DOCUMENTS: tuple[DocumentDialect, ...] = (tprimat, trace)
 #: Where a line is of two, the first is the more special one.
 LINES: tuple[LineDialect, ...] = (
     *TABLE,
-    *(deepspeed, bridge, torchtitan, mllog, NeMo, MaxText, megatron, itertable),
-    *(Nanotron, InternEvo, LitGpt, PaddleNlp, XTuner, LlmC, NanoGpt, huggingface, History),
+    *(deepspeed, bridge, torchtitan, mllog, NeMo, megatron, itertable),
+    *(Nanotron, InternEvo, LitGpt, PaddleNlp, XTuner, huggingface, History),
 )
 NAMES = (*(dialect.NAME for dialect in LINES), *(document.NAME for document in DOCUMENTS))
 _BY_NAME = MappingProxyType({dialect.NAME: dialect for dialect in LINES})

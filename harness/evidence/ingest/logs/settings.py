@@ -20,8 +20,6 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_recipe, recipe_to_mapping
 
-__all__ = ["Incomplete", "OtherTask", "Settings", "Stated", "settings", "stated_by"]
-
 _ARCHITECTURE = ("num_layers", "hidden_size", "num_attention_heads")
 #: What may differ between a zoo model and the same model in a log.
 _NAMING = ("name", "family", "source", "vocab_size", "max_position_embeddings")

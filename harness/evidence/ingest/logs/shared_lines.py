@@ -7,8 +7,6 @@ import re
 from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event, Fact, Failure, Memory
 from harness.evidence.ingest.logs.numbers import NUMBER, finite
 
-__all__ = ["shared"]
-
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|(?:CUDA|HIP) out of memory|RESOURCE_EXHAUSTED")
 _ERROR = re.compile(
     r"^(?:\[[^\]]{0,80}\]:?\s?)?(?:[A-Za-z.]{0,60}Error: |primus launcher exited with code [1-9])|NCCL error"

@@ -21,8 +21,6 @@ from typing import IO, Any, cast
 
 from projector.errors import InputError, Problem
 
-__all__ = ["Source", "open_source", "plain"]
-
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _PACKED: Mapping[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _FOREIGN = {

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from harness.evidence.ingest.logs.record import COLUMNS, Record
 
-__all__ = ["apart"]
-
 _LEAST = 10  # steps of a start whose level can be told
 _WARM_UP = 5  # of them that do not count
 _MOST = 64  # starts of a file that are told apart: more are a job that keeps crashing

@@ -14,8 +14,6 @@ from typing import Any
 
 from harness.evidence.ingest.logs.numbers import whole
 
-__all__ = ["Printed", "architecture", "built"]
-
 _BUILDING = re.compile(
     r"Building ([\w.-]{2,40}) (?:([0-9][\w.]{0,12}) with |([\w.-]{1,80}) with (?=\{|[\w.]{0,40}(?:Args|Config)\())"
 )

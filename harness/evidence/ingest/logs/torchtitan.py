@@ -15,8 +15,6 @@ from harness.evidence.ingest.logs.titan_model import Printed, architecture, buil
 from harness.evidence.ingest.logs.words import TORCHTITAN_WORDS
 from projector.workload import zoo
 
-__all__ = ["NAME", "events", "weigh"]
-
 NAME = "torchtitan"
 
 _STEP = re.compile(r"\bstep:\s{0,9}([0-9]{1,15})\s")

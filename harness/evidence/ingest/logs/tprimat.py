@@ -15,9 +15,9 @@ from pathlib import PurePath
 from typing import Any
 
 from harness.evidence.ingest.logs.events import Arguments, Curve, Event, Fact, Failure, Memory, Step
+from harness.evidence.ingest.logs.numbers import positive
 from harness.evidence.ingest.logs.source import Source
-
-__all__ = ["NAME", "read", "recognises"]
+from projector.workload.loaders.values import section
 
 NAME = "tprimat"
 
@@ -56,10 +56,10 @@ def read(source: Source) -> Iterator[Event]:
         return
     yield from _facts(document, source.name)
     config = {
-        **_section(document, "gpu_info"),
-        **_section(document, "parallel_config"),
-        **_section(document, "parallelism_config"),
-        **_section(document, "training_config"),
+        **section(document, "gpu_info"),
+        **section(document, "parallel_config"),
+        **section(document, "parallelism_config"),
+        **section(document, "training_config"),
     }
     values = {_WORDS[name]: value for name, value in config.items() if name in _WORDS}
     if values:
@@ -75,13 +75,13 @@ def _facts(document: Mapping[str, Any], name: str) -> Iterator[Event]:
     if isinstance(model, str) and model:
         yield Fact("model", model, 1)
     named = (
-        _section(document, "parallelism_config").get("strategy_name"),
-        _section(document, "training_config").get("parallel_strategy"),
+        section(document, "parallelism_config").get("strategy_name"),
+        section(document, "training_config").get("parallel_strategy"),
     )
     strategy = next((str(each) for each in named if str(each or "").lower() not in _NAMELESS), None)
     if strategy is not None:
         yield Fact("strategy", strategy, 1)
-    gpu = _section(document, "gpu_info")
+    gpu = section(document, "gpu_info")
     if isinstance(gpu.get("device_name"), str):
         yield Fact("gpu", gpu["device_name"], 1)
     stack, source = str(gpu.get("software_stack", "")), str(document.get("source", ""))
@@ -89,18 +89,18 @@ def _facts(document: Mapping[str, Any], name: str) -> Iterator[Event]:
         yield Fact("framework", "nemo" if stack == "nemo" else "primus", 1)
     if isinstance(document.get("timestamp"), str):
         yield Fact("date", document["timestamp"][:7], 1)
-    config, metrics = _section(document, "training_config"), _section(document, "performance_metrics")
-    batch, length = _number(config.get("global_batch_size")), _number(config.get("sequence_length"))
-    rate, mean = _number(metrics.get("tokens_per_second")), _number(metrics.get("avg_step_time_seconds"))
+    config, metrics = section(document, "training_config"), section(document, "performance_metrics")
+    batch, length = positive(config.get("global_batch_size")), positive(config.get("sequence_length"))
+    rate, mean = positive(metrics.get("tokens_per_second")), positive(metrics.get("avg_step_time_seconds"))
     if batch and length and rate and mean and abs(batch * length / mean / rate - 1) > _CLOSE:
         text = f"tokens_per_second {rate:g} contradicts global_batch_size x sequence_length / avg_step_time"
         yield Fact("note", f"{text} = {batch * length / mean:.6g}", 1)
 
 
 def _memory(document: Mapping[str, Any]) -> Iterator[Event]:
-    metrics, found = _section(document, "memory_metrics"), False
+    metrics, found = section(document, "memory_metrics"), False
     for kind in ("reserved", "allocated"):
-        peak = _number(metrics.get(f"peak_memory_{kind}_gb"))
+        peak = positive(metrics.get(f"peak_memory_{kind}_gb"))
         if peak:
             found = True
             yield Memory(peak * _GB, kind, 1)
@@ -113,12 +113,12 @@ def _used(document: Mapping[str, Any]) -> list[float]:
     """GB of each step: of the fullest GPU where they are told apart."""
     by_gpu = _list(document, "memory_per_gpu")
     if by_gpu and all(isinstance(step, Sequence) and not isinstance(step, str) and step for step in by_gpu):
-        return [max((_number(each) or 0.0) for each in step) for step in by_gpu]
-    return [_number(each) or 0.0 for each in _list(document, "memory_values")]
+        return [max((positive(each) or 0.0) for each in step) for step in by_gpu]
+    return [positive(each) or 0.0 for each in _list(document, "memory_values")]
 
 
 def _curves(document: Mapping[str, Any]) -> Iterator[Event]:
-    rates = [_number(each) or 0.0 for each in _list(document, "learning_rates")]
+    rates = [positive(each) or 0.0 for each in _list(document, "learning_rates")]
     for name, values in (("learning rate", rates), ("memory", [each * _GB for each in _used(document)])):
         if any(values):
             yield Curve(name, tuple(values), 1)
@@ -127,9 +127,9 @@ def _curves(document: Mapping[str, Any]) -> Iterator[Event]:
 def _steps(document: Mapping[str, Any]) -> Iterator[Event]:
     times, known = _list(document, "step_times"), _list(document, "loss_values")
     for index, value in enumerate(times, start=1):
-        seconds = _number(value)
+        seconds = positive(value)
         if seconds:
-            loss = _number(known[index - 1]) if index <= len(known) else None
+            loss = positive(known[index - 1]) if index <= len(known) else None
             yield Step(iteration=index, seconds=seconds, line=1, loss=loss, mean=True)
 
 
@@ -137,14 +137,3 @@ def _list(document: Mapping[str, Any], name: str) -> Sequence[Any]:
     """A list of one entry a step, with or without ``raw_``; empty where there is none."""
     value = document.get(name, document.get(f"raw_{name}"))
     return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
-
-
-def _section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = document.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e18:
-        return None
-    return float(value)

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from harness.evidence.ingest.logs.events import Event, Fact, Kernels, Step
 from harness.evidence.ingest.logs.jsonstream import elements
+from harness.evidence.ingest.logs.numbers import real
 from harness.evidence.ingest.logs.source import Source
-
-__all__ = ["NAME", "read", "recognises"]
 
 NAME = "trace"
 
@@ -65,20 +64,16 @@ def read(source: Source) -> Iterator[Event]:
 
 
 def _take(event: Mapping[str, Any], device: _Device, steps: dict[int, float]) -> None:
-    start, duration, name = event.get("ts"), event.get("dur"), event.get("name")
-    if not isinstance(name, str) or not _time(start) or not _time(duration):
+    start, duration, name = real(event.get("ts"), 0.0), real(event.get("dur"), 0.0), event.get("name")
+    if not isinstance(name, str) or start is None or duration is None:
         return
     category = event.get("cat")
     if _OPTIMIZER.search(name):
         device.optimized = True
     if category in _DEVICE:
-        device.add(name, float(start), float(duration))  # type: ignore[arg-type]
+        device.add(name, start, duration)
     elif category != "gpu_user_annotation" and duration and (marker := _MARKER.match(name)):
-        steps[int(marker[1])] = float(duration) * _MICRO
-
-
-def _time(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e18
+        steps[int(marker[1])] = duration * _MICRO
 
 
 class _Device:

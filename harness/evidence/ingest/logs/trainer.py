@@ -12,8 +12,6 @@ from harness.evidence.ingest.logs.numbers import scaled
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 
-__all__ = ["Trainer"]
-
 _NOTHING = re.compile(r"(?!)")
 _GIB = {"bytes": 2.0**-30, "mib": 2.0**-10, "gib": 1.0, "gb": 1e9 / 2**30}
 

@@ -9,8 +9,6 @@ from harness.evidence.ingest.logs.record import Record
 from projector import frameworks
 from projector.workload.model import Model
 
-__all__ = ["named", "note"]
-
 #: Argument → fact of a log.
 _FACTS = {"trainer_framework": "framework", "trainer_device": "gpu", "trainer_version": "version"}
 

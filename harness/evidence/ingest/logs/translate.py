@@ -8,8 +8,6 @@ from projector.workload import zoo
 from projector.workload.loaders.aliases import renamings
 from projector.workload.loaders.values import literal
 
-__all__ = ["translate"]
-
 Values = dict[str, object]
 _ACCUMULATION = ("gas", "num_microbatches_in_minibatch", "gradient_accumulation_steps")
 _LONGEST = 4000  # characters of a value that is read; a longer one (a data path list) stays text
@@ -80,10 +78,6 @@ def _nemo(values: Values) -> None:
     _shared_embeddings(values)
 
 
-def _bridge(values: Values) -> None:
-    _shared_embeddings(values)
-
-
 def _deepspeed(values: Values) -> None:
     """Megatron-DeepSpeed counts experts by layer, and names key-value heads and its norm in its own words."""
     experts = values.get("num_experts")
@@ -120,10 +114,8 @@ def _shared_embeddings(values: Values) -> None:
     shared = values.pop("share_embeddings_and_output_weights", None)
     if isinstance(shared, bool):
         values["untie_embeddings_and_output_weights"] = not shared
-    for name, spelling in (("normalization", {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}),):
-        value = values.get(name)
-        if isinstance(value, str):
-            values[name] = spelling.get(value.lower(), value)
+    if isinstance(norm := values.get("normalization"), str):
+        values["normalization"] = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}.get(norm.lower(), norm)
     if "num_query_groups" in values and values["num_query_groups"] != values.get("num_attention_heads"):
         values["group_query_attention"] = True
 
@@ -196,7 +188,7 @@ _SPECIAL: Mapping[str, Callable[[Values], None]] = {
     "maxtext": _maxtext,
     "nemo": _nemo,
     "megatron": _deepspeed,
-    "megatron-bridge": _bridge,
+    "megatron-bridge": _shared_embeddings,
     "megatron-deepspeed": _deepspeed,
     "mllog": _mllog,
     "hf-trainer": _huggingface,

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
-__all__ = ["DEEPSPEED_WORDS", "MAXTEXT_WORDS", "MEGATRON_WORDS", "MLLOG_WORDS", "NEMO_WORDS", "TORCHTITAN_WORDS"]
 
-_SAME = (
+def same(*names: str) -> dict[str, str]:
+    """Names that a framework and Megatron-LM have both."""
+    return {name: name for name in names}
+
+
+def one_of(names: Iterable[str]) -> str:
+    """A regular expression, one group, of any of these names; of two that begin alike the longer."""
+    return f"({'|'.join(map(re.escape, sorted(names, key=len, reverse=True)))})"
+
+
+_SAME = same(
     *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels"),
     *("seq_length", "micro_batch_size", "global_batch_size", "tensor_model_parallel_size", "vocab_size"),
     *("pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size", "context_parallel_size"),
     *("expert_model_parallel_size", "expert_tensor_parallel_size", "sequence_parallel", "make_vocab_size_divisible_by"),
     *("recompute_granularity", "recompute_method", "recompute_num_layers", "use_distributed_optimizer", "world_size"),
-    *("normalization", "position_embedding_type", "add_bias_linear", "num_moe_experts", "moe_router_topk"),
+    *("normalization", "position_embedding_type", "add_bias_linear", "moe_router_topk"),
     *("moe_ffn_hidden_size", "moe_shared_expert_intermediate_size", "moe_token_dispatcher_type", "moe_grouped_gemm"),
-    *("overlap_grad_reduce", "overlap_param_gather", "data_parallel_size", "bf16", "fp16", "fp8", "fp8_recipe"),
+    *(
+        "overlap_grad_reduce",
+        "overlap_param_gather",
+        "data_parallel_size",
+        "bf16",
+        "fp16",
+        "fp8",
+        "fp8_recipe",
+        "share_embeddings_and_output_weights",
+    ),
 )
 
 #: Megatron-Core's configuration fields as Megatron-Bridge and NeMo 2 print them.
-MEGATRON_WORDS: Mapping[str, str] = {name: name for name in _SAME} | {
-    "num_moe_experts": "num_experts",
-    "gated_linear_unit": "swiglu",
-    "share_embeddings_and_output_weights": "share_embeddings_and_output_weights",
-    "make_vocab_size_divisible_by": "make_vocab_size_divisible_by",
-}
+MEGATRON_WORDS: Mapping[str, str] = {**_SAME, "num_moe_experts": "num_experts", "gated_linear_unit": "swiglu"}
 #: NeMo 1's experiment configuration (its model section has Megatron's names for the parallel sizes).
 NEMO_WORDS: Mapping[str, str] = {
     **MEGATRON_WORDS,
@@ -32,10 +46,7 @@ NEMO_WORDS: Mapping[str, str] = {
     "activations_checkpoint_granularity": "recompute_granularity",
     "activations_checkpoint_method": "recompute_method",
     "activations_checkpoint_num_layers": "recompute_num_layers",
-    "activation": "activation",
-    "precision": "precision",
-    "num_nodes": "num_nodes",
-    "devices": "devices",
+    **same("activation", "precision", "num_nodes", "devices"),
 }
 #: torchtitan's job configuration (torchtitan/config/job_config.py; section prefixes are stripped where unambiguous).
 TORCHTITAN_WORDS: Mapping[str, str] = {
@@ -64,37 +75,34 @@ MAXTEXT_WORDS: Mapping[str, str] = {
     "num_query_heads": "num_attention_heads",
     "num_kv_heads": "num_query_groups",
     "head_dim": "kv_channels",
-    "vocab_size": "vocab_size",
-    "model_name": "model_name",
-    "quantization": "quantization",
-    "remat_policy": "remat_policy",
-    "num_experts": "num_experts",
+    **same("vocab_size", "model_name", "quantization", "remat_policy", "num_experts", "hardware"),
     "num_experts_per_tok": "moe_router_topk",
     "ici_tensor_parallelism": "tensor_model_parallel_size",
     "ici_expert_parallelism": "expert_model_parallel_size",
     "ici_context_parallelism": "context_parallel_size",
     "ici_pipeline_parallelism": "pipeline_model_parallel_size",
-    "hardware": "hardware",
 }
 #: DeepSpeed's configuration as ``config.py`` prints it.
 DEEPSPEED_WORDS: Mapping[str, str] = {
     "train_batch_size": "global_batch_size",
     "train_micro_batch_size_per_gpu": "micro_batch_size",
-    "world_size": "world_size",
+    **same("world_size"),
     "zero_optimization_stage": "zero_stage",
     "bfloat16_enabled": "bf16",
     "fp16_enabled": "fp16",
 }
+#: The head of Hugging Face's Trainer, which PaddleNLP's prints, too.
+TRAINER_WORDS: Mapping[str, str] = {
+    "Instantaneous batch size per device": "micro_batch_size",
+    "Total train batch size (w. parallel, distributed & accumulation)": "global_batch_size",
+}
 #: Keys of MLPerf Training's logging (mlcommons/logging, constants.py) that state the configuration.
 MLLOG_WORDS: Mapping[str, str] = {
-    "global_batch_size": "global_batch_size",
-    "micro_batch_size": "micro_batch_size",
+    **same("global_batch_size", "micro_batch_size", "gradient_accumulation_steps", "lora_rank"),
     "max_sequence_length": "seq_length",
     "tensor_parallelism": "tensor_model_parallel_size",
     "pipeline_parallelism": "pipeline_model_parallel_size",
     "context_parallelism": "context_parallel_size",
     "expert_parallelism": "expert_model_parallel_size",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
     "lowest_numerical_precision_linear": "precision",
-    "lora_rank": "lora_rank",
 }

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Event, Fact
 from harness.evidence.ingest.logs.numbers import NUMBER, group
 from harness.evidence.ingest.logs.trainer import Trainer
-
-__all__ = ["XTuner"]
+from harness.evidence.ingest.logs.words import one_of, same
 
 _OLD = "Iter(train) ["
 _RANK = re.compile(r"\[RANK ([0-9]{1,7})\]")
@@ -34,15 +33,13 @@ class XTuner(Trainer):
         "reserved_gib": re.compile(rf"\breserved_memory: {NUMBER} ?GB"),
         "loss": re.compile(rf"\b(?:reduced_llm_loss|loss): {NUMBER}"),
     }
-    settings = re.compile(
-        r"^\s{0,20}'?(accumulative_counts|batch_size|max_length|sequence_parallel_size)'?\s?[=:]\s?([0-9]{1,9}),?\s*$"
-    )
     words = {
         "accumulative_counts": "gradient_accumulation_steps",
         "batch_size": "micro_batch_size",
         "max_length": "seq_length",
-        "sequence_parallel_size": "sequence_parallel_size",
+        **same("sequence_parallel_size"),
     }
+    settings = re.compile(rf"^\s{{0,20}}'?{one_of(words)}'?\s?[=:]\s?([0-9]{{1,9}}),?\s*$")
     said = {"Saving checkpoint": Checkpoint}
 
     def __init__(self) -> None:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from projector.workload.loaders.shell.machine import Machine
 
-__all__ = ["assign", "assign_text", "declare"]
-
 _HEAD = re.compile(r"([A-Za-z_]\w*)(\[(?:[^\[\]]|\[[^\]]*\])*\])?(\+?=)", re.DOTALL)
 
 

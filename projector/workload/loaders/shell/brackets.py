@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from projector.workload.loaders.shell.machine import Machine
 
-__all__ = ["bracketed", "tested"]
-
 _COMPOUND = ("binary_expression", "unary_expression", "parenthesized_expression", "test_command", "negated_command")
 
 

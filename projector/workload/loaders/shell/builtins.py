@@ -17,8 +17,6 @@ from projector.workload.loaders.shell.unknown import Unknown, is_known
 if TYPE_CHECKING:
     from projector.workload.loaders.shell.machine import Machine
 
-__all__ = ["BUILTINS"]
-
 #: Sourced files that prepare a machine and say nothing about a training.
 _PREPARES = re.compile(
     r"bashrc|profile|activate|conda|modules?\b|lmod|/etc/|set_?env|setvars|spack|nvm|hpcx|venv|virtualenv|/opt/|cuda|"

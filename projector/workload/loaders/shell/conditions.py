@@ -12,8 +12,6 @@ from collections.abc import Callable
 from projector.workload.loaders.shell import patterns
 from projector.workload.loaders.shell.unknown import Unknowns, is_known
 
-__all__ = ["Undecided", "Verdict", "negated", "test_words"]
-
 
 class Undecided:
     """A condition that only the run settles: ``text`` for people and to decide it the same way everywhere."""

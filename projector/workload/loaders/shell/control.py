@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Break", "Continue", "Exit", "Return", "TooLong", "Unreadable"]
-
 
 class Exit(Exception):
     """``exit``: the script ends. ``code``: None where it is not known."""

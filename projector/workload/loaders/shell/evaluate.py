@@ -18,8 +18,6 @@ from projector.workload.loaders.shell.state import State
 from projector.workload.loaders.shell.syntax import PLACEHOLDER, places
 from projector.workload.loaders.shell.unknown import Unknown, Unknowns
 
-__all__ = ["Evaluation", "Way", "evaluate"]
-
 _MOST_WAYS = 48
 _MOST_COMMANDS = 100_000  # of all ways together: more is a program in shell, and takes minutes
 
@@ -65,13 +63,16 @@ class _Choices:
         return self.asked[verdict.text]
 
 
-def evaluate(path: str | Path, args: Sequence[str] = (), env: Mapping[str, str] | None = None) -> Evaluation:
-    """Evaluates the shell script at ``path`` as if started with ``args`` in the environment ``env``.
+def evaluate(
+    path: str | Path, args: Sequence[str] = (), env: Mapping[str, str] | None = None, text: str | None = None
+) -> Evaluation:
+    """Evaluates the shell script at ``path``, or the shell ``text`` that the file there holds, as if started with ``args``
+    in the environment ``env``.
 
     Raises :class:`InputError` for a file that cannot be read or holds lines that are no shell.
     """
     file = Path(path)
-    text = read_text(file, "a readable script")
+    text = read_text(file, "a readable script") if text is None else text
     found: list[Way] = []
     waiting: list[tuple[bool, ...]] = [()]
     while waiting and len(found) < _MOST_WAYS and sum(way.commands for way in found) < _MOST_COMMANDS:

@@ -10,8 +10,6 @@ from projector.io.files import read_text
 from projector.workload.loaders.shell.state import State
 from projector.workload.loaders.shell.unknown import MARK
 
-__all__ = ["Files"]
-
 _LEVELS = 4  # folders above the script in which a repository's paths may start
 
 

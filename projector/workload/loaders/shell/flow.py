@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from projector.workload.loaders.shell.machine import Machine
 
-__all__ = ["HANDLERS", "pipeline"]
-
 _MOST_LOOPS = 1_000
 
 

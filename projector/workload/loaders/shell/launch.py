@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from projector.workload.loaders.shell.unknown import Unknown, Unknowns, is_known
 
-__all__ = ["ALONE", "Launch", "Step", "ranks"]
-
 #: How a program is counted that nothing starts more than once.
 ALONE = "one process"
 
@@ -83,8 +81,10 @@ def product(unknowns: Unknowns, *counts: str) -> str:
 
 
 def _torchrun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
-    nodes = step.options.get("nnodes", "1")
-    each = step.options.get("nproc_per_node", "1")
+    nodes = step.options.get("nnodes") or launch.environment.get(
+        "PET_NNODES", "1"
+    )  # torch/distributed/argparse_util.py
+    each = step.options.get("nproc_per_node") or launch.environment.get("PET_NPROC_PER_NODE", "1")
     match = re.fullmatch(r"(\d+):(\d+)", nodes)
     if match:
         nodes = match[2] if match[1] == match[2] else unknowns.mark(Unknown(f"--nnodes {nodes} (elastic)", "--gpus N"))

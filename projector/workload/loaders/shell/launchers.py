@@ -10,8 +10,6 @@ from projector.workload.loaders.shell.launch import Step
 from projector.workload.loaders.shell.lists import word_set
 from projector.workload.loaders.shell.unknown import MARK
 
-__all__ = ["MPI", "TEXT_TOOLS", "launched", "mpi_options", "starts_program", "unwrapped"]
-
 MPI = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "aprun", "jsrun", "prun", "horovodrun")
 TEXT_TOOLS = word_set(
     """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["word_set"]
-
 
 def word_set(text: str) -> frozenset[str]:
     """The words of ``text``."""

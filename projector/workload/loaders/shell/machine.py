@@ -23,8 +23,6 @@ from projector.workload.loaders.shell.unknown import MARK, Unknown, Unknowns, is
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-__all__ = ["Machine"]
-
 _MOST_STEPS, _MOST_LOOPS, _DEEPEST = 60_000, 1_000, 40
 _NOT_WORDS = frozenset(("comment", "file_redirect", "heredoc_redirect", "herestring_redirect", "variable_assignment"))
 

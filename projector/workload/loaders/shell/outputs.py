@@ -15,8 +15,6 @@ from fractions import Fraction
 from projector.workload.loaders.shell.lists import word_set
 from projector.workload.loaders.shell.unknown import is_known
 
-__all__ = ["FILTERS", "SILENT", "printed"]
-
 #: Commands that print nothing that anybody reads and change nothing that is looked at here.
 SILENT = word_set(
     """

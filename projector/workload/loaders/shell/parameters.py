@@ -16,8 +16,6 @@ from projector.workload.loaders.shell.words import Piece
 if TYPE_CHECKING:
     from projector.workload.loaders.shell.machine import Machine
 
-__all__ = ["Parameters", "Required"]
-
 _INNER = re.compile(r"([A-Za-z_]\w*|\d+|[@*#?$!-])", re.DOTALL)
 _OPERATOR = re.compile(r":[-=?+]|[-=?+]|##?|%%?|/[/#%]?|\^\^?|,,?|:|@")
 #: Set on every machine, to what only that machine knows.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["matches", "replace_in", "strip_prefix", "strip_suffix", "to_regex"]
-
 _GROUPS = {"@": "(?:{})", "?": "(?:{})?", "*": "(?:{})*", "+": "(?:{})+", "!": "(?!(?:{})$).*"}
 
 

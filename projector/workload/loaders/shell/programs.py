@@ -18,8 +18,6 @@ from projector.workload.loaders.shell.unknown import MARK, Unknown
 if TYPE_CHECKING:
     from projector.workload.loaders.shell.machine import Machine
 
-__all__ = ["Programs"]
-
 #: Commands whose output is a word or a path: never an option, never a count that matters.
 _PLAIN = word_set("date hostname whoami uuidgen mktemp id pwd realpath readlink ip ifconfig git uname tty")
 _SHELLS = ("bash", "sh", "zsh", "dash", "ksh")

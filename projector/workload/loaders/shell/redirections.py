@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from projector.workload.loaders.shell.machine import Machine
 
-__all__ = ["run"]
-
 
 @dataclass
 class _Plan:

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 
 from projector.workload.loaders.shell.lists import word_set
 
-__all__ = ["Request", "directives", "options", "variables"]
-
 _SLURM_FLAGS = word_set(
     """
     --label --unbuffered --exclusive --overlap --no-kill --verbose --quiet --pty --requeue --no-requeue
@@ -67,7 +65,8 @@ def directives(text: str) -> Request:
                 found |= given
                 parts = parts[1:]
         else:
-            found |= _OTHERS[match[1]](" ".join(parts))
+            text = " ".join(parts)
+            found |= {name: asked[1] for name, pattern in _OTHERS[match[1]] if (asked := re.search(pattern, text))}
     return Request({"SBATCH": "slurm"}.get(kind, kind.lower()), found)
 
 
@@ -99,50 +98,19 @@ def options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     return found, list(words[at:])
 
 
-def _pbs(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    select = re.search(r"select=(\d+)", text) or re.search(r"nodes=(\d+)", text)
-    if select:
-        found["nodes"] = select[1]
-    for key, name in (
-        ("ngpus", "gpus-per-node"),
-        ("gpus", "gpus-per-node"),
-        ("mpiprocs", "ntasks-per-node"),
-        ("ppn", "ppn"),
-    ):
-        match = re.search(rf"(?<!\w){key}=(\d+)", text)
-        if match:
-            found[name] = match[1]
-    return found
-
-
-def _bsub(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    match = re.search(r"-nnodes\s+(\d+)", text)
-    if match:
-        found["nodes"] = match[1]
-    match = re.search(r"(?<!\w)-n\s+(\d+)", text)
-    if match:
-        found["ntasks"] = match[1]
-    match = re.search(r"num=(\d+)", text)
-    if match:
-        found["gpus-per-node"] = match[1]
-    match = re.search(r"ptile=(\d+)", text)
-    if match:
-        found["ntasks-per-node"] = match[1]
-    return found
-
-
-def _pjm(text: str) -> dict[str, str]:
-    match = re.search(r"node=(\d+)", text)
-    found = {"nodes": match[1]} if match else {}
-    match = re.search(r"--mpi\s+\"?proc=(\d+)", text)
-    if match:
-        found["ntasks"] = match[1]
-    return found
-
-
-_OTHERS = {"PBS": _pbs, "BSUB": _bsub, "PJM": _pjm}
+#: What other schedulers' directives ask for; of two patterns of one thing the later counts.
+_OTHERS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "PBS": (
+        *(("nodes", r"nodes=(\d+)"), ("nodes", r"select=(\d+)")),
+        *(("gpus-per-node", r"(?<!\w)ngpus=(\d+)"), ("gpus-per-node", r"(?<!\w)gpus=(\d+)")),
+        *(("ntasks-per-node", r"(?<!\w)mpiprocs=(\d+)"), ("ppn", r"(?<!\w)ppn=(\d+)")),
+    ),
+    "BSUB": (
+        *(("nodes", r"-nnodes\s+(\d+)"), ("ntasks", r"(?<!\w)-n\s+(\d+)")),
+        *(("gpus-per-node", r"num=(\d+)"), ("ntasks-per-node", r"ptile=(\d+)")),
+    ),
+    "PJM": (("nodes", r"node=(\d+)"), ("ntasks", r"--mpi\s+\"?proc=(\d+)")),
+}
 
 
 def _count(text: str | None) -> int | None:

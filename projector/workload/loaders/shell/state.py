@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from projector.workload.loaders.shell.syntax import Source
 
-__all__ = ["Place", "State", "Value"]
-
 #: A variable: text, an indexed array, or an associative one.
 Value = str | list[str] | dict[str, str]
 
@@ -86,14 +84,3 @@ class State:
 
 def _copied(value: Value) -> Value:
     return value if isinstance(value, str) else copy.copy(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A line of a file, for messages."""
-
-    where: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.where}, line {self.line}"

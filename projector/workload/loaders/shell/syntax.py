@@ -13,8 +13,6 @@ from projector.workload.loaders.shell.unknown import clean
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-__all__ = ["PLACEHOLDER", "Source", "deep", "named", "parse", "places", "text_of"]
-
 #: ``DATA=<path to your data>/x``: a place that a user fills in, which a shell reads as redirections.
 _PLACEHOLDER = re.compile(
     r"^(\s*(?:export\s+)?[A-Za-z_]\w*=)([^\s<>\"'#;&|()]*<[^<>\n]*>[^\s;#&|]*)[ \t]*(?=$|#)", re.MULTILINE

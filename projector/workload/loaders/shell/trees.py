@@ -10,8 +10,6 @@ from projector.workload.loaders.shell.syntax import Source, text_of
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-__all__ = ["adjacent", "alternatives", "branches", "newline_before_name"]
-
 
 def branches(node: Node) -> list[tuple[list[Node], list[Node]]]:
     """(condition, body) of every branch; an else has no condition."""

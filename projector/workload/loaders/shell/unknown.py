@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["MARK", "Unknown", "Unknowns", "clean", "is_known"]
-
 _OPEN, _CLOSE = "\ue000", "\ue001"
 MARK = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 _PRIVATE = re.compile("[\ue000-\ue003]")

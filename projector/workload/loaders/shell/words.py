@@ -15,8 +15,6 @@ from projector.workload.loaders.shell.unknown import MARK
 if TYPE_CHECKING:
     from projector.workload.loaders.shell.parameters import Parameters
 
-__all__ = ["Piece", "closing", "fields_of", "joined", "lex", "quoted_end"]
-
 _NAME = re.compile(r"[A-Za-z_]\w*|\d|[@*#?$!-]")
 _BRACE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?\}")
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}

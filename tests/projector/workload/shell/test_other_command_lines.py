@@ -12,7 +12,7 @@ from projector.workload.loaders import detect
 _SIZES = "--num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --micro-batch-size 1 --bf16"
 _OTHERS = {
     "swift sft --model a/b --max_length 2048": "ms-swift",
-    f"megatron pt --tuner_type lora --tensor_model_parallel_size 2 {_SIZES}": "ms-swift",
+    f"megatron rlhf --tuner_type lora --tensor_model_parallel_size 2 {_SIZES}": "ms-swift",
     "llamafactory-cli train --stage sft --cutoff_len 2048": "LLaMA-Factory",
     "accelerate launch -m axolotl.cli.train run.yml": "Axolotl",
     "tune run --nproc_per_node 8 full_finetune_distributed --config x": "torchtune",
