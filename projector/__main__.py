@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["main"]
-
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""

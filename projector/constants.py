@@ -11,8 +11,6 @@ from pathlib import Path
 
 from projector.parameter import Count, Parameter, declared
 
-__all__ = ["every", "modules"]
-
 #: Rooms whose numbers are no physics: words on a screen, files, foreign configurations, and what only times a device.
 _WITHOUT = ("__main__", "benchmark", "cli", "io", "workload.loaders")
 

@@ -7,9 +7,6 @@ import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["InputError", "NoMeasurement", "Problem", "Unsupported", "nearest", "plain"]
-
-
 _MOST_TEXT = 300
 _MOST_EXPECTED = 3_000
 _MOST_PROBLEMS = 100

@@ -10,8 +10,6 @@ from projector.errors import InputError, Problem
 from projector.experience import FEATURES, Basis, Experience
 from projector.io.files import parse_yaml
 
-__all__ = ["parse", "text"]
-
 _DIGITS = 4
 _HEAD = """\
 # Written by `python -m harness calibrate --out`: what measured runs say of simulated step times.

@@ -31,8 +31,6 @@ from projector.step.limit import limits, shortest
 from projector.step.priced import Priced, priced, seconds_of
 from projector.workload.workload import Workload
 
-__all__ = ["STATUSES", "Many", "project_many"]
-
 Floats = NDArray[np.float64]
 
 STATUSES = ("ok", "slower", "out-of-memory", "invalid", "unsupported")

@@ -11,8 +11,6 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
-__all__ = ["DERIVED", "HashedOnce", "Recent", "Same", "but", "collect_seldom", "forget", "uncollected"]
-
 T = TypeVar("T")
 V = TypeVar("V")
 _HASH = "_hash"

@@ -20,8 +20,6 @@ from typing import Any, NoReturn, Self, TypeVar, cast
 
 from projector.errors import Problem
 
-__all__ = ["FIELDS", "KINDS", "Count", "Parameter", "declared", "named_unit", "parameter", "read"]
-
 KINDS = ("datasheet", "derived", "published", "measured", "fitted", "assumed")
 FIELDS = ("value", "unit", "kind", "source", "low", "high", "scored")
 _UNITS = {

@@ -19,14 +19,11 @@ from projector.pipeline.schedules import generator
 from projector.pipeline.trace import Span
 from projector.pipeline.types import Costs, Schedule
 from projector.settle import arguments
-from projector.settle.arguments import MODES
 from projector.settle.workload import settled
 from projector.step.communication import Traffic, traffic
 from projector.step.priced import priced
 from projector.step.run import run_step
 from projector.workload.workload import Workload
-
-__all__ = ["MODES", "Projection", "project"]
 
 _WITHOUT_WEIGHT_GRADIENT = parameter(
     2 / 3,

@@ -17,8 +17,6 @@ from typing import Any
 from projector.errors import InputError, Problem
 from projector.io.files import parse_yaml
 
-__all__ = ["Ratios", "Relative", "load", "parse", "relative", "text"]
-
 _FILE = Path(__file__).with_name("ratios.yaml")
 _DIGITS = 4
 _HEAD = """\

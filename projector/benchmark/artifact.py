@@ -17,9 +17,7 @@ from projector.benchmark.device import Device
 from projector.benchmark.timings import Asked, CollectiveWanted, Seconds, Timings
 from projector.errors import InputError, Problem
 from projector.io.files import parse_json, read_text
-from projector.workload import schema
-
-__all__ = ["SCHEMA", "read", "refuse", "save", "timings_of"]
+from projector.workload import model_schema, schema
 
 SCHEMA = 2
 #: Beginnings of the names of variables by which timings differ.
@@ -157,7 +155,7 @@ def _work(asked: Asked) -> dict[str, Any]:
     """What one rank computed, and with how many: the rest of the run (stages, micro-batches, data-parallel ranks, number
     of layers) is put around its times."""
     work = asked.workload
-    model: dict[str, Any] = dict(schema.model_to_mapping(work.model))
+    model: dict[str, Any] = dict(model_schema.model_to_mapping(work.model))
     if work.model.moe is not None:
         model["moe"] = {name: value for name, value in model["moe"].items() if name != "moe_layer_freq"}
     held = {

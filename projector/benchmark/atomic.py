@@ -7,8 +7,6 @@ from pathlib import Path
 from projector.errors import InputError, Problem
 from projector.io import files
 
-__all__ = ["write_whole"]
-
 
 def write_whole(path: Path, text: str, where: str = "", expected: str = "a place to write to") -> None:
     """Writes ``path`` and the folders above it. Raises :class:`InputError` (``where``: the flag that named the place)."""

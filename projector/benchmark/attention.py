@@ -13,8 +13,6 @@ from projector.benchmark.job import Job, Ready, Skip, filled, torch_type
 from projector.kernels.constants import element_bytes
 from projector.operators.types import Attention
 
-__all__ = ["jobs"]
-
 _WIDE = ("bf16", "fp16", "fp32")
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from projector.operators.types import Collective, Operator
 from projector.step.timing import CONTENTION, Clock, Message, Phase, Segment
 
-__all__ = ["Live", "measured_phase"]
-
 
 @dataclass(frozen=True)
 class Live(Clock):

@@ -17,8 +17,6 @@ from projector.benchmark.timings import CollectiveWanted, Seconds, seconds
 from projector.errors import InputError, Problem
 from projector.io.files import read_text
 
-__all__ = ["COLUMNS", "KINDS", "Swept", "add_rows", "here", "known", "sizes", "sweep", "timed"]
-
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 #: Columns of a table (``measured/collectives/README.md``).
 COLUMNS = ("kind", "gpus", "nodes", "bytes", "nodes_bytes", "time_us", "algorithm", "sms", "condition", "source")

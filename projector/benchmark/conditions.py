@@ -15,8 +15,6 @@ from projector.benchmark.device import Device, clocks_mhz
 from projector.benchmark.launched import launched, place
 from projector.errors import InputError, Problem
 
-__all__ = ["refuse_busy", "under", "used", "waited"]
-
 _BUSY = 20.0  # percent of the time that kernels of others ran
 _APART, _FADES = (
     0.05,

@@ -14,8 +14,6 @@ from projector.benchmark.launched import launched
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 
-__all__ = ["Device", "clocks_mhz", "cpu_cache_bytes", "open_device", "slug"]
-
 #: Architecture names of the catalogue by CUDA compute capability (NVIDIA, CUDA C++ programming guide).
 _CAPABILITIES = {
     (7, 0): "volta",

@@ -24,8 +24,6 @@ from projector.mechanisms import Execution
 from projector.operators.types import Attention, Gemm, Stream
 from projector.parameter import Parameter
 
-__all__ = ["BEST_SHARE", "Entry", "entry"]
-
 #: assumed: share of its peak that the best product of a library reaches (0.9-0.95 in public tables of tuned products).
 BEST_SHARE = 0.9
 _LANES = 128  # fp32 multiply-adds a clock of a compute unit of current GPUs (CUDA C++ programming guide; CDNA3 ISA)

@@ -12,8 +12,6 @@ from projector.benchmark.fabric import Joined
 from projector.hardware.types import Gpu
 from projector.parameter import Parameter
 
-__all__ = ["Written", "write"]
-
 #: assumed: the fabric of a cluster of one device, which no single device can measure (catalogue entry of the CPU).
 _FABRIC_GBS, _FABRIC_US = 10.0, 5.0
 _NETWORK_GBS, _NETWORK_US = 1.25, 30.0

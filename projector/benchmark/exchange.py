@@ -14,8 +14,6 @@ from projector.benchmark.layers_parallel import Group, Ranks, all_gather, joined
 from projector.benchmark.processes import BACKENDS
 from projector.benchmark.timings import Asked, CollectiveWanted, summary
 
-__all__ = ["BUCKET", "groups_of", "run_collective"]
-
 _TYPES = {1: torch.int8, 2: torch.bfloat16, 4: torch.float32}
 _WARM, _FEWEST, _MOST = 1, 5, 200
 _QUEUED = 8  # calls that one time is the mean of: the sum of a step counts, and few of them take much longer than most

@@ -13,8 +13,6 @@ from projector.hardware import efficiency
 from projector.hardware.types import Cluster, Efficiency, Fabric, Gpu, GroupShape
 from projector.parameter import Parameter
 
-__all__ = ["Joined", "fitted"]
-
 _BANDWIDTHS = np.geomspace(1e7, 2e12, 120)  # bytes/s: loopback sockets to NVLink
 _LATENCIES = np.geomspace(1e-7, 5e-3, 60)  # seconds: peer writes to processes that wait for a core
 _ROUNDS = 3

@@ -11,8 +11,6 @@ from projector.benchmark.job import FP8, Job, Ready, Skip, filled, torch_type
 from projector.kernels.constants import element_bytes
 from projector.operators.types import Gemm
 
-__all__ = ["family", "jobs", "narrow"]
-
 _LIBRARIES = {"nvidia": "cublaslt", "amd": "hipblaslt"}
 _BLOCK, _MX = 128, 32  # operand elements that share a scale (DeepSeek-V3 report section 3.3; OCP MX specification)
 _TWO = "product and addition in two kernels"

@@ -12,8 +12,6 @@ from projector.benchmark.job import FP8, Job, Ready, Skip, filled, torch_type
 from projector.kernels.constants import element_bytes
 from projector.operators.types import GroupedGemm
 
-__all__ = ["jobs"]
-
 _STREAMS = 4  # streams among which Transformer Engine spreads the products of experts (its grouped linear's default)
 
 

@@ -10,8 +10,6 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from projector.benchmark.insitu import Strip
 
-__all__ = ["saved"]
-
 _FORWARD = "forward "
 
 

@@ -17,8 +17,6 @@ from torch.utils.checkpoint import checkpoint
 
 from projector.benchmark.job import unheard
 
-__all__ = ["Laps", "Stamps", "Strip", "laps"]
-
 Tensor = torch.Tensor
 Finish = Callable[[], None]
 

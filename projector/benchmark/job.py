@@ -9,8 +9,6 @@ from typing import Any
 from projector.benchmark.device import Device
 from projector.kernels.protocol import ComputeOp
 
-__all__ = ["FP8", "Job", "Ready", "Skip", "filled", "torch_type", "unheard"]
-
 FP8 = ("fp8", "mxfp8")
 _TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32"}
 _BLOCK = 1 << 20  # random numbers that are drawn; more are copies of them, since drawing is slower than any kernel

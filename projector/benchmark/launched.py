@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from projector.errors import InputError, Problem
 
-__all__ = ["Launched", "first", "launched", "meeting", "place"]
-
 #: (launcher, rank, size, local rank, local size); without the first two nobody started ranks.
 _LAUNCHERS = (
     ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),

@@ -12,8 +12,6 @@ from projector.benchmark.layers_parallel import Ranks, copy_to, gather_from, red
 from projector.benchmark.layers_parts import Made, Norm, linear, share
 from projector.workload.model import MLA
 
-__all__ = ["Attention", "Enter", "LatentAttention", "Leave", "Rotary", "distances", "slopes"]
-
 Tensor = torch.Tensor
 
 

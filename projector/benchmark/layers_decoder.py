@@ -19,8 +19,6 @@ from projector.benchmark.layers_parts import FeedForward, Made, Norm, linear, sh
 from projector.errors import Unsupported
 from projector.workload.model import LayerKind
 
-__all__ = ["DecoderLayer", "Embedding", "Head"]
-
 Tensor = torch.Tensor
 
 

@@ -23,8 +23,6 @@ from projector.benchmark.layers_decoder import Embedding, Head
 from projector.benchmark.layers_parallel import Group, copy_to
 from projector.benchmark.layers_parts import FeedForward, Made
 
-__all__ = ["mesh_of", "shard", "split", "used", "whole"]
-
 
 def used(made: Made) -> bool:
     """Whether this run's framework splits modules so."""

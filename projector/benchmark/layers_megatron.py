@@ -22,8 +22,6 @@ from projector.benchmark.layers_parts import Made
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.model import LayerKind
 
-__all__ = ["MegatronSource", "fused", "installed", "runnable", "settings", "source"]
-
 Tensor = torch.Tensor
 _CORE = "megatron.core"
 _NARROW = ("fp8", "mxfp8")

@@ -13,8 +13,6 @@ from projector.benchmark.layers_parallel import exchange, grouped_counts
 from projector.benchmark.layers_parts import FeedForward, Made, activated, cast, linear, share
 from projector.workload.model import MoE
 
-__all__ = ["Experts", "Routed", "Router"]
-
 Tensor = torch.Tensor
 
 

@@ -21,8 +21,6 @@ from projector.errors import Unsupported
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["Way", "check", "converted", "fresh", "linear", "way", "written"]
-
 Tensor = torch.Tensor
 Operand = tuple[Tensor, Tensor]  # 8-bit [rows, K], what its elements are to be multiplied by
 _BLOCK, _UNIT = (

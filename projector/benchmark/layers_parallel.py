@@ -13,21 +13,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-__all__ = [
-    "ALONE",
-    "Group",
-    "Ranks",
-    "all_gather",
-    "copy_to",
-    "exchange",
-    "gather_from",
-    "grouped_counts",
-    "joined",
-    "reduce_from",
-    "reduce_scatter",
-    "scatter_to",
-]
-
 Tensor = torch.Tensor
 
 

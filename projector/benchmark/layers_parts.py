@@ -13,8 +13,6 @@ from projector.mechanisms import Execution
 from projector.workload.model import Model
 from projector.workload.workload import Workload
 
-__all__ = ["FeedForward", "Linear", "Made", "Norm", "activated", "cast", "linear", "share", "torch_dtype"]
-
 Tensor = torch.Tensor
 
 _STANDARD = 0.02  # deviation of initial weights (Megatron-LM --init-method-std)

@@ -18,8 +18,6 @@ from projector.benchmark.layers_whole import WholeSource
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.model import LayerKind, Model
 
-__all__ = ["TorchtitanSource"]
-
 _MODELS = "torchtitan.models"
 #: Package of a family, and its class of arguments.
 _ARGUMENTS = {

@@ -18,8 +18,6 @@ from projector.benchmark.layers_whole import WholeSource
 from projector.errors import InputError, Problem
 from projector.workload.model import LayerKind
 
-__all__ = ["PREFIX", "TransformersSource"]
-
 PREFIX = "transformers"
 #: What a rank's part changes, by the names that configurations give it: field of the model, names there.
 _SIZES = {

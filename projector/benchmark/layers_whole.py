@@ -12,8 +12,6 @@ from projector.benchmark.layers_decoder import Embedding, Head
 from projector.benchmark.layers_parts import Made
 from projector.errors import Unsupported
 
-__all__ = ["WholeSource"]
-
 Tensor = torch.Tensor
 _DEVIATION = 0.02  # of initial weights (Megatron-LM --init-method-std; initializer_range of most configurations)
 

@@ -31,8 +31,6 @@ from projector.projection import Projection
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["Measurement", "keep", "load", "measure", "narrow", "planned", "project", "restore"]
-
 _TASK = "projector.benchmark.task:run"
 _START = 120.0  # seconds that processes may take to import torch and to find each other
 _STEPS = 60.0  # times the budget that all measurements together may take

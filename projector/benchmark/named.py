@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from projector.benchmark.timings import PartWanted, StageWanted, key_of
 from projector.frameworks.types import Resolved
 from projector.pipeline.types import Compiled
-from projector.step.run import compiled_schedule
+from projector.step.cycle import compiled_schedule
 from projector.step.stages import Part, parts
 from projector.workload.composition import compositions
-
-__all__ = ["Named", "layer_kinds", "stages_of", "updates"]
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from collections.abc import Callable
 
 from projector.benchmark.device import Device
 
-__all__ = ["pace"]
-
 _EDGE = {"cpu": 512, "cuda": 4096}  # of a product
 _BYTES = {"cpu": 2**24, "cuda": 2**28}  # of a copy: beyond the caches
 _CALLS, _ROUNDS = 2000, 9  # of the host's smallest operator; rounds, of which the median counts

@@ -13,8 +13,6 @@ from typing import Any
 from projector.benchmark.device import Device
 from projector.benchmark.job import filled
 
-__all__ = ["PASSES", "Pass"]
-
 Setup = Callable[[Device, int, int], Callable[[], object]]
 
 _NARROW_ROW = 64  # experts that a router scores, of the order of published models

@@ -15,8 +15,6 @@ from projector.hardware import efficiency
 from projector.hardware.types import Cluster, GroupShape
 from projector.operators.types import Collective
 
-__all__ = ["Price", "is_message", "placed", "possible"]
-
 _SURROUNDING = ("dp", "dp_shard", "dp_replicate", "edp", "edp_shard", "edp_replicate")
 
 

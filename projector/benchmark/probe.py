@@ -19,8 +19,6 @@ from projector.hardware import catalogue
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Attention, Gemm, Stream
 
-__all__ = ["Found", "Probed", "Taken", "probe"]
-
 _TYPES = {"cuda": ("fp32", "bf16", "fp16", "fp8"), "cpu": ("fp32", "bf16", "fp16")}
 _LARGEST = {"cuda": 8192, "cpu": 2048}  # edge of the largest product: long enough to leave all fixed cost behind
 _LEAST_STREAM, _MOST_STREAM = 2**26, 2**30

@@ -22,21 +22,6 @@ from projector.benchmark.device import Device
 from projector.benchmark.launched import launched, meeting
 from projector.errors import InputError, Problem
 
-__all__ = [
-    "BACKENDS",
-    "JobFile",
-    "available",
-    "cores",
-    "end_with_parent",
-    "failure",
-    "joined",
-    "launch",
-    "meet",
-    "said",
-    "threads_of",
-    "watched",
-]
-
 BACKENDS: Mapping[str, str] = {"cuda": "nccl", "cpu": "gloo"}  # torch calls RCCL nccl, too
 WAIT = timedelta(minutes=5)  # that ranks wait for one which never comes, before that is an error
 _LINES = 12  # of what a failed rank wrote last

@@ -25,8 +25,6 @@ from projector.step.stages import Part
 from projector.step.timing import Clock, Phase
 from projector.workload.workload import Workload
 
-__all__ = ["Ran", "eager", "refuse"]
-
 #: Fields of a model, of its experts and of its latent attention that the timed layers have, or that kinds of layers and
 #: :data:`OFF` answer for. What is not among them and set is refused: a field that is added later, too.
 _MADE = frozenset(

@@ -19,8 +19,6 @@ from projector.benchmark.table_file import TableFile
 from projector.errors import InputError, Problem
 from projector.kernels.protocol import ComputeOp
 
-__all__ = ["Plan", "Recorded", "plan", "run", "writable"]
-
 _SAVE_EVERY = 5.0  # seconds of work that a loss of power may cost
 _ROOM = 0.8  # share of the free memory that one kernel may need
 _JOBS: Mapping[str, Callable[[Any, Device], tuple[Job, ...]]] = {

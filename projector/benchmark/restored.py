@@ -19,11 +19,10 @@ from projector.mechanisms import Execution
 from projector.operators.types import Collective, Operator
 from projector.operators.weights import Held
 from projector.projection import Projection
-from projector.step.run import Step, compiled_schedule, run_step
+from projector.step.cycle import compiled_schedule
+from projector.step.run import Step, run_step
 from projector.step.stages import owned, stage_time
 from projector.step.timing import Clock, Phase
-
-__all__ = ["Anchored", "Compared", "anchored", "collectives_needed", "compared", "restored"]
 
 _SCALAR = 4.0  # bytes
 _MOST_INTERRUPTED = 1.5  # a step beyond so many sums of its parts was disturbed, not interrupted as every step is

@@ -15,8 +15,6 @@ from projector.memory.plan import plan
 from projector.workload.model import Model
 from projector.workload.workload import Workload
 
-__all__ = ["check", "needed"]
-
 _ROOM = 0.9  # share of the free memory that a measurement may need
 _GIB = 2.0**30
 #: Bytes of a weight in an update that is timed by itself: itself, its gradient and Adam's moments in fp32; of 16 bits with

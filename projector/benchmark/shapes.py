@@ -25,8 +25,6 @@ from projector.workload.recipe import Recipe
 from projector.workload.validate import problems
 from projector.workload.workload import Workload
 
-__all__ = ["kind_of", "of_file", "of_workloads", "usual"]
-
 _KIND = {Gemm: "gemm", Attention: "attention", GroupedGemm: "grouped", Stream: "stream"}
 _MARKS = {"seq_q": "attention", "groups": "grouped", "read_bytes": "stream", "m": "gemm"}
 

@@ -15,8 +15,6 @@ from projector.workload.model import MoE
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["OFF", "WIDE", "Shrunk", "shrink_to"]
-
 WIDE = ("bf16", "fp16", "fp32")
 #: Parts of an architecture that the layers which are timed lack: priced.
 OFF: Mapping[str, Any] = {

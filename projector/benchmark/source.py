@@ -19,8 +19,6 @@ from projector.benchmark.layers_parts import Made
 from projector.errors import InputError, Problem
 from projector.workload.model import LayerKind
 
-__all__ = ["NAMES", "Maker", "Source", "find"]
-
 NAMES = ("auto", "torch", "megatron", "torchtitan", "transformers:config.json")
 
 

@@ -20,8 +20,6 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-__all__ = ["Stopwatch", "Timing"]
-
 Call = Callable[[], object]
 
 _FLUSH = 2  # caches written over by a flush: replacement is not strictly least-recently-used

@@ -11,8 +11,6 @@ from projector.benchmark.job import Job, Ready, Skip
 from projector.benchmark.passes import PASSES, Pass
 from projector.operators.types import Stream
 
-__all__ = ["chosen", "jobs"]
-
 #: Above this many bytes a rate no longer changes (the ramp of a stream ends some hundred times earlier).
 _MOST = {"cuda": 2 * 2**30, "cpu": 2**28}
 _STEP = math.sqrt(2.0)  # sizes are rounded to its powers: a rate hardly changes within one

@@ -13,8 +13,6 @@ from pathlib import Path
 from projector.errors import InputError, Problem
 from projector.workload.workload import Workload
 
-__all__ = ["GROUP", "workloads"]
-
 GROUP = "projector.suites"
 #: The reader of this project's other package; found without its metadata too, as in a checkout that was never installed.
 _OURS = metadata.EntryPoint("suite", "harness.evidence.suite_workloads:workloads", GROUP)

@@ -13,8 +13,6 @@ from projector.io.files import read_text
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Attention, Gemm, GroupedGemm
 
-__all__ = ["COLUMNS", "TableFile", "cells_of"]
-
 _TAIL = ("time_us", "condition", "source", "spread")
 #: Columns of a table by kind (``measured/kernels/README.md``).
 COLUMNS: Mapping[str, tuple[str, ...]] = {

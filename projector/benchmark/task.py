@@ -26,8 +26,6 @@ from projector.benchmark.layers_parts import Made
 from projector.benchmark.timings import Asked, StageWanted, summary
 from projector.benchmark.update import Update, local
 
-__all__ = ["run"]
-
 _WARM = 3  # steps that fill caches, allocators and autograd's buffers, and are compared with as many before them
 _STEADY, _PATIENCE = 0.03, 5.0  # change of their median until which clocks still move; budgets that this may take
 _FEWEST, _MOST = 8, 400  # steps

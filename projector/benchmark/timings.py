@@ -12,8 +12,6 @@ from projector.operators.types import Collective
 from projector.workload.model import LayerKind
 from projector.workload.workload import Workload
 
-__all__ = ["Asked", "CollectiveWanted", "PartWanted", "Seconds", "StageWanted", "Timings", "key_of", "summary"]
-
 
 @dataclass(frozen=True, slots=True)
 class Seconds:

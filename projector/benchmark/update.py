@@ -10,8 +10,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-__all__ = ["ADAM", "CLIP", "Update", "local"]
-
 CLIP = 1.0  # Megatron-LM --clip-grad
 _RATE = 1e-5  # small: weights must stay what they are, however often a step is timed
 ADAM: dict[str, Any] = {"betas": (0.9, 0.999), "eps": 1e-8}  # Megatron-LM --adam-beta1, --adam-beta2, --adam-eps

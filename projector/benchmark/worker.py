@@ -17,8 +17,6 @@ from projector.benchmark.atomic import write_whole
 from projector.benchmark.device import open_device
 from projector.benchmark.processes import JobFile, end_with_parent, meet
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Reads the job of the folder that is its argument, runs its task between joining and leaving the group."""

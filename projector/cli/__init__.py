@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from projector import __version__
 from projector.cli import (
     benchmark,
     catalogues,
@@ -21,11 +20,8 @@ from projector.cli import (
     sweep,
     trace,
 )
-from projector.cli.completion import Completion
-from projector.cli.options import Parser, parse
+from projector.cli.options import parse, program
 from projector.io.guard import guarded
-
-__all__ = ["run"]
 
 COMMANDS = (
     performance,
@@ -56,20 +52,13 @@ def _run(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="projector",
-        description="Says how fast and how big a distributed LLM training run will be, before it is launched. "
-        "No GPU is needed.",
-        epilog="Exit code 0; 2 when the input is wrong, with every mistake on its own line.",
-        allow_abbrev=False,
+    return program(
+        "projector",
+        "Says how fast and how big a distributed LLM training run will be, before it is launched. No GPU is needed.",
+        "",
+        examples=(
+            "performance --model llama3.1_8b --gpu h100 --gpus 64 --mbs 1 --gbs 512 --seq-length 8192",
+            "memory --config examples/deepseek_v3_h100.yaml",
+        ),
+        commands=COMMANDS,
     )
-    parser.examples = (
-        "performance --model llama3.1_8b --gpu h100 --gpus 64 --mbs 1 --gbs 512 --seq-length 8192",
-        "memory --config examples/deepseek_v3_h100.yaml",
-    )
-    parser.add_argument("--completion", action=Completion, help=Completion.HELP)
-    parser.add_argument("--version", action="version", version=f"projector {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.register(commands)
-    return parser

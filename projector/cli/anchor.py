@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from projector.cli.made import Projections
     from projector.io.table import Line
 
-__all__ = ["Anchored", "add_anchor", "anchored", "as_document", "lines", "prepare"]
-
 #: What is asked of both runs alike, whatever it is: how files are read, and how kernels are priced.
 _SHARED = ("configs", "args", "env", "gemm_backend", "gpu_clock_mhz", "power_cap_watts")
 

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from typing import Any
 
-__all__ = ["aside", "write"]
-
 
 def aside(json_wanted: bool) -> AbstractContextManager[object]:
     """Where stdout is a document, what is told on the way goes to stderr."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from projector.projection import Projection
     from projector.workload.workload import Workload
 
-__all__ = ["register"]
-
 
 def register(commands: Subparsers) -> None:
     parser = add_command(

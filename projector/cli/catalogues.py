@@ -16,8 +16,6 @@ from projector.io.terminal import show
 if TYPE_CHECKING:
     from projector.hardware.types import Fabric
 
-__all__ = ["register"]
-
 _PEAKS = ("bf16", "fp8", "fp4")
 
 
@@ -117,9 +115,10 @@ def _shown(fabric: Fabric) -> str:
 
 def _clusters(options: argparse.Namespace) -> None:
     from projector.hardware import catalogue
+    from projector.hardware.machines import machine_names
 
     rows, listed = [], []
-    for name in _chosen(options, "clusters", catalogue.cluster_names()):
+    for name in _chosen(options, "clusters", (*catalogue.cluster_names(), *machine_names())):
         cluster = catalogue.cluster(name)
         sizes = (cluster.gpus_per_host, cluster.gpus_per_node)
         rows.append((name, cluster.gpu.name, *map(str, sizes), _shown(cluster.intra), _shown(cluster.inter)))

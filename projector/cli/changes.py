@@ -18,8 +18,6 @@ from projector.workload.model_schema import merge
 from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_recipe, recipe_to_mapping
 
-__all__ = ["ALL", "AUTO", "candidates", "changed", "with_schedule"]
-
 AUTO, ALL = "auto", "all"
 #: Names of Primus' projection that are no schedule of their own here (AMD-AGI/Primus@fd1eeabb, projection CLI).
 _PRIMUS_NAMES = {"zerobubble": "zb_h1", "zerobubble-heuristic": "zb_2p"}

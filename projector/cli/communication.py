@@ -9,8 +9,6 @@ from typing import Any
 from projector.io.table import Table, figure, listed, text
 from projector.step.communication import Traffic
 
-__all__ = ["as_document", "table"]
-
 _SUFFIXES = ("_all_reduce", "_reduce_scatter", "_all_gather")
 
 

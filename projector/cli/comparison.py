@@ -16,8 +16,6 @@ from projector.projection import Projection, project
 from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
 
-__all__ = ["Row", "Tally", "best", "compare", "single", "tally"]
-
 _MOST_CHUNKS = 4
 """Chunks a rank up to which schedules for any number of them are tried where the file asks for one: from there on a
 bubble shrinks by less than messages grow (published comparisons stop at vpp 4: primus_pipeline.md of AMD-AGI/Primus)."""

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["Completion"]
-
 SHELLS = ("bash", "zsh")
 _FILES = ("FILE", "PATH", "RUN", "RESULTS", "SUITE", "SPEC", "TABLE.csv")
 _FOLDERS = ("DIR", "FOLDER")

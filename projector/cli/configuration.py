@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from projector import frameworks
 from projector.errors import InputError, Problem, nearest
 from projector.workload.loaders import detect
 from projector.workload.workload import Workload
-
-__all__ = ["workload"]
 
 
 def workload(path: str) -> Workload:
@@ -24,12 +20,11 @@ def workload(path: str) -> Workload:
     recipe = loaded.recipe
     if recipe is None:
         raise InputError([Problem(path, "recipe", "nothing", "how the model is trained")])
-    experts = recipe.etp * recipe.ep if loaded.model.moe else 1
-    fewest = math.lcm(recipe.replica_ranks, experts * recipe.pp)
+    gpus = loaded.gpus or recipe.fewest_gpus(bool(loaded.model.moe))
     return Workload(
         model=loaded.model,
-        recipe=loaded.batched(recipe, loaded.gpus or fewest),
-        gpus=loaded.gpus or fewest,
+        recipe=loaded.batched(recipe, gpus),
+        gpus=gpus,
         framework=framework,
         framework_date=loaded.framework_date,
     )

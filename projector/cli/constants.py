@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Constants = Mapping[str, Parameter | Count]
 
-__all__ = ["register"]
-
 _INDENT = "    "
 
 

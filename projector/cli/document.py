@@ -20,8 +20,6 @@ from projector.workload.schema import recipe_to_mapping
 if TYPE_CHECKING:
     from projector.cli.made import Projections
 
-__all__ = ["SCHEMA_VERSION", "expectation", "head", "memory", "performance", "rank_totals", "stages", "write"]
-
 SCHEMA_VERSION = 1
 
 

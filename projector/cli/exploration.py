@@ -11,8 +11,6 @@ from projector.io.table import Line, Table, figure, listed, number1, signed, tex
 from projector.projection import Projection, project
 from projector.search.explore import Tried, walk
 
-__all__ = ["as_document", "explored", "scaled", "table"]
-
 _COLUMNS = (
     text("category", "change.category", minor=3),
     text("change", "change.label"),

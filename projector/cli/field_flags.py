@@ -8,8 +8,6 @@ from typing import Any
 
 from projector.workload.fields import Field, fields
 
-__all__ = ["add_field_flags", "add_set"]
-
 #: Fields whose flags stand elsewhere, with more to them than the field's value.
 _ELSEWHERE = ("pipeline_schedule", "sync_free_stage")
 

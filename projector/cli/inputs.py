@@ -8,22 +8,25 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from projector.cli.changes import changed
+from projector.cli.changes import ALL, changed
 from projector.cli.kernel_settings import read_settings
 from projector.cli.said import changed_model, said
 from projector.cli.source import read_source
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue, own
 from projector.hardware import primus as primus_hardware
+from projector.hardware.machines import machine_of
 from projector.hardware.types import Cluster
 from projector.kernels.settings import DEFAULT, Settings
+from projector.workload.loaders.case import MONTH, is_month
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["Case", "blamed", "collected", "read_case"]
+if TYPE_CHECKING:
+    from projector.projection import Projection
 
 _T = TypeVar("_T")
 
@@ -57,6 +60,9 @@ def read_case(options: argparse.Namespace) -> Case:
     told = said(options, source.left if source else {}, problems)
     framework = collected(problems, lambda: _framework(options, loaded))
     found = collected(problems, lambda: _cluster(options, loaded))
+    date = options.framework_date or ""
+    if date and not is_month(date):
+        problems.append(Problem("--framework-date", "", date, MONTH))
     recipe = collected(problems, lambda: changed(loaded, options, told)) if loaded else None
     model = changed_model(loaded.model, told, problems) if loaded else None
     settings = collected(problems, lambda: read_settings(options))
@@ -71,7 +77,7 @@ def read_case(options: argparse.Namespace) -> Case:
         recipe=recipe,
         gpus=gpus,
         framework=framework,
-        framework_date=loaded.framework_date,
+        framework_date=date or loaded.framework_date,
     )
     options.told = told
     return Case(
@@ -90,7 +96,12 @@ def read_case(options: argparse.Namespace) -> Case:
 def _still(assumed: tuple[str, ...], options: argparse.Namespace) -> tuple[str, ...]:
     """What is still assumed where a flag has said otherwise."""
     where = options.cluster or options.gpu or os.environ.get("PRIMUS_GPU_ARCH")
-    settled = {"framework=": options.framework, "gpu=": where, "cluster=": where}
+    settled = {
+        "framework=": options.framework,
+        "framework_date=": options.framework_date,
+        "gpu=": where,
+        "cluster=": where,
+    }
     return tuple(text for text in assumed if not any(flag and text.startswith(key) for key, flag in settled.items()))
 
 
@@ -101,6 +112,22 @@ def blamed(options: argparse.Namespace) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError([_placed(problem, options) for problem in error.problems]) from None
+
+
+def one_schedule(options: argparse.Namespace, instead: str) -> None:
+    """Raises :class:`InputError` where all schedules are asked for; ``instead``: what compares them."""
+    if options.pipeline_schedule_algorithm == ALL:
+        raise InputError([Problem("--pipeline-schedule-algorithm", "", ALL, f"one schedule; {instead}")])
+
+
+def one_projection(options: argparse.Namespace, instead: str) -> tuple[Case, Projection]:
+    """The case of ``options`` and its projection. Raises as :func:`read_case`, :func:`one_schedule` and ``project``."""
+    from projector.projection import project
+
+    one_schedule(options, instead)
+    case = read_case(options)
+    with blamed(options):
+        return case, project(case.workload, case.cluster, settings=case.settings)
 
 
 def _placed(problem: Problem, options: argparse.Namespace) -> Problem:
@@ -181,6 +208,8 @@ def _noted(found: _Found, options: argparse.Namespace) -> _Found:
 
 def _of_gpu(text: str, flag: str) -> _Found:
     """The usual cluster of a GPU that ``--gpu`` names, or describes in a file."""
+    if machine_of(text):
+        return catalogue.cluster(text), (), ()
     if not catalogue.is_path(text):
         return _named(_architecture(text, flag), flag, ""), (), ()
     if own.is_cluster(text):
@@ -221,6 +250,5 @@ def _gpus(options: argparse.Namespace, loaded: Loaded, recipe: Recipe, cluster: 
         return nodes * host, ()
     if loaded.gpus:
         return loaded.gpus, ()
-    experts = recipe.etp * recipe.ep if loaded.model.moe else 1
-    fewest = math.lcm(recipe.replica_ranks, experts * recipe.pp, host)
+    fewest = math.lcm(recipe.fewest_gpus(bool(loaded.model.moe)), host)
     return fewest, (f"gpus={fewest} (the fewest whole hosts that hold tp, pp, cp and ep)",)

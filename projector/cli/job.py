@@ -7,8 +7,6 @@ import math
 from projector.cli.inputs import Case
 from projector.projection import Projection
 
-__all__ = ["dp_scaling", "tokens_per_second"]
-
 
 def tokens_per_second(made: Projection) -> float:
     """Tokens/s of all GPUs together."""

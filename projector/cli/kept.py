@@ -11,8 +11,6 @@ from projector.memory.transients import unsharded
 from projector.projection import Projection
 from projector.workload.composition import compositions
 
-__all__ = ["kept_by_stage", "static_by_rank"]
-
 
 def kept_by_stage(made: Projection) -> NDArray[np.float64]:
     """``[stages]``: bytes that one micro-batch keeps on each virtual stage between forward and backward."""

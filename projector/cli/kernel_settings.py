@@ -10,8 +10,6 @@ from projector.errors import InputError, Problem
 from projector.kernels.backends import BUILTIN
 from projector.kernels.settings import Settings
 
-__all__ = ["read_settings"]
-
 _BACKEND, _CLOCK = "PRIMUS_GEMM_BACKEND", "PRIMUS_GPU_CLOCK_MHZ"
 
 

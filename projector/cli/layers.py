@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from projector.io.table import Line, Table
     from projector.step.work import BlockWork, Work
 
-__all__ = ["register"]
-
 _TITLES = {"forward": "fwd", "recompute": "again", "input": "dgrad", "weight": "wgrad", "sharding": "shard"}
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["counted", "some"]
-
 _MOST = 12  # settings in one line; all of them are in the JSON document
 
 

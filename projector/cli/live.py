@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from projector.projection import Projection
     from projector.workload.workload import Workload
 
-__all__ = ["add_live", "asked", "document", "measurement", "memory", "one_voice", "table"]
-
 _BUDGET = 2.0
 _NOTHING = 1e-9  # seconds
 _MIB, _GIB = 2.0**20, 2.0**30

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from projector.projection import Projection
 
-__all__ = ["Comparison", "Projections"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:

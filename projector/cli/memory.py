@@ -7,8 +7,6 @@ import shutil
 
 from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
 
-__all__ = ["register"]
-
 
 def register(commands: Subparsers) -> None:
     parser = add_command(
@@ -30,22 +28,14 @@ def register(commands: Subparsers) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     from projector.cli import document, remedies, report
-    from projector.cli.changes import ALL
-    from projector.cli.inputs import blamed, read_case
-    from projector.errors import InputError, Problem
+    from projector.cli.inputs import one_projection
     from projector.io.table import Line
     from projector.io.terminal import show
     from projector.memory import draw
     from projector.memory.sketch import sketch
     from projector.memory.timeline import memory_timeline
-    from projector.projection import project
 
-    if options.pipeline_schedule_algorithm == ALL:
-        expected = "one schedule; projector performance compares them all, with their memory"
-        raise InputError([Problem("--pipeline-schedule-algorithm", "", ALL, expected)])
-    case = read_case(options)
-    with blamed(options):
-        made = project(case.workload, case.cluster, settings=case.settings)
+    case, made = one_projection(options, "projector performance compares them all, with their memory")
     lines = memory_timeline(made.resolved, case.cluster.gpu, made.timeline)
     if options.draw:
         title = f"{case.workload.model.name} on {case.workload.gpus} × {case.cluster.gpu.title}"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["line"]
-
 _SHAPES = (
     (re.compile(r"argument (\S+): (found .*)", re.DOTALL), r"{0}: {1}"),
     (re.compile(r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)"), "{0}: found {1}, expected one of {2}"),

@@ -6,23 +6,14 @@ import argparse
 import difflib
 import re
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, NoReturn, TypeAlias
 
+from projector import __version__
 from projector.cli import mistakes
+from projector.cli.completion import Completion
 from projector.cli.field_flags import add_field_flags, add_set
 from projector.errors import InputError, Problem
-
-__all__ = [
-    "Parser",
-    "Subparsers",
-    "add_command",
-    "add_json",
-    "add_kernels",
-    "add_selection",
-    "parse",
-    "quantity",
-    "whole",
-]
 
 _CHANGE = re.compile(r"[A-Za-z_][\w.]*=")
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -43,6 +34,21 @@ class Parser(argparse.ArgumentParser):
         """Examples first: a user looks for what to type."""
         shown = "".join(f"  python -m {self.prog} {line}".rstrip() + "\n" for line in self.examples)
         return (f"examples:\n{shown}\n" if shown else "") + super().format_help()
+
+
+def program(
+    prog: str, description: str, exits: str, *, examples: Sequence[str], commands: Sequence[ModuleType]
+) -> argparse.ArgumentParser:
+    """The parser of a whole program. ``exits``: further exit codes; ``commands``: a module a command."""
+    epilog = f"Exit code 0; {exits}2 when the input is wrong, with every mistake on its own line."
+    parser = Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
+    parser.examples = examples
+    parser.add_argument("--completion", action=Completion, help=Completion.HELP)
+    parser.add_argument("--version", action="version", version=f"{prog} {__version__}")
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in commands:
+        command.register(subparsers)
+    return parser
 
 
 def add_command(
@@ -201,8 +207,8 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         "--exp",
         metavar="FILE",
         help="a Primus experiment, a case (model, recipe, gpus), or Megatron-LM arguments: a log with their dump, a "
-        "mapping, a launch script; the content decides. Without it --model and flags say everything. KEY=VALUE "
-        "arguments change the file before it is read, as Primus has them",
+        "mapping, a launch script, a manifest that runs one (Kubernetes, SkyPilot, AzureML); the content decides. Without "
+        "it --model and flags say everything. KEY=VALUE arguments change the file before it is read, as Primus has them",
     )
     group.add_argument(
         "--configs",
@@ -212,12 +218,18 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--args",
         nargs="+",
-        default=(),
+        action="extend",
+        default=[],
         metavar="WORD",
         help="arguments with which a launch script is started ($1, $2, …); in one pair of quotes where they begin with -",
     )
     group.add_argument(
-        "--env", nargs="+", default=(), metavar="NAME=VALUE", help="environment in which a launch script is started"
+        "--env",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=VALUE",
+        help="environment in which a launch script is started",
     )
     group.add_argument(
         "--model",
@@ -226,12 +238,21 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         "file of model fields",
     )
     group.add_argument("--framework", metavar="NAME", help="executed by this framework (see: projector frameworks)")
+    group.add_argument(
+        "--framework-date",
+        metavar="YYYY-MM",
+        help="the month of the stack (default: of the image in a launch script, else the newest)",
+    )
 
 
 def _add_devices(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("on what")
     which = group.add_mutually_exclusive_group()
-    which.add_argument("--cluster", metavar="NAME|FILE", help="a cluster of the catalogue, or a YAML file of one")
+    which.add_argument(
+        "--cluster",
+        metavar="NAME|FILE",
+        help="a cluster of the catalogue, a machine that a cloud rents (p5.48xlarge, ND_H100_v5), or a YAML file of one",
+    )
     which.add_argument(
         "--gpu",
         "--gpu-arch",

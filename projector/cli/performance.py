@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from projector.io.table import Line, Table
     from projector.projection import Projection
 
-__all__ = ["register"]
-
 SIMULATE, BENCHMARK, BOTH = "simulate", "benchmark", "both"
 
 

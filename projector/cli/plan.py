@@ -8,8 +8,6 @@ from projector.cli.options import Subparsers, add_command, add_json, add_selecti
 from projector.cli.quantities import price, tokens
 from projector.errors import InputError, Problem
 
-__all__ = ["register"]
-
 
 def register(commands: Subparsers) -> None:
     parser = add_command(
@@ -48,16 +46,13 @@ def register(commands: Subparsers) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     from projector.cli import as_json, plan_view
-    from projector.cli.changes import ALL
-    from projector.cli.inputs import blamed, collected, read_case
+    from projector.cli.inputs import blamed, collected, one_schedule, read_case
     from projector.io.terminal import show
     from projector.plan.assumptions import assumed
     from projector.plan.plan import plan
 
     problems: list[Problem] = []
-    if options.pipeline_schedule_algorithm == ALL:
-        expected = "one schedule; projector performance compares them all"
-        problems.append(Problem("--pipeline-schedule-algorithm", "", ALL, expected))
+    collected(problems, lambda: one_schedule(options, "projector performance compares them all"))
     ranges = collected(problems, lambda: assumed(options.assume))
     case = collected(problems, lambda: read_case(options))
     if case is None or ranges is None or problems:

@@ -15,8 +15,6 @@ from projector.plan.goodput import daly, young
 from projector.plan.plan import Plan
 from projector.plan.price import Price
 
-__all__ = ["as_document", "as_page"]
-
 _TRILLION = 1e12
 _ROWS = (
     ("days", "days"),

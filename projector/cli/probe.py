@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from projector.benchmark.probe import Probed
     from projector.benchmark.stopwatch import Stopwatch
 
-__all__ = ["register"]
-
 _LARGEST = {"cuda": 2**28, "cpu": 2**24}  # bytes of the largest collective
 _BUDGET = 1.0  # seconds for each size
 

@@ -11,8 +11,6 @@ from projector.workload import amounts
 if TYPE_CHECKING:
     from projector.plan.price import Price
 
-__all__ = ["price", "tokens"]
-
 
 def tokens(text: str) -> float:
     """``15T``, ``300B``, ``14.8e12``, for argparse."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 COLLECTIVES = "collectives"
 _BUDGET = 0.5  # seconds for each size of a collective
 
-__all__ = ["add_device", "add_timing", "register", "stopwatch", "warn"]
-
 
 def register(commands: Subparsers) -> None:
     parser = add_command(

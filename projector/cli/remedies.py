@@ -10,8 +10,6 @@ from projector.io.table import Line, Table, figure, gib, listed, number1, number
 from projector.projection import Projection, project
 from projector.search.remedies import Remedies, Remedy, remedies
 
-__all__ = ["as_document", "found", "lines"]
-
 _COLUMNS = (
     text("change", "change.label"),
     figure("step s", "projection.step_seconds", number3),

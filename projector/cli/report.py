@@ -19,8 +19,6 @@ from projector.workload.recipe import Recipe
 if TYPE_CHECKING:
     from projector.cli.made import Projections
 
-__all__ = ["head", "memory", "performance", "remarks", "verdict"]
-
 _PARTS = {
     "compute_s": "compute",
     "host_s": "host",

@@ -14,8 +14,6 @@ from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
 from projector.workload.schema import parse_recipe
 
-__all__ = ["Said", "changed_model", "flag_of", "pairs", "said"]
-
 _SIZES = {"micro_batch_size": 1, "global_batch_size": 1, "seq_length": 1}  # of any recipe: what a field is read beside
 
 
@@ -42,7 +40,7 @@ def said(options: argparse.Namespace, further: Mapping[str, object], problems: l
     given += [("command line", key, value) for key, value in further.items()]
     for where, key, value in given:
         if key.startswith("model."):
-            model = merge(model, _nested(key.split(".")[1:], _plain(value)))
+            model = merge(model, _nested(key.split(".")[1:], literal(value)))
         else:
             known = field_of(key)
             if known is None:
@@ -90,7 +88,7 @@ def changed_model(model: Model, said: Said, problems: list[Problem]) -> Model:
 
 def _typed(known: Field, value: object) -> object:
     """A text as the type of its field where it can be one; else as it stands, for the checks to refuse."""
-    plain = _plain(value)
+    plain = literal(value)
     if known.many and not isinstance(plain, (list, tuple)):
         if plain in (None, "none", "[]"):
             return [] if plain else None
@@ -99,12 +97,8 @@ def _typed(known: Field, value: object) -> object:
 
 
 def _scalar(kind: type, value: object) -> object:
-    plain = literal(value) if isinstance(value, str) and kind is not str else value
+    plain = value if kind is str else literal(value)
     return float(plain) if kind is float and type(plain) is int else plain
-
-
-def _plain(value: object) -> object:
-    return literal(value) if isinstance(value, str) else value
 
 
 def _wrong(known: Field, typed: object, found: object, where: str, key: str) -> list[Problem]:

@@ -11,8 +11,6 @@ from projector.cli.options import Subparsers, add_command, add_json, add_selecti
 if TYPE_CHECKING:
     from projector.cli.comparison import Row
 
-__all__ = ["register"]
-
 
 def register(commands: Subparsers) -> None:
     about = "every pipeline schedule side by side: step time, both bubbles, memory of each rank; the timeline drawn"

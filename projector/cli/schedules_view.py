@@ -18,8 +18,6 @@ from projector.pipeline.sketch import sketch
 from projector.pipeline.types import Costs
 from projector.projection import Projection
 
-__all__ = ["as_document", "as_page"]
-
 _BUBBLES = (
     "Bubble: share of time without compute, mean over ranks; of the makespan (start of the step to the last end on any "
     "rank), of the span (a rank's own first start to its last end)."

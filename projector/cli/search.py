@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from projector.search.objective import Objective
     from projector.search.space import Space
 
-__all__ = ["register"]
-
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)(s|min)?")
 
 

@@ -14,9 +14,8 @@ from projector.hardware.types import Cluster
 from projector.io.code import code_hash
 from projector.kernels.settings import Settings
 from projector.search.space import Space
-from projector.workload.schema import model_to_mapping, recipe_to_mapping
-
-__all__ = ["Kept"]
+from projector.workload.model_schema import model_to_mapping
+from projector.workload.schema import recipe_to_mapping
 
 _FORMAT = 1
 

@@ -7,12 +7,10 @@ from typing import Any
 
 from projector.cli.inputs import Case
 from projector.io.table import Column, Line, Table
+from projector.search.axes import Option
 from projector.search.found import Best, Found
-from projector.search.space import Option
 from projector.search.words import words
 from projector.workload.schema import recipe_to_mapping
-
-__all__ = ["as_document", "as_page"]
 
 _GB = 1e9
 _MOVES = 4  # parts of the step in the sentence on the next layout

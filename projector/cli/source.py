@@ -14,8 +14,6 @@ from projector.workload.loaders import detect
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.values import literal
 
-__all__ = ["Source", "read_source"]
-
 
 @dataclass(frozen=True)
 class Source:

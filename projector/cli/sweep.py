@@ -13,8 +13,6 @@ from projector.cli.options import Subparsers, add_command, add_json, whole
 if TYPE_CHECKING:
     from projector.io.table import Line, Table
 
-__all__ = ["register"]
-
 Frame = Any  # of pandas: the types of its columns are those of a file
 
 

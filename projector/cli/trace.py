@@ -10,8 +10,6 @@ from projector.cli.options import Subparsers, add_command, add_json, add_selecti
 if TYPE_CHECKING:
     from projector.projection import Projection
 
-__all__ = ["register", "write_trace"]
-
 
 def register(commands: Subparsers) -> None:
     about = "write the timeline of a step: compute, messages, gradients and memory of every pipeline rank (Perfetto)"
@@ -32,17 +30,9 @@ def register(commands: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from projector.cli.changes import ALL
-    from projector.cli.inputs import blamed, read_case
-    from projector.errors import InputError, Problem
-    from projector.projection import project
+    from projector.cli.inputs import one_projection
 
-    if options.pipeline_schedule_algorithm == ALL:
-        expected = "one schedule; projector schedules compares them all"
-        raise InputError([Problem("--pipeline-schedule-algorithm", "", ALL, expected)])
-    case = read_case(options)
-    with blamed(options):
-        made = project(case.workload, case.cluster, settings=case.settings)
+    case, made = one_projection(options, "projector schedules compares them all")
     write_trace(made, options.out)
     schedule = made.timeline.compiled.schedule
     if options.json:

@@ -10,8 +10,6 @@ from projector.workload.tokenizers import UNNAMED
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
 
-__all__ = ["ranged"]
-
 #: Vocabularies in use reach from Llama 2's to Gemma's.
 _SIZES = (32_000, 256_000)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from projector.collectives.network import Network, network
 from projector.hardware.types import Cluster, GroupShape
 
-__all__ = ["bandwidth_bound"]
-
 
 def bandwidth_bound(kind: str, nbytes: float, shape: GroupShape, cluster: Cluster) -> float:
     """Seconds below which no collective of a kind on ``nbytes`` can fall, whatever the algorithm."""

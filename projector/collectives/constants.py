@@ -11,8 +11,6 @@ from projector.hardware.types import Cluster, Efficiency
 from projector.io.files import parse_yaml
 from projector.parameter import Parameter, read
 
-__all__ = ["LIBRARY", "Constants", "architecture", "constants", "sections"]
-
 LIBRARY = {"nvidia": "nccl", "amd": "rccl", "cpu": "nccl"}
 _ARCHITECTURE = {"blackwell_ultra": "blackwell"}
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from projector.collectives.network import Network
 
-__all__ = ["low_latency_seconds", "seconds"]
-
 
 def seconds(net: Network, inside: float, outside: float, units: float | None = None) -> float:
     """Seconds for ``inside`` bytes that one rank puts on its node's links and ``outside`` bytes on its adapter.

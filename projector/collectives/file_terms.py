@@ -16,8 +16,6 @@ from projector.collectives.algorithms.tree import levels
 from projector.collectives.network import Network
 from projector.parameter import parameter
 
-__all__ = ["NAMES", "added"]
-
 Array = NDArray[np.float64]
 NAMES = ("phases.overlap", "phases.warmup_bytes", "adapter.setup_us", "adapter.warmup_bytes", "reduction.flops")
 _ROUNDS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}

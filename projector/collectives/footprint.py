@@ -13,8 +13,6 @@ from projector.collectives.network import Cost, Network
 from projector.hardware.types import Gpu
 from projector.parameter import parameter
 
-__all__ = ["Footprint", "of_collective", "of_tokens"]
-
 # Device-memory bytes for each byte on the wire.
 _RING = parameter(
     3.0,

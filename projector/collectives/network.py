@@ -9,8 +9,6 @@ from typing import NamedTuple
 from projector.collectives.constants import Constants, constants
 from projector.hardware.types import Cluster, Efficiency, Fabric, GroupShape
 
-__all__ = ["PROTOCOLS", "Cost", "Network", "network"]
-
 INFINITE = float("inf")
 PROTOCOLS = ("ll", "ll128", "simple")
 

@@ -17,8 +17,6 @@ from typing import Protocol
 from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster, GroupShape
 
-__all__ = ["HOPS", "groups", "hop", "ranks_per_node", "shape_of"]
-
 HOPS = ("pp_node", "pp_pod", "pp_beyond")
 """Keys of two neighbouring pipeline stages: in one node, on two nodes, in two pods."""
 

@@ -12,8 +12,6 @@ from projector.frameworks.flops_formulas import FORMULAS
 from projector.frameworks.profiles_io import load, names
 from projector.workload.workload import Workload
 
-__all__ = ["flops_per_token", "formula_for", "formulas", "step_seconds", "tflops_per_gpu"]
-
 # Those that differ for packed documents alone (megatron-2026-05) are asked for by name: a date says nothing of packing.
 # The word in a framework file (``flop_formula``) → formulas with the month each one starts (first commit on main).
 _HISTORIES: dict[str, tuple[tuple[str, str], ...]] = {

@@ -18,8 +18,6 @@ from projector.workload.parameters import count
 from projector.workload.sparse import BlockAttention, Compressed, CompressedAttention
 from projector.workload.workload import Workload
 
-__all__ = ["FORMULAS"]
-
 
 def _hardware_2021(w: Workload) -> float:
     """Narayanan et al. 2021 (arXiv:2104.04473) eq. 3, and bigscience-workshop/Megatron-DeepSpeed megatron/training.py.

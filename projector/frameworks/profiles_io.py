@@ -16,8 +16,6 @@ from projector.mechanisms.execution import merged, problems
 from projector.parameter import Parameter, read
 from projector.workload.recipe import Recipe
 
-__all__ = ["find", "load", "names"]
-
 _FOLDER = Path(__file__).parent / "profiles"
 _KEYS = (
     "title",

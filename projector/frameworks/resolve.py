@@ -21,8 +21,6 @@ from projector.workload.recipe import Recipe
 from projector.workload.validate import LAYOUT_SIZES, form, known
 from projector.workload.workload import Workload
 
-__all__ = ["resolve"]
-
 _OPTIONAL = frozenset(
     {
         "summa_panels",

@@ -15,8 +15,6 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["ONCE_A_STEP", "OUTSIDE_A_LAYER", "as_layers_see", "as_weights_see", "once_a_step"]
-
 _TOLD = about_of(Recipe)
 OUTSIDE_A_LAYER = frozenset(name for name, told in _TOLD.items() if "layer" not in told.affects)
 """Recipe fields on which neither the operators nor the saved bytes of a layer, embedding or head depend. Of ``pp``,
@@ -46,8 +44,8 @@ def as_layers_see(resolved: Resolved) -> Resolved:
     mean nothing.
     """
     known = resolved.__dict__.get(_KEPT)
-    if isinstance(known, Resolved):
-        return known
+    if known is not None:
+        return resolved if known is _ITSELF else known
     workload, recipe = resolved.workload, resolved.workload.recipe
     ones = (recipe.pp == 1, (recipe.data_parallel_shard_size or 1) == 1, workload.num_microbatches > 1)
     found = _view(workload.model, workload.framework, resolved.execution, _seen(recipe), ones, _host(resolved))
@@ -56,6 +54,7 @@ def as_layers_see(resolved: Resolved) -> Resolved:
 
 
 _KEPT = "_as_layers_see"
+_ITSELF = True  # instead of a reference, which only a search for circles would give free
 
 
 def as_weights_see(resolved: Resolved) -> Resolved:
@@ -64,12 +63,13 @@ def as_weights_see(resolved: Resolved) -> Resolved:
     means nothing."""
     view = as_layers_see(resolved)
     known = view.__dict__.get(_WEIGHED)
-    if not isinstance(known, Resolved):
+    if known is None:
         workload = view.workload
         ones = workload.recipe.pp, workload.recipe.data_parallel_shard_size
         key = workload.model, workload.framework, view.execution, _weighed(workload.recipe), ones, _host(view)
-        known = view.__dict__[_WEIGHED] = _WEIGHTS.get(key, lambda: view)
-    return known
+        known = _WEIGHTS.get(key, lambda: view)
+        view.__dict__[_WEIGHED] = _ITSELF if known is view else known
+    return view if known is _ITSELF else known
 
 
 _WEIGHED = "_as_weights_see"
@@ -111,5 +111,5 @@ def _view(
         host_copies=host[3],
         host_optimizer=host[4],
     )
-    made.__dict__[_KEPT] = made
+    made.__dict__[_KEPT] = _ITSELF
     return made

@@ -11,9 +11,6 @@ from projector.memo import HashedOnce
 from projector.parameter import Parameter, parameter
 from projector.workload.workload import Workload
 
-__all__ = ["Framework", "Resolved"]
-
-
 _HOST = parameter(
     {"host_bandwidth": 55e9, "host_copies": 61e9, "host_optimizer": 32e9},
     unit="B/s",

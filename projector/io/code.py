@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-__all__ = ["code_hash", "hash_of"]
-
 _PACKAGES = ("projector", "harness")
 _KINDS = (".py", ".yaml", ".html", ".css", ".js")
 _EVIDENCE = ("measured", "suites")  # what a wheel carries beside the code
@@ -27,6 +25,12 @@ def hash_of(files: Iterable[tuple[str, Path]]) -> str:
 def code_hash() -> str:
     """Of both packages as they stand on disk, the catalogue included: the same in a checkout and in the wheel made of it."""
     return hash_of(_files(Path(__file__).resolve().parents[2]))
+
+
+def changed() -> float:
+    """When a file of the code last changed on disk, in seconds since the epoch."""
+    found = [path.stat() for _, path in _files(Path(__file__).resolve().parents[2])]
+    return max(max(each.st_mtime, each.st_ctime) for each in found)  # a file that is moved here keeps its mtime
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path]]:

@@ -9,8 +9,6 @@ from typing import Any
 
 from projector.errors import InputError, Problem
 
-__all__ = ["as_mapping", "parse_json", "parse_yaml"]
-
 DEEPEST = 100
 """Mappings and lists inside one another; the deepest real configurations have 8."""
 MOST_ALIASED = 100_000

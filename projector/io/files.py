@@ -127,10 +127,10 @@ def folder(path: str | Path, flag: str) -> Path:
     return Path(path)
 
 
-def write_figure(path: str | Path, figure: Any, dpi: int = 150) -> None:
+def write_figure(path: str | Path, figure: Any) -> None:
     """A Matplotlib figure as PNG, SVG or PDF, by the ending of ``path``; whole or not at all."""
     drawn = io.BytesIO()
-    figure.savefig(drawn, format=Path(path).suffix[1:].lower(), dpi=dpi)
+    figure.savefig(drawn, format=Path(path).suffix[1:].lower(), dpi=150)
     write_whole(path, drawn.getvalue())
 
 

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
-__all__ = ["guarded"]
-
 _WRITABLE = "a path that can be read or written"
 _INTERRUPTED, _TERMINATED = 130, 143  # 128 + the number of the signal, as shells say it
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["nearest_folder"]
-
 _ROOT = Path(__file__).resolve().parents[2]
 
 

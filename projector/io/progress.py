@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-__all__ = ["Told", "progress"]
-
 
 class Told(Protocol):
     def __call__(self, done: int | None = None, total: int | None = None, words: str | None = None) -> None:

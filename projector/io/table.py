@@ -8,22 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-__all__ = [
-    "NONE",
-    "Cell",
-    "Column",
-    "Line",
-    "Table",
-    "cells",
-    "columns",
-    "figure",
-    "gib",
-    "listed",
-    "number",
-    "number0",
-]
-__all__ += ["number1", "number3", "percent", "percent0", "ratio", "signed", "signed0", "text", "without"]
-
 T = TypeVar("T")
 
 NONE = "–"

@@ -17,8 +17,6 @@ from typing import TextIO
 
 from projector.io.table import Line, Table
 
-__all__ = ["plain", "show", "width_of", "wrapped"]
-
 _GAP = "  "
 # Characters to which names of rows, and words of another column that stays, may be broken.
 _NAME, _WORDS = 34, 24

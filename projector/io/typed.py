@@ -16,8 +16,6 @@ from typing import Any
 from projector.errors import Problem
 from projector.parameter import Count, Parameter
 
-__all__ = ["WORDS", "hints", "is_a", "of_type", "type_problems"]
-
 WORDS: Mapping[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _NUMBERS = (int, float, Parameter, Count)
 _LARGEST = 1e300  # what is beyond overflows in the first product

@@ -17,8 +17,6 @@ from projector.kernels.constants import pick
 from projector.operators.types import Attention
 from projector.parameter import parameter
 
-__all__ = ["AttentionConstants", "constants"]
-
 # by direction, backward or not
 _VECTOR_OPS = parameter(
     {False: 8.0, True: 12.0},

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Block", "block", "dq_bytes", "padded", "parent", "widths", "windowed"]
-
 _HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 
 

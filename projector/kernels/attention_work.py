@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from projector.kernels.protocol import FloatArray
 
-__all__ = ["Work", "floor_sum", "work"]
-
 IntArray = npt.NDArray[np.int64]
 
 

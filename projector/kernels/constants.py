@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from projector.hardware.types import Efficiency
 
-__all__ = ["BYTES", "element_bytes", "pick"]
-
 #: Bytes of one operand element, block scales included (arithmetic: MX formats carry one byte per 32, NVFP4 one per
 #: 16).
 BYTES: dict[str, float] = {

@@ -23,8 +23,6 @@ from projector.kernels.constants import element_bytes, pick
 from projector.kernels.protocol import FloatArray
 from projector.kernels.tiles import Catalogue
 
-__all__ = ["GemmConstants", "GemmShapes", "constants", "seconds"]
-
 _SPLITS = (2.0, 4.0, 8.0, 16.0)
 _REFERENCE_AREA = 65536.0  # the 256×256 tile that prologue and iteration constants are stated for
 _REFERENCE_BYTES = 128.0  # K bytes of one operand row per iteration, what the fixed part is stated against

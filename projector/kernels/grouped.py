@@ -26,8 +26,6 @@ from projector.kernels.token_spread import Spread, flatten
 from projector.operators.types import GROUPED_STREAMS, Gemm, GroupedGemm
 from projector.parameter import parameter
 
-__all__ = ["GroupedConstants", "as_gemm", "constants", "seconds"]
-
 _LARGE = parameter(
     8192.0, kind="derived", source="a cube of this side runs at the saturated rate of its kernel class on every GPU"
 )

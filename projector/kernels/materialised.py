@@ -10,8 +10,6 @@ from __future__ import annotations
 from projector.kernels.constants import element_bytes
 from projector.operators.types import Attention, Gemm, Stream
 
-__all__ = ["expand"]
-
 
 def expand(op: Attention) -> tuple[Gemm | Stream, ...]:
     """The batched GEMMs and streams that take the place of one flash kernel."""

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from projector.kernels.protocol import BoolArray, FloatArray
 from projector.parameter import parameter
 
-__all__ = ["REACH", "Near", "bounded", "nearest"]
-
 #: Natural-log distance between shapes up to which a neighbour speaks for a shape.
 REACH = parameter(
     0.7,

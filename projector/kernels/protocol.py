@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
-__all__ = ["BoolArray", "ComputeOp", "FloatArray", "KernelModel", "Times"]
-
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 ComputeOp = Gemm | GroupedGemm | Attention | Stream

@@ -18,13 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from projector.hardware.types import Gpu
-from projector.kernels.neighbours import REACH, Near, bounded, nearest
+from projector.kernels.neighbours import Near, bounded, nearest
 from projector.kernels.protocol import BoolArray, ComputeOp, FloatArray, KernelModel, Times
 from projector.kernels.tables import Measured, read, tables_dir
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 from projector.parameter import parameter
-
-__all__ = ["REACH", "LeftOut", "Recorded", "available", "left_out"]
 
 _FITTED = "framework fit"  # a rate that a source states for a class of kernels: no kernel at a shape
 _USUAL = parameter(

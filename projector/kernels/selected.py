@@ -10,8 +10,6 @@ from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.constants import element_bytes
 from projector.operators.types import Attention
 
-__all__ = ["seconds"]
-
 
 def seconds(op: Attention, gpu: Gpu, efficiency: Efficiency) -> float:
     """Of one call. Raises ``KeyError`` for a type the GPU has no rate for."""

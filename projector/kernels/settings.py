@@ -9,8 +9,6 @@ from projector.hardware import clock
 from projector.hardware.types import Efficiency, Gpu
 from projector.kernels import backends
 
-__all__ = ["DEFAULT", "Settings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:

@@ -20,8 +20,6 @@ from projector.mechanisms.attention_kernels import UNFUSED, choose
 from projector.memo import Same
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
-__all__ = ["Arranged", "Simulated", "arrange", "shared"]
-
 _KEPT = 2**14  # operators remembered per instance, so that a search cannot fill the memory
 _LISTS = 512  # and lists of them
 

@@ -22,8 +22,6 @@ from projector.kernels.protocol import FloatArray
 from projector.operators.types import Scan, Stream
 from projector.parameter import parameter
 
-__all__ = ["seconds"]
-
 _CHUNK_SCAN = (
     "tile-ai/tilelang@be9c08f6 benchmark/mamba2/README.md: the scan of chunks, 80 heads of 64, 128 states, chunks of 256, "
     "8 x 8192 tokens on H800 in 1.278 ms; its 1.7 GB and 0.17 TFLOP"

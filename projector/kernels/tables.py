@@ -16,8 +16,6 @@ from projector.io.places import nearest_folder
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
-__all__ = ["KINDS", "Measured", "operator", "read", "sources_of", "tables_dir"]
-
 KINDS = ("gemm", "attention", "grouped", "stream")
 
 # Where the build puts ``measured/kernels`` in a wheel (pyproject.toml, force-include).

@@ -14,8 +14,6 @@ that suits it.
 
 from __future__ import annotations
 
-__all__ = ["TILES"]
-
 _SMALL = "128x128x{0} 128x64x{0} 64x128x{0} 64x64x{0} 32x64x{0} 64x32x{0} 16x64x{0} 64x16x{0}"
 _CDNA = (
     "256x256x{0} 256x192x{0} 192x256x{0} 256x128x{0} 128x256x{0} 256x64x{0} 64x256x{0} "

@@ -10,8 +10,6 @@ import numpy as np
 from projector.kernels.protocol import FloatArray
 from projector.kernels.tile_data import TILES
 
-__all__ = ["Catalogue", "parse", "tiles"]
-
 _REFERENCE = 256.0  # side of the square tile that areas and perimeters are stated against
 _ALIKE = {"fp16": "bf16"}
 

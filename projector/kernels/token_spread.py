@@ -14,8 +14,6 @@ import numpy.typing as npt
 from projector.kernels.protocol import FloatArray
 from projector.operators.types import GroupedGemm
 
-__all__ = ["Spread", "flatten"]
-
 
 @dataclass(frozen=True, slots=True)
 class Spread:

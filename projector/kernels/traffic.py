@@ -6,8 +6,6 @@ from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Attention, Gemm, Stream
 
-__all__ = ["unique_bytes"]
-
 
 def unique_bytes(op: ComputeOp) -> float:
     """Bytes that the operator cannot avoid moving: every operand read once, every result written once."""

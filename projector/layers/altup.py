@@ -21,8 +21,6 @@ from projector.operators.types import Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 
-__all__ = ["around", "embeddings", "entry", "leaving"]
-
 Cost = tuple[float, float, int]
 _SOURCE = "modeling_gemma3n.py: one read or write of a hidden state for each that a function reads or writes; "
 # reads, writes, launches; forward and backward

@@ -20,8 +20,6 @@ from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.operators.weights import Weight
 from projector.workload.model import MLA
 
-__all__ = ["attention"]
-
 ATTN = frozenset({"attn"})
 
 

@@ -27,8 +27,6 @@ from projector.workload.layer_kinds import Attention
 from projector.workload.model import LayerKind
 from projector.workload.sparse import BlockAttention
 
-__all__ = ["attention"]
-
 _TOPK_PASSES, _TOPK_LAUNCHES = parameter(
     (2.0, 3),
     unit="passes, launches",

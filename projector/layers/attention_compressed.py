@@ -28,8 +28,6 @@ from projector.operators.weights import Weight
 from projector.workload.layer_kinds import LayerKind
 from projector.workload.sparse import OVERLAPPING, Compressed, CompressedAttention
 
-__all__ = ["attention"]
-
 
 def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     """The attention half of a layer, from its input norm to the residual addition. Raises :class:`Unsupported` where a rank

@@ -14,8 +14,6 @@ from projector.operators.saved import Saved
 from projector.operators.types import Attention
 from projector.parameter import parameter
 
-__all__ = ["Heads", "attend", "core", "remembering"]
-
 # of one call, (forward, backward)
 _LAUNCHES = parameter(
     {"fa2": (1, 3), "ck": (1, 3), "fa3": (1, 3), "cudnn": (1, 2), "aiter": (1, 3), "triton": (1, 3)},

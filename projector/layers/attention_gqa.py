@@ -21,8 +21,6 @@ from projector.parameter import parameter
 from projector.workload.layer_kinds import Attention as AttentionKind
 from projector.workload.model import LayerKind, Model
 
-__all__ = ["applies", "attention", "gated", "rotary", "uses_rotary"]
-
 ATTN = frozenset({"attn"})
 UP = ATTN | {"mla_up_proj"}
 QKV = ATTN | {"qkv_linear", "qkv_proj"}

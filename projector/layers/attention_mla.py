@@ -19,8 +19,6 @@ from projector.operators.types import Collective, Operator, Stream
 from projector.parameter import parameter
 from projector.workload.model import MLA, LayerKind, Model
 
-__all__ = ["applies", "attention"]
-
 _FUSED_LAUNCHES, _UNFUSED_LAUNCHES = parameter(
     (2, 31),
     unit="launches",

@@ -16,8 +16,6 @@ from projector.layers.quantise import cast
 from projector.operators.part import Part
 from projector.operators.types import Stream
 
-__all__ = ["quantised", "received", "sent"]
-
 
 def _eight_bit(lo: Local) -> bool:
     return bool(lo.recipe.fp8_dot_product_attention) and lo.quantised

@@ -16,8 +16,6 @@ from projector.operators.types import Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 
-__all__ = ["mixed", "mixer"]
-
 _PASSES, _LAUNCHES = parameter(
     (2.0, 1),
     unit="reads of a candidate, launches",

@@ -23,8 +23,6 @@ from projector.operators.part import Part
 from projector.operators.types import Attention, Collective, Operator, Stream
 from projector.parameter import parameter
 
-__all__ = ["core_attention"]
-
 _MAX_STEPS = 8  # longer rings merge consecutive steps of one kind into one operator, to bound the operator count
 _CORRECTION_LAUNCHES = parameter(
     3, unit="launches", kind="derived", source="running maximum, rescale, accumulate after each ring step"

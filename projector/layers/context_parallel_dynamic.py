@@ -18,8 +18,6 @@ from projector.layers.local import Local
 from projector.operators.part import Part
 from projector.operators.types import Attention, Collective, Operator, Stream
 
-__all__ = ["by_length", "ranks_of"]
-
 Split = Callable[[Heads, Local, frozenset[str]], Part]
 
 

@@ -13,8 +13,6 @@ from projector.operators.part import Part
 from projector.operators.types import Attention, Collective, Operator, Stream
 from projector.parameter import parameter
 
-__all__ = ["ring"]
-
 Bytes = tuple[float, float]
 """Read and written for each element."""
 

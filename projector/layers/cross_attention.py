@@ -15,8 +15,6 @@ from projector.layers.norms import norm, residual
 from projector.operators.part import Part
 from projector.operators.types import Stream
 
-__all__ = ["ENCODED", "cross_attention", "encoder_length"]
-
 ENCODED = "encoder.out"
 """The storage of the encoder's output, which the encoder saves for all who read it."""
 CROSS = frozenset({"attn", "cross_attn"})

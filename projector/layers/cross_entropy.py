@@ -16,8 +16,6 @@ from projector.operators.saved import Saved, Transient
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.parameter import parameter
 
-__all__ = ["cross_entropy", "projection_backward"]
-
 
 class _Passes(NamedTuple):
     """Bytes read and written per logit and launches, forward and backward; collectives of one fp32 per token."""
@@ -70,7 +68,7 @@ def cross_entropy(lo: Local) -> Part:
         backward_input=(*_again(chosen, lo), _stream("loss.bwd", passes.backward, logits)),
         saves=(Saved(name="loss.logits", bytes=_saved(lo)),),
         forward_transient=Transient(name="loss_forward", bytes=_beside_forward(lo)),
-        backward_transient=Transient(name="loss_backward", bytes=_beside_backward(lo)),
+        backward_transient=Transient(name="loss_backward", bytes=_beside_backward(lo), stranded=_stranded(lo)),
         tags=frozenset({"head"}),
     )
 
@@ -141,6 +139,12 @@ def _beside_backward(lo: Local) -> float:
     if chosen == "bf16":
         return 2.0 * _low(lo)
     return 8.0 * lo.tokens * lo.vocab + (0.0 if lo.tp == 1 else _low(lo))
+
+
+def _stranded(lo: Local) -> float:
+    """The block of the 2-byte logits, free once they are cast (or kept by the model's output): the gradient of the labels
+    takes that of the fp32 copy, the log-softmax's needs a new one, and the next of two bytes comes after both."""
+    return _low(lo) if _chosen(lo) == "fp32" and lo.tp == 1 and not _compiled(lo) else 0.0
 
 
 def projection_backward(lo: Local) -> Transient:

@@ -19,8 +19,6 @@ from projector.parameter import parameter
 from projector.workload.layer_kinds import GatedDeltaNet, KimiDelta
 from projector.workload.model import LayerKind
 
-__all__ = ["gated", "kimi"]
-
 DELTA = frozenset({"gdn", "attn"})
 _PASSES = parameter(
     (12.0, 26.0),

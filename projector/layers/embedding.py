@@ -13,8 +13,6 @@ from projector.operators.types import Collective, Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 
-__all__ = ["WORD_EMBEDDINGS", "embed"]
-
 WORD_EMBEDDINGS = "word_embeddings"
 """The tensor of the vocabulary: one on a rank that holds both ends of a tied model, or a prediction depth beside them."""
 

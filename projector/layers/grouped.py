@@ -10,7 +10,7 @@ from dataclasses import replace
 from projector.errors import Unsupported
 from projector.layers.linear import accumulation
 from projector.layers.local import Local
-from projector.layers.lora import expert_adapter
+from projector.layers.lora import expert_adapter, one_module
 from projector.layers.quantise import cast, operand_bytes, weight_cast
 from projector.mechanisms.dispatch.exchange import MOE
 from projector.mechanisms.dispatch.routing import Routed
@@ -18,8 +18,6 @@ from projector.operators.part import Part
 from projector.operators.saved import Saved
 from projector.operators.types import Gemm, GroupedGemm, Operator, Stream
 from projector.operators.weights import Weight
-
-__all__ = ["grouped"]
 
 
 def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Routed, lo: Local) -> Part:
@@ -83,15 +81,16 @@ def grouped(name: str, outputs: tuple[int, ...], inputs: int, reads: str, r: Rou
 
 def _remembering(part: Part, width: int, inputs: int, reads: str, r: Routed, lo: Local) -> Part:
     """``part`` with what it saves, as any linear: its input, quantised where the products are, and while a weight gradient
-    waits the gradient of its output; frozen experts neither."""
+    waits the gradient of its output; frozen experts neither, but the input where a Function saves it all the same
+    (tgale96/grouped_gemm grouped_gemm/ops.py, ``GroupedGemm.forward``)."""
     output = lo.act * r.held * width
     saves: tuple[Saved, ...] = ()
+    if lo.trainable or one_module(lo):
+        last = "weight_gradient" if lo.trainable else "backward"
+        into = operand_bytes(lo) * r.held * inputs
+        saves = (Saved(name=f"{part.name}.in", storage=reads, bytes=into, until=last, input=True),)
     if lo.trainable:
-        last, into = "weight_gradient", operand_bytes(lo) * r.held * inputs
-        saves = (
-            Saved(name=f"{part.name}.in", storage=reads, bytes=into, until=last, input=True),
-            Saved(name=f"{part.name}.out_grad", bytes=output, since="backward", until=last),
-        )
+        saves += (Saved(name=f"{part.name}.out_grad", bytes=output, since="backward", until=last),)
     first = part.name == "experts.fc1"
     tags = {"mlpwi", "expert_fc1"} if first else {"mlpwo"}
     tags |= {"fused_group_mlp"}

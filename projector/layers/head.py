@@ -16,8 +16,6 @@ from projector.operators.saved import Saved
 from projector.operators.types import Gemm, HostWork
 from projector.operators.weights import Weight, stored_at
 
-__all__ = ["output"]
-
 HEAD = frozenset({"head"})
 
 

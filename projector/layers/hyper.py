@@ -16,8 +16,6 @@ from projector.operators.types import Gemm, Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 
-__all__ = ["collapsed", "entry", "leaving", "spread"]
-
 # fused: bytes of an element of the streams, read and written, launches
 _MAP, _SPREAD = parameter(
     ((4.0, 0.0, 3), (2.0, 2.0, 1)),

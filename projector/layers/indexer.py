@@ -20,8 +20,6 @@ from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.parameter import parameter
 from projector.workload.sparse import Indexer
 
-__all__ = ["indexer", "target"]
-
 INDEXER = frozenset({"attn", "indexer"})
 _TOPK_PASSES, _TOPK_LAUNCHES = parameter(
     (2.0, 4),

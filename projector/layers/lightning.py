@@ -14,8 +14,6 @@ from projector.operators.types import Operator
 from projector.workload.layer_kinds import Lightning
 from projector.workload.model import LayerKind
 
-__all__ = ["mixer"]
-
 LIGHTNING = frozenset({"lightning", "attn"})
 
 

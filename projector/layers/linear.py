@@ -30,8 +30,6 @@ from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 
-__all__ = ["Linear", "accumulation", "linear"]
-
 _RS_CHUNKS = parameter(
     4,
     kind="published",

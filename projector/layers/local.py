@@ -10,8 +10,6 @@ from projector.mechanisms import Execution
 from projector.operators.rank import Rank
 from projector.workload.recipe import Recipe
 
-__all__ = ["Local", "local"]
-
 _QUANTISED = ("fp8", "mxfp8", "mxfp4", "nvfp4")
 # bytes of one all-gathered element and its scales: Transformer Engine gathers quantised shards of linear inputs and
 # output gradients (transformer_engine/pytorch/distributed.py, gather_along_first_dim with a quantizer)

@@ -26,8 +26,6 @@ from projector.operators.saved import Saved
 from projector.operators.types import Collective, Gemm, GroupedGemm, Operator, Stream
 from projector.operators.weights import Weight
 
-__all__ = ["adapter", "expert_adapter"]
-
 Product = Callable[[str, int, int, int, str], Gemm | GroupedGemm]
 
 
@@ -61,11 +59,15 @@ def adapter(target: str, name: str, parallel: str, rows: int, width: int, inputs
     )
 
 
+def one_module(lo: Local) -> bool:
+    """Whether weights of experts are parameters of one module, multiplied by the Function of tgale96/grouped_gemm."""
+    return lo.recipe.moe_grouped_gemm == "legacy" and (lo.recipe.sync_free_stage or 0) < 2
+
+
 def expert_adapter(name: str, width: int, inputs: int, reads: str, r: Routed, lo: Local) -> Part:
     """The adapters of linear ``name`` of all local experts, ``experts.fc1`` or ``experts.fc2``; empty where nothing is."""
     spec, row = lo.recipe.lora, name.endswith("fc2")
-    whole = lo.recipe.moe_grouped_gemm == "legacy" and (lo.recipe.sync_free_stage or 0) < 2
-    if spec is None or f"linear_{name.removeprefix('experts.')}" not in spec.targets or whole:
+    if spec is None or f"linear_{name.removeprefix('experts.')}" not in spec.targets or one_module(lo):
         return Part(name=f"{name}.lora")
     backend = lo.execution.kernels.grouped_by(lo.recipe)
     each = backend == "loop" or not spec.share_expert_adapters  # a module for every expert has an adapter of its own

@@ -53,8 +53,6 @@ from projector.workload.layer_kinds import (
 from projector.workload.model import LayerKind, Model
 from projector.workload.sparse import BlockAttention, CompressedAttention
 
-__all__ = ["embedding", "head", "layer", "mtp", "mtp_layer", "residual_bytes"]
-
 _KEPT = 512  # blocks of each kind, so that a search cannot fill the memory
 
 P = ParamSpec("P")

@@ -19,8 +19,6 @@ from projector.parameter import parameter
 from projector.workload.layer_kinds import Mamba2
 from projector.workload.model import LayerKind
 
-__all__ = ["mixer"]
-
 MAMBA = frozenset({"mamba"})
 _SMALL_LAUNCHES = parameter(
     6, unit="launches", kind="derived", source="flips, cumulative sums and additions in the backward of ssd_combined"

@@ -23,8 +23,6 @@ from projector.parameter import parameter
 from projector.workload.layer_kinds import Mamba1
 from projector.workload.model import LayerKind
 
-__all__ = ["mixer"]
-
 MAMBA = frozenset({"mamba"})
 _CHUNK = parameter(
     2048, unit="tokens", kind="derived", source="128 threads of 16 (csrc/selective_scan, kNThreads, kNItems)"

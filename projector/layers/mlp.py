@@ -12,8 +12,6 @@ from projector.operators.saved import Saved, Transient
 from projector.operators.types import Stream
 from projector.parameter import parameter
 
-__all__ = ["activation", "feed_forward", "mlp"]
-
 MLP = frozenset({"mlp"})
 _CUT, _CUT_COMPILED = parameter(
     (((4.0, 2.0, 6), (8.0, 5.0, 8)), ((2.0, 1.0, 2), (4.0, 1.0, 2))),

@@ -22,8 +22,6 @@ from projector.operators.weights import Weight
 from projector.parameter import parameter
 from projector.workload.model import MoE
 
-__all__ = ["moe_layer"]
-
 
 def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
     """The feed-forward half of an MoE layer, from its norm to the residual addition."""
@@ -35,6 +33,11 @@ def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
     width = -(-moe.moe_ffn_hidden_size // lo.recipe.etp)
     gated = lo.model.gated_linear_unit
     fc1_widths = (width,) if not gated else (width, width) if lo.execution.fusion.expert_gemm_split else (2 * width,)
+    experts = (
+        _first(grouped("experts.fc1", fc1_widths, inside.hidden, "experts.in", r, x), width, r, inside),
+        _expert_activation(width, r, inside),
+        grouped("experts.fc2", (inside.hidden,), width, "experts.act.out", r, x),
+    )
     return (
         norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, tags=frozenset({"mlp_norm", "layernorm", "moe_router"})),
         router(moe, lo),
@@ -43,9 +46,7 @@ def moe_layer(moe: MoE, lo: Local) -> tuple[Part, ...]:
         *down,
         *dispatch,
         *_padding("moe.pad", r, x),
-        _first(grouped("experts.fc1", fc1_widths, inside.hidden, "experts.in", r, x), width, r, inside),
-        _expert_activation(width, r, inside),
-        grouped("experts.fc2", (inside.hidden,), width, "experts.act.out", r, x),
+        *lo.execution.dispatch.experts(experts, moe, r, inside),
         *_padding("moe.unpad", r, x),
         combine,
         *up,

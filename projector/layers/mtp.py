@@ -20,8 +20,6 @@ from projector.operators.types import Collective, Operator, Stream
 from projector.operators.weights import borrowed
 from projector.parameter import parameter
 
-__all__ = ["depth", "loss"]
-
 MTP = frozenset({"mtp"})
 _ROLL_LAUNCHES = parameter(6, unit="launches", kind="derived", source="ids, labels and mask moved by one token")
 

@@ -16,8 +16,6 @@ from projector.operators.types import Collective, Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 
-__all__ = ["beside", "norm", "residual", "sandwich", "vectors"]
-
 _VECTORS = {"RMSNorm": 1, "LayerNorm": 2, "NonParametricLayerNorm": 0}  # weight; weight and bias; none
 _EAGER_BYTES, _EAGER_LAUNCHES = parameter(
     (34.0, 7),

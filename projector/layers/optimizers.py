@@ -14,8 +14,6 @@ from projector.operators.rank import WIDTH
 from projector.operators.weights import Held, Weight
 from projector.workload.recipe import Recipe
 
-__all__ = ["MATRICES", "MUON", "RULES", "Pass", "Rule", "State", "divided", "kind", "moments", "scratch", "widened"]
-
 MUON = ("muon", "dist_muon")
 MATRICES = ("linear", "router")
 """Weights that Muon makes orthogonal: matrices but embeddings and output (Megatron-LM core/optimizer/

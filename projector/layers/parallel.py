@@ -15,8 +15,6 @@ from projector.operators.types import Stream
 from projector.workload.layer_kinds import Parallel
 from projector.workload.model import LayerKind
 
-__all__ = ["mixer"]
-
 
 def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     """From the one input norm to the residual addition."""

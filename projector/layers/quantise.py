@@ -13,8 +13,6 @@ from projector.layers.local import Local
 from projector.operators.types import Stream
 from projector.parameter import parameter
 
-__all__ = ["activation_emits_quantised", "cast", "norm_emits_quantised", "operand_bytes", "rescale", "weight_cast"]
-
 # cast recipe → (bytes read, bytes written) per element of a bf16 tensor, launches
 _COST: dict[str, tuple[float, float, int]] = parameter(
     {

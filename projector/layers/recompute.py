@@ -16,8 +16,6 @@ from projector.parameter import parameter
 from projector.workload.composition import Composition, Layer, counted
 from projector.workload.recipe import Recipe
 
-__all__ = ["checkpointed", "recomputed"]
-
 # Last operators of a layer whose result only the layer's output needs. A compiler that sees the replay and the backward as
 # one program drops them from the replay (JAX jax.checkpoint: the recomputation is traced, then cleared of dead code).
 _OUTPUT_ONLY = frozenset({"fc2", "shared.fc2", "shared.add", "moe.mask_out", "moe.unpermute", "mlp_residual"})
@@ -53,7 +51,7 @@ def recomputed(parts: tuple[Part, ...], recipe: Recipe, how: Recompute = _PLAIN)
         return Recomputed(kept=saves)
     modules = frozenset(recipe.recompute_modules or ("core_attn",))
     if "op_sac" in modules:
-        return _every_other_product(parts, saves)
+        return _every_other_product(parts, saves, how)
     return _modules(parts, saves, modules)
 
 
@@ -100,32 +98,44 @@ def _modules(parts: tuple[Part, ...], saves: tuple[Saved, ...], modules: frozens
     return _result(forward_of(again), saves, kept, again)
 
 
-def _every_other_product(parts: tuple[Part, ...], saves: tuple[Saved, ...]) -> Recomputed:
-    """torchtitan's operator-selective checkpoint: the layer's input, attention, communication and every second matrix
-    product are kept (pytorch/torchtitan@b5bcd76c torchtitan/distributed/activation_checkpoint.py)."""
+def _every_other_product(parts: tuple[Part, ...], saves: tuple[Saved, ...], how: Recompute) -> Recomputed:
+    """torchtitan's operator-selective checkpoint: the layer's input, attention, what a reduce-scatter leaves and every
+    second product are kept (pytorch/torchtitan@b5bcd76c torchtitan/distributed/activation_checkpoint.py).
+
+    Eager, whatever the policy names is kept (torch utils/checkpoint.py, ``_CachingTorchDispatchMode``): partial sums as
+    well, and results that only the layer's output needs. A compiler keeps of these what the backward reads (torch
+    _functorch/partitioners.py: a cut between forward and backward)."""
     made = _made(parts)
     kept = [each for each in saves if each.tensor not in made]
     replayed: list[Operator] = []
     products = 0
     for part in parts:
+        scattered = nbytes(part.makes) if any(map(_scatters, part.forward)) else None
         for op in part.forward:
+            dead = how.pruned and op.name in _OUTPUT_ONLY
             if isinstance(op, Gemm | GroupedGemm):
                 products += 1
-                if products % 2:
-                    kept.append(Saved(name=f"{op.name}.product", bytes=_product_bytes(op, part)))
-                else:
+                if products % 2 and not (how.pruned and (dead or scattered is not None)):
+                    kept.append(Saved(name=f"{op.name}.product", bytes=_product_bytes(op)))
+                elif products % 2 == 0 and not dead:
                     replayed.append(op)
-            elif not isinstance(op, Attention | Collective | HostWork):
+                if scattered is not None and not dead:
+                    kept.append(Saved(name=f"{op.name}.scattered", bytes=scattered))
+                if how.keeps_magnitudes and isinstance(op, Gemm) and op.dtype == "fp8":
+                    kept.append(Saved(name=f"{op.name}.magnitudes", bytes=op.out_bytes * (op.m + op.n) * op.k))
+            elif not dead and not isinstance(op, Attention | Collective | HostWork):
                 replayed.append(op)
         if any(isinstance(op, Attention) for op in part.forward):
             kept += _own(part)
     return _result(tuple(replayed), saves, once(kept), ())
 
 
-def _product_bytes(op: Gemm | GroupedGemm, part: Part) -> float:
-    """Bytes that stay of a product: of partial sums only what the reduce-scatter leaves of them."""
-    whole = op.out_bytes * (op.rows * op.n if isinstance(op, GroupedGemm) else op.m * op.n * op.batch)
-    return min(whole, nbytes(part.makes)) if part.makes else whole
+def _scatters(op: Operator) -> bool:
+    return isinstance(op, Collective) and op.kind == "reduce_scatter"
+
+
+def _product_bytes(op: Gemm | GroupedGemm) -> float:
+    return op.out_bytes * (op.rows * op.n if isinstance(op, GroupedGemm) else op.m * op.n * op.batch)
 
 
 def _result(

@@ -17,8 +17,6 @@ from projector.operators.saved import Saved
 from projector.operators.types import Collective, Operator, Scan, Stream
 from projector.operators.weights import Weight
 
-__all__ = ["Kernels", "chain", "gated_norm", "per_rank", "projection"]
-
 
 def per_rank(size: int, lo: Local) -> int:
     """Heads, groups or channels of one tensor-parallel rank."""

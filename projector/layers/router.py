@@ -14,8 +14,6 @@ from projector.operators.weights import Weight
 from projector.parameter import parameter
 from projector.workload.model import MoE
 
-__all__ = ["router"]
-
 ROUTER = frozenset({"moe", "moe_router"})
 # (fused, unfused)
 _TOPK, _GROUPED, _BALANCE, _BIAS = parameter(

@@ -25,8 +25,6 @@ from projector.operators.weights import stored_at
 from projector.workload.layer_kinds import SharedBlock
 from projector.workload.model import LayerKind
 
-__all__ = ["mixer"]
-
 
 def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     """From the layer's input to the residual addition after the Mamba-2 mixer."""

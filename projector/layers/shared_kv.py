@@ -16,8 +16,6 @@ from projector.operators.saved import Saved
 from projector.operators.types import Stream
 from projector.operators.weights import Weight
 
-__all__ = ["received", "unused", "without_shared"]
-
 
 def received(key: int, lo: Local) -> Part:
     """Keys and values, each ``key`` elements of a token, of the layer that made them: its replay does not make them again,

@@ -13,8 +13,6 @@ from projector.operators.weights import Weight
 from projector.workload.layer_kinds import ShortConvolution
 from projector.workload.model import LayerKind
 
-__all__ = ["mixer"]
-
 CONV = frozenset({"conv"})
 
 

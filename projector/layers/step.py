@@ -13,11 +13,6 @@ from projector.operators.types import Operator, Stream
 from projector.operators.weights import Held
 from projector.parameter import parameter
 
-__all__ = [
-    "fraction_on_host",
-    "optimizer",
-]
-
 _CHUNK = parameter(
     21e6,
     unit="elements",

@@ -22,8 +22,6 @@ from projector.operators.saved import Saved, Transient
 from projector.operators.types import Collective, Gemm, Operator, Stream
 from projector.operators.weights import Weight
 
-__all__ = ["product"]
-
 
 def product(
     name: str,

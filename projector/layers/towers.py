@@ -17,8 +17,6 @@ from projector.operators.weights import Weight, borrowed
 from projector.workload.model import LayerKind
 from projector.workload.towers import Vision
 
-__all__ = ["entering", "frozen", "leaving", "merged"]
-
 VISION = frozenset({"vision"})
 
 

@@ -13,8 +13,6 @@ from functools import lru_cache
 
 from projector.operators.types import Attention
 
-__all__ = ["KERNELS", "UNFUSED", "Kernel", "choose", "epoch"]
-
 UNFUSED = "unfused"
 """No flash kernel: products and softmax over scores in memory."""
 

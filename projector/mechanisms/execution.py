@@ -26,8 +26,6 @@ from projector.memo import HashedOnce
 from projector.operators.types import Operator
 from projector.workload.recipe import Recipe
 
-__all__ = ["Execution", "merged", "problems", "strategies"]
-
 Stated = Mapping[str, Mapping[str, Any]]
 """By mechanism: the strategy's name (``strategy``) and parameters of it."""
 

@@ -8,8 +8,6 @@ from typing import ClassVar
 from projector.mechanisms.strategy import Strategy
 from projector.workload.recipe import Recipe
 
-__all__ = ["Adapters", "Kernels", "PipelineEngine", "Recompute"]
-
 # ``masked``: a compiler without a grouped kernel multiplies the whole buffer with every expert and masks the rest
 # (JAX's default lowering of jax.lax.ragged_dot on GPUs)
 _GROUPED = ("fused", "multi_stream", "loop", "masked")
@@ -62,18 +60,21 @@ class Recompute(Strategy):
     ``stops``: torch's non-reentrant checkpoint ends a replay with the last tensor that is saved (pytorch/pytorch
     torch/utils/checkpoint.py, ``early_stop``, the default since 2.1), which an operator of autograd saves ``before`` it
     runs, a Function ``after``; empty: at its end.
-    ``fewest``: where nothing is stated and something must be recomputed, as few layers as fit."""
+    ``fewest``: where nothing is stated and something must be recomputed, as few layers as fit. ``keeps_magnitudes``: an
+    operator-selective checkpoint in eager mode keeps the magnitudes that casts to 8 bits take the maximum of."""
 
     name: ClassVar[str] = "checkpoints"
     pruned: bool = False
     traced: bool = False
     stops: str = ""
     fewest: bool = False
+    keeps_magnitudes: bool = False
 
     def run_by(self, recipe: Recipe) -> Recompute:
         if not recipe.torch_compile:
             return self
-        return replace(self, pruned=self.pruned or self.traced, stops="")  # a compiled layer is one Function
+        # a compiled layer is one Function, whose backward reads no magnitudes
+        return replace(self, pruned=self.pruned or self.traced, stops="", keeps_magnitudes=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,6 @@ from typing import Any, ClassVar, Self
 from projector.errors import Problem, nearest
 from projector.io.typed import hints, is_a
 
-__all__ = ["STRATEGY", "Strategy", "found_in", "mistakes"]
-
 STRATEGY = "strategy"
 """The key of a profile that names one; all others of its mapping are parameters."""
 

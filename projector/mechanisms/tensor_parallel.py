@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from projector.mechanisms.strategy import Strategy
 
-__all__ = ["AutogradFunctions", "DTensor", "TensorParallel"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TensorParallel(Strategy):

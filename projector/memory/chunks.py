@@ -16,15 +16,15 @@ from projector.operators.part import Block
 from projector.workload.composition import Composition
 from projector.workload.recipe import Recipe
 
-__all__ = ["ChunkMemory", "Moment", "chunk_memory"]
-
 
 class Moment(NamedTuple):
-    """An event of a chunk: bytes saved by the chunk itself at that time, and bytes that live only then."""
+    """An event of a chunk: bytes saved by the chunk itself at that time, bytes that live only then, and those of free
+    blocks that nothing then asked for fits."""
 
     name: str
     saved: float
     transient: float
+    stranded: float = 0.0
 
     @property
     def total(self) -> float:
@@ -33,7 +33,8 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkMemory:
-    """``saved``: between forward and backward; ``pending``: between the two halves of a split backward, bytes."""
+    """``saved``: between forward and backward; ``pending``: between the two halves of a split backward, bytes.
+    ``backward``: its costliest moment, ``stranded`` what the allocator holds beyond that at the most."""
 
     saved: float
     pending: float
@@ -90,13 +91,15 @@ def chunk_memory(resolved: Resolved, chunk: Composition, first: bool, last: bool
         for block in entry
         for moment in block.backward_transients
     ]
+    costliest = max(backward, key=lambda moment: moment.total)
+    held = max(moment.total + moment.stranded for moment in backward)
     return ChunkMemory(
         # a combined forward and backward differentiates the old loss before it computes the new one
         # (Megatron-LM core/pipeline_parallel/combined_1f1b.py): its tensors never exist twice
         saved=kept - (_loss_bytes(ends) if recipe.overlap_moe_expert_parallel_comm else 0.0),
         pending=sum(number * layer.pending_bytes for segment, number in runs for layer in segment.layers),
         forward=max(forward, key=lambda moment: moment.total),
-        backward=max(backward, key=lambda moment: moment.total),
+        backward=costliest._replace(stranded=held - costliest.total),
     )
 
 
@@ -118,7 +121,8 @@ def _backward(
     moments = [Moment("backward", kept, old.backward)]
     for moment in ends[0].backward_transients if ends else ():
         weights = gathered.projection if moment.freed else gathered.loss
-        moments.append(Moment(moment.name, kept - moment.freed, moment.bytes + old.backward - x + weights))
+        beside = moment.bytes + old.backward - x + weights
+        moments.append(Moment(moment.name, kept - moment.freed, beside, moment.stranded))
     kept -= sum(end.saved_bytes for end in ends)
     for segment, number in reversed(runs):
         most = segment.backward

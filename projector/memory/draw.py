@@ -16,8 +16,6 @@ from projector.io.files import write_figure
 from projector.memory.plan import MemoryPlan
 from projector.memory.timeline import RankTimeline
 
-__all__ = ["FORMATS", "save"]
-
 FORMATS = (".png", ".svg", ".pdf")
 GIB = 2.0**30
 GREY = "#444444"

@@ -22,9 +22,6 @@ from projector.memory.workspaces import workspace_bytes
 from projector.pipeline import InFlight, choose, in_flight
 from projector.workload.composition import Composition, compositions
 
-__all__ = ["Holding", "Kept", "Sizes", "heaviest", "holdings", "placement", "played", "sizes"]
-
-
 Floats = NDArray[np.float64]
 
 

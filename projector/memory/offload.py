@@ -6,8 +6,6 @@ from projector.operators.part import Block
 from projector.parameter import parameter
 from projector.workload.recipe import Recipe
 
-__all__ = ["RESIDENT", "module_bytes", "moved", "taken"]
-
 #: Layers whose offloaded tensors are on the device at a time: the one that computes and the one on its way.
 RESIDENT = parameter(2, kind="published", source="TransformerEngine pytorch/cpu_offload.py, double buffers")
 

@@ -14,8 +14,6 @@ from projector.operators.weights import Held, held
 from projector.workload.composition import Composition
 from projector.workload.model import LayerKind
 
-__all__ = ["Contents", "StageParameters", "contents", "stage"]
-
 
 @dataclass(frozen=True, slots=True)
 class StageParameters:

@@ -16,8 +16,6 @@ from projector.memory.holding import Sizes, heaviest, placement, played, sizes
 from projector.memory.verdict import Need, need
 from projector.pipeline import InFlight, Schedule, Situations, situations
 
-__all__ = ["Laid", "fullest", "fullest_of", "laid", "least", "weights"]
-
 Floats = NDArray[np.float64]
 _WIDE = 256  # runs on one schedule together
 

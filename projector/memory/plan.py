@@ -13,13 +13,12 @@ from projector.frameworks.types import Resolved
 from projector.hardware.check import gpu_problems
 from projector.hardware.types import Gpu
 from projector.io.typed import of_type
+from projector.mechanisms.allocator.base import Allocator
 from projector.memory.chunks import ChunkMemory, Moment
 from projector.memory.holding import Holding, holdings, played
 from projector.memory.verdict import TOO_CLOSE, Verdict, verdict
 from projector.pipeline import InFlight, Schedule, Situations, situations
 from projector.workload import validate
-
-__all__ = ["MemoryPlan", "RankMemory", "plan"]
 
 _GIB = 2.0**30
 
@@ -31,7 +30,9 @@ class RankMemory:
     ``event``: the moment of the peak. ``parameters``: elements it holds. ``cached``: bytes that the allocator keeps of the
     other moment, step or backward, where the blocks of one are no place for the other (AMD-AGI/Primus@26bd1cc7
     deepseek-v4/develop/progress/p36: 119 GiB allocated at the most, 120 reserved after the first step, 156 after the second;
-    deepspeed/runtime/bf16_optimizer.py, ``initialize_optimizer_states``, on how to prevent it)."""
+    deepspeed/runtime/bf16_optimizer.py, ``initialize_optimizer_states``, on how to prevent it), and free blocks that
+    nothing fits at the peak: a block of the caching allocator is one request's, or split for smaller ones, never joined
+    with another segment (torch c10/cuda/CUDACachingAllocator.cpp, ``get_free_block``, ``try_merge_blocks``)."""
 
     rank: int
     components: Mapping[str, float]
@@ -125,15 +126,15 @@ def _check(resolved: Resolved, gpu: Gpu) -> None:
 def _ranks(resolved: Resolved, gpu_arch: str, flight: InFlight) -> tuple[RankMemory, ...]:
     own = holdings(resolved, gpu_arch, flight.placement)
     allocator = resolved.execution.allocator
-    tidy = allocator.planned or allocator.states_first
-    return tuple(_rank(rank, tidy, *each) for rank, each in enumerate(zip(own, flight.ranks, strict=True)))
+    return tuple(_rank(rank, allocator, *each) for rank, each in enumerate(zip(own, flight.ranks, strict=True)))
 
 
-def _rank(rank: int, tidy: bool, own: Holding, met: Situations) -> RankMemory:
+def _rank(rank: int, allocator: Allocator, own: Holding, met: Situations) -> RankMemory:
     static, kept = own.components, own.kept.state
     peak = _peak(own.chunks, met)
     persistent = own.static
-    cached = 0.0 if tidy else min(kept.step, peak.total)
+    cached = 0.0 if allocator.planned or allocator.states_first else min(kept.step, peak.total)
+    cached += 0.0 if allocator.planned else peak.stranded
     if kept.step > peak.total:
         peak = Moment("optimizer_step", 0.0, kept.step)
     if kept.construction > persistent + peak.total:
@@ -151,7 +152,7 @@ def _peak(memories: Sequence[ChunkMemory], met: Situations) -> Moment:
     if met.forward[index]:
         return Moment(memory.forward.name, float(base[index]) + memory.forward.saved, memory.forward.transient)
     others = float(base[index]) - memory.saved
-    return Moment(memory.backward.name, others + memory.backward.saved, memory.backward.transient)
+    return memory.backward._replace(saved=others + memory.backward.saved)
 
 
 def _situations(memories: Sequence[ChunkMemory], met: Situations) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -8,8 +8,6 @@ import numpy as np
 
 from projector.memory.timeline import RankTimeline
 
-__all__ = ["sketch"]
-
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _LABEL = 30  # columns of rank, always and peak
 GIB = 2.0**30

@@ -13,8 +13,6 @@ from projector.memory.parameters import StageParameters
 from projector.operators.weights import Held
 from projector.workload.recipe import Recipe
 
-__all__ = ["State", "state"]
-
 
 @dataclass(frozen=True, slots=True)
 class State:

@@ -14,8 +14,6 @@ from projector.memory.holding import Holding, holdings
 from projector.pipeline import Timeline, replay
 from projector.pipeline.residency import Replay
 
-__all__ = ["RankTimeline", "memory_timeline"]
-
 _F, _B = 0, 1
 
 

@@ -20,15 +20,14 @@ from projector.workload.layer_kinds import Recurrent
 from projector.workload.model import Model
 from projector.workload.sparse import CompressedAttention
 
-__all__ = ["NEW", "kind", "tolerance", "uncounted"]
-
 NEW = "new"
 
 TOLERANCE = parameter(
-    {"planned": 0.132, "ddp": 0.106, "fsdp2": 0.176, "new": 0.228, "other": 0.112},
+    {"planned": 0.132, "ddp": 0.106, "fsdp2": 0.158, "adapters": 0.106, "new": 0.228, "other": 0.106},
     kind="fitted",
     source="python -m harness tolerance: |ln(measured / projected peak)| that nine of ten measured peaks stay within, of "
-    "all sources but the oddest, a source weighing as many of its peaks as there are, up to ten; new: the largest",
+    "all sources but the oddest, a source weighing as many of its peaks as there are, up to ten; new: the largest; a kind "
+    "of few sources has no less than all",
     low=0.0,
     high=1.0,
     scored=True,

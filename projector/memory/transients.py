@@ -9,8 +9,6 @@ from projector.layers.local import local
 from projector.mechanisms.data_parallel import Gathered
 from projector.memory.parameters import StageParameters
 
-__all__ = ["Stale", "boundary_tensors", "stale", "unsharded"]
-
 
 @dataclass(frozen=True, slots=True)
 class Stale:

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
+from projector.layers.local import local
 from projector.memory.tolerance import tolerance
 from projector.parameter import parameter
-
-__all__ = ["TOO_CLOSE", "Need", "Verdict", "communicator_bytes", "device_bytes", "need", "reserved_bytes", "verdict"]
 
 _COMMUNICATOR = parameter(
     0.25e9,
@@ -79,7 +78,7 @@ def communicator_bytes(resolved: Resolved) -> float:
         workload.edp if recipe.ep > 1 else 1,
         workload.gpus,
     )
-    return _COMMUNICATOR * sum(size > 1 for size in groups) + resolved.execution.dispatch.device_bytes(recipe)
+    return _COMMUNICATOR * sum(size > 1 for size in groups) + resolved.execution.dispatch.device_bytes(local(resolved))
 
 
 def _outside(resolved: Resolved) -> float:

@@ -7,8 +7,6 @@ from projector.layers.local import local
 from projector.operators.types import GROUPED_STREAMS
 from projector.parameter import parameter
 
-__all__ = ["workspace_bytes"]
-
 _MIB = 2.0**20
 
 # from compute capability 9 on, else

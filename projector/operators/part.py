@@ -15,8 +15,6 @@ from projector.operators.saved import Saved, Transient, costliest, once
 from projector.operators.types import Operator
 from projector.operators.weights import Held, Weight, held
 
-__all__ = ["Block", "Part", "Recomputed", "block", "forward_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:

@@ -13,8 +13,6 @@ from typing import Self
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 
-__all__ = ["WIDTH", "Rank"]
-
 WIDTH = MappingProxyType({"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0})
 """Bytes of an element by the names that Megatron-LM's arguments use."""
 

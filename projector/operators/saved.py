@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Saved", "Transient", "costliest", "nbytes", "once"]
-
 
 class Saved(NamedTuple):
     """``bytes`` of one micro-batch on this rank.
@@ -36,11 +34,13 @@ class Saved(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transient:
     """Bytes that live only at the costliest moment of a module, beside everything saved; ``freed``: saved bytes of the
-    same layer that are gone by then. The gradient that enters the layer is not counted."""
+    same layer that are gone by then; ``stranded``: of a block given back since the forward, too small for what is asked for
+    then. The gradient that enters the layer is not counted."""
 
     name: str
     bytes: float
     freed: float = 0.0
+    stranded: float = 0.0
 
     @property
     def net(self) -> float:

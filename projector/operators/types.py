@@ -13,18 +13,6 @@ from dataclasses import dataclass
 from projector.errors import InputError, Problem
 from projector.parameter import parameter
 
-__all__ = [
-    "GROUPED_STREAMS",
-    "Attention",
-    "Collective",
-    "Gemm",
-    "GroupedGemm",
-    "HostWork",
-    "Operator",
-    "Scan",
-    "Stream",
-]
-
 GROUPED_STREAMS = parameter(
     4, kind="published", source="NVIDIA/TransformerEngine runs the GEMMs of GroupedLinear on four cuBLAS streams"
 )

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-__all__ = ["Held", "Weight", "borrowed", "held", "stored_at"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
@@ -113,7 +111,10 @@ def _together(weights: Iterable[tuple[Weight, int]]) -> Held:
     seen: set[str] = set()
     for weight, number in weights:
         if not weight.storage:
-            found[weight] = found.get(weight, 0) + number
+            distinct = len(found)
+            before = found.setdefault(weight, number)  # most are new: one look is enough
+            if len(found) == distinct:
+                found[weight] = before + number
         elif weight.storage not in seen:
             seen.add(weight.storage)
             found[weight] = 1

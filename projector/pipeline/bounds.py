@@ -8,8 +8,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["lower_bound"]
-
 Floats = NDArray[np.float64]
 
 

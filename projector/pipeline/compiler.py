@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from projector.pipeline.types import KINDS, Compiled, Indices, Schedule
 
-__all__ = ["Deadlock", "compile_schedule", "deadlocks"]
-
 F, B, W = range(len(KINDS))
 Flags = NDArray[np.bool_]
 

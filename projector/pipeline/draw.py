@@ -18,8 +18,6 @@ from projector.pipeline.residency import resident
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.types import KINDS
 
-__all__ = ["FORMATS", "save"]
-
 FORMATS = (".png", ".svg", ".pdf")
 COLOURS = {"F": "#0072B2", "B": "#E69F00", "W": "#009E73"}
 WORDS = {"F": "forward", "B": "backward", "W": "weight gradient"}

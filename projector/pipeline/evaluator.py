@@ -21,8 +21,6 @@ from projector.errors import InputError, Problem
 from projector.pipeline.timeline import Timeline, paired_durations
 from projector.pipeline.types import Compiled, Indices
 
-__all__ = ["evaluate"]
-
 Floats = NDArray[np.float64]
 BLOCK = 256  # duration vectors evaluated together: wide enough for NumPy, narrow enough for a core's L2 cache
 
@@ -94,7 +92,10 @@ def _single(compiled: Compiled, seconds: Floats, transfer: Floats, blocked: Floa
         least = _floors(compiled, floor).tolist()
         columns = (before, source, transfer.tolist(), blocked.tolist(), duration, least)
         for mine, other, wait, block, lasts, at_least in zip(*columns, strict=True):
-            done(max(end[mine] + block, end[other] + wait, at_least) + lasts)
+            start, ready = end[mine] + block, end[other] + wait
+            if ready > start:
+                start = ready
+            done((start if start > at_least else at_least) + lasts)
     elif transfer.any():
         waits, blocks = transfer.tolist(), blocked.tolist()
         for mine, other, wait, block, lasts in zip(before, source, waits, blocks, duration, strict=True):

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.trace import Span
 
-__all__ = ["Arrival", "Exchange", "Finish", "arrival", "exposed", "finish", "spans"]
-
 Floats = NDArray[np.float64]
 
 

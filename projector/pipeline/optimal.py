@@ -21,8 +21,6 @@ from projector.pipeline.optimal_model import Model, Task
 from projector.pipeline.residency import peak
 from projector.pipeline.types import Action, Compiled, Costs, Schedule
 
-__all__ = ["LARGEST", "Optimum", "improve"]
-
 LARGEST = 240
 """Actions of the largest case that is tried: about what HiGHS closes in seconds (pp 4, m 8, split: 96 actions)."""
 

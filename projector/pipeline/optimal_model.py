@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from projector.pipeline.types import Costs, Kind, Schedule
 
-__all__ = ["Model", "Solution", "Task"]
-
 Floats = NDArray[np.float64]
 
 

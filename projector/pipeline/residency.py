@@ -15,8 +15,6 @@ from projector.errors import InputError, Problem
 from projector.pipeline.schedules import build, generator
 from projector.pipeline.types import KINDS, Compiled, Schedule
 
-__all__ = ["InFlight", "Replay", "Situations", "in_flight", "peak", "replay", "resident", "shortened", "situations"]
-
 Floats = NDArray[np.float64]
 F, B, W = range(len(KINDS))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from projector.pipeline.schedules import generator, names
 
-__all__ = ["recompute_conflict"]
-
 
 def recompute_conflict(name: str, whole_layers: bool) -> str | None:
     """Why the schedule ``name`` does not run when ``whole_layers`` are recomputed; ``None`` where it does.

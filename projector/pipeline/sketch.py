@@ -8,8 +8,6 @@ from projector.errors import InputError, Problem
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.types import KINDS
 
-__all__ = ["sketch"]
-
 IDLE = "·"
 LABEL = 14  # columns for the rank and its bubble
 

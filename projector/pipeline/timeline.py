@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from projector.pipeline.types import KINDS, Compiled, Kind
 
-__all__ = ["Timeline", "paired_durations"]
-
 Floats = NDArray[np.float64]
 
 

@@ -22,8 +22,6 @@ from projector.pipeline.residency import resident
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.types import KINDS
 
-__all__ = ["Span", "events", "write"]
-
 CATEGORIES = {"F": "forward", "B": "backward", "W": "weight-gradient"}
 COMPUTE = "compute"
 MICRO = 1e6

@@ -11,21 +11,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "KINDS",
-    "Action",
-    "Compiled",
-    "Costs",
-    "Flat",
-    "Generator",
-    "Indices",
-    "Kind",
-    "Schedule",
-    "actions",
-    "loop_placement",
-    "snake_placement",
-]
-
 Kind = Literal["F", "B", "W"]
 KINDS: tuple[Kind, ...] = ("F", "B", "W")
 _CODE = {kind: code for code, kind in enumerate(KINDS)}

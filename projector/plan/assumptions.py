@@ -9,8 +9,6 @@ from typing import cast
 from projector.errors import InputError, Problem, nearest
 from projector.parameter import Parameter, parameter
 
-__all__ = ["ASSUMPTIONS", "NODE", "WORDS", "Ranges", "assumed", "ends", "ranged"]
-
 Ranges = Mapping[str, Parameter]
 
 NODE = parameter(

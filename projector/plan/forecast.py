@@ -15,8 +15,6 @@ from projector.parameter import Parameter
 from projector.plan import goodput
 from projector.plan.assumptions import NODE, Ranges, ends
 
-__all__ = ["Figures", "Forecast", "Moved", "Run", "figures", "forecast"]
-
 DAY, HOUR = timedelta(days=1).total_seconds(), timedelta(hours=1).total_seconds()
 KILO = 1e3
 _DRAWS = 2**14

@@ -17,8 +17,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["TAIL", "Simulated", "daly", "interval", "simulate", "stretch", "young"]
-
 Numbers: TypeAlias = Any  # a float, or an array of them
 TAIL = 0.05  # of what is drawn, on each side of an interval
 _NEWTON = 64

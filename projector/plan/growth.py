@@ -14,8 +14,6 @@ from projector.projection import Projection, project
 from projector.step.slowest import slowest
 from projector.workload.workload import Workload
 
-__all__ = ["Size", "sizes", "slowest_chip"]
-
 MOST = parameter(131_072, kind="published", source="the largest job that arXiv 2410.21680 foresees", unit="GPUs")
 _SPREAD = "clock.spread"
 

@@ -19,8 +19,6 @@ from projector.projection import Projection, project
 from projector.step.slowest import slowest
 from projector.workload.workload import Workload
 
-__all__ = ["Plan", "Size", "plan", "step_range"]
-
 _RUNS = 256
 
 

@@ -18,8 +18,6 @@ from projector.hardware.yaml_file import Reader, read_mapping
 from projector.parameter import Parameter
 from projector.plan.assumptions import ranged
 
-__all__ = ["Price", "read_price"]
-
 _LEAST, _MOST = 1e-6, 1e6
 _EXPECTED = f"a number from {_LEAST:g} to {_MOST:g}, or value, low and high with low ≤ value ≤ high"
 _KEYS = ("price_per_gpu_hour", "energy_price_per_kwh", "price_by_gpu", "currency", "source")
@@ -46,7 +44,7 @@ class Price:
         return None if found is None else float(found)
 
 
-def read_price(text: str, where: str = "--price") -> Price:
+def read_price(text: str) -> Price:
     """A number (of a GPU-hour), or a file. Raises :class:`InputError` with every mistake of it."""
     try:
         value = float(text)
@@ -54,7 +52,7 @@ def read_price(text: str, where: str = "--price") -> Price:
         return _file(Path(text))
     made = ranged([value], _LEAST, _MOST, "per GPU-hour", "command line")
     if made is None:
-        raise InputError([Problem(where, "", text, f"a file, or {_EXPECTED.partition(',')[0]}")])
+        raise InputError([Problem("--price", "", text, f"a file, or {_EXPECTED.partition(',')[0]}")])
     return Price(ranges={"price_per_gpu_hour": made}, source="command line")
 
 

@@ -13,8 +13,6 @@ from projector.hardware.types import Cluster
 from projector.settle import launch
 from projector.workload.workload import Workload
 
-__all__ = ["GROUPS", "Axis", "Option", "grouped", "layers", "once"]
-
 Option = Mapping[str, Any]
 Axis = tuple[Option, ...]
 

@@ -16,8 +16,6 @@ from projector.projection import Projection, project
 from projector.search.bounds import roomier
 from projector.workload.workload import Workload
 
-__all__ = ["Binding", "bindings"]
-
 _MOST = 256  # configurations that a little more memory lets in, the lowest bounds first
 
 

@@ -24,8 +24,6 @@ from projector.workload.workload import Workload
 
 REFUSALS = (InputError, Unsupported)
 
-__all__ = ["REFUSALS", "needs", "roomier", "seconds", "weights"]
-
 Floats = NDArray[np.float64]
 
 

@@ -18,8 +18,6 @@ from projector.parameter import parameter
 from projector.projection import Projection
 from projector.workload.workload import Workload
 
-__all__ = ["CATEGORIES", "Change", "Tried", "apart", "changes", "spread", "walk"]
-
 CATEGORIES = (
     "parallelism",
     "pipeline schedule",

@@ -24,8 +24,6 @@ from projector.step.stages import splits
 from projector.workload.composition import Composition, compositions
 from projector.workload.workload import Workload
 
-__all__ = ["Families"]
-
 Floats = NDArray[np.float64]
 _Seconds = tuple[tuple[float, float], ...]
 

@@ -12,17 +12,16 @@ from projector.hardware.types import Cluster
 from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
 from projector.projection import Projection, project
+from projector.search.axes import Option
 from projector.search.binding import Binding, bindings
 from projector.search.bounds import roomier
 from projector.search.explore import apart, spread
 from projector.search.hunt import Hunt
 from projector.search.nodes import Counts, Hit, layout_of
 from projector.search.objective import Objective
-from projector.search.space import Option, Space, with_fields
+from projector.search.space import Space, with_fields
 from projector.search.tree import Tree
 from projector.workload.workload import Workload
-
-__all__ = ["Best", "Found", "Limits", "search"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,14 +23,13 @@ from projector.kernels import settings as kernel_settings
 from projector.kernels.settings import Settings
 from projector.many import project_many
 from projector.search import bounds
+from projector.search.axes import Option
 from projector.search.families import Families
 from projector.search.nodes import Counts, Hit, Leaf, Limb, layout_of, without
 from projector.search.objective import Objective
-from projector.search.space import Option, with_fields
+from projector.search.space import with_fields
 from projector.search.tree import Branch, Tree
 from projector.workload.workload import Workload
-
-__all__ = ["Hunt"]
 
 _BEYOND = 512  # branches that are opened for the sake of a second layout
 _TOGETHER = 32  # groups that are projected at once

@@ -18,8 +18,6 @@ from projector.workload.loaders import megatron_recipe, primus_torchtitan
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["arguments", "experiment", "job", "toml"]
-
 
 def arguments(load: Workload) -> dict[str, Any]:
     """Megatron-LM's arguments of the recipe, by name."""

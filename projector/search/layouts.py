@@ -8,8 +8,6 @@ from typing import Any
 from projector.settle import launch
 from projector.workload.workload import Workload
 
-__all__ = ["layouts", "written"]
-
 
 def layouts(base: Workload, pp: int, vpp: int, *, v_shaped: bool = False) -> Iterator[dict[str, Any]]:
     """Evenly; embedding and loss counted as layers; a lighter first and last stage; and stages that differ by one layer,

@@ -11,8 +11,6 @@ from typing import Any
 
 from projector.io.files import write_figure
 
-__all__ = ["COLOURS", "GREY", "MARKERS", "figure", "save", "tidy"]
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F", "#F0E442")
 MARKERS = "o^sDvPX<>"
 GREY = "#B8B8B8"

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from projector.search.space import Option
-
-__all__ = ["LAYOUT", "Counts", "Hit", "Leaf", "Limb", "layout_of", "without"]
+from projector.search.axes import Option
 
 #: Fields by which two configurations are different layouts.
 LAYOUT = ("gpus", "tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch_size")

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from projector.workload.workload import Workload
 
-__all__ = ["OBJECTIVES", "Objective"]
-
 #: By name: what it is, in words.
 OBJECTIVES = {
     "step": "seconds of a step",

@@ -12,8 +12,6 @@ from typing import Any
 from projector.io.files import write_whole
 from projector.io.table import Line, Table
 
-__all__ = ["write"]
-
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _STYLE = """
 :root { color-scheme: light dark; --ink: light-dark(#1a1a1a, #e6e6e6); --faint: light-dark(#666, #a0a0a0);

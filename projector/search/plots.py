@@ -11,8 +11,6 @@ from projector.search.found import Found
 from projector.search.looks import COLOURS, GREY, figure, tidy
 from projector.search.words import brief
 
-__all__ = ["figures"]
-
 Figure = Any  # of matplotlib
 _TEN = 10
 _AXES = (

@@ -22,8 +22,6 @@ from projector.search.remedy_kinds import Change, kinds
 from projector.settle.workload import settle
 from projector.workload.workload import Workload
 
-__all__ = ["Remedies", "Remedy", "remedies"]
-
 _MOST_PROJECTED = 24  # of combinations, those that free least beyond what is needed
 _MANY = 8  # options of a kind from which on the gentlest is found by halving
 _MOST_COMBINED = 10  # kinds of change that are combined with each other

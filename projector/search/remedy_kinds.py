@@ -11,8 +11,6 @@ from projector.hardware.types import Cluster
 from projector.layers.optimizers import MUON
 from projector.workload.workload import Workload
 
-__all__ = ["Change", "kinds"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:

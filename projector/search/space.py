@@ -29,8 +29,6 @@ from projector.workload.declared import about_of
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["MOST", "Option", "Space", "searched", "space", "with_fields"]
-
 _GRID = ("tensor_parallel_algorithm", "tp2", "summa_panels")
 _SIZES = ("gpus", "tp", "cp", "pp", "ep", "etp", "micro_batch_size", *_GRID)
 _PIPELINE = (

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from projector.errors import InputError, Problem
 from projector.memo import but
-from projector.search.space import Option, Space, with_fields
+from projector.search.axes import Option
+from projector.search.space import Space, with_fields
 from projector.settle import arguments, launch
 from projector.workload.workload import Workload
-
-__all__ = ["Branch", "Tree"]
 
 _Bools = NDArray[np.bool_]
 #: What the checks of a workload read beside a switch once the sizes divide what they must.

@@ -12,15 +12,14 @@ from projector.kernels.settings import Settings
 from projector.memory.verdict import Need
 from projector.projection import project
 from projector.search import bounds
+from projector.search.axes import Option
 from projector.search.found import Found
 from projector.search.nodes import without
 from projector.search.remedies import Remedy, remedies
-from projector.search.space import Option, Space, with_fields
+from projector.search.space import Space, with_fields
 from projector.search.tree import Tree
 from projector.search.words import words
 from projector.workload.workload import Workload
-
-__all__ = ["unfit"]
 
 _GB = 1e9
 _MOST = 2_000  # configurations whose memory is looked at, from the lightest weights on

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["brief", "words"]
-
 
 def brief(fields: Mapping[str, Any]) -> str:
     """Its sizes above 1, its micro-batch, and what it computes again."""

@@ -25,8 +25,6 @@ from projector.workload.recipe import Recipe
 from projector.workload.schema import recipe_to_mapping
 from projector.workload.workload import Workload
 
-__all__ = ["write"]
-
 
 def write(load: Workload, folder: Path, cluster: Cluster) -> tuple[Path, ...]:
     """Writes ``case.yaml`` and what its framework starts from: ``megatron.yaml`` (arguments by name, without those of the

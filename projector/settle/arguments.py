@@ -17,8 +17,6 @@ from projector.workload import fast_domain
 from projector.workload.validate import known, problems, remember
 from projector.workload.workload import Workload
 
-__all__ = ["MODES", "around", "check", "of_workload"]
-
 MODES = ("simulate", "benchmark")
 
 

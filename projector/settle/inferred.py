@@ -11,8 +11,6 @@ from projector.memory.plan import plan
 from projector.settle import scheduling
 from projector.workload.recipe import Recipe
 
-__all__ = ["settled"]
-
 _RECOMPUTE = "recompute_granularity"
 
 

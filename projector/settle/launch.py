@@ -22,8 +22,6 @@ from projector.workload import fast_domain, summa
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["ANALYTIC", "GRID", "RULES", "Rule", "family", "problems", "rules_of", "schedules_of"]
-
 _CORE = ("megatron", "primus")
 _MEGATRON = ("megatron", "primus", "nemo")
 #: The framework file of strategies that papers describe and no framework here runs.

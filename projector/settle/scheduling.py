@@ -10,8 +10,6 @@ from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["conflict", "problems"]
-
 
 def problems(workload: Workload) -> list[Problem]:
     """What keeps the schedule of the recipe from running on its sizes, in the words of an input file."""

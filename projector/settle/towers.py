@@ -7,8 +7,6 @@ from dataclasses import replace
 from projector.layers.optimizers import MUON
 from projector.workload.workload import Workload
 
-__all__ = ["conflict", "without_images"]
-
 #: Settings that reach into layers or stages in a way that is known for one stack alone.
 _ONE_STACK = (
     *("lora", "rlhf_type", "document_lengths", "cpu_offloading_num_layers", "offload_modules", "recompute_layer_ids"),

@@ -17,8 +17,6 @@ from projector.workload.model import Model
 from projector.workload.sparse import BlockAttention
 from projector.workload.workload import Workload
 
-__all__ = ["settle", "settled"]
-
 
 def settle(workload: Workload, cluster: Cluster, *, published: bool = False) -> Resolved:
     """``workload`` as ``cluster`` would run it, nothing left open. Raises as :func:`project`, but for kernels."""

@@ -13,8 +13,6 @@ from projector.operators.weights import Held
 from projector.step import muon, offload
 from projector.step.timing import Clock
 
-__all__ = ["Around", "around", "together"]
-
 
 class Around(NamedTuple):
     """Seconds of one rank."""

@@ -22,8 +22,6 @@ from projector.step.neighbours import pipelined
 from projector.step.priced import Priced
 from projector.workload.composition import compositions
 
-__all__ = ["step_seconds"]
-
 Floats = NDArray[np.float64]
 _WIDE = 64  # runs evaluated together: their timelines stay within some tens of megabytes
 
@@ -100,7 +98,7 @@ def _seconds(runs: Sequence[Cycle], steps: Sequence[Priced], cut: bool) -> Float
     return seconds + periodic.later(timeline, numbers, recipes[0].microbatch_group_size_per_vp_stage)
 
 
-_AROUND: Recent[Around] = Recent(16384)
+_AROUND: Recent[Around] = Recent(4096)
 
 
 def _surroundings(steps: Sequence[Priced]) -> list[list[Around]]:

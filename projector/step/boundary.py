@@ -11,8 +11,6 @@ from projector.operators.weights import Held
 from projector.pipeline.types import Schedule
 from projector.workload.composition import compositions
 
-__all__ = ["activations", "copies", "tied"]
-
 
 def activations(resolved: Resolved, schedule: Schedule) -> tuple[Collective | None, ...]:
     """The activation of one micro-batch from each virtual stage to the next, ``stages − 1`` of them; None where both stand

@@ -20,8 +20,6 @@ from projector.step.stages import Part, messages
 from projector.step.timing import Clock
 from projector.step.waits import mask
 
-__all__ = ["Traffic", "traffic"]
-
 OTHERS = "wait for other ranks"
 
 

@@ -17,8 +17,6 @@ from projector.hardware.types import Gpu
 from projector.memo import Same
 from projector.operators.types import Operator, Stream
 
-__all__ = ["Crowding", "Losses", "Taken", "crowding", "matrix_losses", "without_units"]
-
 
 @dataclass(frozen=True, slots=True)
 class Losses:

@@ -14,8 +14,6 @@ from projector.memo import Recent, Same
 from projector.operators.types import Collective, Operator
 from projector.step import contention
 
-__all__ = ["crowded", "taken_by"]
-
 
 def crowded(
     resolved: Resolved,

@@ -26,8 +26,6 @@ from projector.step.timing import Clock
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Cycle", "by_rank", "compiled_schedule", "cycle", "stacked", "tuned"]
-
 _BUCKET_SHARE = parameter(
     0.1,
     kind="derived",

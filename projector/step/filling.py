@@ -15,8 +15,6 @@ from dataclasses import replace
 from projector.frameworks.types import Resolved
 from projector.step.stages import StageTime
 
-__all__ = ["idle", "seconds"]
-
 _ALL_ON_ONE = 1e9  # dispersion of expert loads beyond which the fullest rank has everything
 
 

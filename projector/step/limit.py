@@ -19,13 +19,11 @@ from projector.pipeline.bounds import lower_bound
 from projector.step.stages import counted_parts, splits
 from projector.workload.composition import Composition, compositions
 
-__all__ = ["Seconds", "limits", "shortest"]
-
 Floats = NDArray[np.float64]
 #: Of every virtual stage ``[…, stages]``: forward, backward without and of the weight gradients where these are apart.
 Seconds = tuple[Floats, Floats, Floats]
 
-_LIMITS: Recent[tuple[float, float, float]] = Recent(16384)
+_LIMITS: Recent[tuple[float, float, float]] = Recent(4096)
 _BLOCKS: Recent[tuple[float, float, float]] = Recent(2048)
 
 

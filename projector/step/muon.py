@@ -20,8 +20,6 @@ from projector.operators.weights import Held
 from projector.parameter import parameter
 from projector.step.timing import Clock
 
-__all__ = ["products", "seconds"]
-
 _ITERATIONS = parameter(5, kind="published", source="muon_num_ns_steps of Megatron-LM: Newton-Schulz iterations")
 _LAUNCHES = parameter(5, unit="launches", kind="derived", source="of an iteration: its three products and two sums")
 

@@ -22,8 +22,6 @@ from projector.operators.types import Collective, Operator
 from projector.step.timing import SLOWED, Clock
 from projector.workload.recipe import Recipe
 
-__all__ = ["Cover", "cover", "pairs_up", "pipelined"]
-
 Hidden = Mapping[str, tuple[float, float]]
 _DISPATCH, _COMBINE = "moe.dispatch", "moe.combine"
 _EXPERTS = ("experts", "shared", "moe.")  # shared experts are computed with the routed ones (core/models/gpt)

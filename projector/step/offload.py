@@ -23,8 +23,6 @@ from projector.operators.part import Block
 from projector.operators.weights import Held
 from projector.parameter import parameter
 
-__all__ = ["layer_seconds", "optimizer_seconds"]
-
 _PARAMETER = 4.0  # bytes of a parameter that comes back: the fp32 copy of the host
 _CHUNKS = parameter(
     8.0,

@@ -31,8 +31,6 @@ from projector.step.slowest import slowed, slowest
 from projector.step.stages import Part, StageTime
 from projector.step.timing import Clock
 
-__all__ = ["Priced", "priced", "seconds_of"]
-
 _LAYERS: Recent[Layers] = Recent(128)
 _PRICES: Recent[Pricing] = Recent(1024)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 
 from projector.frameworks.scope import as_layers_see
@@ -31,8 +32,6 @@ from projector.step.stages import (
 )
 from projector.step.timing import Clock
 from projector.workload.composition import Composition, compositions
-
-__all__ = ["Layers", "Stage", "problem_of"]
 
 _GROUPS = ("world", "tp", "tp2", "cp", "ep", "etp", "tp_ep")
 _SHARDED = ("dp", "dp_shard", "dp_replicate", "edp", "edp_shard", "edp_replicate")
@@ -86,11 +85,13 @@ class Layers:
         taken: Mapping[str, Taken],
         slowest: float = 1.0,
     ) -> None:
-        self._model, self._crowd, self._gpu, self._slowest = model, crowd, gpu, slowest
-        self._usual: dict[Operator, float] = {}
+        self._model, self._gpu, self._slowest = model, gpu, slowest
+        usual: dict[Operator, float] = {}
+        self._usual = usual
+        # of ``usual``, not of this object: what refers to itself stays until somebody looks for circles
+        self._matrix = cache(lambda units: _Lost(usual, lambda new: crowd(new, units)))
         self._kernels: dict[Operator, float] = {}
         self._measured: set[Operator] = set()
-        self._by_units: dict[int, _Lost] = {}
         self._times: dict[tuple[int, bool], StageTime] = {}
         self._stages: dict[Composition, Stage] = {}
         self.clock = Clock(
@@ -120,11 +121,6 @@ class Layers:
     def beside(self, taken: Taken) -> Losses:
         """Losses beside what data parallelism has ``taken`` in one run."""
         return crowding({"dp": taken}, self._gpu, self._matrix)["dp"]
-
-    def _matrix(self, units: int) -> Mapping[Operator, float]:
-        if units not in self._by_units:
-            self._by_units[units] = _Lost(self._usual, lambda new: self._crowd(new, units))
-        return self._by_units[units]
 
     def _price(self, operators: Iterable[Operator]) -> None:
         new = [op for op in dict.fromkeys(operators) if op not in self._kernels]

@@ -19,8 +19,6 @@ from projector.step.timing import Clock, chain
 
 Floats = NDArray[np.float64]
 
-__all__ = ["GROUP_KEY", "Step", "by_rank", "compiled_schedule", "owned_by_rank", "run_step"]
-
 GROUP_KEY = {"tp": "tp_s", "tp2": "tp_s", "etp": "tp_s", "ep": "ep_s", "cp": "cp_s", "pp": "pp_s"}
 
 

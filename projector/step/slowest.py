@@ -15,8 +15,6 @@ from projector.hardware.types import Efficiency
 from projector.mechanisms.dispatch.imbalance import expected_maximum
 from projector.operators.types import Attention, Gemm, GroupedGemm, Operator
 
-__all__ = ["slowed", "slowest"]
-
 
 def slowest(efficiency: Efficiency, gpus: int) -> float:
     """Time of a product on the slowest of ``gpus`` chips over that on a usual one: 1 for one chip, or for chips whose

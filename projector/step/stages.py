@@ -19,18 +19,6 @@ from projector.step.waits import waits_for_host, with_mask
 from projector.workload.composition import Composition
 from projector.workload.recipe import Recipe
 
-__all__ = [
-    "Part",
-    "StageTime",
-    "compute_operators",
-    "counted_parts",
-    "messages",
-    "owned",
-    "parts",
-    "splits",
-    "stage_time",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Part:

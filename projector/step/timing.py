@@ -12,8 +12,6 @@ from projector.operators.types import Collective, HostWork, Operator, Stream
 from projector.parameter import parameter
 from projector.step.contention import Crowding
 
-__all__ = ["CONTENTION", "NOTHING", "SLOWED", "Clock", "Message", "Phase", "Segment", "apart", "chain"]
-
 #: Share of the time of a communication that the compute beside it loses, where no :mod:`projector.step.contention` says
 #: what each operator loses.
 CONTENTION = parameter(0.10, kind="published", source="range of NCCL beside products: 5–20 %", low=0.05, high=0.2)

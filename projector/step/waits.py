@@ -14,8 +14,6 @@ from projector.step.timing import Clock, Phase
 if TYPE_CHECKING:
     from projector.step.stages import Part
 
-__all__ = ["mask", "waits_for_host", "with_mask"]
-
 
 def waits_for_host(
     resolved: Resolved, stage: Sequence[Part], times: Sequence[tuple[float, float]]

@@ -15,8 +15,6 @@ from projector.operators.types import Collective, HostWork, Operator
 from projector.step.priced import Priced, priced
 from projector.step.stages import Part, StageTime, messages, stage_time
 
-__all__ = ["BlockWork", "Work", "works"]
-
 #: What binds, with the words of what is scaled to see it.
 _BINDS = {
     "compute": ("flops",),

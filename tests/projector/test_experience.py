@@ -71,6 +71,17 @@ def test_a_framework_without_runs_has_a_wider_interval() -> None:
     assert other.high / other.low > own.high / own.low
 
 
+def test_a_code_base_without_a_profile_has_a_wider_one_still() -> None:
+    unheard, unknown = (
+        experience.expected(1.0, PARTS, [], gpu("h100_sxm"), framework=name, experience=KNOWN)
+        for name in ("unheard of", experience.UNKNOWN)
+    )
+    assert unheard is not None
+    assert unknown is not None
+    assert unknown.middle == unheard.middle
+    assert math.log(unknown.high / unknown.low) == pytest.approx(1.8 * math.log(unheard.high / unheard.low))
+
+
 @given(share=st.floats(0.0, 2.0), step=st.floats(1e-3, 1e3), cp=st.integers(1, 4096))
 def test_traits_stay_between_nothing_and_all(share: float, step: float, cp: int) -> None:
     parts = {"other_s": share * step, "host_s": share * step, "compute_s": step}

@@ -18,9 +18,9 @@ from projector.workload import zoo
 from projector.workload.loaders import huggingface
 from projector.workload.model import Model
 from projector.workload.parameters import count
-from projector.workload.recipe import Recipe
 from projector.workload.validate import problems
 from projector.workload.workload import Workload
+from tests.workloads import workload
 
 E2B = zoo.load("gemma3n_e2b")
 
@@ -42,8 +42,7 @@ def text(model: Model, **changes: object) -> dict[str, object]:
 
 
 def case(model: Model, **fields: object) -> Workload:
-    recipe = Recipe(**{"micro_batch_size": 1, "global_batch_size": 8, "seq_length": 4096} | fields)  # type: ignore[arg-type]
-    return Workload(model=model, recipe=recipe, gpus=8, framework="pytorch")
+    return workload(model, framework="pytorch", **{"global_batch_size": 8} | fields)
 
 
 def made(model: Model, **fields: object) -> Resolved:

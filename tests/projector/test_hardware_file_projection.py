@@ -8,9 +8,7 @@ import pytest
 
 from projector.hardware import catalogue, primus
 from projector.projection import project
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 MI325X = catalogue.cluster("mi325x")
 
@@ -54,16 +52,8 @@ INSIDE = {"tp": 4, "pp": 2, "ep": 4, "etp": 1, "sequence_parallel": True}  # gro
 def seconds(folder: Path, shape: dict[str, object], **values: object) -> float:
     file = folder / "hardware.yaml"
     file.write_text("hardware_config:\n" + "".join(f"  {key}: {value}\n" for key, value in values.items()))
-    recipe = Recipe(
-        micro_batch_size=1,
-        global_batch_size=64,
-        seq_length=4096,
-        recompute_granularity="none",
-        data_parallel_sharding="no_shard",  # gradients are all-reduced
-        moe_token_dispatcher_type="alltoall",
-        **shape,  # type: ignore[arg-type]
-    )
-    work = Workload(model=zoo.load("qwen3_30b_a3b"), recipe=recipe, gpus=64)
+    plain = {"recompute_granularity": "none", "data_parallel_sharding": "no_shard"}  # gradients are all-reduced
+    work = workload("qwen3_30b_a3b", 64, moe_token_dispatcher_type="alltoall", **plain, **shape)
     return project(work, primus.apply(file, MI325X)).step_seconds
 
 

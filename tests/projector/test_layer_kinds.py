@@ -19,14 +19,13 @@ from projector.workload import layer_pattern, zoo
 from projector.workload.layer_kinds import Mamba1, Recurrent, SharedBlock
 from projector.workload.model import Model
 from projector.workload.parameters import count, layer
-from projector.workload.recipe import Recipe
 from projector.workload.validate import problems
 from projector.workload.workload import Workload
+from tests.workloads import workload
 
 
 def case(model: Model, gpus: int = 8, **fields: object) -> Workload:
-    stated = {"micro_batch_size": 1, "global_batch_size": 16, "seq_length": 4096}
-    return Workload(model=model, recipe=Recipe(**stated | fields), gpus=gpus)  # type: ignore[arg-type]
+    return workload(model, gpus, **{"global_batch_size": 16} | fields)
 
 
 @pytest.mark.parametrize("name", ["llama3_8b", "qwen3_30b_a3b", "deepseek_v3"])

@@ -17,13 +17,13 @@ from projector.step.stages import owned, parts
 from projector.workload import zoo
 from projector.workload.composition import compositions
 from projector.workload.parameters import count
-from projector.workload.recipe import LoRA, Recipe
-from projector.workload.workload import Workload
+from projector.workload.recipe import LoRA
+from tests.workloads import workload
 
 
 def one_rank(model, **recipe) -> Held:
-    stated = {"micro_batch_size": 1, "global_batch_size": 8, "seq_length": 4096, "make_vocab_size_divisible_by": 1}
-    case = resolve(Workload(model=model, recipe=Recipe(**stated | recipe), gpus=8), "nvidia", "hopper")
+    stated = {"global_batch_size": 8, "make_vocab_size_divisible_by": 1} | recipe
+    case = resolve(workload(model, **stated), "nvidia", "hopper")
     groups = [(layer(kind, case).weights, n) for kind, n in Counter((*model.tower_kinds, *model.layer_kinds)).items()]
     groups += [(embedding(case).weights, 1), (head(case).weights, 1)]
     return held([*groups, *([(mtp(case).weights, model.mtp_num_layers)] if model.mtp_num_layers else [])])

@@ -12,16 +12,15 @@ from projector.layers import lower
 from projector.layers.context_parallel_dynamic import ranks_of
 from projector.operators.types import Attention, Collective, Scan
 from projector.projection import project
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
+from tests.workloads import workload
 
 CLUSTER = catalogue.default_cluster("h100_sxm")
 
 
 def case(name: str = "llama3_8b", **fields: object) -> Workload:
-    stated = {"micro_batch_size": 1, "global_batch_size": 16, "seq_length": 32768, "tp": 8, "sequence_parallel": True}
-    return Workload(model=zoo.load(name), recipe=Recipe(**stated | fields), gpus=8)  # type: ignore[arg-type]
+    stated = {"global_batch_size": 16, "seq_length": 32768, "tp": 8, "sequence_parallel": True}
+    return workload(name, **stated | fields)
 
 
 def attention(job: Workload) -> list[Attention]:

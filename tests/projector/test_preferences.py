@@ -13,16 +13,16 @@ from projector.operators.types import Gemm, GroupedGemm
 from projector.projection import Projection, project
 from projector.workload import zoo
 from projector.workload.parameters import count
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.recipe import LoRA
 from projector.workload.schema import parse_recipe
 from projector.workload.workload import Workload
+from tests.workloads import workload
 
 CLUSTER = catalogue.cluster("h100")
 
 
 def case(name: str = "llama3.1_8b", **fields: object) -> Workload:
-    stated = {"micro_batch_size": 1, "global_batch_size": 32, "seq_length": 4096, "tp": 2, "sequence_parallel": True}
-    return Workload(model=zoo.load(name), recipe=Recipe(**stated | fields), gpus=8)  # type: ignore[arg-type]
+    return workload(name, **{"global_batch_size": 32, "tp": 2, "sequence_parallel": True} | fields)
 
 
 def products(job: Workload, kind: int = -1) -> tuple[float, float]:

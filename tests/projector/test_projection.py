@@ -16,20 +16,7 @@ from projector.frameworks.flops import flops_per_token
 from projector.hardware import catalogue
 from projector.projection import project
 from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
-
-
-def workload(model: str = "llama3_8b", gpus: int = 64, framework: str = "megatron-lm", **recipe: object) -> Workload:
-    fields: dict[str, object] = {
-        "micro_batch_size": 1,
-        "global_batch_size": 128,
-        "seq_length": 4096,
-        "recompute_granularity": "none",
-        "data_parallel_sharding": "optim",
-    } | recipe
-    return Workload(model=zoo.load(model), recipe=Recipe(**fields), gpus=gpus, framework=framework)  # type: ignore[arg-type]
-
+from tests.workloads import sharded as workload
 
 H100 = catalogue.default_cluster("h100_sxm")
 

@@ -20,14 +20,14 @@ from projector.workload.model import LayerKind, decoder
 from projector.workload.recipe import Recipe
 from projector.workload.towers import Vision
 from projector.workload.workload import Workload
+from tests.workloads import workload
 
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 KINDS = ("llama3_8b", "qwen3_30b_a3b", "deepseek_v3", "deepseek_v2_lite", "gpt_oss_120b", "gemma3_27b")
 
 
 def case(name: str, execution: dict[str, object] | None = None, **fields: object) -> Resolved:
-    stated = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096, "bias_activation_fusion": True}
-    made = resolve(Workload(model=zoo.load(name), recipe=Recipe(**stated | fields), gpus=64), "nvidia", "hopper")
+    made = resolve(workload(name, 64, **{"bias_activation_fusion": True} | fields), "nvidia", "hopper")
     return replace(made, execution=replace(made.execution, **(execution or {})))
 
 

@@ -16,9 +16,7 @@ from projector.frameworks.scope import OUTSIDE_A_LAYER, as_layers_see
 from projector.layers import lower
 from projector.operators.part import Block
 from projector.settle.workload import settle
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 RUNS = Path(__file__).parents[2] / "measured" / "runs"
 
@@ -67,8 +65,7 @@ def test_every_measured_run_has_the_same_layers_in_the_view(every: int) -> None:
 
 
 def some(**fields: object) -> Resolved:
-    recipe = Recipe(micro_batch_size=1, global_batch_size=512, seq_length=4096, tp=2, pp=4, ep=8, **fields)  # type: ignore[arg-type]
-    return resolve(Workload(model=zoo.load("deepseek_v3"), recipe=recipe, gpus=256))
+    return resolve(workload("deepseek_v3", 256, global_batch_size=512, tp=2, pp=4, ep=8, **fields))
 
 
 def test_what_lies_outside_makes_no_other_view() -> None:

@@ -23,8 +23,6 @@ from projector.hardware.types import Efficiency, Gpu
 from projector.kernels.protocol import ComputeOp, FloatArray, KernelModel, Times
 from projector.operators.types import Gemm
 
-__all__ = ["BUILTIN", "GROUP", "Factory", "GemmBackend", "WithBackend", "check", "factory", "names", "over"]
-
 GROUP = "projector.gemm_backends"
 BUILTIN = "builtin"
 

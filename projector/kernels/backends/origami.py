@@ -46,8 +46,6 @@ from projector.kernels.protocol import FloatArray
 from projector.operators.types import Gemm
 from projector.parameter import parameter
 
-__all__ = ["Origami"]
-
 _ARCHITECTURES = ("gfx90a", "gfx942", "gfx950")
 _REGISTERS = parameter(
     512 * 1024, unit="B", kind="datasheet", source="vector and accumulator registers of one CDNA compute unit"

@@ -10,8 +10,6 @@ from projector.mechanisms.strategy import Strategy
 from projector.parameter import parameter
 from projector.workload.recipe import Recipe
 
-__all__ = ["Allocator"]
-
 _CONTEXT = parameter(1.0e9, unit="B", kind="assumed", source="estimate: context of CUDA and its libraries")
 
 

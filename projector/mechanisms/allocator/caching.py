@@ -9,8 +9,6 @@ from projector.mechanisms.allocator.base import Allocator
 from projector.parameter import parameter
 from projector.workload.recipe import Recipe
 
-__all__ = ["Caching"]
-
 # What it holds over what is live, and how that lies around its mean without tensor parallelism and with it.
 _RESERVED, _TP1, _TP = parameter(
     (1.05, 0.068 - 0.05, 0.033 - 0.05),

@@ -9,8 +9,6 @@ from projector.mechanisms.allocator.base import Allocator
 from projector.parameter import parameter
 from projector.workload.recipe import Recipe
 
-__all__ = ["PlannedPool"]
-
 _POOL = parameter(
     0.75, kind="published", source="JAX documentation, GPU memory allocation: XLA_PYTHON_CLIENT_MEM_FRACTION"
 )

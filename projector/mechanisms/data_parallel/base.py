@@ -18,8 +18,6 @@ from projector.parameter import parameter
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["DataParallel", "Gathered"]
-
 _OVERLAP = parameter(
     0.9, kind="assumed", source="estimate: gathers and reductions wait a little for each other and for their copies"
 )
@@ -59,7 +57,8 @@ class DataParallel(Strategy):
     beside layers whose experts run in custom calls. ``across_nodes``: ranks of one shard group sit in different nodes
     (a mesh axis over the network). ``flat_buffers``: weights are copied into one flat buffer on the device when the
     model is wrapped. ``keeps_gathered``: a unit that is gathered for its forward stays so until its backward
-    (torch ``ShardingStrategy.SHARD_GRAD_OP``, ``reshard_after_forward=False``). ``hook_us``: host microseconds that hang
+    (torch ``ShardingStrategy.SHARD_GRAD_OP``, ``reshard_after_forward=False``). ``root_holds_ends``: of FSDP2, layers alone
+    are units of their own, embedding and output layer the root's. ``hook_us``: host microseconds that hang
     on one parameter's gradient: accumulation, bucket counters. ``host_optimizer_bytes``, ``host_optimizer_rate``: an
     optimizer on the CPU: host-memory traffic of a parameter, and parameters/s of one process.
     """
@@ -88,6 +87,7 @@ class DataParallel(Strategy):
     flat_buffers: bool = True
     unsharded_pipeline: bool = False
     keeps_gathered: bool = False
+    root_holds_ends: bool = False
     hook_us: float = 0.0
     host_optimizer_bytes: float = _HOST_BYTES
     host_optimizer_rate: float = _HOST_RATE

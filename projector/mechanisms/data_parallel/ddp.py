@@ -8,8 +8,6 @@ from typing import ClassVar
 from projector.mechanisms.data_parallel.base import DataParallel
 from projector.workload.recipe import Recipe
 
-__all__ = ["DDP"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DDP(DataParallel):

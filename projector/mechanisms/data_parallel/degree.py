@@ -11,8 +11,6 @@ from projector.mechanisms.data_parallel.fsdp2 import FSDP2
 from projector.mechanisms.data_parallel.megatron_fsdp import MegatronFSDP
 from projector.mechanisms.data_parallel.zero2 import Zero2
 
-__all__ = ["of_degree"]
-
 _BY_DEGREE: dict[str, type[DataParallel]] = {
     kind.degree: kind for kind in (DDP, DistributedOptimizer, Zero2, MegatronFSDP)
 }

@@ -11,8 +11,6 @@ from projector.operators.types import Collective
 from projector.operators.weights import Held
 from projector.workload.workload import Workload
 
-__all__ = ["DistributedOptimizer"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DistributedOptimizer(DDP):

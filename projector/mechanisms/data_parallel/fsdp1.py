@@ -8,8 +8,6 @@ from typing import ClassVar
 
 from projector.mechanisms.data_parallel.sharded import FullySharded
 
-__all__ = ["FSDP1"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FSDP1(FullySharded):

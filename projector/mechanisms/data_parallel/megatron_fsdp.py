@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from projector.mechanisms.data_parallel.sharded import FullySharded
 
-__all__ = ["MegatronFSDP"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class MegatronFSDP(FullySharded):

@@ -8,8 +8,6 @@ from typing import ClassVar
 from projector.mechanisms.data_parallel.base import DataParallel, Gathered
 from projector.workload.recipe import Recipe
 
-__all__ = ["FullySharded"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FullySharded(DataParallel):

@@ -8,8 +8,6 @@ from typing import ClassVar
 
 from projector.mechanisms.data_parallel.sharded import FullySharded
 
-__all__ = ["XlaFSDP"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class XlaFSDP(FullySharded):

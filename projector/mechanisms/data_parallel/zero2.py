@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from projector.mechanisms.data_parallel.ddp import DDP
 
-__all__ = ["Zero2"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Zero2(DDP):

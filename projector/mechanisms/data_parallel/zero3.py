@@ -8,8 +8,6 @@ from typing import ClassVar
 from projector.mechanisms.data_parallel.sharded import FullySharded
 from projector.parameter import parameter
 
-__all__ = ["Zero3"]
-
 _BUCKET = parameter(
     5e8, unit="elements", kind="published", source="deepspeed/runtime/zero/config.py, reduce_bucket_size"
 )

@@ -15,8 +15,6 @@ from projector.operators.rank import Rank
 from projector.operators.types import Collective, Operator
 from projector.workload.model import MoE
 
-__all__ = ["AllGather"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class AllGather(Dispatch):

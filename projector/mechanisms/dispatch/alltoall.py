@@ -33,8 +33,6 @@ from projector.operators.types import Collective, Operator, Stream
 from projector.workload.model import MoE
 from projector.workload.recipe import Recipe
 
-__all__ = ["AllToAll"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class AllToAll(Dispatch):

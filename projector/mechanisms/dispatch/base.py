@@ -14,8 +14,6 @@ from projector.operators.saved import Saved, Transient
 from projector.workload.model import MoE
 from projector.workload.recipe import Recipe
 
-__all__ = ["Dispatch"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Dispatch(Strategy, ABC):
@@ -98,9 +96,13 @@ class Dispatch(Strategy, ABC):
         """Whether buffers of dropless experts differ in size from micro-batch to micro-batch."""
         return False
 
-    def device_bytes(self, recipe: Recipe) -> float:
+    def device_bytes(self, lo: Rank) -> float:
         """Its buffers outside the framework's allocator."""
         return 0.0
+
+    def experts(self, parts: tuple[Part, Part, Part], moe: MoE, r: Routed, lo: Rank) -> tuple[Part, Part, Part]:
+        """First linear, activation and second linear of the experts, with what they save where the exchange has a say."""
+        return parts
 
     def row_bytes(self, r: Routed, lo: Rank) -> tuple[float, float]:
         """A buffer of the rows that are sent, and of those that experts hold."""

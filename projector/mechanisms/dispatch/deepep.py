@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from projector.mechanisms.dispatch.fused import Fused
 
-__all__ = ["DeepEP"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DeepEP(Fused):

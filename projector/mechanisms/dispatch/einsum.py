@@ -19,8 +19,6 @@ from projector.operators.rank import Rank
 from projector.operators.types import Gemm, Stream
 from projector.workload.model import MoE
 
-__all__ = ["Einsum"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Einsum(Dispatch):

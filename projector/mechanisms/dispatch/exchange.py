@@ -6,8 +6,6 @@ from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.rank import Rank
 from projector.operators.types import Collective, HostWork, Operator
 
-__all__ = ["FC1", "FC1_BACKWARD", "FC2", "FC2_BACKWARD", "MOE", "PREPROCESS", "all_to_all", "behind", "counts_read"]
-
 MOE = frozenset({"moe"})
 PREPROCESS = MOE | {"moe_preprocess"}
 

@@ -25,9 +25,6 @@ from projector.operators.rank import Rank
 from projector.operators.types import Collective, Operator, Stream
 from projector.parameter import parameter
 from projector.workload.model import MoE
-from projector.workload.recipe import Recipe
-
-__all__ = ["Fused"]
 
 _FUSED_EXCHANGE = parameter(
     1.25, kind="assumed", source="DeepEP and HybridEP fuse permutation into the exchange: about 2.5 of the four buffers"
@@ -66,8 +63,8 @@ class Fused(Dispatch):
         """Its copies are added up again."""
         return sum_copies(name, r.held, landed, 1, lo)
 
-    def device_bytes(self, recipe: Recipe) -> float:
-        return _DEVICE if recipe.ep > 1 else 0.0
+    def device_bytes(self, lo: Rank) -> float:
+        return _DEVICE if lo.recipe.ep > 1 else 0.0
 
     def forward_buffers(self, moe: MoE, r: Routed, lo: Rank) -> float:
         return _FUSED_EXCHANGE * sum(self.row_bytes(r, lo)) + self.outputs(moe, lo)

@@ -18,8 +18,6 @@ from projector.operators.rank import Rank
 from projector.operators.types import Collective, Operator, Stream
 from projector.workload.model import MoE
 
-__all__ = ["HybridEP"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class HybridEP(Fused):

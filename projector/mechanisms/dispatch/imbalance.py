@@ -15,8 +15,6 @@ from statistics import NormalDist
 
 from projector.parameter import parameter
 
-__all__ = ["expected_maximum", "expert_loads", "fullest_rank", "kept_share", "split_rows"]
-
 _NORMAL = NormalDist()
 _BLOM = parameter(
     0.375, kind="published", source="expected maximum of normal draws: Blom, Statistical Estimates, 1958", unit="ranks"

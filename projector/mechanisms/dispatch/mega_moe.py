@@ -6,11 +6,15 @@ combine with the second; backward they swap roles. Under ideal overlap a stage t
 authors measure 81 to 95 % of that on DeepSeek-V3. Peers are reached by memory shared inside a node. Copies of a token
 are summed where they were computed, and what each rank sent back once more where the token came from, after the last of
 it.
+
+Nothing waits for the router, so every buffer has rows for the worst case: each copy of each token of the group on one
+rank, and the padding of every expert (mega/symm_buffer.py, ``get_num_max_pool_tokens``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import ClassVar
 
 from projector.errors import Unsupported
@@ -20,18 +24,60 @@ from projector.mechanisms.dispatch.permutation import copy
 from projector.mechanisms.dispatch.routing import Routed
 from projector.operators.part import Part
 from projector.operators.rank import Rank
+from projector.operators.saved import Saved, Transient
+from projector.parameter import parameter
 from projector.workload.model import MoE
 
-__all__ = ["MegaMoE"]
+_BLOCK = parameter(256, unit="rows", kind="published", source="primus_turbo/flydsl/mega/symm_buffer.py, BLOCK_M")
+_INDICES = parameter(
+    16.0,
+    unit="B/row",
+    kind="published",
+    source="there: source rank and slot, weight and gate of a row, four bytes each",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MegaMoE(Fused):
-    """Rows land where their expert reads them, so nothing is permuted, and the host waits for no count. Dispatched rows
-    stay for the weight gradient; later versions dispatch them anew, behind it."""
+    """Rows land where their expert reads them, so nothing is permuted, and the host waits for no count. Of a layer the
+    output of its first linear stays; rows are dispatched and activated anew for the weight gradients (pytorch/ops/moe/
+    fused_mega_moe.py, ``save_for_backward``)."""
 
     name: ClassVar[str] = "mega_moe"
     word: ClassVar[str] = "mega_moe"
+
+    def device_bytes(self, lo: Rank) -> float:
+        """The symmetric heap that all layers share: rows dispatched forward and backward, slots of the combine."""
+        moe = lo.model.moe
+        if moe is None or lo.recipe.ep == 1:
+            return 0.0
+        row = lo.act * (moe.moe_latent_size or lo.hidden)
+        return (2 * row + _INDICES) * self._pool(moe, lo) + row * lo.shard_tokens * moe.computed_topk
+
+    def experts(self, parts: tuple[Part, Part, Part], moe: MoE, r: Routed, lo: Rank) -> tuple[Part, Part, Part]:
+        first, act, second = parts
+        wider = self._pool(moe, lo) / r.held
+        saves = tuple(each._replace(bytes=each.bytes * wider) for each in act.saves if each.input)
+        # the gradient of that, and of the activation's output beside the output made again
+        made = sum(each.bytes for each in saves) + 2 * wider * sum(each.bytes for each in act.makes)
+        moment = Transient(name="moe_backward", bytes=made)
+        return (
+            replace(first, saves=_gradients(first)),
+            replace(act, saves=saves, backward_transient=moment),
+            replace(second, saves=_gradients(second)),
+        )
+
+    def forward_buffers(self, moe: MoE, r: Routed, lo: Rank) -> float:
+        return lo.act * moe.moe_ffn_hidden_size * self._pool(moe, lo) + self.outputs(moe, lo)
+
+    def backward_buffers(self, r: Routed, lo: Rank, planned: bool) -> float:
+        return 0.0  # gradients of rows land in the heap
+
+    def _pool(self, moe: MoE, lo: Rank) -> int:
+        """Rows of a buffer."""
+        here = moe.num_experts // lo.recipe.ep
+        landing = lo.recipe.ep * lo.shard_tokens * min(ceil(moe.computed_topk), here)
+        return ceil((landing + here * (_BLOCK - 1)) / _BLOCK) * _BLOCK
 
     def exchanged(self, moe: MoE, r: Routed, lo: Rank) -> tuple[tuple[Part, ...], Part]:
         if lo.recipe.ep * lo.recipe.etp > lo.node_ranks:
@@ -57,3 +103,8 @@ class MegaMoE(Fused):
             tags=MOE,
         )
         return (prepare, dispatch), combine
+
+
+def _gradients(part: Part) -> tuple[Saved, ...]:
+    """Of what a linear saves all but its input."""
+    return tuple(each for each in part.saves if not each.input)

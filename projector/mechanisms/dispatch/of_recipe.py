@@ -12,8 +12,6 @@ from projector.mechanisms.dispatch.hybridep import HybridEP
 from projector.mechanisms.dispatch.mega_moe import MegaMoE
 from projector.workload.recipe import Recipe
 
-__all__ = ["of_recipe"]
-
 _KINDS: tuple[type[Dispatch], ...] = (AllGather, AllToAll, DeepEP, HybridEP, MegaMoE, Einsum)
 
 

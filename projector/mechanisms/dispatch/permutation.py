@@ -11,17 +11,6 @@ from projector.operators.rank import Rank
 from projector.operators.types import HostWork, Stream
 from projector.parameter import parameter
 
-__all__ = [
-    "CHUNK_BACKWARD_US",
-    "CHUNK_US",
-    "chunks",
-    "copy",
-    "fused_permute",
-    "permute_launches",
-    "scatter_adds",
-    "sum_copies",
-]
-
 # of the host for each (rank, local expert) chunk of the unfused sort
 CHUNK_US, CHUNK_BACKWARD_US = parameter(
     (2.0, 4.0),

@@ -10,8 +10,6 @@ from projector.mechanisms.dispatch.imbalance import fullest_rank, kept_share, sp
 from projector.operators.rank import Rank
 from projector.workload.model import MoE
 
-__all__ = ["Routed", "distinct_destinations", "routed"]
-
 # quantised grouped GEMMs need rows per expert in multiples (core/fp8_utils.py, get_align_size_for_quantization)
 _ROW_ALIGNMENT = {"mxfp8": 32, "mxfp4": 32, "nvfp4": 32}
 _FP8_ALIGNMENT = 16

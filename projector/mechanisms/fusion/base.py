@@ -10,8 +10,6 @@ from projector.operators.types import Stream
 from projector.operators.weights import Held
 from projector.workload.recipe import Recipe
 
-__all__ = ["Fusion"]
-
 #: Whether scores lie in memory, by the attention backend that a recipe names; others leave it to the framework.
 _MATERIALISED = {
     **dict.fromkeys(("unfused", "local", "materialised"), True),

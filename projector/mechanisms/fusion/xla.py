@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from projector.mechanisms.fusion.base import Fusion
 
-__all__ = ["XLA"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class XLA(Fusion):

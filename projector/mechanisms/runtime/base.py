@@ -11,8 +11,6 @@ from projector.operators.types import Operator
 from projector.parameter import parameter
 from projector.workload.recipe import Recipe
 
-__all__ = ["Runtime"]
-
 _LAUNCH = parameter(
     7.0, unit="us", kind="published", source="a launch through an eager framework takes 5–10 µs", low=5.0, high=10.0
 )

@@ -12,8 +12,6 @@ from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, 
 from projector.parameter import parameter
 from projector.workload.recipe import Recipe
 
-__all__ = ["Eager"]
-
 _NARROW = frozenset({"fp8", "mxfp8", "mxfp4", "nvfp4", "fp4", "int8"})
 _BACKWARD_HALF = parameter(
     0.5, kind="derived", source="dgrad and wgrad leave one autograd node: each carries half of the module's cost"

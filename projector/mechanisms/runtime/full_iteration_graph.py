@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from projector.mechanisms.runtime.whole_step import WholeStep
 
-__all__ = ["FullIterationGraph"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FullIterationGraph(WholeStep):

@@ -8,8 +8,6 @@ from typing import ClassVar
 from projector.mechanisms.runtime.base import Runtime
 from projector.operators.types import Operator
 
-__all__ = ["WholeStep"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class WholeStep(Runtime):

@@ -10,8 +10,6 @@ from pkgutil import iter_modules
 from projector.errors import InputError, Problem, nearest
 from projector.pipeline.types import Costs, Generator, Schedule
 
-__all__ = ["build", "choose", "find", "generator", "names", "problems", "words"]
-
 _REMARK = re.compile(r"-(vpp-?\d+|(via|with|using|by|on|over)-.*)$")
 
 

@@ -7,8 +7,6 @@ from itertools import chain
 from projector.pipeline.schedules.dualpipe_v import Parts, joined, parts
 from projector.pipeline.types import Action, Generator, Schedule
 
-__all__ = ["GENERATOR"]
-
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Rank ``r`` holds stage ``r`` for the first half of the micro-batches and stage ``pp − r − 1`` for the second, so

@@ -10,9 +10,6 @@ from itertools import chain
 from projector.pipeline.schedules.split import alternate, keep, v_schedule
 from projector.pipeline.types import Action, Generator, Kind, Schedule, actions
 
-__all__ = ["GENERATOR", "Parts", "joined", "parts"]
-
-
 Parts = tuple[tuple[Action, ...], tuple[Action, ...], tuple[Action, ...]]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from projector.pipeline.types import Action, Generator, Schedule, loop_placement
 
-__all__ = ["GENERATOR"]
-
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Every rank has all ``m`` micro-batches in flight; ``group`` and ``extra_warmup`` do not apply."""

@@ -6,8 +6,6 @@ import heapq
 
 from projector.pipeline.types import Action, Generator, Kind, Schedule, snake_placement
 
-__all__ = ["GENERATOR"]
-
 _FORWARD, _BACKWARD = 1, 2  # a backward takes twice a forward, as is usual
 
 

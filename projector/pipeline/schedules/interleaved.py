@@ -9,8 +9,6 @@ from projector.pipeline.schedules import one_f_one_b
 from projector.pipeline.schedules.split import alternate, keep
 from projector.pipeline.types import Action, Generator, Schedule, actions, loop_placement
 
-__all__ = ["GENERATOR", "lanes", "or_whole_groups", "table"]
-
 Orders = tuple[tuple[Action, ...], ...]
 
 

@@ -7,8 +7,6 @@ from projector.pipeline.schedules.interleaved import lanes, or_whole_groups
 from projector.pipeline.schedules.split import lagging
 from projector.pipeline.types import Action, Generator, Schedule
 
-__all__ = ["GENERATOR"]
-
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Warm-up of ``(vpp − 1)·group + (pp − r − 1)`` forwards on rank ``r``, W ``r`` behind B; ``group`` defaults to

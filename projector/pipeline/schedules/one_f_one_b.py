@@ -5,8 +5,6 @@ from __future__ import annotations
 from projector.pipeline.schedules.split import alternate
 from projector.pipeline.types import Action, Generator, Schedule, actions, loop_placement
 
-__all__ = ["GENERATOR"]
-
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Warm-up of ``min(m, pp − r − 1)`` forwards on rank ``r``; ``group`` does not apply."""

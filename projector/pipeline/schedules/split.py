@@ -7,8 +7,6 @@ from itertools import chain
 
 from projector.pipeline.types import Action, Schedule, actions, snake_placement
 
-__all__ = ["alternate", "keep", "lagging", "v_schedule", "weights"]
-
 
 def lagging(forward: Sequence[Action], backward: Sequence[Action], warmup: int, lag: int) -> tuple[Action, ...]:
     """1F1B over the actions of a rank, W ``lag`` input gradients behind: F…, (F, B[, W])…, (B[, W])…, W…."""

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from projector.pipeline.schedules.steady import steady
 from projector.pipeline.types import Action, Kind
 
-__all__ = ["in_full", "squeezed"]
-
 _PERIOD = 6  # slots a micro-batch takes on a rank: F, B and W of two chunks
 _PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
 _LAST, _W = 3, 4  # the last pass of a micro-batch; weight gradients, in the order of their B

@@ -7,8 +7,6 @@ from itertools import chain
 
 from projector.pipeline.types import Action, actions
 
-__all__ = ["steady"]
-
 Order = tuple[Action, ...]
 
 

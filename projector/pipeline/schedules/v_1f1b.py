@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from projector.pipeline.types import Action, Generator, Kind, Schedule, snake_placement
 
-__all__ = ["GENERATOR"]
-
 _PERIOD = 6  # slots a micro-batch takes on a rank: F of two chunks, and their backwards of two slots each
 _PASSES: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
 

@@ -6,8 +6,6 @@ from projector.pipeline.schedules.split import v_schedule
 from projector.pipeline.schedules.squeezed import squeezed
 from projector.pipeline.types import Generator, Schedule
 
-__all__ = ["GENERATOR"]
-
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """One micro-batch's slots repeated every six; W where there is room; both ends squeezed."""

@@ -6,8 +6,6 @@ from projector.pipeline.schedules import zb_h2
 from projector.pipeline.schedules.zb_greedy import fastest, greedy
 from projector.pipeline.types import Costs, Generator, Schedule
 
-__all__ = ["GENERATOR"]
-
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """The order for equal times, 2·pp micro-batches alive at most; ``group`` and ``extra_warmup`` do not apply."""

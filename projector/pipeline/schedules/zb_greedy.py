@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import heapq
-from itertools import product
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from projector.pipeline.compiler import compile_schedule
 from projector.pipeline.evaluator import evaluate
 from projector.pipeline.types import Action, Costs, Schedule, actions, loop_placement
-
-__all__ = ["DEFAULT", "RULES", "Rule", "fastest", "greedy"]
 
 Rule = tuple[bool, float]
 """(alternate, share): whether a forward that is ready goes before a backward after a backward; how much of a weight
 gradient must fit into a gap before the next arrival for it to be taken."""
 
 DEFAULT: Rule = (True, 0.5)
-RULES: tuple[Rule, ...] = tuple(product((True, False), (1.0, 0.5, 0.0)))
+SHARES = (1.0, 0.5, 0.0)
 _NEVER = float("inf")
-_Played = tuple[tuple[tuple[Action, ...], ...], float, float]
-"""(orders, makespan, longest span of a rank from its first start to its last end)."""
+
+
+class _Played(NamedTuple):
+    """``span``: the longest of a rank from its first start to its last end; ``chosen``: whether a forward and a backward
+    ever were ready together after a backward, so that an order without ``alternate`` is another one."""
+
+    orders: tuple[tuple[Action, ...], ...]
+    makespan: float
+    span: float
+    chosen: bool = False
 
 
 def greedy(
@@ -48,26 +55,33 @@ def fastest(name: str, by_hand: Schedule, limit: int, costs: Costs, half: bool =
     planner is configured (sail-sg/zero-bubble-pipeline-parallelism@39f2c18 scheduler/graph.py: ``mem_b``, ``mem_w``).
     """
     pp, m = by_hand.pp, by_hand.microbatches
-    best = _least([_timed(by_hand, costs), *(_play(pp, m, limit, costs, rule, 0.0) for rule in RULES)])
+    best = _least([_timed(by_hand, costs), *_ruled(pp, m, limit, costs, SHARES, 0.0)])
     if half:
-        best = _least([best, *(_play(pp, m, limit, costs, rule, 0.5) for rule in ((True, 0.5), (False, 0.5)))], 1)
+        best = _least([best, *_ruled(pp, m, limit, costs, (0.5,), 0.5)], 1)
     return _schedule(name, pp, m, best)
+
+
+def _ruled(pp: int, m: int, limit: int, costs: Costs, shares: Sequence[float], released: float) -> list[_Played]:
+    """The distinct orders that the rules of these ``shares`` give."""
+    found = [_play(pp, m, limit, costs, (True, share), released) for share in shares]
+    other = [share for share, played in zip(shares, found, strict=True) if played.chosen]
+    return [*found, *(_play(pp, m, limit, costs, (False, share), released) for share in other)]
 
 
 def _least(played: list[_Played], keys: int = 2) -> _Played:
     """The shortest by the first ``keys`` of makespan and span; sums of times that differ by rounding alone are equal."""
-    scale = 1e9 / max(played[0][1], 1e-300)
-    return min(played, key=lambda each: (round(each[1] * scale), round(each[2] * scale))[:keys])
+    scale = 1e9 / max(played[0].makespan, 1e-300)
+    return min(played, key=lambda each: (round(each.makespan * scale), round(each.span * scale))[:keys])
 
 
 def _timed(schedule: Schedule, costs: Costs) -> _Played:
     parts = (costs.forward, costs.backward_input, costs.backward_weight, costs.p2p)
     timeline = evaluate(compile_schedule(schedule), *parts, overlap_p2p=True)
-    return schedule.orders, float(timeline.makespan), float(timeline.rank_span.max())
+    return _Played(schedule.orders, float(timeline.makespan), float(timeline.rank_span.max()))
 
 
 def _schedule(name: str, pp: int, microbatches: int, played: _Played) -> Schedule:
-    return Schedule(name, pp, 1, microbatches, True, played[0], loop_placement(pp, 1))
+    return Schedule(name, pp, 1, microbatches, True, played.orders, loop_placement(pp, 1))
 
 
 def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float) -> _Played:
@@ -84,7 +98,7 @@ def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float
     ahead, behind, owed = [0] * pp, [0] * pp, [0] * pp  # forwards, backwards and weight gradients done
     alive = [0.0] * pp
     free, was_forward, began = [0.0] * pp, [False] * pp, [0.0] * pp
-    heap = [(0.0, 0)]
+    heap, chosen = [(0.0, 0)], False
     while heap:
         now, rank = pop(heap)
         if now < free[rank]:
@@ -92,7 +106,9 @@ def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float
         f, b = ahead[rank], behind[rank]
         can_f = inputs[rank][f] if f < len(inputs[rank]) and alive[rank] <= room else _NEVER
         can_b = gradients[rank][b] if b < len(gradients[rank]) else _NEVER
-        if can_b <= now and not (alternate and can_f <= now and not was_forward[rank]):
+        both = can_b <= now and can_f <= now and not was_forward[rank]
+        chosen = chosen or both
+        if can_b <= now and not (alternate and both):
             orders[rank].append(backward[b])
             behind[rank], was_forward[rank] = b + 1, False
             alive[rank] -= released
@@ -127,4 +143,4 @@ def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float
             continue
         push(heap, (end, rank))
     spans = [end - start for start, end in zip(began, free, strict=True)]
-    return tuple(map(tuple, orders)), max(free), max(spans)
+    return _Played(tuple(map(tuple, orders)), max(free), max(spans), chosen)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from projector.pipeline.schedules.split import lagging
 from projector.pipeline.types import Generator, Schedule, actions, loop_placement
 
-__all__ = ["GENERATOR"]
-
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """Rank ``r`` runs ``pp − r − 1`` forwards ahead and keeps ``r`` weight gradients back. For F = B = W the bubble of

@@ -14,8 +14,6 @@ from projector.pipeline.bounds import lower_bound
 from projector.pipeline.schedules import zb_2p
 from projector.pipeline.types import Costs, Generator, Schedule
 
-__all__ = ["GENERATOR", "LARGEST", "gap"]
-
 LARGEST = 108
 """Actions of the largest pipeline that is solved (pp 4 with 9 micro-batches): what HiGHS closes in a few seconds."""
 _SECONDS = 4.0

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from projector.pipeline.schedules.split import alternate, v_schedule
 from projector.pipeline.types import KINDS, Action, Generator, Schedule, actions
 
-__all__ = ["GENERATOR"]
-
 
 def build(pp: int, vpp: int, microbatches: int, group: int | None, extra_warmup: int) -> Schedule:
     """The published order for at least ``2·pp − 1`` micro-batches; for fewer, the same order without those that do not

@@ -34,8 +34,6 @@ from projector.search.sweep.systems import system
 from projector.workload import amounts
 from projector.workload.schema import parse_model, parse_recipe
 
-__all__ = ["MOST", "VERSION", "Grid", "key_of", "read"]
-
 VERSION = 1
 MOST = 20_000_000  # points: more are a mistake of the file, or of the idea
 _KEYS = ("sweep", "point", "model", "system", "gpus", "framework", "tokens", "scale", "recipe", "search")
@@ -98,10 +96,10 @@ def read(path: Path) -> Grid:
     point = content.get("point", "projection")
     if point not in ("projection", "search"):
         wrong.append(Problem(where, "point", point, "projection or search"))
-    outer = {name: _several(content.get(name)) for name in ("model", "system")}
+    outer = {name: several(content.get(name)) for name in ("model", "system")}
     outer["system"] = tuple(own.beside(str(name), path) for name in outer["system"])
     outer |= _scales(content.get("scale"), where, wrong)
-    outer["gpus"] = _several(content.get("gpus"))
+    outer["gpus"] = several(content.get("gpus"))
     recipe = content.get("recipe") or {}
     inner: dict[str, tuple[Any, ...]] = {}
     if isinstance(recipe, Mapping):
@@ -129,13 +127,14 @@ def read(path: Path) -> Grid:
     return grid
 
 
-def _several(value: object) -> tuple[Any, ...]:
+def several(value: object) -> tuple[Any, ...]:
+    """The values of one axis of a file: a list, or one alone."""
     return tuple(value) if isinstance(value, list) else () if value is None else (value,)
 
 
 def _values(value: object) -> tuple[Any, ...]:
     """One value, or the values of a list; a value that is itself a list stands in a list of lists."""
-    every = _several(value) if value is not None else (None,)
+    every = several(value) if value is not None else (None,)
     return tuple(tuple(each) if isinstance(each, list) else each for each in every)
 
 
@@ -155,7 +154,7 @@ def _scales(given: object, where: str, wrong: list[Problem]) -> dict[str, tuple[
     if not isinstance(given, Mapping):
         wrong.append(Problem(where, "scale", given, f"factors of {', '.join(SCALES)}"))
         return {}
-    found = {f"scale.{name}": _several(values) for name, values in given.items()}
+    found = {f"scale.{name}": several(values) for name, values in given.items()}
     wrong += [
         Problem(where, "scale", word, nearest(word, tuple(SCALES)))
         for name in given

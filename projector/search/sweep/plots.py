@@ -12,8 +12,6 @@ from projector.hardware.types import Cluster
 from projector.search.looks import COLOURS, GREY, MARKERS, figure, tidy
 from projector.search.sweep.systems import system
 
-__all__ = ["figures"]
-
 Figure = Any  # of matplotlib
 Frame = Any  # a pandas.DataFrame: the types of its columns are those of a file
 _DAY = 86400.0

@@ -13,13 +13,11 @@ from projector.hardware.types import Cluster
 from projector.search.found import Limits, search
 from projector.search.objective import Objective
 from projector.search.space import space, with_fields
-from projector.search.sweep.grid import key_of
+from projector.search.sweep.grid import key_of, several
 from projector.search.sweep.systems import scaled
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
-
-__all__ = ["explained", "rows"]
 
 Point = Mapping[str, Any]
 Row = dict[str, Any]
@@ -112,10 +110,7 @@ def _told(load: Workload, made: Projection) -> Row:
 
 
 def _lists(given: Mapping[str, Any] | None) -> dict[str, tuple[Any, ...]]:
-    return {
-        name: tuple(value) if isinstance(value, list) else () if value is None else (value,)
-        for name, value in (given or {}).items()
-    }
+    return {name: several(value) for name, value in (given or {}).items()}
 
 
 def _number(value: Any) -> float | None:

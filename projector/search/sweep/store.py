@@ -19,8 +19,6 @@ from projector.errors import InputError, Problem
 from projector.io.code import code_hash
 from projector.io.files import write_whole
 
-__all__ = ["Lines", "Parts", "opened"]
-
 FORMAT = 1
 
 

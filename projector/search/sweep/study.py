@@ -7,8 +7,6 @@ from typing import Any
 from projector.search.sweep.grid import Grid, key_of
 from projector.search.sweep.points import explained
 
-__all__ = ["best", "layout"]
-
 Frame = Any  # a pandas.DataFrame: the types of its columns are those of a file
 
 

@@ -10,8 +10,6 @@ from projector.hardware import catalogue, own
 from projector.hardware.scaled import SCALES
 from projector.hardware.types import Cluster
 
-__all__ = ["scaled", "system"]
-
 
 @lru_cache(maxsize=64)
 def system(name: str) -> Cluster:

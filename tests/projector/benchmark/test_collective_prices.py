@@ -18,8 +18,7 @@ from projector.hardware.types import GroupShape
 from projector.operators.types import Collective
 from projector.projection import project
 from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 H100 = catalogue.cluster("h100")
 SUM = Collective(name="", kind="all_reduce", group="dp", bytes=1e9)
@@ -28,8 +27,7 @@ TWO_NODES = Launched("srun", 0, 16, 0, 8, 2)
 
 
 def _resolved(gpus: int) -> Any:
-    recipe = Recipe(tp=8, pp=2, micro_batch_size=1, global_batch_size=64, seq_length=1024)
-    work = Workload(model=zoo.load("llama3_8b", num_layers=4), recipe=recipe, gpus=gpus, framework="megatron-lm")
+    work = workload(zoo.load("llama3_8b", num_layers=4), gpus, tp=8, pp=2, seq_length=1024)
     return project(work, H100).resolved
 
 

@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
 MIXTRAL = str(EXAMPLES / "mixtral_8x22b_mi355x.yaml")
 DEEPSEEK = str(EXAMPLES / "deepseek_v3_h100.yaml")
+#: What commands read where no flag says it.
+VARIABLES = ("PRIMUS_GPU_ARCH", "PRIMUS_GEMM_BACKEND", "PRIMUS_GPU_CLOCK_MHZ", "NNODES", "GPUS_PER_NODE")
 ON_MI355X = ("--config", MIXTRAL, "--cluster", "mi355x", "--target-nodes", "8")
 
 

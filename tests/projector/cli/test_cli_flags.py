@@ -16,18 +16,9 @@ DATA = ROOT / "tests" / "projector" / "workload" / "data"
 
 
 @pytest.fixture
-def document(capsys, monkeypatch):
-    """The JSON document of ``performance`` on the Mixtral example with further flags, made in this process."""
-    for name in ("PRIMUS_GPU_ARCH", "NNODES", "GPUS_PER_NODE"):
-        monkeypatch.delenv(name, raising=False)
-
-    def make(*flags, command="performance", config=MIXTRAL):
-        code = run([command, "--config", config, "--json", *flags])
-        captured = capsys.readouterr()
-        assert (code, captured.err) == (0, "")
-        return json.loads(captured.out)
-
-    return make
+def document(document):
+    """With the Mixtral example for its configuration."""
+    return lambda *flags, config=MIXTRAL, **how: document("--config", config, *flags, **how)
 
 
 def seconds(made):

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from functools import partial
 
 import pytest
-from cli_command import MIXTRAL, ON_MI355X, projector
+from cli_command import MIXTRAL, ON_MI355X, VARIABLES, projector
 
 from projector.cli import run
 from projector.hardware.catalogue import gpu
 from tests.projector.kernels.origami_package import RELEASED, build
 
-VARIABLES = ("PRIMUS_GPU_ARCH", "PRIMUS_GEMM_BACKEND", "PRIMUS_GPU_CLOCK_MHZ", "NNODES", "GPUS_PER_NODE")
-
 
 @pytest.fixture
-def document(capsys, monkeypatch):
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-
-    def make(*flags):
-        code = run(["performance", *ON_MI355X, "--json", *flags])
-        captured = capsys.readouterr()
-        assert (code, captured.err) == (0, "")
-        return json.loads(captured.out)
-
-    return make
+def document(document):
+    return partial(document, *ON_MI355X)
 
 
 def parts(made):

@@ -82,20 +82,6 @@ def test_the_table_has_every_field_of_a_recipe():
     assert keys == set(Recipe.__dataclass_fields__)
 
 
-@pytest.fixture
-def document(capsys, monkeypatch):
-    monkeypatch.delenv("PRIMUS_GPU_ARCH", raising=False)
-    from projector.cli import run
-
-    def make(*flags, command="performance"):
-        code = run([command, *flags, "--json"])
-        captured = capsys.readouterr()
-        assert (code, captured.err) == (0, "")
-        return json.loads(captured.out)
-
-    return make
-
-
 PLAIN = (
     "--gpu",
     "h100",

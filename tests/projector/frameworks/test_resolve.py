@@ -11,6 +11,7 @@ from projector.frameworks import find, load, names, resolve
 from projector.workload.model import Model
 from projector.workload.recipe import LoRA, Recipe
 from projector.workload.workload import Workload
+from tests import workloads
 
 LLAMA = Model(
     name="llama-like",
@@ -44,8 +45,7 @@ OPTIONAL = {
 
 
 def workload(framework: str, **recipe: object) -> Workload:
-    fields = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096} | recipe
-    return Workload(model=LLAMA, recipe=Recipe(**fields), gpus=8, framework=framework)  # type: ignore[arg-type]
+    return workloads.workload(LLAMA, framework=framework, **recipe)
 
 
 @pytest.mark.parametrize("name", names())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.evidence import dataset
+from harness.evidence import dataset, run_text
 from projector.io import kept
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,13 +76,44 @@ def test_other_code_keeps_other_values_and_old_ones_go(
     assert len({file.parent for file in folder()}) <= kept._VERSIONS
 
 
+def test_too_much_of_one_version_is_thinned(monkeypatch: pytest.MonkeyPatch, folder: Callable[[], list[Path]]) -> None:
+    for number in range(6):
+        kept.keep("kind", str(number), bytes(1000))
+        os.utime(kept._file(folder()[0].parent, "kind", str(number)), (number, number))
+    kept._thin(folder()[0].parent)
+    assert len(folder()) == 6
+    monkeypatch.setattr(kept, "_MOST_BYTES", 5_000)
+    kept._thin(folder()[0].parent)
+    assert [kept.recall("kind", str(n)) is None for n in range(6)] == [True] * 3 + [False] * 3
+
+
+def test_another_version_of_a_library_keeps_values_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, folder: Callable[[], list[Path]]
+) -> None:
+    kept.keep("kind", "content", 1)
+    monkeypatch.setattr(kept, "_version", lambda library: f"{library} of tomorrow")
+    kept._folder.cache_clear()
+    assert kept.recall("kind", "content") is None
+    monkeypatch.setenv("HOME", "")
+    monkeypatch.delenv("PROJECTOR_CACHE")
+    monkeypatch.setattr(Path, "expanduser", _no_home)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    kept._folder.cache_clear()
+    kept.keep("kind", "content", 1)
+    assert kept.recall("kind", "content") is None
+
+
+def _no_home(_: Path) -> Path:
+    raise RuntimeError("Could not determine home directory.")
+
+
 def test_measured_runs_are_the_same_from_the_cache(folder: Callable[[], list[Path]]) -> None:
     first = dataset.read(RUNS)
     assert len(folder()) == 1
     assert dataset.read(RUNS) == first
     again = dataset.remembered(RUNS.read_text())
     assert again == first
-    assert dataset.to_yaml(again) == dataset.to_yaml(first)
+    assert run_text.to_yaml(again) == run_text.to_yaml(first)
 
 
 def test_runs_with_mistakes_or_hardware_of_their_own_are_read_each_time(

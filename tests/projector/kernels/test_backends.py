@@ -186,7 +186,7 @@ def test_device_memory_runs_at_its_own_rate(install: Callable[..., Any]) -> None
     device, efficiency = gpu("mi300x"), load("mi300x")
     rates = []
     for mhz in (700.0, 2100.0):
-        held = clock.with_clock(device, efficiency, mhz)
+        held = clock.settle(device, efficiency, mhz=mhz)
         Origami(*held).seconds([SQUARE])
         asked = module.record.calls[-1].hardware
         rates.append((asked.mem3_perf_ratio * mhz * 1e6, asked.mem2_perf_ratio * mhz * 1e6, asked.mem1_perf_ratio))
@@ -273,7 +273,7 @@ def test_cycles_become_seconds_at_the_sustained_clock(install: Callable[..., Mod
     install(RELEASED)
     device, efficiency = gpu("mi355x"), load("mi355x")
     slow, half, full = (
-        Origami(*clock.with_clock(device, efficiency, mhz)).seconds([SQUARE])[0] for mhz in (600.0, 1200.0, 2400.0)
+        Origami(*clock.settle(device, efficiency, mhz=mhz)).seconds([SQUARE])[0] for mhz in (600.0, 1200.0, 2400.0)
     )
     assert slow - half == pytest.approx(2.0 * (half - full), rel=1e-6)
 

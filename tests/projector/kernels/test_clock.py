@@ -30,7 +30,7 @@ def seconds(device: Gpu, efficiency: Efficiency, op: Operator) -> float:
 @given(name=GPUS)
 def test_the_clock_that_it_sustains_changes_nothing(name: str) -> None:
     device, efficiency = gpu(name), load(name)
-    held, shares = clock.with_clock(device, efficiency, clock.sustained_mhz(device, efficiency))
+    held, shares = clock.settle(device, efficiency, mhz=clock.sustained_mhz(device, efficiency))
     assert held == device
     assert shares["clock.matrix"] == pytest.approx(efficiency.get("clock.matrix", 0.85))
     assert seconds(held, shares, BIG) == pytest.approx(seconds(device, efficiency, BIG))
@@ -39,7 +39,7 @@ def test_the_clock_that_it_sustains_changes_nothing(name: str) -> None:
 @given(name=GPUS, mhz=st.floats(200.0, 5000.0))
 def test_a_held_clock_is_the_clock_up_to_boost(name: str, mhz: float) -> None:
     device, efficiency = gpu(name), load(name)
-    held, shares = clock.with_clock(device, efficiency, mhz)
+    held, shares = clock.settle(device, efficiency, mhz=mhz)
     assert clock.sustained_mhz(held, shares) == pytest.approx(min(mhz, device.boost_clock_mhz))
     for key, parameter in shares.parameters.items():
         if key.startswith("clock."):
@@ -60,7 +60,7 @@ def test_a_held_clock_is_the_clock_up_to_boost(name: str, mhz: float) -> None:
 
 def test_peaks_follow_a_clock_above_the_one_they_are_stated_at() -> None:
     device, efficiency = gpu("h100_sxm"), load("h100_sxm")
-    held, shares = clock.with_clock(device, efficiency, device.boost_clock_mhz)
+    held, shares = clock.settle(device, efficiency, mhz=device.boost_clock_mhz)
     gain = device.boost_clock_mhz / device.peak_clock_mhz
     assert gain > 1.0
     assert shares["clock.matrix"] == 1.0
@@ -71,21 +71,21 @@ def test_peaks_follow_a_clock_above_the_one_they_are_stated_at() -> None:
 def test_variants_of_the_clock_follow_too() -> None:
     stated = {"clock.matrix": 0.6, "clock.matrix.fp8": 0.5, "clock.attention": 0.9, "gemm.loop": 0.8}
     efficiency = Efficiency(gpu="x", parameters={k: Parameter(v, "published", "here") for k, v in stated.items()})
-    _, held = clock.with_clock(gpu("mi300x"), efficiency, 1050.0)
+    _, held = clock.settle(gpu("mi300x"), efficiency, mhz=1050.0)
     assert {k: held[k] for k in stated} == {
         "clock.matrix": 0.5,
         "clock.matrix.fp8": 0.5,
         "clock.attention": 0.5,
         "gemm.loop": 0.8,
     }
-    _, capped = clock.with_power_cap(gpu("mi300x"), efficiency, gpu("mi300x").tdp_watts / 8.0)
+    _, capped = clock.settle(gpu("mi300x"), efficiency, watts=gpu("mi300x").tdp_watts / 8.0)
     assert [capped[k] for k in stated] == pytest.approx([0.3, 0.25, 0.45, 0.8])
 
 
 @given(name=GPUS, share=st.floats(0.05, 3.0))
 def test_power_is_the_cube_of_the_clock(name: str, share: float) -> None:
     device, efficiency = gpu(name), load(name)
-    held, shares = clock.with_power_cap(device, efficiency, share * device.tdp_watts)
+    held, shares = clock.settle(device, efficiency, watts=share * device.tdp_watts)
     assert held == device
     if share >= 1.0:
         assert shares == efficiency
@@ -99,8 +99,8 @@ def test_of_two_limits_the_lower_holds(name: str, mhz: float, share: float) -> N
     device, efficiency = gpu(name), load(name)
     watts = share * device.tdp_watts
     both = clock.settle(device, efficiency, mhz=mhz, watts=watts)
-    held = clock.sustained_mhz(*clock.with_clock(device, efficiency, mhz))
-    capped = clock.sustained_mhz(*clock.with_power_cap(device, efficiency, watts))
+    held = clock.sustained_mhz(*clock.settle(device, efficiency, mhz=mhz))
+    capped = clock.sustained_mhz(*clock.settle(device, efficiency, watts=watts))
     expected = held if share >= 1.0 else min(held, capped)
     assert clock.sustained_mhz(*both) == pytest.approx(expected)
 
@@ -109,15 +109,15 @@ def test_of_two_limits_the_lower_holds(name: str, mhz: float, share: float) -> N
 def test_what_is_no_clock_and_no_power_is_refused(value: float) -> None:
     device, efficiency = gpu("mi300x"), load("mi300x")
     with pytest.raises(InputError, match="gpu_clock_mhz"):
-        clock.with_clock(device, efficiency, value)
+        clock.settle(device, efficiency, mhz=value)
     with pytest.raises(InputError, match="power_cap_watts"):
-        clock.with_power_cap(device, efficiency, value)
+        clock.settle(device, efficiency, watts=value)
 
 
 @given(name=GPUS, low=st.floats(300.0, 2000.0), gain=st.floats(1.0, 3.0))
 def test_compute_follows_the_clock_and_memory_does_not(name: str, low: float, gain: float) -> None:
     device, efficiency = gpu(name), load(name)
-    slow, fast = (clock.with_clock(device, efficiency, mhz) for mhz in (low, low * gain))
+    slow, fast = (clock.settle(device, efficiency, mhz=mhz) for mhz in (low, low * gain))
     for op in (BIG, FLASH, COPY):
         assert seconds(*fast, op) <= seconds(*slow, op) * (1.0 + 1e-9)
     assert seconds(*fast, COPY) == seconds(*slow, COPY)
@@ -126,7 +126,7 @@ def test_compute_follows_the_clock_and_memory_does_not(name: str, low: float, ga
 @pytest.mark.parametrize("name", ["a100_sxm_80gb", "h100_sxm", "b200", "mi300x", "mi355x"])
 def test_large_products_are_inverse_in_the_clock(name: str) -> None:
     device, efficiency = gpu(name), load(name)
-    slow, fast = (clock.with_clock(device, efficiency, mhz) for mhz in (600.0, 1200.0))
+    slow, fast = (clock.settle(device, efficiency, mhz=mhz) for mhz in (600.0, 1200.0))
     assert seconds(*slow, BIG) == pytest.approx(2.0 * seconds(*fast, BIG), rel=0.05)
     assert seconds(*slow, FLASH) > 1.6 * seconds(*fast, FLASH)
 
@@ -149,7 +149,7 @@ def test_a_held_clock_does_not_rise_where_units_stand_idle() -> None:
     few = Attention(name="a", batch=1, heads=4, kv_heads=4, seq_q=4096, seq_k=4096, head_dim_qk=128, head_dim_v=128)
     own = clock.sustained_mhz(device, efficiency)
     free = Simulated(device, efficiency, execution).times([few]).seconds[0]
-    held = Simulated(*clock.with_clock(device, efficiency, own), execution).times([few]).seconds[0]
+    held = Simulated(*clock.settle(device, efficiency, mhz=own), execution).times([few]).seconds[0]
     assert held > 1.05 * free
 
 

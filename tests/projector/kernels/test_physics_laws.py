@@ -48,7 +48,7 @@ def families(name: str) -> tuple[str, ...]:
 def model(name: str, family: str, mhz: float | None = None) -> Simulated:
     device, efficiency = gpu(name), load(name)
     if mhz is not None:
-        device, efficiency = clock.with_clock(device, efficiency, mhz)
+        device, efficiency = clock.settle(device, efficiency, mhz=mhz)
     return Simulated(device, efficiency, Execution.of(kernels={"gemm": family}))
 
 

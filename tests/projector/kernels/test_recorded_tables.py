@@ -16,7 +16,8 @@ from projector.hardware.catalogue import gpu, gpu_names
 from projector.hardware.efficiency import load
 from projector.io import places
 from projector.kernels import tables
-from projector.kernels.recorded import REACH, Recorded, available
+from projector.kernels.neighbours import REACH
+from projector.kernels.recorded import Recorded, available
 from projector.kernels.simulate import Simulated
 from projector.kernels.tables import read, tables_dir
 from projector.mechanisms import Execution

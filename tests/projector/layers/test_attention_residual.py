@@ -11,16 +11,14 @@ from projector.pipeline.schedules import build
 from projector.step.boundary import activations
 from projector.workload import zoo
 from projector.workload.parameters import count
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 PLAIN = zoo.load("llama3_8b")
 MIXED = replace(PLAIN, attn_res_block_size=12)
 
 
 def case(model, **recipe):
-    stated = {"micro_batch_size": 1, "global_batch_size": 32, "seq_length": 4096} | recipe
-    return resolve(Workload(model=model, recipe=Recipe(**stated), gpus=8), "nvidia", "hopper")
+    return resolve(workload(model, **{"global_batch_size": 32} | recipe), "nvidia", "hopper")
 
 
 def mixing(block) -> float:

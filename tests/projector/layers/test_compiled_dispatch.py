@@ -12,19 +12,16 @@ from projector.mechanisms.dispatch.imbalance import fullest_rank
 from projector.operators.part import Block
 from projector.operators.types import Collective, Gemm, GroupedGemm, Stream
 from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 MODEL = zoo.load("deepseek_v3")
 S, K, E, H = 4096, 8, 256, 7168
 
 
 def resolved(**recipe: object) -> Resolved:
-    balanced = {"moe_router_force_load_balancing": True}
-    fields: dict[str, object] = {"micro_batch_size": 2, "global_batch_size": 128, "seq_length": S, "ep": 8}
-    fields |= balanced | recipe
-    load = Workload(model=MODEL, recipe=Recipe(**fields), gpus=64, framework="maxtext")  # type: ignore[arg-type]
-    return resolve(load, "amd", "gfx950")
+    fields = {"micro_batch_size": 2, "global_batch_size": 128, "seq_length": S, "ep": 8}
+    fields |= {"moe_router_force_load_balancing": True} | recipe
+    return resolve(workload(MODEL, 64, "maxtext", **fields), "amd", "gfx950")
 
 
 def moe(**recipe: object) -> Block:

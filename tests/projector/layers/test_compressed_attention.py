@@ -17,13 +17,13 @@ from projector.step.boundary import activations
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
+from tests.workloads import workload
 
 FLASH = zoo.load("deepseek_v4_flash")
 
 
 def blocks(model, **recipe):
-    stated = {"micro_batch_size": 1, "global_batch_size": 8, "seq_length": 4096, "ep": 8} | recipe
-    case = resolve(Workload(model=model, recipe=Recipe(**stated), gpus=8), "nvidia", "hopper")
+    case = resolve(workload(model, **{"global_batch_size": 8, "ep": 8} | recipe), "nvidia", "hopper")
     return {kind.name: layer(kind, case) for kind in dict.fromkeys(model.layer_kinds)}
 
 
@@ -60,10 +60,8 @@ def test_a_trained_indexer_costs_more_and_its_gradient_stays_its_own() -> None:
     assert trained.saved_bytes > frozen.saved_bytes
     assert blocks(learning)["compressed128_moe"] == blocks(FLASH)["compressed128_moe"]
     cluster = catalogue.default_cluster("mi355x")
-    recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096, ep=8)
     runs = [
-        project(Workload(model=model, recipe=recipe, gpus=8, framework="primus"), cluster)
-        for model in (FLASH, learning)
+        project(workload(model, framework="primus", global_batch_size=8, ep=8), cluster) for model in (FLASH, learning)
     ]
     assert runs[0].step_seconds < runs[1].step_seconds
     assert runs[0].memory.required <= runs[1].memory.required
@@ -72,10 +70,9 @@ def test_a_trained_indexer_costs_more_and_its_gradient_stays_its_own() -> None:
 def test_streams_widen_what_is_kept_and_what_is_sent() -> None:
     """At four streams: four times the message between stages, 24 × 4 h of projection for each half of a layer."""
     one = replace(FLASH, hyper_connections=0)
-    recipe = Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096, pp=4, ep=2)
     sent = []
     for model in (FLASH, one):
-        case = resolve(Workload(model=model, recipe=recipe, gpus=8), "nvidia", "hopper")
+        case = resolve(workload(model, global_batch_size=8, pp=4, ep=2), "nvidia", "hopper")
         sent.append(sum(each.bytes for each in activations(case, build("1f1b", 4, 1, 8)) if each))
     assert sent[0] == 4 * sent[1] > 0
     wide, plain = blocks(FLASH)["compressed0_moe"], blocks(one)["compressed0_moe"]

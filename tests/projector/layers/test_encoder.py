@@ -13,9 +13,8 @@ from projector.layers import lower
 from projector.projection import project
 from projector.workload import zoo
 from projector.workload.parameters import count
-from projector.workload.recipe import Recipe
 from projector.workload.validate import problems
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 VIT = zoo.load("vit_era5")
 
@@ -48,17 +47,8 @@ def test_no_vocabulary_leaves_the_final_norm_alone() -> None:
 
 
 def test_it_is_projected_and_costs_more_than_with_a_mask() -> None:
-    recipe = Recipe(
-        micro_batch_size=1,
-        global_batch_size=64,
-        seq_length=64800,
-        tp=8,
-        pp=4,
-        sequence_parallel=True,
-        data_parallel_sharding="optim",
-        recompute_granularity="full",
-    )
-    work = Workload(model=VIT, recipe=recipe, gpus=64)
+    how = {"sequence_parallel": True, "data_parallel_sharding": "optim", "recompute_granularity": "full"}
+    work = workload(VIT, 64, seq_length=64800, tp=8, pp=4, **how)
     cluster = catalogue.cluster("h200")
     full, half = (project(replace(work, model=replace(VIT, causal=c)), cluster) for c in (False, True))
     assert half.step_seconds < full.step_seconds < 2 * half.step_seconds
@@ -66,11 +56,8 @@ def test_it_is_projected_and_costs_more_than_with_a_mask() -> None:
 
 def test_what_makes_no_sense_without_a_mask_is_refused() -> None:
     def said(**change: object) -> str:
-        work = Workload(
-            model=replace(VIT, **change),  # type: ignore[arg-type]
-            recipe=Recipe(micro_batch_size=1, global_batch_size=8, seq_length=64800, cp=3),
-            gpus=24,
-        )
+        model = replace(VIT, **change)  # type: ignore[arg-type]
+        work = workload(model, 24, global_batch_size=8, seq_length=64800, cp=3)
         return "; ".join(f"{p.key} {p.expected}" for p in problems(work))
 
     assert said() == ""

@@ -15,17 +15,15 @@ from projector.memory.plan import plan
 from projector.workload import zoo
 from projector.workload.recipe import LoRA, Recipe
 from projector.workload.workload import Workload
+from tests.workloads import workload
 
 H100 = catalogue.default_cluster("h100_sxm")
 GIB = 2.0**30
 
 
 def case(loss: str, **how: Any) -> Any:
-    fields: dict[str, Any] = {"micro_batch_size": 4, "global_batch_size": 32, "seq_length": 4096}
-    recipe = Recipe(**(fields | {"cross_entropy_fusion": loss, "data_parallel_sharding": "optim"} | how))
-    return resolve(
-        Workload(model=zoo.load("llama3_8b"), recipe=recipe, gpus=8, framework="megatron-lm"), "nvidia", "hopper"
-    )
+    fields = {"micro_batch_size": 4, "global_batch_size": 32, "data_parallel_sharding": "optim"}
+    return resolve(workload(**{**fields, "cross_entropy_fusion": loss, **how}), "nvidia", "hopper")
 
 
 def of(loss: str, **how: Any) -> tuple[Local, Any]:

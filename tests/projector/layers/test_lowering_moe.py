@@ -17,6 +17,7 @@ from lowering_cases import (
 )
 
 from projector.errors import Unsupported
+from projector.layers.local import local
 from projector.layers.lower import layer
 from projector.operators.types import GroupedGemm
 
@@ -129,6 +130,24 @@ def test_mega_moe_hides_the_exchange_of_deepep_in_the_products_and_permutes_noth
         assert not exchanged
     with pytest.raises(Unsupported, match="one node"):
         layer(EXPERTS, resolved(DEEPSEEK_V3, **(flex | {"ep": 16}), moe_flex_dispatcher_backend="mega_moe"))
+
+
+@pytest.mark.parametrize(("ep", "copies"), [(4, 8), (8, 8)])
+def test_mega_moe_has_rows_for_every_copy_on_one_rank(ep: int, copies: int) -> None:
+    """Primus-Turbo flydsl/mega/symm_buffer.py: rows of the pool; a layer keeps the first linear's output for all of them and
+    neither the dispatched rows nor the activated ones; two pools and the slots of the combine lie in a heap."""
+    flex = {"ep": ep, "moe_token_dispatcher_type": "flex", "moe_grouped_gemm": "fused"}
+    case = resolved(DEEPSEEK_V3, **flex, moe_flex_dispatcher_backend="mega_moe")
+    lo, here = local(case), 256 // ep
+    rows = -(-(ep * lo.shard_tokens * copies + here * 255) // 256) * 256
+    saved = {each.tensor: each.bytes for each in layer(EXPERTS, case).saves if each.since == "forward"}
+    assert saved["experts.fc1.out"] == pytest.approx(2 * rows * 2 * 2048)
+    assert not {"experts.in", "experts.act.out", "experts.act.unweighted", "experts.act.gate"} & saved.keys()
+    (moment,) = {each.bytes for each in layer(EXPERTS, case).backward_transients if each.bytes > 3 * rows * 2048}
+    assert moment == pytest.approx(2 * rows * 4 * 2048)
+    heap = case.execution.dispatch.device_bytes(lo)
+    assert heap == pytest.approx(2 * 7168 * (2 * rows + 8 * lo.shard_tokens) + 16 * rows)
+    assert case.execution.dispatch.device_bytes(local(resolved(DEEPSEEK_V3, **(flex | {"ep": 1})))) == 0.0
 
 
 @settings(max_examples=30, deadline=None)

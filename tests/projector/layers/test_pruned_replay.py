@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from projector.frameworks import resolve
 from projector.layers.lower import layer, mtp
 from projector.operators.types import Attention, Gemm, GroupedGemm
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 
 def replayed(framework: str, model: str, date: str = "", **fields: object):  # type: ignore[no-untyped-def]
-    recipe = Recipe(
-        micro_batch_size=1,
-        global_batch_size=64,
-        seq_length=4096,
-        recompute_granularity="full",
-        **fields,  # type: ignore[arg-type]
-    )
-    made = resolve(
-        Workload(model=zoo.load(model), recipe=recipe, gpus=8, framework=framework, framework_date=date),
-        "amd",
-        "gfx950",
-    )
+    work = workload(model, framework=framework, recompute_granularity="full", **fields)
+    made = resolve(replace(work, framework_date=date), "amd", "gfx950")
     return layer(made.workload.model.layer_kinds[-1], made)
 
 
@@ -127,9 +117,6 @@ def test_each_kept_output_spares_work(framework: str) -> None:
 @pytest.mark.parametrize(("method", "again"), [("uniform", True), ("block", False)])
 def test_full_recompute_takes_prediction_modules_along_layer_by_layer_only(method: str, again: bool) -> None:
     """NVIDIA/Megatron-LM@d98e8a64dd core/transformer/multi_token_prediction.py: ``block`` is not supported, and skipped."""
-    recipe = Recipe(
-        micro_batch_size=1, global_batch_size=8, seq_length=4096,
-        recompute_granularity="full", recompute_method=method, recompute_num_layers=1,
-    )  # fmt: skip
-    block = mtp(resolve(Workload(model=zoo.load("deepseek_v3"), recipe=recipe, gpus=8), "nvidia", "hopper"))
+    how = {"recompute_granularity": "full", "recompute_method": method, "recompute_num_layers": 1}
+    block = mtp(resolve(workload("deepseek_v3", **how), "nvidia", "hopper"))
     assert bool(block.recompute) is again

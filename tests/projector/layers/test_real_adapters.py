@@ -53,6 +53,22 @@ def test_the_rank_is_divided_and_legacy_experts_have_none() -> None:
     assert adapters(legacy).dense == adapters(normal).dense
 
 
+def test_frozen_experts_of_one_function_keep_their_inputs() -> None:
+    """tgale96/grouped_gemm grouped_gemm/ops.py saves both operands, whatever is trained; linears save what they need, and
+    kernels of Primus-Turbo from the second stage on are others."""
+    lora = {"lora": {"targets": ("linear_proj",)}}
+    rows = 8 * 4096
+    kept, plain, turbo = (
+        {each.tensor: each for each in case(ep=8, seq_length=4096, **lora, **how).saves if each.since == "forward"}
+        for how in ({"moe_grouped_gemm": "legacy"}, {}, {"moe_grouped_gemm": "legacy", "sync_free_stage": 2})
+    )
+    assert kept["experts.in"].bytes == 2 * rows * 7168
+    assert kept["experts.act.out"].bytes == 2 * rows * 2048
+    assert kept["experts.in"].until == "backward"
+    assert kept.keys() - plain.keys() == {"experts.in", "experts.act.out"}
+    assert turbo.keys() == plain.keys()
+
+
 def test_expert_tensor_parallelism_cuts_adapters() -> None:
     one, four = case(ep=8, tp=4, etp=1), case(ep=8, tp=4, etp=4)
     assert adapters(four).expert * 4 == adapters(one).expert

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from projector.frameworks import load, resolve
 from projector.layers.lower import layer
 from projector.operators.types import GroupedGemm
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 
 def resolved(framework: str = "megatron-lm", **changes: object):  # type: ignore[no-untyped-def]
-    recipe = Recipe(
-        micro_batch_size=1, global_batch_size=64, seq_length=4096, ep=8, moe_router_force_load_balancing=False
-    )
-    job = Workload(model=zoo.load("deepseek_v2_lite"), recipe=replace(recipe, **changes), gpus=8, framework=framework)
-    return resolve(job, "nvidia", "hopper")
+    stated = {"ep": 8, "moe_router_force_load_balancing": False} | changes
+    return resolve(workload("deepseek_v2_lite", framework=framework, **stated), "nvidia", "hopper")
 
 
 def expert_rows(made) -> int:  # type: ignore[no-untyped-def]

@@ -15,9 +15,8 @@ from projector.kernels.simulate import Simulated
 from projector.mechanisms import Execution
 from projector.mechanisms.attention_kernels import KERNELS, UNFUSED, choose, epoch
 from projector.operators.types import Attention
-from projector.workload import zoo
 from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 ARCHS = ("gfx942", "gfx950", "ampere", "hopper", "blackwell", "blackwell_ultra")
 MONTHS = tuple(f"{year}-{month:02}" for year in range(2022, 2027) for month in range(1, 13))
@@ -157,13 +156,7 @@ def test_the_eight_bit_backward_of_cudnn_ignores_a_window() -> None:
 
 
 def test_a_run_carries_the_date_of_its_build() -> None:
-    run = Workload(
-        model=zoo.load("llama2_7b"),
-        recipe=Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096),
-        gpus=8,
-        framework="primus",
-        framework_date="2025-06",
-    )
+    run = dataclasses.replace(workload("llama2_7b", framework="primus"), framework_date="2025-06")
     old = resolve(run, "amd", "gfx942")
     new = resolve(dataclasses.replace(run, framework_date="2026-03"), "amd", "gfx942")
     assert (old.execution.kernels.built, new.execution.kernels.built) == ("2025-05", "2026-03")

@@ -14,9 +14,9 @@ from projector.mechanisms.strategy import found_in
 from projector.memory.plan import plan
 from projector.operators.weights import Held, Weight, held
 from projector.projection import project
-from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
+from tests.workloads import workload
 
 KINDS: dict[str, type[DataParallel]] = dict(found_in("projector.mechanisms.data_parallel"))  # type: ignore[arg-type]
 DEGREES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
@@ -28,14 +28,8 @@ def weights(dense: int, expert: int) -> Held:
 
 
 def job(gpus: int = 64, ep: int = 1, model: str = "qwen3_30b_a3b", **recipe: object) -> Workload:
-    fields: dict[str, object] = {
-        "micro_batch_size": 1,
-        "global_batch_size": 2 * gpus,
-        "seq_length": 4096,
-        "ep": ep,
-        "recompute_granularity": "none",
-    }
-    return Workload(model=zoo.load(model), recipe=Recipe(**fields | recipe), gpus=gpus)  # type: ignore[arg-type]
+    fields = {"global_batch_size": 2 * gpus, "ep": ep, "recompute_granularity": "none"}
+    return workload(model, gpus, **fields | recipe)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -124,23 +118,9 @@ def test_weights_that_stay_for_the_backward_are_gathered_once_and_whole(name: st
 @pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan", "deepspeed", "maxtext", "llm-foundry"])
 def test_sharing_out_more_takes_no_more_memory(framework: str) -> None:
     cluster = catalogue.cluster("h100_sxm")
+    replayed = {"recompute_granularity": "full", "recompute_method": "uniform"}
     found = [
-        project(
-            Workload(
-                model=zoo.load("llama3_8b"),
-                recipe=Recipe(
-                    micro_batch_size=1,
-                    global_batch_size=64,
-                    seq_length=4096,
-                    data_parallel_sharding=degree,
-                    recompute_granularity="full",
-                    recompute_method="uniform",
-                ),
-                gpus=64,
-                framework=framework,
-            ),
-            cluster,
-        )
+        project(workload("llama3_8b", 64, framework, data_parallel_sharding=degree, **replayed), cluster)
         for degree in DEGREES
     ]
     held_ = [each.memory.allocated for each in found]

@@ -16,9 +16,7 @@ from projector.mechanisms.dispatch.base import Dispatch
 from projector.mechanisms.runtime.base import Runtime
 from projector.mechanisms.strategy import found_in
 from projector.projection import Projection, project
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 _HEAD = """from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -48,7 +46,7 @@ FILES = {
         wide = [replace(op, bytes=8.0 * op.bytes) if hasattr(op, "hides_behind") else op for op in combine.forward]
         return parts, replace(combine, forward=tuple(wide))
 
-    def device_bytes(self, recipe):
+    def device_bytes(self, lo):
         return 4e9
 """,
     "fusion": _HEAD.format(base="fusion.transformer_engine", kind="TransformerEngine")
@@ -81,17 +79,9 @@ def mine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def projected(framework: str) -> Projection:
-    recipe = Recipe(
-        micro_batch_size=1,
-        global_batch_size=16,
-        seq_length=4096,
-        ep=8,
-        moe_grouped_gemm="multi_stream",
-        moe_token_dispatcher_type="alltoall",
-        gradient_accumulation_fusion=True,
-    )
-    work = Workload(model=zoo.load("deepseek_v2_lite"), recipe=recipe, gpus=8, framework=framework)
-    return project(work, catalogue.cluster("h100_sxm"))
+    experts = {"ep": 8, "moe_grouped_gemm": "multi_stream", "moe_token_dispatcher_type": "alltoall"}
+    fields = {"global_batch_size": 16, "gradient_accumulation_fusion": True, **experts}
+    return project(workload("deepseek_v2_lite", framework=framework, **fields), catalogue.cluster("h100_sxm"))
 
 
 @pytest.mark.parametrize("mine", list(FILES), indirect=True)

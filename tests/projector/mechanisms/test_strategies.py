@@ -13,9 +13,7 @@ from projector.frameworks import load, names, profiles_io, resolve
 from projector.mechanisms import Execution
 from projector.mechanisms.execution import merged, strategies
 from projector.mechanisms.strategy import STRATEGY
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 PACKAGE = Path(profiles_io.__file__).parents[1]
 
@@ -111,13 +109,7 @@ def test_a_profile_without_a_parent_resolves(folder: Path) -> None:
     stated = "defaults: {data_parallel_sharding: optim}\nexecution: {runtime: {strategy: xla}}"
     (folder / "mine.yaml").write_text(f"title: Mine\nflop_formula: palm\n{stated}\n", encoding="utf-8")
     profiles_io.names.cache_clear()
-    work = Workload(
-        model=zoo.load("llama3_8b"),
-        recipe=Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096),
-        gpus=8,
-        framework="mine",
-    )
-    made = resolve(work).execution
+    made = resolve(workload(framework="mine")).execution
     assert made.runtime.whole_step
     assert made.data_parallel.name == "distributed_optimizer"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,23 +10,15 @@ from harness.evidence import dataset
 from projector import project
 from projector.errors import InputError
 from projector.hardware import catalogue
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 NAMES = ("qkv_proj", "out_proj", "mlpwi", "mlpwo", "context")
 RUNS = Path(__file__).resolve().parents[3] / "measured" / "runs" / "maxtext_dsv3_mi355x.yaml"
 
 
 def peak(model: str, *saved: str, **fields: object) -> float:
-    recipe = Recipe(micro_batch_size=1, global_batch_size=64, seq_length=4096, recompute_granularity="full")
-    job = Workload(
-        model=zoo.load(model),
-        recipe=replace(recipe, recompute_saved=saved or None, **fields),
-        gpus=64,
-        framework="maxtext",
-    )
-    return project(job, catalogue.default_cluster("mi355x")).memory.required
+    stated = {"recompute_granularity": "full", "recompute_saved": saved or None, **fields}
+    return project(workload(model, 64, "maxtext", **stated), catalogue.default_cluster("mi355x")).memory.required
 
 
 @pytest.mark.parametrize("model", ["llama3_70b", "deepseek_v2_lite"])

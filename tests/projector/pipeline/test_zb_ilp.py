@@ -79,7 +79,11 @@ def test_the_rules_know_how_long_their_orders_take(seed: int) -> None:
     costs = Costs(
         *(tuple(random.uniform(0.5, 2.0, 4).tolist()) for _ in range(3)), tuple(random.uniform(0, 0.5, 3).tolist())
     )
-    for rule in zb_greedy.RULES:
-        orders, ends, spans = zb_greedy._play(4, 10, 8, costs, rule, 0.0)
-        again = zb_greedy._timed(Schedule("x", 4, 1, 10, True, orders, loop_placement(4, 1)), costs)
-        assert again[1:] == pytest.approx((ends, spans))
+    for limit in (4, 8):
+        rules = [(alternate, share) for alternate in (True, False) for share in zb_greedy.SHARES]
+        every = [zb_greedy._play(4, 10, limit, costs, rule, 0.0) for rule in rules]
+        for played in every:
+            again = zb_greedy._timed(Schedule("x", 4, 1, 10, True, played.orders, loop_placement(4, 1)), costs)
+            assert again[1:3] == pytest.approx(played[1:3])
+        ruled = zb_greedy._ruled(4, 10, limit, costs, zb_greedy.SHARES, 0.0)  # no order that is another one is left out
+        assert {each.orders for each in ruled} == {each.orders for each in every}

@@ -7,17 +7,15 @@ import pytest
 from projector.hardware import catalogue
 from projector.projection import Projection, project
 from projector.search.explore import CATEGORIES, changes, walk
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
+from tests import workloads
 
 MI355X = catalogue.default_cluster("mi355x")
 
 
 def workload(model: str = "deepseek_v2_lite", **recipe: object) -> Workload:
-    fields: dict[str, object] = {"micro_batch_size": 4, "global_batch_size": 256, "seq_length": 4096, "ep": 8}
-    made = Recipe(**(fields | recipe))  # type: ignore[arg-type]
-    return Workload(model=zoo.load(model), recipe=made, gpus=8, framework="primus")
+    stated = {"micro_batch_size": 4, "global_batch_size": 256, "ep": 8}
+    return workloads.workload(model, framework="primus", **stated | recipe)
 
 
 def priced(work: Workload) -> Projection:

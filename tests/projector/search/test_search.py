@@ -30,17 +30,16 @@ from projector.settle import arguments, launch
 from projector.workload import zoo
 from projector.workload.layout import chunks
 from projector.workload.loaders import detect
-from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 from tests.searched import every_layout
+from tests.workloads import workload
 
 H100 = catalogue.default_cluster("h100_sxm")
 SPACES = 20
 
 
 def base(model: str, gpus: int, framework: str = "megatron-lm", batch: int = 64, **stated: Any) -> Workload:
-    recipe = Recipe(micro_batch_size=1, global_batch_size=batch, seq_length=4096, **stated)
-    return Workload(model=zoo.load(model), gpus=gpus, framework=framework, recipe=recipe)
+    return workload(model, gpus, framework, global_batch_size=batch, **stated)
 
 
 @cache

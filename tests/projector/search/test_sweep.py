@@ -20,9 +20,7 @@ from projector.__main__ import main
 from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.search.sweep import grid, points, run, store, systems
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 ROOT = Path(__file__).resolve().parents[3]
 GRID: dict[str, Any] = {
@@ -59,8 +57,8 @@ def test_a_point_is_what_project_says_of_it(tmp_path: Path) -> None:
     row = next(
         row for row in found if (row["system"], row["gpus"], row["recipe.tp"], row["recipe.pp"]) == ("b200", 16, 8, 2)
     )
-    recipe = Recipe(micro_batch_size=row["recipe.micro_batch_size"], global_batch_size=32, seq_length=4096, tp=8, pp=2)
-    load = Workload(model=zoo.load("llama3.1_8b"), gpus=16, framework="megatron-lm", recipe=recipe)
+    sizes = {"micro_batch_size": row["recipe.micro_batch_size"], "global_batch_size": 32}
+    load = workload("llama3.1_8b", 16, **sizes, tp=8, pp=2)
     alone = project(load, catalogue.default_cluster("b200"))
     assert (row["step_seconds"], row["tgs"]) == pytest.approx((alone.step_seconds, alone.tgs))
 

@@ -8,17 +8,14 @@ from projector import project
 from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.projection import Projection
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 CLUSTER = catalogue.cluster("h100_sxm")
 MOE = {"global_batch_size": 256, "ep": 8, "moe_token_dispatcher_type": "alltoall", "recompute_granularity": "none"}
 
 
 def made(model: str = "llama3_8b", gpus: int = 16, **changes: object) -> Projection:
-    sizes = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096, "pp": 4, **changes}
-    return project(Workload(model=zoo.load(model), recipe=Recipe(**sizes), gpus=gpus), CLUSTER)
+    return project(workload(model, gpus, **{"pp": 4} | changes), CLUSTER)
 
 
 def test_two_copies_of_the_parameters() -> None:

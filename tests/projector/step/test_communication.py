@@ -13,19 +13,16 @@ from projector.errors import InputError, Unsupported
 from projector.hardware import catalogue
 from projector.projection import Projection, project
 from projector.workload import zoo
-from projector.workload.recipe import LoRA, Recipe
-from projector.workload.workload import Workload
+from projector.workload.recipe import LoRA
+from tests.workloads import workload
 
 H100 = catalogue.default_cluster("h100_sxm")
 PARTS = ("tp_s", "ep_s", "cp_s", "pp_s", "dp_s")
 
 
 def run(model: str = "llama3_8b", gpus: int = 64, framework: str = "megatron-lm", **stated: Any) -> Projection:
-    base: dict[str, Any] = {"micro_batch_size": 1, "global_batch_size": 256, "seq_length": 4096}
-    recipe = Recipe(**(base | {"data_parallel_sharding": "optim"} | stated))
-    return project(
-        Workload(model=zoo.load(model), recipe=recipe, gpus=gpus, framework=framework), H100, communication=True
-    )
+    base = {"global_batch_size": 256, "data_parallel_sharding": "optim"}
+    return project(workload(model, gpus, framework, **base | stated), H100, communication=True)
 
 
 def sound(made: Projection) -> None:

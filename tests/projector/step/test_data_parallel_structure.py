@@ -20,9 +20,7 @@ from projector.layers.step import optimizer
 from projector.operators.types import Collective, Stream
 from projector.operators.weights import Held, Weight, held
 from projector.projection import Projection, project
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import sharded as workload
 
 H100 = catalogue.default_cluster("h100_sxm")
 GB200 = catalogue.default_cluster("gb200")
@@ -34,17 +32,6 @@ def held_elements(dense: int, expert: int) -> Held:
 
 
 PART = held_elements(10**9, 4 * 10**8)
-
-
-def workload(model: str = "llama3_8b", gpus: int = 64, framework: str = "megatron-lm", **recipe: object) -> Workload:
-    fields: dict[str, object] = {
-        "micro_batch_size": 1,
-        "global_batch_size": 128,
-        "seq_length": 4096,
-        "recompute_granularity": "none",
-        "data_parallel_sharding": "optim",
-    } | recipe
-    return Workload(model=zoo.load(model), recipe=Recipe(**fields), gpus=gpus, framework=framework)  # type: ignore[arg-type]
 
 
 def resolved(**recipe: object) -> Resolved:

@@ -17,9 +17,8 @@ from projector.projection import Projection, project
 from projector.step.contention import Losses
 from projector.step.neighbours import cover, pairs_up
 from projector.step.timing import SLOWED, Clock
-from projector.workload import zoo
 from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import sharded
 
 H100 = catalogue.default_cluster("h100_sxm")
 QUIET = Execution.of(
@@ -102,18 +101,8 @@ def test_nothing_hides_longer_than_it_lasts_or_than_the_compute(
 
 
 def made(**recipe: object) -> Projection:
-    fields: dict[str, object] = {
-        "micro_batch_size": 1,
-        "global_batch_size": 512,
-        "seq_length": 4096,
-        "ep": 16,
-        "recompute_granularity": "none",
-        "data_parallel_sharding": "optim",
-        "moe_token_dispatcher_type": "alltoall",
-        "moe_router_force_load_balancing": True,
-    } | recipe
-    model = replace(zoo.load("qwen3_30b_a3b"))
-    return project(Workload(model=model, recipe=Recipe(**fields), gpus=64), H100)  # type: ignore[arg-type]
+    experts = {"ep": 16, "moe_token_dispatcher_type": "alltoall", "moe_router_force_load_balancing": True}
+    return project(sharded("qwen3_30b_a3b", **{"global_batch_size": 512, **experts, **recipe}), H100)
 
 
 def test_delayed_weight_gradients_hide_more_of_the_exchange() -> None:

@@ -11,9 +11,7 @@ from projector.errors import Unsupported
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.projection import Projection, project
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 H100 = catalogue.default_cluster("h100_sxm")
 FRACTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -22,9 +20,8 @@ FRACTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)
 def run(
     model: str = "llama3_8b", gpus: int = 8, cluster: Cluster = H100, framework: str = "megatron-lm", **stated: Any
 ) -> Projection:
-    base = {"micro_batch_size": 1, "global_batch_size": 4 * gpus, "seq_length": 4096, "data_parallel_sharding": "optim"}
-    recipe = Recipe(**(base | stated))
-    return project(Workload(model=zoo.load(model), recipe=recipe, gpus=gpus, framework=framework), cluster)
+    base = {"global_batch_size": 4 * gpus, "data_parallel_sharding": "optim"}
+    return project(workload(model, gpus, framework, **base | stated), cluster)
 
 
 def offloaded(fraction: float, **stated: Any) -> Projection:

@@ -14,18 +14,14 @@ from projector.operators.types import Collective
 from projector.step.around import around
 from projector.step.priced import priced
 from projector.step.stages import _shard_overlap, parts
-from projector.workload import zoo
 from projector.workload.composition import compositions
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 H100 = catalogue.default_cluster("h100_sxm")
 
 
 def resolved(framework: str, model: str, **fields: object) -> Resolved:
-    recipe = Recipe(micro_batch_size=1, global_batch_size=64, seq_length=4096, **fields)  # type: ignore[arg-type]
-    job = Workload(model=zoo.load(model), recipe=recipe, gpus=64, framework=framework)
-    return resolve(job, "nvidia", "hopper")
+    return resolve(workload(model, 64, framework, **fields), "nvidia", "hopper")
 
 
 def backward(framework: str) -> list[Collective]:

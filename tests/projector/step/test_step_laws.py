@@ -19,21 +19,11 @@ from projector.step.stages import _beside, parts
 from projector.step.timing import CONTENTION, Clock, Phase, Segment
 from projector.workload import zoo
 from projector.workload.composition import compositions
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.recipe import LoRA
 from projector.workload.workload import Workload
+from tests.workloads import sharded as workload
 
 H100 = catalogue.default_cluster("h100_sxm")
-
-
-def workload(model: str = "llama3_8b", gpus: int = 64, **recipe: object) -> Workload:
-    fields: dict[str, object] = {
-        "micro_batch_size": 1,
-        "global_batch_size": 128,
-        "seq_length": 4096,
-        "recompute_granularity": "none",
-        "data_parallel_sharding": "optim",
-    } | recipe
-    return Workload(model=zoo.load(model), recipe=Recipe(**fields), gpus=gpus)  # type: ignore[arg-type]
 
 
 def resolved(load: Workload) -> Resolved:

@@ -8,23 +8,13 @@ from projector.errors import InputError, Unsupported
 from projector.hardware import catalogue
 from projector.memory.timeline import memory_timeline
 from projector.projection import Projection, project
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import sharded
 
 H100 = catalogue.default_cluster("h100_sxm")
 
 
 def made(model: str = "llama3_8b", gpus: int = 32, **recipe: object) -> Projection:
-    fields: dict[str, object] = {
-        "micro_batch_size": 1,
-        "global_batch_size": 128,
-        "seq_length": 4096,
-        "recompute_granularity": "none",
-        "data_parallel_sharding": "optim",
-        "pp": 4,
-    } | recipe
-    return project(Workload(model=zoo.load(model), recipe=Recipe(**fields), gpus=gpus), H100)  # type: ignore[arg-type]
+    return project(sharded(model, gpus, **{"pp": 4} | recipe), H100)
 
 
 def experts(**recipe: object) -> Projection:

@@ -15,22 +15,16 @@ from projector.workload import zoo
 from projector.workload.loaders.megatron_recipe import recipe_fields
 from projector.workload.loaders.values import Reader
 from projector.workload.model import decoder
-from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
+from tests import workloads
 
 MI355X = catalogue.default_cluster("mi355x")
 
 
 def workload(model: str = "deepseek_v2_lite", gpus: int = 8, **stated: Any) -> Workload:
-    base: dict[str, Any] = {
-        "micro_batch_size": 4,
-        "global_batch_size": 256,
-        "seq_length": 4096,
-        "ep": 8,
-        "numa_binding": True,
-    }
+    base = {"micro_batch_size": 4, "global_batch_size": 256, "ep": 8, "numa_binding": True}
     base |= {"moe_token_dispatcher_type": "flex"} if zoo.load(model).moe else {"ep": 1}
-    return Workload(model=zoo.load(model), recipe=Recipe(**(base | stated)), gpus=gpus, framework="primus")
+    return workloads.workload(model, gpus, "primus", **base | stated)
 
 
 def settled(**stated: Any) -> Resolved:

@@ -18,15 +18,13 @@ from projector.kernels import settings
 from projector.settle.workload import settled
 from projector.step.work import BlockWork, works
 from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 H100 = catalogue.default_cluster("h100_sxm")
 
 
 def table(model: str = "llama3.1_8b", gpus: int = 8, cluster: Cluster = H100, **recipe: Any) -> dict[str, BlockWork]:
-    said = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096, **recipe}
-    resolved = settled(Workload(model=zoo.load(model), gpus=gpus, recipe=Recipe(**said)), cluster, published=False)
+    resolved = settled(workload(model, gpus, **recipe), cluster, published=False)
     found = works(resolved, cluster, of(cluster.gpu), "simulate", settings.DEFAULT)
     return {each.name: each for each in found}
 

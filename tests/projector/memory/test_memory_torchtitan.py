@@ -1,0 +1,106 @@
+"""torchtitan: what its checkpoints, its loss and its units of sharding leave in memory, in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from projector.layers.lower import layer
+from projector.memory.plan import plan
+from tests.projector.memory.memory_cases import gpu, llama, recipe, resolved
+
+TOKENS = 4096
+HIDDEN, KV, FFN, HEADS, VOCAB = 4096, 1024, 14336, 32, 128256
+_FUSION: dict[str, Any] = {"loss": "fp32", "qkv": False, "gate_up": False, "wgrad_accumulation": "none"}
+GPU = gpu("hopper", 94.0)
+
+
+def case(layers: int = 2, *, tp: int = 1, fusion: Any = None, parts: Any = None, **fields: Any) -> Any:
+    how = recipe(
+        micro_batch_size=1,
+        seq_length=TOKENS,
+        tp=tp,
+        sequence_parallel=tp > 1,
+        data_parallel_sharding="optim_grads_params",
+        gradient_accumulation_fusion=False,
+        cross_entropy_fusion="none",
+        make_vocab_size_divisible_by=1,
+        **{"torch_compile": False, "recompute_granularity": "selective", "recompute_modules": ("op_sac",)} | fields,
+    )
+    behaviour = {"data_parallel": {"strategy": "fsdp2"}} | (parts or {})
+    return resolved(llama(layers), how, 8, fusion=_FUSION | (fusion or {}), **behaviour)
+
+
+def kept(**fields: Any) -> float:
+    made = case(**fields)
+    return layer(made.workload.model.layer_kinds[0], made).kept_bytes
+
+
+def test_every_second_product_and_what_a_compiler_leaves_of_it() -> None:
+    """wq, wv, w1 and w2 of seven products beside input, attention and its sums of exponents; compiled without w2, which the
+    layer's output alone needs (shown with torch 2.13: aot_eager_decomp_partition saves input, wq, wv and w1)."""
+    row = HIDDEN + HIDDEN + KV + HIDDEN + FFN
+    eager = TOKENS * (2 * (row + HIDDEN) + 4 * HEADS)
+    assert kept() == pytest.approx(eager)
+    traced = {"recompute": {"traced": True}}
+    assert kept(parts=traced, torch_compile=True) == pytest.approx(eager - 2 * TOKENS * HIDDEN)
+    assert kept(parts=traced) == kept(), "nothing is traced where nothing compiles"
+
+
+def test_partial_sums_stay_in_eager_mode_and_what_a_reduce_scatter_leaves_in_both() -> None:
+    """Two ranks: wo's sum is scattered and kept though its product is not; of w2 eager mode keeps both."""
+    half = (HIDDEN // 2 + HIDDEN // 2 + KV // 2 + HIDDEN // 2 + FFN // 2) * 2 + 4 * HEADS // 2
+    scattered = 2 * HIDDEN // 2
+    assert kept(tp=2) == pytest.approx(TOKENS * (half + 2 * scattered + 2 * HIDDEN))
+    compiled = kept(tp=2, parts={"recompute": {"traced": True}}, torch_compile=True)
+    assert compiled == pytest.approx(TOKENS * (half + scattered))
+
+
+def test_magnitudes_of_every_operand_stay_where_the_policy_names_them() -> None:
+    """Of seven inputs and seven weights, 16 bits each (torchtitan pull requests 701 and 820); none in 16-bit products."""
+    magnitudes = {"recompute": {"keeps_magnitudes": True}}
+    attention = [(HIDDEN, HIDDEN), (HIDDEN, KV), (HIDDEN, KV), (HIDDEN, HIDDEN)]
+    products = [*attention, (HIDDEN, FFN), (HIDDEN, FFN), (FFN, HIDDEN)]
+    more = sum(2.0 * k * (TOKENS + n) for k, n in products)
+    fp8 = {"precision": "fp8", "fp8_recipe": "tensorwise"}
+    assert kept(parts=magnitudes, **fp8) - kept(**fp8) == pytest.approx(more)
+    assert kept(parts=magnitudes) == kept()
+    assert kept(parts=magnitudes, torch_compile=True, **fp8) == kept(torch_compile=True, **fp8)
+
+
+def test_the_block_of_the_narrow_logits_fits_nothing_while_the_loss_is_differentiated() -> None:
+    """Live are three tensors in fp32, held is the freed one of 16 bits as well: 14 bytes a logit; in no way else."""
+    (rank,) = plan(case(), GPU).ranks
+    assert rank.event == "loss_backward"
+    assert rank.cached == pytest.approx(2 * TOKENS * VOCAB)
+    for other in (
+        case(tp=2),
+        case(fusion={"loss": "te"}),
+        case(fusion={"loss_compiled": True}, torch_compile=True),
+        case(parts={"allocator": {"strategy": "planned_pool"}}),
+    ):
+        assert plan(other, GPU).ranks[0].cached == 0.0
+    # behind a higher moment of the layers, which split the block, less of it counts, and never more than all
+    whole = plan(case(32, recompute_granularity="full", recompute_modules=None), GPU).ranks[0]
+    assert 0.0 <= whole.cached <= 2 * TOKENS * VOCAB
+
+
+def test_ends_of_the_model_that_are_the_roots_stay_gathered() -> None:
+    """Embedding and output layer: both in 16 bits through all layers, and the gradient of one behind the loss."""
+    end = 2.0 * VOCAB * HIDDEN
+    apart, root = (
+        plan(case(parts={"data_parallel": {"strategy": "fsdp2", "root_holds_ends": holds}}), GPU).ranks[0]
+        for holds in (False, True)
+    )
+    assert root.event == apart.event == "loss_backward"
+    assert root.allocated - apart.allocated == pytest.approx(end)
+    made = case(parts={"data_parallel": {"strategy": "fsdp2", "root_holds_ends": True}})
+    plain = replace(made.execution.data_parallel, root_holds_ends=False)
+    sizes = (1e9, 1e8, 3e8, 4e8)
+    held, less = (each.gathered(made.workload.recipe, *sizes) for each in (made.execution.data_parallel, plain))
+    assert held.forward - less.forward == pytest.approx(2 * 7e8)
+    assert held.backward - less.backward == pytest.approx(2 * 7e8 + 2 * 4e8)
+    assert held.loss - less.loss == pytest.approx(2 * 3e8)
+    assert held.projection == pytest.approx(held.loss + 2 * 4e8)
