@@ -14,8 +14,6 @@ from harness import cli
 from harness.report import runner
 from projector.memo import collect_seldom
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See :func:`harness.cli.main`; where GitHub Actions reads along, nothing of the input becomes one of its commands."""

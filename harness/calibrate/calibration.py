@@ -13,8 +13,6 @@ import numpy as np
 from harness.calibrate import weights
 from harness.contracts.estimates import Factor, Observation
 
-__all__ = ["mean_factor"]
-
 
 def mean_factor(observations: Sequence[Observation], logs: Sequence[float]) -> Factor:
     """What estimates (ln) come to over the rows of one finest key: their mean over cells, and the spread they leave."""

@@ -26,8 +26,6 @@ from harness.contracts.estimates import Estimate, Observation
 from projector import experience
 from projector.experience import Basis
 
-__all__ = ["LABELS", "Bench", "Fold", "Label", "by_family", "by_source", "judge"]
-
 Label = Callable[[Observation], str]
 
 #: Sources without which nothing can be said of sources.
@@ -80,7 +78,7 @@ class Fold:
         half = math.inf
         if self.learnt is not None:
             told = experience.features(o.traits, ground.sources, stack.sources)
-            half = float(intervals.half_widths(np.array([told]), self.learnt)[0])
+            half = float(intervals.half_widths(np.array([told]), self.learnt)[0]) * experience.wider(o.framework)
         log = experience.correct(ground, stack)
         level = self.rests_on(o.levels)
         key = o.levels[level] if level >= 0 else ""

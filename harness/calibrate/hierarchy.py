@@ -25,8 +25,6 @@ from harness.calibrate import weights
 from harness.contracts.estimates import Observation
 from projector.experience import Basis
 
-__all__ = ["LAWS", "Fitted", "Units"]
-
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 

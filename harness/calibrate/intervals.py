@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 from harness.calibrate import weights
 from projector import experience
 
-__all__ = ["LEVEL", "Learnt", "by_source", "half_widths", "learn"]
-
 LEVEL = 0.9
 
 Array = NDArray[np.float64]

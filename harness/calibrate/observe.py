@@ -14,8 +14,6 @@ from projector import experience
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["entries", "of_rows"]
-
 
 def of_rows(rows: pd.DataFrame) -> list[Observation]:
     """The projected rows of one predictor before any fit, by GPU, architecture, vendor and all."""

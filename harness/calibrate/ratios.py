@@ -16,8 +16,6 @@ import numpy as np
 from harness.calibrate import weights
 from projector.relative import Ratios
 
-__all__ = ["LEAN", "LEVEL", "Change", "held_out", "learn"]
-
 LEVEL = 0.9
 LEAN = 3.0
 #: One broken pair must not set the spread of its kind: errors count at most as this quantile of all.

@@ -8,8 +8,6 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["by_cell", "macro", "median", "quantile"]
-
 Array = NDArray[np.float64]
 
 

@@ -25,12 +25,8 @@ from harness.cli import (
     tolerance,
     trace,
 )
-from projector import __version__
-from projector.cli.completion import Completion
-from projector.cli.options import Parser, parse
+from projector.cli.options import parse, program
 from projector.io.guard import guarded
-
-__all__ = ["main"]
 
 COMMANDS = (
     run,
@@ -66,16 +62,10 @@ def _run(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="harness",
-        description="Scores projections of LLM training against measured runs.",
-        epilog="Exit code 0; 1 when a gate fails; 2 when the input is wrong, with every mistake on its own line.",
-        allow_abbrev=False,
+    return program(
+        "harness",
+        "Scores projections of LLM training against measured runs.",
+        "1 when a gate fails; ",
+        examples=("run suites/scaling.yaml", "ingest measured/logs/cpu_gpt.log.gz"),
+        commands=COMMANDS,
     )
-    parser.examples = ("run suites/scaling.yaml", "ingest measured/logs/cpu_gpt.log.gz")
-    parser.add_argument("--completion", action=Completion, help=Completion.HELP)
-    parser.add_argument("--version", action="version", version=f"harness {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.register(commands)
-    return parser

@@ -14,8 +14,6 @@ from harness.score import drift
 from harness.score.drift import Drift
 from projector.errors import Problem
 
-__all__ = ["add", "compare", "problems", "read"]
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The flags of the comparison."""

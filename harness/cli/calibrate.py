@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.calibrate import ratios
-from harness.cli.common import Subparsers, add_command, positive, read_any, say
+from harness.cli.common import Subparsers, add_command, add_measured, measured_runs, positive, say
 from harness.contracts import frame
 from harness.contracts.estimates import Factor
 from harness.contracts.results import Evaluation
 from harness.evaluation import evaluate, experience
-from harness.evidence import shelf
 from harness.report import view_transfer
 from harness.report.spec import metric
 from harness.report.table import Report, Table, figure, listed, number, text
@@ -24,9 +23,6 @@ from projector import experience_file, relative
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole
 from projector.io.progress import progress
-
-__all__ = ["command", "register"]
-
 
 NAME = "simulate"
 # Kinds of harness.kernels.calibrate, which takes long to import.
@@ -42,18 +38,13 @@ def register(commands: Subparsers) -> None:
         examples=("mi355x --runs measured/runs/primus_mi355x.yaml", "--kernels h100_sxm --only gemm --dry-run"),
     )
     parser.add_argument("gpus", nargs="*", metavar="GPU", help="GPUs to show (default: all that were measured)")
-    parser.add_argument("--runs", nargs="+", type=Path, metavar="FILE", help="files of measured runs")
-    parser.add_argument(
-        "--measured",
-        type=Path,
-        default=shelf.folder("measured/runs"),
-        metavar="FOLDER",
-        help="folder of measured runs, where --runs is not given (default: measured/runs)",
-    )
+    add_measured(parser)
     parser.add_argument(
         "--kernels", action="store_true", help="fit the kernel constants of each GPU and write its file"
     )
-    parser.add_argument("--only", nargs="+", default=[], choices=KINDS, help="with --kernels: only these kinds")
+    parser.add_argument(
+        "--only", nargs="+", action="extend", default=[], choices=KINDS, help="with --kernels: only these kinds"
+    )
     parser.add_argument("--dry-run", action="store_true", help="with --kernels: show the errors, write nothing")
     parser.add_argument(
         "--out",
@@ -77,10 +68,7 @@ def command(args: argparse.Namespace) -> int:
         return calibrate_kernels.run(args)
     if args.only or args.dry_run:
         raise InputError([Problem("command line", "--only, --dry-run", "no --kernels", "--kernels beside them")])
-    paths = args.runs or sorted(args.measured.glob("*.yaml"))
-    if not paths:
-        raise InputError([Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs, or --runs FILE")])
-    runs = read_any(paths)
+    runs = measured_runs(args)
     present = tuple(dict.fromkeys(run.gpu for run in runs))
     unknown = [gpu for gpu in args.gpus if gpu not in present]
     if unknown:

@@ -15,8 +15,6 @@ from projector.io.progress import progress
 if TYPE_CHECKING:
     from harness.kernels.calibrate import Fitted
 
-__all__ = ["run"]
-
 
 def run(args: argparse.Namespace) -> int:
     """Fit, write ``projector/hardware/efficiency/*.yaml`` unless told not to, and show the held-out errors."""

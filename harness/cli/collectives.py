@@ -9,8 +9,6 @@ from harness.cli.common import Subparsers, add_command, say
 from harness.evidence import shelf
 from projector.errors import InputError, Problem
 
-__all__ = ["command", "register"]
-
 
 def register(commands: Subparsers) -> None:
     parser = add_command(
@@ -28,7 +26,7 @@ def register(commands: Subparsers) -> None:
         metavar="FOLDER",
         help="tables of measured collectives, <cluster>.csv (default: measured/collectives)",
     )
-    parser.add_argument("--cluster", nargs="+", default=[], metavar="NAME", help="only these clusters")
+    parser.add_argument("--cluster", nargs="+", action="extend", default=[], metavar="NAME", help="only these clusters")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write every figure as Markdown")
 
 

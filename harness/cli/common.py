@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.contracts.runs import MeasuredRun
+from harness.evidence import shelf
 from projector.cli import as_json, options
 from projector.cli.options import Subparsers
 from projector.errors import InputError, Problem
@@ -60,6 +61,32 @@ def say(
     terminal.show(report, most=most)
     if written:
         print(f"\nwritten to {written}")
+
+
+def add_measured(parser: argparse.ArgumentParser, runs: str = "files of measured runs") -> None:
+    """Where measured runs lie, for :func:`measured_runs`."""
+    add = parser.add_argument
+    add("--runs", nargs="+", action="extend", type=Path, metavar="FILE", help=runs)
+    add(
+        "--measured",
+        type=Path,
+        default=shelf.folder("measured/runs"),
+        metavar="FOLDER",
+        help="folder of measured runs, where --runs is not given (default: measured/runs)",
+    )
+
+
+def measured_runs(args: argparse.Namespace) -> list[MeasuredRun]:
+    """The runs of ``--runs``, else of ``--measured``. Raises :class:`InputError` where there are none."""
+    paths = args.runs or sorted(args.measured.glob("*.yaml"))
+    if not paths:
+        raise InputError([Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs, or --runs FILE")])
+    return read_any(paths)
+
+
+def tables(paths: Sequence[Path]) -> list[Path]:
+    """These files, and for each folder the tables in it."""
+    return [file for path in paths for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])]
 
 
 def add_loudness(parser: argparse.ArgumentParser) -> None:

@@ -6,9 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Subparsers, add_command, folder_problems, positive, read_any, say
-from harness.evidence import shelf
-from projector.errors import InputError, Problem
+from harness.cli.common import Subparsers, add_command, add_measured, folder_problems, measured_runs, positive, say
+from projector.errors import InputError
 from projector.io.files import write_whole
 
 if TYPE_CHECKING:
@@ -16,10 +15,7 @@ if TYPE_CHECKING:
 
     from harness.compare.side import Side
     from harness.compare.significance import Ratio
-    from harness.contracts.runs import MeasuredRun
     from harness.report.table import Report
-
-__all__ = ["command", "register"]
 
 _ABOUT = """\
 Each RUN is a training log, a benchmark file of TPrimat, a trace, a table of runs (all of its runs), or the id of a
@@ -59,14 +55,7 @@ def register(commands: Subparsers) -> None:
         action="store_true",
         help="panels of loss, learning rate, memory and step time over the iterations",
     )
-    add("--runs", nargs="+", type=Path, metavar="FILE", help="files of measured runs, for the ids")
-    add(
-        "--measured",
-        type=Path,
-        default=shelf.folder("measured/runs"),
-        metavar="FOLDER",
-        help="folder of measured runs, where --runs is not given (default: measured/runs)",
-    )
+    add_measured(parser, "files of measured runs, for the ids")
     add("--recipe", type=Path, metavar="FILE", help="recipe, model and gpu of logs without arguments")
     add("--gpu", metavar="NAME", help="the GPU of the logs, where they do not name it")
     add("--gpus", type=positive, metavar="N", help="the number of GPUs of the logs, where they do not say it")
@@ -84,19 +73,12 @@ def command(args: argparse.Namespace) -> int:
         raise InputError(problems)
     context = read_context(args.recipe, args.gpu, args.gpus)
     named = [*args.named, *(str(file) for folder in args.results_dir for file in load.benchmark_files(folder))]
-    sides = load.sides(named, lambda: _known(args), context)
+    sides = load.sides(named, lambda: measured_runs(args), context)
     sentence = verdict(sides)
     report = compare_tables.report(sides, _ratios(sides), sentence)
     written = _write(args, sides, report, sentence) if args.out is not None else []
     say(args, report, written=f"{args.out}: {', '.join(written)}" if written else "")
     return 0
-
-
-def _known(args: argparse.Namespace) -> Sequence[MeasuredRun]:
-    paths = args.runs or sorted(args.measured.glob("*.yaml"))
-    if not paths:
-        raise InputError([Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs, or --runs FILE")])
-    return read_any(paths)
 
 
 def _ratios(sides: Sequence[Side]) -> dict[str, Ratio]:

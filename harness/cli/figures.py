@@ -15,6 +15,7 @@ from harness.evidence import shelf, suite
 from harness.report import (
     files,
     markdown,
+    pictures,
     provenance,
     publish,
     view_drift,
@@ -28,8 +29,6 @@ from harness.report.table import Report
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 from projector.io.progress import progress
-
-__all__ = ["command", "register"]
 
 _DOTS_PER_INCH = 120  # of plots that are checked in
 
@@ -75,11 +74,13 @@ def command(args: argparse.Namespace) -> int:
     tools = evaluate.tools_for("both")
     with progress("projecting", len(runs) * len(tools)) as told:
         made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs, progress=told)
+    with progress("projecting as a code base without a profile"):
+        bare = evaluate.without_profiles(runs, made, view_figures.MAIN, jobs=args.jobs)
     with progress("writing reports"):
-        report = view_figures.build(made, timed, _suites(args.suite.parent, args.measured))
+        report = view_figures.build(made, timed, _suites(args.suite.parent, args.measured), bare)
         if args.out is not None:
             read = provenance.collect(paths, ("harness", *args.argv), 0.0)
-            _write(args.out, report, files.Saved(evaluation=made, gates={}, provenance=read))
+            _write(args.out, report, files.Saved(evaluation=made, gates={}, provenance=read), args.jobs)
     if earlier is None:
         say(args, report, most=None, written=str(args.out or ""))
         return 0
@@ -98,7 +99,7 @@ def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:
     return {name: ids for name, ids in found.items() if ids}
 
 
-def _write(folder: Path, report: Report, saved: files.Saved) -> None:
+def _write(folder: Path, report: Report, saved: files.Saved, jobs: int) -> None:
     """The reports that are checked in: everything but the lists of single rows, which ``results.csv`` holds."""
     rows = unique(saved.evaluation.every)
     whole = publish.report_of(saved, (), "Projection accuracy over all measured runs")
@@ -110,14 +111,14 @@ def _write(folder: Path, report: Report, saved: files.Saved) -> None:
         if name != BASELINE
         for p in publish.main_plots(saved.evaluation, name)
     ]
-    for picture in plots:
-        for kind, data in picture.drawn(_DOTS_PER_INCH).items():
+    for picture, made in zip(plots, pictures.drawn(plots, saved.evaluation.once, jobs, _DOTS_PER_INCH), strict=True):
+        for kind, data in made.items():
             write_whole(folder / picture.file(kind), data)
             linked[picture.caption] = picture.file(kind)
     write_whole(folder / "figures.md", markdown.render(report))
     write_whole(folder / "accuracy.md", markdown.render(brief, linked))
     write_whole(folder / "accuracy.html", publish.page(brief, saved))
-    _post(folder, saved)
+    _post(folder, saved, jobs)
     switched, found = view_switches.build(saved.evaluation, view_figures.MAIN)
     drawn = view_switches.plot(found)
     if drawn is not None:
@@ -132,11 +133,12 @@ def _write(folder: Path, report: Report, saved: files.Saved) -> None:
     write_whole(folder / "results.csv", files.csv_text(map(files.rounded, mine)))
 
 
-def _post(folder: Path, saved: files.Saved) -> None:
+def _post(folder: Path, saved: files.Saved, jobs: int) -> None:
     """The article and its plots, without what differs from one machine and commit to the next."""
     drawn = []
-    for picture in publish.post_plots(saved.evaluation):
-        for kind, data in picture.drawn(_DOTS_PER_INCH).items():
+    plots = publish.post_plots(saved.evaluation)
+    for picture, made in zip(plots, pictures.drawn(plots, saved.evaluation.once, jobs, _DOTS_PER_INCH), strict=True):
+        for kind, data in made.items():
             write_whole(folder / picture.file(kind), data)
             drawn.append(picture)
     stable = replace(saved, provenance={"inputs": saved.provenance.get("inputs", {})})

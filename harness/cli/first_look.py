@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, read_any, say
+from harness.cli.common import Subparsers, add_command, read_any, say, tables
 from projector.io.progress import progress
-
-__all__ = ["command", "register"]
 
 
 def register(commands: Subparsers) -> None:
@@ -48,12 +46,11 @@ def command(args: argparse.Namespace) -> int:
     from harness.evaluation import first_look
     from harness.report import files, provenance, view_first_look
 
-    paths = [file for path in args.runs for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])]
     before = first_look.read(args.out)
     seen = {look.run_id for look in before}
     if args.known.exists():
         seen |= {row.run_id for row in files.rows(args.known) if row.projected_step_seconds is not None}
-    due = first_look.due(read_any(paths), seen)
+    due = first_look.due(read_any(tables(args.runs)), seen)
     revision = provenance.revision(Path(__file__).resolve().parents[2])
     with progress("projecting", len(due)) as told:
         made = first_look.look(due, predictors.load(("simulate",))[0], revision, told)

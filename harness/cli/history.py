@@ -17,8 +17,6 @@ from harness.score.drift import BROKEN
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole
 
-__all__ = ["command", "register"]
-
 STORE = Path("history.sqlite")
 _PICTURES = (".png", ".svg", ".pdf")
 

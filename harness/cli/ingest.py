@@ -20,8 +20,6 @@ from projector.io.table import Line
 if TYPE_CHECKING:
     from harness.evidence.ingest.report import IngestReport, LogRun, RowReport
 
-__all__ = ["command", "register"]
-
 _ABOUT = """\
 Training logs of any dialect (plain, gzip, bzip2 or xz; - is standard input) and results tables become measured runs.
 

@@ -11,8 +11,6 @@ from projector.cli import as_json
 from projector.errors import InputError, Problem
 from projector.io.progress import progress
 
-__all__ = ["command", "register"]
-
 
 def register(commands: Subparsers) -> None:
     parser = add_command(

@@ -12,8 +12,6 @@ from harness.report.table import Report
 from projector.errors import InputError, Problem
 from projector.io.progress import progress
 
-__all__ = ["command", "register"]
-
 FORMATS = ("md", "csv", "json", "png")
 
 
@@ -27,9 +25,23 @@ def register(commands: Subparsers) -> None:
     )
     add = parser.add_argument
     add("tables", nargs="*", type=Path, metavar="TABLE.csv", help="kernel tables (default: all of measured/kernels)")
-    add("--family", nargs="+", default=[], metavar="FAMILY", help="only these kernel families, such as hipblaslt")
-    add("--gpu", nargs="+", default=[], metavar="GPU", help="only these GPUs; names the GPU of a table that does not")
-    add("--dtype", nargs="+", default=[], metavar="TYPE", help="only these operand types")
+    add(
+        "--family",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FAMILY",
+        help="only these kernel families, such as hipblaslt",
+    )
+    add(
+        "--gpu",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="GPU",
+        help="only these GPUs; names the GPU of a table that does not",
+    )
+    add("--dtype", nargs="+", action="extend", default=[], metavar="TYPE", help="only these operand types")
     add(
         "--cross-validate",
         action=argparse.BooleanOptionalAction,
@@ -38,7 +50,15 @@ def register(commands: Subparsers) -> None:
     )
     add("--out", type=Path, metavar="DIR", help="also write kernels.md, kernels.csv, kernels.json and plots")
     add("--format", nargs="+", choices=FORMATS, default=list(FORMATS), help="what --out writes (default: all)")
-    add("--suite", nargs="+", type=Path, default=[], metavar="FILE", help="also: share of each step without a table")
+    add(
+        "--suite",
+        nargs="+",
+        action="extend",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="also: share of each step without a table",
+    )
     add("--curves", action="store_true", help="with --out: also rates against M, N, K, sequence length and tokens")
     add("--jobs", type=positive, default=min(2, os.cpu_count() or 1), metavar="N", help="processes (default: 2)")
 

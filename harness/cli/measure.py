@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from harness.measure.closed import Trained
     from harness.measure.spec import Plan
 
-__all__ = ["command", "register", "show", "watching"]
-
 DEFAULT_OUT = Path("out") / "measure"
 
 

@@ -13,8 +13,6 @@ from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole
 from projector.workload import zoo
 
-__all__ = ["command", "register"]
-
 
 def register(commands: Subparsers) -> None:
     parser = add_command(
@@ -35,7 +33,7 @@ def register(commands: Subparsers) -> None:
         metavar="FILE",
         help="measured runs, logs, benchmark files of TPrimat, or folders of them",
     )
-    add("--strategy", nargs="+", default=[], metavar="NAME", help="only rows of these strategies")
+    add("--strategy", nargs="+", action="extend", default=[], metavar="NAME", help="only rows of these strategies")
     add(
         "--price",
         type=price,

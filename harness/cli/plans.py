@@ -8,8 +8,6 @@ from pathlib import Path
 from harness.cli.common import Subparsers, add_command, say
 from harness.evidence import shelf
 
-__all__ = ["command", "register"]
-
 
 def register(commands: Subparsers) -> None:
     parser = add_command(

@@ -11,8 +11,6 @@ from pathlib import Path
 from harness.contracts.results import Evaluation
 from harness.evidence.suite import Suite
 
-__all__ = ["STORE", "add", "append", "check"]
-
 STORE = Path("history.sqlite")
 
 

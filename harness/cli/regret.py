@@ -11,8 +11,6 @@ from harness.cli.common import Subparsers, add_command, say
 if TYPE_CHECKING:
     from projector.workload.workload import Workload
 
-__all__ = ["command", "register"]
-
 
 def register(commands: Subparsers) -> None:
     parser = add_command(

@@ -14,8 +14,6 @@ from projector.errors import InputError
 from projector.io.files import write_whole
 from projector.io.progress import progress
 
-__all__ = ["command", "register"]
-
 
 def register(commands: Subparsers) -> None:
     parser = add_command(
@@ -28,7 +26,7 @@ def register(commands: Subparsers) -> None:
     add = parser.add_argument
     add("results", type=Path, metavar="RESULTS", help="a results.json or its folder")
     add("--out", type=Path, metavar="DIR", help="where to write (default: beside the results)")
-    add("--format", nargs="+", default=[], metavar="NAME", help=_FORMATS)
+    add("--format", nargs="+", action="extend", default=[], metavar="NAME", help=_FORMATS)
     add("--by", default="", metavar="COLUMN,…", help="show one table by these columns, such as gpu,family or tp")
     add("--metric", default="", metavar="NAME,…", help="with these figures, such as mape,bias,tau")
     add(

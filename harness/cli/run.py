@@ -28,10 +28,9 @@ from projector.cli.kernel_settings import read_settings
 from projector.cli.options import add_kernels
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole
+from projector.io.kept import switch_off
 from projector.io.progress import progress
 from projector.kernels.settings import DEFAULT
-
-__all__ = ["command", "register"]
 
 T = TypeVar("T")
 
@@ -60,8 +59,15 @@ def register(commands: Subparsers) -> None:
         help="a suite file, or the name of one of the project's own: moe, dense, …",
     )
     add("--runs", nargs="+", action="extend", default=[], type=Path, metavar="FILE", help=_RUNS)
-    add("--id", nargs="+", default=[], metavar="ID", dest="ids", help=_IDS)
-    add("--strategy", nargs="+", default=[], metavar="NAME", help="only runs of these strategies; no gate is judged")
+    add("--id", nargs="+", action="extend", default=[], metavar="ID", dest="ids", help=_IDS)
+    add(
+        "--strategy",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="only runs of these strategies; no gate is judged",
+    )
     add("--mode", choices=("simulate", "benchmark", "both"), default="simulate")
     add("--with", dest="extra", default="", metavar="NAME,…", help="more predictors: " + ", ".join(predictors.names()))
     add("--measured", type=Path, metavar="FOLDER", help="measured runs (default: ../measured/runs from the suite)")
@@ -84,11 +90,13 @@ def register(commands: Subparsers) -> None:
         metavar="N",
         help="processes (default: 2 where there are cores for them)",
     )
+    add("--cache", action=argparse.BooleanOptionalAction, default=True, help=_CACHE)
     add_loudness(parser)
     add_kernels(parser)
 
 
 _RUNS = "measured runs to evaluate without a suite: strict YAML, or a loose YAML, JSON or CSV table"
+_CACHE = "take what the same code read, projected and fitted before from the user's cache folder (default: yes)"
 _IDS = "only these runs, of the suites, of --runs, or else of all that were measured; no gate is judged"
 
 
@@ -109,6 +117,8 @@ class _Inputs:
 
 def command(args: argparse.Namespace) -> int:
     began = time.perf_counter()
+    if not args.cache:
+        switch_off()
     inputs, trained = _trained(_possible(_inputs(args)), args)
     if not inputs.selected:
         return 0  # what there is to train was skipped, which has been said
@@ -251,7 +261,7 @@ def _publish(args: argparse.Namespace, inputs: _Inputs, saved: files.Saved) -> i
     plots = args.out is not None if args.plots is None else args.plots
     with progress("writing reports"):
         publish.write_rows(folder, saved)
-        publish.write_reports(folder, report, saved, publish.usual(plots=plots))
+        publish.write_reports(folder, report, saved, publish.usual(plots=plots), args.jobs)
     if args.junit:
         write_whole(args.junit, junit.render(checks, evaluation.every, moved, judged=args.gate))
     record.append(args, inputs.suites, evaluation)

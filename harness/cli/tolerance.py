@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, read_any, say
+from harness.cli.common import Subparsers, add_command, read_any, say, tables
 from harness.evidence import shelf
-
-__all__ = ["command", "register"]
 
 
 def register(commands: Subparsers) -> None:
@@ -33,7 +31,6 @@ def command(args: argparse.Namespace) -> int:
     from harness.evaluation import peaks
     from harness.report import view_tolerance
 
-    files = [file for path in args.runs for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])]
-    runs = read_any(files)
+    runs = read_any(tables(args.runs))
     say(args, view_tolerance.build(peaks.peaks(runs), peaks.judged(runs), peaks.sized(runs)))
     return 0

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from projector.hardware.types import Cluster
     from projector.workload.workload import Workload
 
-__all__ = ["command", "register"]
-
 _ABOUT = """\
 Reads traces of torch.profiler (Chrome's JSON, plain or gzip; one file a rank, the first is looked at, the others tell its
 waiting from its transfers), cuts out one whole step, and says where its time went: every moment once. With a configuration

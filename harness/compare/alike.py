@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from harness.compare.side import Side
 
-__all__ = ["obstacles"]
-
 #: What must be stated by every run and be the same: (name in words, the value as text, empty where it is not stated).
 _NEEDED: tuple[tuple[str, Callable[[Side], str]], ...] = (
     ("model", lambda side: side.architecture or side.differs.get("model", "")),

@@ -28,8 +28,6 @@ from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue
 from projector.workload import zoo
 
-__all__ = ["MOST", "benchmark_files", "sides"]
-
 MOST = 8  # colours that readers still tell apart
 _NO_PROPERTY = frozenset(("other configuration", "other batch size", "warm-up"))  # of the steady run
 

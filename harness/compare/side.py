@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SPIKE", "Series", "Side", "Stability", "stability"]
-
 # A step that takes this many times the median is a spike, whatever caused it. A convention of this harness.
 SPIKE = 1.5
 _SIGMA_PER_MAD = 1.4826  # of a normal distribution

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from harness.compare.side import Side
 from harness.evidence.medians import LEAST, resampled
 
-__all__ = ["LEVEL", "RATE", "TIME", "Ratio", "interval", "ratio"]
-
 LEVEL = 0.90
 TIME, RATE = "step time", "TGS"
 _RESAMPLES = 4000

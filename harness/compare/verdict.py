@@ -9,8 +9,6 @@ from harness.compare.side import Side
 from harness.compare.significance import LEVEL, RATE, TIME, Ratio, ratio
 from harness.score.ranking import NOISE
 
-__all__ = ["common", "verdict"]
-
 
 def common(sides: Sequence[Side]) -> str | None:
     """What all sides can be compared in: step time where the work of a step is the same or unknown, else TGS."""

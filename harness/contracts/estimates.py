@@ -9,8 +9,6 @@ from typing import Protocol
 
 from projector.experience import TRAITS
 
-__all__ = ["Chosen", "Estimate", "Factor", "Observation"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:

@@ -16,8 +16,6 @@ from harness.contracts.results import Row, RunFacts
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CELL", "FACTS", "KEY", "SCHEMA", "configured", "lines", "of", "once", "part", "parts", "table"]
-
 _DTYPES = {"str": "object", "int": "int64", "bool": "bool", "float | None": "float64", "str | None": "object"}
 
 #: What one row is told by.

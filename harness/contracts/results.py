@@ -19,23 +19,6 @@ from harness.contracts.runs import BREAKDOWN
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "BASELINE",
-    "COLUMNS",
-    "FITS",
-    "HELD",
-    "RENAMED",
-    "SCHEMA_VERSION",
-    "SINCE",
-    "STATUSES",
-    "Evaluation",
-    "Row",
-    "RunFacts",
-    "parted",
-    "row_from_mapping",
-    "unique",
-]
-
 SCHEMA_VERSION = 3
 #: Columns that files of an older schema lack, by the version that brought them.
 SINCE = {"doubt": 2}

@@ -9,8 +9,6 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["BREAKDOWN", "MISSING_MODEL", "Measured", "MeasuredRun", "Prediction", "Source", "Stack"]
-
 #: How the ``problem`` of a run begins whose model the zoo does not have (any more): its name follows.
 MISSING_MODEL = "no model of the zoo:"
 

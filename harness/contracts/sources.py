@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["publisher"]
-
 _SUBMITTER = re.compile(r"training_results_v[\d.]+\b.*?\b([\w+.-]+)/(?:results|benchmarks)/")
 _ROUND = re.compile(r"training_results_v[\d.]+")
 _PAPER = re.compile(r"arxiv[:/ ]\s*(\d{4}\.\d{4,5})")

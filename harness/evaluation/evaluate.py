@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness import predictors
 from harness.calibrate import calibration, folds
 from harness.calibrate.folds import Bench, Fold
 from harness.contracts.estimates import Estimate, Factor, Observation
-from harness.contracts.results import FITS, Evaluation, Row, RunFacts, parted
+from harness.contracts.results import BASELINE, FITS, Evaluation, Row, RunFacts, parted
 from harness.contracts.runs import BREAKDOWN, MeasuredRun, Prediction
 from harness.contracts.sources import publisher
 from harness.evaluation.facts import facts_of
 from harness.evaluation.peaks import undecided
 from harness.predictors.protocol import Predictor
+from harness.predictors.remembered import Remembering
 from projector import experience
+from projector.io.kept import keep, recall
 from projector.kernels.settings import DEFAULT, Settings
 
 __all__ = ["Evaluation", "Selected", "evaluate", "row_of", "tools_for"]
@@ -80,6 +82,13 @@ def evaluate(
     )
 
 
+def without_profiles(runs: Sequence[MeasuredRun], own: Evaluation, name: str, *, jobs: int = 1) -> Evaluation:
+    """``runs`` with one predictor, each as a code base that has no profile; corrected by what ``own`` observed elsewhere."""
+    bare = [replace(run, stack=replace(run.stack, framework=experience.UNKNOWN)) for run in runs if run.measured.tgs]
+    tools = [tool for tool in tools_for("simulate") if tool.name == name]
+    return evaluate([Selected("", run) for run in bare], tools, jobs=jobs, evidence=own.observed)
+
+
 @dataclass(frozen=True)
 class _Fitted:
     """Of one predictor: what its projections teach, the fold that leaves nothing out, and estimates by fit and run id."""
@@ -104,11 +113,17 @@ def _fit(seen: Sequence[Observation], evidence: Sequence[Observation] | None) ->
     catalogue it says nothing."""
     teaching = seen if evidence is None else evidence
     asked = seen if evidence is None else [o for o in seen if "vendor:" not in o.levels]
+    content = repr((seen, evidence))
+    known = recall("fits", content)
+    if isinstance(known, _Fitted):
+        return known
     benches = {"heldout": Bench.of(teaching, folds.by_source), "heldout-family": Bench.of(teaching, folds.by_family)}
     fold = benches["heldout"].fold(None)
     held = {fit: bench.held_out(asked=asked) for fit, bench in benches.items()}
     shipped = {o.run_id: fold.estimate(o) for o in asked}
-    return _Fitted(tuple(seen), fold, {"uncalibrated": {}, "shipped": shipped, **held})
+    made = _Fitted(tuple(seen), fold, {"uncalibrated": {}, "shipped": shipped, **held})
+    keep("fits", content, made)
+    return made
 
 
 def _observed(
@@ -186,12 +201,14 @@ def _relative(projected: float | None, measured: float | None) -> float | None:
 def _predict_all(
     tasks: Sequence[tuple[Predictor, MeasuredRun]], jobs: int, progress: Progress | None
 ) -> list[Prediction]:
-    total = len(tasks)
-    if jobs <= 1 or total < MIN_PARALLEL:
-        return _collect((tool.predict(run) for tool, run in tasks), total, progress)
+    """In the order of ``tasks``; in further processes what costs, where there is enough of it to repay them."""
+    made = [tool.recalled(run) if isinstance(tool, Remembering) else None for tool, run in tasks]
+    missing = [task for task, known in zip(tasks, made, strict=True) if known is None]
+    if jobs <= 1 or sum(tool.name != BASELINE for tool, _ in missing) < MIN_PARALLEL:
+        return _filled(made, map(_predict_one, missing), progress)
     with ProcessPoolExecutor(max_workers=jobs) as pool:
-        chunk = max(1, total // (jobs * 16))
-        return _collect(pool.map(_predict_one, tasks, chunksize=chunk), total, progress)
+        chunk = max(1, len(missing) // (jobs * 16))
+        return _filled(made, pool.map(_predict_one, missing, chunksize=chunk), progress)
 
 
 def _predict_one(task: tuple[Predictor, MeasuredRun]) -> Prediction:
@@ -199,12 +216,15 @@ def _predict_one(task: tuple[Predictor, MeasuredRun]) -> Prediction:
     return tool.predict(run)
 
 
-def _collect(made: Iterable[Prediction], total: int, progress: Progress | None) -> list[Prediction]:
+def _filled(
+    known: Sequence[Prediction | None], rest: Iterator[Prediction], progress: Progress | None
+) -> list[Prediction]:
+    """``known`` with the next of ``rest`` for each None."""
     kept: list[Prediction] = []
-    for prediction in made:
-        kept.append(prediction)
+    for each in known:
+        kept.append(next(rest) if each is None else each)
         if progress:
-            progress(len(kept), total)
+            progress(len(kept), len(known))
     return kept
 
 

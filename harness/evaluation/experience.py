@@ -18,8 +18,6 @@ from projector.experience import Basis, Experience
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["learnt", "text"]
-
 
 def text(evaluation: Evaluation, predictor: str = "simulate") -> str | None:
     """The YAML text; None where the runs are of too few sources for an interval."""

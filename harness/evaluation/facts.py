@@ -8,8 +8,6 @@ from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun
 from projector.workload import schema
 
-__all__ = ["facts_of"]
-
 
 def facts_of(run: MeasuredRun) -> RunFacts:
     """Facts of one run; a GPU outside the catalogue has no architecture and no vendor."""

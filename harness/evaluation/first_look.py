@@ -22,8 +22,6 @@ from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 from projector.io.files import read_text, write_whole
 
-__all__ = ["FILE", "Look", "append", "due", "look", "read"]
-
 #: Where looks are kept, from the root of a checkout.
 FILE = Path("reports/first_look.csv")
 

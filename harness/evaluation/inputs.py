@@ -18,8 +18,6 @@ from projector.workload.loaders.detect import kind_of
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.yaml_files import read
 
-__all__ = ["Line", "experiments", "lines", "markdown"]
-
 _GIB = 1 << 30
 _PRESETS = "primus/configs/"
 _VERDICTS = {"fits": "fits", "tight": "may not fit", "too-close": "too close to tell"}
@@ -119,8 +117,7 @@ def _gpus(loaded: Loaded, cluster: Cluster) -> int:
     recipe = loaded.recipe
     if recipe is None:
         return cluster.gpus_per_host
-    experts = recipe.etp * recipe.ep if loaded.model.moe else 1
-    return lcm(recipe.replica_ranks, experts * recipe.pp, cluster.gpus_per_host)
+    return lcm(recipe.fewest_gpus(bool(loaded.model.moe)), cluster.gpus_per_host)
 
 
 def _relative(problem: Problem, folder: Path) -> str:

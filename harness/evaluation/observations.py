@@ -18,8 +18,6 @@ from projector import experience
 from projector.errors import InputError, Problem
 from projector.io.files import read_text
 
-__all__ = ["FILE", "packaged", "parse", "text"]
-
 FILE = "observations.csv"
 #: Of a checkout, and of an installed package (pyproject.toml, force-include).
 _FOLDERS = (shelf.PACKAGED.parent / "reports", shelf.PACKAGED / "reports")

@@ -13,8 +13,6 @@ from projector.plan.assumptions import ASSUMPTIONS, NODE, ends
 from projector.plan.forecast import Figures, Forecast, Run, forecast
 from projector.plan.plan import Plan, plan
 
-__all__ = ["Held", "held"]
-
 _SCOPES = {
     "gpu": ("power_share",),
     "machines": ("power_share", "server_over_boards"),

@@ -18,8 +18,6 @@ from projector.errors import Unsupported
 from projector.hardware import catalogue
 from projector.workload.parameters import count
 
-__all__ = ["SLOW", "Alike", "Rated", "Scaled", "alike", "peaks", "rated", "scaled", "unfair"]
-
 #: Share of its projection below which a row is marked: no model here errs by so much on a run that is set up well.
 SLOW = 0.4
 #: Devices whose data sheets also print a peak for products with two zeros of four: twice the dense one.

@@ -23,8 +23,6 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["Choice", "Compared", "compared", "in_domains"]
-
 _ALGORITHMS = {"1d": "1d", "2d": "summa", "2d-seqp": "2d_sequence"}
 
 

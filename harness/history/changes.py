@@ -14,8 +14,6 @@ from harness.history.recording import Recording
 from harness.history.series import Series, Version
 from harness.score.drift import BROKEN, MEMORY, THROUGHPUT
 
-__all__ = ["Change", "changes", "events", "standing"]
-
 BROKE, MENDED, LOST, GAINED, REMOVED, OVER = "broke", "mended", "lost", "gained", "removed", "over the limit"
 WORSE = (BROKE, LOST, REMOVED, OVER)
 

@@ -11,8 +11,6 @@ from harness.report.plot import BLUE, GREY, VERMILION, blank, plain
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
-
 GREEN = "#009E73"
 MOST = 4  # series side by side
 _LABELS = 24  # versions that are named on the axis

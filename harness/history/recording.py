@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from harness.contracts.results import Row, RunFacts
 
-__all__ = ["Recorded", "Recording"]
-
 _SHORT = 9  # letters of a revision or digest: no two versions of one project share them
 
 

@@ -6,8 +6,6 @@ History of the version (``PRAGMA user_version``)
 
 from __future__ import annotations
 
-__all__ = ["APPLICATION", "STEPS", "VERSION"]
-
 #: ``PRAGMA application_id``: "hist"; tells a store from any other file of SQLite.
 APPLICATION = 0x68697374
 

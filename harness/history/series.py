@@ -16,8 +16,6 @@ from harness.score import accuracy, drift, ranking
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Figures", "Series", "Version", "figures", "series", "versions"]
-
 #: A move of the error below a tenth of a point is none.
 MOVED = 0.001
 

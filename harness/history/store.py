@@ -20,8 +20,6 @@ from harness.history import schema
 from harness.history.recording import Recorded, Recording
 from projector.errors import InputError, Problem
 
-__all__ = ["append", "check", "read"]
-
 _WAIT = 60.0  # seconds for another writer to finish: a recording takes less than one
 _EXPECTED = "a store of history that `harness run --record` wrote"
 _RUN_OWN = ("seconds_to_project",)  # differs from one run of the same code to the next

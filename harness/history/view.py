@@ -11,8 +11,6 @@ from harness.report.spec import number0, yes_no
 from harness.report.table import Report, Table, figure, listed, number, percent, signed, text
 from harness.score.drift import MEMORY
 
-__all__ = ["broken", "overview", "row"]
-
 #: (since, at) by the revisions of both → the changes made between them, in words; empty where they are not known.
 Commits = Mapping[tuple[str, str], Sequence[str]]
 

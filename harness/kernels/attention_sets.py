@@ -15,8 +15,6 @@ from projector.kernels.attention_tiles import block, parent
 from projector.kernels.tables import Measured
 from projector.operators.types import Attention
 
-__all__ = ["sets"]
-
 Bounds = tuple[float, float, float]
 LOOP: Bounds = (0.75, 0.3, 1.0)
 OVERLAP: Bounds = (0.6, 0.0, 1.0)

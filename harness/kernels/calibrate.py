@@ -27,21 +27,6 @@ from projector.kernels.tables import Measured, read, tables_dir
 from projector.operators.types import Stream
 from projector.parameter import Parameter
 
-__all__ = [
-    "KINDS",
-    "REFERENCE",
-    "Fitted",
-    "Progress",
-    "calibrate",
-    "fit_gpu",
-    "is_shared",
-    "measured_gpus",
-    "store",
-    "stored",
-    "told",
-    "unfitted",
-]
-
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
 

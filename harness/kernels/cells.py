@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from projector.errors import Problem
 
-__all__ = ["Cells"]
-
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
 
 

@@ -20,8 +20,6 @@ from projector.errors import InputError
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster, GroupShape
 
-__all__ = ["HOSTS", "Figure", "Host", "Level", "held_out", "levels", "projected", "score", "strange"]
-
 LARGE = 2**20
 
 

@@ -18,8 +18,6 @@ from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 from projector.io.files import read_text
 
-__all__ = ["CONDITIONS", "LOW_LATENCY", "TOKENS", "Record", "convert", "convert_nccl_tests", "read", "text"]
-
 TOKENS, LOW_LATENCY = "tokens", "tokens_low_latency"
 CONDITIONS = ("nccl-tests", "one host thread", "torch.distributed", "threshold", "kernel")
 

@@ -14,8 +14,6 @@ from harness.kernels import families
 from harness.kernels.cells import Cells
 from projector.hardware.types import Gpu
 
-__all__ = ["COLUMNS", "Converted", "convert", "kind_of"]
-
 _OUT_BYTES = {"fp32": 4, "float32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "": 2}
 _DTYPES = ("bf16", "fp16", "fp8", "mxfp8", "fp4", "mxfp4", "nvfp4", "tf32", "fp32")
 _GROUPED_LAYOUT = {"fwd": "TN", "bwd_grad_act": "NN", "dgrad": "NN", "bwd_grad_w": "NT", "wgrad": "NT"}

@@ -11,8 +11,6 @@ from pathlib import Path
 from projector.errors import InputError, Problem
 from projector.io.files import read_text
 
-__all__ = ["CsvFile", "read"]
-
 
 @dataclass(frozen=True)
 class CsvFile:

@@ -8,21 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = [
-    "attention_family",
-    "backend",
-    "condition",
-    "dtype_of",
-    "family",
-    "gemm_family",
-    "known_library",
-    "provenance",
-    "scaling_of",
-    "split_of",
-    "tile_of",
-    "unusable",
-]
-
 Raw = Mapping[str, str]
 
 # The first mark that a library's name contains decides.

@@ -19,8 +19,6 @@ from projector.kernels.tables import Measured
 from projector.mechanisms import Execution
 from projector.parameter import Parameter
 
-__all__ = ["HOST_FREE", "Array", "Outcome", "Set", "fit", "folds_of", "predict"]
-
 Array = npt.NDArray[np.float64]
 # Microseconds that a few small kernels can take on a device; figures timed through a framework hold more.
 HOST_FREE = 12.0

@@ -11,8 +11,6 @@ from harness.kernels.fit import Set
 from projector.kernels.tables import Measured
 from projector.operators.types import Gemm
 
-__all__ = ["sets"]
-
 # name: (prior, lowest, highest)
 GEMM = {
     "gemm.loop": (0.8, 0.3, 1.0),

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from harness.kernels.schema import Row
 
-__all__ = ["GOALS", "TRANSFER", "Goal", "matches"]
-
 
 @dataclass(frozen=True)
 class Goal:

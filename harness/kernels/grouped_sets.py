@@ -12,8 +12,6 @@ from harness.kernels.fit import Set
 from projector.kernels.tables import Measured
 from projector.operators.types import GroupedGemm
 
-__all__ = ["sets"]
-
 GROUPED = {
     "grouped.loop": (1.0, 0.5, 1.6),
     "grouped.memory": (0.8, 0.5, 0.95),

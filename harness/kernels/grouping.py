@@ -6,8 +6,6 @@ from harness.kernels.schema import Row
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
-__all__ = ["group_of", "group_of_op"]
-
 
 def group_of(row: Row) -> tuple[object, ...]:
     return group_of_op(row.measured.op)

@@ -13,8 +13,6 @@ from projector.hardware.types import Efficiency
 from projector.kernels.simulate import Simulated
 from projector.mechanisms import Execution
 
-__all__ = ["constants_of", "seconds"]
-
 _STEMS = {"gemm": "gemm.loop", "gemm_step": "gemm.loop", "attention": "attention.{way}.loop", "grouped": "grouped.loop"}
 
 

@@ -16,8 +16,6 @@ from harness.kernels.schema import Row
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.kernels.traffic import unique_bytes
 
-__all__ = ["fitted", "fixed"]
-
 # Assumed shares of a rule of thumb, to be beaten; they describe no device.
 PEAK_SHARE, MEMORY_SHARE = 0.6, 0.8
 FEWEST_GROUPS = 5

@@ -13,8 +13,6 @@ from typing import Any
 from harness.kernels.score import CLASSES, FITS, Score, class_of, errors
 from harness.kernels.table import Loaded
 
-__all__ = ["SCHEMA_VERSION", "csv_text", "json_text"]
-
 SCHEMA_VERSION = 1
 DIGITS = 6
 SHAPE = (

@@ -25,8 +25,6 @@ from projector.kernels.protocol import ComputeOp
 from projector.kernels.tables import Measured, operator, sources_of
 from projector.operators.types import Stream
 
-__all__ = ["OWN", "Row", "Skipped", "TableFile", "read"]
-
 #: Columns of this project's own tables: what must be there, beside ``family``, ``time_us``.
 OWN = {
     "grouped": ("dtype", "scaling", "layout", "accumulate", "out_bytes", "backend", "groups", "rows", "n", "k"),

@@ -17,19 +17,6 @@ from harness.kernels.schema import Row
 from harness.kernels.table import was_fitted
 from projector.hardware.efficiency import load
 
-__all__ = [
-    "CLASSES",
-    "FITS",
-    "LARGE",
-    "Class",
-    "Errors",
-    "Score",
-    "class_of",
-    "errors",
-    "of_new_weights",
-    "score",
-]
-
 #: Predictions of a row's seconds, the model first: with the constants as shipped, refitted without the row's group,
 #: with constants of other GPUs only; then the roofline of three fitted constants, and that of a rule of thumb.
 FITS = ("shipped", "heldout", "transfer", "roofline", "fixed")

@@ -10,8 +10,6 @@ from projector.hardware.types import Gpu
 from projector.kernels.tables import Measured, operator
 from projector.operators.types import Stream
 
-__all__ = ["OWN", "measured", "own", "third_party", "too_fast"]
-
 #: Columns by which the header of this project's stream table is known.
 OWN = ("kind", "read_bytes", "write_bytes", "time_us")
 

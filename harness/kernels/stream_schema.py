@@ -17,8 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["COLUMNS", "stream"]
-
 COLUMNS = ("kind", "read_bytes", "write_bytes", "launches", "time_us", "condition", "source")
 
 _ARRAY = 2.0**25 * 8.0  # published: BabelStream's default array, 268.4 MB

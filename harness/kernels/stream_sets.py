@@ -12,8 +12,6 @@ from harness.kernels.fit import Set
 from projector.kernels.tables import Measured
 from projector.operators.types import Stream
 
-__all__ = ["BARE", "sets"]
-
 BARE = frozenset({"copy", "reduce", "fill"})
 STREAM = {"stream.device": (1.0, 0.7, 1.15)}  # (prior, lowest, highest)
 

@@ -10,8 +10,6 @@ from harness.kernels.unmeasured import Share, SuiteShare, share
 from harness.predictors.ours import cluster_of
 from projector.projection import project
 
-__all__ = ["shares"]
-
 
 def shares(suites: Sequence[Suite]) -> list[SuiteShare]:
     """One entry a suite and GPU, in order of both. A run that cannot be projected has no step to share."""

@@ -8,8 +8,6 @@ from projector.kernels.constants import element_bytes
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Gemm, Stream
 
-__all__ = ["passes"]
-
 
 def passes(op: ComputeOp, quantised: bool) -> tuple[ComputeOp, ...]:
     """Forward (TN), data gradient (NN) and weight gradient (NT) of the linear whose forward is ``op``.

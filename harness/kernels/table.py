@@ -13,8 +13,6 @@ from projector.errors import InputError, Problem, nearest
 from projector.hardware.catalogue import find_gpu, gpu_names
 from projector.kernels.tables import tables_dir
 
-__all__ = ["Loaded", "choose", "default_tables", "load", "was_fitted"]
-
 
 @dataclass(frozen=True)
 class Loaded:

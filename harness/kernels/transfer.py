@@ -19,8 +19,6 @@ from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import of, relative
 from projector.hardware.types import Efficiency
 
-__all__ = ["donor", "transferred", "without"]
-
 
 def transferred(rows: Sequence[Row]) -> Array:
     """Seconds of each row, (n,), by constants that no fit to its GPU entered."""

@@ -17,8 +17,6 @@ from projector.projection import Projection
 from projector.step.stages import parts
 from projector.workload.composition import compositions
 
-__all__ = ["Share", "SuiteShare", "class_of", "share"]
-
 #: Families that run the same kernels under another name: the table of either counts.
 _ALIKE = {"aiter_a32": "aiter", "aiter_a16": "aiter", "asm": "aiter", "te": "cudnn"}
 

@@ -10,8 +10,6 @@ from projector.workload.model import MLA, Model, MoE
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["arguments"]
-
 _SAME = (
     *("micro_batch_size", "global_batch_size", "seq_length", "sequence_parallel", "grad_reduce_in_bf16"),
     *("gradient_accumulation_fusion", "optimizer", "overlap_grad_reduce", "overlap_param_gather", "manual_gc"),

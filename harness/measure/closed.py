@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.contracts.runs import MeasuredRun
+from harness.evidence import run_text
 from harness.evidence.ingest import command
 from harness.evidence.ingest.report import LogRun
 from harness.measure import launch, log
@@ -20,8 +21,6 @@ from harness.measure.turns import Taken, in_order
 from projector.benchmark.timings import Asked
 from projector.errors import InputError, Problem
 from projector.io.files import write_whole
-
-__all__ = ["Trained", "train", "write"]
 
 _RUNS = "runs.yaml"
 _LOSS = re.compile(r"lm loss: ([0-9.E+-]{1,20})")
@@ -129,8 +128,7 @@ def _rounds(read: LogRun) -> tuple[float, ...]:
 
 def write(done: Iterable[Trained], folder: Path) -> None:
     """``runs.yaml`` of what was trained."""
-    from harness.evidence import dataset
 
-    text = dataset.to_yaml([each.run for each in done])
+    text = run_text.to_yaml([each.run for each in done])
     head = "# Written by `harness measure`: what `harness ingest` reads in the logs beside it."
     write_whole(folder / _RUNS, f"{head}\n{text}".encode())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["batch"]
-
 _SKEW = 3.0  # exponent of the skew: rare tokens are rarer, so that a loss has something to fall to
 
 

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["QUIET", "Disturbed", "kept"]
-
 QUIET = 0.05  # share of a step in which its process may have waited for a core
 _LEAST = 1 / 3  # of all steps are kept, however disturbed
 

@@ -18,8 +18,6 @@ from projector.benchmark.layers_moe import Experts
 from projector.benchmark.update import CLIP
 from projector.workload.workload import Workload
 
-__all__ = ["Gradients", "Weight"]
-
 
 @dataclass(frozen=True)
 class Weight:

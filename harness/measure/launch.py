@@ -15,8 +15,6 @@ from projector.benchmark.launched import launched
 from projector.benchmark.processes import JobFile, cores, launch
 from projector.errors import InputError, Problem, Unsupported
 
-__all__ = ["Host", "host", "possible", "run"]
-
 _TASK = "harness.measure.worker:run"
 _LIMIT = 3600.0  # seconds that processes may take before they count as hung
 

@@ -17,8 +17,6 @@ from projector.io.files import write_whole
 if TYPE_CHECKING:
     from harness.measure.spec import Job
 
-__all__ = ["Step", "body", "head", "iteration", "memory", "save"]
-
 _DOTS = 48  # characters of a name and its dots (arguments.py _print_args)
 _MIB = 2.0**20
 

@@ -25,8 +25,6 @@ from projector.errors import InputError, NoMeasurement, Unsupported
 if TYPE_CHECKING:
     from harness.evidence.suite import Suite
 
-__all__ = ["Closed", "close"]
-
 _TRIALS, _SECONDS = 3, 270.0  # of a job that was disturbed; from the start, after which none starts again
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from harness.measure.launch import Host
 
-__all__ = ["described"]
-
 _LARGEST = {"cuda": 8192, "cpu": 1024}  # edge of the largest product; on a CPU a probe shall take seconds
 _SAMPLES, _MOST = 5, 0.2  # runs of one kernel, and seconds that they may take
 _MESSAGE = 16 * 2**20  # bytes of the largest collective

@@ -12,8 +12,6 @@ from projector.benchmark.layers_moe import Routed
 from projector.benchmark.layers_parts import Made, Norm
 from projector.workload.layout import Chunk
 
-__all__ = ["Stage", "initialise"]
-
 _STANDARD = 0.02  # deviation of initial weights (Megatron-LM --init-method-std)
 
 

@@ -15,8 +15,6 @@ from projector.benchmark.layers_attention import Attention
 from projector.benchmark.layers_parallel import Group, joined
 from projector.workload.workload import Workload
 
-__all__ = ["Ranks", "place", "split"]
-
 
 @dataclass(frozen=True)
 class Ranks:

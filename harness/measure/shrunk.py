@@ -14,8 +14,6 @@ from harness.score.gate import SHRINK, Check
 from projector.benchmark.processes import cores
 from projector.benchmark.timings import Asked
 
-__all__ = ["Shrunk", "check", "confirmed", "disturbed", "judged"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Shrunk:

@@ -13,10 +13,8 @@ from pathlib import Path
 from harness.measure import support
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import read_yaml
-from projector.workload import schema, validate
+from projector.workload import model_schema, schema, validate
 from projector.workload.workload import Workload
-
-__all__ = ["FRAMEWORK", "LEAST_STEPS", "TRACE", "Job", "Plan", "parse", "read", "to_mapping"]
 
 #: The profile of projector/frameworks that describes what the trainer here is: an eager PyTorch script.
 FRAMEWORK = "pytorch"
@@ -113,7 +111,7 @@ def to_mapping(plan: Plan) -> dict[str, object]:
     runs = [
         {
             "id": job.id,
-            "model": schema.model_to_mapping(job.workload.model),
+            "model": model_schema.model_to_mapping(job.workload.model),
             "recipe": schema.recipe_to_mapping(job.workload.recipe),
             "gpus": job.workload.gpus,
             "steps": job.steps,

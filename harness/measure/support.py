@@ -12,8 +12,6 @@ from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["SCHEDULES", "problems", "settle"]
-
 #: Schedules by the name that projector.pipeline gives them → class of torch.distributed.pipelining.
 SCHEDULES: Mapping[str, str] = {
     "1f1b": "Schedule1F1B",

@@ -24,8 +24,6 @@ from projector.frameworks import resolve
 from projector.workload.layout import chunks
 from projector.workload.workload import Workload
 
-__all__ = ["Result", "Trainer"]
-
 
 @dataclass(frozen=True, slots=True)
 class Result:

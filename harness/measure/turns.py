@@ -12,8 +12,6 @@ from typing import Any
 from harness.measure.spec import Job
 from projector.benchmark.timings import Asked
 
-__all__ = ["Taken", "Turn", "in_order", "take"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:

@@ -23,8 +23,6 @@ from projector.benchmark.device import Device
 from projector.benchmark.pace import pace
 from projector.benchmark.processes import cores
 
-__all__ = ["run"]
-
 _TICKS = 0.02  # seconds to which the system knows what a step's other programs used: a tick of 10 ms at each end
 
 

@@ -10,8 +10,6 @@ from harness.predictors import peer
 from projector.hardware.types import Cluster
 from projector.workload.workload import Workload
 
-__all__ = ["EXECUTION_FIELDS", "application", "execution", "limits", "simplified", "system"]
-
 #: What an execution description holds, no more and no less (``Llm.Execution.fields``).
 EXECUTION_FIELDS = frozenset(
     {

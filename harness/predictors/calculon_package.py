@@ -14,8 +14,6 @@ from harness.predictors import peer
 from harness.predictors.calculon_inputs import EXECUTION_FIELDS
 from projector.errors import InputError, Problem
 
-__all__ = ["NAME", "Tool", "system_file", "tool"]
-
 NAME = "calculon"
 _HOW = (
     "put a checkout of github.com/calculon-ai/calculon on PYTHONPATH. It is not on the package index, so the extra 'peers'"

@@ -17,8 +17,6 @@ from harness.predictors.refusal import ByGpu
 from projector.errors import Unsupported
 from projector.workload.model import Model
 
-__all__ = ["PUBLISHED_MFU", "ConstantMfu", "flops_per_token"]
-
 PUBLISHED_MFU = 0.40
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from projector.projection import Projection
     from projector.workload.workload import Workload
 
-__all__ = ["Here", "Live"]
-
 _LAYERS = "torch"  # the trainer's layers, whatever is installed
 _BUDGET = 0.5  # seconds for each thing that is timed: a suite has many, and their medians are of dozens of samples
 

@@ -28,8 +28,6 @@ from projector.hardware.types import Cluster
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
-__all__ = ["NAME", "LlmAnalysis"]
-
 NAME = "llm-analysis"
 
 # Our catalogue's names of the GPUs that it has a file for. Its mi250x-128gb is a module of two dies, ours is one die.

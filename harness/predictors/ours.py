@@ -7,8 +7,9 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from harness.contracts.runs import Measured, MeasuredRun, Prediction
-from harness.predictors.refusal import ByGpu
+from harness.predictors.remembered import Remembering
 from projector.errors import NoMeasurement
+from projector.kernels.backends import BUILTIN
 from projector.kernels.settings import DEFAULT, Settings
 
 if TYPE_CHECKING:
@@ -17,13 +18,11 @@ if TYPE_CHECKING:
     from projector.projection import Projection
     from projector.workload.workload import Workload
 
-__all__ = ["Ours", "cluster_of", "memory_gib", "prediction_of"]
-
 GIB = 2.0**30
 
 
 @dataclass(frozen=True)
-class Ours(ByGpu):
+class Ours(Remembering):
     """``projector.projection.project`` in mode ``name`` (``simulate`` or ``benchmark``).
 
     A benchmark projection of which nothing was measured is a simulation under another name: it is refused.
@@ -37,6 +36,15 @@ class Ours(ByGpu):
         return _projected(
             _as_run(run), run.cluster, run.gpu, run.gpus_per_node, self.name, self.settings, run.measured.exists
         )
+
+    def content(self, run: MeasuredRun) -> str | None:
+        """Tables of measured kernels, kernels of others and constants in files of the user's are no part of the code."""
+        cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)
+        if self.name != "simulate" or self.settings.gemm_backend != BUILTIN or cluster.gpu.efficiency_file:
+            return None
+        m = run.measured
+        seen = (m.exists, m.status == "ok", m.memory_kind, m.memory_rank)
+        return repr((self.name, self.settings, _as_run(run), cluster, seen))
 
     def project(self, run: MeasuredRun) -> Prediction:
         cluster = cluster_of(run.cluster, run.gpu, run.gpus_per_node)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from projector.frameworks.types import Resolved
     from projector.hardware.types import Cluster
 
-__all__ = ["GIB", "absent", "limits", "located", "recompute_mode", "refused", "require", "state", "stated_refusal"]
-
 GIB = 2.0**30
 
 T = TypeVar("T")

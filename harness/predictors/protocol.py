@@ -7,8 +7,6 @@ from typing import Protocol, runtime_checkable
 from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun, Prediction
 
-__all__ = ["Predictor", "gpu_levels"]
-
 
 @runtime_checkable
 class Predictor(Protocol):

@@ -14,7 +14,8 @@ from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors.protocol import gpu_levels
 from projector.errors import InputError, NoMeasurement, Unsupported
 
-__all__ = ["ByGpu", "guarded"]
+#: How the reason of a prediction begins that a mistake of its predictor cost.
+INTERNAL = "internal error"
 
 
 class ByGpu(ABC):
@@ -37,7 +38,7 @@ def guarded(run: MeasuredRun, call: Callable[[], Prediction]) -> Prediction:
     A mistake of a predictor costs its row, not the report of a thousand others: it reads ``internal error`` with the
     place where it happened, lowers coverage and stands in the list of refusals.
     """
-    refusal = _refused(run)
+    refusal = refused(run)
     if refusal is not None:
         return refusal
     start = time.perf_counter()
@@ -57,10 +58,10 @@ def guarded(run: MeasuredRun, call: Callable[[], Prediction]) -> Prediction:
 def _internal(bug: Exception) -> str:
     last = traceback.extract_tb(bug.__traceback__)[-1]
     said = " ".join(str(bug).split())
-    return f"internal error: {type(bug).__name__}: {said} ({Path(last.filename).name}:{last.lineno})"
+    return f"{INTERNAL}: {type(bug).__name__}: {said} ({Path(last.filename).name}:{last.lineno})"
 
 
-def _refused(run: MeasuredRun) -> Prediction | None:
+def refused(run: MeasuredRun) -> Prediction | None:
     """An incomplete source is ``invalid``; a configuration outside the models is ``unsupported``."""
     if run.model is None or run.recipe is None:
         return Prediction(status="invalid", reason=run.problem or "configuration incomplete in the source")

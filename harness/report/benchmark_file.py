@@ -14,8 +14,6 @@ from typing import Any
 from harness.compare.side import Side
 from projector.hardware import catalogue
 
-__all__ = ["document", "files"]
-
 _GB = 2**30 / 1e9
 _SIZES = {
     "tensor_model_parallel_size": "tp",

@@ -10,8 +10,6 @@ import re
 
 from projector.errors import InputError, Problem
 
-__all__ = ["cells", "markers", "replaced", "sections", "table"]
-
 _MARKER = re.compile(r"^<!-- (\S+):begin -->$", flags=re.MULTILINE)
 _NUMBER = re.compile(r"[+\-−<>≤≥\\ ]*\d[\d.,/]*( ?%|x| (ms|s|GiB|MiB))?( \(|$)")
 

@@ -10,8 +10,6 @@ from harness.compare.side import Side
 from harness.report import plot
 from harness.report.plot import GREY
 
-__all__ = ["GREY", "MOST_POINTS", "Look", "empty", "looks", "plain", "without"]
-
 MOST_POINTS = 3000  # of one series; a longer one is drawn in even strides
 _LONGEST = 64  # characters of a name
 

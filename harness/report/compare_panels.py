@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from harness.compare.significance import interval
-from harness.report.compare_looks import GREY, MOST_POINTS, Look, empty, without
-
-__all__ = ["breakdown", "curve", "loss", "memory", "rate", "tflops"]
+from harness.report.compare_looks import MOST_POINTS, Look, empty, without
+from harness.report.plot import GREY
 
 _MOST_PARTS = 8
 _LEAST_PART = 0.002  # of the largest: a shorter bar is not seen

@@ -14,8 +14,6 @@ from harness.report.plot import blank
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
-
 _WRAP = 150  # characters of the verdict in one line
 
 

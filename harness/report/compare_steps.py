@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from harness.compare.side import SPIKE, Series, Side, stability
-from harness.report.compare_looks import GREY, MOST_POINTS, Look, empty
-
-__all__ = ["stable", "step_time"]
+from harness.report.compare_looks import MOST_POINTS, Look, empty
+from harness.report.plot import GREY
 
 
 def step_time(axes: Any, found: Sequence[Look]) -> None:

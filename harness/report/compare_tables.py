@@ -8,8 +8,6 @@ from harness.compare.side import Side, stability
 from harness.compare.significance import RATE, TIME, Ratio, interval
 from harness.report.table import NONE, Column, Report, Table, number, percent, signed
 
-__all__ = ["report"]
-
 _MOST_PARTS = 12
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from harness.report.table import NONE, Report, Table
 
-__all__ = ["of"]
-
 SCHEMA_VERSION = 1
 
 

@@ -30,8 +30,6 @@ from projector.errors import InputError, Problem
 from projector.io.files import as_mapping, parse_json, read_text
 from projector.io.typed import type_problems
 
-__all__ = ["Saved", "csv_text", "json_text", "read", "rounded", "rows"]
-
 # Enough to tell two projections apart, few enough that another machine's last bit changes nothing.
 DIGITS = 6
 

@@ -16,8 +16,6 @@ from harness.report.table import Report, Table, signed
 from harness.score.drift import Drift
 from harness.score.gate import Check
 
-__all__ = ["Annotation", "annotate", "summary", "summary_file", "wanted", "write_summary"]
-
 # Limits of GitHub: annotations of one level that a step may show, and bytes of one step's summary.
 MOST_ANNOTATIONS = 10
 MOST_BYTES = 1024 * 1024

@@ -15,8 +15,6 @@ from harness.report import payload
 from harness.report.table import Column, Report, Table
 from harness.report.verdict import Verdict
 
-__all__ = ["render"]
-
 PAGE = Path(__file__).parent / "page"
 STYLES = ("page.css", "charts.css")
 SCRIPTS = ("data.js", "charts.js", "hero.js", "hover.js", "rows.js", "drawer.js", "main.js")

@@ -8,8 +8,6 @@ import numpy.typing as npt
 from harness.report import plot
 from harness.report.ingest_view import StepView
 
-__all__ = ["png"]
-
 _MOST_POINTS = 6000  # of one series; a longer one is drawn in even strides
 _SPARSE = 3  # times the usual distance, on average: beyond it, an axis of iterations would be mostly gaps
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from harness.report.ingest_view import StepView
 from projector.io.table import Column, Line, Table
 
-__all__ = ["blocks"]
-
 _STEPS = (
     Column("steps", numeric=False),
     Column("count"),

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CutView", "StepView"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CutView:

@@ -19,8 +19,6 @@ from harness.score.gate import Check
 if TYPE_CHECKING:
     from junitparser import TestCase
 
-__all__ = ["render"]
-
 # The threshold of a gate that is about single rows.
 WORST = "worst"
 

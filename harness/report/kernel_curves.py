@@ -24,8 +24,6 @@ from projector.kernels.tables import Measured
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["drawn"]
-
 STEPS = 400
 FEWEST_OF_GPU = 3
 PASSES = (("TN", "forward"), ("NN", "data gradient"), ("NT", "weight gradient"))

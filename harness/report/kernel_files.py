@@ -14,8 +14,6 @@ from harness.report import markdown
 from harness.report.table import Report
 from projector.io.files import write_whole
 
-__all__ = ["write"]
-
 PLOTS = "kernels"
 _KINDS = ("gemm", "gemm_step", "attention", "grouped", "stream")
 

@@ -10,9 +10,8 @@ import numpy as np
 from harness.kernels.schema import Row
 from projector.operators.types import Attention, Gemm, GroupedGemm
 
-__all__ = ["DIMENSIONS", "Line", "attention_lines", "gemm_lines", "grouped_lines"]
-
 DIMENSIONS = {"m": "M (rows of the output)", "n": "N (columns of the output)", "k": "K (reduction)"}
+_MOST = {"gemm": 3, "attention": 6, "grouped": 5}  # lines of a panel
 FEWEST = 4  # measured points that make a line of a GEMM worth drawing
 
 #: What a legend calls it, and its rows in order of the dimension.
@@ -21,7 +20,7 @@ Key = tuple[Any, ...]
 Points = dict[Key, dict[int, Row]]
 
 
-def gemm_lines(rows: Sequence[Row], name: str, most: int = 3) -> list[Line]:
+def gemm_lines(rows: Sequence[Row], name: str) -> list[Line]:
     """For each operand type the rows that differ in ``name`` alone, widest, fullest and largest first."""
     others = [n for n in DIMENSIONS if n != name]
     found: Points = {}
@@ -37,7 +36,7 @@ def gemm_lines(rows: Sequence[Row], name: str, most: int = 3) -> list[Line]:
         worth = span * min(len(points), 12) * _weight(points.values())
         if worth > best.get(key[:2], (0.0, ()))[0]:
             best[key[:2]] = (worth, key)
-    chosen = [key for _, key in sorted(best.values(), key=lambda item: (-item[0], repr(item[1])))[:most]]
+    chosen = [key for _, key in sorted(best.values(), key=lambda item: (-item[0], repr(item[1])))[: _MOST["gemm"]]]
     return [_gemm_line(others, found[key]) for key in chosen]
 
 
@@ -54,7 +53,7 @@ def _weight(rows: Iterable[Row]) -> float:
     return max(float(np.log10(np.median([row.flops for row in rows]))) - 8.0, 0.01)
 
 
-def attention_lines(rows: Sequence[Row], backward: bool, causal: bool, most: int = 6) -> list[Line]:
+def attention_lines(rows: Sequence[Row], backward: bool, causal: bool) -> list[Line]:
     """For each family, type and head width of one pass and mask the head count with most sequence lengths."""
     found: Points = {}
     for row in rows:
@@ -69,10 +68,10 @@ def attention_lines(rows: Sequence[Row], backward: bool, causal: bool, most: int
         family, dtype, width, heads, shared = key
         label = f"{family} {dtype} D={width} {heads}/{shared} heads"
         made.setdefault(key[:3], (label, _ordered(found[key])))
-    return list(made.values())[:most]
+    return list(made.values())[: _MOST["attention"]]
 
 
-def grouped_lines(rows: Sequence[Row], layout: str, most: int = 5) -> list[Line]:
+def grouped_lines(rows: Sequence[Row], layout: str) -> list[Line]:
     """For each set of experts of one pass the rows that differ in tokens alone."""
     found: Points = {}
     for row in rows:
@@ -81,7 +80,7 @@ def grouped_lines(rows: Sequence[Row], layout: str, most: int = 5) -> list[Line]
             key: Key = (op.groups, op.n, op.k, op.backend, row.measured.family, op.accumulate, op.out_bytes)
             found.setdefault(key, {}).setdefault(op.rows, row)
     made = []
-    for key in _fullest(found, least=2)[:most]:
+    for key in _fullest(found, least=2)[: _MOST["grouped"]]:
         groups, n, k, backend, family, accumulate, _ = key
         how = " ".join(dict.fromkeys((family, backend))) + (", accumulating" if accumulate else "")
         made.append((f"{how}, {groups} experts\nN={n}, K={k}", _ordered(found[key])))

@@ -12,8 +12,6 @@ from harness.report.plot import BLUE, GREY, LIGHT, blank, compared, grid, plain
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["MARKS", "TITLES", "histogram", "legend", "scatter"]
-
 MARKS = tuple(LIGHT.mark(i) for i in range(12))
 MOST_POINTS = 1500  # of one GPU: more are one blot, and a larger file
 ACROSS = 4

@@ -19,8 +19,6 @@ from harness.kernels.unmeasured import SuiteShare
 from harness.report.spec import yes_no
 from harness.report.table import NONE, Cell, Column, Report, Table, figure, listed, percent, ratio, signed, text
 
-__all__ = ["build", "goals", "nothing", "unmeasured"]
-
 TOO_FEW = "too few"
 _HELP = (
     "Held out: refitted without the whole weight, (n, k) or (k, n), of the row (attention: lengths, heads and "
@@ -36,7 +34,7 @@ def build(score: Score, loaded: Loaded, title: str = "Kernel models against meas
     large = score.large
     tables = [
         _new_weights(score),
-        goals(score, only_present=True),
+        goals(score),
         _classes("Training shapes (> 1e10 FLOP)", score, large),
         _sizes(score),
         _transfer(score),
@@ -112,8 +110,8 @@ def _new_weights(score: Score) -> Table:
     return listed("GEMM of a new (n, k)", found, made, note)
 
 
-def goals(score: Score, only_present: bool = False) -> Table:
-    """Each goal beside what was reached, and the best figure known before."""
+def goals(score: Score) -> Table:
+    """Each goal that has rows beside what was reached, and the best figure known before."""
     made = (
         text("set", "goal.title"),
         figure("rows", lambda g: ratio(g["heldout"].n if g["heldout"] else 0, g["rows"])),
@@ -131,7 +129,7 @@ def goals(score: Score, only_present: bool = False) -> Table:
         where = np.array(
             [i for i, row in enumerate(score.rows) if score.large[i] and matches(goal, row)], dtype=np.intp
         )
-        if len(where) or not only_present:
+        if len(where):
             found.append({"goal": goal, "rows": len(where), **_errors(score, where)})
     note = (
         "Rows above 1e10 FLOP (streams: all). Rows whose class is too small to be cross-validated are left out of the "

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from harness.report.table import NONE, Table
 
-__all__ = ["escape", "render"]
-
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "{": r"\{",

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from harness.report.table import Report, Table
 
-__all__ = ["escape", "render", "table_lines"]
-
 
 def render(report: Report, plots: Mapping[str, str] | None = None) -> str:
     """The Markdown text; ``plots`` maps a caption to the file name beside it."""

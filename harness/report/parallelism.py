@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from harness.contracts.results import RunFacts
 
-__all__ = ["DEGREES", "degrees", "order"]
-
 #: Recipe key → its name in a report, and what it is where a recipe does not say.
 DEGREES = {
     "tp": ("TP", "1"),

@@ -17,8 +17,6 @@ from harness.contracts.runs import BREAKDOWN
 from harness.report.parallelism import DEGREES, degrees
 from harness.score import accuracy, ranking
 
-__all__ = ["build", "dumps"]
-
 #: Significant digits: a hundredth of a point of error is still seen, and the page stays small.
 DIGITS = 5
 

@@ -14,8 +14,6 @@ from harness.report.plot import GREY, LIGHT
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
-
 _MOST = 8  # bars of a panel whose names can be read
 
 

@@ -17,25 +17,6 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "BLUE",
-    "DARK",
-    "GREY",
-    "LIGHT",
-    "PALE",
-    "THEMES",
-    "VERMILION",
-    "Theme",
-    "blank",
-    "compared",
-    "grid",
-    "log_ticks",
-    "plain",
-    "png",
-    "svg",
-]
-
-
 _SHAPES = "o^sDvPX<>*hd"
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["errors_by_kind", "errors_by_parallelism", "memory", "steps"]
-
 #: Okabe and Ito's eight colours, with two greys and a brown for the parts that are none of the eight's.
 PARTS = dict(
     zip(

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["chosen", "orders"]
-
 GROUPS, ACROSS = 6, 2
 FEWEST, MOST = 4, 12  # runs of a group: fewer have no order to speak of, more cannot be read
 _LETTERS = 40

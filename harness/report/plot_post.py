@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["PLOTS", "hero", "sources", "titled", "what_if"]
-
 #: The plots of a post by what stands in their file names, with their captions.
 PLOTS = {
     "hero": "every run, measured and projected",

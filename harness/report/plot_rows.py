@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["errors_by_model", "measured_projected", "ratio_lines"]
-
 MOST_MODELS = 40
 PANELS_ACROSS = 4
 TICKS = (0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 5.0, 10.0)

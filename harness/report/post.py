@@ -20,8 +20,6 @@ from harness.score.figures import Figures
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["render", "tables"]
-
 _CELLS = _ROWS = _REASONS = 5
 _SOURCES = 12
 

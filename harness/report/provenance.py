@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["ROOT", "collect", "commit", "commits", "flat", "revision", "versions", "whole"]
-
 DISTRIBUTIONS = ("projector-harness", "numpy", "PyYAML")
 ROOT = Path(__file__).resolve().parents[2]
 _CHANGES = "+changes"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from harness import predictors
 from harness.contracts import frame
 from harness.contracts.results import BASELINE, Evaluation
-from harness.report import files, html, latex, markdown, payload, post, provenance, view
+from harness.report import files, html, latex, markdown, payload, pictures, post, provenance, view
+from harness.report.pictures import Picture
 from harness.report.plot import THEMES
 from harness.report.plot_post import PLOTS
 from harness.report.table import Report
@@ -22,22 +23,6 @@ from projector.io.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = [
-    "FORMATS",
-    "ROW_BY_ROW",
-    "Picture",
-    "article",
-    "brief",
-    "format_problems",
-    "main_plots",
-    "page",
-    "post_plots",
-    "report_of",
-    "usual",
-    "write_reports",
-    "write_rows",
-]
 
 #: How the titles of tables with one line a run end.
 ROW_BY_ROW = ("every row", "every refusal", "run by run (held out)")
@@ -53,7 +38,6 @@ FORMATS = {
     "tex": "accuracy.tex: tables for LaTeX",
 }
 
-PNG_DOTS_PER_INCH = 150
 # Of the plots of a predictor; the others are of the post, which has one predictor.
 _STEMS = ("measured", "models", "kinds", "parallelism", "memory", "steps")
 
@@ -102,16 +86,17 @@ def _remove_plots(folder: Path, kinds: Sequence[str]) -> None:
             (folder / f"{stem}.{kind}").unlink(missing_ok=True)
 
 
-def write_reports(folder: Path, report: Report, saved: files.Saved, formats: Collection[str]) -> None:
-    """The files of the formats asked for (keys of :data:`FORMATS`). Other plots of a kind that is written are removed."""
+def write_reports(folder: Path, report: Report, saved: files.Saved, formats: Collection[str], jobs: int = 1) -> None:
+    """The files of the formats asked for (keys of :data:`FORMATS`). Other plots of a kind that is written are removed.
+    ``jobs``: processes that draw."""
     evaluation = saved.evaluation
     whole = replace(report, provenance=provenance.whole(saved.provenance))
-    pictures = _pictures(folder, evaluation, formats)
+    plots = _pictures(folder, evaluation, formats, jobs)
     if "md" in formats:
-        shown = {p.caption: p.file("png" if "png" in p.kinds else "svg") for p in pictures if p.kinds and not p.dark}
+        shown = {p.caption: p.file("png" if "png" in p.kinds else "svg") for p in plots if p.kinds and not p.dark}
         write_whole(folder / "report.md", markdown.render(brief(whole), shown))
     if "md" in formats or "post" in formats:
-        write_whole(folder / "post.md", article(report, saved, pictures))
+        write_whole(folder / "post.md", article(report, saved, plots))
     if "html" in formats:
         write_whole(folder / "report.html", page(whole, saved))
     if "csv" in formats:
@@ -120,39 +105,14 @@ def write_reports(folder: Path, report: Report, saved: files.Saved, formats: Col
         write_whole(folder / "accuracy.tex", latex.render(post.tables(evaluation)))
 
 
-def article(report: Report, saved: files.Saved, pictures: Iterable[Picture]) -> str:
+def article(report: Report, saved: files.Saved, plots: Iterable[Picture]) -> str:
     """``post.md``, with the light ones of the pictures."""
-    known = {p.stem: p.file("png" if "png" in p.kinds else "svg") for p in pictures if p.kinds and not p.dark}
+    known = {p.stem: p.file("png" if "png" in p.kinds else "svg") for p in plots if p.kinds and not p.dark}
     shown = {name: known[f"post-{name}"] for name in PLOTS if f"post-{name}" in known}
     return post.render(saved.evaluation, report.title, report.gate, saved.provenance, shown)
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A plot that is not drawn yet, and the kinds of file that it becomes."""
-
-    stem: str
-    caption: str
-    draw: Callable[[], Figure | None]
-    kinds: tuple[str, ...] = ("png",)
-
-    @property
-    def dark(self) -> bool:
-        return self.stem.endswith("-dark")
-
-    def file(self, kind: str) -> str:
-        return f"{self.stem}.{kind}"
-
-    def drawn(self, dots_per_inch: int = PNG_DOTS_PER_INCH) -> dict[str, bytes]:
-        """The bytes by kind; nothing where there is nothing to draw."""
-        from harness.report import plot
-
-        figure = self.draw()
-        writers = {"png": lambda f: plot.png(f, dots_per_inch), "svg": plot.svg}
-        return {} if figure is None else {kind: writers[kind](figure) for kind in self.kinds}
-
-
-def _pictures(folder: Path, evaluation: Evaluation, formats: Collection[str]) -> list[Picture]:
+def _pictures(folder: Path, evaluation: Evaluation, formats: Collection[str], jobs: int) -> list[Picture]:
     """Writes every plot in every kind asked for; those that came of it."""
     kinds = tuple(kind for kind in ("png", "svg") if kind in formats)
     _remove_plots(folder, ("png", "svg") if "post" in formats else kinds)
@@ -162,8 +122,7 @@ def _pictures(folder: Path, evaluation: Evaluation, formats: Collection[str]) ->
     elif kinds:
         asked += [replace(p, kinds=kinds) for p in post_plots(evaluation) if not p.dark]
     made = []
-    for picture in asked:
-        found = picture.drawn()
+    for picture, found in zip(asked, pictures.drawn(asked, evaluation.once, jobs), strict=True):
         for kind, data in found.items():
             write_whole(folder / picture.file(kind), data)
         made += [picture] if found else []

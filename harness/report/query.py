@@ -22,8 +22,6 @@ from projector.errors import InputError, Problem, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FORMATS", "ask", "format_problems"]
-
 #: How a table asked for may be printed; without a word, as on a terminal.
 FORMATS: Mapping[str, Callable[[Table], str]] = {
     "md": lambda made: "\n".join(markdown.table_lines(made)) + "\n",

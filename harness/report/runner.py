@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import TextIO, cast
 
-__all__ = ["Guarded", "commandless", "unguarded"]
-
 
 class Guarded:
     """A stream whose lines are no commands; whatever else is asked of it the stream behind it answers."""

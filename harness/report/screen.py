@@ -24,8 +24,6 @@ from projector.io.table import Line
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FIVE", "LINES", "Screen", "blocks", "gate"]
-
 #: Lines at 80 columns that a screen has at most.
 LINES = 40
 _WIDTH = 80

@@ -9,8 +9,6 @@ from harness.report.table import Report, Table
 from projector.io import terminal
 from projector.io.table import Line
 
-__all__ = ["gate", "show"]
-
 
 def show(report: Report, stream: TextIO | None = None, most: int | None = None) -> None:
     """Write the headline tables and the gate of ``report``; detail tables and what follows the first ``most`` rows of a

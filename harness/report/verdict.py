@@ -10,8 +10,6 @@ from harness.contracts.results import BASELINE, Evaluation
 from harness.report.table import NONE, number, percent
 from harness.score.figures import Figures
 
-__all__ = ["Figure", "Verdict", "figures_of", "main", "many", "verdict"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:

@@ -13,8 +13,6 @@ from harness.report.table import Report, Table, number, percent
 from harness.score.figures import Figures
 from harness.score.gate import Check
 
-__all__ = ["BY_GPU", "BY_MODEL", "HEADLINE", "ORDERS", "build", "sentences"]
-
 HEADLINE = Spec(
     title="Throughput error",
     by=("predictor",),

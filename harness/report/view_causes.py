@@ -16,8 +16,6 @@ from harness.score import accuracy, causes
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["of_predictor"]
-
 _MOST = 15
 _LN = "ln(projected / measured TGS): +10 % is 10 % too fast."
 _TITLE = "What the error is made of: "

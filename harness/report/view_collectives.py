@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from harness.kernels.collectives_score import Figure, held_out, levels
 from harness.report.table import Report, Table, figure, listed, percent, signed, text
 
-__all__ = ["build", "by_fabric"]
-
 SIZES = {True: "≥ 1 MiB", False: "< 1 MiB"}
 
 

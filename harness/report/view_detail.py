@@ -17,8 +17,6 @@ from harness.score import accuracy
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["of_predictor", "of_rows"]
-
 _ERRORS = (
     *("rows", "compared", "coverage", "uncalibrated", "mape", "plain?", "bias", "median?", "p90?", "worst"),
     "worst_row?",

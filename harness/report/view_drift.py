@@ -8,8 +8,6 @@ from dataclasses import replace
 from harness.report.table import Report, Table, figure, listed, percent, signed, text
 from harness.score.drift import WORSE, Drift, Moved
 
-__all__ = ["added", "causes"]
-
 SHOWN = 0.001  # a move below a tenth of a point is not worth a line
 MOST = 10  # causes named in the gate; the tables hold all
 

@@ -16,8 +16,6 @@ from harness.report.table import NONE, Column, Report, Table, number, percent, w
 from harness.score import accuracy
 from harness.score.figures import Figures
 
-__all__ = ["MAIN", "build"]
-
 MAIN = "simulate"
 
 # Runs whose every switch and every rank's peak are published: the memory goal is about them. The memory model was
@@ -50,10 +48,13 @@ _MEMORY = Spec(
 
 
 def build(
-    evaluation: Evaluation, speed: Speed | None = None, suites: Mapping[str, Collection[str]] | None = None
+    evaluation: Evaluation,
+    speed: Speed | None = None,
+    suites: Mapping[str, Collection[str]] | None = None,
+    bare: Evaluation | None = None,
 ) -> Report:
     """``evaluation``: all measured runs under :data:`MAIN`, the baseline and any other predictor. ``suites``: run ids by
-    suite, for the order inside groups.
+    suite, for the order inside groups. ``bare``: the same runs, each as a code base without a profile.
     """
     rows = evaluation.once
     of = Figures(frame.part(rows, predictor=MAIN), rows)
@@ -65,6 +66,7 @@ def build(
         table(rows, _BY_GPU, MAIN),
         table(rows, _BY_MODEL, MAIN),
         *view_transfer.of_evaluation(evaluation, MAIN),
+        *([view_transfer.unprofiled(evaluation, bare, MAIN)] if bare else []),
         view_intervals.of_predictor(rows, MAIN),
         *view_causes.of_predictor(evaluation, MAIN),
         table(rows[rows["memory_error"].notna()], _MEMORY, MAIN),
@@ -166,6 +168,7 @@ def _speed(speed: Speed) -> Table:
             "< 5 s",
             _met(speed.suite < 5),
         ),
+        ("the same again, in a new process", f"{speed.suite_again:.2f} s", "< 3 s", _met(speed.suite_again < 3)),
         ("import projector", _ms(speed.import_bare), "< 150 ms", _met(speed.import_bare < 0.15)),
         ("import projector, and project behind it", _ms(speed.import_all), "", ""),
         ("of torch, scipy, matplotlib, pandas it loads", heavy, "none", _met(not speed.heavy)),

@@ -10,8 +10,6 @@ from harness.evaluation.first_look import Look
 from harness.report import view_rows
 from harness.report.table import Column, Report, Table, percent, signed
 
-__all__ = ["build", "figures"]
-
 
 def build(looks: Sequence[Look]) -> Report:
     sound = [each for each in looks if not each.doubt]

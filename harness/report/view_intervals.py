@@ -6,13 +6,11 @@ from dataclasses import replace
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from harness.report.spec import GOAL, GROUPS, Spec, table
+from harness.report.spec import GROUPS, Spec, table
 from harness.report.table import NONE, Column, Table
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["GOAL", "of_predictor", "span"]
 
 _SPEC = Spec(
     title="{predictor}: 90 % intervals",

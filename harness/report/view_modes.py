@@ -11,8 +11,6 @@ from harness.report.table import Table, figure, listed, percent, signed, text
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MEASURED", "SIMULATED", "side_by_side"]
-
 SIMULATED, MEASURED = "simulate", "benchmark"
 
 

@@ -12,8 +12,6 @@ from harness.report.spec import number1
 from harness.report.table import Cell, Report, Table, figure, listed, number, percent, text
 from projector.plan.price import Price
 
-__all__ = ["build", "verdict"]
-
 _DAY = 86_400
 
 

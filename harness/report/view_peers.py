@@ -10,8 +10,6 @@ from harness.predictors import PEERS
 from harness.report.spec import Spec, table
 from harness.report.table import Column, Table
 
-__all__ = ["same_rows"]
-
 _SPEC = Spec(
     title="Other projectors on the same rows",
     by=("predictor",),

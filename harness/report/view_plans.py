@@ -9,8 +9,6 @@ from harness.report.spec import number3
 from harness.report.table import NONE, Column, Report, Table, figure, listed, number, percent, signed, text
 from projector.plan.forecast import Forecast
 
-__all__ = ["build"]
-
 _THOUSAND = 1e3
 
 

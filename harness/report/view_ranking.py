@@ -12,8 +12,6 @@ from harness.score import ranking, resample
 from harness.score.figures import Figures
 from harness.score.ranking import GroupRanking
 
-__all__ = ["by_suite", "groups", "of_predictor"]
-
 Suites = Mapping[str, Collection[str]]
 
 _BY_SUITE = tuple(

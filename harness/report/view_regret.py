@@ -10,8 +10,6 @@ from harness.evaluation.regret import Choice, Compared
 from harness.report.table import Report, figure, listed, text
 from projector.workload.fast_domain import written
 
-__all__ = ["build"]
-
 
 @dataclass(frozen=True)
 class _Line:

@@ -12,8 +12,6 @@ from harness.report.spec import number0
 from harness.report.table import NONE, Cell, Column, Table, figure, listed, number, signed, text
 from harness.score import accuracy
 
-__all__ = ["FEW", "LETTERS", "bar", "doubted", "doubted_rows", "few", "unmeasured", "unmeasured_rows"]
-
 #: Runs up to which every one of them is shown.
 FEW = 20
 _BAR = 12  # characters: 80 columns hold the table with names of up to 24

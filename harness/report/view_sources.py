@@ -18,8 +18,6 @@ from harness.score.transfer import of_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["build", "sentence"]
-
 _EVERY = Spec(
     title="Every source as if it had never been seen",
     by=("publisher",),

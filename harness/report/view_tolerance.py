@@ -12,8 +12,6 @@ from harness.report.table import Column, Report, Table, figure, listed, number, 
 from harness.score.memory_error import LEVEL, Judged, Order, Peak, Sized, held_out, orders, tolerances
 from projector.memory.tolerance import TOLERANCE
 
-__all__ = ["build"]
-
 
 def build(found: Sequence[Peak], outcomes: Sequence[Judged], sized: Sequence[Sized]) -> Report:
     """Tolerances fitted and in use, error by cell, coverage of sources left out, verdicts before and after, order."""

@@ -8,14 +8,12 @@ from math import exp
 
 from harness.calibrate.folds import Fold
 from harness.calibrate.hierarchy import LAWS
+from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report.spec import Spec, percent0, table
 from harness.report.table import Column, Table, figure, listed, number, percent, signed, text
 from harness.score.transfer import Outcome, Transfer, laws, of_rows, transfers
 from projector.experience import Basis, Experience
-
-__all__ = ["of_evaluation", "parameters", "tables"]
-
 
 _COLUMNS = (
     figure("groups", "groups", help="folds: one for each", minor=1),
@@ -90,7 +88,24 @@ def _each(outcome: Outcome) -> Table:
     """By the value that was left out."""
     found = table(outcome.rows, replace(_UNSEEN, by=(outcome.name.lower(),)))
     columns = (Column(f"unseen {outcome.name}", numeric=False), *found.columns[1:])
-    return replace(found, title=f"Every {outcome.name} as if it had never been seen", columns=columns, note="")
+    return replace(found, title=f"Every {outcome.name} as if nobody had measured it", columns=columns, note="")
+
+
+def unprofiled(own: Evaluation, bare: Evaluation, name: str) -> Table:
+    """By the framework whose profile was not used: what a code base that nobody has read should expect."""
+    whole = frame.part(own.once, predictor=name).drop_duplicates("run_id").set_index("run_id")["framework"]
+    rows = frame.part(bare.once, predictor=name)
+    rows = rows[rows["run_id"].isin(whole.index)]
+    rows = rows.assign(framework=rows["run_id"].map(whole))
+    all_, each = (table(part, replace(_UNSEEN, by=("framework",))) for part in (rows.assign(framework="all"), rows))
+    columns = (Column("left out", numeric=False), *each.columns[1:])
+    note = (
+        "Projected as unknown, with an interval as wide as that name has; corrected by runs of other sources. How wide it"
+        " is was chosen on these rows."
+    )
+    return replace(
+        each, title="Every framework as if it had no profile", columns=columns, rows=(*all_.rows, *each.rows), note=note
+    )
 
 
 def parameters(known: Experience) -> Table:

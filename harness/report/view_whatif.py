@@ -17,8 +17,6 @@ from harness.score.changes import Pair, Score, observed, pairs, score
 from harness.score.ranking import group_rankings
 from harness.score.switches import REAL
 
-__all__ = ["GOALS", "build", "sentence"]
-
 #: Of a projected ratio: median and p90 of its error at most, share of right signs at least.
 GOALS = (0.03, 0.10, 0.95)
 _SPREADS = (0.005, 0.01, 0.02, 0.04)

@@ -23,23 +23,6 @@ from projector.memory.verdict import TOO_CLOSE
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Coverage",
-    "MemorySummary",
-    "Refusal",
-    "Summary",
-    "Verdicts",
-    "by",
-    "coverage",
-    "eligible",
-    "memory",
-    "memory_error",
-    "refusals",
-    "select",
-    "summarise",
-    "verdicts",
-]
-
 Key = TypeVar("Key", bound=Hashable)
 
 

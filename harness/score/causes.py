@@ -24,8 +24,6 @@ from harness.score import resample
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ablations", "cells", "conditions", "per_key", "terms"]
-
 Array = NDArray[np.float64]
 
 #: Parts of the step whose error is told apart.

@@ -22,8 +22,6 @@ from harness.score.switches import usable
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Ceiling", "ceiling", "repeats"]
-
 _DRAWS = 40
 _SEED = 20240607
 _NORMAL = 0.67449  # median of |x| of a standard normal

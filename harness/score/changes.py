@@ -21,8 +21,6 @@ from projector.workload.kinds import between
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Pair", "Score", "observed", "pairs", "score"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair(Gain):

@@ -19,8 +19,6 @@ from harness.contracts.results import BASELINE
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BROKEN", "MEMORY", "THROUGHPUT", "WORSE", "Drift", "Moved", "compare"]
-
 # Growth of |error| (absolute, 0.05 = five points) above which a row counts as broken, where the user states no other;
 # below it a change of a model's constants is drift, and above WORSE it is worth a word. Conventions of this harness.
 BROKEN = 0.05

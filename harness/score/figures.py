@@ -16,8 +16,6 @@ from harness.score.ranking import GroupRanking, RankingSummary
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Figures"]
-
 
 @dataclass(frozen=True, eq=False)
 class Figures:

@@ -17,8 +17,6 @@ from projector.errors import Problem, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BY_GPU", "FEWEST", "SHRINK", "THRESHOLDS", "Check", "Threshold", "check", "parse_limits"]
-
 
 @dataclass(frozen=True, slots=True)
 class Threshold:

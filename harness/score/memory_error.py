@@ -15,14 +15,12 @@ from harness.calibrate import weights
 from harness.score.ranking import agreement, tau_b
 from projector.memory.tolerance import NEW
 
-__all__ = ["LEVEL", "Judged", "Order", "Peak", "Sized", "held_out", "orders", "tolerances"]
-
 LEVEL = 0.9
 #: With fewer (effective) peaks the corrected level passes 95 %: one or two rows would decide.
 _LEAST = 19.0
 #: A source weighs as many of its peaks as there are, up to this: neither a table of fifty nor a single row is all.
 _MOST = 10
-#: With fewer sources none can be called odd.
+#: With fewer sources none can be called odd, and no kind is narrower than all.
 _SOURCES = 4
 
 
@@ -89,7 +87,8 @@ def orders(found: Iterable[Sized]) -> list[Order]:
 
 
 def tolerances(found: Sequence[Peak]) -> dict[str, float]:
-    """The tolerance of every kind with enough peaks, and of all (``other``). Layers that nobody has counted (``new``)
+    """The tolerance of every kind with enough peaks, and of all (``other``), which is the least for a kind of few sources:
+    peaks of one code say little of another's. Layers that nobody has counted (``new``)
     stand apart: their largest error, however few their peaks."""
     new = [abs(peak.error) for peak in found if peak.kind == NEW]
     found = [peak for peak in found if peak.kind != NEW]
@@ -97,7 +96,8 @@ def tolerances(found: Sequence[Peak]) -> dict[str, float]:
     for name in sorted({peak.kind for peak in found}):
         own = [peak for peak in found if peak.kind == name]
         if _effective(own) >= _LEAST:
-            made[name] = _quantile(own)
+            few = len({peak.source for peak in own}) < _SOURCES
+            made[name] = max(_quantile(own), made["other"] if few else 0.0)
     return made
 
 

@@ -22,20 +22,6 @@ from harness.score import resample
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "NOISE",
-    "SEARCHED",
-    "GroupRanking",
-    "RankingSummary",
-    "agreement",
-    "group_rankings",
-    "place",
-    "recall",
-    "regret",
-    "summary",
-    "tau_b",
-]
-
 Signs = NDArray[np.int8]
 #: Ends of an interval.
 Range = tuple[float, float] | None
@@ -167,17 +153,17 @@ def recall(measured: ArrayLike, projected: ArrayLike, first: int = _FIRST, noise
     return float((m[np.argsort(-p, kind="stable")[:first]] >= least).mean())
 
 
-def group_rankings(rows: pd.DataFrame, noise: float = NOISE) -> list[GroupRanking]:
+def group_rankings(rows: pd.DataFrame) -> list[GroupRanking]:
     """Every group of rows (one predictor, one fit) with at least two comparable rows, in order of appearance."""
     figures = rows[["measured_tgs", "projected_tgs", "rel_std"]].to_numpy(dtype=float)
     texts = zip(*(rows[name] for name in ("group", "run_id", "differs", "switches")), strict=True)
     groups: dict[str, list[_Member]] = {}
     for (group, run_id, differs, switches), (measured, projected, spread) in zip(texts, figures.tolist(), strict=True):
         if group and not math.isnan(measured):
-            member = _Member(run_id, differs, switches, measured, projected, max(noise, spread))
+            member = _Member(run_id, differs, switches, measured, projected, max(NOISE, spread))
             groups.setdefault(group, []).append(member)
     made = ((name, members, [m for m in members if not math.isnan(m.projected)]) for name, members in groups.items())
-    return [_group(name, len(members), known, noise) for name, members, known in made if len(known) > 1]
+    return [_group(name, len(members), known) for name, members, known in made if len(known) > 1]
 
 
 class _Member(NamedTuple):
@@ -191,7 +177,7 @@ class _Member(NamedTuple):
     spread: float
 
 
-def _group(name: str, members: int, rows: Sequence[_Member], noise: float) -> GroupRanking:
+def _group(name: str, members: int, rows: Sequence[_Member]) -> GroupRanking:
     """``rows``: those of its ``members`` that were projected."""
     measured, projected, spread = (np.array(column) for column in list(zip(*rows, strict=True))[3:])
     signs = _signs(measured, spread), _signs(projected, SAME)
@@ -212,7 +198,7 @@ def _group(name: str, members: int, rows: Sequence[_Member], noise: float) -> Gr
         stated=bool(set(differs) - unseen),
         unseen=tuple(key for key in differs if key in unseen),
         place=place(measured, projected) if len(rows) >= SEARCHED else None,
-        recall=recall(measured, projected, noise=noise) if len(rows) >= SEARCHED else None,
+        recall=recall(measured, projected) if len(rows) >= SEARCHED else None,
     )
 
 

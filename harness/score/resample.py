@@ -13,8 +13,6 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DRAWS", "LEVEL", "of_mean", "of_ratio"]
-
 LEVEL = 0.9
 DRAWS = 2000
 _SEED = 20240607

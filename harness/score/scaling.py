@@ -17,8 +17,6 @@ from harness.contracts import frame
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["GOAL", "Point", "Series", "origin", "scaling", "within"]
-
 #: Projected efficiency within this share of the measured one (the project's goal).
 GOAL = 0.08
 _SCALED = frozenset(

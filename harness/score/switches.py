@@ -17,9 +17,6 @@ from harness.contracts import frame
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["REAL", "Gain", "Pair", "Step", "different", "gain", "ladders", "pairs"]
-__all__ += ["sign_share", "switches", "twos", "usable"]
-
 #: Gains below this are inside what repeated measurements differ by: their sign is not asked for.
 REAL = 0.02
 _TOGETHER = frozenset({"precision", "fp8_recipe"})

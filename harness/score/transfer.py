@@ -23,8 +23,6 @@ from harness.score.accuracy import Coverage, Summary
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Outcome", "Transfer", "laws", "of_rows", "rows_of", "transfers"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcome:

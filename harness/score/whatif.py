@@ -21,8 +21,6 @@ from harness.score.switches import usable
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Gains", "gains"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gains:

@@ -16,8 +16,6 @@ from harness.trace.events import Floats, Kernels
 from harness.trace.names import COMMUNICATION, Named
 from harness.trace.steps import Part
 
-__all__ = ["Account", "Entry", "account", "union"]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

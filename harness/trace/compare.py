@@ -10,8 +10,6 @@ from harness.trace.names import UNKNOWN
 from harness.trace.projected import Planned, Share
 from harness.trace.steps import Part
 
-__all__ = ["GROUPS", "Beside", "beside", "causes", "group_of", "share_of"]
-
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "products": ("GEMM", "grouped GEMM"),
     "attention": ("attention", "softmax", "linear attention", "state space"),

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from harness.trace.names import Named, named
 
-__all__ = ["Floats", "Inputs", "Integers", "Kernels", "Launches", "Mark", "Message", "Ops", "Trace"]
-
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 

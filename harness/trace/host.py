@@ -10,8 +10,6 @@ import numpy as np
 from harness.trace.events import Kernels, Launches, Trace
 from projector.errors import InputError, Problem
 
-__all__ = ["as_kernels"]
-
 
 def as_kernels(trace: Trace) -> Trace:
     """``trace``, with kernels, each launched where it begins. Raises :class:`InputError` where nothing ran at all."""

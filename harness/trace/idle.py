@@ -11,8 +11,6 @@ from harness.trace.account import Account
 from harness.trace.events import Floats, Trace
 from harness.trace.steps import Part
 
-__all__ = ["BETWEEN", "DATA", "LAUNCH", "OTHERS", "REASONS", "SYNC", "idle"]
-
 BETWEEN = "between kernels"
 LAUNCH = "host late with the launch"
 SYNC = "host waited for the device"

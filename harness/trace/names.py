@@ -11,8 +11,6 @@ from importlib.resources import files
 
 import yaml
 
-__all__ = ["COMMUNICATION", "UNKNOWN", "Named", "bare", "named"]
-
 UNKNOWN = "unclassified"
 COMMUNICATION = ("communication", "expert exchange")
 _LONGEST = 4096  # characters of a name that are looked at

@@ -11,8 +11,6 @@ from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 from projector.pipeline.trace import events
 
-__all__ = ["write"]
-
 _MICRO = 1e6
 _MEASURED = 1_000_000  # process number of the measured device, far from those of projected ranks
 

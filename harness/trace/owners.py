@@ -13,8 +13,6 @@ from functools import lru_cache
 
 from harness.trace.events import Kernels, Trace
 
-__all__ = ["PHASES", "Owner", "owners", "phases"]
-
 FORWARD, RECOMPUTE, BACKWARD, WEIGHT, OPTIMIZER, UNSEEN = (
     "forward",
     "recompute",

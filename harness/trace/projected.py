@@ -20,8 +20,6 @@ from projector.step.priced import Priced, priced
 from projector.step.stages import Part
 from projector.workload.workload import Workload
 
-__all__ = ["PASSES", "Planned", "Share", "planned"]
-
 _STREAMS = {
     "norm": "norm",
     "elementwise": "elementwise",

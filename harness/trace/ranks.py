@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from harness.trace.events import Kernels, Message
 from harness.trace.names import Named
 
-__all__ = ["Exchange", "exchanges"]
-
 
 @dataclass(frozen=True, slots=True)
 class Exchange:

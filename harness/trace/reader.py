@@ -18,8 +18,6 @@ from harness.evidence.ingest.logs.source import open_source
 from harness.trace.events import Inputs, Kernels, Launches, Mark, Message, Ops, Trace
 from projector.errors import InputError, Problem
 
-__all__ = ["read"]
-
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _CALLS = frozenset({"cuda_runtime", "cuda_driver"})
 _MARKS = frozenset({"user_annotation"})

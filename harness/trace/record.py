@@ -8,8 +8,6 @@ from harness.trace.study import Study
 from projector.benchmark.table_file import TableFile
 from projector.operators.types import Gemm
 
-__all__ = ["record"]
-
 #: Families of kernel tables by provider of the kernel; of the others no table is kept.
 _FAMILIES = {
     "cuBLASLt": "cublaslt",

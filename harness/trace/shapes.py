@@ -11,8 +11,6 @@ from harness.trace.events import Inputs, Kernels, Ops
 from harness.trace.owners import Owner
 from projector.operators.types import Attention, Gemm
 
-__all__ = ["Shaped", "shaped"]
-
 _PRODUCT = re.compile(r"^aten::(mm|addmm|bmm|baddbmm|_scaled_mm|addmm_)$")
 _ADDED = re.compile(r"^aten::(addmm|baddbmm|addmm_)$")
 _FLASH = re.compile(r"flash_attention|flash_attn|scaled_dot_product", re.IGNORECASE)

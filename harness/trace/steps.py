@@ -10,8 +10,6 @@ import numpy as np
 
 from harness.trace.events import Floats, Kernels, Mark, Trace
 
-__all__ = ["Part", "Step", "chosen", "steps"]
-
 _MARKER = re.compile(r"^ProfilerStep#?\s?([0-9]{1,15})$")
 _AT_EDGE = 1e-3  # seconds from the end of a file within which a marker counts as cut
 

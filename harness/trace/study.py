@@ -23,8 +23,6 @@ from projector.hardware import catalogue
 from projector.hardware.types import Cluster
 from projector.workload.workload import Workload
 
-__all__ = ["Study", "study"]
-
 
 @dataclass(frozen=True, eq=False)
 class Study:

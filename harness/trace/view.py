@@ -9,8 +9,6 @@ from harness.trace.owners import phases
 from harness.trace.study import Study
 from projector.operators.types import Attention, Gemm
 
-__all__ = ["build"]
-
 _MOST_UNKNOWN = 10
 _NAME = 60  # characters of a kernel's name that are shown
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.evidence import run_text
 from tests.conftest import ROOT
 from tests.fuzz import samples
 
@@ -79,14 +80,13 @@ def _suite(path: Path) -> object:
 def _runs(path: Path) -> object:
     from harness.evidence import dataset
 
-    return dataset.to_yaml(dataset.read(path))
+    return run_text.to_yaml(dataset.read(path))
 
 
 def _ingested(path: Path) -> object:
-    from harness.evidence import dataset
     from harness.evidence.ingest import command
 
-    return dataset.to_yaml(command.load(path).runs)
+    return run_text.to_yaml(command.load(path).runs)
 
 
 def _map(path: Path) -> object:

@@ -10,6 +10,7 @@ import pytest
 
 from harness.contracts import frame
 from harness.contracts.results import Row, RunFacts
+from tests.harness import plain_rows
 
 SUITE = """\
 suite: tiny
@@ -63,30 +64,7 @@ def project_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_row() -> Callable[..., Row]:
-    """A held-out row of ``simulate``; ``error`` follows from the two throughputs."""
-
-    def make(run_id: str, measured: float | None = 100.0, projected: float | None = 100.0, **more: Any) -> Row:
-        error = projected / measured - 1 if projected is not None and measured is not None else None
-        values: dict[str, Any] = {
-            "suite": "s",
-            "group": "g",
-            "gpu": "h100_sxm",
-            "gpus": 8,
-            "model": "m",
-            "family": "f",
-            "precision": "bf16",
-            "framework": "megatron-lm",
-            "predictor": "simulate",
-            "fit": "heldout",
-            "status": "ok" if projected is not None else "unsupported",
-            "projected_tgs": projected,
-            "projected_step_seconds": None if projected is None else 1.0 / projected,
-            "measured_tgs": measured,
-            "error": error,
-        }
-        return Row(run_id=run_id, **{**values, **more})
-
-    return make
+    return plain_rows.row
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,28 +20,13 @@ from harness.score import accuracy
 from harness.score.transfer import rows_of
 from projector.experience import FEATURES, correct, features, traits
 from projector.experience_file import parse, text
+from tests.harness import plain_rows
 
 
 def row(name: str, family: str, error: float | None, **changes: object) -> Row:
-    base = Row(
-        run_id=name,
-        suite="",
-        group="",
-        gpu="g",
-        gpus=8,
-        model=family,
-        family=family,
-        precision="bf16",
-        framework="f",
-        predictor="simulate",
-        fit="heldout",
-        status="ok",
-        projected_step_seconds=1.0,
-        projected_tgs=1000.0,
-        measured_tgs=None if error is None else 1000.0 / (1.0 + error),
-        error=error,
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    measured = None if error is None else 1000.0 / (1.0 + error)
+    own = {"gpu": "g", "framework": "f", "model": family, "family": family, "projected_step_seconds": 1.0}
+    return plain_rows.row(name, measured, 1000.0, **{**own, "error": error, **changes})
 
 
 def learn(residuals: list[float], x: np.ndarray | None = None) -> intervals.Learnt | None:

@@ -16,7 +16,7 @@ from harness.predictors import peer
 from projector.errors import InputError
 from projector.workload import zoo
 from projector.workload.recipe import LoRA, Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,14 +79,8 @@ def test_multi_head_latent_attention_is_refused() -> None:
     [(None, None, "none"), ("none", None, "none"), ("full", None, "full"), ("selective", ("core_attn",), "attention")],
 )
 def test_recompute_that_both_know(granularity: str | None, modules: tuple[str, ...] | None, mode: str) -> None:
-    stated = Recipe(
-        micro_batch_size=1,
-        global_batch_size=8,
-        seq_length=2048,
-        recompute_granularity=granularity,
-        recompute_modules=modules,
-    )
-    assert peer.recompute_mode(Workload(model=zoo.load("gpt3_6.7b"), recipe=stated, gpus=8)) == mode
+    stated = workload("gpt3_6.7b", recompute_granularity=granularity, recompute_modules=modules)
+    assert peer.recompute_mode(stated) == mode
 
 
 def test_absent_packages_are_named_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

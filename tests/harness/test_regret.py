@@ -12,16 +12,15 @@ from harness.cli import main
 from harness.evaluation.regret import compared, in_domains
 from projector.hardware import catalogue
 from projector.workload import zoo
-from projector.workload.recipe import Recipe
-from projector.workload.workload import Workload
+from tests.workloads import workload
 
 SMALL = ["regret", "--model", "gpt3_6.7b", "--gpu", "h100", "--gpus", "16", "--gbs", "32"]
 
 
 @pytest.mark.parametrize("strategy", ["1d", "2d", "2d-seqp"])
 def test_no_optimum_is_beaten_by_its_own_laws(strategy: str) -> None:
-    recipe = Recipe(micro_batch_size=1, global_batch_size=16, seq_length=2048)
-    base = Workload(model=replace(zoo.load("gpt3_6.7b"), num_layers=8), recipe=recipe, gpus=8, framework="analytic")
+    model = replace(zoo.load("gpt3_6.7b"), num_layers=8)
+    base = workload(model, 8, "analytic", global_batch_size=16, seq_length=2048)
     for cluster, ranks in zip(in_domains(catalogue.cluster("h100"), [4, 8]), (4, 8), strict=True):
         found = compared(strategy, base, cluster)
         assert found.its is not None
@@ -34,8 +33,7 @@ def test_no_optimum_is_beaten_by_its_own_laws(strategy: str) -> None:
 
 def test_a_rack_is_filled_evenly() -> None:
     """64 of 72 for a power of two, 512 of 576: what does not divide the run is in no group's domain."""
-    recipe = Recipe(micro_batch_size=1, global_batch_size=1024, seq_length=2048)
-    base = Workload(model=zoo.load("megatron_1t"), recipe=recipe, gpus=1024, framework="analytic")
+    base = workload("megatron_1t", 1024, "analytic", global_batch_size=1024, seq_length=2048)
     found = [compared("1d", base, cluster) for cluster in in_domains(catalogue.cluster("b200"), [64, 72, 576])]
     assert [each.domain for each in found] == [64, 64, 512]
     assert all(each.ours is not None and each.its is not None for each in found)

@@ -29,6 +29,7 @@ from harness.report import (
 )
 from harness.report.table import NONE, Column, Table
 from harness.score import gate
+from tests.harness import plain_rows
 
 NASTY = r"a_b & 50% #1 {x} $y ~^\ |"
 
@@ -229,21 +230,7 @@ def test_rows_without_a_worst_threshold_do_not_fail(saved: files.Saved) -> None:
 
 @given(st.text())
 def test_junit_is_xml_whatever_a_reason_holds(reason: str) -> None:
-    row = Row(
-        suite="",
-        group="",
-        gpu="",
-        model="",
-        family="",
-        precision="",
-        framework="",
-        run_id=reason,
-        gpus=1,
-        predictor="p",
-        fit="heldout",
-        status="invalid",
-        reason=reason,
-    )
+    row = plain_rows.row(reason, None, None, status="invalid", reason=reason)
     ElementTree.fromstring(junit.render([], [row]).encode())
 
 

@@ -9,24 +9,13 @@ from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.report import view_switches
 from harness.report.markdown import render
 from harness.score.scaling import origin, scaling, within
+from tests.harness.plain_rows import alone
 
 PAPER = "A. Author 2022 arXiv:0000.00000 Table 1"
 
 
 def row(run_id: str, gpus: int, measured: float, projected: float | None, **other: str) -> Row:
-    fields = {"model": "m", "family": "f", "gpu": "g", "framework": "w", "precision": "bf16"} | other
-    return Row(
-        run_id=run_id,
-        suite="s",
-        group="",
-        gpus=gpus,
-        predictor="simulate",
-        fit="uncalibrated",
-        status="ok",
-        measured_tgs=measured,
-        projected_tgs=projected,
-        **fields,
-    )
+    return alone(run_id, measured, projected, gpus=gpus, **other)
 
 
 def fact(run_id: str, source: str = "one", flops: float = 1.0, **configuration: str) -> RunFacts:

@@ -8,24 +8,9 @@ import math
 import pytest
 
 from harness.contracts import frame
-from harness.contracts.results import Row, RunFacts
+from harness.contracts.results import RunFacts
 from harness.score.switches import ladders, pairs, sign_share, switches
-
-
-def row(run_id: str, measured: float, projected: float | None, **other: str) -> Row:
-    fields = {"model": "m", "family": "f", "gpu": "g", "framework": "w", "precision": "bf16"} | other
-    return Row(
-        run_id=run_id,
-        suite="s",
-        group="",
-        gpus=8,
-        predictor="simulate",
-        fit="uncalibrated",
-        status="ok",
-        measured_tgs=measured,
-        projected_tgs=projected,
-        **fields,
-    )
+from tests.harness.plain_rows import alone as row
 
 
 def facts(**configurations: dict[str, str]) -> dict[str, RunFacts]:

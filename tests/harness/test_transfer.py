@@ -76,11 +76,19 @@ def test_the_tables(rows: list[Row]) -> None:
     assert [t.title for t in made] == [
         "What is left out",
         "Laws of calibration",
-        "Every framework as if it had never been seen",
-        "Every GPU as if it had never been seen",
+        "Every framework as if nobody had measured it",
+        "Every GPU as if nobody had measured it",
     ]
     assert [line[0] for line in made[0].rows] == ["one source", "one family", "one framework", "one GPU"]
     assert [line[0] for line in made[1].rows] == ["none", "one", "stack", "places"]
     for table in made:
         assert all(len(line) == len(table.columns) for line in table.rows)
     assert view_transfer.of_evaluation(Evaluation(rows=(), facts={}), "simulate") == []
+
+
+def test_the_table_of_frameworks_without_their_profiles(rows: list[Row]) -> None:
+    own = Evaluation(rows=tuple(rows), facts=told(rows))
+    bare = replace(own, rows=tuple(replace(row, framework="unknown", fit="heldout") for row in rows))
+    table = view_transfer.unprofiled(own, bare, "simulate")
+    assert [line[0] for line in table.rows] == ["all", *sorted({row.framework for row in rows})]
+    assert all(len(line) == len(table.columns) for line in table.rows)

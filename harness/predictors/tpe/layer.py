@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 from harness.predictors.tpe.system import Message, System
 
-__all__ = ["STRATEGIES", "Grid", "Operation", "Pass", "Shape", "Timed", "layer", "timed"]
-
 STRATEGIES = ("1d", "2d", "2d-seqp")
 
 

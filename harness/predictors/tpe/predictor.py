@@ -19,8 +19,6 @@ from harness.predictors.tpe.system import System
 from projector.hardware.types import Cluster
 from projector.workload.workload import Workload
 
-__all__ = ["NAME", "Tpe", "config", "placed", "shape", "system"]
-
 NAME = "tpe"
 
 # Of all its systems (systems/config-*.json at 54278b0): share of a link's bandwidth, seconds of a hop.

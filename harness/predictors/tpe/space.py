@@ -19,8 +19,6 @@ from harness.predictors.tpe.step import Config, Estimate, Placed, estimate
 from harness.predictors.tpe.system import System
 from projector.errors import InputError, Problem
 
-__all__ = ["Found", "candidates", "search"]
-
 #: Columns and rows of a GPU's product below which it does not divide further, and columns of a SUMMA panel.
 _NARROWEST, _PANEL = 128, 512
 

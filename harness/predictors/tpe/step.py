@@ -12,8 +12,6 @@ from harness.predictors.tpe.layer import STRATEGIES, Grid, Operation, Shape, Tim
 from harness.predictors.tpe.system import Message, System
 from projector.errors import InputError, Problem
 
-__all__ = ["Config", "Estimate", "Placed", "estimate"]
-
 
 @dataclass(frozen=True)
 class Config:

@@ -11,8 +11,6 @@ from typing import Any
 
 from projector.hardware import tpe_file
 
-__all__ = ["Message", "System", "described"]
-
 #: Share of the peak that every product and every vector operation reaches, and the time before any of them starts, s.
 EFFICIENCY = 0.8
 LAUNCH = 20e-6

@@ -13,14 +13,12 @@ from harness.report.kernel_view import unmeasured as view
 from projector import project
 from projector.hardware import catalogue
 from projector.operators.types import Attention, Gemm, Stream
-from projector.workload import zoo
-from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
+from tests import workloads
 
 
 def workload(precision: str = "bf16") -> Workload:
-    recipe = Recipe(tp=2, micro_batch_size=1, global_batch_size=16, seq_length=4096, precision=precision)
-    return Workload(model=zoo.load("llama3_8b"), recipe=recipe, gpus=8)
+    return workloads.workload(tp=2, global_batch_size=16, precision=precision)
 
 
 def test_shares_are_parts_of_the_step() -> None:

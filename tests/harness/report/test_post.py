@@ -20,6 +20,7 @@ from harness.contracts import frame
 from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.report import files, plot, plot_orders, plot_post, post, publish, view
 from harness.score import accuracy, whatif
+from tests.harness import plain_rows
 
 DRAW: dict[str, Callable[..., Any]] = {
     "hero": plot_post.hero,
@@ -40,26 +41,7 @@ def saved(evaluation: Evaluation, **provenance: Any) -> files.Saved:
 
 def some(*pairs: tuple[str, float, float | None], source: str = "a/b @1") -> Any:
     """Held-out rows of one group: name, measured, projected."""
-    rows = [
-        Row(
-            run_id=name,
-            suite="",
-            group="g",
-            gpu="b200",
-            gpus=8,
-            model="m",
-            family="f",
-            precision="bf16",
-            framework="x",
-            predictor="simulate",
-            fit="heldout",
-            status="ok",
-            measured_tgs=measured,
-            projected_tgs=projected,
-            error=None if projected is None else projected / measured - 1.0,
-        )
-        for name, measured, projected in pairs
-    ]
+    rows = [plain_rows.row(name, measured, projected, gpu="b200", status="ok") for name, measured, projected in pairs]
     facts = {name: RunFacts(run_id=name, source=source, differs={"tp": name}) for name, _, _ in pairs}
     return frame.of(rows, facts)
 

@@ -1,0 +1,86 @@
+"""Pictures of rows: what they are called, and their bytes. Several are drawn at once; what the same code drew of the same
+rows is not drawn again, and matplotlib is not imported then."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
+
+from projector.io.kept import keep, recall
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+DOTS_PER_INCH = 150  # of a PNG
+
+_RUN_OWN = "seconds_to_project"  # differs from one run to the next, and no picture shows it
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A plot that is not drawn yet, and the kinds of file that it becomes. ``stem`` tells it from all others of the rows."""
+
+    stem: str
+    caption: str
+    draw: Callable[[], Figure | None]
+    kinds: tuple[str, ...] = ("png",)
+
+    @property
+    def dark(self) -> bool:
+        return self.stem.endswith("-dark")
+
+    def file(self, kind: str) -> str:
+        return f"{self.stem}.{kind}"
+
+    def drawn(self, dots_per_inch: int = DOTS_PER_INCH) -> dict[str, bytes]:
+        """The bytes by kind; nothing where there is nothing to draw."""
+        from harness.report import plot
+
+        figure = self.draw()
+        writers = {"png": lambda f: plot.png(f, dots_per_inch), "svg": plot.svg}
+        return {} if figure is None else {kind: writers[kind](figure) for kind in self.kinds}
+
+
+def drawn(
+    pictures: Sequence[Picture], rows: pd.DataFrame, jobs: int = 1, dots_per_inch: int = DOTS_PER_INCH
+) -> list[dict[str, bytes]]:
+    """:meth:`Picture.drawn` of each, in order. ``rows``: all that they show; ``jobs``: how many are drawn at once."""
+    if not pictures:
+        return []
+    columns = (rows[name].tolist() for name in rows.columns if name != _RUN_OWN)
+    shown = hashlib.sha256(repr([list(rows.columns), *columns]).encode("utf-8", errors="replace")).hexdigest()
+    contents = [f"{p.stem} {p.kinds} {dots_per_inch} {shown}" for p in pictures]
+    known = [recall("picture", content) for content in contents]
+    missing = [i for i, found in enumerate(known) if found is None]
+    for i, made in zip(missing, _drawn([pictures[i] for i in missing], jobs, dots_per_inch), strict=True):
+        keep("picture", contents[i], made)
+        known[i] = made
+    return known
+
+
+def _drawn(pictures: Sequence[Picture], jobs: int, dots_per_inch: int) -> list[dict[str, bytes]]:
+    if min(jobs, len(pictures)) < 2 or sys.platform != "linux":  # only a copy of this process knows what they draw
+        return [picture.drawn(dots_per_inch) for picture in pictures]
+    import matplotlib.backends.backend_agg
+    import matplotlib.figure  # noqa: F401  (once, for all copies)
+
+    with ProcessPoolExecutor(jobs, get_context("fork"), _take, (pictures,)) as pool:
+        return list(pool.map(_nth, range(len(pictures)), repeat(dots_per_inch)))
+
+
+_TAKEN: list[Picture] = []
+
+
+def _take(pictures: Sequence[Picture]) -> None:
+    _TAKEN[:] = pictures
+
+
+def _nth(place: int, dots_per_inch: int) -> dict[str, bytes]:
+    return _TAKEN[place].drawn(dots_per_inch)

@@ -1,0 +1,27 @@
+"""A workload in one line, as most tests of projections need one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from projector.workload import zoo
+from projector.workload.model import Model
+from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
+
+
+def workload(
+    model: Model | str = "llama3_8b", gpus: int = 8, framework: str = "megatron-lm", **recipe: Any
+) -> Workload:
+    """``model``: or its name in the zoo; ``recipe`` over micro-batches of a sample of 4,096 tokens, 64 samples a step."""
+    whole = zoo.load(model) if isinstance(model, str) else model
+    said = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096} | recipe
+    return Workload(model=whole, recipe=Recipe(**said), gpus=gpus, framework=framework)
+
+
+def sharded(
+    model: Model | str = "llama3_8b", gpus: int = 64, framework: str = "megatron-lm", **recipe: Any
+) -> Workload:
+    """The same without recomputation, its optimizer sharded, 128 samples a step."""
+    stated = {"global_batch_size": 128, "recompute_granularity": "none", "data_parallel_sharding": "optim"} | recipe
+    return workload(model, gpus, framework, **stated)
