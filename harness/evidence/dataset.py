@@ -162,7 +162,7 @@ def _run(item: object, where: str, key: str, lenient: bool) -> tuple[MeasuredRun
 def missing_model(value: object) -> str:
     """The name that a ``model`` states and the zoo does not have; empty where there is none."""
     name = value.get("base") if isinstance(value, Mapping) else value
-    return name if isinstance(name, str) and name not in zoo.names() else ""
+    return name if isinstance(name, str) and zoo.named(name) is None else ""
 
 
 def lacks(name: str) -> str:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from harness.trace.events import Floats, Kernels, Mark, Trace
 
@@ -16,20 +17,29 @@ _AT_EDGE = 1e-3  # seconds from the end of a file within which a marker counts a
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``kernels``: of the device, launched in it; ``host_seconds``: of its marker; ``whole``: with its optimizer."""
+    """``kernels``: of the device, launched in it; ``host_seconds``: of its marker; ``whole``: with its optimizer.
+
+    ``start``: its first kernel, or the end of the computation of the step before where that still ran: copies and
+    exchanges of a step run on streams of their own under the step before, while the device is behind the host.
+    """
 
     number: int
     mark: Mark
     kernels: Kernels
     whole: bool
+    start: float
 
     @property
     def host_seconds(self) -> float:
         return self.mark.end - self.mark.start
 
     @property
+    def end(self) -> float:
+        return float(self.kernels.end.max())
+
+    @property
     def device_seconds(self) -> float:
-        return float(self.kernels.end.max() - self.kernels.start.min()) if len(self.kernels) else 0.0
+        return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +64,27 @@ def steps(trace: Trace) -> list[Step]:
     launched = _launched(trace)
     kinds = trace.kernels.kinds()
     steps_with_optimizer = np.array([kind.kind == "optimizer" for kind in kinds], dtype=bool)
-    made = []
+    computing = np.array([not kind.communicates and kind.kind != "copy" for kind in kinds], dtype=bool)
+    made: list[Step] = []
     for number, mark in sorted(markers.values(), key=lambda item: item[0]):
         inside = trace.kernels.only((launched >= mark.start) & (launched < mark.end))
         if len(inside):
             stepped = any(m.name.startswith("Optimizer.step") and mark.start <= m.start < mark.end for m in trace.marks)
             whole = stepped or bool(steps_with_optimizer[inside.name].any())
-            made.append(Step(number, mark, inside, whole))
+            start = float(inside.start.min())
+            if made and made[-1].number == number - 1:
+                start = max(start, min(_computed(made[-1], computing), float(inside.end.max())))
+            made.append(Step(number, mark, inside, whole, start))
     if trace.cut and made:
         last = max(float(trace.kernels.end.max()), made[-1].mark.end - _AT_EDGE)
         made = [step for step in made if step.mark.end < last]
     return made
+
+
+def _computed(step: Step, computing: npt.NDArray[np.bool_]) -> float:
+    """When the last computation of a step ended; its start where it has none."""
+    ends = step.kernels.end[computing[step.kernels.name]]
+    return float(ends.max()) if len(ends) else step.start
 
 
 def chosen(trace: Trace, number: int | None = None) -> Part:
@@ -84,12 +104,9 @@ def chosen(trace: Trace, number: int | None = None) -> Part:
 
 def _part(step: Step, found: list[Step]) -> Part:
     """Up to the first kernel of the next step where there is one: what the device waits between them is part of a step."""
-    start, end = float(step.kernels.start.min()), float(step.kernels.end.max())
-    after = [other for other in found if other.number == step.number + 1]
-    if after:
-        end = max(end, float(after[0].kernels.start.min()))
-    said = f"step {step.number} of {len(found)} marked" if step.whole else f"step {step.number}, without an optimizer"
-    return Part(step.kernels, start, end, step.whole, said)
+    end = max([step.end, *(other.start for other in found if other.number == step.number + 1)])
+    said = f"step {step.number} (of {len(found)} marked)" if step.whole else f"step {step.number}, without an optimizer"
+    return Part(step.kernels, step.start, end, step.whole, said)
 
 
 def _launched(trace: Trace) -> Floats:

@@ -108,6 +108,10 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
     """The flags of ``argv``. Raises :class:`InputError` with every word that no flag takes."""
     parsed, rest = parser.parse_known_args(list(argv))
     rest = _take_changes(parsed, rest)
+    if rest and hasattr(parsed, "stated"):
+        from projector.cli import megatron_switches
+
+        rest = megatron_switches.take(parsed, rest)
     if rest:
         raise InputError(_unknown(rest, parsed.options))
     return parsed

@@ -12,6 +12,7 @@ from typing import IO, Any
 from projector.errors import InputError, Problem
 from projector.hardware.types import Cluster
 from projector.io.code import code_hash
+from projector.io.documents import json_line
 from projector.kernels.settings import Settings
 from projector.search.space import Space
 from projector.workload.model_schema import model_to_mapping
@@ -40,7 +41,7 @@ class Kept:
         if lines:
             self._check(lines[0])
         for line in lines[1:]:
-            made = _parsed(line)
+            made = json_line(line)
             if isinstance(made, dict) and isinstance(name := made.get("name"), str):
                 numbers = made.get("seconds"), made.get("bytes")
                 if all(isinstance(each, float) and 0 < each < math.inf for each in numbers):
@@ -75,7 +76,7 @@ class Kept:
             raise InputError([Problem(str(path), "", type(error).__name__, "a file that --resume wrote")]) from None
 
     def _check(self, line: str) -> None:
-        head = _parsed(line)
+        head = json_line(line)
         wrong: tuple[object, str] | None = None
         if not isinstance(head, dict) or "search" not in head:
             wrong = line[:40], "a file that --resume wrote"
@@ -87,13 +88,6 @@ class Kept:
             wrong = "another model, recipe, cluster, memory margin or kernel settings", "the search that began it"
         if wrong:
             raise InputError([Problem(str(self._path), "", *wrong)])
-
-
-def _parsed(line: str) -> object:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
 
 
 def _digest(space: Space, cluster: Cluster, settings: Settings) -> str:

@@ -51,10 +51,8 @@ def _run(options: argparse.Namespace) -> None:
 def write_trace(made: Projection, path: str) -> None:
     """The whole step of ``made`` as a trace. Raises :class:`projector.errors.InputError` when it cannot be written."""
     from projector.cli.kept import kept_by_stage, static_by_rank
-    from projector.errors import InputError, Problem
+    from projector.io.files import writing
     from projector.pipeline import trace
 
-    try:
+    with writing(path):
         trace.write(made.timeline, path, made.spans, kept_by_stage(made), static_by_rank(made))
-    except OSError as error:
-        raise InputError([Problem(path, "", error.strerror or str(error), "a file that can be written")]) from None

@@ -63,6 +63,14 @@ def parse_json(text: str, where: str, expected: str = "valid JSON") -> Any:
     return document
 
 
+def json_line(line: str) -> Any:
+    """What one line of a file of records says; None for one that was cut or damaged."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
 def _integer(digits: str) -> int:
     if len(digits) > 41:
         raise ValueError(f"an integer of {len(digits)} digits")

@@ -10,6 +10,8 @@ import io
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from projector.io.documents import as_mapping, parse_json, parse_yaml
 __all__ = [
     "MOST_BYTES",
     "as_mapping",
+    "figure_problems",
     "folder",
     "kind_of_file",
     "parse_json",
@@ -27,13 +30,16 @@ __all__ = [
     "read_text",
     "read_yaml",
     "resolved",
+    "save_figure",
     "write_figure",
     "write_whole",
+    "writing",
 ]
 
 MOST_BYTES = 64 << 20
 """Of a configuration; logs and tables are streamed by their own readers."""
 
+_FIGURES = (".png", ".svg", ".pdf")
 _MODE = 0o644  # a temporary file is its owner's alone, a result is for all to read
 _KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
 
@@ -132,6 +138,33 @@ def write_figure(path: str | Path, figure: Any) -> None:
     drawn = io.BytesIO()
     figure.savefig(drawn, format=Path(path).suffix[1:].lower(), dpi=150)
     write_whole(path, drawn.getvalue())
+
+
+def figure_problems(path: Path) -> list[Problem]:
+    """Why no picture can stand at ``path``: an ending that is of no format, a folder that is missing."""
+    problems = []
+    if path.suffix.lower() not in _FIGURES:
+        problems.append(Problem(str(path), "", path.suffix or "no ending", f"one of {', '.join(_FIGURES)}"))
+    if not path.parent.is_dir():
+        problems.append(Problem(str(path), "", str(path.parent), "an existing folder"))
+    return problems
+
+
+def save_figure(path: Path, figure: Any) -> Path:
+    """:func:`write_figure`; raises :class:`InputError` where the file cannot be written."""
+    with writing(path):
+        write_figure(path, figure)
+    return path
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Raises :class:`InputError` for the :class:`OSError` of a file that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        found = error.strerror or str(error)
+        raise InputError([Problem(str(path), "", found, "a file that can be written")]) from None
 
 
 def _replace(file: Path, data: bytes, mode: int) -> None:

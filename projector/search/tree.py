@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from projector.errors import InputError, Problem
 from projector.memo import but
 from projector.search.axes import Option
+from projector.search.nodes import LAYOUT
 from projector.search.space import Space, with_fields
 from projector.settle import arguments, launch
 from projector.workload.workload import Workload
@@ -55,7 +56,8 @@ class Tree:
         )
         last = [rule for rule in rules if once & set(rule.reads)]
         middle = [rule for rule in rules if rule not in last and layers & set(rule.reads)]
-        self._pipe_rules = [rule for rule in rules if rule not in (*last, *middle)]
+        self._shape_rules = [rule for rule in rules if set(rule.reads) <= set(LAYOUT) - {"vpp"}]
+        self._pipe_rules = [rule for rule in rules if rule not in (*last, *middle, *self._shape_rules)]
         self._layer_masks = [_Mask(space.of_layers, _refuses(rule), rule.reads, layers) for rule in middle]
         self._layer_masks.append(_Mask(space.of_layers, arguments.of_workload, _READ, set()))
         self._once_rules = last
@@ -81,7 +83,7 @@ class Tree:
         for shape in space.shapes():
             pipes = space.pipelines(shape["pp"])
             load = with_fields(space.base, shape)
-            wrong = _of_shape(load)
+            wrong = _of_shape(load) or launch.problems(load, self._shape_rules)
             if wrong:
                 self.refused[_words(wrong[0])] += len(pipes) * each_layer * each_once
                 continue

@@ -49,6 +49,8 @@ _LAID_OUT = attrgetter(
     "recompute_num_layers",
     "recompute_layer_ids",
     "first_last_layers_bf16",
+    "num_layers_at_start_in_bf16",
+    "num_layers_at_end_in_bf16",
     "recompute_vision",
     "freeze_vision_model",
 )
@@ -66,7 +68,7 @@ def _made(model: Model, recipe: Recipe) -> _Stages:
         if found is None:
             pattern, found = "mixer_pattern", model.mixer_pattern
         raise InputError([Problem("", f"model.{pattern}", found, f"a letter for each of {model.num_layers} layers")])
-    wide = {0, len(kinds) - 1} if recipe.first_last_layers_bf16 else set()
+    wide = _wide(recipe, len(kinds))
 
     def composition(chunk: Chunk) -> Composition:
         before = model.tower_kinds if chunk.embedding else ()
@@ -81,6 +83,15 @@ def _made(model: Model, recipe: Recipe) -> _Stages:
         return _COMPOSITIONS.get(key, lambda: Composition(*key, tuple(counted(layers))))
 
     return layout, tuple(composition(chunk) for chunk in layout)
+
+
+def _wide(recipe: Recipe, layers: int) -> frozenset[int]:
+    """Layers in 16 bits (Megatron-LM core/fp8_utils.py: counted over the whole model, one at each end unless told)."""
+    if not recipe.first_last_layers_bf16:
+        return frozenset()
+    first, last = recipe.num_layers_at_start_in_bf16, recipe.num_layers_at_end_in_bf16
+    start, end = 1 if first is None else first, 1 if last is None else last
+    return frozenset((*range(min(start, layers)), *range(max(layers - end, 0), layers)))
 
 
 def counted(items: Iterable[T]) -> Iterator[tuple[T, int]]:

@@ -22,9 +22,8 @@ class Alias:
     @classmethod
     def of(cls, text: str, name: str, parameters: float | None) -> Alias:
         """``*`` in ``text`` stands for one word of any kind."""
-        words = _words(text)
-        sized = any(_SIZE.fullmatch(word) for word in words)
-        return cls(_join(words), name, None if sized else parameters)
+        sized = any(_SIZE.fullmatch(word) for word in _words(text))
+        return cls(run_together(text), name, None if sized else parameters)
 
 
 def find_alias(text: str, aliases: Sequence[Alias]) -> str | None:
@@ -44,6 +43,11 @@ def find_alias(text: str, aliases: Sequence[Alias]) -> str | None:
             if match is not None and _size_agrees(match, words[stop:]):
                 return match.name
     return None
+
+
+def run_together(text: str) -> str:
+    """``text`` without case and punctuation, as :attr:`Alias.text` has it."""
+    return _join(_words(text))
 
 
 def _words(text: str) -> list[str]:

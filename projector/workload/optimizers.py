@@ -23,7 +23,8 @@ OPTIMIZERS = (
     "sgd_no_momentum",
 )
 
-#: Without case, ``-`` and ``_``: apex and DeepSpeed, NeMo 1 and 2, Transformers (``--optim``), bitsandbytes, torchao.
+#: Without case, ``-`` and ``_``: apex and DeepSpeed, NeMo 1 and 2, Transformers (``--optim``), bitsandbytes, torchao,
+#: llm-foundry.
 _ALIASES: Mapping[str, str] = MappingProxyType(
     {name.replace("_", ""): name for name in OPTIMIZERS}
     | dict.fromkeys(("fusedadam", "fusedadamw", "megatronfusedadam", "distributedfusedadam"), "adam")
@@ -33,6 +34,7 @@ _ALIASES: Mapping[str, str] = MappingProxyType(
     | dict.fromkeys(("adamw8bit", "adamwbnb8bit", "adambnb8bit", "adamwtorch8bit"), "adam_8bit")
     | dict.fromkeys(("adamw4bit", "adamwtorch4bit"), "adam_4bit")
     | {"adamwfp8": "adam_fp8", "lionbnb8bit": "lion_8bit", "lion32bit": "lion", "fusedlamb": "lamb"}
+    | dict.fromkeys(("lionw", "decoupledlionw"), "lion")
     | {"fusedsgd": "sgd", "schedulefree": "schedule_free_adamw", "adamwschedulefree": "schedule_free_adamw"}
 )
 

@@ -141,7 +141,11 @@ class Recipe:
     fp8_dot_product_attention: bool | None = recipe_field(
         "attention runs in 8 bits too", "layer memory", "precision", megatron=SAME)
     first_last_layers_bf16: bool | None = recipe_field(
-        "the first and the last layer stay in bf16", "layer step memory", "precision", megatron=SAME)
+        "the first and the last layers stay in bf16", "layer step memory", "precision", megatron=SAME)
+    num_layers_at_start_in_bf16: int | None = recipe_field(
+        "first layers of them", "layer step memory", "precision", unit="layers", least=0, megatron=SAME)
+    num_layers_at_end_in_bf16: int | None = recipe_field(
+        "last layers of them", "layer step memory", "precision", unit="layers", least=0, megatron=SAME)
     # parallelism details
     sequence_parallel: bool | None = recipe_field(
         "norms and residuals are split over the tensor-parallel ranks", "layer step memory", "tp", essential=True,
@@ -179,7 +183,8 @@ class Recipe:
         "micro-batches that pass one chunk before the next", "schedule memory", "schedule", unit="micro-batches",
         megatron=SAME)
     overlap_p2p_comm: bool | None = recipe_field(
-        "messages between stages run beside compute", "step", "schedule", megatron=SAME, nemo=SAME)
+        "messages between stages run beside compute", "step", "schedule", nemo=SAME,
+        megatron="overlap_p2p_comm overlap_p2p_communication")
     defer_embedding_wgrad_compute: bool | None = recipe_field(
         "weight gradients of the output layer wait for the flush", "step", "schedule", megatron=SAME)
     # data parallelism and optimizer
@@ -353,7 +358,7 @@ class Recipe:
     check_for_nan_in_loss_and_grad: bool | None = recipe_field(
         "loss and gradients are checked for NaN each step", "layer step", "kernels", megatron=SAME)
     create_attention_mask_in_dataloader: bool | None = recipe_field(
-        "the data loader makes the attention mask, and ranks wait for it", "layer step", "kernels", megatron=SAME)
+        "the data loader makes the attention mask, and ranks wait for it", "layer step memory", "kernels", megatron=SAME)
     device_memory_fraction: float | None = recipe_field(
         "share of the device that the framework takes as one pool at start (XLA_PYTHON_CLIENT_MEM_FRACTION)", "memory",
         "kernels", most=1)

@@ -32,17 +32,18 @@ def parse_model(value: object, where: str, prefix: str = "model.") -> tuple[Mode
     """Read a :class:`Model`: a zoo name, ``{base: <zoo name>, <field>: …}``, or a mapping of every field needed."""
     key = prefix.rstrip(".")
     if isinstance(value, str):
-        if value in zoo.names():
-            return zoo.load(value), []
+        if found := zoo.named(value):
+            return zoo.load(found), []
         return None, [Problem(where, key, value, zoo.expected(value))]
     if not isinstance(value, Mapping):
         return None, [Problem(where, key, value, "a zoo name or a mapping of model fields")]
     given: dict[str, object] = {str(k): v for k, v in value.items()}
     if "base" in given:
         base = given.pop("base")
-        if not isinstance(base, str) or base not in zoo.names():
+        found = zoo.named(str(base))
+        if found is None:
             return None, [Problem(where, f"{prefix}base", base, zoo.expected(str(base)))]
-        given = merge(model_to_mapping(zoo.load(base)), given)
+        given = merge(model_to_mapping(zoo.load(found)), given)
     return model_from_mapping(given, where, prefix)
 
 

@@ -7,6 +7,7 @@ A file holds ``family``, optional ``defaults`` and ``models``; an entry holds th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,9 +18,10 @@ from typing import Any
 from projector.errors import InputError, Problem, nearest
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
-from projector.workload.names import Alias, find_alias
+from projector.workload.names import Alias, find_alias, run_together
 
 _ENTRY_KEYS = ("aliases", "parameters_published", "parameters_active", "template")
+_EDITION = re.compile(r"[-_](base|instruct|chat|hf|it|pt|thinking|bf16|\d{4})(?=[-_]|$)", re.IGNORECASE)  # of one shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,17 @@ def entry(name: str) -> Entry:
 def is_template(name: str) -> bool:
     """Whether ``name`` fixes only a family's style: layers, widths and heads must come from who uses it."""
     return entry(name).template
+
+
+def named(text: str) -> str | None:
+    """The zoo name that is all of ``text`` but for owner, edition and spelling (``Qwen/Qwen3-8B-Base``), or None.
+
+    A word more may be another architecture: :func:`find` guesses, this does not.
+    """
+    if text in _entries():
+        return text
+    name = _spelled().get(run_together(_EDITION.sub("", text.rstrip("/").rpartition("/")[2])))
+    return None if name is None or is_template(name) else name
 
 
 def find(text: str) -> str | None:
@@ -116,6 +129,11 @@ def _raw() -> list[tuple[str, dict[str, Any]]]:
             family = raw.get("family", content["family"])
             found.append((family, merge(content.get("defaults", {}), raw)))
     return found
+
+
+@cache
+def _spelled() -> Mapping[str, str]:
+    return {alias.text: alias.name for alias in reversed(_aliases())}
 
 
 @cache

@@ -110,7 +110,7 @@ def _compressed(record: Record) -> dict[str, object]:
     topk = integer(record.get("arch.index_topk"))
     found = {"index_topk": topk, "compress_ratios": numbers(ratios, _MOST_LAYERS)}
     sizes = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items() if value}
-    coefficient = record.number("other.indexer_distill_loss_coeff")
+    coefficient = record.number("other.indexer_distill_loss_coeff", "other.args.dsa_indexer_loss_coeff")
     trained = {"trained": True} if coefficient else {}
     return {"compressed": {**sizes, **trained}} if ratios is not None or trained else {}
 

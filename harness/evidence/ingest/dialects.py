@@ -82,6 +82,9 @@ def read_records_of_log(path: str | Path) -> tuple[str, list[Record]]:
         found = foreign.unread(source.lines()) or "no line of a known trainer"
         raise InputError([Problem(str(path), "", found, _EXPECTED)])
     _unreadable(records, path)
+    if not any(record.steps for record in records) and (why := foreign.unread(source.lines())) is not None:
+        for record in records:
+            record.notes.append(why)
     if source.truncated:
         for record in records:
             record.notes.append("the compressed data ends early; what came before it is read")

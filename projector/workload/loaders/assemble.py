@@ -26,6 +26,11 @@ MEGATRON_DEFAULTS: Mapping[str, object] = {
     "group_query_attention": False,
     "untie_embeddings_and_output_weights": False,
 }
+#: A dump lists every argument that its Megatron-LM has: 139 in 2021 (v2.5), over 300 since 2023. One without all of these,
+#: which came with flash attention and Transformer Engine in 2022-11 and later, is older.
+_SINCE_FLASH = ("use_flash_attn", "transformer_impl", "attention_backend")
+_BEFORE_FLASH = "2022-10"
+_WHOLE = 100  # arguments
 _ZERO_STAGES = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 
 
@@ -76,12 +81,16 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
     if left.cutting and origin.written:
         raise Unsupported(f"{', '.join(left.cutting)}: cuts the run over GPUs in a way that is not known here")
     framework = "megatron-deepspeed" if reader.flag("deepspeed") else origin.framework
+    old = not origin.written and len(args) >= _WHOLE and not any(name in args for name in _SINCE_FLASH)
     return Loaded(
         model=model,
         recipe=recipe,
         gpus=gpus,
         framework=framework,
-        assumed=assumed,
+        framework_date=_BEFORE_FLASH if old else "",
+        assumed=(*assumed, f"framework_date={_BEFORE_FLASH} (its arguments know of no flash attention)")
+        if old
+        else assumed,
         ignored=left.neutral,
         unmodelled=left.unmodelled,
     )

@@ -1,8 +1,9 @@
-"""Command lines that are a configuration file and ``key=value`` words over it: MaxText's, and NeMo 1's over Hydra.
+"""Command lines that are a configuration file and ``key=value`` words over it: MaxText's, and NeMo 1's over Hydra; and
+nanotron's, which is a file alone.
 
 Which files they name: AI-Hypercomputer/maxtext@e591f30cb src/maxtext/configs/pyconfig.py (the first word); hydra.main
 (``--config-path`` beside the program, ``--config-name``); NVIDIA/NeMo-Framework-Launcher launcher_scripts/main.py
-(``training=group/file`` of its conf).
+(``training=group/file`` of its conf); huggingface/nanotron@2411b022a run_train.py.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import replace
 
 from projector.errors import InputError, Problem
 from projector.io.files import parse_yaml
-from projector.workload.loaders import maxtext, nemo, primus_maxtext
+from projector.workload.loaders import maxtext, nanotron, nemo, primus_maxtext
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.script_files import text_beside, values_of
 from projector.workload.loaders.script_problems import flag, hydra, uncounted
@@ -32,13 +33,20 @@ _NEMO_DECIDES = re.compile(r"trainer\.(num_nodes|devices|precision)|model\.(opti
 
 def takes(launch: Launch) -> bool:
     """Whether the command line of ``launch`` is read here."""
-    return _is_maxtext(launch) or any(_HYDRA.match(word) for word in launch.arguments) or bool(_group(launch))
+    return (
+        _is_maxtext(launch)
+        or bool(_of_nanotron(launch))
+        or any(_HYDRA.match(word) for word in launch.arguments)
+        or bool(_group(launch))
+    )
 
 
 def load(launch: Launch, way: Way, where: str, model: Model | None, *, gpus_given: bool) -> Loaded:
     """The workload of ``launch``. Raises :class:`InputError` for a file that is not at hand, and what only a run knows."""
     if _is_maxtext(launch):
         return _maxtext(launch, way, where, model)
+    if _of_nanotron(launch):
+        return _nanotron(launch, way, where, model, gpus_given)
     return _nemo(launch, way, where, model, gpus_given)
 
 
@@ -60,6 +68,27 @@ def _maxtext(launch: Launch, way: Way, where: str, model: Model | None) -> Loade
     content = _mapping(text, name) if text else {"base_config": "base.yml"}
     loaded = maxtext.load(content, where, gpus=None, model=model, words=stated)
     return loaded if text else replace(loaded, assumed=(f"{name}=base.yml as MaxText has it", *loaded.assumed))
+
+
+def _of_nanotron(launch: Launch) -> str:
+    """The file that nanotron's ``run_train.py`` is started with; empty for other programs."""
+    named = posixpath.basename(launch.program) == "run_train.py"
+    return next(iter(values_of(launch, "config_file")), "") if named else ""
+
+
+def _nanotron(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
+    name = _of_nanotron(launch)
+    shown, text = way.unknowns.shown(name), text_beside(name, launch, way)
+    if text is None:
+        raise InputError([Problem(where, "config_file", shown, "that file beside the script")])
+    content = _mapping(text, name)
+    if not nanotron.is_nanotron(content):
+        raise InputError([Problem(where, "config_file", shown, "a nanotron configuration")])
+    loaded = nanotron.load(content, where, model=model)
+    count, how = ranks(launch, way.unknowns, way.written)
+    if is_known(count) and int(count) != loaded.gpus and not gpus_given:
+        raise InputError([Problem(where, "gpus", f"{count} ({how})", f"{loaded.gpus}: the product in {shown}")])
+    return loaded
 
 
 def _group(launch: Launch) -> str:

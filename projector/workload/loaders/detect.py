@@ -15,9 +15,11 @@ from projector.workload.loaders import (
     case,
     huggingface,
     images,
+    llm_foundry,
     manifests,
     maxtext,
     megatron_args,
+    nanotron,
     nemo,
     primus,
     scripts,
@@ -33,7 +35,7 @@ from projector.workload.schema import parse_model
 #: What :func:`load` understands, in words for messages.
 KINDS = (
     "a Primus experiment (modules: …), a case (model: …, recipe: …), a torchtitan job (TOML), "
-    "a MaxText or NeMo 1 configuration, or Megatron-LM arguments (a log, a mapping, a launch script)"
+    "a MaxText, NeMo 1, nanotron or LLM Foundry configuration, or Megatron-LM arguments (a log, a mapping, a launch script)"
 )
 _PRIMUS = ("modules", "work_group", "exp_name")
 _HUGGINGFACE = ("model_type", "architectures", "text_config")
@@ -102,6 +104,10 @@ def load(
         return maxtext.load(mapping, str(file), gpus=gpus, model=chosen, words=overrides)
     if kind == "nemo" and mapping is not None:
         return nemo.load(mapping, str(file), model=chosen)
+    if kind == "llm-foundry" and mapping is not None:
+        return llm_foundry.load(mapping, str(file), model=chosen)
+    if kind == "nanotron" and mapping is not None:
+        return nanotron.load(mapping, str(file), model=chosen)
     if kind == "script":
         shell = manifest.script if manifest else text
         loaded = scripts.load(file, args=args, env=env, model=chosen, gpus_given=gpus_given, text=shell)
@@ -137,6 +143,8 @@ def load_architecture(name: str) -> Loaded:
         return huggingface.load(name)
     if name.endswith((".yaml", ".yml")):
         return Loaded(model=_described(Path(name)))
+    if found := zoo.named(name):
+        return Loaded(model=zoo.load(found))
     expected = f"{zoo.expected(name)}; or a Hugging Face config.json, or a YAML file"
     raise InputError([Problem("model", "", name, expected)])
 
@@ -151,8 +159,8 @@ def _described(file: Path) -> Model:
 
 
 def kind_of(mapping: Mapping[str, object] | None) -> str:
-    """``primus``, ``case``, ``huggingface``, ``torchtitan``, ``maxtext``, ``nemo`` or ``megatron``, by the keys at the top
-    of a file (None: no mapping)."""
+    """``primus``, ``case``, ``huggingface``, ``torchtitan``, ``maxtext``, ``nemo``, ``nanotron``, ``llm-foundry`` or
+    ``megatron``, by the keys at the top of a file (None: no mapping)."""
     if mapping is None:
         return "megatron"
     if "recipe" not in mapping and "modules" not in mapping:
@@ -162,6 +170,10 @@ def kind_of(mapping: Mapping[str, object] | None) -> str:
             return "maxtext"
         if nemo.is_nemo(mapping):
             return "nemo"
+        if nanotron.is_nanotron(mapping):
+            return "nanotron"
+        if llm_foundry.is_llm_foundry(mapping):
+            return "llm-foundry"
     for kind, keys in (("primus", _PRIMUS), ("huggingface", _HUGGINGFACE), ("case", ("recipe",))):
         if any(key in mapping for key in keys):
             return kind

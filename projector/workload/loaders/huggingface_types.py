@@ -179,21 +179,38 @@ def gpt2(c: Reader) -> _Fields:
     return found | {"ffn_hidden_size": found["ffn_hidden_size"] or 4 * (c.integer("n_embd") or 0), **_LEARNED}
 
 
+_MPT_MLP = ("mptmlp", "te_ln_mlp", "mptglu")
+
+
 def _mpt(c: Reader) -> _Fields:
-    hidden = c.integer("d_model") or 0
-    attention = c.raw("attn_config")
-    settings: Mapping[str, object] = attention if isinstance(attention, Mapping) else {}
+    """Of transformers, and of llm-foundry, whose files say more (its models/mpt/configuration_mpt.py, layers/ffn.py)."""
+    hidden, width = c.integer("d_model") or 0, c.number("expansion_ratio") or 4
+    attention, mlp = _within(c, "attn_config"), _within(c, "ffn_config")
     no_bias = c.flag("no_bias") is not False
+    places = next((name for name in ("alibi", "rope") if attention.flag(name)), None)
+    kind, shared = mlp.word("ffn_type") or "mptmlp", attention.word("attn_type") == "multiquery_attention"
+    if kind not in _MPT_MLP:
+        c.problems.append(("ffn_config.ffn_type", kind, f"one of {', '.join(_MPT_MLP)}"))
     return classic(c) | {
         "num_layers": c.integer("n_layers"),
         "hidden_size": hidden,
-        "ffn_hidden_size": int((c.number("expansion_ratio") or 4) * hidden),
+        "ffn_hidden_size": mlp.integer("ffn_hidden_size") or int(width * hidden),
+        "gated_linear_unit": kind == "mptglu",
         "num_attention_heads": c.integer("n_heads"),
-        "num_query_groups": Reader(settings).integer("kv_n_heads"),
-        "position_embedding_type": "alibi" if settings.get("alibi") else "learned_absolute",
+        "num_query_groups": 1 if shared else attention.integer("kv_n_heads"),
+        "kv_channels": c.integer("head_dim"),
+        "qk_layernorm": attention.flag("qk_ln") is True,
+        "window_size": window if (window := attention.integer("sliding_window_size") or 0) > 0 else None,
+        "position_embedding_type": places or ("none" if c.flag("learned_pos_emb") is False else "learned_absolute"),
         "max_position_embeddings": c.integer("max_seq_len"),
         "add_bias_linear": not no_bias,
+        "normalization": "RMSNorm" if "rms" in (c.word("norm_type") or "") else "LayerNorm",
     }
+
+
+def _within(c: Reader, key: str) -> Reader:
+    value = c.raw(key)
+    return Reader(value if isinstance(value, Mapping) else {})
 
 
 def _bloom(c: Reader) -> _Fields:

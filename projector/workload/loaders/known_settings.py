@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from projector.errors import Problem
+from projector.errors import Problem, cut
 from projector.workload.declared import about_of
 from projector.workload.loaders.spelling import misspelt, normal
 from projector.workload.loaders.values import literal
@@ -137,5 +137,4 @@ def _changes_nothing(value: object, neutral_at: tuple[object, ...] | None) -> bo
 
 
 def _shown(value: object) -> str:
-    text = str(value).replace("\n", " ")
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return cut(str(value).replace("\n", " "), _LONGEST)

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import yaml
-
 from projector.errors import InputError, Problem
 from projector.hardware.catalogue import find_gpu
 from projector.hardware.machines import machine_of
+from projector.io.documents import parse_yaml
 from projector.workload.loaders.loaded import Loaded
 
 _MAYBE = re.compile(r"""^\s*["']?(?:apiVersion|resources|environment)["']?:""", re.MULTILINE)
@@ -58,10 +57,10 @@ def read(text: str, where: str) -> Manifest | None:
     if _HEAD.match(text) and _HELM.search(text):
         raise InputError([Problem(where, "", "a Helm template", "the manifest that `helm template` makes of it")])
     try:
-        documents = [item for item in yaml.safe_load_all(text) if isinstance(item, Mapping)]
-    except yaml.YAMLError as error:
+        documents = _mappings([parse_yaml(one, where) for one in re.split(r"^---(?:\s.*)?$", text, flags=re.MULTILINE)])
+    except InputError:
         if _HEAD.match(text):
-            raise InputError([Problem(where, "", str(error).replace("\n", " "), "YAML")]) from None
+            raise
         return None
     if any("apiVersion" in one and "kind" in one for one in documents):
         return _kubernetes(documents)
@@ -74,7 +73,9 @@ def read(text: str, where: str) -> Manifest | None:
 
 def _kubernetes(documents: list[Mapping[str, Any]]) -> Manifest:
     maps = {
-        str(_at(one, "metadata", "name")): one.get("data") or {} for one in documents if one.get("kind") == "ConfigMap"
+        str(_at(one, "metadata", "name")): _mapping(one.get("data"))
+        for one in documents
+        if one.get("kind") == "ConfigMap"
     }
     parts, selected = [], ""
     for document in documents:
@@ -90,8 +91,7 @@ def _kubernetes(documents: list[Mapping[str, Any]]) -> Manifest:
 
 def _started(document: Mapping[str, Any], nodes: list[str]) -> dict[str, str]:
     """What the operator of a PyTorchJob or TrainJob tells its pods of the processes they start."""
-    spec = document.get("spec") or {}
-    each = spec.get("nprocPerNode") or _at(spec, "trainer", "numProcPerNode")
+    each = _at(document, "spec", "nprocPerNode") or _at(document, "spec", "trainer", "numProcPerNode")
     if document.get("kind") != "PyTorchJob" and each is None:
         return {}
     number = f"$(({' + '.join(nodes)}))"
@@ -122,14 +122,14 @@ def _times(number: tuple[str, ...]) -> str:
 
 
 def _containers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [one for one in spec["containers"] if isinstance(one, Mapping)]
+    return _mappings(spec["containers"])
 
 
 def _gpus(container: Mapping[str, Any]) -> str:
     """GPUs that a container asks for, as written."""
     for name in ("resources", "resourcesPerNode"):
         for kind in ("limits", "requests"):
-            for key, value in (_at(container, name, kind) or {}).items():
+            for key, value in _mapping(_at(container, name, kind)).items():
                 if _GPUS.match(str(key)):
                     return str(value)
     return ""
@@ -139,7 +139,9 @@ def _shell(
     one: Mapping[str, Any], spec: Mapping[str, Any], maps: Mapping[str, Any], operator: Mapping[str, str]
 ) -> str:
     """What one container runs, as shell: empty where its image decides."""
-    stated = {str(item["name"]): str(item["value"]) for item in one.get("env") or [] if item.get("value") is not None}
+    stated = {
+        str(item.get("name")): str(item["value"]) for item in _mappings(one.get("env")) if item.get("value") is not None
+    }
     words = [str(word) for key in ("command", "args") for word in _listed(one.get(key))]
     if not words:
         return ""
@@ -166,23 +168,26 @@ def _command(words: list[str]) -> str:
 
 def _files(one: Mapping[str, Any], spec: Mapping[str, Any], maps: Mapping[str, Any]) -> list[str]:
     """The scripts of a ConfigMap of the same file, written where the container mounts them."""
-    volumes = {item.get("name"): _at(item, "configMap", "name") for item in spec.get("volumes") or []}
+    volumes = {item.get("name"): _at(item, "configMap", "name") for item in _mappings(spec.get("volumes"))}
     made = []
-    for mount in one.get("volumeMounts") or []:
-        for name, text in (maps.get(str(volumes.get(mount.get("name")))) or {}).items():
+    for mount in _mappings(one.get("volumeMounts")):
+        for name, text in maps.get(str(volumes.get(mount.get("name"))), {}).items():
             if mount.get("subPath") in (None, name):
-                path = mount["mountPath"] if mount.get("subPath") else f"{mount['mountPath'].rstrip('/')}/{name}"
+                path = str(mount.get("mountPath"))
+                path = path if mount.get("subPath") else f"{path.rstrip('/')}/{name}"
                 made.append(f"cat > {_quoted(path)} <<'__END_OF_FILE__'\n{text}\n__END_OF_FILE__")
     return made
 
 
 def _selected(spec: Mapping[str, Any]) -> str:
     """Labels of machines that a pod asks for, a line each: ``key=value``."""
-    wanted = [f"{key}={value}" for key, value in (spec.get("nodeSelector") or {}).items()]
-    of_nodes = _at(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution") or {}
-    terms = [item for term in of_nodes.get("nodeSelectorTerms") or [] for item in term.get("matchExpressions") or []]
-    one = [item for item in terms if item.get("operator") == "In" and len(item.get("values") or []) == 1]
-    wanted += [f"{item['key']}={item['values'][0]}" for item in one]
+    wanted = [f"{key}={value}" for key, value in _mapping(spec.get("nodeSelector")).items()]
+    of_nodes = _at(
+        spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"
+    )
+    terms = [item for term in _mappings(of_nodes) for item in _mappings(term.get("matchExpressions"))]
+    one = [item for item in terms if item.get("operator") == "In" and len(_listed(item.get("values"))) == 1]
+    wanted += [f"{item.get('key')}={_listed(item['values'])[0]}" for item in one]
     return "\n".join(wanted)
 
 
@@ -201,7 +206,7 @@ def _placed(made: Manifest, labels: str) -> Manifest:
 def _skypilot(task: Mapping[str, Any]) -> Manifest:
     kind, _, count = _accelerators(_at(task, "resources", "accelerators")).partition(":")
     nodes = str(task.get("num_nodes", 1))
-    known = {"SKYPILOT_NUM_NODES": nodes, "SKYPILOT_NUM_GPUS_PER_NODE": count or "1", **(task.get("envs") or {})}
+    known = {"SKYPILOT_NUM_NODES": nodes, "SKYPILOT_NUM_GPUS_PER_NODE": count or "1", **_mapping(task.get("envs"))}
     lines = [f"export {name}={_quoted(str(value))}" for name, value in known.items() if value is not None]
     machine = machine_of(str(_at(task, "resources", "instance_type") or "")) or find_gpu(kind)
     return Manifest("\n".join([*lines, str(task.get("run") or "")]), machine, f"resources {kind}" if machine else "")
@@ -215,9 +220,11 @@ def _accelerators(value: Any) -> str:
 
 def _azure(job: Mapping[str, Any]) -> Manifest:
     each, nodes = _at(job, "distribution", "process_count_per_instance"), _at(job, "resources", "instance_count") or 1
-    lines = [f"export {name}={_quoted(str(value))}" for name, value in (job.get("environment_variables") or {}).items()]
+    lines = [
+        f"export {name}={_quoted(str(value))}" for name, value in _mapping(job.get("environment_variables")).items()
+    ]
     lines += [f"export WORLD_SIZE=$(({nodes} * {each}))"] if each else []
-    inputs = job.get("inputs") or {}
+    inputs = _mapping(job.get("inputs"))
     command = re.sub(r"\$\{\{\s*inputs\.(\w+)\s*\}\}", lambda m: _input(inputs, m[1]), str(job.get("command") or ""))
     machine = machine_of(str(_at(job, "resources", "instance_type") or ""))
     return Manifest("\n".join([*lines, command]), machine, f"instance_type {machine}" if machine else "")
@@ -232,6 +239,14 @@ def _at(value: Any, *keys: str) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in _listed(value) if isinstance(one, Mapping)]
 
 
 def _listed(value: Any) -> list[Any]:

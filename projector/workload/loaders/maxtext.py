@@ -54,6 +54,8 @@ def load(
         raise Unsupported(f"{where}: {images}: a configuration of MaxDiffusion, not of a language model")
     if content.get("use_dpo") is True or content.get("use_grpo") is True:
         raise Unsupported(f"{where}: use_dpo or use_grpo: preference training, not a causal language model's loss")
+    if content.get("teacher_overrides") or content.get("student_overrides"):
+        raise Unsupported(f"{where}: teacher_overrides: a teacher runs beside the model that it trains")
     base = Path(str(content.get("base_config") or "base.yml")).name
     if base != "base.yml":
         raise InputError([Problem(where, "base_config", base, "base.yml, or that file's settings in this one")])

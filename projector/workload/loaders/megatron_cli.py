@@ -90,6 +90,8 @@ _DEFAULTS: Mapping[str, object] = {
     "use_precision_aware_optimizer": False,
     "optimizer_cpu_offload": False,
     "manual_gc": False,
+    "attention_dropout": 0.1,
+    "hidden_dropout": 0.1,
 }
 
 

@@ -20,7 +20,7 @@ _OTHER_LAYERS: tuple[tuple[str, str], ...] = (
     (r"linear_(key|value|num_key|num_value|attention|conv)_\w+|use_triton_gdn", _LINEAR),
     (r"mamba_\w+|ssm_\w+", "Mamba layers"),
     (r"kda_\w+", "Kimi Delta Attention layers (linear attention)"),
-    (r"dsa_indexer_\w+|index_(topk|n_heads|head_dim)", "DeepSeek sparse attention"),
+    (r"dsa_indexer_\w+|enable_dsa_indexer|index_(topk|n_heads|head_dim)", "DeepSeek sparse attention"),
     (r"rwkv_\w+", "RWKV layers"),
     (r"engram_\w+|enable_engram", "Engram memories"),
     (r"hyena_\w+", "Hyena layers"),

@@ -130,7 +130,8 @@ def _compressed(args: Reader) -> dict[str, object]:
     sizes = {name: args.integer(name) for name in _COMPRESSED}
     sizes["attn_sliding_window"] = args.integer("attn_sliding_window", "csa_window_size")
     stated: dict[str, object] = {name: value for name, value in sizes.items() if value is not None}
-    stated["trained"] = bool(args.number("v4_indexer_distill_loss_coeff"))  # at 0 Primus keeps the indexer frozen
+    # at 0 Primus keeps the indexer frozen, and so does Megatron-LM
+    stated["trained"] = any([args.number("v4_indexer_distill_loss_coeff"), args.number("dsa_indexer_loss_coeff")])
     return found | {"attention_sinks": args.flag("attn_sink"), "compressed": {**stated, "compress_ratios": ratios}}
 
 
@@ -148,7 +149,7 @@ def _moe(args: Reader, ffn: object) -> dict[str, object]:
     found["moe_ffn_hidden_size"] = args.integer("moe_ffn_hidden_size")
     found["moe_router_score_function"] = args.word("moe_router_score_function")
     found["moe_router_enable_expert_bias"] = args.flag("moe_router_enable_expert_bias")
-    found["moe_shared_expert_gate"] = args.flag("moe_shared_expert_gate")
+    found["moe_shared_expert_gate"] = args.flag("moe_shared_expert_gate", "shared_expert_gate")
     found["moe_layer_freq"] = args.raw("moe_layer_freq")
     stated = {name: value for name, value in found.items() if value is not None}
     if found["num_experts"] is None:

@@ -1,19 +1,22 @@
 """``megatron sft`` and ``megatron pt`` of ms-swift: Megatron-LM's arguments with a value each, over a published model.
 
 What is not given: modelscope/ms-swift@3602360a5 swift/megatron/arguments/megatron_args.py; how many processes it starts:
-swift/cli/main.py there.
+swift/cli/main.py there; so are the arguments that stand in a YAML or JSON file as the first word.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from projector.errors import InputError, Problem, Unsupported
+from projector.io.files import as_mapping, parse_yaml
 from projector.workload import zoo
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
+from projector.workload.loaders.script_files import text_beside
 from projector.workload.loaders.script_problems import uncounted, unsettled
 from projector.workload.loaders.shell import Launch
 from projector.workload.loaders.shell.evaluate import Way
@@ -46,7 +49,6 @@ _REFUSED = {
     "rlhf_type": "preference training", "teacher_model": "distillation", "fp4_format": "FP4", "freeze_llm": "frozen weights",
     "freeze_parameters": "frozen weights", "freeze_parameters_ratio": "frozen weights",
 }  # fmt: skip
-_EDITION = re.compile(r"[-_](base|instruct|chat|hf|it|thinking|bf16|\d{4})$", re.IGNORECASE)  # of one architecture
 _ADAPTED = [f"linear_{name}" for name in ("qkv", "proj", "fc1", "fc2", "q_proj", "q_down_proj", "q_up_proj", "kv_down_proj",
                                           "kv_up_proj")]  # fmt: skip
 
@@ -59,6 +61,7 @@ def takes(launch: Launch) -> bool:
 def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
     """The workload of ``launch``. Raises :class:`InputError` for what only the run knows, :class:`Unsupported` for other
     trainings, and for samples that are not packed: how many tokens they have nothing says."""
+    launch = _with_file(launch, way, where)
     given = _options(launch.arguments[1:])
     args: dict[str, object] = {}
     unknown: dict[str, tuple[Unknown, ...]] = {}
@@ -99,6 +102,29 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     return replace(loaded, assumed=(*counted, *named, *loaded.assumed))
 
 
+def _with_file(launch: Launch, way: Way, where: str) -> Launch:
+    """``launch`` with what the file of its first word says: arguments before those of the command line, an environment
+    (``ENV``) under its own."""
+    method, *words = launch.arguments
+    if not words or not re.fullmatch(r"[^-].*\.(?:ya?ml|json)", words[0]):
+        return launch
+    text = text_beside(words[0], launch, way)
+    if text is None:
+        shown = way.unknowns.shown(words[0])
+        raise InputError([Problem(where, launch.place, f"megatron {method} {shown}", "that file beside the script")])
+    content = dict(as_mapping(parse_yaml(text, words[0]), words[0], "a mapping"))
+    environment = content.pop("ENV", None)
+    stated = {str(k): str(v) for k, v in environment.items()} if isinstance(environment, Mapping) else {}
+    before = [word for key, value in content.items() for word in (f"--{key}", *_words(value))]
+    return replace(launch, arguments=(method, *before, *words[1:]), environment={**stated, **launch.environment})
+
+
+def _words(value: object) -> list[str]:
+    if isinstance(value, list):
+        return [str(each) for each in value]
+    return [json.dumps(value) if isinstance(value, Mapping) else str(value)]
+
+
 def _options(words: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     name = ""
@@ -134,22 +160,10 @@ def _arguments(args: Mapping[str, object], base: Model) -> dict[str, object]:
 def _published(args: Mapping[str, object], unknown: Mapping[str, object], where: str) -> Model:
     """The model of the zoo whose name or alias is all that ``--model`` says, but for the edition."""
     text = str(args.get("model") or args.get("mcore_model") or args.get("load") or "")
-    name = text.rstrip("/").rpartition("/")[2]
-    while _EDITION.search(name):
-        name = _EDITION.sub("", name)
-    found = zoo.find(name)
-    if (
-        found is not None
-        and _plain(name) in map(_plain, (found, *zoo.entry(found).aliases))
-        and not zoo.is_template(found)
-    ):
+    if found := zoo.named(text):
         return zoo.load(found)
     shown = "a variable that nothing sets" if "model" in unknown else text or "nothing"
     raise InputError([Problem(where, "model", shown, "--model NAME|FILE: a model of the zoo, or its config.json")])
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "", name.lower())
 
 
 def _processes(name: str, launch: Launch, way: Way) -> str:

@@ -33,12 +33,12 @@ _TOOLS: tuple[tuple[str, str], ...] = (
     ("an Axolotl configuration", "base_model datasets|adapter|micro_batch_size"),
     ("a LLaMA-Factory configuration", "model_name_or_path finetuning_type"),
     ("a configuration of Hugging Face's Trainer", "model_name_or_path|output_dir per_device_train_batch_size"),
+    ("a configuration of Accelerate, which says nothing of the model", "distributed_type num_processes"),
     ("an LLM Foundry configuration", "fsdp_config|device_train_microbatch_size"),
     ("an ms-swift configuration", "model tuner_type|train_type|rlhf_type"),
     ("a MindSpeed-LLM configuration (FSDP2)", "model data parallel training"),
     ("a torchtune configuration", "model._component_"),
     ("a LitGPT configuration", "train.micro_batch_size"),
-    ("a configuration of Accelerate, which says nothing of the model", "distributed_type num_processes"),
     ("a DeepSpeed configuration, which says nothing of the model",
      "zero_optimization|train_batch_size|train_micro_batch_size_per_gpu "
      "gradient_clipping|steps_per_print|optimizer|fp16|bf16|autotuning|gradient_accumulation_steps|"

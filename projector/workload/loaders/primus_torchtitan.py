@@ -111,6 +111,8 @@ def load(experiment: Experiment, base: Model | None = None) -> Loaded:
         "torch_compile": args.flag("compile.enable") and "model" in (args.words("compile.components") or ("model",)),
         **precision,
     }
+    if (fields.get("ep") or 1) == 1:  # without it torchtitan cuts experts as it cuts the rest (apply_moe_ep_tp)
+        fields["etp"] = fields.get("tp")
     fields |= _optimizer(args)
     fields |= _pipeline(args, model, pp)
     fields |= _data_parallel(args, experiment)

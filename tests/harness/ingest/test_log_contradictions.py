@@ -149,7 +149,7 @@ def test_a_restart_has_its_own_warm_up_and_its_failure_is_over(tmp_path: Path) -
     assert [(cut.reason, cut.steps) for cut in log.state.cuts] == [("warm-up", 10)]
     path.write_text("\n".join([*head, *body[:30], died]) + "\n")
     (doubt,) = load(path).rows[0].doubts
-    assert "the job failed: [rank0]: RuntimeError: NCCL error" in doubt
+    assert "the job failed: RuntimeError: NCCL error" in doubt
 
 
 def test_a_packed_log_that_was_cut_says_so_or_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

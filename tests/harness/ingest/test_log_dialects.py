@@ -102,11 +102,13 @@ def test_every_trainer_is_read_and_named_where_it_has_no_profile(name: str, tmp_
     recipe.write_text(RECIPE.replace("size: 2", f"size: {micro}, global_batch_size: 128"))
     assert read_records_of_log(LOGS / name)[0] == dialect
     run = only(name, recipe)
-    assert run.problem == ("" if dialect in PROFILED else f"framework not modelled: {dialect}")
+    assert run.problem == ""
+    assert run.stack.framework == (dialect if dialect in PROFILED else "unknown")
+    assert any(dialect in text for text in run.assumed) == (dialect not in PROFILED)
     assert (run.gpus, run.measured.peak_memory_gib, run.measured.memory_kind) == (8, memory, kind)
     assert run.measured.step_seconds == pytest.approx(seconds, rel=1e-6)
     recipe.write_text(recipe.read_text().replace("gpus: 8", "gpus: 8, framework: pytorch"))
-    assert only(name, recipe).problem == ""
+    assert (only(name, recipe).stack.framework, only(name, recipe).problem) == ("pytorch", "")
 
 
 @pytest.mark.parametrize("shape", "abcde")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,20 @@ LINES = (
     ("fms-fsdp", "step: {i}\nloss: 2.1\ncurrent step time: 4.25\noverall step time: 5.5", "seconds", 4.25),
     ("picotron", "Step: {i} | Loss: 8.5 | Tokens/s: 10.6K | Tokens/s/GPU: 1.25K | Memory usage:   2.00GB", "tokens", 8e-4),
     ("torchtune", "Step {i} | loss:1.5 lr:2e-05 tokens_per_second_per_gpu:2000 peak_memory_reserved:20.5", "tokens", 5e-4),
+    ("nanochat", "step    {i} | loss: 10.890430 | lr 8.4e-07 | norm: 6 | dt: 158.10ms | tok/sec: 495.48", "seconds", 0.1581),
+    ("nanochat", "step {i:05d} (1.5%) | loss: 5.4 | lrm: 1.0 | dt: 158ms | tok/s: 12,345 | remaining: 9s", "seconds", 0.158),
+    ("nanochat", "step {i}, loss: 10.890430, dt: 158.10ms, tok/sec: 49563.48", "seconds", 0.1581),
+    ("fairseq", "2023-01-02 03:04:05 | INFO | train_inner | epoch 003:   85 / 282 loss=3.1, wps=8000.0, ups=0.2, wpb=32000, "
+                "bsz=16, num_updates={i}, lr=0.1, train_wall=48", "seconds", 4.0),
+    ("fairseq", '2023-01-02 03:04:05 | INFO | train_inner | {{"epoch": 1, "loss": "3.1", "wps": "8000", "ups": "0.2", '
+                '"wpb": "3.2e+04", "bsz": "16", "num_updates": "{i}"}}', "seconds", 4.0),
+    ("prime-rl", "12:00:01 SUCCESS Step {i} |  1m 2s | Loss 2.1 | Grad. Norm 0.5 | LR 1.00e-05 | Throughput 90 tokens/s | "
+                 "MFU 30.1% | Peak Mem. 12.0/80.0 GiB (15.0%)", "seconds", 62.0),
+    ("prime-rl", "Step {i} | Time: 3.25s | Loss: 2.1 | LR: 1e-05 | Throughput: 90 tokens/s | MFU: 30.1% | Peak Mem.: 12 GiB",
+     "seconds", 3.25),
+    ("verl", "step:{i} - train/loss:1.9 - train/lr(1e-3):0.01 - train/time(s):3.4", "seconds", 3.4),
+    ("llm.c", "step {i:4d}/74 | loss     nan (+nanz)| norm nan (+nanz)| lr 3e-04 | 44.50 ms | 29% bf16 MFU | 9 tok/s",
+     "seconds", 0.0445),
     ("llm.c", "step {i}: train loss 4.6 (took 1290.5 ms)", "seconds", 1.2905),
 )  # fmt: skip
 
@@ -36,6 +51,38 @@ def test_a_line_that_says_all(tmp_path: Path, name: str, line: str, basis: str, 
     assert state is not None
     assert (dialect, record.steps, record.basis, list(record.iteration[:2])) == (name, 11, basis, [1, 2])
     assert state.value == pytest.approx(value)
+
+
+def test_the_clock_before_each_line_of_olmo(tmp_path: Path) -> None:
+    """Its rate is of a window that starts with the compilation: the clock is not."""
+    line = (
+        "{at}\tnode-0:0\tolmo.train:990\tINFO\t[step={i}/900,epoch=0]\n    train/CrossEntropyLoss=2.1\n"
+        "    throughput/device/tokens_per_second=9,000\n    System/Peak GPU Memory (MB)=2,000\n"
+    )
+    start = datetime(2025, 12, 31, 23, 59)
+    clock = [(start + timedelta(seconds=46.5 * i)).isoformat(" ", "milliseconds") for i in range(12)]
+    rows = [line.format(at=clock[i], i=10 * i) for i in range(1, 12)]
+    path = tmp_path / "a.log"
+    path.write_text("".join(rows))
+    dialect, (record,) = read_records_of_log(path)
+    assert (dialect, set(record.value), record.steps) == ("olmo", {4.65}, 10)
+    assert record.memory == {"allocated": pytest.approx(2e9 / 2**30)}
+
+
+@pytest.mark.parametrize("first", [0, 1680])
+def test_levanters_bar_rounds_its_numbers_beyond_a_thousand(tmp_path: Path, first: int) -> None:
+    def bar(i: int) -> str:
+        step, clock = first + 7 * i, timedelta(seconds=60 * i)
+        shown = f"{step:.3g}it" if step < 1000 else f"{step / 1000:.2f}kit"
+        return f"Progress on:train {shown}/10.0kit rate:1.0it/s remaining:2:00 elapsed:{clock} postfix:loss=2.5\n"
+
+    path = tmp_path / "a.log"
+    path.write_text("".join(map(bar, range(1, 140))))
+    dialect, (record,) = read_records_of_log(path)
+    state = state_of(record)
+    assert state is not None
+    assert (dialect, state.value) == ("levanter", pytest.approx(60 / 7, rel=0.03))
+    assert record.loss[0] == 2.5
 
 
 def test_gigabytes_and_bars(tmp_path: Path) -> None:
@@ -87,11 +134,31 @@ def test_an_export_is_a_history_and_a_table_of_runs_is_none(tmp_path: Path) -> N
     path.write_text(f'"_step","_runtime","train/loss"\n{rows}')
     (log,) = ingest([path]).logs
     assert (log.dialect, log.run.measured.step_seconds) == ("history", 25.0)
+    # W&B counts records, the trainer its steps: 25 s pass in ten of them
+    rows = "".join(f"{2 * i},{30.5 + 25 * i},{10 * i},2.1\n{2 * i + 1},{31 + 25 * i},,\n" for i in range(12))
+    path.write_text(f'"_step","_runtime","train/global_step","train/loss"\n{rows}')
+    assert ingest([path]).logs[0].run.measured.step_seconds == 2.5
+    rows = "".join(f"{1700000000.25 + 25 * i},{5 * i},2.1\n" for i in range(12))
+    path.write_text(f"Wall time,Step,Value\n{rows}")
+    (log,) = ingest([path]).logs
+    assert (log.dialect, log.run.measured.step_seconds, log.row.read[-1].startswith("loss")) == ("history", 5.0, False)
     path.write_text(f"step,tps\n{rows}")
     with pytest.raises(InputError, match="columns of a run"):
         ingest([path])
     path.write_text("model,gpu,step,step_seconds\nllama2_7b,H100,1,2.5\n")
     assert ingest([path]).logs == ()
+
+
+def test_records_before_the_trainers_first_count_no_steps(tmp_path: Path) -> None:
+    """W&B's own counter stands alone until the trainer logs: it is no step of the run."""
+    rows = [{"_step": i, "_runtime": 30.0 * i, "memory": 1.0} for i in range(3)]
+    rows += [{"_step": i, "_runtime": 30.0 * i, "train/global_step": 10 * i} for i in range(3, 20)]
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, (record,) = read_records_of_log(path)
+    state = state_of(record)
+    assert state is not None
+    assert state.value == 3.0
 
 
 def test_rates_that_are_none_of_a_gpus_are_refused_with_the_reason(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.evidence.ingest.command import load
+from harness.evidence.ingest.dialects import read_records_of_log
 from harness.evidence.ingest.logs.source import open_source, plain
 from projector.errors import InputError
 
@@ -52,6 +53,57 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_foreign_encodings_and_line_ends(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "megatron_e.log"
     path.write_bytes(LOG.read_text().replace("\n", "\r\n").encode(encoding))
+    assert load(path).runs[0].measured == load(LOG).runs[0].measured
+
+
+PREFIXES = (
+    "2024-05-01T12:00:00.123456789Z ",  # kubectl logs --timestamps, docker logs -t
+    "[pod/train-worker-0/pytorch] ",
+    "trainer-1  | ",  # docker compose
+    " 0: ",  # srun --label
+    "[1,0]<stdout>:",  # mpirun --tag-output
+    "[1,mpirank:0,algo-1]<stdout>:",
+    "(TrainWorker pid=4123, ip=10.0.0.7) ",
+    "[rank0]:",
+    "worker-0: ",  # DeepSpeed over pdsh
+    "May 01 12:00:00 node01 python[1234]: ",
+    "2024-05-01T12:00:00Z 12: [default0]:",
+)
+
+
+@pytest.mark.parametrize("name", ["megatron_plain", "bridge", "nemo1", "speedrun", "tinygrad", "xtuner", "nanotron"])
+def test_what_a_launcher_puts_before_each_line_changes_nothing(tmp_path: Path, name: str) -> None:
+    """An argument that goes unseen behind a prefix is a batch or a step that is read wrong."""
+    lines = (LOG.parent / f"{name}.log").read_text().splitlines(keepends=True)
+    bare, (one,) = read_records_of_log(LOG.parent / f"{name}.log")
+    path = tmp_path / "a.log"
+    for prefix in PREFIXES:
+        path.write_text("".join(prefix + line for line in lines))
+        dialect, (record,) = read_records_of_log(path)
+        assert dialect == bare, prefix
+        assert list(record.value) == list(one.value), prefix
+        assert [dict(found.values) for found in record.arguments] == [dict(f.values) for f in one.arguments]
+
+
+@pytest.mark.parametrize(
+    "line", ["0: ", "loss: 2.5", "iter 5 | loss 2", "step: 3", "gpu0: 40 GB", "1|25|Loss: 1.5", "s:1/9"]
+)
+def test_a_line_of_its_own_is_no_prefix(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(f"{line}\n")
+    assert list(open_source(path).lines()) == [(1, f"{line}\n")]
+
+
+def test_holes_between_what_several_nodes_write_are_no_binary_data(tmp_path: Path) -> None:
+    path = tmp_path / "megatron_e.log"
+    data = LOG.read_bytes()
+    path.write_bytes(data[:1000] + b"\0" * len(data) + data[1000:])
+    assert load(path).runs[0].measured == load(LOG).runs[0].measured
+
+
+def test_the_hole_that_a_rotation_leaves_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "megatron_e.log"
+    path.write_bytes(b"\0" * 200_000 + LOG.read_bytes())
     assert load(path).runs[0].measured == load(LOG).runs[0].measured
 
 

@@ -45,6 +45,17 @@ def lines(count: int, ms: float = 500.0, batch: str = "") -> str:
     )
 
 
+@pytest.mark.parametrize(
+    ("last", "steps"), [("500.0\n", 12), ("500.\n", 0), ("500\n", 0), ("5\n00.0 |\n", 0), ("500.0", 12)]
+)
+def test_a_line_that_is_wrapped_in_its_time_says_none(tmp_path: Path, last: str, steps: int) -> None:
+    """A terminal or a logger of some width breaks lines wherever they are full: 5 of 500.0 ms is no time."""
+    line = " iteration {i:8d}/   1000 | consumed samples: 9 | elapsed time per iteration (ms): "
+    _, (record,) = records(tmp_path, "".join(line.format(i=i) + last + "\n" * (last[-1] != "\n") for i in range(1, 13)))
+    assert record.steps == steps
+    assert steps == 0 or step(record) == 0.5
+
+
 EARLY = {"num_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "max_position_embeddings": 1024}
 EARLY |= {"seq_length": 1024, "batch_size": 4, "model_parallel_size": 2, "world_size": 8, "fp16": True}
 
@@ -134,6 +145,15 @@ def test_shortened_numbers() -> None:
 LLAMA = "dim=2048, n_layers=18, n_heads=16, n_kv_heads=8, vocab_size=128256, multiple_of=256, ffn_dim_multiplier=1.3"
 
 
+def test_torchtitans_validation_is_no_step(tmp_path: Path) -> None:
+    """It prints the number of the step before it and a rate of its own, of forward passes."""
+    check = "[titan] - root - INFO - validate step: {0}  loss:  3.8  memory: 23.58GiB(75.20%)  tps: 9,000\n"
+    text = "".join(titan(i, 1, 1000) + check.format(i) for i in range(1, 30))
+    _, (record,) = records(tmp_path, text)
+    assert (record.steps, record.evaluations, record.repeated) == (29, 29, 0)
+    assert step(record) == pytest.approx(1e-3)
+
+
 def test_torchtitans_own_llama() -> None:
     line = f"[rank0]:[titan] - root - INFO - Building llama3 1B with TransformerModelArgs({LLAMA}, max_seq_len=8192)"
     assert built(line) == "llama3 1B"
@@ -182,6 +202,7 @@ def titan(start: int, count: int, rate: int) -> str:
     [
         (((1, 20, 1000), (1, 20, 1010)), 1),  # the same once more
         (((1, 20, 1000), (1, 20, 2000)), 2),  # another run
+        (((0, 20, 1000), (1, 20, 2000)), 2),  # another run that does not print its first step
         (((1, 30, 1000), (15, 30, 2000)), 1),  # goes on from a checkpoint
         (((1, 20, 1000), (1, 4, 2000)), 1),  # too short to tell
     ],
@@ -244,6 +265,14 @@ def test_the_bar_of_a_data_set_is_not_the_trainings(tmp_path: Path) -> None:
         (
             "Some weights of BertForSequenceClassification were not initialized\n{'train_steps_per_second': 1}\n",
             "BertFor",
+        ),
+        ("{'loss': 0.6, 'rewards/chosen': 0.1, 'epoch': 0.1}\n{'train_steps_per_second': 1}\n", "pairs of answers"),
+        ("{'reward': 0.6, 'completions/mean_length': 99.0}\n{'train_steps_per_second': 1}\n", "generation of answers"),
+        ("chosen: -31.9375, rejected: -33.96875, loss: 0.665\n{'train_steps_per_second': 1}\n", "pairs of answers"),
+        (
+            "|E2E latency=7.99s |Generate time=5.26s (65.81%)\n[timer.py:215:stop] global_step=1, "
+            "RunningAvgSamplesPerSec=7, CurrSamplesPerSec=8.0\n",
+            "generation of answers",
         ),
         ("mmengine - INFO - Iter(train) [ 50/2000]  lr: 1  time: 0.29  loss: 2.5  decode.loss_ce: 2.5 \n", "of images"),
     ],
@@ -315,6 +344,11 @@ def test_a_trainer_log_of_llama_factory_is_read_by_its_clock(tmp_path: Path) -> 
     assert (dialect, record.facts["framework"], step(record), record.steps) == ("history", "hf-trainer", 6.0, 8)
     (row,) = ingest([path]).rows  # by its lines, not by the table that its name promises
     assert row.read[0].startswith("step 6 s")
+    path.write_text(text.replace('"loss"', '"reward": null, "loss"'))
+    assert ingest([path]).rows[0].read == row.read
+    path.write_text(text.replace('"loss"', '"reward": 0.25, "loss"'))
+    with pytest.raises(InputError, match="generation of answers"):
+        ingest([path])
 
 
 def test_a_bar_of_nemo_without_timing_is_read_by_its_clock_not_by_its_mean(tmp_path: Path) -> None:
@@ -336,6 +370,43 @@ def test_llm_c_says_its_batch_in_tokens(tmp_path: Path) -> None:
     assert (dialect, step(record)) == ("llm.c", pytest.approx(0.0445))
     assert record.stated is not None
     assert (record.stated.values["global_batch_size"], record.stated.values["world_size"]) == (16, 2)
+
+
+def test_nanochat_says_its_batch_and_its_ranks(tmp_path: Path) -> None:
+    head = (
+        "2025-10-16 17:12:02,081 - nanochat.common - INFO - Distributed world size: 8\n"
+        "Tokens / micro-batch / rank: 32 x 2048 = 65,536\nTokens / micro-batch: 524,288\n"
+        "Total batch size 1,048,576 => gradient accumulation steps: 2\n"
+    )
+    line = "step {i:05d}/21400 (0.01%) | loss: 9.4 | lrm: 1.00 | dt: 500.00ms | tok/sec: 2,097,152 | mfu: 48.35\n"
+    path = tmp_path / "a.log"
+    path.write_text(head + "".join(line.format(i=i) for i in range(12)))
+    (row,) = read_log(path, incomplete=True).rows
+    assert "1,048,576 tokens a step" in row.read
+    assert "2.6214e+05 tokens/s/GPU" in row.read
+    assert [name for name, _ in row.missing] == ["model", "gpu"]
+
+
+def test_lines_of_a_trainer_that_have_no_time_say_why(tmp_path: Path) -> None:
+    """Its other lines make it DeepSpeed's, its rate is the mean since the start."""
+    path = tmp_path / "a.log"
+    line = "[2022-03-11 02:06:58,985] [INFO] [timer.py:189:stop] 0/40, SamplesPerSec=83.4, MemAllocated=0.26GB\n"
+    path.write_text("[INFO] DeepSpeed info: version=0.5.9\n" + line * 9)
+    with pytest.raises(InputError, match="mean since the start"):
+        read_log(path)
+
+
+def test_a_history_that_names_no_trainer_is_anyones(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_text("".join(f'{{"step": {i}, "step_time_s": 0.{i % 3 + 5}, "loss": 2.0}}\n' for i in range(20)))
+    beside = tmp_path / "beside.yaml"
+    beside.write_text(
+        "model: llama3.1_8b\ngpu: h100\ngpus: 8\n"
+        "recipe: {micro_batch_size: 1, global_batch_size: 8, seq_length: 4096}\n"
+    )
+    (run,) = ingest([path], recipe=beside).runs
+    assert run.stack.framework == "unknown"
+    assert "framework=unknown (not stated: no profile, a wider interval)" in run.assumed
 
 
 def test_nanogpt_behind_a_clock_says_that_its_loss_broke(tmp_path: Path) -> None:
@@ -365,6 +436,12 @@ def test_internevo_counts_tokens_and_its_layout_says_the_ranks(ranks: bool, tmp_
             "mean since the start",
         ),
         ("[07:15:39] Epoch: [2]  [1480/1504]  lr: 0.000005  time: 4.3713  data: 0.0001", "accumulation makes several"),
+        ("Epoch:[1/1](570/39695), loss: 6.25, aux_loss: 0.0, lr: 0.0005, epoch_time: 94.0min", "by its mean so far"),
+        ("step:3 - actor/pg_loss:0.1 - timing_s/gen:56.1 - timing_s/step:99.0", "reinforcement learning"),
+        ("Epoch 0:  10%|█         | 100/1000 [01:23<12:34,  1.20it/s, v_num=0, train_loss=2.1]", "a bar of batches"),
+        ('{"epoch": 1.0, "log_history": [', "without times"),
+        ('{"step": 20, "loss": 8.5, "tokens": 10485760}', "of which the unit is known"),
+        ("[2022-03-11 02:06:58,985] [INFO] [timer.py:189:stop] 0/40, SamplesPerSec=83.4", "mean since the start"),
         ('DLLL {"timestamp": "1", "type": "LOG", "step": 3, "data": {"loss": 2.0}}', "records of DLLogger"),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.trace.account import account
 from harness.trace.owners import BACKWARD, FORWARD, OPTIMIZER, RECOMPUTE, owners
 from harness.trace.ranks import exchanges
 from harness.trace.reader import read
@@ -14,8 +15,8 @@ from harness.trace.shapes import shaped
 from harness.trace.steps import chosen, steps
 from projector.errors import InputError
 from projector.operators.types import Attention, Gemm
+from tests.harness.trace.made import ADAM, GEMM, REDUCE, Made, stepped
 from tests.harness.trace.made import FORWARD as FLASH
-from tests.harness.trace.made import GEMM, REDUCE, Made, stepped
 
 
 def test_the_step_of_median_length_stands_for_the_trace(tmp_path: Path) -> None:
@@ -33,6 +34,21 @@ def test_a_kernel_belongs_to_the_step_that_launched_it(tmp_path: Path) -> None:
     made.kernel(GEMM, 1905, 30, launch=1500)  # launched in step 10, runs in 11
     first, second = steps(read(made.write(tmp_path / "t.json")))
     assert (len(first.kernels), len(second.kernels)) == (5, 4)
+
+
+def test_a_device_behind_its_host_makes_no_step_longer(tmp_path: Path) -> None:
+    """Each step's copy runs at once, its products 3,000 µs after their launch, one step after the other."""
+    made = Made()
+    for i in range(5):
+        made.mark(f"ProfilerStep#{i}", 1000 * i, 1000)
+        made.kernel("Memcpy HtoD (Pinned -> Device)", 1000 * i + 5, 10, stream=9, launch=1000 * i + 1)
+        made.kernel(GEMM, 1000 * i + 3000, 900, launch=1000 * i + 10)
+        made.kernel(ADAM, 1000 * i + 3900, 100, launch=1000 * i + 20)
+    trace = read(made.write(tmp_path / "t.json"))
+    assert [step.device_seconds for step in steps(trace)[1:]] == pytest.approx([1e-3] * 4)
+    part = chosen(trace)
+    assert part.seconds == pytest.approx(1e-3)
+    assert account(part).idle == pytest.approx(0.0)
 
 
 def test_a_cut_file_loses_its_last_step(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def test_an_architecture_alone_is_no_run(tmp_path):
         ({"trainer": {"devices": 32, "num_nodes": 4}, "model": {"micro_batch_size": 1, "global_batch_size": 64},
           "distributed_strategy": {"tensor_model_parallel_size": 8}}, "neuronx"),
         ({"trainer": {"train_batch_size": 512}, "data": {"id": "x"}, "model": {"type": "llama"}}, "levanter"),
+        ({"distributed_type": "FSDP", "num_processes": 8, "fsdp_config": {"fsdp_version": 2}}, "Accelerate"),
         ({"experiment_name": "x", "actor": {"path": "x"}, "gconfig": {}}, "AReaL"),
         ({"policy": {"model_name": "x"}, "loss_fn": {}}, "NeMo RL"),
     ],
@@ -150,3 +151,6 @@ def test_a_scale_doubles_heads_and_mlp_then_width_then_layers(tmp_path):
 def test_another_loss_is_no_pretraining(tmp_path):
     with pytest.raises(Unsupported, match="preference"):
         load(tmp_path, {**FILE, "use_dpo": True})
+    with pytest.raises(Unsupported, match="teacher"):
+        load(tmp_path, {**FILE, "student_overrides": {}, "teacher_overrides": {"model_name": "llama3.1-70b"}})
+    assert load(tmp_path, {**FILE, "student_overrides": {}, "teacher_overrides": {}}).recipe

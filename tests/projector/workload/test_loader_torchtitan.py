@@ -104,6 +104,15 @@ def test_parameters_in_bf16(tmp_path):
     assert load(tmp_path, NOW).workload().recipe.main_params_dtype != "bf16"
 
 
+@pytest.mark.parametrize(("ep", "stated", "etp"), [(1, "", 8), (1, "1", 8), (8, "", 1), (8, "1", 1), (8, "8", 8)])
+def test_experts_without_a_group_of_their_own_are_cut_as_the_rest(tmp_path, ep, stated, etp):
+    text = NOW.replace("llama3", "llama4").replace("70B", "17bx16e").replace("shard_degree = 16", "shard_degree = 8")
+    degrees = f"expert_parallel_degree = {ep}\n" + (f"expert_tensor_parallel_degree = {stated}\n" if stated else "")
+    recipe = load(tmp_path, text.replace("[activation", f"{degrees}[activation")).workload().recipe
+    assert (recipe.tp, recipe.ep, recipe.etp) == (8, ep, etp)
+    assert load(tmp_path, NOW).workload().recipe.etp == 1  # a dense model has none
+
+
 def test_only_the_loss_is_compiled(tmp_path):
     assert load(tmp_path, NOW.replace('["model", "loss"]', '["loss"]')).workload().recipe.torch_compile is False
 

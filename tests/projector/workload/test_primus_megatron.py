@@ -225,10 +225,12 @@ def test_architectures_of_a_later_step_are_named(tmp_path: Path, keys: dict[str,
         project(loaded.workload(8), catalogue.cluster("mi300x"))
 
 
-def test_compressed_attention_and_streams_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("word", ["v4_indexer_distill_loss_coeff", "dsa_indexer_loss_coeff"])
+def test_compressed_attention_and_streams_are_read(tmp_path: Path, word: str) -> None:
     sizes = {"q_lora_rank": 64, "qk_pos_emb_head_dim": 16, "o_groups": 2, "o_lora_rank": 32, "attn_sliding_window": 128}
     stated = {"hc_mult": 4, "compress_ratios": "[0]*16+[4,128]*8+[0]", "attn_sink": True, "index_topk": 256}
-    stated |= {"v4_indexer_distill_loss_coeff": 0.01}
+    assert not load(tmp_path, seq_length=4096, **sizes, **stated, **{word: 0.0}).model.compressed.trained
+    stated |= {word: 0.01}
     model = load(tmp_path, seq_length=4096, **sizes, **stated).model
     assert model is not None
     assert (model.hyper_connections, model.attention_sinks, model.compressed.index_topk) == (4, True, 256)

@@ -100,7 +100,7 @@ def test_a_model_of_ones_own():
     ("value", "words"),
     [
         ("lama3_8b", "llama3_8b"),
-        ("Llama 3.1 8B", "llama3.1_8b"),
+        ("Llama 3.1 8B Vision", "llama3.1_8b"),
         ({"base": "llama9"}, "nearest"),
         (7, "a zoo name or a mapping"),
         ({"base": "llama3_8b", "hiden_size": 8}, "hidden_size"),

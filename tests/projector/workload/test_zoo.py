@@ -96,6 +96,32 @@ def test_find_does_not_guess(text):
     assert zoo.find(text) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama3.1_8b"),
+        ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3_235b_a22b"),
+        ("models/DeepSeek-V3/", "deepseek_v3"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral_8x7b"),
+        ("mistralai/Mistral-7B-v0.3", None),
+        ("glm4.5", "glm_4.5"),
+        ("gpt3-13b", "gpt3_13b"),
+        ("GPT3-1.3B", "gpt3_1.3b"),
+        ("DeepSeek-V3 671B (4 layers)", None),
+        ("Llama-3.1-8B-Vision", None),
+        ("Qwen3-8B-Instruct-Draft", None),
+        ("", None),
+    ],
+)
+def test_a_name_of_a_hub_is_a_name_and_one_with_a_word_more_is_not(text, name):
+    assert zoo.named(text) == name
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_every_name_is_its_own(name):
+    assert zoo.named(name) == name
+
+
 def test_find_resolves_every_row_of_the_results_tables(shared):
     import yaml
 

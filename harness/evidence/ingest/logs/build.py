@@ -18,7 +18,6 @@ from harness.evidence.ingest.logs.record import AFTER_CHECKPOINT, AFTER_EVALUATI
 from harness.evidence.ingest.logs.settings import Settings, settings
 from harness.evidence.ingest.report import LogRun, RowReport
 from harness.evidence.ingest.steady import SteadyState, steady_state, words
-from projector import frameworks
 from projector.hardware import catalogue
 
 _DRIFT = 0.02  # change of level between the halves of a log worth saying
@@ -53,8 +52,6 @@ def build(record: Record, dialect: str, where: str, context: Context) -> LogRun:
     found = settings(record, dialect, where, context)
     state = state_of(record)
     refused = [f"{name} not stated" for name in ("gpus", "gpu") if not getattr(found, name)]
-    if found.framework not in frameworks.names():
-        refused.append(f"framework not modelled: {found.framework}")
     scale = _scale(record, found)
     measured = _measured(record, state, found, scale, refused)
     run = run_of(
@@ -62,6 +59,7 @@ def build(record: Record, dialect: str, where: str, context: Context) -> LogRun:
         where,
         context,
         found.framework,
+        found.date,
         gpu=found.gpu,
         gpus=found.gpus or 0,
         model=found.model,
@@ -194,7 +192,7 @@ def evidence(state: SteadyState, scale: float) -> str:
     return ", ".join(parts)
 
 
-def run_of(record: Record, where: str, context: Context, framework: str, **stated: Any) -> MeasuredRun:
+def run_of(record: Record, where: str, context: Context, framework: str, date: str = "", **stated: Any) -> MeasuredRun:
     """The run of a log: ``stated`` of its configuration and figures, and what the context says of its surroundings."""
     label = re.sub(r"[^\w.-]+", "-", record.name).strip("-")
     return MeasuredRun(
@@ -205,7 +203,7 @@ def run_of(record: Record, where: str, context: Context, framework: str, **state
         stack=Stack(
             framework=framework,
             version=context.version or str(record.facts.get("version", "")),
-            date=context.date or str(record.facts.get("date", "")),
+            date=context.date or str(record.facts.get("date", date)),
         ),
         group=context.group,
         **stated,

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import date
 from typing import NamedTuple
 
+#: Day and time of day to the millisecond, as a logger puts them before a line, for :func:`stamped`.
+STAMP = (
+    r"(?P<day>20[0-9]{2}-[01][0-9]-[0-3][0-9])[ T](?P<hour>[0-2][0-9]):(?P<minute>[0-5][0-9]):"
+    r"(?P<second>[0-5][0-9][.,][0-9]{3})"
+)
 SHORTEST = 20.0  # seconds between readings of a clock of whole seconds: good to a twentieth
 
 
@@ -45,3 +52,12 @@ class Clock:
 def seconds_of(hours: str | None, minutes: str, seconds: str, days: str | None = None) -> float:
     """The seconds of a clock's parts."""
     return ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes)) * 60.0 + int(seconds)
+
+
+def stamped(match: re.Match[str]) -> float:
+    """The seconds of a :data:`STAMP`, counted from some day; 0 on a day that no calendar has."""
+    try:
+        day = date.fromisoformat(match["day"]).toordinal()
+    except ValueError:
+        return 0.0
+    return seconds_of(match["hour"], match["minute"], "0", str(day)) + float(match["second"].replace(",", "."))

@@ -12,6 +12,8 @@ TASK = "other_task"  # key of the fact
 _ENCODER = "an encoder of text, trained on masked words"
 _IMAGES = "a model of images"
 _DIFFUSION = "a diffusion model"
+_PREFERENCES = "preferences: a step holds pairs of answers, and mostly a second model that judges them"
+_REINFORCED = "reinforcement learning: a step holds the generation of answers"
 #: Benchmarks of MLPerf Training (v0.5 to v5.1; mlcommons/training_policies) that are no language model.
 _BENCHMARKS: Mapping[str, str] = {
     "bert": _ENCODER,
@@ -35,6 +37,8 @@ _HEADED = re.compile(
     r"(?:Some weights of |argument in `)"
     r"(\w{2,40}For(?:SequenceClassification|TokenClassification|MaskedLM|ImageClassification|QuestionAnswering))\b"
 )
+_CHOSEN = re.compile(r"\bchosen: -?[0-9.]{1,20}, rejected: -?[0-9]")  # DeepSpeed-Chat
+_REWARDED = re.compile(r'"reward": -?[0-9]')  # LLaMA-Factory: null where it trains without
 _MARKS: tuple[tuple[str, str], ...] = (
     (" Frames/s/device:", _DIFFUSION),
     (" decode.loss_", _IMAGES),
@@ -45,6 +49,18 @@ _MARKS: tuple[tuple[str, str], ...] = (
     ("creating T5 datasets", "an encoder and a decoder of text"),
     ("UNet2DConditionModel", _DIFFUSION),
     ("FluxTransformer2DModel", _DIFFUSION),
+    ("rewards/chosen", _PREFERENCES),
+    ("rewards/margins", _PREFERENCES),
+    ("completions/mean_length", _REINFORCED),
+    ("'completion_length':", _REINFORCED),
+    ("objective/rlhf_reward", _REINFORCED),
+    (" | Mismatch KL", _REINFORCED),
+    (" timing_s/gen:", _REINFORCED),
+    ("|Generate time=", _REINFORCED),
+    ("fairseq.tasks.masked_lm", _ENCODER),
+    ("fairseq.tasks.translation", "a translator"),
+    ("fairseq.tasks.audio", "a model of speech"),
+    ("fairseq.tasks.hubert", "a model of speech"),
 )
 #: Trainers whose lines are known and have no time of a step: (a line of theirs, why it is none).
 _UNREAD: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -61,6 +77,32 @@ _UNREAD: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"^\s{0,9}Train throughput/(?:device/)?tokens_per_sec: "),
         "a rate over a window of batches",
+    ),
+    (
+        re.compile(
+            r"\bEpoch:?\s?\[[0-9]{1,9}/[0-9]{1,9}\]\([0-9]{1,12}/[0-9]{1,12}\).{0,400}\bepoch__?[tT]ime: ?[0-9.]{1,20} ?min"
+        ),
+        "the minutes that an epoch takes by its mean so far",
+    ),
+    (
+        re.compile(r"\bstep:[0-9]{1,12} - .{0,4000}\btiming_s/gen:"),
+        f"steps of {_REINFORCED}",
+    ),
+    (
+        re.compile(r"\bEpoch [0-9]{1,9}:\s{1,4}[0-9]{1,3}%\|[^|]{0,400}\| [0-9]{1,12}/[0-9]{1,12} \["),
+        "a bar of batches, of which accumulation makes several a step",
+    ),
+    (
+        re.compile(r"\"log_history\": \["),
+        "the losses of a state of Hugging Face's Trainer, without times: its output or its trainer_log.jsonl holds them",
+    ),
+    (
+        re.compile(r"^\{.{0,400}\"(?:global_|_)?step\": ?[0-9]"),
+        "records of steps without a time of which the unit is known",
+    ),
+    (
+        re.compile(r"\btimer\.py:[0-9]{1,6}:stop\] [0-9]{1,9}/[0-9]{1,15}, SamplesPerSec="),
+        "a `SamplesPerSec` that is the mean since the start (before DeepSpeed 0.6)",
     ),
     (
         re.compile(r"^DLLL \{"),
@@ -103,6 +145,10 @@ def _task(line: str) -> str | None:
     for mark, what in _MARKS:
         if mark in line:
             return what
+    if "rejected: " in line and _CHOSEN.search(line):
+        return _PREFERENCES
+    if '"reward": ' in line and _REWARDED.search(line):
+        return _REINFORCED
     if "For" in line and (headed := _HEADED.search(line)):
         return f"{headed[1]}, a model with another head"
     return None

@@ -15,7 +15,8 @@ from harness.evidence.ingest.logs.numbers import counted, finite
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.trainer import Trainer
 
-_INDEX = ("step", "_step", "global_step", "iteration", "train/global_step", "trainer/global_step")
+#: Of several the first that a record has: W&B's own ``_step`` counts records where a trainer logs its step beside them.
+_INDEX = ("step", "global_step", "train/global_step", "trainer/global_step", "iteration", "Step", "_step")
 #: Of several the first that a record has: seconds of a step.
 _SECONDS: Mapping[str, float] = {
     "time_metrics/end_to_end(s)": 1.0,  # torchtitan components/metrics.py: mean of a step since the last record
@@ -36,7 +37,8 @@ _LOSS = (
     *("loss", "train/loss", "loss/out", "lm loss", "lm-loss-training/lm loss", "reduced_train_loss", "train/CE loss"),
 )
 _RESERVED = ("memory/max_reserved(GiB)", "peak_memory_reserved")
-_CLOCK = "_runtime"  # of W&B: seconds since the start, at each record
+#: Seconds at each record: of W&B since the start and since 1970, of TensorBoard's export (``Wall time,Step,Value``).
+_CLOCKS = ("_runtime", "_timestamp", "Wall time")
 _ELAPSED = "elapsed_time"  # the same of trainers on Hugging Face's, beside the step under one of two names
 _COUNTS = ("current_steps", "global_step/max_steps")  # of LLaMA-Factory, and of ms-swift with all steps behind a slash
 _PARTS = (
@@ -65,6 +67,7 @@ class History(Trainer):
     def __init__(self) -> None:
         super().__init__()
         self.columns: list[str] = []
+        self.counter = self.timer = ""
         self.clock, self.spent, self.exact = Clock(), 0.0, False
 
     @classmethod
@@ -86,9 +89,12 @@ class History(Trainer):
 
     def _step(self, row: Row, line: str, number: int) -> Iterator[Event]:
         clocked = _ELAPSED in row
-        found = next((row[name] for name in (_COUNTS if clocked else _INDEX) if row.get(name) is not None), None)
+        found = (
+            next((row[name] for name in _COUNTS if row.get(name) is not None), None) if clocked else self._count(row)
+        )
         index, seconds, mean = counted(str(found).partition("/")[0]), _seconds(row), False
-        now = _elapsed(str(row[_ELAPSED])) if clocked else _number(row, _CLOCK)
+        self.timer = self.timer or next((name for name in _CLOCKS if _number(row, name) is not None), "")
+        now = _elapsed(str(row[_ELAPSED])) if clocked else _number(row, self.timer)
         self.exact = self.exact or (seconds is not None and seconds != int(seconds))
         if seconds is not None and not self.exact:  # whole seconds: only several together tell their mean
             self.spent += seconds
@@ -114,6 +120,13 @@ class History(Trainer):
             mean=mean,
         )
 
+    def _count(self, row: Row) -> object:
+        """The step by one counter: a record without it (of the machine, of an evaluation) tells none."""
+        best = next((name for name in _INDEX if row.get(name) is not None or name in self.columns), "")
+        if best and (not self.counter or _INDEX.index(best) < _INDEX.index(self.counter)):
+            self.counter, self.clock = best, Clock()
+        return row.get(self.counter)
+
 
 def _object(line: str) -> dict[str, object] | None:
     """The record of a line, what it nests one level deep beside the rest; None where the line is none."""
@@ -131,7 +144,7 @@ def _header(line: str) -> list[str]:
     """The columns of a CSV, empty for a line that names no step."""
     names = (
         [name.strip().strip('"') for name in line.split(",")]
-        if ("step" in line or "iteration" in line) and len(line) < _LONGEST
+        if ("step" in line or "iteration" in line or "Step" in line) and len(line) < _LONGEST
         else []
     )
     return names if any(name in _INDEX for name in names) and not any(map(finite, names)) else []
@@ -141,7 +154,7 @@ def _timed(row: Row) -> bool:
     """Whether a record has a step and its time, a rate or a clock."""
     if _ELAPSED in row and any(name in row for name in _COUNTS):
         return True
-    times = (*_SECONDS, *_RATE, _CLOCK)
+    times = (*_SECONDS, *_RATE, *_CLOCKS)
     return any(name in row for name in _INDEX) and (
         any(name in row for name in times) or all(name in row for name in _QUOTIENT)
     )

@@ -90,8 +90,9 @@ def step(line: str, number: int) -> Step | None:
 
 
 def _whole_number(elapsed: re.Match[str], line: str) -> bool:
-    """Whether the time was printed to its end: a line cut in the middle of a number says a smaller one."""
-    return elapsed.end() < len(line)
+    """Whether the time was printed to its end: a line that is cut or wrapped in the middle of a number says a smaller
+    one. All shapes print decimals."""
+    return bool(line[elapsed.end() :].strip()) or "." in elapsed[2][:-1]
 
 
 def _memory(line: str) -> tuple[float | None, str | None, float | None]:

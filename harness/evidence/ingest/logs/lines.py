@@ -7,11 +7,11 @@ of code that prints each, named at its class.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from harness.evidence.ingest.logs.clock import Clock, seconds_of
+from harness.evidence.ingest.logs.clock import STAMP, Clock, seconds_of, stamped
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Memory
-from harness.evidence.ingest.logs.numbers import NUMBER, SCALED, finite, group
+from harness.evidence.ingest.logs.numbers import NUMBER, SCALED, finite, group, scaled, whole
 from harness.evidence.ingest.logs.trainer import Trainer
 from harness.evidence.ingest.logs.words import MAXTEXT_WORDS, one_of
 
@@ -21,6 +21,9 @@ _DEVICES = re.compile(r"[Nn]um_devices[:=]?\s{0,3}([0-9]{1,7})")
 _EVALUATED = re.compile(r"\bstep [0-9]{1,15}: train loss \S{1,20}, val loss ")
 _PEAK = re.compile(rf"peak memory (?:allocated|consumption): [0-9]{{1,9}} MiB reserved: {NUMBER} MiB")
 _MIB_PER_GIB = 1024
+_OLMO_PEAK = re.compile(rf"Peak GPU Memory \(MB\)(?:=| .{{1,40}}: ){NUMBER}")
+_FAIRSEQ = tuple(re.compile(rf'\b{name}"?[=:] ?"?{NUMBER}') for name in ("wpb", "wps"))
+_FINE = 20  # grains of a rounded step number between two readings: good to a twentieth
 
 
 class FsdpExample(Trainer):
@@ -60,15 +63,31 @@ class MindFormers(Trainer):
 
 
 class NanoChat(Trainer):
-    """karpathy/nanochat scripts/base_train.py: ``tok/sec`` is of all ranks and is not taken."""
+    """karpathy/nanochat scripts/base_train.py, build-nanogpt, autoresearch: ``tok/sec`` is of all ranks and is not taken."""
 
     NAME = "nanochat"
     steps = {
-        "| dt: ": re.compile(
-            rf"\bstep {_STEP}(?:/[0-9]{{1,15}})? \([0-9.]{{1,9}}%\) \| loss: .{{0,60}}?\| dt: (?P<ms>{NUMBER})ms \| tok/sec:"
+        " dt: ": re.compile(
+            rf"\bstep\s{{1,9}}{_STEP}(?:/[0-9]{{1,15}})?(?: \([0-9.]{{1,9}}%\))?(?: \||,) loss: .{{0,80}}?"
+            rf"[|,] dt: (?P<ms>{NUMBER})ms[ |,]{{1,3}}tok/s(?:ec)?:"
         )
     }
-    figures = {"loss": re.compile(rf"\| loss: {NUMBER}")}
+    hints = ("nanochat.common", "Tokens / micro-batch / rank: ")
+    figures = {"loss": re.compile(rf"[|,] loss: {NUMBER}")}
+    words = {
+        "Distributed world size": "world_size",
+        "Tokens / micro-batch / rank": "rank",
+        "Total batch size": "tokens",
+    }
+    settings = re.compile(rf"\b{one_of(words)}:? ([0-9][0-9,]{{0,15}}(?: x [0-9]{{1,9}}(?= = ))?)")
+
+    def arguments(self, number: int) -> Iterator[Arguments]:
+        """Micro-batch and length stand as a product, the batch in tokens."""
+        for found in super().arguments(number):
+            values: dict[str, object] = {**found.values}
+            micro, _, length = str(values.pop("rank", "")).partition(" x ")
+            values |= {"micro_batch_size": int(micro), "seq_length": int(length)} if length else {}
+            yield found._replace(values=_in_sequences(values))
 
 
 class NeuronX(Trainer):
@@ -87,12 +106,101 @@ class OlmoCore(Trainer):
     steps = {"throughput/device/TPS=": re.compile(rf"\bthroughput/device/TPS=(?P<tokens_per_s>{NUMBER})")}
 
 
+class Olmo(Trainer):
+    """allenai/OLMo olmo/train.py: its rates are of a window of batches and are not taken; the clock before each line is."""
+
+    NAME = "olmo"
+    steps = {
+        "olmo.train:": re.compile(
+            rf"\b{STAMP}\s.{{0,80}}\bolmo\.train:[0-9]{{1,6}}\s{{1,9}}INFO\s{{1,9}}\[step={_STEP}/"
+        )
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock(shortest=1.0)  # seconds: its own are printed to the millisecond
+
+    def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
+        if found := self.clock.since(int(match["step"]), stamped(match)):
+            yield self.made(line, number, match["step"], found[0], mean=found[1] > 1)
+
+    def other(self, line: str, number: int) -> Iterable[Event] | None:
+        used = group(_OLMO_PEAK.search(line)) if "Peak GPU Memory" in line else None
+        return [Memory(used * 1e6 / 2**30, "allocated", number)] if used else None
+
+
+class FairSeq(Trainer):
+    """facebookresearch/fairseq trainer.py, metaseq: ``wpb`` tokens of an update and ``wps`` of all ranks, both since the
+    line before; their quotient is the step, ``ups`` is rounded."""
+
+    NAME = "fairseq"
+    steps = {
+        "num_updates=": re.compile(rf"\btrain_inner \|.{{0,600}}\bnum_updates={_STEP},"),
+        '"num_updates"': re.compile(rf'\btrain_inner \|.{{0,900}}"num_updates": "{_STEP}"'),
+    }
+    figures = {"loss": re.compile(rf'\bloss"?[=:] ?"?{NUMBER}')}
+
+    def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
+        tokens, rate = (group(pattern.search(line)) for pattern in _FAIRSEQ)
+        if tokens and rate:
+            yield self.made(line, number, match["step"], tokens / rate, mean=True)
+
+
+class Levanter(Trainer):
+    """stanford-crfm/levanter callbacks, tqdm-loggable: a bar once a minute. Its rate is smoothed and is not taken."""
+
+    NAME = "levanter"
+    steps = {
+        "Progress on:train ": re.compile(
+            r"\bProgress on:train ([0-9.]{1,8}[kMG]?)it/[^ ]{1,12} rate:\S{1,20} remaining:\S{1,20} "
+            r"elapsed:(?:([0-9]{1,5}):)?([0-9]{1,2}):([0-9]{2}) "
+        )
+    }
+    figures = {"loss": re.compile(rf"\bpostfix:loss={NUMBER}")}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+
+    def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
+        index = int(scaled(match[1]) or 0)
+        before = self.clock.before
+        if before is not None and 0 <= index - before.step < _grain(index) * _FINE:
+            return
+        if found := self.clock.since(index, seconds_of(*match.groups()[1:])):
+            yield self.made(line, number, index, found[0], mean=True)
+
+
 class FmsFsdp(Trainer):
     """foundation-model-stack/fms-fsdp utils/train_utils.py: a line a figure; ``current`` is since the report before."""
 
     NAME = "fms-fsdp"
     heads = re.compile(rf"^step: {_STEP}\s*$")
     steps = {"current step time:": re.compile(rf"^current step time: (?P<s>{NUMBER})")}
+
+
+class PrimeRl(Trainer):
+    """PrimeIntellect-ai/prime-rl trainer/sft/train.py: ``Throughput`` is of all ranks over steps and is not taken."""
+
+    NAME = "prime-rl"
+    steps = {
+        " tokens/s | MFU": re.compile(
+            rf"\bStep {_STEP} \| (?:Time: )?\s{{0,9}}"
+            rf"(?:(?P<ms>{NUMBER})ms|(?:(?P<minutes>[0-9]{{1,2}})m )?(?P<s>{NUMBER})s) \| Loss:? "
+        )
+    }
+    figures = {
+        "loss": re.compile(rf"\| Loss:? {NUMBER}"),
+        "reserved_gib": re.compile(rf"\| Peak Mem\.:? {NUMBER}(?:/{NUMBER})? GiB"),
+    }
+
+
+class VerlSft(Trainer):
+    """volcengine/verl trainer/fsdp_sft_trainer.py, utils/logger: every figure of a step in one line."""
+
+    NAME = "verl"
+    steps = {"train/time(s):": re.compile(rf"\bstep:{_STEP} - .{{0,400}}?\btrain/time\(s\):(?P<s>{NUMBER})")}
+    figures = {"loss": re.compile(rf"\btrain/loss:{NUMBER}")}
 
 
 class PicoTron(Trainer):
@@ -180,7 +288,7 @@ class LlmC(Trainer):
     NAME = "llm.c"
     steps = {
         "tok/s": re.compile(
-            rf"^\s{{0,9}}step\s{{1,9}}{_STEP}/[0-9]{{1,15}} \| (?:train )?loss "
+            rf"^\s{{0,9}}step\s{{1,9}}{_STEP}/[0-9]{{1,15}} \| (?:train )?loss\s{{1,9}}"
             rf"(?:(?P<loss>{NUMBER})|-?nan|-?inf)\b.{{0,160}}?\| (?P<ms>{NUMBER}) ms \|.{{0,80}}? tok/s"
         ),
         # its trainer for CPUs
@@ -198,11 +306,7 @@ class LlmC(Trainer):
     def arguments(self, number: int) -> Iterator[Arguments]:
         """The batch is stated in tokens."""
         for found in super().arguments(number):
-            values = {name: int(str(value)) for name, value in found.values.items()}
-            tokens, length = values.pop("tokens", 0), values.get("seq_length", 0)
-            if length and tokens and tokens % length == 0:
-                values["global_batch_size"] = tokens // length
-            yield found._replace(values=values)
+            yield found._replace(values=_in_sequences(found.values))
 
 
 class NanoGpt(Trainer):
@@ -244,6 +348,20 @@ class NanoGpt(Trainer):
         return [Memory(used / _MIB_PER_GIB, "reserved", number)] if used else None
 
 
+def _in_sequences(values: Mapping[str, object]) -> dict[str, object]:
+    """Counts, with the batch that is stated in ``tokens`` in sequences, where they divide it."""
+    counts = {name: whole(str(value)) or 0 for name, value in values.items()}
+    tokens, length = counts.pop("tokens", 0), counts.get("seq_length", 0)
+    if length and tokens and tokens % length == 0:
+        counts["global_batch_size"] = tokens // length
+    return {**counts}
+
+
+def _grain(index: int) -> int:
+    """What a step number of three digits and a unit of thousands is rounded to; 0 where it is whole."""
+    return 0 if index < 1000 else 10 ** (len(str(index)) - 3)
+
+
 TABLE = (
     FsdpExample,
     Lingua,
@@ -251,7 +369,12 @@ TABLE = (
     NanoChat,
     NeuronX,
     OlmoCore,
+    Olmo,
+    FairSeq,
+    Levanter,
     FmsFsdp,
+    PrimeRl,
+    VerlSft,
     PicoTron,
     TinyGrad,
     TorchTune,

@@ -11,7 +11,9 @@ from harness.evidence.ingest.logs import foreign, trainer_words
 from harness.evidence.ingest.logs.consistency import last_batch, place, refusals
 from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.logs.translate import translate
+from projector import frameworks
 from projector.errors import InputError, Problem
+from projector.experience import UNKNOWN
 from projector.hardware import catalogue
 from projector.workload import zoo
 from projector.workload.loaders import megatron_args
@@ -24,8 +26,9 @@ _ARCHITECTURE = ("num_layers", "hidden_size", "num_attention_heads")
 #: What may differ between a zoo model and the same model in a log.
 _NAMING = ("name", "family", "source", "vocab_size", "max_position_embeddings")
 _DEFAULTS = ("tp", "pp", "cp", "precision")
-#: Dialects that many trainers write.
-_FRAMEWORKLESS = ("mllog", "tprimat", "trace", "tinygrad", "iteration-table", "history")
+#: Dialects that many trainers write: those of benchmarks of Megatron-LM's kind, and those of anyone's.
+_BENCHMARKS = ("mllog", "tprimat")
+_ANYONES = ("trace", "tinygrad", "iteration-table", "history")
 #: Dialects that print Megatron-LM's arguments, the number of ranks among them.
 _DUMPED = ("megatron", "megatron-bridge", "megatron-deepspeed")
 _MOST_UNMODELLED = 12  # settings of one row that are named
@@ -55,13 +58,15 @@ class Stated:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """``gpu``: a catalogue name or empty. ``dumped``: how many arguments the log printed. ``unused``: those not read."""
+    """``gpu``: a catalogue name or empty. ``date``: the month that its arguments tell.
+    ``dumped``: how many arguments the log printed. ``unused``: those not read."""
 
     model: Model
     recipe: Recipe
     gpus: int | None
     gpu: str
     framework: str
+    date: str = ""
     dumped: int = 0
     line: int = 0
     assumed: tuple[str, ...] = ()
@@ -112,6 +117,7 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
             Problem(where, place("world_size", line), world, f"{context.gpus}, as --gpus or the recipe says")
         )
     problems += wrong
+    framework, unread = _framework(record, values, dialect, context, loaded)
     if problems or model is None or recipe is None:
         incomplete = all(problem.expected == _EXPECTED for problem in problems)
         if incomplete and not (record.steps and record.steady) and record.failure is None and record.kernels is None:
@@ -123,10 +129,11 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
         recipe=recipe,
         gpus=gpus,
         gpu=_gpu(record, context),
-        framework=_framework(record, values, context, loaded),
+        framework=framework,
+        date=loaded.framework_date if loaded else "",
         dumped=printed.stated or len(printed.values) if printed else 0,
         line=line,
-        assumed=assumed,
+        assumed=(*assumed, *unread),
         unused=(*loaded.unmodelled, *loaded.ignored) if loaded else (),
     )
 
@@ -220,7 +227,7 @@ def _assumed(
     """Defaults that fill what neither a whole dump nor a whole recipe states."""
     silent = () if loaded is not None or context.recipe is not None else _DEFAULTS
     texts = [f"{name}={getattr(Recipe, name)} (not stated)" for name in silent if said.get(name) is None]
-    if not context.framework and "framework" not in record.facts and dialect in _FRAMEWORKLESS:
+    if not context.framework and "framework" not in record.facts and dialect in _BENCHMARKS:
         texts.append("framework=megatron-lm (not stated)")
     return texts
 
@@ -241,11 +248,17 @@ def _gpu(record: Record, context: Context) -> str:
     return (catalogue.find_gpu(str(said)) or "") if said else ""
 
 
-def _framework(record: Record, values: Mapping[str, object], context: Context, loaded: Loaded | None) -> str:
+def _framework(
+    record: Record, values: Mapping[str, object], dialect: str, context: Context, loaded: Loaded | None
+) -> tuple[str, tuple[str, ...]]:
+    """(profile, what is assumed of it): a trainer without a profile is one whose code nobody here has read."""
     if context.framework:
-        return context.framework
-    if "framework" in record.facts:
-        return str(record.facts["framework"])
+        return context.framework, ()
+    name = str(record.facts.get("framework", ""))
+    if name in frameworks.names():
+        return name, ()
+    if name or (dialect in _ANYONES and loaded is None):
+        return UNKNOWN, (f"framework={UNKNOWN} ({name or 'not stated'}: no profile, a wider interval)",)
     if "deepspeed_config" in values:
-        return "megatron-deepspeed"
-    return loaded.framework if loaded else "megatron-lm"
+        return "megatron-deepspeed", ()
+    return loaded.framework if loaded else "megatron-lm", ()

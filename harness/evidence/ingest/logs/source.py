@@ -22,6 +22,20 @@ from typing import IO, Any, cast
 from projector.errors import InputError, Problem
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+#: What launchers put before each line of a job: kubectl, docker compose, Slurm, MPI, SageMaker, Ray, torchrun, accelerate,
+#: DeepSpeed over pdsh, syslog.
+_LAUNCHED = re.compile(
+    r"(?:20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2}) "
+    r"|\[pod/[\w./-]{1,200}\] "
+    r"|[a-z][\w.-]{0,100}-[0-9]{1,6}\s{1,40}\| "
+    r"|\s{0,6}[0-9]{1,7}: "
+    r"|\[[0-9]{1,7},(?:mpirank:)?[0-9]{1,7}(?:,[\w-]{1,40})?\]<std(?:out|err)>: ?"
+    r"|\(\w{1,100} pid=[0-9]{1,9}(?:, ip=[0-9.]{7,15})?\) "
+    r"|\[(?:default|rank)?[0-9]{1,7}\]: ?"
+    r"|[a-z][\w.-]{0,100}-[0-9]{1,6}: "
+    r"|[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} (?:[\w.-]{1,100} [\w./-]{1,100}\[[0-9]{1,9}\]: )?"
+    r"){1,3}(?=.)"
+)
 _PACKED: Mapping[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _FOREIGN = {
     b"PK\x03\x04": "a zip archive",
@@ -33,7 +47,8 @@ _FOREIGN = {
     b"\x7fELF": "a program",
 }
 _HEAD = 65_536  # bytes looked at to tell text from binary
-_BINARY_SHARE = 0.02  # of NUL bytes: more is no text (a log cut by a crash may end in a few)
+_BINARY_SHARE = 0.02  # of holes of NUL bytes and of what is no text
+_HOLES = re.compile("\0+")
 _IN_MEMORY = 16 * 2**20  # bytes of standard input kept in memory before they go to a temporary file
 _PATIENCE = 2000  # milliseconds that a pipe has to offer its first byte
 _REGULAR = "a regular file, or - for standard input"
@@ -44,6 +59,12 @@ _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 def plain(line: str) -> str:
     """The line without terminal colours and other escape sequences."""
     return _ANSI.sub("", line) if "\x1b" in line else line
+
+
+def _bare(line: str) -> str:
+    line = plain(line.replace("\0", "") if "\0" in line else line)
+    prefix = _LAUNCHED.match(line)
+    return line[prefix.end() :] if prefix else line
 
 
 class Source:
@@ -63,14 +84,15 @@ class Source:
             return self._read(text, _HEAD)
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """(number from 1, line), escape sequences removed. The carriage returns of progress bars end lines, too."""
+        """(number from 1, line), without escape sequences and launchers' prefixes. The carriage returns of progress bars
+        end lines, too."""
         number = 0
         with self._text() as text:
             readline = text.readline
             try:
                 while line := readline(_LONGEST):
                     number += 1
-                    yield number, (_ANSI.sub("", line) if "\x1b" in line else line)
+                    yield number, _bare(line)
             except _BROKEN:
                 self.truncated = True
 
@@ -79,10 +101,16 @@ class Source:
         return self._text()
 
     def _read(self, text: IO[str], size: int) -> str:
-        """As much of ``size`` characters as there is, line by line: a read that meets broken data returns nothing."""
+        """As much of ``size`` characters as there is, line by line: a read that meets broken data returns nothing.
+
+        What a rotation under a trainer that goes on writing leaves is a hole of NUL bytes at the start: it is left out.
+        """
         parts: list[str] = []
         try:
             while size > 0 and (part := text.readline(size)):
+                part = part if parts else part.lstrip("\0")
+                if not part:
+                    continue
                 parts.append(part)
                 size -= len(part)
         except _BROKEN:
@@ -193,6 +221,6 @@ def _refuse_binary(source: Source) -> None:
         raise InputError([Problem(source.name, "", "compressed data that ends before any text", "a training log")])
     if not head.strip("\0 \t\r\n\ufeff"):
         raise InputError([Problem(source.name, "", "an empty file", "a training log")])
-    odd = head.count("\0") + head.count("\ufffd")
+    odd = len(_HOLES.findall(head)) + head.count("\ufffd")  # writers of several nodes leave holes, too
     if odd > _BINARY_SHARE * len(head):
         raise InputError([Problem(source.name, "", "binary data", "text, or text in gzip, bzip2 or xz")])

@@ -37,8 +37,9 @@ def apart(record: Record, memory: Mapping[int, Mapping[str, float]]) -> list[Rec
 
 
 def _anew(record: Record, first: int, start: int) -> bool:
-    """Whether a start counts from where the run's first one did."""
-    return int(record.iteration[record.segment == start][0]) <= int(record.iteration[record.segment == first][0])
+    """Whether a start counts from where the run's first one did, or from one (a first step may go unprinted)."""
+    begin, now = (int(record.iteration[record.segment == one][0]) for one in (first, start))
+    return now <= max(begin, 1)
 
 
 def _differ(record: Record, one: int, other: int) -> bool:

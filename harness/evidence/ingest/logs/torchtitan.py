@@ -17,7 +17,7 @@ from projector.workload import zoo
 
 NAME = "torchtitan"
 
-_STEP = re.compile(r"\bstep:\s{0,9}([0-9]{1,15})\s")
+_STEP = re.compile(r"(?<!validate )\bstep:\s{0,9}([0-9]{1,15})\s")  # a validation has a rate, too
 _RATE = re.compile(rf"\b[tw]ps:\s{{0,9}}{NUMBER}(?=\s)")
 _TFLOPS = re.compile(rf"\btflops:\s{{0,9}}{NUMBER}")
 _MEMORY = re.compile(rf"\bmemory:\s{{0,9}}{NUMBER}GiB\(")

@@ -19,12 +19,12 @@ _GIB = {"bytes": 2.0**-30, "mib": 2.0**-10, "gib": 1.0, "gb": 1e9 / 2**30}
 class Trainer:
     """A dialect. A subclass says what its lines look like and what they mean; an instance reads one log.
 
-    ``steps``: text of a line → the pattern that tells a step by it; its groups ``step``, ``s`` or ``ms`` and fields of
-    :class:`Step` are read. ``heads``: a line with the ``step`` of those that follow it without one. ``hints``: texts of
-    other lines of this trainer. ``figures``: fields of :class:`Step` beside number and time → pattern with the number as
-    its first group; ``allocated_mib``, ``reserved_bytes`` and the like are memory. ``settings``: pattern of a line with a
-    key and a value, ``words``: key → Megatron-LM's name; fewer than ``least`` of them are a coincidence. ``said``: text of
-    a line → event.
+    ``steps``: text of a line → the pattern that tells a step by it; its groups ``step``, ``s`` (``minutes`` before it) or
+    ``ms`` and fields of :class:`Step` are read. ``heads``: a line with the ``step`` of those that follow it without one.
+    ``hints``: texts of other lines of this trainer. ``figures``: fields of :class:`Step` beside number and time → pattern
+    with the number as its first group; ``allocated_mib``, ``reserved_bytes`` and the like are memory. ``settings``: pattern
+    of a line with a key and a value, ``words``: key → Megatron-LM's name; fewer than ``least`` of them are a coincidence.
+    ``said``: text of a line → event.
     """
 
     NAME: ClassVar[str]
@@ -60,9 +60,11 @@ class Trainer:
         said = match.groupdict()
         index = said.pop("step", self.head)
         figures = {name: scaled(text) if text else None for name, text in said.items()}
-        seconds, ms = figures.pop("s", None), figures.pop("ms", None)
+        seconds, ms, minutes = (figures.pop(unit, None) for unit in ("s", "ms", "minutes"))
         if index is None:
             return ()
+        if minutes and seconds is not None:
+            seconds += 60 * minutes
         return (self.made(line, number, index, ms / 1000 if ms else seconds, **figures),)
 
     def other(self, line: str, number: int) -> Iterable[Event] | None:  # noqa: ARG002

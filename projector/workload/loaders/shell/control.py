@@ -38,8 +38,8 @@ class TooLong(Exception):
 
 
 class Unreadable(Exception):
-    """A line that is not shell, or no shell that the grammar knows."""
+    """A line that is not shell, or no shell that the grammar knows; ``expected``: what should stand there."""
 
-    def __init__(self, where: str, line: int, text: str) -> None:
-        self.where, self.line, self.text = where, line, text
+    def __init__(self, where: str, line: int, text: str, expected: str = "") -> None:
+        self.where, self.line, self.text, self.expected = where, line, text, expected
         super().__init__(text)

@@ -105,7 +105,7 @@ def _one(file: Path, text: str, args: Sequence[str], env: Mapping[str, str], cho
     except (Return, Break, Continue):
         pass
     except Unreadable as error:
-        expected = "a launch script, or a case, a Primus experiment or Megatron-LM arguments in YAML"
+        expected = error.expected or "a launch script, or a case, a Primus experiment or Megatron-LM arguments in YAML"
         place = f"line {error.line}" if error.where == file.name else f"{error.where}, line {error.line}"
         raise InputError([Problem(str(file), place, error.text, expected)]) from None
     except (TooLong, RecursionError) as error:

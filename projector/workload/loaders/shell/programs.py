@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from projector.workload.loaders.shell import launchers, scheduler
 from projector.workload.loaders.shell.conditions import Undecided, Verdict
-from projector.workload.loaders.shell.control import Exit, Return
+from projector.workload.loaders.shell.control import Exit, Return, Unreadable
 from projector.workload.loaders.shell.launch import Launch, Step
 from projector.workload.loaders.shell.lists import word_set
 from projector.workload.loaders.shell.outputs import FILTERS, SILENT, printed
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: Commands whose output is a word or a path: never an option, never a count that matters.
 _PLAIN = word_set("date hostname whoami uuidgen mktemp id pwd realpath readlink ip ifconfig git uname tty")
 _SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
+_CONFIGURATION = re.compile(r"\w\.ya?ml$")
+#: An argument where a command stands: the line before it does not go on, and bash starts the trainer without it.
+_LOST = re.compile(r"--[A-Za-z][\w-]*(?:=|$)|\+*[A-Za-z]\w*(?:\.\w+)+=")
 _ASKED = frozenset(
     ("grep", "egrep", "diff", "cmp", "pgrep", "nvidia-smi", "rocm-smi", "ping", "nc", "ibstat", "python-test")
 )
@@ -36,6 +39,10 @@ class Programs:
     def run(self, argv: list[str], state: State, where: str, line: int) -> Verdict:
         """Evaluates one program with its arguments."""
         argv = list(argv)
+        if argv and self.machine.launches and not self.machine.captures and _LOST.match(argv[0]):
+            raise Unreadable(
+                where, line, f"{argv[0]} as a command", "\\ at the end of the line before, and no comment there"
+            )
         while argv and not self.machine.unknowns.as_shell(argv[0]):
             argv = argv[1:]
         if not argv:
@@ -89,7 +96,8 @@ class Programs:
             at = next((i for i, word in enumerate(argv[1:], 1) if launchers.starts_program(word)), None)
             if at is not None and name not in launchers.TEXT_TOOLS:
                 return self._within(Step("other", {"name": name}), argv[at:], state, where, line)
-            if any(word.startswith("--") for word in argv[1:]):
+            told = any(word.startswith("--") for word in argv[1:])
+            if told or (not machine.captures and any(_CONFIGURATION.search(word) for word in argv[1:])):
                 return self._note((Step("other", {"name": name}), argv[0], argv[1:]), state, where, line)
         if machine.captures:
             shown = machine.unknowns.shown(" ".join(argv))

@@ -1,4 +1,4 @@
-"""Command lines that are a configuration file and words over it: MaxText's and NeMo's."""
+"""Command lines that are a configuration file and words over it: MaxText's and NeMo's; nanotron's, a file alone."""
 
 from __future__ import annotations
 
@@ -85,3 +85,25 @@ def test_a_group_of_nemos_launcher_is_a_file(tmp_path: Path) -> None:
         'data_dir=${DATA} training.run.name="mine" training.trainer.num_nodes=8 +training.model.context_parallel_size=2',
     )
     assert (loaded.gpus, _recipe(loaded).cp, loaded.model.name) == (64, 2, "of_the_file")
+
+
+def test_nanotrons_program_is_read_by_its_file(tmp_path: Path) -> None:
+    content = {
+        "model": {"model_config": {"is_llama_config": True, "num_hidden_layers": 16, "hidden_size": 2048}},
+        "parallelism": {"dp": 4, "tp": 2, "pp": 1},
+        "tokens": {"sequence_length": 2048, "micro_batch_size": 1, "batch_accumulation_per_replica": 2},
+        "optimizer": {"zero_stage": 0, "accumulate_grad_in_fp32": True},
+    }
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(content))
+    command = "torchrun --nproc_per_node $N ../run_train.py --config-file $(dirname $0)/tiny.yaml"
+    for env in ({"N": "8"}, {}):  # the product of the file says how many there are
+        loaded = _load(tmp_path, command, **env)
+        assert (loaded.framework, loaded.gpus, loaded.model.num_layers) == ("unknown", 8, 16)
+        assert (_recipe(loaded).tp, _recipe(loaded).global_batch_size) == (2, 1 * 2 * 4)
+    with pytest.raises(InputError, match="8: the product"):
+        _load(tmp_path, command, N="4")
+    with pytest.raises(InputError, match=r"other\.yaml.*beside the script"):
+        _load(tmp_path, command.replace("tiny", "other"), N="8")
+    (tmp_path / "other.yaml").write_text("a: 1\n")
+    with pytest.raises(InputError, match="a nanotron configuration"):
+        _load(tmp_path, command.replace("tiny", "other"), N="8")

@@ -14,7 +14,8 @@ from projector.workload.recipe import LoRA
 
 _BASE = (
     "--num-layers 32 --hidden-size 1024 --num-attention-heads 16 --ffn-hidden-size 4096 --seq-length 2048 "
-    "--max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 64 --bf16 --vocab-size 32000"
+    "--max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 64 --bf16 --vocab-size 32000 "
+    "--attention-dropout 0 --hidden-dropout 0"
 )
 
 _EXPERTS = "--num-experts 8 --moe-router-topk 2"
@@ -104,6 +105,7 @@ def test_whole_chunks_are_replayed(tmp_path: Path) -> None:
         ("--linear-num-key-heads 8 --mamba-d-conv 4", "linear attention"),
         ("--full-attention-interval 4", "linear attention"),
         ("--index-topk 2048", "sparse attention"),
+        ("--enable-dsa-indexer", "sparse attention"),
         ("--num-zero-experts 64", "experts that compute nothing"),
         ("--num-experts 32 32 64", "unlike numbers of experts"),
         ("--num-experts 8 --moe-router-topk 2 --mlp-type residual", "residual"),
@@ -232,3 +234,14 @@ def test_dualpipev_is_two_chunks_a_rank_with_exchanges_beside_the_other_directio
     assert recipe is not None
     assert (recipe.pipeline_schedule, recipe.vpp, recipe.pp) == ("dualpipe-v", 2, 4)
     assert recipe.overlap_moe_expert_parallel_comm
+
+
+def test_the_gate_of_shared_experts_has_another_name_in_mindspeed(tmp_path: Path) -> None:
+    shared = f"{_EXPERTS} --moe-shared-expert-intermediate-size 2048"
+    for option in ("--shared-expert-gate", "--moe-shared-expert-gate"):
+        moe = _loaded(tmp_path, f"{shared} {option}").model.moe
+        assert moe is not None
+        assert moe.moe_shared_expert_gate
+    plain = _loaded(tmp_path, shared).model.moe
+    assert plain is not None
+    assert not plain.moe_shared_expert_gate

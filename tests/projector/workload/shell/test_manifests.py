@@ -150,3 +150,29 @@ def test_what_is_no_manifest_of_a_training_is_said(tmp_path: Path) -> None:
     applied = f"#!/bin/bash\ncat <<EOF | kubectl apply -f -\napiVersion: v1\nkind: Job\nEOF\ntorchrun {_TRAINS}\n"
     (tmp_path / "run.sh").write_text(applied.replace("$TP", "1"))
     assert detect.load(tmp_path / "run.sh").gpus == 1
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (("env",), {"TP": "2"}),
+        (("env",), [{"value": "2"}, "TP"]),
+        (("resources",), {"limits": ["nvidia.com/gpu"]}),
+        (("volumeMounts",), [{"name": "scripts"}, 7]),
+        (("command",), {"run": "bash"}),
+        (("args",), 7),
+    ],
+)
+def test_fields_of_other_types_end_in_no_traceback(tmp_path: Path, at: tuple[str], value: Any) -> None:
+    pod = {"containers": [_container(**_BASH) | {at[0]: value}, "a word"], "volumes": "none", "nodeSelector": ["gpu"]}
+    scripts = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": "scripts", "data": ["a.sh"]}
+    try:
+        said = f"{_load(tmp_path, _job('Job', {'template': {'spec': pod}}), scripts).model.num_layers} layers"
+    except InputError as error:
+        said = str(error)
+    assert said == "32 layers" or "job.yaml" in said
+
+
+def test_a_document_that_is_broken_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"job\.yaml"):
+        _load(tmp_path, "apiVersion: v1\nkind: Job\nspec: [1,\n---\nkind: Pod\n")

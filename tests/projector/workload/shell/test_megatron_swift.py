@@ -41,6 +41,26 @@ def test_values_stand_behind_every_option_and_what_is_left_out_is_ms_swifts(tmp_
     assert (other.recipe.lora.dim, set(other.recipe.lora.targets)) == (16, {"linear_qkv", "linear_proj"})
 
 
+def test_a_file_as_the_first_word_says_what_the_command_line_does_not(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(
+        "ENV:\n  NPROC_PER_NODE: 8\n  NNODES: 4\nmodel: Qwen/Qwen3-8B\npacking: true\nmax_length: 4096\ndataset: [x, y]\n"
+        "tensor_model_parallel_size: 4\nsequence_parallel: true\nglobal_batch_size: 64\nfp8_format: null\n"
+        "tuner_type: lora\ntarget_modules: [linear_qkv, linear_fc1]\n"
+    )
+    loaded = _load(tmp_path, "run.yaml --global_batch_size 128 --micro_batch_size 2", "NNODES=2")
+    recipe = loaded.workload().recipe
+    assert (loaded.model.name, loaded.gpus) == ("qwen3_8b", 8 * 2)
+    assert (recipe.tp, recipe.sequence_parallel, recipe.seq_length, recipe.precision) == (4, True, 4096, "bf16")
+    assert (recipe.micro_batch_size, recipe.global_batch_size) == (2, 128)
+    assert recipe.lora is not None
+    assert set(recipe.lora.targets) == {"linear_qkv", "linear_fc1"}
+    with pytest.raises(InputError, match=r"absent\.yaml.*beside the script"):
+        _load(tmp_path, "absent.yaml")
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    with pytest.raises(InputError, match="a mapping"):
+        _load(tmp_path, "list.yaml")
+
+
 def test_processes_are_those_of_its_environment(tmp_path: Path) -> None:
     assert _load(tmp_path, _WORDS, "NPROC_PER_NODE=4").gpus == 4
     assert _load(tmp_path, _WORDS, "CUDA_VISIBLE_DEVICES=0").gpus == 1

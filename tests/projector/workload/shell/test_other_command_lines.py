@@ -8,12 +8,15 @@ import pytest
 
 from projector.errors import InputError, Unsupported
 from projector.workload.loaders import detect
+from projector.workload.loaders.loaded import Loaded
 
 _SIZES = "--num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --micro-batch-size 1 --bf16"
 _OTHERS = {
     "swift sft --model a/b --max_length 2048": "ms-swift",
     f"megatron rlhf --tuner_type lora --tensor_model_parallel_size 2 {_SIZES}": "ms-swift",
     "llamafactory-cli train --stage sft --cutoff_len 2048": "LLaMA-Factory",
+    "llamafactory-cli train configs/sft.yaml": "LLaMA-Factory",
+    "axolotl train run.yml": "Axolotl",
     "accelerate launch -m axolotl.cli.train run.yml": "Axolotl",
     "tune run --nproc_per_node 8 full_finetune_distributed --config x": "torchtune",
     "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path a --per_device_train_batch_size 4": "Hugging Face",
@@ -55,3 +58,23 @@ def test_a_script_finds_what_lies_beside_it_wherever_it_is_named_from(
     monkeypatch.chdir(tmp_path)
     loaded = detect.load("scripts/run.sh")
     assert (loaded.gpus, loaded.model.num_layers) == (8, 8)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "--seq-length 1024 \\\n--micro-batch-size 1\n--tensor-model-parallel-size 8 \\\n--bf16",
+        "--seq-length 1024 --micro-batch-size 1 \\\n  # --bf16 \\\n  --tensor-model-parallel-size=8",
+    ],
+)
+def test_arguments_that_bash_would_lose_are_no_silent_default(tmp_path: Path, lines: str) -> None:
+    with pytest.raises(InputError, match=r"--tensor-model-parallel-size(=8)? as a command.*end of the line before"):
+        _load(tmp_path, f"torchrun --nproc_per_node 8 pretrain_gpt.py {lines}")
+
+
+def test_an_argument_alone_before_any_launch_is_bashs_affair(tmp_path: Path) -> None:
+    sizes = f"{_SIZES} --global-batch-size 16"
+    loaded = _load(tmp_path, f"--verbose\ntorchrun --nproc_per_node 8 pretrain_gpt.py {sizes}\necho --done")
+    assert isinstance(loaded, Loaded)
+    assert loaded.recipe is not None
+    assert loaded.recipe.global_batch_size == 16

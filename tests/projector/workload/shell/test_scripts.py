@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from projector.errors import InputError, Unsupported
-from projector.workload.loaders import detect
+from projector.workload.loaders import detect, scripts
 
 MODEL = "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --micro-batch-size 2 --bf16"
 TOKENIZER = "--tokenizer-type Llama2Tokenizer --tokenizer-model /t"
@@ -211,3 +211,13 @@ OTHERS = {
 def test_other_trainers_are_named(command, tmp_path):
     with pytest.raises(Unsupported, match=OTHERS[command]):
         load(tmp_path, f"torchrun --nproc_per_node 8 {command} {MODEL}")
+
+
+def test_the_dropout_that_nobody_turned_off_is_told(tmp_path):
+    told = "attention_dropout=0.1", "hidden_dropout=0.1"
+    path = tmp_path / "run.sh"
+    words = f"torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL} --global-batch-size 16 --vocab-size 32000"
+    path.write_text(words)
+    assert set(told) <= set(scripts.load(path).unmodelled)
+    path.write_text(f"{words} --attention-dropout 0.0 --hidden-dropout 0")
+    assert not set(told) & set(scripts.load(path).unmodelled)
