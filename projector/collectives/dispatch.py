@@ -12,13 +12,25 @@ from projector.collectives.network import Network
 
 
 def seconds(net: Network, inside: float, outside: float, units: float | None = None) -> float:
-    """Seconds for ``inside`` bytes that one rank puts on its node's links and ``outside`` bytes on its adapter.
+    """Seconds of DeepEP for ``inside`` bytes that one rank puts on its node's links and ``outside`` bytes on its adapter.
 
-    ``units``: compute units that copy over the links (None: as many as it takes, as with copy engines of HybridEP).
+    ``units``: compute units that copy over the links (None: as many as it takes).
     """
-    level = "intra" if net.nodes == 1 else "inter"
     copied = inside / (units * net.constants.get("dispatch.unit_gbs", float("inf")) * 1e9) if units else 0.0
-    return _latency(net, level) + max(copied, _legs(net, inside, outside))
+    return _latency(net, _level(net)) + max(copied, _legs(net, inside, outside))
+
+
+def hybrid_seconds(net: Network, inside: float, outside: float, rows: float) -> float:
+    """The same of HybridEP, whose few units have the tensor memory accelerator copy ``rows``: they look up in a map, for
+    each and for every rank of the node, whether it goes there. So a short row costs more than its bytes, the more ranks
+    the more.
+    """
+    looked_up = rows * net.local * net.constants["dispatch.lookup_ns"] * 1e-9
+    return _latency(net, _level(net)) + _legs(net, inside, outside, "link.dispatch.hybrid") + looked_up
+
+
+def _level(net: Network) -> str:
+    return "intra" if net.nodes == 1 else "inter"
 
 
 def low_latency_seconds(net: Network, nbytes: float) -> float:
@@ -32,7 +44,7 @@ def _latency(net: Network, level: str) -> float:
     return (net.constants["collective.launch_us"] + net.constants[f"dispatch_us.{level}"]) * 1e-6
 
 
-def _legs(net: Network, inside: float, outside: float) -> float:
-    links = inside / (net.intra * net.constants.share("link.dispatch.intra"))
+def _legs(net: Network, inside: float, outside: float, share: str = "link.dispatch.intra") -> float:
+    links = inside / (net.intra * net.constants.share(share))
     adapter = outside / (net.adapter * net.constants.share("link.dispatch.inter")) if net.nodes > 1 else 0.0
     return max(links, adapter)

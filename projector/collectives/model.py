@@ -188,8 +188,10 @@ class Pricing:
         if op.transport == LOW_LATENCY:
             return dispatch.low_latency_seconds(net, op.bytes)
         outside = op.bytes * (net.size - net.fewest) / net.size if op.nodes_bytes is None else op.nodes_bytes
-        units = (self._dispatch_units or net.constants["units.dispatch"]) if op.transport == DEEPEP else None
-        return dispatch.seconds(net, op.bytes * (net.local - 1) / net.local, outside, units)
+        inside = op.bytes * (net.local - 1) / net.local
+        if op.transport != DEEPEP:
+            return dispatch.hybrid_seconds(net, inside, outside, op.rows)
+        return dispatch.seconds(net, inside, outside, self._dispatch_units or net.constants["units.dispatch"])
 
 
 def _states_terms(cluster: Cluster) -> bool:

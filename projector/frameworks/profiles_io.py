@@ -75,7 +75,7 @@ def _read(path: Path) -> Framework:
     wrong = [Problem(path.name, k, k, nearest(k, _KEYS)) for k in raw if k not in _KEYS]
     parent = load(raw["extends"]) if "extends" in raw else None
     execution = merged(parent.execution if parent else {}, {})
-    rules = tuple(raw.get("rules", ()))
+    own, rules = raw.get("defaults", {}), tuple(raw.get("rules", ()))
     constants = dict(_constants(raw, path.name, "", wrong))
     for i, rule in enumerate(rules):
         when = ",".join(f"{key}={_words(value)}" for key, value in rule.get("when", {}).items())
@@ -88,19 +88,19 @@ def _read(path: Path) -> Framework:
         wrong += problems(path.name, f"{place}execution", stated, execution)
         if i == 0 and not wrong:
             execution = merged(execution, stated)
-    wrong += _unknown(path.name, "published", raw.get("published", {}), _RECIPE)
+        wrong += _unknown(path.name, f"{place}published", part.get("published", {}), _RECIPE)
     if wrong:
         raise InputError(wrong)
     return Framework(
         name=path.stem,
         title=raw["title"],
         aliases=tuple(raw.get("aliases", ())),
-        defaults={**(parent.defaults if parent else _neutral()), **raw.get("defaults", {})},
+        defaults={**(parent.defaults if parent else _neutral()), **own},
         execution=execution,
         flop_formula=raw.get("flop_formula") or (parent.flop_formula if parent else ""),
-        rules=(*(parent.rules if parent else ()), *rules),
+        rules=(*(_inherited(rule, own) for rule in (parent.rules if parent else ())), *rules),
         uncertain=tuple(raw.get("uncertain", parent.uncertain if parent else ())),
-        published={**_inherited(parent, raw.get("defaults", {})), **raw.get("published", {})},
+        published={**_unless(own, parent.published if parent else {}), **raw.get("published", {})},
         sources=(
             *(parent.sources if parent else ()),
             *(each for each in raw.get("sources", ()) if isinstance(each, str)),
@@ -151,9 +151,14 @@ def _neutral() -> Mapping[str, Any]:
     return _mapping(Path(__file__).parent / "neutral.yaml")
 
 
-def _inherited(parent: Framework | None, own: Mapping[str, Any]) -> dict[str, object]:
-    """What published runs of the parent did, where this framework has no default of its own."""
-    return {name: value for name, value in (parent.published if parent else {}).items() if name not in own}
+def _inherited(rule: Mapping[str, Any], own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A rule of the parent, where this framework has ``own`` defaults."""
+    return {**rule, "published": _unless(own, rule["published"])} if "published" in rule else rule
+
+
+def _unless(own: Mapping[str, Any], published: Mapping[str, Any]) -> dict[str, object]:
+    """What published runs of the parent did, but for fields of which this framework has a default of its own."""
+    return {name: value for name, value in published.items() if name not in own}
 
 
 def _unknown(where: str, place: str, found: Mapping[str, Any], known: frozenset[str]) -> list[Problem]:

@@ -83,7 +83,7 @@ _ALIKE: Recent[tuple[Resolved, tuple[str, ...]]] = Recent(1024)
 
 def _first(workload: Workload, vendor: str, arch: str, host: str) -> tuple[Resolved, tuple[str, ...]]:
     """A workload resolved field by field, and which fields follow from its sizes because nobody states them."""
-    defaults, _ = _choose(load(workload.framework), _traits(workload, vendor, arch, host))
+    defaults, *_ = _choose(load(workload.framework), _traits(workload, vendor, arch, host))
     unstated = (name for name in _by_size(workload) if getattr(workload.recipe, name) is None)
     return _made(workload, vendor, arch, host, False), tuple(n for n in unstated if defaults.get(n) is None)
 
@@ -98,13 +98,13 @@ def _by_size(workload: Workload) -> dict[str, int]:
 def _made(workload: Workload, vendor: str, arch: str, host: str, published: bool) -> Resolved:
     framework = load(workload.framework)
     traits = _traits(workload, vendor, arch, host)
-    defaults, behaviour = _choose(framework, traits)
+    defaults, behaviour, usual = _choose(framework, traits)
     if published:
-        defaults |= framework.published
+        defaults |= {**framework.published, **usual}
     recipe = _fill(workload, defaults)
     assumed = tuple(
         f"{name}={getattr(recipe, name)}"
-        for name in (framework.uncertain if published else ())
+        for name in ((*framework.uncertain, *usual) if published else ())
         if getattr(workload.recipe, name) is None and getattr(recipe, name) is not None
     )
     execution = _one(_attention(Execution.of(**behaviour).run_by(recipe), workload, recipe, arch))
@@ -133,13 +133,15 @@ def _traits(workload: Workload, vendor: str, arch: str, host: str) -> dict[str, 
     }
 
 
-def _choose(framework: Framework, traits: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    defaults, behaviour = dict(framework.defaults), dict(framework.execution)
+def _choose(framework: Framework, traits: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Defaults, behaviour, and what published runs of this kind do that leave it out."""
+    defaults, behaviour, usual = dict(framework.defaults), dict(framework.execution), dict[str, Any]()
     for rule in framework.rules:
         if all(_holds(word, value, traits) for word, value in rule["when"].items()):
             defaults |= rule.get("defaults", {})
+            usual |= rule.get("published", {})
             behaviour = merged(behaviour, rule.get("execution", {}))
-    return defaults, behaviour
+    return defaults, behaviour, usual
 
 
 def _holds(word: str, value: object, traits: Mapping[str, Any]) -> bool:

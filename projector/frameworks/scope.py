@@ -57,6 +57,25 @@ _KEPT = "_as_layers_see"
 _ITSELF = True  # instead of a reference, which only a search for circles would give free
 
 
+_REPLAY: dict[str, object] = {name: None for name in _SEEN if name.startswith("recompute_")}
+
+
+def as_modules_see(resolved: Resolved) -> Resolved:
+    """``resolved`` as the modules of its layers see it: one object for all configurations alike to them."""
+    return unreplayed(as_layers_see(resolved))
+
+
+@lru_cache(maxsize=1024)
+def unreplayed(view: Resolved) -> Resolved:
+    """``view`` without recompute, which says what becomes of what a module saves, not what the module is."""
+    work = view.workload
+    made = but(view, workload=but(work, recipe=but(work.recipe, **_REPLAY)))
+    return _MODULES.get(made, lambda: made)
+
+
+_MODULES: Recent[Resolved] = Recent(1024)
+
+
 def as_weights_see(resolved: Resolved) -> Resolved:
     """One of the runs whose layers hold the weights of ``resolved``, the same for all of them: a key of these weights, of
     their optimizer state but for what :func:`once_a_step` says, and of what is gathered. How much passes through its layers

@@ -12,6 +12,7 @@ from typing import Any
 from projector.errors import InputError
 from projector.hardware.types import Cluster, Fabric, Gpu
 from projector.hardware.yaml_file import SUFFIXES, Reader, read_mapping
+from projector.parameter import parameter
 
 TOPOLOGIES = ("switch", "mesh", "ring", "pcie")
 # Networks between nodes with constants of their own (collectives/constants.yaml); InfiniBand has those of the library.
@@ -43,6 +44,13 @@ _FABRIC_KEYS = (
     "nics_per_node",
     "technology",
 )
+_BUSBW, _BUSBW_ALONE = "busbw_gbs", "busbw_one_rank_gbs"
+_BETWEEN_KEYS = (*_FABRIC_KEYS, _BUSBW, _BUSBW_ALONE)
+_FILL = parameter(
+    1.02,
+    kind="derived",
+    source="a measured rate holds the fill of the pipeline as well, as link.inter of collectives/constants.yaml has it",
+)
 _SOURCED = ("intra.bandwidth_gbs", "intra.latency_us", "inter.bandwidth_gbs", "inter.latency_us")
 _SOURCED_OUTER = ("outer.bandwidth_gbs", "outer.latency_us")
 
@@ -59,6 +67,7 @@ def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
     intra = _fabric(read, "intra", per_node)
     inter = _fabric(read, "inter", ANY_SIZE)
     outer = _fabric(read, "outer", ANY_SIZE) if "outer" in read.mapping else None
+    measured = _measured(read, inter, per_node)
     processor = read.choice("host", HOSTS) if "host" in read.mapping else None
     host = [read.number(key, 1e-3, 1e5) * 1e9 if key in read.mapping else None for key in _HOST_KEYS]
     name = read.text("name")
@@ -77,6 +86,7 @@ def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
         host_link=host[0],
         host_memory=host[1],
         sources=sources,
+        overrides=measured,
     )
 
 
@@ -94,13 +104,33 @@ def _gpu(read: Reader, find_gpu: Callable[[str], Gpu], folder: Path) -> Gpu | No
         return None
 
 
+def _measured(outer: Reader, inter: Fabric, per_node: int) -> dict[str, float]:
+    """The shares of the lines between nodes that ``inter.busbw_gbs`` and ``inter.busbw_one_rank_gbs`` state: bus bandwidth
+    of nccl-tests' or rccl-tests' ``all_reduce_perf`` at its longest message on two nodes or more, with all GPUs of each, and
+    with one. Messages from rank to rank and of all with all reach as much where the network has no figures of its own."""
+    value = outer.mapping.get("inter")
+    between = Reader(value if isinstance(value, dict) else {}, outer.where, "inter.")
+    shares = {}
+    for key, ranks in ((_BUSBW, per_node), (_BUSBW_ALONE, 1)):
+        if key not in between.mapping:
+            continue
+        stated, line = between.number(key, 1e-3, 1e5) * 1e9, inter.bandwidth * ranks
+        if stated > line:
+            between.fail(key, between.mapping[key], f"at most the line of {ranks} x {inter.bandwidth / 1e9:g} GB/s")
+        shares[key] = min(1.0, _FILL * stated / line)
+    outer.problems.extend(between.problems)
+    kinds = ("",) if inter.technology else ("", ".send_recv", ".all_to_all")
+    found = {f"link{kind}.inter": shares[_BUSBW] for kind in kinds if _BUSBW in shares}
+    return found | ({"link.inter.alone": shares[_BUSBW_ALONE]} if _BUSBW_ALONE in shares else {})
+
+
 def _fabric(outer: Reader, level: str, size: int) -> Fabric:
     value: Any = outer.mapping.get(level)
     if not isinstance(value, dict):
         outer.fail(level, value, f"a mapping with {', '.join(_FABRIC_KEYS)}")
         value = {"name": level, "topology": "switch", "bandwidth_gbs": 1, "latency_us": 1}
     read = Reader(value, outer.where, f"{level}.")
-    read.known(_FABRIC_KEYS)
+    read.known(_BETWEEN_KEYS if level == "inter" else _FABRIC_KEYS)
     nics = read.integer("nics_per_node", 1, 4096) if "nics_per_node" in value else None
     fabric = Fabric(
         name=read.text("name"),

@@ -83,7 +83,7 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm"}),
         *(_shared(qkv, query, key, lo) if not reuses else (linear(qkv, lo, QKV), *unused(key, lo), received(key, lo))),
         *_qk_norm(query, turned, lo),
-        *_rope(query, turned, lo),
+        *rope(query + turned, lo, ATTN | {"qkv_proj"}),
         without_shared(core, lo) if reuses else core,
         *_relative(lo),
         *_sinks(lo),
@@ -228,11 +228,12 @@ def _qk_norm(query: int, key: int, lo: Local) -> tuple[Part, ...]:
     )
 
 
-def _rope(query: int, key: int, lo: Local) -> tuple[Part, ...]:
+def rope(elements: int, lo: Local, tags: frozenset[str]) -> tuple[Part, ...]:
+    """The rotary embedding of queries and keys, ``elements`` of a token in both together; nothing where it is not used."""
     if not uses_rotary(lo):
         return ()
-    forward, backward = rotary("rope", (query + key) * lo.tokens, lo)
-    return (Part(name="rope", forward=forward, backward_input=backward, tags=ATTN | {"qkv_proj"}),)
+    forward, backward = rotary("rope", elements * lo.tokens, lo)
+    return (Part(name="rope", forward=forward, backward_input=backward, tags=tags),)
 
 
 def rotary(name: str, elements: int, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:

@@ -60,7 +60,7 @@ def gated(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     width = 2 * keys + 2 * values + 2 * heads
     vectors = tuple(Weight(name=f"delta.{name}", rows=heads, split="rows") for name in ("A_log", "dt_bias"))
     core = _core(rule, width, (("in_proj", rule.channels),), vectors, lo)
-    after = gated_norm("gated_norm", values, m.linear_value_head_dim, lo, DELTA, gate="delta.z")
+    after = gated_norm(values, m.linear_value_head_dim, lo, DELTA, gate="delta.z")
     out = projection("out_proj", values, lo, DELTA, into="gated_norm.out")
     return chain("gdn", lo, (projection("in_proj", width, lo, DELTA),), (core, after), out, DELTA)
 
@@ -91,7 +91,7 @@ def kimi(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         Weight(name="delta.dt_bias", rows=decays, split="rows"),
     )
     core = _core(rule, channels + decays + heads, read, vectors, lo)
-    after = gated_norm("gated_norm", values, m.value, lo, DELTA, gate="g_b.out" if m.gate_rank else "g_proj.out")
+    after = gated_norm(values, m.value, lo, DELTA, gate="g_b.out" if m.gate_rank else "g_proj.out")
     out = projection("out_proj", values, lo, DELTA, into="gated_norm.out")
     return chain("kda", lo, inputs, (core, after), out, DELTA)
 

@@ -23,7 +23,7 @@ def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     assert isinstance(m, Lightning)
     inner = per_rank(m.num_heads, lo) * m.head_dim
     inputs = (projection("qkv", 3 * inner, lo, LIGHTNING), projection("gate", inner, lo, LIGHTNING))
-    after = gated_norm("gated_norm", inner, inner, lo, LIGHTNING, gate="gate.out")
+    after = gated_norm(inner, inner, lo, LIGHTNING, gate="gate.out")
     out = projection("out_proj", inner, lo, LIGHTNING, into="gated_norm.out")
     return chain("lightning", lo, inputs, (_core(m, inner, lo), after), out, LIGHTNING)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from types import MappingProxyType
 from typing import ParamSpec
 
 from projector.errors import Unsupported
-from projector.frameworks.scope import as_layers_see
+from projector.frameworks.scope import as_layers_see, as_modules_see, unreplayed
 from projector.frameworks.types import Resolved
 from projector.layers import (
     altup,
@@ -64,13 +64,13 @@ ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
 """Who builds softmax attention: the first that applies to the model."""
 
 
-def _once_alike(build: Callable[P, Block]) -> Callable[P, Block]:
-    """Built once for all configurations that are alike to a layer."""
+def _once_alike(build: Callable[P, Block], view: Callable[[Resolved], Resolved] = as_layers_see) -> Callable[P, Block]:
+    """Built once for all configurations that are alike in a ``view``."""
     known = lru_cache(maxsize=_KEPT)(build)
 
     @wraps(build)
     def made(*given: P.args, **named: P.kwargs) -> Block:
-        return known(*(as_layers_see(each) if isinstance(each, Resolved) else each for each in given), **named)  # type: ignore[arg-type]
+        return known(*(view(each) if isinstance(each, Resolved) else each for each in given), **named)  # type: ignore[arg-type]
 
     return made
 
@@ -83,9 +83,10 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     ``recompute`` holds what is replayed *if* the recipe recomputes this layer (which layers it does is the schedule's
     matter). Raises :class:`Unsupported` for an architecture part no operator lowers.
     """
-    lo = local(_seen_by(kind, resolved if quantised else _in_bf16(resolved)))
+    seen = _seen_by(kind, resolved if quantised else _in_bf16(resolved))
+    lo = local(unreplayed(seen))
     parts = frozen(_layer_parts(kind, lo), lo, forward_only=kind.tower is not None)
-    again = recomputed(parts, lo.recipe, lo.execution.recompute)
+    again = recomputed(parts, seen.workload.recipe, lo.execution.recompute)
     before, after = frozen(entering(kind, lo), lo, forward_only=kind.tower is not None), leaving(kind, lo)
     if before or after:
         around = [each for part in (*before, *after) for each in part.saves]
@@ -96,16 +97,16 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
 
 def residual_bytes(kind: LayerKind, resolved: Resolved) -> float:
     """What enters a layer of ``kind``."""
-    return local(_seen_by(kind, resolved)).residual_bytes
+    return local(unreplayed(_seen_by(kind, resolved))).residual_bytes
 
 
-@_once_alike
+@partial(_once_alike, view=as_modules_see)
 def embedding(resolved: Resolved) -> Block:
     """The input embedding (first stage) for one micro-batch."""
     return _end("embedding", lambda lo: (*embed(lo), *merged(lo)), resolved)
 
 
-@_once_alike
+@partial(_once_alike, view=as_modules_see)
 def head(resolved: Resolved) -> Block:
     """Final norm, output layer and loss (last stage)."""
     return _end("head", output, resolved)
@@ -114,18 +115,19 @@ def head(resolved: Resolved) -> Block:
 @_once_alike
 def mtp(resolved: Resolved) -> Block:
     """One depth of multi-token prediction with its output layer and loss."""
-    lo = local(resolved)
-    inner, around = _prediction(resolved)
+    whole = unreplayed(resolved)
+    lo, (inner, around) = local(whole), _prediction(whole)
     parts = _repeated((*around, *prediction.loss(lo)), lo)
-    return _sharded(block("mtp", parts, _again(inner, lo), _graphed(inner, lo)), lo)
+    return _sharded(block("mtp", parts, _again(inner, resolved), _graphed(inner, lo)), lo)
 
 
 @_once_alike
 def mtp_layer(resolved: Resolved) -> Block:
     """The same without output layer and loss, which all depths and the model itself compute at the end."""
-    lo = local(resolved)
-    parts = _repeated(_prediction(resolved)[1], lo)
-    return block("mtp_layer", parts, _again(parts, lo), offloaded=_offloaded(lo))
+    whole = unreplayed(resolved)
+    lo = local(whole)
+    parts = _repeated(_prediction(whole)[1], lo)
+    return block("mtp_layer", parts, _again(parts, resolved), offloaded=_offloaded(lo))
 
 
 def _end(name: str, build: Callable[[Local], tuple[Part, ...]], resolved: Resolved) -> Block:
@@ -146,6 +148,7 @@ def _beside_reference(made: Block, build: Callable[[Local], tuple[Part, ...]], l
     return replace(made, forward=(*forward, *made.forward))
 
 
+@lru_cache(maxsize=_KEPT)
 def _prediction(resolved: Resolved) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """(parts of the layer of a depth, the same with what stands before it)."""
     kind = resolved.workload.model.mtp_kind
@@ -164,11 +167,12 @@ def _repeated(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
     )
 
 
-def _again(parts: tuple[Part, ...], lo: Local) -> Recomputed | None:
+def _again(parts: tuple[Part, ...], resolved: Resolved) -> Recomputed | None:
     """Whole-layer recompute takes a prediction module along layer by layer (``uniform``) and passes it by under ``block``
     (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/transformer/multi_token_prediction.py, ``_checkpointed_forward``)."""
-    passed_by = lo.recipe.recompute_granularity == "full" and lo.recipe.recompute_method == "block"
-    return None if passed_by else recomputed(parts, lo.recipe)
+    recipe = resolved.workload.recipe
+    passed_by = recipe.recompute_granularity == "full" and recipe.recompute_method == "block"
+    return None if passed_by else recomputed(parts, recipe)
 
 
 def _sharded(made: Block, lo: Local) -> Block:

@@ -54,7 +54,7 @@ def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
     x = _Sizes(inner, groups * m.mamba_state_dim, heads, states, 4.0 * m.chunk * groups)
     into = projection("in_proj", x.projected, lo, MAMBA)
     out = projection("out_proj", inner, lo, MAMBA, into="gated_norm.out" if m.grouped_norm else "ssd.out")
-    after = (gated_norm("gated_norm", inner, inner, lo, MAMBA),) if m.grouped_norm else ()
+    after = (gated_norm(inner, inner, lo, MAMBA),) if m.grouped_norm else ()
     return chain("mamba", lo, (into,), (_ssd(m, x, lo), *after), out, MAMBA)
 
 

@@ -81,7 +81,7 @@ def projection(name: str, width: int, lo: Local, tags: frozenset[str], *, into: 
     return linear(spec, lo, tags)
 
 
-def gated_norm(name: str, width: int, weight: int, lo: Local, tags: frozenset[str], gate: str = "") -> Part:
+def gated_norm(width: int, weight: int, lo: Local, tags: frozenset[str], gate: str = "") -> Part:
     """The norm over heads or groups after a recurrence, times a gate of storage ``gate`` where it has one.
 
     ``width``: elements of a token on this rank; ``weight``: elements that it learns there.
@@ -89,19 +89,19 @@ def gated_norm(name: str, width: int, weight: int, lo: Local, tags: frozenset[st
     tensor = lo.act * width * lo.tokens
     reads = 2 if gate else 1
     saves = [
-        Saved(name=f"{name}.in", bytes=tensor, input=True),
-        Saved(name=f"{name}.statistics", bytes=4.0 * lo.tokens),
+        Saved(name="gated_norm.in", bytes=tensor, input=True),
+        Saved(name="gated_norm.statistics", bytes=4.0 * lo.tokens),
     ]
-    saves += [Saved(name=f"{name}.gate", storage=gate, bytes=tensor, input=True)] if gate else []
+    saves += [Saved(name="gated_norm.gate", storage=gate, bytes=tensor, input=True)] if gate else []
     return Part(
-        name=name,
-        forward=(Stream(name=name, kind="norm", read=reads * tensor, write=tensor),),
+        name="gated_norm",
+        forward=(Stream(name="gated_norm", kind="norm", read=reads * tensor, write=tensor),),
         backward_input=(
-            Stream(name=f"{name}.bwd", kind="norm", read=(1 + reads) * tensor, write=reads * tensor, launches=2),
+            Stream(name="gated_norm.bwd", kind="norm", read=(1 + reads) * tensor, write=reads * tensor, launches=2),
         ),
-        weights=(Weight(name=f"{name}.weight", rows=weight, split="rows" if weight == width else ""),),
+        weights=(Weight(name="gated_norm.weight", rows=weight, split="rows" if weight == width else ""),),
         saves=tuple(saves),
-        makes=(Saved(name=f"{name}.out", bytes=tensor),),
+        makes=(Saved(name="gated_norm.out", bytes=tensor),),
         tags=tags,
     )
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from projector.errors import Unsupported
 from projector.layers import mamba
 from projector.layers.attention_core import Heads
-from projector.layers.attention_gqa import ATTN, rotary, uses_rotary
+from projector.layers.attention_gqa import ATTN, rope
 from projector.layers.context_parallel import core_attention
 from projector.layers.linear import Linear, linear
 from projector.layers.local import Local
@@ -69,7 +69,7 @@ def mixer(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
             for name, width in adapted
             for part in _adapter(name, width, 2 * lo.hidden, rank, "shared_norm.out", lo)
         ),
-        *_rope(query + key, lo),
+        *rope(query + key, lo, ATTN),
         core_attention(Heads(heads=lo.heads, kv_heads=lo.kv_heads, qk=d, v=d), lo, ATTN | {"core_attn"}),
         _shared(linear(proj, lo, ATTN), m),
         _shared(norm("pre_mlp_norm", lo.hidden, lo.shard_tokens, lo, branch=False, reads="proj.out", tags=MLP), m),
@@ -103,13 +103,6 @@ def _adapter(name: str, width: int, inputs: int, rank: int, reads: str, lo: Loca
         linear(up, lo, ATTN),
         Part(name=f"{name}_add", forward=(add,), backward_input=(back,)),
     )
-
-
-def _rope(elements: int, lo: Local) -> tuple[Part, ...]:
-    if not uses_rotary(lo):
-        return ()
-    forward, backward = rotary("rope", elements * lo.tokens, lo)
-    return (Part(name="rope", forward=forward, backward_input=backward, tags=ATTN),)
 
 
 def _beside_embedding(x: float) -> Part:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
 from projector.layers import lower
 from projector.layers.local import local
+from projector.layers.mask import mask_bytes
 from projector.layers.recompute import checkpointed
 from projector.mechanisms.data_parallel import Gathered
 from projector.memory.offload import RESIDENT, module_bytes
@@ -70,21 +72,23 @@ class _Segment(NamedTuple):
 
 def chunk_memory(resolved: Resolved, chunk: Composition, first: bool, last: bool, gathered: Gathered) -> ChunkMemory:
     """``first``/``last``: the chunk begins or ends the model; ``gathered``: unsharded weights of its rank."""
-    recipe, x = resolved.workload.recipe, local(resolved).residual_bytes
+    recipe, x = resolved.workload.recipe, local(as_layers_see(resolved)).residual_bytes
     runs, depths = _segments(resolved, chunk), chunk.mtp[0]
     depth = [lower.mtp_layer(resolved)] if depths else []
     runs += [(_plain(recipe, block), depths) for block in depth]
     entry = [lower.embedding(resolved)] * chunk.embedding
     running = boundary_tensors(resolved, first, last) + sum(block.saved_bytes for block in entry)
     old = stale(resolved, first, last)
-    forward: list[Moment] = []
+    ends = [lower.head(resolved)] * (chunk.head + depths)  # all logits are made after the last layer
+    mask = mask_bytes(resolved) if entry or ends else 0.0
+    rows = mask / recipe.cp
+    forward = [Moment("attention_mask", 0.0, old.forward + mask + (rows if recipe.cp > 1 else 0.0))] if mask else []
     for segment, number in runs:
         running += number * segment.saved
-        forward += [_forward(layer, running, old.forward + gathered.forward) for layer in segment.layers]
-    ends = [lower.head(resolved)] * (chunk.head + depths)  # all logits are made after the last layer
+        forward += [_forward(layer, running, old.forward + rows + gathered.forward) for layer in segment.layers]
     kept = running + sum(end.saved_bytes for end in ends)
-    forward.append(Moment("forward", kept, old.forward + (0.0 if ends else gathered.forward)))
-    forward += [_forward(end, kept, old.forward + gathered.loss) for end in ends[:1]]
+    forward.append(Moment("forward", kept, old.forward + rows + (0.0 if ends else gathered.forward)))
+    forward += [_forward(end, kept, old.forward + rows + gathered.loss) for end in ends[:1]]
     backward = _backward(runs, ends, kept, x, old, gathered)
     backward += [
         Moment(moment.name, block.saved_bytes, moment.net + old.backward - (x if last else 0.0) + gathered.backward)

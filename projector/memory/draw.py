@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from projector.errors import InputError, Problem
-from projector.io.files import write_figure
+from projector.errors import InputError
+from projector.io.files import figure_problems, save_figure
 from projector.memory.plan import MemoryPlan
 from projector.memory.timeline import RankTimeline
 
-FORMATS = (".png", ".svg", ".pdf")
 GIB = 2.0**30
 GREY = "#444444"
 # What is drawn as one band, bottom to top: (label, components, colour).
@@ -36,24 +35,9 @@ def save(plan: MemoryPlan, lines: Sequence[RankTimeline], path: Path | str, titl
     """Draws into ``path`` (PNG, SVG or PDF by its ending). Raises :class:`InputError` for another ending, a missing
     folder or a file that cannot be written."""
     target = Path(path)
-    _check(target)
-    figure = _figure(plan, lines, title)
-    try:
-        write_figure(target, figure)
-    except OSError as error:
-        expected = "a file that can be written"
-        raise InputError([Problem(str(target), "", error.strerror or str(error), expected)]) from None
-    return target
-
-
-def _check(target: Path) -> None:
-    problems = []
-    if target.suffix.lower() not in FORMATS:
-        problems.append(Problem(str(target), "", target.suffix or "no ending", f"one of {', '.join(FORMATS)}"))
-    if not target.parent.is_dir():
-        problems.append(Problem(str(target), "", str(target.parent), "an existing folder"))
-    if problems:
+    if problems := figure_problems(target):
         raise InputError(problems)
+    return save_figure(target, _figure(plan, lines, title))
 
 
 def _figure(plan: MemoryPlan, lines: Sequence[RankTimeline], title: str) -> Any:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from projector.frameworks.scope import as_layers_see
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu
 from projector.layers.local import local
@@ -78,7 +79,9 @@ def communicator_bytes(resolved: Resolved) -> float:
         workload.edp if recipe.ep > 1 else 1,
         workload.gpus,
     )
-    return _COMMUNICATOR * sum(size > 1 for size in groups) + resolved.execution.dispatch.device_bytes(local(resolved))
+    return _COMMUNICATOR * sum(size > 1 for size in groups) + resolved.execution.dispatch.device_bytes(
+        local(as_layers_see(resolved))
+    )
 
 
 def _outside(resolved: Resolved) -> float:

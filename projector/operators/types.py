@@ -43,6 +43,9 @@ class Gemm:
     accumulate: bool = False
     launches: int = 1
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.m, self.n, self.k))
+
     @property
     def flops(self) -> float:
         return 2.0 * self.m * self.n * self.k * self.batch
@@ -80,6 +83,9 @@ class GroupedGemm:
         found = f"{len(loads)} entries, sum {sum(loads)}"
         expected = f"{self.groups} entries of at least 0, sum {self.rows}"
         raise InputError([Problem(self.name, "rows_per_group", found, expected)])
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.rows, self.n, self.k))
 
     @property
     def flops(self) -> float:
@@ -146,6 +152,9 @@ class Stream:
     write: float
     launches: int = 1
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.read, self.write))
+
     @property
     def bytes(self) -> float:
         return self.read + self.write
@@ -179,7 +188,8 @@ class Collective:
     ``hides_behind``: names of operators of the same phase that run beside it on another stream; ``("@phase",)``: all
     compute of the phase. Exposed time = max(0, own time − time of what it hides behind).
     ``transport``: ``nccl`` (RCCL on AMD), ``one_shot`` (a compiler's kernel), ``deepep`` or ``hybridep``.
-    ``nodes_bytes``: for token dispatch that deduplicates per node, bytes this rank sends to other nodes (None: derive).
+    ``nodes_bytes``: for token dispatch that deduplicates per node, bytes this rank sends to other nodes (None: derive);
+    ``rows``: those that it lands.
     """
 
     name: str
@@ -189,6 +199,7 @@ class Collective:
     hides_behind: tuple[str, ...] = ()
     transport: str = "nccl"
     nodes_bytes: float | None = None
+    rows: float = 0.0
     launches: int = 1
 
 

@@ -5,9 +5,10 @@ Parameters, gradients, optimizer states and products, reductions, gathers, quant
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,9 @@ class Weight:
     storage: str = ""
     borrowed: bool = False
     frozen: bool = False
+
+    def __hash__(self) -> int:  # of what tells most of them apart: memory asks for nothing more often
+        return hash((self.name, self.rows, self.columns))
 
     @property
     def elements(self) -> float:
@@ -72,6 +76,13 @@ class Held:
         return self.sum(expert=True)
 
     @cached_property
+    def _elements(self) -> tuple[float, float]:
+        found: list[float] = [0, 0]
+        for weight, number in self.weights.items():
+            found[weight.expert] += weight.elements * number
+        return found[0], found[1]
+
+    @cached_property
     def stored(self) -> Mapping[str, Weight]:
         """Weights that have the name of a storage, by it."""
         return {weight.storage: weight for weight in self.weights if weight.storage}
@@ -83,21 +94,25 @@ class Held:
     @property
     def trained(self) -> Held:
         """Those that are not frozen."""
-        return Held({weight: number for weight, number in self.weights.items() if not weight.frozen})
+        return self._where([not weight.frozen for weight in self.weights])
 
     def only(self, *roles: str) -> Held:
-        return Held({weight: number for weight, number in self.weights.items() if weight.role in roles})
+        return self._where([weight.role in roles for weight in self.weights])
+
+    def _where(self, chosen: Sequence[bool]) -> Held:
+        """Itself where it is all of them, as it mostly is: what is summed of it stays known."""
+        return self if all(chosen) else Held(dict(compress(self.weights.items(), chosen)))
 
     def shapes(self, *, expert: bool) -> frozenset[tuple[int, int]]:
         """(rows, columns) of the distinct ones."""
         return frozenset(weight.shape for weight in self.weights if weight.expert == expert)
 
+    def sum(self, *, expert: bool) -> float:
+        return self._elements[expert]
+
     def tensors(self, *, expert: bool) -> int:
         """How many there are, each of its own."""
         return sum(weight.count * number for weight, number in self.weights.items() if weight.expert == expert)
-
-    def sum(self, *, expert: bool) -> float:
-        return sum(weight.elements * number for weight, number in self.weights.items() if weight.expert == expert)
 
 
 def held(groups: Iterable[tuple[Iterable[Weight], int]]) -> Held:

@@ -149,6 +149,12 @@ def _looped(w: Workload) -> tuple[str, str] | None:
     return "vpp", f"two chunks a rank or more for {name}"
 
 
+def _experts_cut(w: Workload) -> tuple[str, str] | None:
+    """Without a group of their own torchtitan cuts experts as it cuts the rest (models/llama4/infra/parallelize.py)."""
+    cut = w.model.moe is None or w.recipe.ep > 1 or w.recipe.etp == w.recipe.tp
+    return None if cut else ("etp", f"tp = {w.recipe.tp} where ep is 1")
+
+
 def _cut(w: Workload) -> tuple[str, str] | None:
     """torchtitan cuts a model by the layers of a stage, embedding and output counted: not every number of stages comes
     of it. Two chunks of a looped schedule need no such number."""
@@ -223,6 +229,7 @@ RULES = (
     Rule("filled", ("pipeline_schedule", "pp", "vpp", "microbatches"), _few),
     Rule("chunks", ("pipeline_schedule", "pp", "vpp"), _looped, ("torchtitan",)),
     Rule("cut", ("pp", "vpp", "pipeline_remainder"), _cut, ("torchtitan",)),
+    Rule("experts", ("tp", "ep", "etp"), _experts_cut, ("torchtitan",)),
     _where(
         "interleaving",
         "overlap_p2p_comm",

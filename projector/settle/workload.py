@@ -10,12 +10,15 @@ from projector.errors import Unsupported
 from projector.frameworks import Resolved, resolve
 from projector.hardware import efficiency, host_link
 from projector.hardware.types import Cluster
+from projector.layers.mask import mask_bytes
 from projector.memo import Same, but
 from projector.settle import arguments, inferred, scheduling, towers
 from projector.workload.layer_kinds import Recurrent
 from projector.workload.model import Model
 from projector.workload.sparse import BlockAttention
 from projector.workload.workload import Workload
+
+_WORTH_A_WORD = 2.0**30  # bytes of a mask: 32,768 tokens squared
 
 
 def settle(workload: Workload, cluster: Cluster, *, published: bool = False) -> Resolved:
@@ -32,10 +35,17 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
     gpu = cluster.gpu
     resolved = resolve(workload, gpu.vendor, gpu.arch, cluster.host, published)
     resolved = _placed(inferred.settled(resolved, gpu, cluster.host, published), cluster)
+    if workload.recipe.create_attention_mask_in_dataloader is None and mask_bytes(resolved) >= _WORTH_A_WORD:
+        resolved = but(resolved, assumed=(*resolved.assumed, _masked(resolved)))
     conflict = scheduling.conflict(resolved.workload.recipe) or towers.conflict(resolved.workload)
     if conflict:
         raise Unsupported(conflict)
     return resolved
+
+
+def _masked(resolved: Resolved) -> str:
+    size = mask_bytes(resolved) / 2.0**30
+    return f"create_attention_mask_in_dataloader=True ({size:.3g} GiB a micro-batch, the default of this framework)"
 
 
 @lru_cache(maxsize=256)

@@ -82,7 +82,7 @@ def _alike(run: Cycle) -> Hashable:
     """Equal for runs whose schedules can be evaluated together."""
     exchange = run.exchange
     together = id(run.compiled), run.overlap_p2p, run.overlap_flush, exchange.overlap_reduce, exchange.overlap_gather
-    return (*together, exchange.bucket, exchange.logged, id(run) if run.hidden is not None else None)
+    return (*together, exchange.logged, id(run) if run.hidden is not None else None)
 
 
 def _seconds(runs: Sequence[Cycle], steps: Sequence[Priced], cut: bool) -> Floats:

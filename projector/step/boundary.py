@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from projector.collectives.placement import hop
 from projector.frameworks.types import Resolved
@@ -24,14 +25,15 @@ def activations(resolved: Resolved, schedule: Schedule) -> tuple[Collective | No
     nbytes, domain = tensors * tokens * workload.model.residual_width * width, recipe.domain
     entered = _entered(resolved, len(schedule.home))
 
-    def message(stage: int) -> Collective | None:
-        (here, _), (there, _) = schedule.home[stage : stage + 2]
+    @cache
+    def message(here: int, there: int, tensors: int) -> Collective | None:
         if here == there:
             return None
         group = hop(here, there, workload.gpus // recipe.pp, resolved.node_ranks, resolved.pod_ranks, domain)
-        return Collective(name="p2p", kind="send_recv", group=group, bytes=nbytes * entered[stage + 1])
+        return Collective(name="p2p", kind="send_recv", group=group, bytes=nbytes * tensors)
 
-    return tuple(message(stage) for stage in range(len(schedule.home) - 1))
+    ranks = [rank for rank, _ in schedule.home]
+    return tuple(map(message, ranks, ranks[1:], entered[1:]))
 
 
 def _entered(resolved: Resolved, stages: int) -> list[int]:

@@ -14,7 +14,6 @@ from projector.frameworks.types import Resolved
 from projector.memo import Recent, Same
 from projector.operators.types import Collective, Operator
 from projector.operators.weights import Held
-from projector.parameter import parameter
 from projector.pipeline import Timeline
 from projector.pipeline.exchange import Arrival, Exchange, Finish, arrival
 from projector.pipeline.types import Compiled, Costs, Schedule
@@ -25,13 +24,6 @@ from projector.step.stages import Part, StageTime
 from projector.step.timing import Clock
 
 Floats = NDArray[np.float64]
-
-_BUCKET_SHARE = parameter(
-    0.1,
-    kind="derived",
-    source="share of a reduction (or parameter gather) that is never hidden, its last (first) bucket: Megatron's bucket of "
-    "max(40e6, 1e6·dp) elements against the 0.2–2e9 parameters of a rank",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +118,7 @@ def stacked(cycles: Sequence[Cycle]) -> Cycle:
 
 
 _SECONDS = ("forward", "inputs", "weight", "messages", "deferred", "between", "unpaired")
-_AROUND = ("reduce", "gather", "optimizer", "contention", "idle", "tied")
+_AROUND = ("reduce", "gather", "optimizer", "last", "first", "contention", "idle", "tied")
 
 
 def compiled_schedule(resolved: Resolved, microbatches: int | None = None) -> Compiled:
@@ -227,6 +219,7 @@ def _exchange(
             share = (trained[v].dense + trained[v].expert) / size if size else 0.0
             reduce[v], fetch[v] = share * to_reduce, share * to_fetch
         steps.append(to_step)
+    shares = np.array([sharing.buckets(workload, own, v) for v, own in enumerate(trained)])
     largest = max(held, key=lambda whole: whole.dense + whole.expert)
     return Exchange(
         reduce=reduce,
@@ -234,7 +227,8 @@ def _exchange(
         optimizer=np.array(steps),
         overlap_reduce=sharing.overlaps_last_reduction(recipe),
         overlap_gather=bool(recipe.overlap_param_gather),
-        bucket=_BUCKET_SHARE,
+        last=shares[:, 0],
+        first=shares[:, 1],
         contention=_losses(times, clock, (sharing.gather(workload, largest), sharing.reduction(workload, largest))),
         idle=np.array([[each.host_excess for each in (t.forward, t.backward)] for t in times]).T,
         tied=np.array([together(clock, ops) for ops in tied(resolved, schedule, held)]),
@@ -277,5 +271,5 @@ def _messages(resolved: Resolved, clock: Clock, schedule: Schedule) -> Floats:
     """Seconds of one activation sent from each virtual stage to the next ``[stages − 1]``."""
     host = resolved.execution.runtime.collective_us * 1e-6 if resolved.execution.pipeline.p2p_synchronous else 0.0
     sent = activations(resolved, schedule)
-    priced = {op: clock.collective(op) + host for op in set(sent) if op is not None}
-    return np.array([priced[op] if op else 0.0 for op in sent])
+    priced = {id(op): clock.collective(op) + host if op else 0.0 for op in {id(op): op for op in sent}.values()}
+    return np.array([priced[id(op)] for op in sent])

@@ -1,8 +1,8 @@
 """The layers of a run with their times, shared by all configurations that only lay them out otherwise.
 
-What one layer costs depends on the view that layers have (:mod:`projector.frameworks.scope`), on the device, on how the
+What one module costs depends on the view that modules have (:mod:`projector.frameworks.scope`), on the device, on how the
 groups lie in which layers communicate, and on the few switches that :func:`problem_of` names; never on the number of
-stages, the batch or the schedule.
+stages, the batch or the schedule. What is computed again says how often it is paid.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 
-from projector.frameworks.scope import as_layers_see
+from projector.frameworks.scope import as_layers_see, as_modules_see
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Gpu, GroupShape
 from projector.kernels.protocol import KernelModel
@@ -50,7 +50,7 @@ def problem_of(resolved: Resolved, groups: Mapping[str, GroupShape]) -> Hashable
     if any(every):
         sharded = (workload.dp, workload.edp, sharing.copies(workload), *(groups.get(name) for name in _SHARDED))
     return (
-        as_layers_see(resolved),
+        as_modules_see(resolved),
         pairs_up(recipe),
         splits(recipe),
         bool(recipe.defer_embedding_wgrad_compute) and recipe.pp > 1,
@@ -93,7 +93,7 @@ class Layers:
         self._kernels: dict[Operator, float] = {}
         self._measured: set[Operator] = set()
         self._times: dict[tuple[int, bool], StageTime] = {}
-        self._stages: dict[Composition, Stage] = {}
+        self._stages: dict[tuple[Resolved, Composition], Stage] = {}
         self.clock = Clock(
             kernels=self._kernels,
             measured=self._measured,
@@ -105,12 +105,13 @@ class Layers:
     def stages(self, resolved: Resolved) -> list[Stage]:
         """The virtual stages of a run with this problem, in pipeline order."""
         _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
-        made = {kind: parts(resolved, kind) for kind in dict.fromkeys(kinds) if kind not in self._stages}
+        view = as_layers_see(resolved)
+        made = {kind: parts(resolved, kind) for kind in dict.fromkeys(kinds) if (view, kind) not in self._stages}
         self._price(compute_operators(list(made.values())))
         for kind, blocks in made.items():
             time = stage_time(resolved, blocks, self.clock, self._times)
-            self._stages[kind] = Stage(blocks, time, owned(resolved, blocks))
-        return [self._stages[kind] for kind in kinds]
+            self._stages[view, kind] = Stage(blocks, time, owned(resolved, blocks))
+        return [self._stages[view, kind] for kind in kinds]
 
     def additive(self, part: Part) -> tuple[tuple[float, float], ...]:
         """What a block of a stage that was asked for adds to the device's and to the host's time: forward, backward

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from projector import pipeline
 from projector.frameworks.types import Resolved
@@ -34,7 +35,7 @@ class Part:
         return (*replay, *self.block.backward_input, *self.block.backward_weight)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageTime:
     """One virtual stage, one micro-batch. ``inputs``: its backward, without the weight gradients where the schedule
     computes them apart: ``weight``, with the host time of their own launches (nothing where it does not).
@@ -50,7 +51,7 @@ class StageTime:
     def phases(self) -> tuple[Phase, Phase, Phase]:
         return self.forward, self.inputs, self.weight
 
-    @property
+    @cached_property
     def backward(self) -> Phase:
         """The whole backward."""
         return apart(self.inputs, self.weight)

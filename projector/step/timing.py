@@ -73,10 +73,18 @@ class Segment(NamedTuple):
 
     def running(self, seconds: float, host: float = 0.0, launches: int = 1) -> Segment:
         """This and an operator whose ``launches`` share its seconds of the device and of the host."""
-        each = max(1, launches)
-        first, last = self.host + host / each + seconds, self.host + host + seconds / each
-        late = max(self.issued + seconds, first, last) if seconds else self.issued
-        return Segment(self.device + seconds, self.host + host, self.beside, late, self.apart)
+        device, issuing, late = _running(self.device, self.host, self.issued, seconds, host, launches)
+        return Segment(device, issuing, self.beside, late, self.apart)
+
+
+def _running(
+    device: float, host: float, issued: float, seconds: float, issue: float, launches: int
+) -> tuple[float, float, float]:
+    """``device``, ``host`` and ``issued`` of a stretch after one operator more, of ``issue`` seconds of the host."""
+    if seconds:
+        each = launches if launches > 1 else 1
+        issued = max(issued + seconds, host + issue / each + seconds, host + issue + seconds / each)
+    return device + seconds, host + issue, issued
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,7 @@ _Sums = tuple[float, float, float]
 @dataclass(frozen=True)
 class Clock:
     """Prices operators for one projection: kernel seconds by operator, collective seconds, host cost. ``kept``: sums that
-    clocks of the same layers share."""
+    clocks of the same layers share; ``moving``: of messages, what :meth:`_under_way` found."""
 
     kernels: Mapping[Operator, float]
     measured: Set[Operator]
@@ -133,6 +141,7 @@ class Clock:
     execution: Execution
     crowded: Crowding = field(default_factory=dict)
     kept: dict[Hashable, _Sums] = field(default_factory=dict)
+    moving: dict[Collective, float] = field(default_factory=dict)
 
     def phase(
         self,
@@ -154,37 +163,37 @@ class Clock:
         beside: dict[str, float] | None = None
         segments: list[Segment] = []
         compute, measured, wait = 0.0, 0.0, 0.0
-        now = Segment(0.0, x.runtime.layer_seconds if layer else 0.0)
+        now, more = (0.0, x.runtime.layer_seconds if layer else 0.0, 0.0), 0.0
         exposed: dict[str, float] = {}
-        elsewhere = covered or {}
+        elsewhere, known = covered or {}, self.measured
         for op in operators:
             host = x.host_seconds(op) * (GRAPH_REST if op.name in graphed else 1.0)
             if isinstance(op, HostWork):
-                now = now.running(0.0, host)
+                now = _running(*now, 0.0, host, 1)
                 if op.sync and not x.runtime.whole_step:
-                    segments.append(now)
-                    now = Segment(0.0, 0.0)
+                    segments.append(Segment(now[0], now[1], more, now[2]))
+                    now, more = (0.0, 0.0, 0.0), 0.0
                     wait += x.runtime.sync_us * 1e-6
             elif isinstance(op, Collective):
                 seconds = self.collective(op)
                 hidden, lost = elsewhere.get(op.name, (0.0, 0.0))
-                now = now._replace(beside=now.beside + max(0.0, hidden - lost))
+                more += max(0.0, hidden - lost)
                 if op.hides_behind:
                     beside = self._beside(operators) if beside is None else beside
                     losses = {name: self._loss(operators, op, name) for name in op.hides_behind}
                     hidden, lost = _take(beside, losses, seconds)
                 if ledger is not None:
                     ledger.append(Message(op, seconds, min(hidden, seconds)))
-                now = now.running(seconds - hidden + lost, host, op.launches)
+                now = _running(*now, seconds - hidden + lost, host, op.launches)
                 compute += lost
                 if seconds > hidden:
                     exposed[op.group] = exposed.get(op.group, 0.0) + seconds - hidden
             else:
                 seconds = self.kernels[op]
-                now = now.running(seconds, host, op.launches)
+                now = _running(*now, seconds, host, op.launches)
                 compute += seconds
-                measured += seconds if op in self.measured else 0.0
-        segments.append(now)
+                measured += seconds if known and op in known else 0.0
+        segments.append(Segment(now[0], now[1], more, now[2]))
         if covered is not None:  # the device has its partner's kernels while the host issues these
             segments = [segment.ahead for segment in segments]
         return Phase(tuple(segments), compute, exposed, measured, wait)
@@ -228,8 +237,10 @@ class Clock:
 
     def _under_way(self, op: Collective) -> float:
         """Share of a message's time in which its bytes move: the rest is latency, and touches no memory."""
-        seconds = self.collective(op)
-        return min(1.0, self.collective(replace(op, bytes=2.0 * op.bytes)) / seconds - 1.0) if seconds > 0 else 0.0
+        if op not in self.moving:
+            seconds, twice = self.collective(op), self.collective(replace(op, bytes=2.0 * op.bytes))
+            self.moving[op] = min(1.0, twice / seconds - 1.0) if seconds > 0 else 0.0
+        return self.moving[op]
 
     def _loss(self, operators: Iterable[Operator], beside: Collective, name: str) -> float:
         """Seconds lost ``beside`` a collective for each second of the operators of a name, or of all (``@phase``)."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from projector.frameworks.types import Resolved
+from projector.layers.mask import mask_bytes
 from projector.operators.types import Collective
 from projector.step.offload import layer_seconds
 from projector.step.timing import Clock, Phase
@@ -43,17 +44,9 @@ def with_mask(forward: Phase, resolved: Resolved, stage: Sequence[Part], clock: 
 
 
 def mask(resolved: Resolved, stage: Sequence[Part]) -> Collective | None:
-    """The broadcast by which the attention mask of a micro-batch reaches the ranks of its first and last stage.
-
-    ``create_attention_mask_in_dataloader``: a boolean [b, 1, s, s], copied to the device by the first tensor-parallel
-    rank and broadcast to the others on the stream of the compute (Megatron-LM megatron/training/utils.py,
-    ``get_batch_on_this_tp_rank``), whatever the attention kernel makes of it. An encoder has none.
-    """
-    recipe = resolved.workload.recipe
-    if not resolved.workload.model.causal:
+    """The broadcast by which the attention mask of a micro-batch reaches the ranks of its first and last stage: copied to
+    the device by the first tensor-parallel rank and sent to the others on the stream of the compute."""
+    nbytes = mask_bytes(resolved)
+    if not nbytes or not any(part.block.name in ("embedding", "head") for part in stage):
         return None
-    ends = any(part.block.name in ("embedding", "head") for part in stage)
-    if not recipe.create_attention_mask_in_dataloader or not ends:
-        return None
-    nbytes = float(recipe.micro_batch_size * recipe.sequences) * recipe.seq_length**2
     return Collective(name="attention_mask", kind="broadcast", group="tp", bytes=nbytes)

@@ -57,6 +57,8 @@ CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "fp8_param_gather": (False, True, FP8),
     "fp8_dot_product_attention": (False, True, FP8),
     "first_last_layers_bf16": (False, True, FP8),
+    "num_layers_at_start_in_bf16": (None, 3, {**FP8, "first_last_layers_bf16": True}),
+    "num_layers_at_end_in_bf16": (None, 0, {**FP8, "first_last_layers_bf16": True}),
     "sequence_parallel": (False, True, {"tp": 4}),
     "cp_comm_type": ("p2p", "a2a", {"cp": 2}),
     "dynamic_context_parallel": (None, True, {"cp": 2, "cp_comm_type": "a2a", "document_lengths": (1024,) * 4}),

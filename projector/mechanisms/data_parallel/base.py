@@ -21,6 +21,11 @@ from projector.workload.workload import Workload
 _OVERLAP = parameter(
     0.9, kind="assumed", source="estimate: gathers and reductions wait a little for each other and for their copies"
 )
+_BUCKET_SHARE = parameter(
+    0.1,
+    kind="assumed",
+    source="estimate: share of a reduction that is its last bucket (of a gather: its first), where no buckets are counted",
+)
 _HOST_BYTES = parameter(
     80.0,
     unit="B",
@@ -52,8 +57,9 @@ class DataParallel(Strategy):
 
     ``parameter_bytes``, ``master_bytes``: of a weight as the model reads it, and of the optimizer's own copy (0: it has
     none). ``grad_bytes``: of an element of the accumulation buffer; ``kept_gradient_bytes``: of a second, narrow one
-    beside it. ``reduce_bytes``, ``gather_bytes``: of an element on the wire. ``overlap``: share of the shorter of
-    compute and weight traffic of a unit that really runs beside the other; ``opaque_overlap``: what is left of that
+    beside it. ``reduce_bytes``, ``gather_bytes``: of an element on the wire; ``product_gather_bytes``: of a gathered
+    weight whose products are quantised, where that is another. ``overlap``: share of the shorter of compute and weight
+    traffic of a unit that really runs beside the other; ``opaque_overlap``: what is left of that
     beside layers whose experts run in custom calls. ``across_nodes``: ranks of one shard group sit in different nodes
     (a mesh axis over the network). ``flat_buffers``: weights are copied into one flat buffer on the device when the
     model is wrapped. ``keeps_gathered``: a unit that is gathered for its forward stays so until its backward
@@ -81,6 +87,7 @@ class DataParallel(Strategy):
     kept_gradient_bytes: float = 0.0
     reduce_bytes: float = 4.0
     gather_bytes: float = 2.0
+    product_gather_bytes: float = 0.0
     overlap: float = _OVERLAP
     opaque_overlap: float = 1.0
     across_nodes: bool = False
@@ -102,7 +109,7 @@ class DataParallel(Strategy):
         if recipe.main_params_dtype == "bf16" and not self.master_bytes:
             said |= {"parameter_bytes": 2.0, "grad_bytes": 2.0}
         if recipe.fp8_param_gather and recipe.precision in ("fp8", "mxfp8"):
-            said["gather_bytes"] = 1.0
+            said["product_gather_bytes"] = 1.0
         if recipe.fsdp_reshard_after_forward is not None:
             said["unsharded_pipeline"] = said["keeps_gathered"] = not recipe.fsdp_reshard_after_forward
         return self.but(said)
@@ -165,11 +172,21 @@ class DataParallel(Strategy):
                 name=f"{label}_all_gather",
                 kind="all_gather",
                 group=f"{group}_shard" if groups > 1 else group,
-                bytes=elements * self.gather_bytes,
+                bytes=self.gathered_bytes(part, expert=group == "edp"),
             )
-            for label, group, elements, groups in self._shared(workload, part, name)
+            for label, group, _, groups in self._shared(workload, part, name)
             if _ranks(workload, group) > groups
         )
+
+    def gathered_bytes(self, part: Held, *, expert: bool) -> float:
+        """On the wire, of one whole copy of the dense or the expert weights of ``part``."""
+        products = part.only("linear").sum(expert=expert) if self.product_gather_bytes else 0.0
+        return part.sum(expert=expert) * self.gather_bytes + products * (self.layer_gather_bytes - self.gather_bytes)
+
+    @property
+    def layer_gather_bytes(self) -> float:
+        """Of a gathered weight of a layer, nearly all of whose weights have products."""
+        return self.product_gather_bytes or self.gather_bytes
 
     def _shared(self, workload: Workload, part: Held, name: str) -> Iterator[tuple[str, str, float, int]]:
         """(name, group, elements, groups with a whole state) of the dense and expert weights that several ranks
@@ -179,6 +196,11 @@ class DataParallel(Strategy):
             yield name, "dp", part.dense, dense
         if part.expert and _ranks(workload, "edp") > 1:
             yield f"{name}_expert", "edp", part.expert, expert
+
+    def buckets(self, workload: Workload, part: Held, stage: int) -> tuple[float, float]:
+        """Of the weights ``part`` of a virtual ``stage``: the share of their reduction that is its last bucket, and of their
+        gather that is its first."""
+        return _BUCKET_SHARE, _BUCKET_SHARE
 
     def main_weight(self, recipe: Recipe) -> tuple[float, bool]:
         """Bytes of the optimizer's own copy of a weight (0: it has none), and whether the precision-aware optimizer keeps

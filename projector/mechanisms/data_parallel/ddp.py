@@ -2,21 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from projector.mechanisms.data_parallel.base import DataParallel
+from projector.operators.weights import Held
 from projector.workload.recipe import Recipe
+from projector.workload.workload import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
 class DDP(DataParallel):
-    """Gradients add up in one buffer for a step and are all-reduced in buckets after the last micro-batch."""
+    """Gradients add up in one buffer for a step and are all-reduced in buckets after the last micro-batch.
+
+    ``bucket_elements``, ``bucket_elements_a_rank``: of a bucket, the larger of the first and as many as ranks ask for (0: no
+    buckets are counted).
+    """
 
     name: ClassVar[str] = "ddp"
     degree: ClassVar[str] = "no_shard"
     megatron_core: ClassVar[bool] = True
     clears_buffers: ClassVar[bool] = True
+
+    bucket_elements: float = 0.0
+    bucket_elements_a_rank: float = 0.0
+
+    def run_by(self, recipe: Recipe) -> Self:
+        """MXFP8 weights travel in bf16 and are quantised where they land (``reuse_grad_buf_for_mxfp8_param_ag``)."""
+        found = super().run_by(recipe)
+        quantised = found.product_gather_bytes > 0 and recipe.precision == "mxfp8"
+        return replace(found, product_gather_bytes=found.gather_bytes) if quantised else found
+
+    def buckets(self, workload: Workload, part: Held, stage: int) -> tuple[float, float]:
+        """Buckets are filled in the order of the backward, those of the first virtual stage alone; every other one is a
+        single bucket. The embedding comes last. Where products are gathered in FP8, all that is not FP8 joins the last
+        bucket of what is (NVIDIA/Megatron-LM@d98e8a64dd core/distributed: distributed_data_parallel.py,
+        param_and_grad_buffer.py ``partition_buckets``; training/models/dist_utils.py).
+        What is left for a last bucket is half a bucket on average.
+        """
+        size = max(self.bucket_elements, self.bucket_elements_a_rank * workload.dp)
+        if not size:
+            return super().buckets(workload, part, stage)
+        if stage > 0:
+            return 1.0, 1.0
+        reduced, gathered = [0.0, 0.0], [0.0, 0.0]  # of the last bucket, of all
+        for _, group, elements, _ in self._shared(workload, part, ""):
+            expert = group == "edp"
+            late = part.only("embedding").sum(expert=expert)
+            if self.product_gather_bytes:
+                late = elements - part.only("linear").sum(expert=expert)
+            rest = elements - late if elements - late < size else size / 2
+            nbytes = late * self.gather_bytes + rest * self.layer_gather_bytes
+            reduced = [reduced[0] + late + rest, reduced[1] + elements]
+            gathered = [gathered[0] + nbytes, gathered[1] + self.gathered_bytes(part, expert=expert)]
+        return (reduced[0] / reduced[1], gathered[0] / gathered[1]) if reduced[1] else (1.0, 1.0)
 
     def reduces_beside_backward(self, recipe: Recipe) -> bool:
         return bool(recipe.overlap_grad_reduce)

@@ -49,7 +49,7 @@ class FSDP2(FullySharded):
         """torch distributed/fsdp/_fully_shard/_fsdp_collectives.py, ``split_with_sizes_copy`` and ``chunk_cat``."""
         if (recipe.data_parallel_shard_size or 1) == 1 or not elements:
             return (), (), ()
-        nbytes, wire = self.gather_bytes * elements, self.reduce_bytes * elements
+        nbytes, wire = self.layer_gather_bytes * elements, self.reduce_bytes * elements
         split, again = (
             Stream(name=f"{unit}.{name}", kind="copy", read=nbytes, write=nbytes)
             for name in ("copy_out", "copy_out.bwd")

@@ -29,18 +29,18 @@ class FullySharded(DataParallel):
         wider type, that copy. The head stays gathered from its forward to its backward (torchtitan models/llama3/infra/
         parallelize.py)."""
         if self._kept(recipe):
-            everything = (self.gather_bytes + self.reduce_bytes) * whole
+            everything = (self.layer_gather_bytes + self.reduce_bytes) * whole
             return Gathered(everything, everything, everything, everything)
         ends = self._ends(embedding, head)
         kept, gradient, layers = self.gather_bytes * ends, self._unit_gradient, self._beside_layers(whole, ends)
         if self.keeps_gathered:  # the last unit's forward, and the first backward
-            every = self.gather_bytes * whole
+            every = self.layer_gather_bytes * whole
             return Gathered(every, every + gradient * unit, every, every + gradient * ends)
         return Gathered(
-            forward=2 * self.gather_bytes * unit + layers,
+            forward=2 * self.layer_gather_bytes * unit + layers,
             backward=(2 * self.gather_bytes + gradient) * unit + layers,
-            loss=self.gather_bytes * unit + kept,
-            projection=self.gather_bytes * unit + kept + gradient * ends,
+            loss=self.layer_gather_bytes * unit + kept,
+            projection=self.layer_gather_bytes * unit + kept + gradient * ends,
         )
 
     @property

@@ -99,16 +99,17 @@ class Fused(Dispatch):
         """The exchange of those rows, ``weights`` bytes beside each, hidden behind the operators ``beside``."""
         if lo.recipe.ep * lo.recipe.etp == 1:
             return ()
-        row = lo.act * lo.hidden + weights
+        row, rows = lo.act * lo.hidden + weights, self.arrived(moe, r, lo)
         return (
             Collective(
                 name=name,
                 kind="all_to_all",
                 group="ep" if lo.recipe.ep > 1 else "etp",
-                bytes=row * self.arrived(moe, r, lo),
+                bytes=row * rows,
                 hides_behind=beside,
                 transport=self.transport,
                 nodes_bytes=row * r.tokens * self.other_nodes(moe, lo),
+                rows=rows,
                 launches=launches,
             ),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -21,9 +22,16 @@ TOKEN = 7168 * (1 + 4 / 128)  # one fp8 row with its scales
 
 
 def priced(
-    cluster: Cluster, shape: GroupShape, nbytes: float, nodes_bytes: float | None = None, transport: str = "deepep"
+    cluster: Cluster,
+    shape: GroupShape,
+    nbytes: float,
+    nodes_bytes: float | None = None,
+    transport: str = "deepep",
+    rows: float = 0.0,
 ) -> float:
-    op = Collective(name="d", kind="all_to_all", group="ep", bytes=nbytes, transport=transport, nodes_bytes=nodes_bytes)
+    op = Collective(
+        name="d", kind="all_to_all", group="ep", bytes=nbytes, transport=transport, nodes_bytes=nodes_bytes, rows=rows
+    )
     return seconds(op, {"ep": shape}, cluster)
 
 
@@ -54,6 +62,31 @@ def test_low_latency_dispatch(ranks: int, us: float) -> None:
     """DeepEP README: 128 tokens a rank, top-8, every copy by its own message."""
     time = priced(H800, GroupShape(ranks, 8), 128 * 8 * TOKEN, transport="deepep_low_latency")
     assert time == pytest.approx(us * 1e-6, rel=0.05)
+
+
+# GB/s of logical bytes by ranks: rows of 7392 bytes (fp8 and scales), of 14336, and those on their way back.
+HYBRID = {
+    8: (713.98, 764.03, 737.13),
+    16: (650.48, 706.95, 666.26),
+    24: (577.96, 665.97, 639.80),
+    32: (538.86, 642.23, 605.15),
+    36: (489.27, 632.31, 596.99),
+}
+
+
+@pytest.mark.parametrize("ranks", HYBRID)
+def test_short_rows_of_hybridep_cost_more_than_their_bytes_and_more_ranks_cost_more(ranks: int) -> None:
+    """DeepEP@94a9f8f docs/README_Hybrid-EP.md: 4,096 tokens, top-8 of 8 experts a rank, GB200, 32 SMs, kernels alone."""
+    gb200, experts = catalogue.cluster("gb200"), 8 * ranks
+    rows = 4096 * ranks * (1 - math.comb(experts - 8, 8) / math.comb(experts, 8))
+    for width, published in zip((7392, 14336, 14336), HYBRID[ranks], strict=True):
+        time = priced(gb200, GroupShape(ranks, ranks), rows * width, transport="hybridep", rows=rows)
+        assert rows * width / time == pytest.approx(published * 1e9, rel=0.08)
+    short, wide = (
+        priced(gb200, GroupShape(ranks, ranks), rows * width, transport="hybridep", rows=rows)
+        for width in (2048, 14336)
+    )
+    assert short > wide * 2048 / 14336
 
 
 @given(st.sampled_from([H100, H800, MI355X]), st.integers(1, 32), st.floats(1.0, 1e10), st.floats(1.0, 10.0))

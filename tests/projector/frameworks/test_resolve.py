@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from projector.errors import InputError
-from projector.frameworks import find, load, names, resolve
+from projector.frameworks import Resolved, find, load, names, resolve
+from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.recipe import LoRA, Recipe
 from projector.workload.workload import Workload
@@ -79,6 +80,25 @@ def test_a_plan_does_what_its_framework_does_by_default() -> None:
     for published in (True, False):  # a framework's own default is not what publications of its parent did
         fsdp = resolve(workload("torchtitan"), published=published).workload.recipe.data_parallel_sharding
         assert fsdp == "optim_grads_params"
+
+
+def test_what_a_published_run_of_experts_leaves_out_is_what_such_runs_do() -> None:
+    """Of runs with experts alone, reported as assumed, and never against a word of the recipe or a framework's default."""
+
+    experts = zoo.load("deepseek_v3")
+
+    def made(framework: str, model: Model = experts, published: bool = True, **stated: object) -> Resolved:
+        return resolve(workloads.workload(model, framework=framework, **stated), published=published)
+
+    found = made("megatron-lm")
+    assert found.workload.recipe.moe_permute_fusion is True
+    assert "moe_permute_fusion=True" in found.assumed
+    assert made("megatron-lm", published=False).workload.recipe.moe_permute_fusion is False
+    assert made("megatron-lm", moe_permute_fusion=False).workload.recipe.moe_permute_fusion is False
+    dense = made("megatron-lm", LLAMA).workload.recipe, made("megatron-lm", LLAMA, published=False).workload.recipe
+    assert dense[0] == dataclasses.replace(dense[1], data_parallel_sharding="optim")
+    assert made("primus").workload.recipe.moe_permute_fusion is False
+    assert made("megatron-bridge").workload.recipe.cross_entropy_fusion == "te"
 
 
 def test_sequence_parallelism_needs_tensor_parallelism() -> None:

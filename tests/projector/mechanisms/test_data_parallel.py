@@ -64,6 +64,45 @@ def test_a_group_of_one_sends_nothing(name: str) -> None:
     assert KINDS[name]().gather(alone, weights(10, 0)) == ()
 
 
+LAYERS = (("embedding", 60, "embedding"), ("output", 60, "output"), ("norm", 4, "vector"), ("fc1", 800, "linear"))
+
+
+def model_of(experts: int = 0) -> Held:
+    ends = [Weight(name=name, rows=rows, role=role) for name, rows, role in LAYERS]
+    return held([([*ends, Weight(name="experts", rows=experts, role="linear", expert=True)], 1)])
+
+
+@pytest.mark.parametrize("name", ["ddp", "distributed_optimizer"])
+def test_the_embedding_is_in_the_last_bucket_and_with_fp8_weights_all_that_is_not_fp8(name: str) -> None:
+    sharing = KINDS[name](bucket_elements=40.0)  # type: ignore[call-arg]
+    for precision, late, wide in (("bf16", 60, 2.0), ("fp8", 124, 1.0), ("mxfp8", 124, 2.0)):
+        work = job(precision=precision, fp8_param_gather=True)
+        last, first = sharing.run_by(work.recipe).buckets(work, model_of(), 0)
+        assert last == pytest.approx((late + 20) / 924)  # half a bucket is left on average
+        assert first == pytest.approx((2.0 * late + 20 * wide) / (2.0 * 124 + 800 * wide))
+        assert sharing.run_by(work.recipe).buckets(work, model_of(), 1) == (
+            1.0,
+            1.0,
+        )  # stages but the first: one bucket
+        experts = sharing.run_by(work.recipe).buckets(work, model_of(experts=10**6), 0)[0]
+        assert experts < last  # a buffer of their own, with buckets of its own
+
+
+def test_a_model_below_one_bucket_is_one_bucket_and_buckets_grow_with_ranks() -> None:
+    work = job()
+    assert KINDS["ddp"](bucket_elements=1e9).buckets(work, model_of(), 0) == (1.0, 1.0)  # type: ignore[call-arg]
+    shares = [KINDS["ddp"](bucket_elements=1.0, bucket_elements_a_rank=each) for each in (0.0, 1.0, 2.0)]  # type: ignore[call-arg]
+    found = [sharing.buckets(work, model_of(), 0)[0] for sharing in shares]
+    assert found == pytest.approx([(60 + rest) / 924 for rest in (0.5, work.dp / 2, work.dp)])
+
+
+def test_fp8_weights_travel_in_one_byte_and_all_others_in_two() -> None:
+    for precision, bytes_of_products in (("fp8", 1.0), ("mxfp8", 2.0), ("bf16", 2.0)):
+        work = job(precision=precision, fp8_param_gather=True)
+        (op,) = KINDS["distributed_optimizer"]().run_by(work.recipe).gather(work, model_of())
+        assert op.bytes == 124 * 2.0 + 800 * bytes_of_products
+
+
 def wire(ops: tuple[object, ...]) -> float:
     """Bytes over all links of a ring, in units of (n − 1)/n: an all-reduce passes its buffer twice."""
     return sum(op.bytes * (2.0 if op.kind == "all_reduce" else 1.0) for op in ops)  # type: ignore[attr-defined]

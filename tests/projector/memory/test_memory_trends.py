@@ -191,3 +191,17 @@ def test_weights_stay_gathered_under_a_pipeline() -> None:
     ).ranks[0]
     assert whole.components["transient"] > 6 * whole.parameters
     assert apart.components["transient"] < whole.components["transient"]
+
+
+@pytest.mark.parametrize("cp", [1, 8])
+def test_an_attention_mask_is_on_the_device_of_the_first_and_the_last_stage(cp: int) -> None:
+    how = recipe(pp=4, cp=cp, micro_batch_size=1, seq_length=131072)
+    without, made = (
+        plan(_with(resolved(llama(), how, 32), create_attention_mask_in_dataloader=on), GPU).ranks
+        for on in (False, True)
+    )
+    mask = 131072**2  # a byte an element
+    for rank in (0, 3):
+        assert made[rank].allocated >= made[rank].static + mask
+        assert 0 < made[rank].allocated - without[rank].allocated <= mask * (1 + (cp > 1) / cp)
+    assert [r.allocated for r in made[1:3]] == [r.allocated for r in without[1:3]]

@@ -170,6 +170,15 @@ def test_a_rule_of_the_framework_refuses(stated: dict[str, Any], key: str) -> No
     assert [problem.key for problem in wrong] == [f"recipe.{key}"]
 
 
+@pytest.mark.parametrize(
+    ("framework", "etp", "wrong"), [("torchtitan", 1, 1), ("torchtitan", 2, 0), ("megatron-lm", 1, 0)]
+)
+def test_torchtitan_cuts_experts_without_a_group_as_it_cuts_the_rest(framework: str, etp: int, wrong: int) -> None:
+    load = base("deepseek_v3_16b", 8, framework)
+    told = launch.problems(replace(load, recipe=replace(load.recipe, tp=2, ep=1, etp=etp)))
+    assert [problem.key for problem in told] == ["recipe.etp"] * wrong
+
+
 def test_groups_are_what_framework_and_device_have() -> None:
     """Numbers and offload are searched where they are asked for, by brute force alike; a rule refuses what excludes."""
     only = {"tp": (2,), "pp": (1, 2), "cp": (1,), "micro_batch_size": (1,), "vpp": (1, 2), "tp_comm_overlap": (False,)}

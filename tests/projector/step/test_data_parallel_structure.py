@@ -284,3 +284,11 @@ def test_more_units_for_the_dispatch_speed_it_up_and_slow_its_neighbour_down() -
 def test_sizes_that_do_not_divide_are_refused() -> None:
     with pytest.raises(InputError, match="instances"):
         groups(resolved(num_distributed_optimizer_instances=3).workload.recipe, 64, H100)
+
+
+def test_a_mask_that_nobody_asked_for_is_said_where_it_is_large() -> None:
+    long = made(seq_length=32768, global_batch_size=64)
+    assert "create_attention_mask_in_dataloader=True (1 GiB" in " ".join(long.assumed)
+    assert "attention_mask" not in " ".join(made(seq_length=16384, global_batch_size=64).assumed)
+    asked = made(seq_length=32768, global_batch_size=64, create_attention_mask_in_dataloader=True)
+    assert "attention_mask" not in " ".join(asked.assumed)

@@ -33,6 +33,7 @@ SWITCHES = {
     "fsdp_reshard_after_forward": (None, False),
     "optimizer": (None, "muon"),
     "first_last_layers_bf16": (None, True),
+    "num_layers_at_end_in_bf16": (None, 3),
     "precision": ("bf16", "fp8"),
     "account_for_loss_in_pipeline_split": (False, True),
 }

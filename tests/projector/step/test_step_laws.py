@@ -111,14 +111,16 @@ def test_half_of_the_weight_traffic_overlaps_where_the_framework_says_half() -> 
         )
 
 
-def test_first_and_last_layer_in_bf16_change_exactly_two_layers() -> None:
+@pytest.mark.parametrize(("start", "end", "wide"), [(None, None, 2), (0, 14, 14), (3, 0, 3), (40, 40, 32)])
+def test_first_and_last_layers_in_bf16_change_exactly_those(start: int | None, end: int | None, wide: int) -> None:
     quantised = {"precision": "fp8", "fp8_recipe": "tensorwise"}
-    fp8, mixed = on_h100(**quantised), on_h100(**quantised, first_last_layers_bf16=True)
+    numbers = {"num_layers_at_start_in_bf16": start, "num_layers_at_end_in_bf16": end}
+    fp8, mixed = on_h100(**quantised, **numbers), on_h100(**quantised, **numbers, first_last_layers_bf16=True)
     bf16 = on_h100(precision="bf16")
     layers = zoo.load("llama3_8b").num_layers
     of_layers = [p.stage_seconds[0][0] for p in (fp8, mixed, bf16)]
-    assert of_layers[1] - of_layers[0] == pytest.approx((of_layers[2] - of_layers[0]) * 2 / layers, rel=1e-6)
-    assert of_layers[0] < of_layers[1] < of_layers[2]
+    assert of_layers[1] - of_layers[0] == pytest.approx((of_layers[2] - of_layers[0]) * wide / layers, rel=1e-6)
+    assert of_layers[0] < of_layers[1] <= of_layers[2]
 
 
 def test_communication_beside_a_host_bound_unit_takes_at_least_its_own_time() -> None:

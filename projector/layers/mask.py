@@ -1,0 +1,16 @@
+"""The attention mask that a data loader makes beside the tokens."""
+
+from __future__ import annotations
+
+from projector.frameworks.types import Resolved
+
+
+def mask_bytes(resolved: Resolved) -> float:
+    """Bytes of the mask of one micro-batch, 0 where none is made: a boolean [b, 1, s, s], whatever attention makes of it
+    (``create_attention_mask_in_dataloader``; Megatron-LM megatron/training/utils.py, ``get_batch_on_this_tp_rank``).
+    The first and the last stage have it, every rank of a tensor-parallel group whole; context-parallel ranks then take
+    their rows of it (megatron/core/utils.py, ``get_batch_on_this_cp_rank``). An encoder has none."""
+    recipe = resolved.workload.recipe
+    if not recipe.create_attention_mask_in_dataloader or not resolved.workload.model.causal:
+        return 0.0
+    return float(recipe.micro_batch_size * recipe.sequences) * recipe.seq_length**2
