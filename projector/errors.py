@@ -12,11 +12,15 @@ _MOST_EXPECTED = 3_000
 _MOST_PROBLEMS = 100
 
 
+def cut(text: str, most: int) -> str:
+    """``text``, of a longer one its first characters and ``…``: ``most`` of them in all."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def plain(text: object, most: int = _MOST_TEXT) -> str:
     """``text`` for one line of a terminal or a log: control characters escaped, cut behind ``most`` characters."""
-    line = str(text)
-    cut = line if len(line) <= most else f"{line[: most - 1]}…"
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+    line = cut(str(text), most)
+    return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 class _Short(reprlib.Repr):

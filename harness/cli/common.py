@@ -65,15 +65,14 @@ def say(
 
 def add_measured(parser: argparse.ArgumentParser, runs: str = "files of measured runs") -> None:
     """Where measured runs lie, for :func:`measured_runs`."""
-    add = parser.add_argument
-    add("--runs", nargs="+", action="extend", type=Path, metavar="FILE", help=runs)
-    add(
-        "--measured",
-        type=Path,
-        default=shelf.folder("measured/runs"),
-        metavar="FOLDER",
-        help="folder of measured runs, where --runs is not given (default: measured/runs)",
-    )
+    parser.add_argument("--runs", nargs="+", action="extend", type=Path, metavar="FILE", help=runs)
+    add_measured_folder(parser, "folder of measured runs, where --runs is not given")
+
+
+def add_measured_folder(parser: argparse.ArgumentParser, what: str = "folder of measured runs") -> None:
+    """The folder alone, of commands that read every run of it."""
+    default, text = shelf.folder("measured/runs"), f"{what} (default: measured/runs)"
+    parser.add_argument("--measured", type=Path, default=default, metavar="FOLDER", help=text)
 
 
 def measured_runs(args: argparse.Namespace) -> list[MeasuredRun]:

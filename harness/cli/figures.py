@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.cli import against
-from harness.cli.common import Subparsers, add_command, folder_problems, positive, read_any, say
+from harness.cli.common import Subparsers, add_command, add_measured_folder, folder_problems, positive, read_any, say
 from harness.contracts.results import BASELINE, unique
 from harness.evaluation import evaluate, first_look, observations, speed
 from harness.evidence import shelf, suite
@@ -42,13 +42,7 @@ def register(commands: Subparsers) -> None:
         examples=("--no-speed --json", "--out out/figures --jobs 2"),
     )
     add = parser.add_argument
-    add(
-        "--measured",
-        type=Path,
-        default=shelf.folder("measured/runs"),
-        metavar="FOLDER",
-        help="folder of measured runs (default: measured/runs)",
-    )
+    add_measured_folder(parser)
     add("--suite", type=Path, default=shelf.folder("suites") / "moe.yaml", metavar="SUITE", help="timed (default: moe)")
     add("--speed", action=argparse.BooleanOptionalAction, default=True, help="time the project's own work too")
     add("--out", type=Path, metavar="DIR", help="also write figures.md, accuracy.md and .html, plots and results.csv")

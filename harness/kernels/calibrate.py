@@ -4,7 +4,6 @@ not fitted.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.efficiency import load
 from projector.hardware.efficiency_file import parse
 from projector.hardware.types import Efficiency
-from projector.io.files import write_whole
+from projector.io.files import write_whole, writing
 from projector.kernels.tables import Measured, read, tables_dir
 from projector.operators.types import Stream
 from projector.parameter import Parameter
@@ -168,8 +167,5 @@ def store(name: str, fitted: Mapping[str, Parameter], kinds: Sequence[str] = tup
             {k: v for k, v in cell.items() if v is not None}, default_flow_style=True, width=10_000, sort_keys=False
         )
         lines.append(f"  {key}: {text.strip()}")
-    try:
+    with writing(path):
         write_whole(path, "\n".join(lines) + "\n")
-    except OSError as error:
-        found = error.strerror or os.strerror(error.errno or 0)
-        raise InputError([Problem(str(path), "", found, "a file that can be written")]) from None

@@ -16,6 +16,7 @@ from harness.contracts.results import FITS, Evaluation, Row, RunFacts
 from harness.contracts.runs import BREAKDOWN
 from harness.report.parallelism import DEGREES, degrees
 from harness.score import accuracy, ranking
+from projector.errors import cut
 
 #: Significant digits: a hundredth of a point of error is still seen, and the page stays small.
 DIGITS = 5
@@ -162,12 +163,12 @@ def _told_apart(rows: Iterable[Row], facts: Mapping[str, RunFacts]) -> dict[str,
         keys = dict.fromkeys(key for c in configurations.values() for key in c)
         differ = [k for k in keys if len({c.get(k, "") for c in configurations.values()}) > 1]
         shown = tuple(sorted(differ, key=lambda k: k == "version")[:MOST_KEYS])
-        made[group] = shown, {i: tuple(_cut(c.get(k, "unset")) for k in shown) for i, c in configurations.items()}
+        made[group] = shown, {i: tuple(_value(c, k) for k in shown) for i, c in configurations.items()}
     return made
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"
+def _value(configuration: Mapping[str, str], key: str) -> str:
+    return cut(configuration.get(key, "unset"), MOST_LETTERS)
 
 
 def _short(value: float | None) -> float | None:

@@ -14,6 +14,7 @@ from harness.report.spec import values
 from harness.report.table import number, percent
 from harness.score import ranking
 from harness.score.ranking import GroupRanking
+from projector.errors import cut
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,5 +96,4 @@ def _short(ids: Sequence[str]) -> list[str]:
     """Names without what all of them begin with, up to a word."""
     words = [name.split("-") for name in ids]
     shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False)))
-    cut = ["-".join(parts[shared:]) or name for name, parts in zip(ids, words, strict=True)]
-    return [name if len(name) <= _LETTERS else name[: _LETTERS - 1] + "…" for name in cut]
+    return [cut("-".join(parts[shared:]) or name, _LETTERS) for name, parts in zip(ids, words, strict=True)]

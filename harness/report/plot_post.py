@@ -15,6 +15,7 @@ from harness.report.plot import LIGHT, Theme, blank, log_ticks, plain
 from harness.report.spec import values
 from harness.report.table import percent, signed
 from harness.score import whatif
+from projector.errors import cut
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +127,7 @@ def _outliers(axes: Any, known: pd.DataFrame, ends: tuple[float, float], theme: 
         # On the side of the mark that is away from the crowd along the line, where there is room for a name.
         left = y > row.measured_tgs
         room = math.log(row.measured_tgs / ends[0]) / math.log(ends[1] / ends[0])
-        name = _cut(row.run_id) if (room if left else 1.0 - room) > _ROOM else ""
+        name = cut(row.run_id, _NAME) if (room if left else 1.0 - room) > _ROOM else ""
         words = (name, signed(row.error, 0)) if left else (signed(row.error, 0), name)
         axes.annotate(
             "  ".join(filter(None, words)),
@@ -194,11 +195,7 @@ def sources(rows: pd.DataFrame, theme: Theme = LIGHT, most: int = 24) -> Figure 
 def _place(publisher: str) -> str:
     """A page of the web by its host, and no name so long that it takes the plot's room."""
     first = publisher.partition("/")[0]
-    return first if "." in first and "/" in publisher else _cut(publisher)
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _NAME else name[: _NAME - 1] + "…"
+    return first if "." in first and "/" in publisher else cut(publisher, _NAME)
 
 
 def _strip(axes: Any, place: int, ratios: Any, theme: Theme) -> None:

@@ -124,6 +124,9 @@ def _verdict(screen: Screen) -> str:
     word = _WORDS[screen.verdict] if screen.judged else ""
     if held.macro_mape is None:
         said = f"{screen.main} projects no row with a measured throughput and a whole configuration"
+    elif held.compared == 1:
+        off = percent(held.macro_mape)
+        said = f"{screen.main} is {off} off on the one measured row, by a fit that saw none of its {of.unseen}"
     else:
         said = (
             f"{screen.main} is {percent(held.median)} off on the median of {held.compared} measured rows, and"

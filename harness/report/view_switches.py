@@ -11,6 +11,7 @@ from harness.report.plot import BLUE, GREY, VERMILION, blank, plain
 from harness.report.table import NONE, Report, Table, figure, listed, percent, signed, text
 from harness.score.scaling import GOAL, Series, scaling, within
 from harness.score.switches import REAL, Pair, ladders, pairs, sign_share, switches
+from projector.errors import cut
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +68,7 @@ def _efficiency(grown: Sequence[Series]) -> tuple[str, ...]:
 
 def _by_size(grown: Sequence[Series]) -> Table:
     made = (
-        text("Source", lambda at: _short(at[0].origin)),
+        text("Source", lambda at: cut(at[0].origin, _LONGEST)),
         text("GPU", lambda at: at[0].gpu),
         text("job", lambda at: f"{at[1].model}, {at[0].settings}"),
         figure("GPUs", lambda at: at[0].smallest),
@@ -90,17 +91,13 @@ _GAINS = (
 _STEPS = (text("Ladder", "group"), text("changed", lambda s: ", ".join(s.changed)), *_GAINS)
 _PAIRS = (
     text("Switch", "switch"),
-    text("from", lambda p: _short(p.before)),
-    text("to", lambda p: _short(p.after)),
+    text("from", lambda p: cut(p.before, _LONGEST)),
+    text("to", lambda p: cut(p.after, _LONGEST)),
     *_GAINS,
     text("first run", "first"),
     text("second run", "second"),
 )
 _WRONG = f"✗: the sign of a measured gain beyond {100 * REAL:.0f} % is projected wrong"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def plot(found: Sequence[Pair]) -> Figure | None:

@@ -46,10 +46,7 @@ class TorchtitanSource(WholeSource):
         if not kind.plain or kind.window is not None:
             raise Unsupported("blocks of torchtitan that are not full attention with an MLP or experts")
         stated = _stated(self._family, self._made, kind)
-        known = {field.name for field in fields(self._arguments)} if self._arguments else set()
-        if missing := sorted(set(stated) - known):
-            _unknown(f"{_ARGUMENTS[self._family]} has no {', '.join(missing)}")
-        args = self._arguments(**stated)  # type: ignore[misc]
+        args = _filled(self._arguments, _ARGUMENTS[self._family], stated)
         args.moe_impl = "standard"  # 0.2.2 takes it from the job's configuration alone
         with torch.device("meta"):
             layer = self._module.TransformerBlock(int(kind.moe), args)  # of DeepSeek's the first is dense
@@ -120,11 +117,15 @@ def _experts(made: Made) -> Any:
         "use_grouped_mm": recipe.moe_grouped_gemm != "loop" and made.dtype == torch.bfloat16,
         "_debug_force_load_balance": bool(recipe.moe_router_force_load_balancing),
     }
-    kind = getattr(_found("moe"), "MoEArgs", None)
+    return _filled(getattr(_found("moe"), "MoEArgs", None), "MoEArgs", stated)
+
+
+def _filled(kind: Any, name: str, stated: dict[str, Any]) -> Any:
+    """The arguments ``stated`` as this release's ``kind`` of them, None where it has no class of that ``name``."""
     known = {field.name for field in fields(kind)} if kind else set()
     if missing := sorted(set(stated) - known):
-        _unknown(f"MoEArgs has no {', '.join(missing)}")
-    return kind(**stated)  # type: ignore[misc]
+        _unknown(f"{name} has no {', '.join(missing)}")
+    return kind(**stated)
 
 
 def _cut(attention: Any, model: Model) -> None:

@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from projector.errors import InputError, Problem
-from projector.io.files import write_figure
+from projector.io.files import figure_problems, save_figure
 from projector.pipeline.residency import resident
 from projector.pipeline.timeline import Timeline
 from projector.pipeline.types import KINDS
 
-FORMATS = (".png", ".svg", ".pdf")
 COLOURS = {"F": "#0072B2", "B": "#E69F00", "W": "#009E73"}
 WORDS = {"F": "forward", "B": "backward", "W": "weight gradient"}
 GREY, PALE = "#444444", "#F2F2F2"
@@ -45,14 +44,7 @@ def save(
     """
     target = Path(path)
     _check(timelines, target)
-    figure = _figure(timelines, bytes_per_stage, static, titles)
-    try:
-        write_figure(target, figure)
-    except OSError as error:
-        raise InputError(
-            [Problem(str(target), "", error.strerror or str(error), "a file that can be written")]
-        ) from None
-    return target
+    return save_figure(target, _figure(timelines, bytes_per_stage, static, titles))
 
 
 def _figure(
@@ -165,11 +157,7 @@ def _paler(colour: str, strength: float) -> str:
 
 
 def _check(timelines: Sequence[Timeline], target: Path) -> None:
-    problems = []
-    if target.suffix.lower() not in FORMATS:
-        problems.append(Problem(str(target), "", target.suffix or "no ending", f"one of {', '.join(FORMATS)}"))
-    if not target.parent.is_dir():
-        problems.append(Problem(str(target), "", str(target.parent), "an existing folder"))
+    problems = figure_problems(target)
     if not timelines or any(timeline.end.ndim != 1 for timeline in timelines):
         problems.append(Problem("pipeline", "timelines", len(timelines), "evaluations, each one: timeline.at(row)"))
     if problems:

@@ -27,7 +27,8 @@ class Exchange:
     """Seconds by virtual stage (``reduce``, ``gather`` ``[…, stages]``) and by rank (``optimizer`` ``[…, pp]``).
 
     ``overlap_reduce``, ``overlap_gather``: beside the last backward and the first forward of each stage, bucket by
-    bucket. ``bucket``: share of a reduction that is its last bucket (of a gather: its first), never hidden.
+    bucket. ``last``, ``first`` ``[…, stages]``: share of a reduction that is its last bucket, complete with the stage's last
+    backward, and of a gather that is its first, which the stage's first forward waits for.
     ``contention`` ``[…, 2, stages]``: seconds that the compute of a forward (of a backward) loses for each second of
     communication beside it; ``idle``, alike: seconds in which its device waits for its host, which make up for as many
     lost. ``tied`` ``[…, pp]``: of gradients that a rank sums with others that hold the same tensor, once all of these have
@@ -40,7 +41,8 @@ class Exchange:
     optimizer: Floats
     overlap_reduce: bool
     overlap_gather: bool
-    bucket: float
+    last: Floats
+    first: Floats
     contention: Floats
     idle: Floats
     tied: Floats = field(default_factory=lambda: np.zeros(1))
@@ -77,7 +79,7 @@ def arrival(exchange: Exchange, placement: Sequence[Sequence[int]], forward: Flo
     ready, shown, there = np.zeros(np.broadcast_shapes(forward.shape, exchange.gather.shape)), whole, first[..., None]
     if exchange.overlap_gather:
         contention, idle = exchange.contention[..., 0, own], exchange.idle[..., 0, own]
-        left = exposed(gather, forward[..., own], exchange.bucket, contention, idle)
+        left = exposed(gather, forward[..., own], exchange.first[..., own], contention, idle)
         there = there + (np.cumsum(gather, axis=-1) - gather) + left
         shown = left[..., 0]
     np.maximum.at(ready, (..., own), there)  # type: ignore[arg-type]  # a stage may stand on several ranks
@@ -93,10 +95,10 @@ def finish(exchange: Exchange, timeline: Timeline) -> Finish:
     kind = 2 if schedule.split else 1
     lasts = np.broadcast_to(timeline.durations[..., kind * stages + own], complete.shape)
     order = np.argsort(complete, axis=-1, kind="stable")
-    seconds, complete, lasts, contention, idle = (
+    seconds, share, complete, lasts, contention, idle = (
         np.take_along_axis(np.broadcast_to(part, complete.shape), order, -1)
         for part in (
-            *(exchange.reduce[..., own], complete, lasts),
+            *(exchange.reduce[..., own], exchange.last[..., own], complete, lasts),
             *(exchange.contention[..., 1, own], exchange.idle[..., 1, own]),
         )
     )
@@ -104,13 +106,14 @@ def finish(exchange: Exchange, timeline: Timeline) -> Finish:
     lost, now = np.zeros_like(last), np.zeros_like(last) if exchange.overlap_reduce else last
     for position in range(own.shape[1]):
         each, whole, loss = seconds[..., position], complete[..., position], contention[..., position]
-        begin = now
+        begin, rest = now, share[..., position] * each
         if exchange.overlap_reduce:
             begin = np.maximum(now, whole - lasts[..., position])
             window = np.maximum(0.0, last - begin - idle[..., position]) / (1.0 - loss)
-            hidden = loss * np.minimum(each * (1.0 - exchange.bucket), window)
+            behind = np.clip(last - np.maximum(whole, begin + each - rest), 0.0, rest)
+            hidden = loss * np.minimum(each - rest + behind, window)
             lost = lost + np.maximum(0.0, hidden - idle[..., position])
-        now = np.maximum(begin + each, whole + lost + exchange.bucket * each)
+        now = np.maximum(begin + each, whole + lost + rest)
         reduced[..., position] = now
     ends = np.maximum(now, last + lost)
     by_chunk = np.empty_like(reduced)
@@ -127,7 +130,7 @@ def _summed(ends: Floats, tied: Floats) -> Floats:
 def exposed(
     seconds: Floats | float,
     window: Floats | float,
-    bucket: float,
+    bucket: Floats | float,
     contention: Floats | float,
     idle: Floats | float = 0.0,
 ) -> Floats:

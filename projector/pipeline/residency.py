@@ -5,8 +5,9 @@ Counts of micro-batches come first; bytes are counts times what a micro-batch ke
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -108,10 +109,16 @@ class Situations:
 
 @dataclass(frozen=True, eq=False)
 class InFlight:
-    """The situations of every rank. ``placement[rank][chunk]``: the virtual stage that the chunk is."""
+    """``placement[rank][chunk]``: the virtual stage that the chunk is; ``order``: makes the schedule."""
 
     placement: tuple[tuple[int, ...], ...]
-    ranks: tuple[Situations, ...]
+    order: Callable[[], Schedule]
+
+    @cached_property
+    def ranks(self) -> tuple[Situations, ...]:
+        """The distinct situations of every rank, found when they are first asked for: many a run does not fit with its
+        weights alone."""
+        return _situations(replay(self.order()))
 
 
 @lru_cache(maxsize=1024)
@@ -124,13 +131,13 @@ def in_flight(name: str, pp: int, vpp: int, microbatches: int, group: int | None
     count = microbatches if generator(name).forwards_first else shortened(microbatches, pp, group)
     if count < microbatches:
         return in_flight(name, pp, vpp, count, group, extra_warmup)
-    return situations(build(name, pp, vpp, count, group, extra_warmup))
+    order = partial(build, name, pp, vpp, count, group, extra_warmup)
+    return InFlight(order().placement, order)
 
 
 def situations(schedule: Schedule) -> InFlight:
     """The distinct situations of every rank of ``schedule``."""
-    played = replay(schedule)
-    return InFlight(schedule.placement, tuple(_situations(played, rank) for rank in range(schedule.pp)))
+    return InFlight(schedule.placement, lambda: schedule)
 
 
 def shortened(microbatches: int, pp: int, group: int | None) -> int:
@@ -140,19 +147,28 @@ def shortened(microbatches: int, pp: int, group: int | None) -> int:
     return microbatches if microbatches <= enough + unit else enough + microbatches % unit
 
 
-def _situations(played: Replay, rank: int) -> Situations:
-    flat = played.schedule.flat
-    rows = slice(flat.starts[rank], flat.starts[rank + 1])
-    kind, columns = flat.kind[rows], [part[rows] for part in (flat.chunk[:, None], played.alive, played.pending)]
-    table = np.concatenate([(kind == F)[:, None], *columns], axis=1)[kind != W]
-    chunks = played.schedule.chunks
-    found = table[np.sort(np.unique(table, axis=0, return_index=True)[1])]  # in the order in which they are met
-    return Situations(
-        forward=found[:, 0].astype(np.bool_),
-        chunk=found[:, 1].astype(np.intp),
-        alive=found[:, 2 : 2 + chunks],
-        pending=found[:, 2 + chunks :],
+def _situations(played: Replay) -> tuple[Situations, ...]:
+    flat, chunks = played.schedule.flat, played.schedule.chunks
+    columns = flat.rank[:, None], (flat.kind == F)[:, None], flat.chunk[:, None], played.alive, played.pending
+    table = np.concatenate(columns, axis=1)[flat.kind != W]
+    found = table[_first(table)]
+    starts = np.searchsorted(found[:, 0], np.arange(1, played.schedule.pp))
+    return tuple(
+        Situations(
+            forward=own[:, 1].astype(np.bool_),
+            chunk=own[:, 2].astype(np.intp),
+            alive=own[:, 3 : 3 + chunks],
+            pending=own[:, 3 + chunks :],
+        )
+        for own in np.split(found, starts)
     )
+
+
+def _first(table: Floats) -> list[int]:
+    """The rows that differ from all before them."""
+    width, text = table.shape[1] * table.itemsize, table.tobytes()
+    rows = range(len(table) - 1, -1, -1)
+    return sorted({text[row * width : (row + 1) * width]: row for row in rows}.values())
 
 
 def _per_stage(key: str, value: ArrayLike, compiled: Compiled) -> Floats:

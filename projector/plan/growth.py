@@ -10,6 +10,7 @@ from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster, Efficiency
 from projector.kernels.settings import Settings
 from projector.parameter import Parameter, parameter
+from projector.plan.forecast import Forecast
 from projector.projection import Projection, project
 from projector.step.slowest import slowest
 from projector.workload.workload import Workload
@@ -20,18 +21,19 @@ _SPREAD = "clock.spread"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """One number of GPUs. ``slowest``: time of a product on the slowest of them over that on a usual one; ``refused``:
-    why larger ones are not projected, empty where this one is."""
+    """One number of GPUs: its step and its figures, or why there are none (``refused``). ``slowest``: time of a product on
+    the slowest of them over that on a usual one."""
 
     gpus: int
     made: Projection | None
     slowest: float
+    forecast: Forecast | None = None
     refused: str = ""
 
 
 def sizes(load: Workload, cluster: Cluster, settings: Settings) -> Iterator[Size]:
-    """The run on twice the GPUs, again and again up to :data:`MOST`. The batch stays while the framework takes it; else it
-    doubles with the GPUs. Ends at the first size that no model covers, with the reason."""
+    """The run on twice the GPUs, again and again up to :data:`MOST`, without figures. The batch stays while the framework
+    takes it; else it doubles with the GPUs. Ends at the first size that no model covers, with the reason."""
     efficiency, gpus, batch = efficiency_of(cluster.gpu), 2 * load.gpus, load.recipe.global_batch_size
     while gpus <= MOST:
         made, reason = None, ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from projector.errors import Unsupported
 from projector.experience import expected
@@ -15,23 +15,12 @@ from projector.plan import growth
 from projector.plan.assumptions import Ranges
 from projector.plan.forecast import DAY, Forecast, Run, forecast
 from projector.plan.goodput import Simulated, simulate
+from projector.plan.growth import Size
 from projector.projection import Projection, project
 from projector.step.slowest import slowest
 from projector.workload.workload import Workload
 
 _RUNS = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """One number of GPUs: its step and its figures, or why there are none. ``slowest``: time of a product on the slowest
-    chip over that on a usual one."""
-
-    gpus: int
-    slowest: float
-    made: Projection | None = None
-    forecast: Forecast | None = None
-    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +98,11 @@ def _sizes(
     seed: int,
 ) -> Iterator[Size]:
     for size in growth.sizes(load, cluster, settings):
-        found, refused = None, size.refused
-        if size.made is not None:
-            try:
-                every = {"step_seconds": step_range(size.made, cluster, assumed), **ranges}
-                found = forecast(_run(size.made, cluster, tokens), every, seed=seed)
-            except Unsupported as error:
-                refused = str(error)
-        yield Size(gpus=size.gpus, slowest=size.slowest, made=size.made, forecast=found, refused=refused)
+        if size.made is None:
+            yield size
+            continue
+        try:
+            every = {"step_seconds": step_range(size.made, cluster, assumed), **ranges}
+            yield replace(size, forecast=forecast(_run(size.made, cluster, tokens), every, seed=seed))
+        except Unsupported as error:
+            yield replace(size, refused=str(error))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from projector import pipeline
-from projector.errors import InputError, NoMeasurement, Unsupported
+from projector.errors import InputError, NoMeasurement, Unsupported, cut
 from projector.parameter import parameter
 from projector.projection import Projection
 from projector.workload.workload import Workload
@@ -129,7 +129,7 @@ def _try(change: Change, workload: Workload, best: Projection, project: Callable
 def _words(error: Exception) -> str:
     problems = getattr(error, "problems", None)
     text = f"{problems[0].key}: {problems[0].expected}" if problems else str(error).split(":")[0]
-    return text if len(text) <= _WORDS else text[: _WORDS - 1] + "…"
+    return cut(text, _WORDS)
 
 
 def changes(category: str, workload: Workload) -> Iterator[Change]:

@@ -12,8 +12,9 @@ from harness.evidence import dataset
 from harness.predictors.ours import cluster_of
 from projector.errors import InputError, Unsupported
 from projector.frameworks import Resolved, resolve
-from projector.frameworks.scope import OUTSIDE_A_LAYER, as_layers_see
+from projector.frameworks.scope import OUTSIDE_A_LAYER, as_layers_see, as_modules_see
 from projector.layers import lower
+from projector.layers.local import local
 from projector.operators.part import Block
 from projector.settle.workload import settle
 from tests.workloads import workload
@@ -49,6 +50,14 @@ def parts(resolved: Resolved) -> Iterator[object]:
         yield block.forward_transient, block.replay_transient, block.backward_transients
 
 
+def modules(resolved: Resolved) -> Iterator[object]:
+    """Before anything is said of recompute."""
+    yield lower.embedding.__wrapped__(resolved)
+    yield lower.head.__wrapped__(resolved)
+    for kind in dict.fromkeys(resolved.workload.model.layer_kinds):
+        yield lower._layer_parts.__wrapped__(kind, local(lower._seen_by(kind, resolved)))
+
+
 @pytest.mark.skipif(not RUNS.is_dir(), reason="no measured runs in this checkout")
 def test_every_measured_run_has_the_same_layers_in_the_view(every: int) -> None:
     seen: set[Resolved] = set()
@@ -61,6 +70,7 @@ def test_every_measured_run_has_the_same_layers_in_the_view(every: int) -> None:
         except Unsupported:
             continue
         assert whole == list(parts(as_layers_see(resolved))), name
+        assert list(modules(resolved)) == list(modules(as_modules_see(resolved))), name
     assert len(seen) > 500 // every
 
 
@@ -96,3 +106,13 @@ def test_what_lies_inside_makes_another_view() -> None:
 def test_a_view_of_a_view_is_itself() -> None:
     view = as_layers_see(some())
     assert as_layers_see(view) is view
+
+
+@pytest.mark.parametrize("granularity", ["none", "selective", "full"])
+def test_modules_are_the_same_whatever_is_computed_again(granularity: str) -> None:
+    seen = some(recompute_granularity=granularity)
+    assert as_modules_see(seen) is as_modules_see(some())
+    assert lower.head(seen) is lower.head(some())
+    assert (as_layers_see(seen) is as_layers_see(some())) == (
+        granularity == some().workload.recipe.recompute_granularity
+    )

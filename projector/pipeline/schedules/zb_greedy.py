@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from projector.pipeline.compiler import compile_schedule
@@ -17,11 +19,13 @@ gradient must fit into a gap before the next arrival for it to be taken."""
 DEFAULT: Rule = (True, 0.5)
 SHARES = (1.0, 0.5, 0.0)
 _NEVER = float("inf")
+_ROUNDING = 1e-12  # of a makespan: what sums of the same times may differ by
 
 
 class _Played(NamedTuple):
-    """``span``: the longest of a rank from its first start to its last end; ``chosen``: whether a forward and a backward
-    ever were ready together after a backward, so that an order without ``alternate`` is another one."""
+    """``orders``: empty where they were given up; ``span``: the longest of a rank from its first start to its last end;
+    ``chosen``: whether a forward and a backward ever were ready together after a backward, so that an order without
+    ``alternate`` is another one."""
 
     orders: tuple[tuple[Action, ...], ...]
     makespan: float
@@ -54,38 +58,55 @@ def fastest(name: str, by_hand: Schedule, limit: int, costs: Costs, half: bool =
     ``half``: where it is faster, the limit is kept with half of a micro-batch given back by its B, as the authors'
     planner is configured (sail-sg/zero-bubble-pipeline-parallelism@39f2c18 scheduler/graph.py: ``mem_b``, ``mem_w``).
     """
-    pp, m = by_hand.pp, by_hand.microbatches
-    best = _least([_timed(by_hand, costs), *_ruled(pp, m, limit, costs, SHARES, 0.0)])
+    best = _least(_timed(by_hand, costs), by_hand.microbatches, limit, costs, SHARES)
     if half:
-        best = _least([best, *_ruled(pp, m, limit, costs, (0.5,), 0.5)], 1)
-    return _schedule(name, pp, m, best)
+        best = _least(best, by_hand.microbatches, limit, costs, (0.5,), 0.5, keys=1)
+    return _schedule(name, by_hand.pp, by_hand.microbatches, best)
 
 
-def _ruled(pp: int, m: int, limit: int, costs: Costs, shares: Sequence[float], released: float) -> list[_Played]:
-    """The distinct orders that the rules of these ``shares`` give."""
-    found = [_play(pp, m, limit, costs, (True, share), released) for share in shares]
-    other = [share for share, played in zip(shares, found, strict=True) if played.chosen]
-    return [*found, *(_play(pp, m, limit, costs, (False, share), released) for share in other)]
+def _least(
+    best: _Played, m: int, limit: int, costs: Costs, shares: Sequence[float], released: float = 0.0, keys: int = 2
+) -> _Played:
+    """The shortest by the first ``keys`` of makespan and span: ``best``, or what the rules of these ``shares`` give. Sums of
+    times that differ by rounding alone are equal, and the first of equals is kept."""
+    scale = 1e9 / max(best.makespan, 1e-300)
 
+    def length(played: _Played) -> tuple[int, ...]:
+        return (round(played.makespan * scale), round(played.span * scale))[:keys]
 
-def _least(played: list[_Played], keys: int = 2) -> _Played:
-    """The shortest by the first ``keys`` of makespan and span; sums of times that differ by rounding alone are equal."""
-    scale = 1e9 / max(played[0].makespan, 1e-300)
-    return min(played, key=lambda each: (round(each.makespan * scale), round(each.span * scale))[:keys])
+    for alternate in (True, False):
+        again = []
+        for share in shares:
+            played = _play(len(best.orders), m, limit, costs, (alternate, share), released, best.makespan)
+            if played.orders and length(played) < length(best):
+                best = played
+            if played.chosen:
+                again.append(share)
+        shares = again
+    return best
 
 
 def _timed(schedule: Schedule, costs: Costs) -> _Played:
     parts = (costs.forward, costs.backward_input, costs.backward_weight, costs.p2p)
-    timeline = evaluate(compile_schedule(schedule), *parts, overlap_p2p=True)
+    timeline = evaluate(_compiled(schedule), *parts, overlap_p2p=True)
     return _Played(schedule.orders, float(timeline.makespan), float(timeline.rank_span.max()))
+
+
+_compiled = lru_cache(maxsize=16)(compile_schedule)  # orders made by hand are the same for all times
 
 
 def _schedule(name: str, pp: int, microbatches: int, played: _Played) -> Schedule:
     return Schedule(name, pp, 1, microbatches, True, played.orders, loop_placement(pp, 1))
 
 
-def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float) -> _Played:
-    """Ranks in the order of time, each choosing when it is free among what has arrived."""
+def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float, bound: float = _NEVER) -> _Played:
+    """Ranks in the order of time, each choosing when it is free among what has arrived; without orders as soon as nothing
+    that may follow ends before ``bound``.
+
+    After a gap a rank still has its forwards and backwards to do, and before the last of them as many weight gradients as
+    the limit asks for; that backward's gradient then passes all ranks up to the first, which starts at 0 and has a weight
+    gradient left. So neither makespan nor span is shorter than what it ends at.
+    """
     alternate, share = rule
     forward, backward, weight = (actions(kind, 0, m) for kind in ("F", "B", "W"))
     to_f, to_b, to_w, hops = costs.forward, costs.backward_input, costs.backward_weight, (*costs.p2p, 0.0)
@@ -99,11 +120,18 @@ def _play(pp: int, m: int, limit: int, costs: Costs, rule: Rule, released: float
     alive = [0.0] * pp
     free, was_forward, began = [0.0] * pp, [False] * pp, [0.0] * pp
     heap, chosen = [(0.0, 0)], False
+    forced = max(0.0, (m - limit - released * (m - 1)) / (1.0 - released))
+    passes = [*accumulate((hop + each for hop, each in zip(hops, to_b, strict=True)), initial=to_w[0])]
+    bound *= 1.0 - _ROUNDING
     while heap:
         now, rank = pop(heap)
         if now < free[rank]:
             continue
         f, b = ahead[rank], behind[rank]
+        if now > free[rank]:
+            left = (m - f) * to_f[rank] + (m - b) * to_b[rank] + max(0.0, forced - owed[rank]) * to_w[rank]
+            if now + left + passes[rank] >= bound:
+                return _Played((), _NEVER, _NEVER, chosen)
         can_f = inputs[rank][f] if f < len(inputs[rank]) and alive[rank] <= room else _NEVER
         can_b = gradients[rank][b] if b < len(gradients[rank]) else _NEVER
         both = can_b <= now and can_f <= now and not was_forward[rank]

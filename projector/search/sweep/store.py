@@ -17,6 +17,7 @@ import pandas as pd
 
 from projector.errors import InputError, Problem
 from projector.io.code import code_hash
+from projector.io.documents import json_line
 from projector.io.files import write_whole
 
 FORMAT = 1
@@ -61,8 +62,8 @@ class Lines:
         whole = text[: text.rfind("\n") + 1]
         lines = whole.splitlines()
         if lines:
-            _check(path, _parsed(lines[0]))
-            self.known = {row["key"] for row in map(_parsed, lines[1:]) if isinstance(row, dict) and "key" in row}
+            _check(path, json_line(lines[0]))
+            self.known = {row["key"] for row in map(json_line, lines[1:]) if isinstance(row, dict) and "key" in row}
         elif text:
             raise InputError([Problem(str(path), "", "something else", "results that projector sweep wrote")])
         if len(whole) < len(text):
@@ -82,7 +83,7 @@ class Lines:
         """Every row that is kept."""
         with self.path.open(encoding="utf-8") as lines:
             next(lines)
-            return pd.DataFrame([row for row in map(_parsed, lines) if isinstance(row, dict)])
+            return pd.DataFrame([row for row in map(json_line, lines) if isinstance(row, dict)])
 
     def close(self) -> None:
         self._out.close()
@@ -101,7 +102,7 @@ class Parts:
         try:
             path.mkdir(parents=True, exist_ok=True)
             if head.exists():
-                _check(path, _parsed(head.read_text(encoding="utf-8")))
+                _check(path, json_line(head.read_text(encoding="utf-8")))
             elif any(path.iterdir()):
                 raise InputError([Problem("--out", "", str(path), "an empty folder, or one of projector sweep")])
             else:
@@ -129,10 +130,3 @@ class Parts:
 
     def close(self) -> None:
         """Every part is closed already."""
-
-
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None

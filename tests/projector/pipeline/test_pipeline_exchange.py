@@ -19,7 +19,8 @@ PLAIN = Exchange(
     optimizer=np.array([2.0, 5.0]),
     overlap_reduce=False,
     overlap_gather=False,
-    bucket=0.1,
+    last=np.full(4, 0.1),
+    first=np.full(4, 0.1),
     contention=np.zeros((2, 4)),
     idle=np.zeros((2, 4)),
 )
@@ -63,6 +64,21 @@ def test_reductions_follow_the_last_action_unless_they_overlap():
     assert (beside.ends >= timeline.rank_end).all()
     # chunk 1 of rank 0 is complete long before chunk 0: only chunk 0's last bucket is left
     assert beside.ends[0] == pytest.approx(timeline.rank_end[0] + 0.1)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_a_last_bucket_waits_for_the_last_backward_and_a_first_forward_for_the_first(share):
+    """The rest hides: of a stage that is one bucket nothing does, unless the rank still computes other stages."""
+    exchange = replace(PLAIN, overlap_reduce=True, overlap_gather=True, last=np.full(4, share), first=np.full(4, share))
+    alone = replace(exchange, reduce=np.array([1.0, 0, 0, 0]), gather=np.array([0.5, 0, 0, 0]))
+    assert finish(alone, line()).ends[0] == pytest.approx(line().rank_end[0] + share)
+    assert arrival(alone, PLACE, np.ones(4)).gather[0] == pytest.approx(0.5 * share)
+    earlier = finish(
+        replace(exchange, reduce=np.array([0, 0, 1.0, 0])), line()
+    )  # the other chunk of rank 0 computes on
+    assert earlier.ends[0] == pytest.approx(line().rank_end[0])
+    crowded = replace(exchange, reduce=np.array([0, 0, 1.0, 0]), contention=np.full((2, 4), 0.5))
+    assert finish(crowded, line()).ends[0] == pytest.approx(line().rank_end[0] + 0.5)  # all of it runs beside compute
 
 
 def test_nothing_to_exchange_changes_nothing():
@@ -111,7 +127,8 @@ def test_a_batch_is_its_runs_one_by_one():
                 optimizer=draw.uniform(0, 1, 2),
                 overlap_reduce=overlap,
                 overlap_gather=overlap,
-                bucket=0.1,
+                last=draw.uniform(0, 1, 4),
+                first=draw.uniform(0, 1, 4),
                 contention=draw.uniform(0, 0.2, (2, 4)),
                 idle=draw.uniform(0, 0.3, (2, 4)),
                 tied=draw.uniform(0, 3, 2),
@@ -119,7 +136,7 @@ def test_a_batch_is_its_runs_one_by_one():
             )
             for _ in range(5)
         ]
-        names = ("reduce", "gather", "optimizer", "contention", "idle", "tied")
+        names = ("reduce", "gather", "optimizer", "last", "first", "contention", "idle", "tied")
         batch = replace(runs[0], **{name: np.stack([getattr(run, name) for run in runs]) for name in names})
         forward = draw.uniform(0.5, 2, (5, 4))
         start = arrival(batch, PLACE, forward)

@@ -85,5 +85,9 @@ def test_the_rules_know_how_long_their_orders_take(seed: int) -> None:
         for played in every:
             again = zb_greedy._timed(Schedule("x", 4, 1, 10, True, played.orders, loop_placement(4, 1)), costs)
             assert again[1:3] == pytest.approx(played[1:3])
-        ruled = zb_greedy._ruled(4, 10, limit, costs, zb_greedy.SHARES, 0.0)  # no order that is another one is left out
-        assert {each.orders for each in ruled} == {each.orders for each in every}
+        for rule, played in zip(rules, every, strict=True):  # an order is given up only where it ends too late
+            assert not zb_greedy._play(4, 10, limit, costs, rule, 0.0, 0.5 * played.makespan).orders
+            assert zb_greedy._play(4, 10, limit, costs, rule, 0.0, 1.000001 * played.makespan).orders == played.orders
+        first = every[0]._replace(makespan=1e3, span=1e3)
+        best = zb_greedy._least(first, 10, limit, costs, zb_greedy.SHARES)
+        assert best == min(every, key=lambda each: (round(each.makespan, 9), round(each.span, 9)))
