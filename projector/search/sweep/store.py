@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import pandas as pd
-
 from projector.errors import InputError, Problem
 from projector.io.code import code_hash
 from projector.io.documents import json_line
@@ -81,6 +79,8 @@ class Lines:
 
     def frame(self) -> Any:
         """Every row that is kept."""
+        import pandas as pd
+
         with self.path.open(encoding="utf-8") as lines:
             next(lines)
             return pd.DataFrame([row for row in map(json_line, lines) if isinstance(row, dict)])
@@ -116,6 +116,8 @@ class Parts:
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
         if rows:
+            import pandas as pd
+
             part = self.path / f"part-{rows[0]['key']}.parquet"
             new = part.with_suffix(".new")
             pd.DataFrame(list(rows)).to_parquet(new, index=False)
@@ -124,6 +126,8 @@ class Parts:
 
     def frame(self, columns: list[str] | None = None) -> Any:
         """Every row that is kept."""
+        import pandas as pd
+
         files = self._files()
         parts = [pd.read_parquet(file, columns=columns) for file in files]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from harness.report.pictures import Picture, drawn
 from harness.report.plot import blank, plain
 from projector.io import code, kept
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+pd = pytest.importorskip("pandas")
 
 
 @pytest.fixture

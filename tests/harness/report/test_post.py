@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from harness.cli import main as command
 from harness.contracts import frame
@@ -21,6 +20,8 @@ from harness.contracts.results import Evaluation, Row, RunFacts
 from harness.report import files, plot, plot_orders, plot_post, post, publish, view
 from harness.score import accuracy, whatif
 from tests.harness import plain_rows
+
+Image = pytest.importorskip("PIL.Image")
 
 DRAW: dict[str, Callable[..., Any]] = {
     "hero": plot_post.hero,
