@@ -19,7 +19,7 @@ from projector.step.stages import _beside, parts
 from projector.step.timing import CONTENTION, Clock, Phase, Segment
 from projector.workload import zoo
 from projector.workload.composition import compositions
-from projector.workload.recipe import LoRA
+from projector.workload.recipe import LoRA, Recipe
 from projector.workload.workload import Workload
 from tests.workloads import sharded as workload
 
@@ -219,3 +219,12 @@ def test_numa_binding_and_manual_collection_are_switches() -> None:
         == 1.0
     )
     assert tight.step_seconds < loose.step_seconds
+
+
+def test_layers_in_bf16_that_nobody_counts_are_one_at_each_end() -> None:
+    open_, told = (
+        Recipe(micro_batch_size=1, global_batch_size=8, seq_length=4096, first_last_layers_bf16=True, **numbers)
+        for numbers in ({}, {"num_layers_at_start_in_bf16": 1, "num_layers_at_end_in_bf16": 1})
+    )
+    model = zoo.load("llama3_8b")
+    assert compositions(model, open_)[1] == compositions(model, told)[1]
