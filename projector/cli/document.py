@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from projector.cli.inputs import Case
 from projector.cli.job import dp_scaling, tokens_per_second
+from projector.cli.leftover import left_open
 from projector.experience import Expected, expected
 from projector.memory.verdict import verdict
 from projector.projection import Projection
@@ -111,6 +112,7 @@ def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
             "dp_scaling_factor": scaling,
         },
         "assumed": [*case.assumed, *made.assumed],
+        "left_to_framework": dict(left_open(case.workload.recipe, workload)),
         "settings": [*case.changes, *made.settings],
         "unmodelled": list(case.unmodelled),
         "ignored": list(case.ignored),

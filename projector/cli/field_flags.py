@@ -7,9 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from projector.workload.fields import Field, fields
+from projector.workload.loaders.megatron_recipe import recipe_fields
+from projector.workload.loaders.values import Reader
 
 #: Fields whose flags stand elsewhere, with more to them than the field's value.
 _ELSEWHERE = ("pipeline_schedule", "sync_free_stage")
+#: Fields of several words that are a switch of Megatron-LM: the flag alone means what its switch means.
+_SWITCHES = ("moe_grouped_gemm",)
 
 
 class _Store(argparse.Action):
@@ -55,6 +59,8 @@ def _add(group: Any, chosen: Iterable[Field], *, hidden: bool) -> None:
         settings: dict[str, Any] = {"field": field, "dest": f"field {field.key}"}
         if field.kind is not bool:
             settings["metavar"] = _metavar(field)
+        if field.key in _SWITCHES:
+            settings |= {"nargs": "?", "const": recipe_fields(Reader({field.key: True}), None)[field.key]}
         text = field.help + (f": {', '.join(field.choices)}" if field.choices else "")
         action = group.add_argument(*flags, action=_Store, help=argparse.SUPPRESS if hidden else text, **settings)
         action.whole_help = text or field.expected

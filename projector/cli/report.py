@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from projector.cli.document import expectation, rank_totals, stages
 from projector.cli.inputs import Case
 from projector.cli.job import dp_scaling, tokens_per_second
-from projector.cli.leftover import counted, some
+from projector.cli.leftover import counted, left_open, some
 from projector.io.table import Column, Line, Table, figure, gib, listed, number1, number3, percent, text
 from projector.projection import Projection
 from projector.workload.layout import Chunk
@@ -243,8 +243,13 @@ def verdict(case: Case, made: Projection) -> Line:
 
 
 def remarks(case: Case, made: Projection) -> Iterator[Line]:
+    left = left_open(case.workload.recipe, made.resolved.workload)
     for name, items in (
         ("Assumed", (*case.assumed, *made.assumed)),
+        (
+            f"Left to {made.resolved.workload.framework}",
+            [", ".join(f"{k}={v}" for k, v in left.items())] if left else [],
+        ),
         ("Set", (*case.changes, *made.settings)),
         ("Cluster", case.notes),
         ("Not modelled", some(case.unmodelled)),

@@ -166,9 +166,13 @@ class Recipe:
         "what stands on each virtual stage, as Megatron-LM writes it", "schedule memory", "schedule",
         told_by="pipeline_model_parallel_layout")
     decoder_first_pipeline_num_layers: int | None = recipe_field(
-        "layers of the first stage", "schedule memory", "schedule", unit="layers", megatron=SAME)
+        "layers of the first stage", "schedule memory", "schedule", unit="layers",
+        megatron="decoder_first_pipeline_num_layers num_layers_in_first_pipeline_stage",
+        nemo="num_layers_in_first_pipeline_stage")
     decoder_last_pipeline_num_layers: int | None = recipe_field(
-        "layers of the last stage", "schedule memory", "schedule", unit="layers", megatron=SAME)
+        "layers of the last stage", "schedule memory", "schedule", unit="layers",
+        megatron="decoder_last_pipeline_num_layers num_layers_in_last_pipeline_stage",
+        nemo="num_layers_in_last_pipeline_stage")
     account_for_embedding_in_pipeline_split: bool = recipe_field(
         "the embedding counts as a layer", "schedule memory", "schedule", default=False, megatron=SAME)
     account_for_loss_in_pipeline_split: bool = recipe_field(

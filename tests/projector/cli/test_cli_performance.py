@@ -142,3 +142,15 @@ def test_closed_pipe_is_no_failure():
     made = subprocess.run(line, shell=True, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert made.stdout.startswith("deepseek_v3 on")
     assert made.stderr == ""
+
+
+def test_what_decides_most_and_was_left_open_is_told():
+    run = ("performance", "--model", "qwen3_30b_a3b", "--gpu", "h100", "--gpus", "16", "--ep", "8", "--gbs", "64")
+    sizes = ("--mbs", "1", "--seq-length", "4096")
+    left = projector(*run, *sizes, "--json").document["left_to_framework"]
+    assert left["moe_token_dispatcher_type"] == "allgather"
+    assert "tp_comm_overlap" not in left  # of one tensor-parallel rank there is nothing to leave
+    stated = ("--moe-token-dispatcher-type", "alltoall", "--recompute-granularity", "full", "--overlap-grad-reduce")
+    now = projector(*run, *sizes, *stated, "--json").document["left_to_framework"]
+    assert left.keys() - now.keys() == {"moe_token_dispatcher_type", "recompute_granularity", "overlap_grad_reduce"}
+    assert "Left to megatron-lm: recompute_granularity=none" in projector(*run, *sizes).out

@@ -70,3 +70,13 @@ def test_on_the_command_line() -> None:
     )
     assert "data-parallel sharding optim" in done.out
     assert done.code == 0
+
+
+def test_a_switch_whose_field_has_more_words_may_stand_alone() -> None:
+    run = ("performance", "--model", "qwen3_30b_a3b", "--gpu", "h100", "--gpus", "8", "--ep", "8", "--gbs", "64")
+    alone, said = (
+        projector(*run, "--mbs", "1", "--seq-length", "4096", "--moe-grouped-gemm", *word, "--json")
+        for word in ((), ("te",))
+    )
+    assert alone.document["recipe"]["moe_grouped_gemm"] == "te"
+    assert alone.document == said.document
