@@ -22,24 +22,12 @@ from projector.hardware.catalogue import find_gpu, gpu_names
 from projector.hardware.catalogue import gpu as catalogue_gpu
 from projector.hardware.types import Gpu
 from projector.kernels.protocol import ComputeOp
-from projector.kernels.tables import Measured, operator, sources_of
+from projector.kernels.tables import SHAPES, Measured, kind_of, measured, sources_of
 from projector.operators.types import Stream
 
-#: Columns of this project's own tables: what must be there, beside ``family``, ``time_us``.
-OWN = {
-    "grouped": ("dtype", "scaling", "layout", "accumulate", "out_bytes", "backend", "groups", "rows", "n", "k"),
-    "attention": (
-        *("dtype", "backward", "causal", "batch", "heads", "kv_heads"),
-        *("seq_q", "seq_k", "head_dim_qk", "head_dim_v"),
-    ),
-    "gemm": ("dtype", "scaling", "layout", "accumulate", "out_bytes", "m", "n", "k", "batch"),
-}
-_COUNTS = {
-    *("groups", "rows", "n", "k", "m", "batch", "heads", "kv_heads"),
-    *("seq_q", "seq_k", "head_dim_qk", "head_dim_v"),
-}
-_FLAGS = {"backward", "causal", "accumulate"}
-_MARKS = {"grouped": "groups", "attention": "seq_q", "gemm": "m"}
+#: What stands in a cell of an own table that is empty.
+_DEFAULTS = {"launches": "1", "out_bytes": "2.0"}
+_MAY_BE_NONE = ("read_bytes", "write_bytes")
 _OPTIONAL = ("source", "library", "kernel", "notes", "layout", "out_dtype", "main_grad_dtype", "dtype")
 
 
@@ -102,10 +90,8 @@ def read(path: Path, gpu: str | None = None) -> TableFile:
     file = read_csv(path)
     if {"gpu", "op"} <= set(file.columns):
         return _third_party(file)
-    kind = next((k for k, mark in _MARKS.items() if {"family", "time_us", mark} <= set(file.columns)), None)
-    if kind is None and set(stream_files.OWN) <= set(file.columns):
-        kind = "stream"
-    if kind is None:
+    kind = kind_of(file.columns)
+    if kind is None or not {"time_us", "kind" if kind == "stream" else "family"} <= set(file.columns):
         shown = ", ".join(file.columns[:8])
         expected = "columns gpu, op, dtype and the shape, or family, time_us and the columns of measured/kernels"
         raise InputError([Problem(f"{path}:1", "", shown, expected)])
@@ -154,20 +140,12 @@ def _row(cells: Cells) -> Row | str:
     if len(cells.problems) > before:
         return "wrong cells"
     try:
-        measured = _measured(made.kind, made.cells, made.cells["source"] or cells.where)
+        table = "gemm" if made.kind == "gemm_step" else made.kind
+        found = measured(table, made.cells, made.cells["source"] or cells.where)
     except (ValueError, OverflowError):  # digits without end, signs that only look like digits
         return "a cell that is no number"
-    parts = passes(measured.op, made.quantised) if made.kind == "gemm_step" else ()
-    return _checked(Row(device.name, measured, cells.where, made.kind, parts), device)
-
-
-def _measured(kind: str, cells: Mapping[str, str], source: str) -> Measured:
-    if kind == "stream":
-        return stream_files.measured(cells, source)
-    op = operator("gemm" if kind == "gemm_step" else kind, cells)
-    seconds = float(cells["time_us"]) * 1e-6
-    tile, split = cells.get("tile") or "", int(cells.get("split_k") or 0)
-    return Measured(op, cells["family"], seconds, cells.get("condition") or "", source, tile, split)
+    parts = passes(found.op, made.quantised) if made.kind == "gemm_step" else ()
+    return _checked(Row(device.name, found, cells.where, made.kind, parts), device)
 
 
 def _checked(row: Row, device: Gpu) -> Row | str:
@@ -181,7 +159,7 @@ def _checked(row: Row, device: Gpu) -> Row | str:
 
 
 def _own(file: CsvFile, kind: str, stated: str | None) -> TableFile:
-    missing = [name for name in OWN.get(kind, ()) if name not in file.columns]
+    missing = [name for name in SHAPES[kind][1] if name not in (*file.columns, "launches")]
     problems = [Problem(f"{file.path}:1", name, "no such column", f"a column of the {kind} table") for name in missing]
     name = find_gpu(file.path.resolve().parent.name) or stated
     if name is None:
@@ -199,7 +177,7 @@ def _own(file: CsvFile, kind: str, stated: str | None) -> TableFile:
             continue
         source = sources.get(cells["source"], cells["source"]) or cells.where
         try:
-            row = _checked(Row(device.name, _measured(kind, normal, source), cells.where, kind), device)
+            row = _checked(Row(device.name, measured(kind, normal, source), cells.where, kind), device)
         except (ValueError, OverflowError):  # as above
             row = "a cell that is no number"
         if isinstance(row, Row):
@@ -213,17 +191,17 @@ def _own(file: CsvFile, kind: str, stated: str | None) -> TableFile:
 
 def _normal(cells: Cells, kind: str) -> Mapping[str, str] | None:
     """The cells as the operators read them; None (and problems noted) where one of them is wrong."""
-    if kind == "stream":
-        return stream_files.own(cells)
     before = len(cells.problems)
-    made = dict(cells.raw)
-    for name in OWN[kind]:
-        if name in _COUNTS:
+    made = {**cells.raw, **{name: text for name, text in _DEFAULTS.items() if not cells[name]}}
+    for name, each in SHAPES[kind][1].items():
+        if not cells[name] and name in _DEFAULTS:
+            continue
+        if each is int:
             made[name] = str(cells.count(name))
-        elif name in _FLAGS:
+        elif each is bool:
             made[name] = str(int(cells.flag(name)))
-        elif name == "out_bytes":
-            made[name] = str(cells.positive(name) or 2.0)
+        elif each is float and (name not in _MAY_BE_NONE or cells[name] not in ("0", "0.0")):
+            cells.positive(name)
     if cells["split_k"]:
         made["split_k"] = cells["split_k"] if cells["split_k"].isdecimal() else "0"
     if cells.positive("time_us") is None and not cells["time_us"]:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from harness.kernels import stream_schema
 from harness.kernels.cells import Cells
 from projector.hardware.types import Gpu
-from projector.kernels.tables import Measured, operator
+from projector.kernels.tables import Measured, measured
 from projector.operators.types import Stream
-
-#: Columns by which the header of this project's stream table is known.
-OWN = ("kind", "read_bytes", "write_bytes", "time_us")
 
 
 def third_party(cells: Cells) -> Measured | str | None:
@@ -21,25 +16,7 @@ def third_party(cells: Cells) -> Measured | str | None:
         found = stream_schema.stream(raw)
     except (KeyError, ValueError):
         return "a memory rate whose value or unit is not understood"
-    return None if found is None else measured(found, found["source"] or cells.where)
-
-
-def own(cells: Cells) -> Mapping[str, str] | None:
-    """The cells of our own table, checked; None (and problems noted) where one is wrong."""
-    before = len(cells.problems)
-    for name in ("read_bytes", "write_bytes"):
-        if cells[name] not in ("0", "0.0"):
-            cells.positive(name)
-    if cells.positive("time_us") is None and not cells["time_us"]:
-        cells.wrong("time_us", "a positive number")
-    made = {**cells.raw, "launches": str(cells.count("launches", 1))}
-    return made if len(cells.problems) == before else None
-
-
-def measured(cells: Mapping[str, str], source: str) -> Measured:
-    seconds = float(cells["time_us"]) * 1e-6
-    op = operator("stream", cells)
-    return Measured(op, cells.get("family") or "", seconds, cells.get("condition") or "", source)
+    return None if found is None else measured("stream", found, found["source"] or cells.where)
 
 
 def too_fast(row: Measured, device: Gpu) -> bool:

@@ -17,8 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-COLUMNS = ("kind", "read_bytes", "write_bytes", "launches", "time_us", "condition", "source")
-
 _ARRAY = 2.0**25 * 8.0  # published: BabelStream's default array, 268.4 MB
 _COPIED = 4e7 * 4.0  # published: NVIDIA/cuda-samples p2pBandwidthLatencyTest, numElems of int
 _LONG = 2.0**30  # derived: long enough for the fill to vanish beside it
@@ -42,7 +40,7 @@ _MOVES: dict[str, tuple[str, float, float, str]] = {
 
 
 def stream(row: Mapping[str, str]) -> dict[str, str] | None:
-    """The row's cells under :data:`COLUMNS`, None for an operation that is no kernel of one device's own memory.
+    """The row's cells, None for an operation that is no kernel of one device's own memory.
 
     Raises ``ValueError`` for a rate that is no positive number, or one in a unit that this does not know.
     """

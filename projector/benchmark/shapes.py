@@ -13,10 +13,10 @@ from typing import Any
 from projector.errors import InputError, Problem
 from projector.frameworks import resolve
 from projector.io.files import read_text
+from projector.kernels import tables
 from projector.kernels.protocol import ComputeOp
-from projector.kernels.tables import KINDS, operator
 from projector.layers.step import optimizer
-from projector.operators.types import Attention, Collective, Gemm, GroupedGemm, HostWork, Stream
+from projector.operators.types import Collective, HostWork
 from projector.step.run import owned_by_rank
 from projector.step.stages import compute_operators, parts
 from projector.workload import zoo
@@ -25,8 +25,7 @@ from projector.workload.recipe import Recipe
 from projector.workload.validate import problems
 from projector.workload.workload import Workload
 
-_KIND = {Gemm: "gemm", Attention: "attention", GroupedGemm: "grouped", Stream: "stream"}
-_MARKS = {"seq_q": "attention", "groups": "grouped", "read_bytes": "stream", "m": "gemm"}
+_KIND = {made: kind for kind, (made, _) in tables.SHAPES.items()}
 
 
 def kind_of(op: ComputeOp) -> str:
@@ -81,15 +80,15 @@ def of_file(path: Path) -> tuple[ComputeOp, ...]:
     except csv.Error as error:
         raise InputError([Problem(str(path), "", str(error), "a readable CSV file of shapes")]) from None
     columns: Sequence[str] = list(rows[0]) if rows else []
-    kind = next((kind for mark, kind in _MARKS.items() if mark in columns), None)
+    kind = tables.kind_of(columns)
     if kind is None:
-        expected = f"a header with the columns of one kind of table ({', '.join(KINDS)}) and at least one row"
+        expected = f"a header with the columns of one kind of table ({', '.join(tables.KINDS)}) and at least one row"
         raise InputError([Problem(str(path), "", ", ".join(map(str, columns)) or "nothing", expected)])
     ops: dict[ComputeOp, None] = {}
     wrong = []
     for number, cells in enumerate(rows, start=2):
         try:
-            ops[operator(kind, cells)] = None
+            ops[tables.operator(kind, cells)] = None
         except KeyError as error:
             wrong.append(Problem(f"{path}:{number}", str(error.args[0]), None, "a column of this name"))
         except (TypeError, ValueError) as error:

@@ -11,56 +11,18 @@ from projector.benchmark.atomic import write_whole
 from projector.errors import InputError, Problem
 from projector.io.files import read_text
 from projector.kernels.protocol import ComputeOp
-from projector.operators.types import Attention, Gemm, GroupedGemm
+from projector.kernels.tables import SHAPES, cells_of
 
 _TAIL = ("time_us", "condition", "source", "spread")
 #: Columns of a table by kind (``measured/kernels/README.md``).
 COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "gemm": (
-        *("family", "dtype", "scaling", "layout", "accumulate", "out_bytes", "m", "n", "k", "batch"),
-        *("tile", "split_k", *_TAIL),
-    ),
-    "attention": (
-        *("family", "dtype", "backward", "causal", "batch", "heads", "kv_heads"),
-        *("seq_q", "seq_k", "head_dim_qk", "head_dim_v", *_TAIL),
-    ),
-    "grouped": (
-        *("family", "dtype", "scaling", "layout", "accumulate", "out_bytes", "backend"),
-        *("groups", "rows", "n", "k", *_TAIL),
-    ),
-    "stream": ("kind", "read_bytes", "write_bytes", "launches", *_TAIL),
+    "gemm": ("family", *SHAPES["gemm"][1], "tile", "split_k", *_TAIL),
+    "attention": ("family", *SHAPES["attention"][1], *_TAIL),
+    "grouped": ("family", *SHAPES["grouped"][1], *_TAIL),
+    "stream": (*SHAPES["stream"][1], *_TAIL),
 }
 _NOT_SHAPE = frozenset({"tile", "split_k", *_TAIL})
 _LIVE = "live"
-
-
-def cells_of(op: ComputeOp, family: str) -> dict[str, str]:
-    """The cells that say what a row is about: the inverse of :func:`projector.kernels.tables.operator`."""
-    if isinstance(op, Gemm):
-        sizes: dict[str, object] = {"m": op.m, "n": op.n, "k": op.k, "batch": op.batch}
-        return _texts({"family": family, **_product(op), **sizes, "tile": "", "split_k": ""})
-    if isinstance(op, GroupedGemm):
-        sizes = {"backend": op.backend, "groups": op.groups, "rows": op.rows, "n": op.n, "k": op.k}
-        return _texts({"family": family, **_product(op), **sizes})
-    if isinstance(op, Attention):
-        names = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim_qk", "head_dim_v")
-        flags = {"family": family, "dtype": op.dtype, "backward": int(op.backward), "causal": int(op.causal)}
-        return _texts({**flags, **{name: getattr(op, name) for name in names}})
-    return _texts({"kind": op.kind, "read_bytes": op.read, "write_bytes": op.write, "launches": op.launches})
-
-
-def _product(op: Gemm | GroupedGemm) -> dict[str, object]:
-    return {
-        "dtype": op.dtype,
-        "scaling": op.scaling,
-        "layout": op.layout,
-        "accumulate": int(op.accumulate),
-        "out_bytes": op.out_bytes,
-    }
-
-
-def _texts(values: Mapping[str, object]) -> dict[str, str]:
-    return {key: f"{value:.10g}" if isinstance(value, float) else str(value) for key, value in values.items()}
 
 
 class TableFile:

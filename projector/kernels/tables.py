@@ -7,16 +7,31 @@ and by the live path. One row is one kernel at one shape, in device microseconds
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from projector.errors import InputError, Problem
 from projector.io.places import nearest_folder
 from projector.kernels.protocol import ComputeOp
 from projector.operators.types import Attention, Gemm, GroupedGemm, Stream
 
-KINDS = ("gemm", "attention", "grouped", "stream")
+_PRODUCT = {"dtype": str, "scaling": str, "layout": str, "accumulate": bool, "out_bytes": float}
+_LENGTHS = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim_qk", "head_dim_v")
+#: By kind of table: its operator, and the columns that say which one a row is of, with their types.
+SHAPES: Mapping[str, tuple[type, Mapping[str, type]]] = {
+    "gemm": (Gemm, {**_PRODUCT, **dict.fromkeys(("m", "n", "k", "batch"), int)}),
+    "attention": (Attention, {"dtype": str, "backward": bool, "causal": bool, **dict.fromkeys(_LENGTHS, int)}),
+    "grouped": (GroupedGemm, {**_PRODUCT, "backend": str, **dict.fromkeys(("groups", "rows", "n", "k"), int)}),
+    "stream": (Stream, {"kind": str, "read_bytes": float, "write_bytes": float, "launches": int}),
+}
+KINDS = tuple(SHAPES)
+#: Fields of an operator that a table calls otherwise.
+_FIELDS = {"read_bytes": "read", "write_bytes": "write"}
+#: Columns by which the kinds are told apart.
+_MARKS = {"seq_q": "attention", "groups": "grouped", "read_bytes": "stream", "m": "gemm"}
+_READ: Mapping[type, Callable[[str], object]] = {str: str, int: int, float: float, bool: "1".__eq__}
 
 # Where the build puts ``measured/kernels`` in a wheel (pyproject.toml, force-include).
 PACKAGED = Path(__file__).resolve().parent / "measured"
@@ -60,11 +75,41 @@ def read(folder: Path) -> tuple[Measured, ...]:
     return tuple(rows)
 
 
+def kind_of(columns: Iterable[str]) -> str | None:
+    """The kind of table that has these columns; None: none."""
+    found = set(columns)
+    return next((kind for mark, kind in _MARKS.items() if mark in found), None)
+
+
 def operator(kind: str, cells: Mapping[str, str]) -> ComputeOp:
     """The operator that a row of the ``kind`` table describes. Raises ``KeyError`` without a column, ``ValueError`` for
     a cell that is no number.
     """
-    return _MAKE[kind](cells)
+    made, columns = SHAPES[kind]
+    values = {_FIELDS.get(name, name): _READ[each](cells[name]) for name, each in columns.items()}
+    if made is Attention:
+        values["window"] = int(cells.get("window") or 0) or None
+    op: ComputeOp = made(name="", **values)
+    return op
+
+
+def cells_of(op: ComputeOp, family: str) -> dict[str, str]:
+    """The cells that say what a row is about: the inverse of :func:`operator`."""
+    columns = next(columns for made, columns in SHAPES.values() if isinstance(op, made))
+    values = {name: _text(getattr(op, _FIELDS.get(name, name))) for name in columns}
+    return values if isinstance(op, Stream) else {"family": family, **values}
+
+
+def _text(value: object) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else str(int(value) if isinstance(value, bool) else value)
+
+
+def measured(kind: str, cells: Mapping[str, Any], source: str) -> Measured:
+    """A row with its operator. Raises as :func:`operator` does."""
+    op, seconds = operator(kind, cells), float(cells["time_us"]) * 1e-6
+    family = cells.get("family") or "" if kind == "stream" else cells["family"]
+    tile, split = cells.get("tile") or "", int(cells.get("split_k") or 0)
+    return Measured(op, family, seconds, cells.get("condition") or "", source, tile, split)
 
 
 def sources_of(path: Path) -> Mapping[str, str]:
@@ -84,92 +129,12 @@ def _row(
     sources: Mapping[str, str],
 ) -> None:
     try:
-        seconds = float(cells["time_us"]) * 1e-6
-        op = operator(kind, cells)
-        source = sources.get(cells["source"], cells["source"])
-        tile, split = cells.get("tile") or "", int(cells.get("split_k") or 0)
-        rows.append(
-            Measured(
-                op,
-                cells.get("family") or "" if kind == "stream" else cells["family"],
-                seconds,
-                cells["condition"],
-                source,
-                tile,
-                split,
-            )
-        )
+        made = measured(kind, cells, sources.get(cells["source"], cells["source"]))
     except KeyError as error:
         problems.append(Problem(where, str(error.args[0]), None, "a column of this name"))
-        return
     except (TypeError, ValueError) as error:
         problems.append(Problem(where, "", str(error), "numbers in every size and time column"))
-        return
-    if not seconds > 0.0:
-        problems.append(Problem(where, "time_us", cells["time_us"], "a positive time"))
-
-
-def _gemm(cells: Mapping[str, str]) -> Gemm:
-    return Gemm(
-        name="",
-        m=int(cells["m"]),
-        n=int(cells["n"]),
-        k=int(cells["k"]),
-        batch=int(cells["batch"]),
-        dtype=cells["dtype"],
-        scaling=cells["scaling"],
-        layout=cells["layout"],
-        out_bytes=float(cells["out_bytes"]),
-        accumulate=cells["accumulate"] == "1",
-    )
-
-
-def _attention(cells: Mapping[str, str]) -> Attention:
-    return Attention(
-        name="",
-        batch=int(cells["batch"]),
-        heads=int(cells["heads"]),
-        kv_heads=int(cells["kv_heads"]),
-        seq_q=int(cells["seq_q"]),
-        seq_k=int(cells["seq_k"]),
-        head_dim_qk=int(cells["head_dim_qk"]),
-        head_dim_v=int(cells["head_dim_v"]),
-        causal=cells["causal"] == "1",
-        window=int(cells.get("window") or 0) or None,
-        dtype=cells["dtype"],
-        backward=cells["backward"] == "1",
-    )
-
-
-def _grouped(cells: Mapping[str, str]) -> GroupedGemm:
-    return GroupedGemm(
-        name="",
-        groups=int(cells["groups"]),
-        rows=int(cells["rows"]),
-        n=int(cells["n"]),
-        k=int(cells["k"]),
-        dtype=cells["dtype"],
-        scaling=cells["scaling"],
-        layout=cells["layout"],
-        out_bytes=float(cells["out_bytes"]),
-        accumulate=cells["accumulate"] == "1",
-        backend=cells["backend"],
-    )
-
-
-def _stream(cells: Mapping[str, str]) -> Stream:
-    return Stream(
-        name="",
-        kind=cells["kind"],
-        read=float(cells["read_bytes"]),
-        write=float(cells["write_bytes"]),
-        launches=int(cells["launches"]),
-    )
-
-
-_MAKE: dict[str, Callable[[Mapping[str, str]], ComputeOp]] = {
-    "gemm": _gemm,
-    "attention": _attention,
-    "grouped": _grouped,
-    "stream": _stream,
-}
+    else:
+        rows.append(made)
+        if not made.seconds > 0.0:
+            problems.append(Problem(where, "time_us", cells["time_us"], "a positive time"))
