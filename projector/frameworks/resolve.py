@@ -21,27 +21,6 @@ from projector.workload.recipe import Recipe
 from projector.workload.validate import LAYOUT_SIZES, form, known
 from projector.workload.workload import Workload
 
-_OPTIONAL = frozenset(
-    {
-        "summa_panels",
-        "fast_domain",
-        "pipeline_model_parallel_layout",
-        "document_lengths",
-        "dynamic_context_parallel",
-        "encoder_seq_length",
-        "images_per_sample",
-        "decoder_first_pipeline_num_layers",
-        "decoder_last_pipeline_num_layers",
-        "lora",
-        "rlhf_type",
-        "recompute_layer_ids",
-        "moe_expert_capacity_factor",
-        "fsdp_reshard_after_forward",
-        "moe_deepep_num_sms",
-        "device_memory_fraction",
-    }
-)
-
 
 def resolve(
     workload: Workload, vendor: str = "nvidia", arch: str = "", host: str = "x86", published: bool = False
@@ -160,28 +139,11 @@ def _fill(workload: Workload, defaults: Mapping[str, Any]) -> Recipe:
         name: _frozen(defaults[name]) if value is None and name in defaults else value for name, value in stated.items()
     }
     chosen |= _implied(workload, chosen)
-    missing = [name for name, value in chosen.items() if value is None and name not in _OPTIONAL]
-    for name in missing:
-        chosen[name] = _NEUTRAL[name]
     return Recipe(**chosen)
 
 
 def _frozen(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
-
-
-# What a field means where neither the recipe nor the framework says anything.
-_NEUTRAL: dict[str, object] = {
-    "recompute_method": "uniform",
-    "recompute_num_layers": 1,
-    "recompute_modules": (),
-    "recompute_saved": (),
-    "moe_flex_dispatcher_backend": "deepep",
-    "fp8_recipe": "tensorwise",
-    "pipeline_schedule": "1f1b",
-    "microbatch_group_size_per_vp_stage": 1,
-    "data_parallel_shard_size": 1,
-}
 
 
 def _implied(workload: Workload, chosen: Mapping[str, Any]) -> dict[str, Any]:

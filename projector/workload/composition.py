@@ -86,11 +86,10 @@ def _made(model: Model, recipe: Recipe) -> _Stages:
 
 
 def _wide(recipe: Recipe, layers: int) -> frozenset[int]:
-    """Layers in 16 bits (Megatron-LM core/fp8_utils.py: counted over the whole model, one at each end unless told)."""
+    """Layers in 16 bits (Megatron-LM core/fp8_utils.py: counted over the whole model)."""
     if not recipe.first_last_layers_bf16:
         return frozenset()
-    first, last = recipe.num_layers_at_start_in_bf16, recipe.num_layers_at_end_in_bf16
-    start, end = 1 if first is None else first, 1 if last is None else last
+    start, end = recipe.num_layers_at_start_in_bf16, recipe.num_layers_at_end_in_bf16
     return frozenset((*range(min(start, layers)), *range(max(layers - end, 0), layers)))
 
 

@@ -142,10 +142,10 @@ class Recipe:
         "attention runs in 8 bits too", "layer memory", "precision", megatron=SAME)
     first_last_layers_bf16: bool | None = recipe_field(
         "the first and the last layers stay in bf16", "layer step memory", "precision", megatron=SAME)
-    num_layers_at_start_in_bf16: int | None = recipe_field(
-        "first layers of them", "layer step memory", "precision", unit="layers", least=0, megatron=SAME)
-    num_layers_at_end_in_bf16: int | None = recipe_field(
-        "last layers of them", "layer step memory", "precision", unit="layers", least=0, megatron=SAME)
+    num_layers_at_start_in_bf16: int = recipe_field(
+        "first layers of them", "layer step memory", "precision", default=1, unit="layers", least=0, megatron=SAME)
+    num_layers_at_end_in_bf16: int = recipe_field(
+        "last layers of them", "layer step memory", "precision", default=1, unit="layers", least=0, megatron=SAME)
     # parallelism details
     sequence_parallel: bool | None = recipe_field(
         "norms and residuals are split over the tensor-parallel ranks", "layer step memory", "tp", essential=True,

@@ -67,8 +67,6 @@ _MEGATRON_DEFAULTS: Mapping[str, object] = {
     "fp8_param_gather": False,
     "fp8_dot_product_attention": False,
     "first_last_layers_bf16": False,
-    "num_layers_at_start_in_bf16": 1,
-    "num_layers_at_end_in_bf16": 1,
     "moe_token_dispatcher_type": "allgather",
     "moe_grouped_gemm": False,
     "moe_permute_fusion": False,
