@@ -336,6 +336,7 @@ def test_internevo_counts_tokens_and_its_layout_says_the_ranks(ranks: bool, tmp_
         ('{"epoch": 1.0, "log_history": [', "without times"),
         ('{"step": 20, "loss": 8.5, "tokens": 10485760}', "of which the unit is known"),
         ("[2022-03-11 02:06:58,985] [INFO] [timer.py:189:stop] 0/40, SamplesPerSec=83.4", "mean since the start"),
+        ("step 20 took 6000,5 ms", "a decimal one"),
         ('DLLL {"timestamp": "1", "type": "LOG", "step": 3, "data": {"loss": 2.0}}', "records of DLLogger"),
     ],
 )

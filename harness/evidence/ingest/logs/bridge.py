@@ -9,7 +9,7 @@ from harness.evidence.ingest.logs import megatron
 from harness.evidence.ingest.logs.dumps import CONFIGURATION, KeyedDump
 from harness.evidence.ingest.logs.events import Event, Fact, Step
 from harness.evidence.ingest.logs.iteration_line import is_step
-from harness.evidence.ingest.logs.numbers import NUMBER, group
+from harness.evidence.ingest.logs.numbers import NUMBER, group, measure
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.words import MEGATRON_WORDS
 
@@ -41,7 +41,7 @@ def events(lines: Lines) -> Iterator[Event]:
         for number, line in lines:
             if "TFLOP/s/GPU" in line and "utilization:" in line:
                 rate[0] = group(_RATE.search(line))
-                if not named and len(alone) < _MOST_ALONE and (seconds := group(_TIME.search(line))):
+                if not named and len(alone) < _MOST_ALONE and (seconds := measure(_TIME.search(line))):
                     alone.append(Step(iteration=len(alone) + 1, seconds=seconds, line=number, tflops=rate[0]))
             elif ":" in line and len(line) < 300 and "|" not in line:
                 config.feed(line, number)

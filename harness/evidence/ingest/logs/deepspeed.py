@@ -9,7 +9,7 @@ from harness.evidence.ingest.logs import megatron
 from harness.evidence.ingest.logs.dumps import DottedDump
 from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Step
 from harness.evidence.ingest.logs.iteration_line import is_step
-from harness.evidence.ingest.logs.numbers import NUMBER, finite, group
+from harness.evidence.ingest.logs.numbers import NUMBER, finite, measure
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.words import DEEPSPEED_WORDS
 
@@ -74,21 +74,21 @@ def _first(event: Event, seen: set[str]) -> Iterator[Event]:
 def _step(line: str, number: int) -> Step | None:
     """``CurrSamplesPerSec`` is of the whole job (deepspeed/utils/timer.py: batch size over the step's time)."""
     if match := _TIMER.search(line):
-        peak = group(_PEAK.search(line))
+        peak = measure(_PEAK.search(line))
         return Step(
             iteration=int(match[1]),
             seconds=None,
             line=number,
-            samples_per_s=group(match, 2),
+            samples_per_s=measure(match, 2),
             memory_gib=peak,
             memory_kind="allocated" if peak else None,
         )
     if match := _ENGINE.search(line):
         return Step(
             iteration=int(match[1]),
-            seconds=group(match, 3),
+            seconds=measure(match, 3),
             line=number,
-            samples_per_s=group(match, 4),
+            samples_per_s=measure(match, 4),
             loss=finite(match[2]) if match[2] else None,
         )
     return None

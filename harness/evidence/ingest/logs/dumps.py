@@ -32,6 +32,7 @@ class DottedDump:
         self._found: dict[str, object] = {}
         self._line = 0
         self._extra: dict[str, object] = {}
+        self._begun = False
 
     def feed(self, line: str, number: int) -> bool:
         """Take one line; whether it was an argument."""
@@ -45,6 +46,17 @@ class DottedDump:
         self._found.setdefault(match[1], _TORN.sub("", match[2]).strip())
         return True
 
+    def ends(self) -> bool:
+        """The dump's last line: whether all of it was seen. What is left of one that begins before the log is none: what it
+        lacks would be taken for not set."""
+        whole = self._begun or not self._found
+        if not whole:
+            self._found.clear()
+        return whole
+
+    def begins(self) -> None:
+        self._begun = True
+
     def note(self, name: str, value: object) -> None:
         """An argument that another line states."""
         self._extra.setdefault(name, value)
@@ -54,7 +66,7 @@ class DottedDump:
         if not self._found:
             return None
         found, line, extra = self._found, self._line, self._extra
-        self._found, self._extra = {}, {}
+        self._found, self._extra, self._begun = {}, {}, False
         if len(found) < self._least:
             return None
         missing = {name: value for name, value in extra.items() if found.get(name) in (None, "None")}

@@ -105,6 +105,13 @@ _UNREAD: tuple[tuple[re.Pattern[str], str], ...] = (
         "a `SamplesPerSec` that is the mean since the start (before DeepSpeed 0.6)",
     ),
     (
+        re.compile(
+            r"(?:time|iter|step|[Ss]peed|dt|took)\b[^|]{0,40}?\b[0-9]{1,9},[0-9]{1,9} ?(?:ms|s|samples/sec)?"
+            r"(?![\w.,]{0,9}[0-9])"
+        ),
+        "times with a comma, which may be a decimal one: write them with a point",
+    ),
+    (
         re.compile(r"^DLLL \{"),
         "records of DLLogger, whose names are each script's own and are not known to be of a step",
     ),

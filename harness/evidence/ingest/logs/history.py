@@ -130,7 +130,7 @@ class History(Trainer):
 
 def _object(line: str) -> dict[str, object] | None:
     """The record of a line, what it nests one level deep beside the rest; None where the line is none."""
-    if not line.startswith("{") or len(line) > _LONGEST:
+    if line.lstrip()[:1] != "{" or len(line) > _LONGEST:
         return None
     try:
         row = json.loads(line)

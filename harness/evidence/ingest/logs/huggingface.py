@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from harness.evidence.ingest.logs.clock import Clock, seconds_of
 from harness.evidence.ingest.logs.dumps import KeyedDump
 from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event, Fact, Restart, Step
-from harness.evidence.ingest.logs.numbers import NUMBER, group, whole
+from harness.evidence.ingest.logs.numbers import NUMBER, measure, whole
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 from harness.evidence.ingest.logs.words import TRAINER_WORDS, one_of
@@ -141,7 +141,7 @@ def _since(index: int, total: int, now: float, bar: _Bar, number: int) -> list[S
 
 def _summary(line: str, number: int, bar: _Bar, config: KeyedDump) -> Iterator[Event]:
     """The mean of a run without a bar; every rank may print it, a summary of another runtime is another run's."""
-    seconds = group(_SECONDS.search(line))
+    seconds = measure(_SECONDS.search(line))
     if bar.prints or not seconds or (bar.runtime and abs(seconds / bar.runtime - 1) < _SAME):
         return
     steps = _steps(line, seconds, config)
@@ -158,7 +158,7 @@ def _summary(line: str, number: int, bar: _Bar, config: KeyedDump) -> Iterator[E
         )
         yield Fact("note", f"no step time: only the runtime of the whole training ({seconds:.6g} s), {told}", number)
         return
-    samples = group(_SAMPLES.search(line))
+    samples = measure(_SAMPLES.search(line))
     batch = samples * seconds / steps if samples else 0.0
     exact = batch >= 1 and abs(round(batch) / batch - 1) < _EXACT
     yield Fact("note", "the mean of a whole training: its first steps, evaluations and checkpoints are in it", number)
@@ -178,7 +178,7 @@ def _steps(line: str, seconds: float, config: KeyedDump) -> int | None:
     if (total := whole(str(config.found.get("train_iters", "")))) is not None:
         return total
     rate = _RATE.search(line)
-    value = group(rate)
+    value = measure(rate)
     if rate is None or not value or any(mark in rate[1] for mark in "eE"):
         return None
     half = 0.5 * 10.0 ** -len(rate[1].partition(".")[2])

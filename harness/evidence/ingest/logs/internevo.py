@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable
 
 from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Restart
-from harness.evidence.ingest.logs.numbers import NUMBER, group
+from harness.evidence.ingest.logs.numbers import NUMBER, group, whole
 from harness.evidence.ingest.logs.trainer import Trainer
 
-_RATE = re.compile(rf"tgs \(tokens/gpu/second\)={NUMBER}(?=[\s,]|$)")
-_CONSUMED = re.compile(r"\bnum_consumed_tokens=([0-9]{1,18})\b")
+_RATE = re.compile(rf"tgs \(tokens/gpu/second\)={NUMBER}(?=[\s,]{{1,9}}\S)")
+_CONSUMED = re.compile(r"\bnum_consumed_tokens=([0-9,]{1,24})")
 _LAYOUT = re.compile(
     r"data parallel size: ([0-9]{1,7}), pipeline parallel size: ([0-9]{1,7}), tensor parallel size: ([0-9]{1,7})"
 )
@@ -51,7 +51,7 @@ class InternEvo(Trainer):
         found = _CONSUMED.search(line)
         if found is None:
             return None
-        now, before = int(found[1]), self.consumed if self.last + 1 == step else None
+        now, before = whole(found[1]) or 0, self.consumed if self.last + 1 == step else None
         self.last, self.consumed = step, now
         return now - before if before is not None and now > before else None
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from harness.evidence.ingest.logs.events import Step
-from harness.evidence.ingest.logs.numbers import NUMBER, finite, group, loss, whole
+from harness.evidence.ingest.logs.numbers import NUMBER, group, loss, measure, measured, whole
 
 _ITERATION = re.compile(r"iteration(?:\s{1,40}|:\s{1,40}|=\s{0,40})([0-9]{1,18})\s{0,40}[/|]")
 _ELAPSED = re.compile(rf"elapsed time per iteration\s?\((ms|s)\):\s{{0,20}}{NUMBER}")
@@ -28,7 +28,7 @@ _RESERVED = re.compile(rf"memory usage/free/total:\s{{0,20}}{NUMBER}\s?GiB/")
 _RATIO = re.compile(r"mem usages:\s{0,20}([0-9]*\.[0-9]+)")
 _BATCH = re.compile(r"(?:global|gloabl) batch size:\s{0,20}([0-9,]{1,24})")
 _SKIPPED = re.compile(r"number of skipped iterations:\s{0,20}([1-9])")
-_LENGTH = re.compile(r"(?:\bseq_length|actual seqlen):\s{0,20}([0-9]{1,18})")
+_LENGTH = re.compile(r"(?:\bseq_length|actual seqlen):\s{0,20}([0-9,]{1,24})")
 
 
 _KEYED = "elapsed_time_per_iteration_ms="
@@ -65,7 +65,7 @@ def step(line: str, number: int) -> Step | None:
     if elapsed is None:
         return None
     iteration = _ITERATION.search(line, 0, elapsed.start())
-    seconds = finite(elapsed[2])
+    seconds = measured(elapsed[2])
     if iteration is None or not seconds or not _whole_number(elapsed, line):
         return None
     rest = elapsed.end()
@@ -77,13 +77,13 @@ def step(line: str, number: int) -> Step | None:
         seconds=seconds / 1000 if elapsed[1] == "ms" else seconds,
         line=number,
         tokens_per_s=group(_TOKENS.search(line, rest)),
-        samples_per_s=group(_SAMPLES.search(line, rest)) if "samples per" in line else None,
+        samples_per_s=measure(_SAMPLES.search(line, rest)) if "samples per" in line else None,
         tflops=group(_TFLOPS.search(line, rest)),
         global_batch_size=whole(batch[1]) if batch else None,
         memory_gib=memory,
         memory_kind=kind,
         memory_ratio=ratio,
-        seq_length=int(length[1]) if length else None,
+        seq_length=whole(length[1]) if length else None,
         skipped=_SKIPPED.search(line, rest) is not None,
         loss=loss(line),
     )
@@ -100,7 +100,7 @@ def _memory(line: str) -> tuple[float | None, str | None, float | None]:
     if "mem" not in line:
         return None, None, None
     if (fullest := _FULLEST.search(line)) or (fullest := _DEVICE.search(line)):
-        return finite(fullest[1]), "device", None
+        return measured(fullest[1]), "device", None
     if reserved := _RESERVED.search(line):
-        return finite(reserved[1]), "reserved", None
+        return measured(reserved[1]), "reserved", None
     return None, None, group(_RATIO.search(line))

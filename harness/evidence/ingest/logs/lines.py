@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from harness.evidence.ingest.logs.clock import STAMP, Clock, seconds_of, stamped
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Memory
-from harness.evidence.ingest.logs.numbers import NUMBER, SCALED, finite, group, scaled, whole
+from harness.evidence.ingest.logs.numbers import NUMBER, SCALED, finite, group, measure, measured, scaled, whole
 from harness.evidence.ingest.logs.trainer import Trainer
 from harness.evidence.ingest.logs.words import MAXTEXT_WORDS, one_of
 
@@ -141,7 +141,7 @@ class FairSeq(Trainer):
     figures = {"loss": re.compile(rf'\bloss"?[=:] ?"?{NUMBER}')}
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
-        tokens, rate = (group(pattern.search(line)) for pattern in _FAIRSEQ)
+        tokens, rate = (measure(pattern.search(line)) for pattern in _FAIRSEQ)
         if tokens and rate:
             yield self.made(line, number, match["step"], tokens / rate, mean=True)
 
@@ -175,8 +175,8 @@ class FmsFsdp(Trainer):
     """foundation-model-stack/fms-fsdp utils/train_utils.py: a line a figure; ``current`` is since the report before."""
 
     NAME = "fms-fsdp"
-    heads = re.compile(rf"^step: {_STEP}\s*$")
-    steps = {"current step time:": re.compile(rf"^current step time: (?P<s>{NUMBER})")}
+    heads = re.compile(rf"^\s{{0,20}}step: {_STEP}\s*$")
+    steps = {"current step time:": re.compile(rf"^\s{{0,20}}current step time: (?P<s>{NUMBER})")}
 
 
 class PrimeRl(Trainer):
@@ -233,7 +233,7 @@ class TorchTune(Trainer):
 
     NAME = "torchtune"
     steps = {
-        "tokens_per_second_per_gpu:": re.compile(rf"^Step {_STEP} \| "),
+        "tokens_per_second_per_gpu:": re.compile(rf"^\s{{0,20}}Step {_STEP} \| "),
         "|Loss: ": re.compile(
             rf"(?:^|\s)[0-9]{{1,9}}\|{_STEP}\|Loss: {_LOSS}:.{{0,400}}?\[(?:([0-9]{{1,5}}):)?([0-9]{{1,2}}):([0-9]{{2}})<"
         ),
@@ -292,7 +292,7 @@ class LlmC(Trainer):
             rf"(?:(?P<loss>{NUMBER})|-?nan|-?inf)\b.{{0,160}}?\| (?P<ms>{NUMBER}) ms \|.{{0,80}}? tok/s"
         ),
         # its trainer for CPUs
-        "(took ": re.compile(rf"^step {_STEP}: train loss (?P<loss>{NUMBER}) \(took (?P<ms>{NUMBER}) ms"),
+        "(took ": re.compile(rf"^\s{{0,20}}step {_STEP}: train loss (?P<loss>{NUMBER}) \(took (?P<ms>{NUMBER}) ms"),
     }
     hints = ("| micro batch size B ",)
     words = {
@@ -331,7 +331,7 @@ class NanoGpt(Trainer):
         self.clock = Clock(shortest=1.0)  # seconds: below, its milliseconds are too coarse
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
-        index, time = int(match[1]), (finite(match[3]) or 0.0) / (1000 if match[4] == "ms" else 1)
+        index, time = int(match[1]), (measured(match[3]) or 0.0) / (1000 if match[4] == "ms" else 1)
         loss = finite(match[2]) if match[2] else None
         if "train_time:" in line:
             if found := self.clock.since(index, time):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from harness.evidence.ingest.logs.events import Evaluation, Event, Fact, Memory
-from harness.evidence.ingest.logs.numbers import NUMBER, finite, group
+from harness.evidence.ingest.logs.numbers import NUMBER, measure, measured
 from harness.evidence.ingest.logs.trainer import Trainer
 from harness.evidence.ingest.logs.words import one_of, same
 
@@ -32,7 +32,7 @@ class LitGpt(Trainer):
         **same("devices", "num_nodes", "global_batch_size", "micro_batch_size", "model_name"),
         "max_seq_length": "seq_length",
     }
-    settings = re.compile(rf"(?:^|[\s(])'?{one_of(words)}'?[:=]\s?('?[\w./-]{{1,80}}'?)[,)}}]")
+    settings = re.compile(rf"(?:^|[\s(])'?{one_of(words)}'?[:=]\s?('?[\w./-]{{1,80}}'?)[,)}}](?![0-9])")
     said = {"Validating": Evaluation}
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class LitGpt(Trainer):
         self.seconds, self.last, self.complete = 0.0, -1, False
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
-        index, step, seconds = int(match[1]), int(match[2]), (finite(match[3]) or 0.0) / 1000
+        index, step, seconds = int(match[1]), int(match[2]), (measured(match[3]) or 0.0) / 1000
         if index != self.last + 1:
             self.seconds, self.complete = 0.0, index == 1
         self.last = index
@@ -55,5 +55,5 @@ class LitGpt(Trainer):
         self.seconds, self.complete = 0.0, True
 
     def other(self, line: str, number: int) -> Iterable[Event] | None:
-        used = group(_MEMORY.search(line)) if "Memory used:" in line else None
+        used = measure(_MEMORY.search(line)) if "Memory used:" in line else None
         return [Memory(used * _GB, "allocated", number)] if used else None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from harness.evidence.ingest.logs.dumps import DottedDump
 from harness.evidence.ingest.logs.events import Event, Fact, Restart, Timers
 from harness.evidence.ingest.logs.iteration_line import has_time, is_step, step
-from harness.evidence.ingest.logs.numbers import finite
+from harness.evidence.ingest.logs.numbers import measured
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 
@@ -43,7 +43,7 @@ def events(lines: Lines) -> Iterator[Event]:
         elif "time (ms)" in line:
             yield from _timers(line, number)
         elif "..." in line:
-            if (timer := _TIMER_LINE.search(line)) and (slowest := finite(timer[3])) is not None:
+            if (timer := _TIMER_LINE.search(line)) and (slowest := measured(timer[3])) is not None:
                 yield Timers({timer[1]: slowest / 1000}, number)
             elif not dump.feed(line, number) and (event := shared(line, number, seen)) is not None:
                 yield event
@@ -64,13 +64,17 @@ def _once(line: str, number: int, seen: set[str]) -> Iterator[Event]:
 
 
 def _timers(line: str, number: int) -> Iterator[Event]:
-    found = {match[1]: value for match in _TIMER.finditer(line, 0, 8000) if (value := finite(match[2])) is not None}
+    found = {match[1]: value for match in _TIMER.finditer(line, 0, 8000) if (value := measured(match[2])) is not None}
     if found:
         yield Timers({name: value / 1000 for name, value in found.items()}, number)
 
 
 def _other(line: str, number: int, dump: DottedDump, seen: set[str]) -> Iterator[Event]:
-    if "world size" in line and (world := _WORLD.search(line)):
+    if "-- arguments --" in line:
+        dump.begins()
+    elif "-- end of arguments --" in line and not dump.ends():
+        yield Fact("note", f"line {number}: the list of arguments begins before the log, and is not read", number)
+    elif "world size" in line and (world := _WORLD.search(line)):
         dump.note("world_size", int(world[1]))
         yield Fact("gpus", int(world[1]), number)
         yield Restart("a new start", number)

@@ -36,6 +36,7 @@ def weigh(line: str) -> int:
 
 def events(lines: Lines) -> Iterator[Event]:
     run = _Run()
+    before = ""
     for number, line in lines:
         if SYSTEM in line:
             yield from run.machines(system(line, number))
@@ -44,7 +45,10 @@ def events(lines: Lines) -> Iterator[Event]:
             run.layout = layout(line)
             continue
         start = line.find(_MARK)
-        if start >= 0 and (entry := _entry(line[start + len(_MARK) :])) is not None:
+        if start < 0 or (text := line[start + len(_MARK) :].strip()) == before:
+            continue  # another rank's print of the same entry
+        before = text
+        if (entry := _entry(text)) is not None:
             yield from run.feed(entry, number)
     yield from run.end()
 

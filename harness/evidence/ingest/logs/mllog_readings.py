@@ -115,7 +115,10 @@ def decide(readings: Readings, batch: float | None, length: float | None) -> tup
         return [], []
     if through is None:
         if not units:
-            return [], [f"the counts ({progress.counter}) are no multiples of the batch: their unit is unknown"]
+            unknown = (
+                "no multiples of the batch" if length else "tokens or samples: the length of a sample is not logged"
+            )
+            return [], [f"the counts ({progress.counter}) are {unknown}: their unit is unknown"]
         return _scaled(progress.rates, units[0]), list(_losses(progress, counts * units[0]))
     for size in units:
         for scale in (1.0, 1 / length) if length else (1.0,):
@@ -135,6 +138,8 @@ def _units(progress: Progress, batch: float | None, length: float | None) -> lis
     named, sizes = progress.counter == "samples_count", [1.0]
     if length:
         sizes.append(1 / length)
+    elif not named:
+        return []  # tokens or samples: the length would tell
     if not named:
         sizes.reverse()
     if batch:

@@ -11,10 +11,11 @@ from harness.evidence.ingest.logs.numbers import SCALED, scaled
 from harness.evidence.ingest.logs.trainer import Trainer
 from harness.evidence.ingest.logs.words import one_of, same
 
-_FIELD = re.compile(rf"\b([a-z_]{{2,40}}):\s?{SCALED}(?=\s|$)")
+#: Where a line ends a number may be broken off, but for one with its unit.
+_FIELD = re.compile(rf"\b([a-z_]{{2,40}}):\s?{SCALED}(?=\s{{1,40}}\S|(?<=[KMGBT])\s{{0,9}}$)")
 _STARTS = re.compile(
     r"\[Start training\].{0,60}? mbs: ([0-9]{1,9}) \| grad_accum: ([0-9]{1,9}) \| global_batch_size: ([0-9]{1,9}) \| "
-    r"sequence_length: ([0-9]{1,9})"
+    r"sequence_length: ([0-9]{1,9})(?![0-9,])"
 )
 _STARTED = ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size", "seq_length")
 _LAYOUT = {
@@ -30,8 +31,8 @@ _SIZES = {
     "num_hidden_layers": "num_layers",
     "num_key_value_heads": "num_query_groups",
 }
-_PARALLEL = re.compile(rf"(?:\]:\s{{1,60}}|ParallelismArgs\(){one_of(_LAYOUT)}=([0-9]{{1,9}}),")
-_LLAMA = re.compile(rf"\]:\s{{1,60}}{one_of((*_SIZES, 'tie_word_embeddings'))}=(\w{{1,12}})[,)]")
+_PARALLEL = re.compile(rf"(?:\]:\s{{1,60}}|ParallelismArgs\(){one_of(_LAYOUT)}=([0-9]{{1,9}}),(?![0-9])")
+_LLAMA = re.compile(rf"\]:\s{{1,60}}{one_of((*_SIZES, 'tie_word_embeddings'))}=(\w{{1,12}})[,)](?![0-9])")
 #: What every model that nanotron calls a Llama has.
 _SHAPE: dict[str, object] = {
     "normalization": "RMSNorm",

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from harness.evidence.ingest.logs.clock import Clock, seconds_of
 from harness.evidence.ingest.logs.dumps import CONFIGURATION
 from harness.evidence.ingest.logs.events import Event, Fact
-from harness.evidence.ingest.logs.numbers import NUMBER, counted, finite, loss
+from harness.evidence.ingest.logs.numbers import NUMBER, counted, loss, measured
 from harness.evidence.ingest.logs.trainer import Trainer
 from harness.evidence.ingest.logs.words import NEMO_WORDS
 
@@ -56,7 +56,7 @@ class NeMo(Trainer):
             return
         if match.re is _CLOCK:
             yield from () if self.timed else self._between(match, index, line, number)
-        elif (seconds := finite(match[1])) and index != self.last:
+        elif (seconds := measured(match[1])) and index != self.last:
             self.last, batch = index, _BATCH.search(line)
             if (pieces := self._pieces(index, line)) > 1:
                 seconds *= pieces

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event
-from harness.evidence.ingest.logs.numbers import NUMBER, group
+from harness.evidence.ingest.logs.numbers import NUMBER, measure
 from harness.evidence.ingest.logs.trainer import Trainer
 from harness.evidence.ingest.logs.words import TRAINER_WORDS, one_of, same
 
@@ -42,7 +42,7 @@ class PaddleNlp(Trainer):
     last = -1
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
-        iteration, runtime, rate = int(match[1]), group(_RUNTIME.search(line)), group(_STEPS.search(line))
+        iteration, runtime, rate = int(match[1]), measure(_RUNTIME.search(line)), measure(_STEPS.search(line))
         if not runtime:
             return
         steps = iteration - self.last if 0 <= self.last < iteration else round(runtime * rate) if rate else 0

@@ -52,7 +52,8 @@ def is_document(head: str) -> bool:
 
 
 def detect(source: Source) -> str | None:
-    """The dialect with most steps among the first lines that hold any; without a step, that with most lines."""
+    """The dialect with most steps among the first lines that hold any; without a step, that with most lines. A line is a
+    step of the first dialect that knows it: one that is cut may be anyone's."""
     head = source.head()
     for document in DOCUMENTS:
         if document.recognises(head):
@@ -65,7 +66,8 @@ def detect(source: Source) -> str | None:
             weight = dialect.weigh(line)
             if weight == STEP:
                 steps[dialect.NAME] += 1
-            elif weight:
+                break
+            if weight:
                 others[dialect.NAME] += 1
         left -= bool(steps)
         if left < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event, Fact, Failure, Memory
-from harness.evidence.ingest.logs.numbers import NUMBER, finite
+from harness.evidence.ingest.logs.numbers import NUMBER, measured
 
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|(?:CUDA|HIP) out of memory|RESOURCE_EXHAUSTED")
 _ERROR = re.compile(
@@ -36,7 +36,7 @@ def shared(line: str, number: int, seen: set[str]) -> Event | None:
         return None
     if "memory (MB)" in line and (match := _MEMORY.search(line)):
         reserved = match[2] is not None
-        used = finite(match[2] if reserved else match[1])
+        used = measured(match[2] if reserved else match[1])
         return Memory(used / _MIB_PER_GIB, "reserved" if reserved else "allocated", number) if used else None
     if any(text in line for text in _SAVED):
         return Checkpoint(number)

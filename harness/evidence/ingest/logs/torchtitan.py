@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from harness.evidence.ingest.logs.dumps import DottedDump
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Event, Fact, Restart, Step
 from harness.evidence.ingest.logs.iteration_line import is_step, step
-from harness.evidence.ingest.logs.numbers import NUMBER, group, loss
+from harness.evidence.ingest.logs.numbers import NUMBER, group, loss, measure
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 from harness.evidence.ingest.logs.titan_model import Printed, architecture, built
@@ -24,7 +24,8 @@ _MEMORY = re.compile(rf"\bmemory:\s{{0,9}}{NUMBER}GiB\(")
 _MESH = re.compile(r"device mesh with parallelism: (.{0,200})")
 _DEGREE = re.compile(r"\b(pp|dp_replicate|dp_shard|cp|tp|ep|etp)=(\d{1,7})")
 _STARTS = re.compile(
-    r"local batch size:? ([0-9]{1,9}), global batch size:? ([0-9]{1,9}),.{0,40}?sequence length:? ([0-9]{1,9})"
+    r"local batch size:? ([0-9]{1,9}), global batch size:? ([0-9]{1,9}),.{0,40}?"
+    r"sequence length:? ([0-9]{1,9})(?!,?[0-9])"
 )
 _RECOMPUTE = re.compile(r"Applied (full|selective) activation checkpointing")
 _PARAMETERS = re.compile(r"Total parameter count: (.{1,80})|size: ([0-9,]{1,20}) total parameters")
@@ -127,7 +128,7 @@ def _step(line: str, number: int) -> Step | None:
     index, rate = _STEP.search(line), group(_RATE.search(line))
     if index is None or not rate:
         return None
-    memory = group(_MEMORY.search(line))
+    memory = measure(_MEMORY.search(line))
     return Step(
         iteration=int(index[1]),
         seconds=None,

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 from harness.evidence.ingest.logs.dumps import KeyedDump
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Step
-from harness.evidence.ingest.logs.numbers import scaled
+from harness.evidence.ingest.logs.numbers import measured, scaled
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 
 _NOTHING = re.compile(r"(?!)")
+_COUNTS = ("tokens_per_s", "loss", "mib", "bytes")  # that may have thousands and no decimals
 _GIB = {"bytes": 2.0**-30, "mib": 2.0**-10, "gib": 1.0, "gb": 1e9 / 2**30}
 
 
@@ -59,7 +60,7 @@ class Trainer:
         """The events of a line with a step; none where it says nothing new."""
         said = match.groupdict()
         index = said.pop("step", self.head)
-        figures = {name: scaled(text) if text else None for name, text in said.items()}
+        figures = {name: _number(name, text) if text else None for name, text in said.items()}
         seconds, ms, minutes = (figures.pop(unit, None) for unit in ("s", "ms", "minutes"))
         if index is None:
             return ()
@@ -86,7 +87,7 @@ class Trainer:
         """A step with what the line says beside its number and its time."""
         for name, pattern in self.figures.items():
             found = pattern.search(line)
-            value = scaled(found[1]) if found else None
+            value = _number(name, found[1]) if found else None
             kind, _, unit = name.partition("_")
             if unit not in _GIB:
                 known[name] = value
@@ -111,3 +112,8 @@ class Trainer:
             elif not self.config.feed(line, number) and (common := shared(line, number, self.seen)) is not None:
                 yield common
         yield from self.arguments(0)
+
+
+def _number(name: str, text: str) -> float | None:
+    """A figure; of one that has decimals a comma alone is none."""
+    return scaled(text) if name.endswith(_COUNTS) else measured(text)

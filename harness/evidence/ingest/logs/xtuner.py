@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterator
 
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Event, Fact
-from harness.evidence.ingest.logs.numbers import NUMBER, group
+from harness.evidence.ingest.logs.numbers import NUMBER, measure
 from harness.evidence.ingest.logs.trainer import Trainer
 from harness.evidence.ingest.logs.words import one_of, same
 
 _OLD = "Iter(train) ["
+_PIECES = "times of one micro-batch: how many make a step (`accumulative_counts`) is not printed"
 _RANK = re.compile(r"\[RANK ([0-9]{1,7})\]")
 
 
@@ -29,7 +30,7 @@ class XTuner(Trainer):
     hints = ("xtuner", "[XTuner]")
     figures = {
         "tokens_per_s": re.compile(rf"\btgs: {NUMBER}"),
-        "allocated_mib": re.compile(rf"\bmemory: {NUMBER}(?=\s)"),
+        "allocated_mib": re.compile(rf"\bmemory: {NUMBER}(?=\s{{1,9}}\S)"),
         "reserved_gib": re.compile(rf"\breserved_memory: {NUMBER} ?GB"),
         "loss": re.compile(rf"\b(?:reduced_llm_loss|loss): {NUMBER}"),
     }
@@ -58,9 +59,11 @@ class XTuner(Trainer):
             self.rank = self.rank or rank[1]
             if rank[1] != self.rank:
                 return
-        if not (seconds := group(match, 2)):
+        if not (seconds := measure(match, 2)):
             return
-        if _OLD in line and not self.pieces and self.once("pieces"):
-            note = "times are of one iteration: of one micro-batch where gradients accumulate, which is not printed"
-            yield Fact("note", note, number)
-        yield self.made(line, number, match[1], seconds * max(self.pieces, 1) if _OLD in line else seconds)
+        if _OLD not in line:
+            yield self.made(line, number, match[1], seconds)
+        elif self.pieces:
+            yield self.made(line, number, match[1], seconds * self.pieces)
+        elif self.once("pieces"):
+            yield Fact("note", _PIECES, number)
