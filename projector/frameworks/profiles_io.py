@@ -31,7 +31,7 @@ _KEYS = (
 )
 _WHEN = (
     *("vendor", "gpu_arch", "gpu_host", "date_before", "date_from"),
-    *("moe", "mla", "compressed", "alibi", "precision", "adapters"),
+    *("moe", "mla", "compressed", "alibi", "precision", "adapters", "transformer_impl"),
 )
 _RECIPE = frozenset(f.name for f in dataclasses.fields(Recipe))
 
@@ -153,12 +153,12 @@ def _neutral() -> Mapping[str, Any]:
 
 def _inherited(rule: Mapping[str, Any], own: Mapping[str, Any]) -> Mapping[str, Any]:
     """A rule of the parent, where this framework has ``own`` defaults."""
-    return {**rule, "published": _unless(own, rule["published"])} if "published" in rule else rule
+    return {**rule, **{part: _unless(own, rule[part]) for part in ("defaults", "published") if part in rule}}
 
 
-def _unless(own: Mapping[str, Any], published: Mapping[str, Any]) -> dict[str, object]:
-    """What published runs of the parent did, but for fields of which this framework has a default of its own."""
-    return {name: value for name, value in published.items() if name not in own}
+def _unless(own: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, object]:
+    """What the parent or its published runs do, but for fields of which this framework has a default of its own."""
+    return {name: value for name, value in found.items() if name not in own}
 
 
 def _unknown(where: str, place: str, found: Mapping[str, Any], known: frozenset[str]) -> list[Problem]:

@@ -14,6 +14,7 @@ from projector.frameworks.types import Framework, Resolved
 from projector.io.typed import of_type
 from projector.mechanisms.attention_kernels import epoch
 from projector.mechanisms.execution import Execution, merged
+from projector.mechanisms.fusion.base import MATERIALISED
 from projector.memo import Recent, but
 from projector.workload.checks import range_problems
 from projector.workload.layout import virtual_stages
@@ -108,16 +109,24 @@ def _traits(workload: Workload, vendor: str, arch: str, host: str) -> dict[str, 
         "compressed": model.compressed is not None,
         "alibi": model.position_embedding_type == "alibi",
         "precision": workload.recipe.precision,
+        "transformer_impl": workload.recipe.transformer_impl or _narrow(workload.recipe),
         "adapters": workload.recipe.lora is not None,
     }
 
 
+def _narrow(recipe: Recipe) -> str | None:
+    """Whose modules 8- and 4-bit products need (Megatron-LM megatron/training/arguments.py, ``validate_args``)."""
+    return "transformer_engine" if recipe.quantised else None
+
+
 def _choose(framework: Framework, traits: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Defaults, behaviour, and what published runs of this kind do that leave it out."""
-    defaults, behaviour, usual = dict(framework.defaults), dict(framework.execution), dict[str, Any]()
+    stated = {"transformer_impl": traits["transformer_impl"]} if traits["transformer_impl"] else {}
+    defaults, behaviour, usual = {**framework.defaults, **stated}, dict(framework.execution), dict[str, Any]()
     for rule in framework.rules:
-        if all(_holds(word, value, traits) for word, value in rule["when"].items()):
-            defaults |= rule.get("defaults", {})
+        now = {**traits, "transformer_impl": defaults["transformer_impl"]}
+        if all(_holds(word, value, now) for word, value in rule["when"].items()):
+            defaults |= {**rule.get("defaults", {}), **stated}
             usual |= rule.get("published", {})
             behaviour = merged(behaviour, rule.get("execution", {}))
     return defaults, behaviour, usual
@@ -170,7 +179,9 @@ def _implied(workload: Workload, chosen: Mapping[str, Any]) -> dict[str, Any]:
     if implied.get("vpp", recipe.vpp) == 1:
         implied["overlap_p2p_comm"] = False
     if chosen["recompute_granularity"] == "selective" and chosen["recompute_modules"] is None:
-        implied["recompute_modules"] = ("core_attn",)
+        # Megatron-LM's own modules checkpoint no flash attention (f77277433 megatron/model/transformer.py)
+        flash = chosen["transformer_impl"] == "local" and MATERIALISED.get(chosen["attention_backend"]) is False
+        implied["recompute_modules"] = () if flash else ("core_attn",)
     if chosen["recompute_granularity"] != "selective":
         implied["recompute_modules"] = ()
     return implied

@@ -77,13 +77,18 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         target="linear_proj",
         reads="attn_gate.out" if gate else "core_attn.out",
     )
-    heads = Heads(heads=lo.heads, kv_heads=lo.kv_heads, qk=d, v=d, window=kind.window)
+    repeats = lo.execution.fusion.repeats_keys and key < query
+    if repeats:
+        turned = query if turned else 0
+    heads = Heads(heads=lo.heads, kv_heads=lo.heads if repeats else lo.kv_heads, qk=d, v=d, window=kind.window)
     core = core_attention(heads, lo, ATTN | {"core_attn", "context"})
     return (
         norm("input_norm", lo.hidden, lo.shard_tokens, lo, tags=ATTN | {"attn_norm"}),
         *(_shared(qkv, query, key, lo) if not reuses else (linear(qkv, lo, QKV), *unused(key, lo), received(key, lo))),
         *_qk_norm(query, turned, lo),
+        *((_repeated(query, key, lo),) if repeats else ()),
         *rope(query + turned, lo, ATTN | {"qkv_proj"}),
+        *_reordered(query, query if repeats else key, lo),
         without_shared(core, lo) if reuses else core,
         *_relative(lo),
         *_sinks(lo),
@@ -92,6 +97,30 @@ def attention(kind: LayerKind, lo: Local) -> tuple[Part, ...]:
         *sandwich("post_attn_norm", lo, ATTN, "proj.out"),
         residual("attn_residual", lo, ATTN, "pre_cross_norm.in" if kind.cross else "pre_mlp_norm.in"),
     )
+
+
+def _repeated(query: int, key: int, lo: Local) -> Part:
+    """Keys and values written out for every query head; backward sums their gradients."""
+    few, many = 2 * lo.act * key * lo.tokens, 2 * lo.act * query * lo.tokens
+    return Part(
+        name="repeat_kv",
+        forward=(Stream(name="repeat_kv", kind="copy", read=few, write=many, launches=2),),
+        backward_input=(Stream(name="repeat_kv.bwd", kind="copy", read=many, write=few, launches=2),),
+        tags=ATTN,
+    )
+
+
+def _reordered(query: int, key: int, lo: Local) -> tuple[Part, ...]:
+    """Tokens before samples, as the layer has them, against samples before tokens, as a flash kernel wants them: queries,
+    keys, values, the output and its gradient are copied where there are several samples (NVIDIA/Megatron-LM@f77277433
+    megatron/model/transformer.py, ``rearrange``)."""
+    fusion = lo.execution.fusion
+    if not fusion.flash_copies or fusion.attention_materialised or lo.batch == 1:
+        return ()
+    into, out = lo.act * (query + 2 * key) * lo.tokens, lo.act * query * lo.tokens
+    forward = Stream(name="reorder", kind="copy", read=into + out, write=into + out, launches=4)
+    backward = Stream(name="reorder.bwd", kind="copy", read=out, write=out)
+    return (Part(name="reorder", forward=(forward,), backward_input=(backward,), tags=ATTN),)
 
 
 def _relative(lo: Local) -> tuple[Part, ...]:

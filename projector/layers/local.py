@@ -10,7 +10,6 @@ from projector.mechanisms import Execution
 from projector.operators.rank import Rank
 from projector.workload.recipe import Recipe
 
-_QUANTISED = ("fp8", "mxfp8", "mxfp4", "nvfp4")
 # bytes of one all-gathered element and its scales: Transformer Engine gathers quantised shards of linear inputs and
 # output gradients (transformer_engine/pytorch/distributed.py, gather_along_first_dim with a quantizer)
 _GATHERED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "mxfp4": 0.5 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
@@ -25,7 +24,7 @@ class Local(Rank):
 
 def _precision(recipe: Recipe) -> tuple[str, str, str]:
     """(GEMM operand type, GEMM scaling, cast recipe) of the linear layers; ("", "", "") when they are not quantised."""
-    if recipe.precision not in _QUANTISED:
+    if not recipe.quantised:
         return "", "", ""
     if recipe.precision in ("mxfp4", "nvfp4"):
         return recipe.precision, "", recipe.precision

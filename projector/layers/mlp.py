@@ -13,6 +13,13 @@ from projector.operators.types import Stream
 from projector.parameter import parameter
 
 MLP = frozenset({"mlp"})
+_SCRIPTED, _SCRIPTED_BACK, _SCRIPTED_ALIVE = parameter(
+    ((13.0, 10.0, 10), (26.0, 19.0, 19), 5.0),
+    unit="tensors read, written, launches; tensors",
+    kind="derived",
+    source="operators of the scripted functions bias_gelu and bias_gelu_back, one by one, and what is alive between them "
+    "(NVIDIA/Megatron-LM@f77277433 megatron/model/fused_bias_gelu.py)",
+)
 _CUT, _CUT_COMPILED = parameter(
     (((4.0, 2.0, 6), (8.0, 5.0, 8)), ((2.0, 1.0, 2), (4.0, 1.0, 2))),
     unit="gates, launches",
@@ -66,7 +73,8 @@ def _moments(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
     halves = (2 if lo.model.gated_linear_unit else 1) * output.bytes
     gathered = lo.gathered_bytes if lo.sp else 0.0
     last = Transient(name="fc2_backward", bytes=gathered + output.bytes)
-    middle = Transient(name="activation_backward", bytes=output.bytes + halves, freed=output.bytes)
+    between = _SCRIPTED_ALIVE * output.bytes if _interpreted(lo) else 0.0
+    middle = Transient(name="activation_backward", bytes=output.bytes + halves + between, freed=output.bytes)
     first = Transient(name="fc1_backward", bytes=2 * gathered + lo.hidden_bytes, freed=output.bytes) if lo.sp else None
     return (
         replace(fc1, backward_transient=first),
@@ -128,10 +136,15 @@ def activation(
     tensor = lo.act * width * rows
     gated = lo.model.gated_linear_unit
     alone = not (gated or weighted or lo.model.add_bias_linear)  # a GELU without bias is one kernel in eager mode, too
-    fused = bool(lo.recipe.bias_activation_fusion) or lo.compiled or alone
+    joined = bool(lo.recipe.bias_activation_fusion) and (lo.execution.fusion.gated_activation or not gated)
+    fused = joined or lo.compiled or alone
     inputs = 2 if gated else 1
     # eager: every elementary function is its own kernel and its own round trip
     passes, launches = (1.0, 1) if fused else (2.0, (3 if gated else 2) + 2 * weighted)
+    forward = (passes * inputs, passes, launches)
+    backward = (passes * (1 + inputs), passes * inputs, (launches if fused else launches + 2) + weighted)
+    if _interpreted(lo) and not weighted:
+        forward, backward = _SCRIPTED, _SCRIPTED_BACK
     probability = 4.0 * rows if weighted else 0.0
     return Part(
         name=name,
@@ -139,9 +152,9 @@ def activation(
             Stream(
                 name=name,
                 kind="activation",
-                read=passes * inputs * tensor + probability,
-                write=passes * tensor,
-                launches=launches,
+                read=forward[0] * tensor + probability,
+                write=forward[1] * tensor,
+                launches=forward[2],
             ),
             *_stored(f"{name}.store", inputs * width * rows, lo),
         ),
@@ -150,15 +163,21 @@ def activation(
             Stream(
                 name=f"{name}.bwd",
                 kind="activation",
-                read=passes * (1 + inputs) * tensor + probability,
-                write=passes * inputs * tensor + probability,
-                launches=(launches if fused else launches + 2) + weighted,
+                read=backward[0] * tensor + probability,
+                write=backward[1] * tensor + probability,
+                launches=backward[2],
             ),
         ),
         saves=_saves(name, tensor, reads, fused, weighted, lo),
         makes=(Saved(name=f"{name}.out", bytes=tensor),),
         tags=tags,
     )
+
+
+def _interpreted(lo: Local) -> bool:
+    """Whether the function that adds a bias and applies a GELU is scripted and nothing joins its kernels."""
+    scripted = bool(lo.recipe.bias_activation_fusion) and lo.model.add_bias_linear and not lo.model.gated_linear_unit
+    return scripted and not (lo.recipe.jit_fusion or lo.compiled)
 
 
 def _stored(name: str, elements: int, lo: Local) -> tuple[Stream, ...]:

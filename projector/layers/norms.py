@@ -155,7 +155,8 @@ def _branch_add(name: str, tensor: float, compiled: bool) -> Stream:
 def residual(name: str, lo: Local, tags: frozenset[str] = frozenset(), makes: str = "") -> Part:
     """Output of a sub-layer added to the residual stream, on the sequence-parallel shard. ``makes``: what reads the sum.
 
-    Compiled: one kernel with the norm that follows, which then need not read the sum again.
+    Compiled: one kernel with the norm that follows, which then need not read the sum again. The bias before it is added
+    in the same scripted function (Megatron-LM core/fusions/fused_bias_dropout.py), by itself where nothing joins those.
     """
     if lo.model.hyper_connections:
         return hyper.spread(name, lo.shard_tokens, lo, tags, makes or f"{name}.out")
@@ -164,7 +165,7 @@ def residual(name: str, lo: Local, tags: frozenset[str] = frozenset(), makes: st
     tensor = lo.act * lo.hidden * lo.shard_tokens
     if lo.compiled:
         op = Stream(name=name, kind="elementwise", read=tensor, write=tensor, launches=0)
-    elif lo.execution.fusion.residual:
+    elif lo.execution.fusion.residual and (lo.recipe.jit_fusion or not lo.model.add_bias_linear):
         op = Stream(name=name, kind="elementwise", read=2 * tensor, write=tensor)
     else:
         op = Stream(name=name, kind="elementwise", read=3 * tensor, write=2 * tensor, launches=2)

@@ -328,6 +328,13 @@ class Recipe:
         "scatter-additions over the receive buffer in the backward of a compiled dispatch", "layer memory",
         "dispatcher", least=0)
     # fusions, loss, host
+    transformer_impl: str | None = recipe_field(
+        "whose modules a layer is made of: Megatron-LM's own or Transformer Engine's (local: no 8-bit products, scores in "
+        "memory unless `attention_backend` is flash)", "layer step memory", "kernels",
+        choices=("local", "transformer_engine"), megatron=SAME)
+    jit_fusion: bool | None = recipe_field(
+        "a compiler joins the kernels of scripted functions: TorchScript's until PyTorch 2.1, torch.compile in Megatron-LM "
+        "from 2024-01 on", "layer memory", "kernels", own=SAME)
     apply_rope_fusion: bool | None = recipe_field(
         "one kernel rotates queries and keys", "layer memory", "kernels", megatron=SAME)
     bias_activation_fusion: bool | None = recipe_field(
@@ -367,6 +374,11 @@ class Recipe:
         "share of the device that the framework takes as one pool at start (XLA_PYTHON_CLIENT_MEM_FRACTION)", "memory",
         "kernels", most=1)
     # fmt: on
+
+    @property
+    def quantised(self) -> bool:
+        """Whether linear layers multiply in 8 or 4 bits."""
+        return self.precision in ("fp8", "mxfp8", "mxfp4", "nvfp4")
 
     @property
     def replica_ranks(self) -> int:

@@ -343,6 +343,9 @@ def _combinations(workload: Workload, where: str) -> Iterable[Problem]:
         yield from fast_domain.problems(recipe, workload.dp, None, where)
     if recipe.vpp > 1 and recipe.pp == 1:
         yield Problem(where, "recipe.vpp", recipe.vpp, "pp > 1 for virtual stages")
+    if recipe.transformer_impl == "local" and recipe.quantised:
+        expected = f"transformer_engine: no other linears multiply in {recipe.precision}"
+        yield Problem(where, "recipe.transformer_impl", recipe.transformer_impl, expected)
     if model.moe is None:
         for key, harmless in (
             ("ep", (1,)),

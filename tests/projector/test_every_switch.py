@@ -126,6 +126,8 @@ CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "sync_free_stage": (None, 1, FLEX | {"framework": "primus"}),
     "moe_all_to_all_kernel": ("collective", "one_shot", EXPERTS),
     "moe_dispatch_scatter_adds": (None, 2, FLEX | {"framework": "maxtext"}),
+    "transformer_impl": ("local", "transformer_engine", {}),
+    "jit_fusion": (False, True, {"model": "gpt3_175b"}),
     "apply_rope_fusion": (False, True, {}),
     "bias_activation_fusion": (False, True, {}),
     "activation_func_fp8_input_store": (False, True, {}),

@@ -82,7 +82,8 @@ def _stated(record: Record) -> dict[str, object]:
     if (gated := boolean(record.get("arch.swiglu"))) is not None:
         found["gated_linear_unit"] = gated
     if position := record.text("arch.position"):
-        found["position_embedding_type"] = "alibi" if "alibi" in position else "learned_absolute"
+        words = (("alibi", "alibi"), ("rot", "rope"))
+        found["position_embedding_type"] = next((kind for word, kind in words if word in position), "learned_absolute")
     elif re.search(r"\balibi attention\b", record.text("note").lower()):
         found["position_embedding_type"] = "alibi"
     if pattern := record.text("arch.hybrid_layer_pattern"):

@@ -59,6 +59,19 @@ def test_dump_behind_every_prefix(tmp_path, prefix):
     assert problems(loaded.workload()) == ()
 
 
+def test_whose_modules_and_flash_attention_by_its_older_name():
+    """``--use-flash-attn`` until --attention-backend came with fa0dcc4872 (2024-12)."""
+    for stated, expected in (
+        ({}, (None, None)),
+        ({"transformer_impl": "local", "use_flash_attn": True}, ("local", "flash")),
+        ({"transformer_impl": "transformer_engine", "use_flash_attn": False}, ("transformer_engine", None)),
+        ({"use_flash_attn": True, "attention_backend": "unfused"}, (None, "unfused")),
+    ):
+        recipe = megatron_args.from_mapping(MINIMAL | stated, "args").recipe
+        assert recipe is not None
+        assert (recipe.transformer_impl, recipe.attention_backend) == expected
+
+
 def test_mapping_fills_in_megatrons_defaults():
     loaded = megatron_args.from_mapping(MINIMAL, "args")
     model = loaded.model
