@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.cli.common import Subparsers, add_command, say
 from harness.evidence import shelf
 from projector.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from harness.kernels.collectives_table import Record
 
 
 def register(commands: Subparsers) -> None:
@@ -16,28 +20,58 @@ def register(commands: Subparsers) -> None:
         "collectives",
         "score the collective model on measured collectives, by fabric and size",
         command,
-        examples=("--cluster h100_sxm", "measured/collectives --json"),
+        examples=("--cluster h100_sxm", "examples/nccl_tests_perlmutter.txt --cluster a100_sxm_40gb_slingshot4 --json"),
     )
     parser.add_argument(
-        "folder",
-        nargs="?",
+        "places",
+        nargs="*",
         type=Path,
-        default=shelf.folder("measured/collectives"),
-        metavar="FOLDER",
-        help="tables of measured collectives, <cluster>.csv (default: measured/collectives)",
+        default=[shelf.folder("measured/collectives")],
+        metavar="FOLDER|FILE",
+        help="tables of measured collectives, <cluster>.csv (default: measured/collectives), or what nccl-tests or "
+        "rccl-tests printed",
     )
-    parser.add_argument("--cluster", nargs="+", action="extend", default=[], metavar="NAME", help="only these clusters")
+    parser.add_argument(
+        "--cluster",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="only these clusters; of what tests printed the cluster that they ran on (default: the usual one of the GPU)",
+    )
+    parser.add_argument(
+        "--table", type=Path, metavar="FILE", help="also write the times as a table of measured/collectives"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write every figure as Markdown")
 
 
 def command(args: argparse.Namespace) -> int:
+    from harness.kernels import collectives_table
     from harness.kernels.collectives_score import score
-    from harness.kernels.collectives_table import read
     from harness.report import view_collectives
+    from projector.io.files import write_whole
 
-    if not args.folder.is_dir():
-        raise InputError([Problem(str(args.folder), "", "no such folder", "a folder of <cluster>.csv tables")])
-    records = read(args.folder)
+    records = _records(args)
+    if args.table:
+        write_whole(args.table, collectives_table.text(records))
+    written = str(args.table or "")
+    say(args, view_collectives.build(score(records)), out=args.out, written=written)
+    return 0
+
+
+def _records(args: argparse.Namespace) -> list[Record]:
+    from harness.kernels.collectives_table import read, read_tests
+
+    missing = [place for place in args.places if not place.exists()]
+    if missing:
+        expected = "a folder of <cluster>.csv tables, or what nccl-tests printed"
+        raise InputError([Problem(str(place), "", "no such folder or file", expected) for place in missing])
+    tests = [place for place in args.places if not place.is_dir()]
+    if tests and (len(tests) < len(args.places) or len(args.cluster) > 1):
+        raise InputError([Problem(str(tests[0]), "", "other folders or clusters beside it", "tests of one cluster")])
+    if tests:
+        return list(read_tests(tests, *args.cluster))
+    records = [record for folder in args.places for record in read(folder)]
     known = {record.cluster for record in records}
     unknown = [name for name in args.cluster if name not in known]
     if unknown:
@@ -45,6 +79,5 @@ def command(args: argparse.Namespace) -> int:
         raise InputError([Problem("command line", "--cluster", name, expected) for name in unknown])
     chosen = [record for record in records if not args.cluster or record.cluster in args.cluster]
     if not chosen:
-        raise InputError([Problem(str(args.folder), "", "no measured collective", "tables of <cluster>.csv")])
-    say(args, view_collectives.build(score(chosen)), out=args.out)
-    return 0
+        raise InputError([Problem(str(args.places[0]), "", "no measured collective", "tables of <cluster>.csv")])
+    return chosen

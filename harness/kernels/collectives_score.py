@@ -125,7 +125,7 @@ def projected(record: Record, cluster: Cluster) -> float:
         device = float(seconds_of(record.kind, record.bytes, shape, cluster, algorithm=record.algorithm))
     except InputError:  # the source forced what this group cannot run, so that the library chose
         device = float(seconds_of(record.kind, record.bytes, shape, cluster))
-    return HOSTS.get(record.condition, Host()).seconds(device, record.gpus)
+    return HOSTS.get(record.condition, Host()).seconds(device, shape.most)
 
 
 def levels(found: Iterable[Figure]) -> tuple[Level, ...]:

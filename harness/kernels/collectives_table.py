@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from projector.collectives import nccl_tests
 from projector.collectives.model import KINDS
+from projector.collectives.told_shares import shape_of
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 from projector.io.files import read_text
@@ -63,6 +65,28 @@ def read(folder: Path) -> tuple[Record, ...]:
     if problems:
         raise InputError(problems)
     return tuple(found)
+
+
+def read_tests(paths: Iterable[Path], cluster: str = "") -> tuple[Record, ...]:
+    """Every time that nccl-tests or rccl-tests printed, on ``cluster`` (default: the usual one of the device that a test
+    names). Raises InputError with every mistake in the texts, and for a device that is not known."""
+    tests = nccl_tests.read(paths)
+    on = [cluster or nccl_tests.usual_cluster([swept]) for swept in tests]
+    return tuple(
+        Record(
+            cluster=name,
+            kind=swept.kind,
+            gpus=swept.ranks,
+            nodes=shape_of(swept, catalogue.cluster(name)).nodes,
+            bytes=nbytes,
+            time_us=seconds * 1e6,
+            algorithm=swept.algorithm,
+            condition="one host thread" if swept.one_thread else "nccl-tests",
+            source=swept.where.rpartition(":")[0],
+        )
+        for swept, name in zip(tests, on, strict=True)
+        for nbytes, seconds in swept.seconds
+    )
 
 
 def text(records: Iterable[Record]) -> str:

@@ -72,7 +72,7 @@ class Network:
         Each rank of a node brings its own adapter (rails), and the channels of the collective spread over them; all of
         a ring's traffic passes every node, so the node with the fewest ranks sets the rate between nodes.
         """
-        return min(min(self.link_rate(kind), self.rail_rate()) * self.payload(protocol), self._cap(protocol))
+        return min(min(self.link_rate(kind), self.rail_rate(kind)) * self.payload(protocol), self._cap(protocol))
 
     def link_rate(self, kind: str = "all_reduce") -> float:
         """Bytes/s that one rank's links inside the node carry around a ring; infinite where nobody shares a node."""
@@ -80,14 +80,14 @@ class Network:
         bridge = min(1.0, self.constants.get("bridge.ring", 1.0)) if self.bridged else 1.0
         return self.intra * min(1.0, share) * bridge
 
-    def rail_rate(self) -> float:
+    def rail_rate(self, kind: str = "all_reduce") -> float:
         """Bytes/s between nodes of all adapters of the group in its emptiest node; infinite inside one node.
 
         A single rank of a node receives and sends through one adapter; several receive through one and send by another.
         """
         if self.nodes == 1:
             return INFINITE
-        share = self.constants.share("link.inter")
+        share = min(1.0, self.constants.get(f"link.inter.{kind}", self.constants["link.inter"]))
         alone = min(1.0, self.constants.get("link.inter.alone", share)) if self.fewest == 1 else share
         return self.fewest * self.adapter * alone
 

@@ -30,6 +30,7 @@ _KEYS = (
     "intra",
     "inter",
     "outer",
+    "collectives",
     "notes",
     "sources",
 )
@@ -51,6 +52,13 @@ _FILL = parameter(
     kind="derived",
     source="a measured rate holds the fill of the pipeline as well, as link.inter of collectives/constants.yaml has it",
 )
+# Shares of the lines (collectives/constants.yaml) that a file may state, as `projector network` measures them.
+_RINGS = ("all_gather", "reduce_scatter", "broadcast")
+SHARES = (
+    *("link.nvls", "link.intra", "link.inter", "link.inter.alone"),
+    *(f"link.{level}.{kind}" for level in ("intra", "inter") for kind in _RINGS),
+    *(f"link.{kind}.{level}" for level in ("intra", "inter") for kind in ("all_to_all", "send_recv")),
+)
 _SOURCED = ("intra.bandwidth_gbs", "intra.latency_us", "inter.bandwidth_gbs", "inter.latency_us")
 _SOURCED_OUTER = ("outer.bandwidth_gbs", "outer.latency_us")
 
@@ -67,11 +75,13 @@ def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
     intra = _fabric(read, "intra", per_node)
     inter = _fabric(read, "inter", ANY_SIZE)
     outer = _fabric(read, "outer", ANY_SIZE) if "outer" in read.mapping else None
-    measured = _measured(read, inter, per_node)
+    shares = _shares(read)
+    measured = _measured(read, inter, per_node) | shares
     processor = read.choice("host", HOSTS) if "host" in read.mapping else None
     host = [read.number(key, 1e-3, 1e5) * 1e9 if key in read.mapping else None for key in _HOST_KEYS]
     name = read.text("name")
-    sources = read.sources(_SOURCED if outer is None else (*_SOURCED, *_SOURCED_OUTER))
+    sourced = (*_SOURCED, *(_SOURCED_OUTER if outer else ()), *(f"collectives.{share}" for share in shares))
+    sources = read.sources(sourced)
     if read.problems or gpu is None:
         raise InputError(read.problems)
     return Cluster(
@@ -122,6 +132,21 @@ def _measured(outer: Reader, inter: Fabric, per_node: int) -> dict[str, float]:
     kinds = ("",) if inter.technology else ("", ".send_recv", ".all_to_all")
     found = {f"link{kind}.inter": shares[_BUSBW] for kind in kinds if _BUSBW in shares}
     return found | ({"link.inter.alone": shares[_BUSBW_ALONE]} if _BUSBW_ALONE in shares else {})
+
+
+def _shares(outer: Reader) -> dict[str, float]:
+    """``collectives``: shares of the lines that long messages reach here."""
+    value = outer.mapping.get("collectives", {})
+    if not isinstance(value, dict):
+        outer.fail("collectives", value, f"a mapping with some of {', '.join(SHARES)}")
+        return {}
+    read = Reader(value, outer.where, "collectives.")
+    read.known(SHARES)
+    if isinstance(between := outer.mapping.get("inter"), dict) and _BUSBW in between and "link.inter" in value:
+        read.fail("link.inter", value["link.inter"], f"either it or inter.{_BUSBW}")
+    found = {name: read.number(name, 1e-3, 1.0) for name in value if name in SHARES}
+    outer.problems.extend(read.problems)
+    return found
 
 
 def _fabric(outer: Reader, level: str, size: int) -> Fabric:

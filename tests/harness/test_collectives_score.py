@@ -141,7 +141,7 @@ def test_the_command_scores_one_cluster_and_writes_every_figure(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere"], "no such folder"),
+        (["nowhere"], "no such folder or file"),
         ([str(MEASURED), "--cluster", "h2oo"], "--cluster: found 'h2oo'"),
     ],
 )

@@ -1,0 +1,212 @@
+"""``projector network``: a cluster file from what nccl-tests or rccl-tests printed, and how far the model was off."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from projector.cli import as_json
+from projector.cli.options import Subparsers, add_command, add_json
+from projector.errors import InputError, Problem
+from projector.io.table import NONE, Column, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from projector.collectives.nccl_tests import Swept
+    from projector.collectives.told_shares import Shares
+    from projector.hardware.types import Cluster
+
+
+def register(commands: Subparsers) -> None:
+    parser = add_command(
+        commands,
+        "network",
+        "a cluster file with the bandwidths that nccl-tests or rccl-tests printed, and the model's error by size",
+        _run,
+        examples=(
+            "examples/nccl_tests_perlmutter.txt --cluster a100_sxm_40gb_slingshot4 --out my_cluster.yaml",
+            "examples/nccl_tests_perlmutter.txt --cluster a100_sxm_40gb_slingshot4 --json",
+        ),
+    )
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="output of all_reduce_perf, all_gather_perf, reduce_scatter_perf, alltoall_perf, … "
+        "inside a node or between nodes; a file may hold several",
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="NAME|FILE",
+        help="whose lines they ran on; default: the usual cluster of the GPU they name",
+    )
+    parser.add_argument(
+        "--on",
+        type=_hosts,
+        metavar="HOSTSxGPUS",
+        help="ranks of tests that list none, such as 2x8: eight on each of two hosts",
+    )
+    parser.add_argument("--name", metavar="NAME", help="name of the new cluster; default: that of --out")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the cluster file")
+    add_json(parser)
+
+
+def _hosts(text: str) -> tuple[int, int]:
+    hosts, _, gpus = text.lower().partition("x")
+    if not (hosts.isdecimal() and gpus.isdecimal() and int(hosts) * int(gpus) > 1):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected HOSTSxGPUS, such as 2x8")
+    return int(hosts), int(gpus)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from projector.collectives import nccl_tests, told_shares
+    from projector.hardware import catalogue
+    from projector.io.terminal import show
+
+    tests = nccl_tests.read(options.files, options.on)
+    like = options.cluster or nccl_tests.usual_cluster(tests)
+    cluster = catalogue.cluster(like)
+    shares = told_shares.told(tests, cluster)
+    errors = [_errors(swept, cluster, shares.cluster) for swept in tests]
+    if options.out:
+        _write(options, like, shares)
+    if options.json:
+        _document(options, like, shares, errors)
+        return
+    show([_told(shares), _scored(tests, errors, shares)])
+    if options.out:
+        print(f"written: {options.out}")
+        print(f"project on it: python -m projector performance --config FILE --cluster {options.out}")
+
+
+Errors = dict[str, tuple[int, float | None, float | None]]
+
+
+def _errors(swept: Swept, before: Cluster, after: Cluster) -> Errors:
+    """By range of sizes: how many, and the median absolute error of the model without and with what was measured.
+
+    None where one host thread launched on several devices: short messages wait for it, and the model's seconds are those
+    of devices.
+    """
+    from projector.collectives.told_shares import SHORTEST, modelled
+
+    found: Errors = {}
+    for title, large in (("< 1 MiB", False), ("≥ 1 MiB", True)):
+        timed = [each for each in swept.seconds if (each[0] >= SHORTEST) == large]
+        known = timed and (large or not swept.one_thread)
+        off = [
+            median(abs(modelled(swept, each, nbytes) / seconds - 1.0) for nbytes, seconds in timed) if known else None
+            for each in (before, after)
+        ]
+        if timed:
+            found[title] = (len(timed), off[0], off[1])
+    return found
+
+
+def _write(options: argparse.Namespace, like: str, shares: Shares) -> None:
+    from projector.hardware.cluster_text import text
+    from projector.io.files import write_whole
+
+    if not shares.told:
+        raise InputError([Problem(str(options.files[0]), "", "; ".join(shares.notes), "a test that tells a bandwidth")])
+    made = replace(shares.cluster, name=options.name or options.out.name.split(".")[0])
+    how = [
+        (each.name, f"{_longest(each.swept, shares.cluster)}: {_busbw(each.swept):.4g} GB/s bus bandwidth")
+        for each in shares.told
+    ]
+    try:
+        write_whole(options.out, text(made, _gpu(like, made), f"cluster {like}", how))
+    except OSError as error:
+        expected = f"a file to write ({error.strerror})"
+        raise InputError([Problem("--out", "", str(options.out), expected)]) from None
+
+
+def _gpu(like: str, cluster: Cluster) -> str:
+    """How the new file names its GPU: a file of the user's own by its whole path."""
+    from projector.hardware import own
+    from projector.hardware.catalogue import is_path
+    from projector.hardware.yaml_file import read_mapping
+
+    if not is_path(like):
+        return cluster.gpu.name
+    named = str(read_mapping(Path(like))["gpu"]) if own.is_cluster(like) else Path(like).name
+    placed = own.beside(named, like)
+    return str(Path(placed).resolve()) if Path(placed).is_file() else named
+
+
+def _busbw(swept: Swept) -> float:
+    from projector.collectives.nccl_tests import busbw
+
+    nbytes, seconds = swept.longest
+    return nbytes / seconds * busbw(swept.kind, swept.ranks) / 1e9
+
+
+def _how(swept: Swept, cluster: Cluster) -> str:
+    from projector.collectives.told_shares import shape_of
+
+    shape = shape_of(swept, cluster)
+    return f"{swept.kind} on {shape.nodes} x {shape.most}"
+
+
+def _longest(swept: Swept, cluster: Cluster) -> str:
+    return f"{_how(swept, cluster)}, {swept.longest[0] / 2**20:.4g} MiB"
+
+
+def _told(shares: Shares) -> Table:
+    columns = (
+        Column("share of the line", numeric=False),
+        *map(Column, ("before", "measured", "busbw GB/s")),
+        Column("told by", numeric=False),
+    )
+    rows = [
+        (
+            each.name,
+            f"{each.before:.3f}",
+            f"{each.share:.3f}",
+            f"{_busbw(each.swept):.1f}",
+            _longest(each.swept, shares.cluster),
+        )
+        for each in shares.told
+    ]
+    return Table(title="What the lines reach", columns=columns, rows=tuple(rows), note="; ".join(shares.notes))
+
+
+def _scored(tests: Sequence[Swept], errors: Sequence[Errors], shares: Shares) -> Table:
+    columns = (
+        Column("test", numeric=False),
+        Column("sizes", numeric=False),
+        *map(Column, ("times", "before", "after")),
+    )
+    rows = [
+        (_how(swept, shares.cluster), title, str(count), *(NONE if each is None else f"{each:.1%}" for each in off))
+        for swept, by_size in zip(tests, errors, strict=True)
+        for title, (count, *off) in by_size.items()
+    ]
+    note = "Median absolute error of the model's time, with the lines' shares of before and as measured."
+    if any(swept.one_thread for swept in tests):
+        note += " Where one host thread launches on several devices (-g), short messages time the host."
+    return Table(title="Error of the model", columns=columns, rows=tuple(rows), note=note)
+
+
+def _document(options: argparse.Namespace, like: str, shares: Shares, errors: Sequence[Errors]) -> None:
+    told = {
+        each.name: {
+            "share": each.share,
+            "before": each.before,
+            "busbw_gbs": _busbw(each.swept),
+            "told_by": _longest(each.swept, shares.cluster),
+            "where": each.swept.where,
+        }
+        for each in shares.told
+    }
+    scored = [
+        {title: {"times": count, "before": before, "after": after} for title, (count, before, after) in each.items()}
+        for each in errors
+    ]
+    content = {"command": "network", "like": like, "shares": told, "notes": shares.notes, "errors": scored}
+    as_json.write({**content, "written": str(options.out) if options.out else None})
