@@ -53,13 +53,14 @@ def evaluate(
     table, messages, floor = _inputs(compiled, forward, backward_input, backward_weight, p2p, release)
     transfer, blocked = _latencies(compiled, messages, overlap_p2p, overlap_warmup_flush)
     saved = _savings(compiled, hidden)
-    batch = max(table.shape[0], transfer.shape[0], floor.shape[0])
+    batch = max(table.shape[0], messages.shape[0], floor.shape[0])
     if batch == 1 and not _is_batch(forward, backward_input, backward_weight, p2p, release):
+        waits = transfer[:, 0], blocked[:, 0]
         seconds = paired_durations(compiled, table[0], saved)
-        end = _single(compiled, seconds, transfer[0], blocked[0], floor[0] if release is not None else None)
-        return Timeline(compiled, table[0], transfer[0], blocked[0], floor[0], end, saved)
-    end = _batched(compiled, table, transfer, blocked, floor, saved)
-    return Timeline(compiled, table, transfer, blocked, floor, end, saved)
+        end = _single(compiled, seconds, *waits, floor[0] if release is not None else None)
+        return Timeline(compiled, table[0], *waits, floor[0], end, saved)
+    end = _batched(compiled, batch, table, transfer, blocked, floor, saved)
+    return Timeline(compiled, table, transfer.T, blocked.T, floor, end, saved)
 
 
 def _savings(compiled: Compiled, hidden: tuple[ArrayLike, ArrayLike] | None) -> Floats | None:
@@ -84,12 +85,12 @@ def _single(compiled: Compiled, seconds: Floats, transfer: Floats, blocked: Floa
     done = end.append
     if len(compiled.pairs[0]):
         also, also_wait = (column.tolist() for column in _second_inputs(compiled, transfer))
-        least = (np.zeros(compiled.size) if floor is None else _floors(compiled, floor)).tolist()
+        least = (np.zeros(compiled.size) if floor is None else _floors(compiled, floor[None])[:, 0]).tolist()
         joined = (before, source, transfer.tolist(), blocked.tolist(), duration, least, also, also_wait)
         for mine, other, wait, block, lasts, at_least, second, hop in zip(*joined, strict=True):
             done(max(end[mine] + block, end[other] + wait, end[second] + hop, at_least) + lasts)
     elif floor is not None:
-        least = _floors(compiled, floor).tolist()
+        least = _floors(compiled, floor[None])[:, 0].tolist()
         columns = (before, source, transfer.tolist(), blocked.tolist(), duration, least)
         for mine, other, wait, block, lasts, at_least in zip(*columns, strict=True):
             start, ready = end[mine] + block, end[other] + wait
@@ -110,90 +111,94 @@ def _single(compiled: Compiled, seconds: Floats, transfer: Floats, blocked: Floa
 
 def _second_inputs(compiled: Compiled, transfer: Floats) -> tuple[Indices, Floats]:
     """For a forward that runs beside a backward: where that one's input comes from (shifted by one, 0: none), and the
-    message that brings it ``[…, actions]``."""
+    message that brings it ``[actions, …]``."""
     forward, backward = compiled.pairs
     also = np.zeros(compiled.size, np.intp)
     also[forward] = compiled.source[backward] + 1
     wait = np.zeros_like(transfer)
-    wait[..., forward] = transfer[..., backward]
+    wait[forward] = transfer[backward]
     return also, wait
 
 
 def _batched(
-    compiled: Compiled, table: Floats, transfer: Floats, blocked: Floats, floor: Floats, saved: Floats | None
-) -> Floats:
-    """``[batch, actions]`` (a view of ``[actions, batch]`` memory), in blocks that fit the cache."""
-    batch = max(table.shape[0], transfer.shape[0], floor.shape[0])
-    out = np.empty((compiled.size, batch))
-    for first in range(0, batch, BLOCK):
-        rows = slice(first, min(first + BLOCK, batch))
-        parts = [array if array.shape[0] == 1 else array[rows] for array in (table, transfer, blocked, floor)]
-        out[:, rows] = _block(compiled, rows.stop - rows.start, parts[0], parts[1], parts[2], parts[3], saved)
-    return out.T
-
-
-def _block(
     compiled: Compiled,
-    width: int,
+    batch: int,
     table: Floats,
     transfer: Floats,
     blocked: Floats,
     floor: Floats,
     saved: Floats | None,
 ) -> Floats:
-    end = np.zeros((compiled.size + 1, width))
-    before, source, kind = compiled.before + 1, compiled.source + 1, compiled.duration_index
-    columns = np.ascontiguousarray(np.broadcast_to(table.T, (table.shape[1], width)))
-    waits = np.ascontiguousarray(transfer.T) if transfer.any() else None
-    blocks = np.ascontiguousarray(blocked.T) if blocked.any() else None
-    least = np.ascontiguousarray(_floors(compiled, floor).T) if floor.any() else None
-    bounds = compiled.levels.tolist()
+    """``[batch, actions]`` (a view of ``[actions, batch]`` memory), in blocks that fit the cache."""
+    out = np.zeros((compiled.size + 1, batch))
+    for first in range(0, batch, BLOCK):
+        rows = slice(first, min(first + BLOCK, batch))
+        lasts, least = (part if part.shape[0] == 1 else part[rows] for part in (table, floor))
+        waits, blocks = (part if part.shape[1] == 1 else part[:, rows] for part in (transfer, blocked))
+        _block(compiled, out[:, rows], lasts, waits, blocks, least, saved)
+    return out[1:].T
+
+
+def _block(
+    compiled: Compiled,
+    end: Floats,
+    table: Floats,
+    transfer: Floats,
+    blocked: Floats,
+    floor: Floats,
+    saved: Floats | None,
+) -> None:
+    """Fills ``end`` ``[1 + actions, batch]``, whose first row is the start: level by level, of every action its inputs with
+    what lies between their ends and its own."""
+    lasts = table.T.take(compiled.duration_index, axis=0)
+    inputs = [(compiled.before + 1, blocked), (compiled.source + 1, transfer)]
     paired = bool(len(compiled.pairs[0]))
     if paired:
-        lasts = np.ascontiguousarray(
-            np.broadcast_to(paired_durations(compiled, table, saved), (width, compiled.size)).T
-        )
-        also, hops = _second_inputs(compiled, transfer)
+        lasts = paired_durations(compiled, table, saved).T
+        inputs.append(_second_inputs(compiled, transfer))
+    shape, many = (compiled.size, end.shape[1]), len(inputs)
+    order = compiled.level_by_level(many)
+    source = np.concatenate([each for each, _ in inputs])[order]
+    wait = np.concatenate([np.broadcast_to(each, shape) for _, each in inputs]).take(order, axis=0)
+    bounds = compiled.levels.tolist()
+    begun = compiled.begun if floor.any() else 0
+    least = _floors(compiled, floor, begun)
     for low, high in pairwise(bounds):
-        start, ready = end.take(before[low:high], axis=0), end.take(source[low:high], axis=0)
-        if waits is not None:
-            ready += waits[low:high]
-        if blocks is not None:
-            start += blocks[low:high]
-        np.maximum(start, ready, out=start)
-        if least is not None:
-            np.maximum(start, least[low:high], out=start)
+        own, size = slice(many * low, many * high), high - low
+        ready = end.take(source[own], axis=0)
+        ready += wait[own]
+        now = end[low + 1 : high + 1]
+        np.maximum(ready[:size], ready[size : 2 * size], out=now)
         if paired:
-            np.maximum(start, end.take(also[low:high], axis=0) + hops[..., low:high].T, out=start)
-            np.add(start, lasts[low:high], out=end[low + 1 : high + 1])
-        else:
-            np.add(start, columns.take(kind[low:high], axis=0), out=end[low + 1 : high + 1])
-    return end[1:]
+            np.maximum(now, ready[2 * size :], out=now)
+        if high <= begun:
+            np.maximum(now, least[low:high], out=now)
+        now += lasts[low:high]
 
 
 def _latencies(
     compiled: Compiled, messages: Floats, overlap: bool, overlap_warmup_flush: bool
 ) -> tuple[Floats, Floats]:
-    """``transfer`` and ``blocked`` ``[batch, actions]`` from ``messages`` ``[batch, boundaries]``."""
-    padded = np.concatenate([messages, np.zeros((messages.shape[0], 1))], axis=1)  # index −1: no message
-    transfer = padded[:, compiled.boundary]
+    """``transfer`` and ``blocked`` ``[actions, batch]`` from ``messages`` ``[batch, boundaries]``."""
+    padded = np.concatenate([messages.T, np.zeros((1, messages.shape[0]))])  # index −1: no message
+    transfer = padded.take(compiled.boundary, axis=0)
     if (overlap and overlap_warmup_flush) or not messages.any():
-        return transfer, np.zeros((1, compiled.size))
-    sent = padded[:, compiled.sends]
-    sent_before = np.where(compiled.before >= 0, sent[:, compiled.before], 0.0)
-    blocked = np.maximum(transfer, sent_before)
-    blocked[:, compiled.before < 0] = 0.0
+        return transfer, np.zeros((compiled.size, 1))
+    received, sent = compiled.posted
+    blocked = np.maximum(padded.take(received, axis=0), padded.take(sent, axis=0))
     forward, backward = compiled.pairs
     if len(forward):  # a pair waits once, for the inputs of both
-        blocked[:, forward] = np.maximum(blocked[:, forward], transfer[:, backward])
-        blocked[:, backward] = 0.0
+        blocked[forward] = np.maximum(blocked[forward], transfer[backward])
+        blocked[backward] = 0.0
     if overlap:
-        blocked[:, compiled.steady] = 0.0
+        blocked[compiled.steady] = 0.0
     return transfer, blocked
 
 
-def _floors(compiled: Compiled, floor: Floats) -> Floats:
-    return np.where(compiled.kind == 0, floor[..., compiled.stage], 0.0)
+def _floors(compiled: Compiled, floor: Floats, actions: int | None = None) -> Floats:
+    """``[actions, batch]``: before which the first actions do not start."""
+    rows = slice(actions)
+    return np.where(compiled.kind[rows, None] == 0, floor.T.take(compiled.stage[rows], axis=0), 0.0)
 
 
 def _is_batch(*values: ArrayLike | None) -> bool:

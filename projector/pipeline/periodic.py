@@ -1,10 +1,11 @@
 """Long schedules from short ones: once a pipeline repeats itself, more micro-batches add more of the same period.
 
 The orders of 1F1B, its interleaved form, ZB-H1 and ZB-V are a warm-up, a group of micro-batches again and again, and a
-cool-down. What an action of the repeated part waits for is at most so many micro-batches back (``reach``). So where all
-actions of so many micro-batches in a row end one period after those a group before them, all that follow do, and the
-cool-down is later by as many periods as groups are left out. Where they do not (one rank still falls behind another), the
-whole schedule is to be evaluated.
+cool-down. Cut such a schedule between two actions of every rank, once after the warm-up and once a group later: what
+follows the one cut is what follows the other, and waits for nothing before it but the actions at the cut. So where all of
+these end one period later at the second cut than at the first, they do so at every cut after it, and the cool-down is later
+by as many periods as groups are left out. Where they do not (one rank still falls behind another), the whole schedule is to
+be evaluated.
 """
 
 from __future__ import annotations
@@ -27,46 +28,59 @@ def shorter(name: str, pp: int, vpp: int, microbatches: int, group: int | None) 
     would not be."""
     if name not in (*_GROUPED, *_ONE_BY_ONE) or pp == 1:
         return None
-    unit, warm, reach = _period(name, pp, vpp, group)
-    least = warm + unit + 2 * reach  # warm-up, the micro-batches compared, cool-down
-    if microbatches < least + 2 * unit:
-        return None
-    return least + microbatches % unit
+    unit, least = _period(name, pp, vpp, group)
+    return least + microbatches % unit if microbatches >= least + 2 * unit else None
 
 
 def later(timeline: Timeline, microbatches: Indices, group: int | None) -> Floats:
     """``[batch]``: seconds by which schedules of so many ``microbatches`` end after the one of ``timeline``, as
     :func:`shorter` cut it; NaN where it does not repeat itself."""
-    compiled = timeline.compiled
-    schedule = compiled.schedule
-    unit, warm, reach = _period(schedule.name, schedule.pp, schedule.vpp, group)
-    first, second = _compared(compiled, warm, unit, reach)
-    end = np.atleast_2d(timeline.end)
-    apart = end[:, second] - end[:, first]
-    period = apart.mean(axis=1)
-    steady = np.abs(apart - period[:, None]).max(axis=1) <= _EQUAL * end.max(axis=1)
+    schedule = timeline.compiled.schedule
+    unit, _ = _period(schedule.name, schedule.pp, schedule.vpp, group)
+    cuts = _cuts(timeline.compiled, unit)
+    if cuts is None:
+        return np.full(len(microbatches), np.nan)
+    first, second = cuts
+    end = np.atleast_2d(timeline.end).T
+    apart = end[second] - end[first]
+    period = apart.mean(axis=0)
+    steady = np.abs(apart - period).max(axis=0) <= _EQUAL * timeline.makespan
     return np.where(steady, period * ((microbatches - schedule.microbatches) // unit), np.nan)
 
 
-def _period(name: str, pp: int, vpp: int, group: int | None) -> tuple[int, int, int]:
-    """Micro-batches of a group; those until a pipeline is likely to repeat itself, and no fewer than a rank may begin before
-    its first backward; those between what a rank runs forward and backward by turns.
+def _period(name: str, pp: int, vpp: int, group: int | None) -> tuple[int, int]:
+    """Micro-batches of a group, and those of a schedule that is likely to repeat itself before its cool-down.
 
-    With chunks the warm-up is all of one group, and of the next one those of the first chunk (Megatron-LM
-    core/pipeline_parallel/schedules.py, the number of warm-up micro-batches), and turns begin anywhere in a group. Orders
-    of zero bubble repeat with every micro-batch; the first rank is up to ``2·pp − 1`` ahead of its weight gradients, and
-    uneven stages take about as long again to settle.
+    Without chunks orders repeat with every micro-batch. The first rank is up to ``pp`` of them ahead of its backwards, of
+    zero bubble ``2·pp − 1`` ahead of its weight gradients; uneven stages take about as long again to settle. With chunks the
+    warm-up is all of one group, and of the next one those of the first chunk (Megatron-LM
+    core/pipeline_parallel/schedules.py, the number of warm-up micro-batches).
     """
-    if name in _ONE_BY_ONE:
-        return 1, 4 * pp, 2 * pp
+    if vpp == 1 or name in _ONE_BY_ONE:
+        return 1, (6 if name in _ONE_BY_ONE else 3) * pp
     unit = max(pp, group or pp)
-    return (unit, unit, unit) if vpp == 1 else (unit, 2 * unit, 3 * unit)
+    return unit, 4 * unit
 
 
 @lru_cache(maxsize=64)
-def _compared(compiled: Compiled, warm: int, unit: int, reach: int) -> tuple[Indices, Indices]:
-    """Actions of the micro-batches after the warm-up, and the same of those a group later."""
-    order = np.lexsort((compiled.microbatch, compiled.stage, compiled.kind))
-    number = compiled.microbatch[order]
-    first, second = ((number >= begun) & (number < begun + reach) for begun in (warm, warm + unit))
-    return order[first], order[second]
+def _cuts(compiled: Compiled, unit: int) -> tuple[Indices, Indices] | None:
+    """Actions whose ends others wait for beyond the last cut at which no chunk is through with its forwards, and those
+    before them of a cut ``unit`` micro-batches earlier. None where the one is not the other's image, or a rank is still in
+    its warm-up there."""
+    place = np.full((3, compiled.stages, compiled.schedule.microbatches + unit), compiled.size, np.intp)
+    place[compiled.kind, compiled.stage, compiled.microbatch] = np.arange(compiled.size)
+    image = place[compiled.kind, compiled.stage, compiled.microbatch + unit]
+    level = np.repeat(np.arange(len(compiled.levels) - 1), np.diff(compiled.levels))
+    inside = np.append(level < level[compiled.last_of[0]].min(), False)
+    early = inside[image]
+    first, second = _awaited(compiled, early), _awaited(compiled, inside[:-1])
+    if not (np.array_equal(np.sort(image[first]), second) and early[place[1, :, 0]].all()):
+        return None
+    return first, image[first]
+
+
+def _awaited(compiled: Compiled, inside: NDArray[np.bool_]) -> Indices:
+    """The actions inside that one outside comes directly after or takes its input from."""
+    awaited = [each[(each >= 0) & ~inside] for each in (compiled.before, compiled.source)]
+    found = np.unique(np.concatenate(awaited))
+    return found[inside[found]]

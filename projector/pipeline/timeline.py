@@ -69,7 +69,7 @@ class Timeline:
     @cached_property
     def makespan(self) -> Floats:
         """``[…]``: when the last action of any rank ends."""
-        return np.asarray(self.end.max(axis=-1))
+        return np.asarray(self.rank_end.max(axis=-1))
 
     @cached_property
     def rank_busy(self) -> Floats:
@@ -84,7 +84,8 @@ class Timeline:
     @cached_property
     def rank_end(self) -> Floats:
         """``[…, pp]``: when a rank ends its last action."""
-        return self._per_rank(np.maximum, self.end)
+        plan = self.compiled
+        return self.end[..., plan.by_rank[[*(plan.rank_starts[1:] - 1), -1]]]
 
     @property
     def rank_span(self) -> Floats:
@@ -117,7 +118,12 @@ class Timeline:
 
     def last_end(self, kind: Kind) -> Floats:
         """``[…, stages]``: when a virtual stage ends its last action of this kind (−infinite if it has none)."""
-        return self._per_stage(np.maximum, self.end, kind, -np.inf)
+        placement = np.asarray(self.compiled.schedule.placement)
+        last = self.compiled.last_of[KINDS.index(kind)]
+        found = np.full((*self.end.shape[:-1], self.compiled.stages), -np.inf)
+        if (last >= 0).all():
+            np.maximum.at(found, (..., placement), self.end[..., last])  # type: ignore[arg-type]
+        return found
 
     def at(self, row: int) -> Timeline:
         """One evaluation out of a batch."""

@@ -201,6 +201,39 @@ class Compiled:
         return forward, self.partner[forward]
 
     @cached_property
+    def posted(self) -> tuple[Indices, Indices]:
+        """The boundaries of the messages that an action waits for with the one before it on its rank (−1: none): its own
+        input, and what that one sent."""
+        after = self.before >= 0
+        return np.where(after, self.boundary, -1), np.where(after, self.sends[self.before], -1)
+
+    @cached_property
+    def begun(self) -> int:
+        """Actions of the levels up to the last first forward of any chunk."""
+        forwards = np.flatnonzero(self.kind == 0)
+        _, first = np.unique(self.rank[forwards] * self.schedule.chunks + self.chunk[forwards], return_index=True)
+        return int(self.levels[np.searchsorted(self.levels, forwards[first].max(), side="right")])
+
+    @cached_property
+    def last_of(self) -> tuple[Indices, ...]:
+        """Of every kind the last action on each rank of each of its chunks; −1 for a kind without actions."""
+        found = np.full((3, self.schedule.pp, self.schedule.chunks), -1, np.intp)
+        order = self.by_rank
+        found[self.kind[order], self.rank[order], self.chunk[order]] = order  # the last of several stays
+        return tuple(found)
+
+    @cached_property
+    def _levelled(self) -> dict[int, Indices]:
+        return {}
+
+    def level_by_level(self, columns: int) -> Indices:
+        """The places of a table of so many columns, one after the other, in the order of levels."""
+        if columns not in self._levelled:
+            level = np.repeat(np.arange(len(self.levels) - 1), np.diff(self.levels))
+            self._levelled[columns] = np.argsort(np.tile(level, columns), kind="stable")
+        return self._levelled[columns]
+
+    @cached_property
     def predecessor_lists(self) -> tuple[list[int], list[int]]:
         """``before`` and ``source`` as plain lists, shifted by one so that 0 is 'none': for the scalar loop."""
         return (self.before + 1).tolist(), (self.source + 1).tolist()

@@ -54,4 +54,5 @@ def test_a_short_schedule_ends_as_the_long_one_does(
 def test_orders_that_are_not_known_to_repeat_are_not_cut() -> None:
     assert periodic.shorter("zb_h2", 4, 1, 4096, None) is None
     assert periodic.shorter("1f1b", 1, 1, 4096, None) is None
-    assert periodic.shorter("1f1b", 4, 1, 16, None) is None
+    assert periodic.shorter("1f1b", 4, 1, 13, None) is None
+    assert periodic.shorter("1f1b", 4, 1, 14, None) == 12
