@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -151,17 +149,11 @@ def _version(made: Any) -> dict[str, object]:
 
 def _csv(records: Sequence[dict[str, object]]) -> str:
     from harness.evidence import csvcell
+    from projector.io import csv_file
 
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    names: Iterable[str] = dict.fromkeys(name for record in records for name in record)
-    names = list(names)
-    if names:
-        writer.writerow(names)
-    for record in records:
-        cells = (record.get(name) for name in names)
-        writer.writerow("" if value is None else csvcell.shielded(value) for value in cells)
-    return out.getvalue()
+    names = dict.fromkeys(name for record in records for name in record)
+    rows = ([csvcell.shielded(record.get(name)) for name in names] for record in records)
+    return csv_file.text(names, *rows) if names else ""
 
 
 def _draw(args: argparse.Namespace, found: Sequence[Any]) -> None:

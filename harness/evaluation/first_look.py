@@ -6,8 +6,6 @@ looked at; later changes of a model or of a profile never change a look.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -20,6 +18,7 @@ from harness.predictors.protocol import Predictor
 from projector import experience
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
+from projector.io import csv_file
 from projector.io.files import read_text, write_whole
 
 #: Where looks are kept, from the root of a checkout.
@@ -118,12 +117,12 @@ def read(path: Path) -> list[Look]:
     """The looks of a file, none where there is no file. Raises :class:`InputError` with every mistake."""
     if not path.exists():
         return []
-    reader = csv.DictReader(io.StringIO(read_text(path, "a file that `harness first-look` wrote")))
-    if tuple(reader.fieldnames or ()) != _COLUMNS:
-        raise InputError([Problem(str(path), "", ",".join(reader.fieldnames or ()), ",".join(_COLUMNS))])
+    columns, rows = csv_file.read(path, "a file that `harness first-look` wrote")
+    if columns != _COLUMNS:
+        raise InputError([Problem(str(path), "", ",".join(columns), ",".join(_COLUMNS))])
     looks: list[Look] = []
     problems: list[Problem] = []
-    for number, cells in enumerate(reader, start=2):
+    for number, cells in enumerate(rows, start=2):
         values: dict[str, object] = {}
         for name in _COLUMNS:
             text = cells[name] or ""
@@ -142,18 +141,9 @@ def read(path: Path) -> list[Look]:
 
 def append(path: Path, looks: Sequence[Look]) -> None:
     """``looks`` behind those that ``path`` holds; what stands there stays to the letter."""
-    out = io.StringIO(newline="")
-    writer = csv.writer(out, lineterminator="\n")
-    if not path.exists():
-        writer.writerow(_COLUMNS)
-    for each in looks:
-        writer.writerow(_cell(getattr(each, name)) for name in _COLUMNS)
-    before = read_text(path, "a file of looks") if path.exists() else ""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, before + out.getvalue())
+    before = read_text(path, "a file of looks") if path.exists() else csv_file.text(_COLUMNS)
+    write_whole(path, before + csv_file.text(*([_cell(getattr(each, name)) for name in _COLUMNS] for each in looks)))
 
 
 def _cell(value: object) -> object:
-    if isinstance(value, float):
-        return f"{value:.{DIGITS}g}"
-    return "" if value is None else csvcell.shielded(value)
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else csvcell.shielded(value)

@@ -16,6 +16,7 @@ from harness.contracts.estimates import Observation
 from harness.evidence import csvcell, shelf
 from projector import experience
 from projector.errors import InputError, Problem
+from projector.io import csv_file
 from projector.io.files import read_text
 
 FILE = "observations.csv"
@@ -28,16 +29,14 @@ _FIGURES = ("log_ratio", *experience.TRAITS)
 
 def text(observed: Mapping[str, Sequence[Observation]]) -> str:
     """The file's text: of every predictor the observations that teach, figures to five significant digits."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow((*_WORDS, *_FIGURES))
-    for predictor, rows in observed.items():
-        for o in rows:
+    rows: list[tuple[object, ...]] = [(*_WORDS, *_FIGURES)]
+    for predictor, seen in observed.items():
+        for o in seen:
             if math.isfinite(o.log_ratio):
                 words = (predictor, o.run_id, o.source, o.family, o.framework, o.gpu, _BETWEEN.join(o.levels))
                 figures = (f"{value:.5g}" for value in (o.log_ratio, *o.traits))
-                writer.writerow((*map(csvcell.shielded, words), *figures))
-    return out.getvalue()
+                rows.append((*map(csvcell.shielded, words), *figures))
+    return csv_file.text(*rows)
 
 
 def parse(content: str, where: str) -> dict[str, tuple[Observation, ...]]:

@@ -5,8 +5,6 @@ One row is one collective at one size; columns are described in ``measured/colle
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -18,7 +16,7 @@ from projector.collectives.model import KINDS
 from projector.collectives.told_shares import shape_of
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
-from projector.io.files import read_text
+from projector.io import csv_file
 
 TOKENS, LOW_LATENCY = "tokens", "tokens_low_latency"
 CONDITIONS = ("nccl-tests", "one host thread", "torch.distributed", "threshold", "kernel")
@@ -45,6 +43,7 @@ class Record:
     source: str
 
 
+_WHAT = "a table of collectives"
 COLUMNS = tuple(field.name for field in fields(Record) if field.name != "cluster")
 
 
@@ -53,9 +52,9 @@ def read(folder: Path) -> tuple[Record, ...]:
     problems: list[Problem] = []
     found: list[Record] = []
     for path in sorted(folder.glob("*.csv")):
-        rows = csv.DictReader(io.StringIO(read_text(path)))
-        if tuple(rows.fieldnames or ()) != COLUMNS:
-            problems.append(Problem(str(path), "columns", rows.fieldnames, ", ".join(COLUMNS)))
+        columns, rows = csv_file.read(path, _WHAT)
+        if columns != COLUMNS:
+            problems.append(Problem(str(path), "columns", ", ".join(columns), ", ".join(COLUMNS)))
             continue
         for number, row in enumerate(rows, 2):
             try:
@@ -91,17 +90,11 @@ def read_tests(paths: Iterable[Path], cluster: str = "") -> tuple[Record, ...]:
 
 def text(records: Iterable[Record]) -> str:
     """One table, sorted by source, kind and size."""
-    file = io.StringIO()
-    out = csv.writer(file, lineterminator="\n")
-    out.writerow(COLUMNS)
-    for record in sorted(records, key=lambda r: (r.source, r.kind, r.gpus, r.algorithm, r.bytes, r.time_us)):
-        out.writerow([_cell(getattr(record, name)) for name in COLUMNS])
-    return file.getvalue()
+    ordered = sorted(records, key=lambda r: (r.source, r.kind, r.gpus, r.algorithm, r.bytes, r.time_us))
+    return csv_file.text(COLUMNS, *([_cell(getattr(record, name)) for name in COLUMNS] for record in ordered))
 
 
 def _cell(value: object) -> object:
-    if value is None:
-        return ""
     return f"{value:.10g}" if isinstance(value, float) else value
 
 
@@ -138,7 +131,7 @@ _ROW = {"bf16": 2.0 * _HIDDEN, "fp8": _HIDDEN * (1.0 + 4.0 / 128.0)}  # an fp8 r
 def convert(path: Path) -> tuple[Record, ...]:
     """The usable rows of a third-party table with columns ``source, gpu, dtype, op, num_gpus, num_nodes, interconnect,
     algorithm, message_bytes, metric, value, time_us, notes``: a modelled library, and a time or what it follows from."""
-    found = (_converted(row) for row in csv.DictReader(io.StringIO(read_text(path))))
+    found = map(_converted, csv_file.read(path, _WHAT)[1])
     return tuple(record for record in found if record is not None)
 
 
@@ -147,7 +140,6 @@ def convert_nccl_tests(path: Path) -> tuple[Record, ...]:
 
     Its library is older than NCCL 2.23, which brought PAT: small all-gathers take 6 us a rank, as rings do.
     """
-    rows = csv.DictReader(io.StringIO(read_text(path)))
     return tuple(
         Record(
             cluster="a100_sxm_40gb_slingshot4",
@@ -160,7 +152,7 @@ def convert_nccl_tests(path: Path) -> tuple[Record, ...]:
             condition="nccl-tests",
             source="ShashankSubramanian/transformer-perf-estimates@54278b0 comm_validation",
         )
-        for row in rows
+        for row in csv_file.read(path, _WHAT)[1]
     )
 
 

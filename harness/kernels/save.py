@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterator
@@ -12,6 +10,7 @@ from typing import Any
 
 from harness.kernels.score import CLASSES, FITS, Score, class_of, errors
 from harness.kernels.table import Loaded
+from projector.io import csv_file
 
 SCHEMA_VERSION = 1
 DIGITS = 6
@@ -23,11 +22,9 @@ SHAPE = (
 
 def csv_text(score: Score) -> str:
     """One line a row: where it stands, its class and shape, measured and modelled microseconds, signed errors."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     modelled = [f"{fit}_us" for fit in FITS] + [f"{fit}_error" for fit in FITS]
     head = ("where", "gpu", "kind", "dtype", "scaling", "family", *SHAPE, "flops", "measured_us", *modelled)
-    writer.writerow((*head, "heldout_by", "constants", "source_fitted", "condition", "source"))
+    rows: list[tuple[object, ...]] = [(*head, "heldout_by", "constants", "source_fitted", "condition", "source")]
     times = [1e6 * score.seconds[fit] for fit in FITS]
     wrong = [score.error(fit) for fit in FITS]
     for i, row in enumerate(score.rows):
@@ -36,8 +33,8 @@ def csv_text(score: Score) -> str:
         values = (1e6 * score.measured[i], *(column[i] for column in (*times, *wrong)))
         tail = (score.how[i], score.constants[i], int(score.seen[i]), row.measured.condition, row.measured.source)
         named = (row.where, row.gpu, row.kind, row.dtype, row.scaling, row.measured.family)
-        writer.writerow((*named, *shape, *map(_number, (score.flops[i], *values)), *tail))
-    return out.getvalue()
+        rows.append((*named, *shape, *map(_number, (score.flops[i], *values)), *tail))
+    return csv_file.text(*rows)
 
 
 def json_text(score: Score, loaded: Loaded) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -27,6 +25,7 @@ from harness.contracts.results import (
 from harness.evidence import csvcell
 from harness.score.gate import parse_limits
 from projector.errors import InputError, Problem
+from projector.io import csv_file
 from projector.io.files import as_mapping, parse_json, read_text
 from projector.io.typed import type_problems
 
@@ -45,12 +44,7 @@ class Saved:
 
 def csv_text(rows: Iterable[Row]) -> str:
     """The rows as CSV with exactly ``COLUMNS``; a missing figure is an empty cell, a text no formula (:mod:`csvcell`)."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow("" if value is None else csvcell.shielded(value) for value in row.to_mapping().values())
-    return out.getvalue()
+    return csv_file.text(COLUMNS, *(map(csvcell.shielded, row.to_mapping().values()) for row in rows))
 
 
 def rounded(row: Row) -> Row:
@@ -110,14 +104,14 @@ def rows(path: Path) -> tuple[Row, ...]:
     wrong cells."""
     if path.suffix != ".csv":
         return read(path).evaluation.every
-    reader = csv.DictReader(io.StringIO(read_text(path, "a results.csv that `harness run` wrote")))
-    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ()) and name not in SINCE]
+    columns, lines = csv_file.read(path, "a results.csv that `harness run` wrote")
+    missing = [name for name in COLUMNS if name not in columns and name not in SINCE]
     if missing:
         raise InputError(
             [Problem(str(path), name, "no such column", "the columns of a results.csv") for name in missing]
         )
     found, problems = [], []
-    for line, cells in enumerate(reader, start=2):
+    for line, cells in enumerate(lines, start=2):
         row, wrong = _row(cells, str(path), line)
         found.append(row)
         problems += wrong

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import fnmatch
-import io
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +16,7 @@ from harness.report import latex, markdown
 from harness.report.spec import GROUPS, METRICS, Spec, table, values
 from harness.report.table import NONE, Table
 from projector.errors import InputError, Problem, nearest
+from projector.io import csv_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,11 +81,8 @@ def ask(evaluation: Evaluation, by: str, metrics: str, where: Sequence[str], for
 
 
 def _csv(made: Table) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(column.title for column in made.columns)
-    writer.writerows([csvcell.shielded("" if cell == NONE else cell) for cell in row] for row in made.rows)
-    return out.getvalue()
+    rows = ([csvcell.shielded("" if cell == NONE else cell) for cell in row] for row in made.rows)
+    return csv_file.text([column.title for column in made.columns], *rows)
 
 
 def format_problems(words: Sequence[str]) -> list[Problem]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from projector.benchmark.device import Device
 from projector.benchmark.job import unheard
 from projector.benchmark.timings import CollectiveWanted, Seconds, seconds
 from projector.errors import InputError, Problem
-from projector.io.files import read_text
+from projector.io import csv_file
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 #: Columns of a table (``measured/collectives/README.md``).
@@ -121,11 +119,7 @@ def known(path: Path) -> frozenset[tuple[str, int, int, int]]:
 def add_rows(path: Path, swept: Sequence[Swept], software: str) -> int:
     """Adds rows to a table, never half of them; how many it has. Raises :class:`InputError` for one that is none."""
     rows = [*_read(path), *(_row(each, software) for each in swept)]
-    text = io.StringIO(newline="")
-    table = csv.DictWriter(text, fieldnames=list(COLUMNS), lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    write_whole(path, text.getvalue())
+    write_whole(path, csv_file.text(COLUMNS, *(map(row.get, COLUMNS) for row in rows)))
     return len(rows)
 
 
@@ -133,17 +127,13 @@ def _row(each: Swept, software: str) -> Mapping[str, Any]:
     source = f"{_LIVE}{software}; median of {each.time.samples}, spread {each.time.spread:.0%}"
     found = {"kind": each.asked.kind, "gpus": each.asked.size, "nodes": each.nodes, "bytes": each.asked.bytes}
     shown = {"time_us": f"{each.time.median * 1e6:.6g}", "condition": _CONDITION, "source": source}
-    return {**dict.fromkeys(COLUMNS, ""), **found, **shown}
+    return {**found, **shown}
 
 
 def _read(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
-    try:
-        reader = csv.DictReader(io.StringIO(read_text(path, "a table that can be added to")))
-        rows = list(reader)
-    except csv.Error as error:
-        raise InputError([Problem(str(path), "", str(error), "a table that can be added to")]) from None
-    if tuple(reader.fieldnames or ()) != COLUMNS:
-        raise InputError([Problem(str(path), "columns", ", ".join(reader.fieldnames or ()), ", ".join(COLUMNS))])
+    found, rows = csv_file.read(path, "a table that can be added to")
+    if found != COLUMNS:
+        raise InputError([Problem(str(path), "columns", ", ".join(found), ", ".join(COLUMNS))])
     return rows

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from projector.errors import InputError, Problem
 from projector.frameworks import resolve
-from projector.io.files import read_text
+from projector.io import csv_file
 from projector.kernels import tables
 from projector.kernels.protocol import ComputeOp
 from projector.layers.step import optimizer
@@ -75,15 +73,11 @@ def of_file(path: Path) -> tuple[ComputeOp, ...]:
 
     Raises :class:`InputError` with every row that cannot be read.
     """
-    try:
-        rows = list(csv.DictReader(io.StringIO(read_text(path, "a readable CSV file of shapes"))))
-    except csv.Error as error:
-        raise InputError([Problem(str(path), "", str(error), "a readable CSV file of shapes")]) from None
-    columns: Sequence[str] = list(rows[0]) if rows else []
+    columns, rows = csv_file.read(path, "a readable CSV file of shapes")
     kind = tables.kind_of(columns)
-    if kind is None:
+    if kind is None or not rows:
         expected = f"a header with the columns of one kind of table ({', '.join(tables.KINDS)}) and at least one row"
-        raise InputError([Problem(str(path), "", ", ".join(map(str, columns)) or "nothing", expected)])
+        raise InputError([Problem(str(path), "", ", ".join(columns if rows else ()) or "nothing", expected)])
     ops: dict[ComputeOp, None] = {}
     wrong = []
     for number, cells in enumerate(rows, start=2):

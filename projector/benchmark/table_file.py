@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from projector.benchmark.atomic import write_whole
 from projector.errors import InputError, Problem
-from projector.io.files import read_text
+from projector.io import csv_file
 from projector.kernels.protocol import ComputeOp
 from projector.kernels.tables import SHAPES, cells_of
 
@@ -79,21 +77,12 @@ class TableFile:
 def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     if not path.exists():
         return []
-    try:
-        reader = csv.DictReader(io.StringIO(read_text(path, "a table that can be read and added to")))
-        rows = [{key: value or "" for key, value in row.items() if key is not None} for row in reader]
-        found = reader.fieldnames or []
-    except csv.Error as error:
-        raise InputError([Problem(str(path), "", str(error), "a table that can be read and added to")]) from None
+    found, rows = csv_file.read(path, "a table that can be read and added to")
     missing = [name for name in columns if name not in found and name not in ("spread", "tile", "split_k")]
     if missing:
         raise InputError([Problem(str(path), "", f"no column {', '.join(missing)}", f"columns {', '.join(columns)}")])
-    return rows
+    return [{key: value or "" for key, value in row.items() if key is not None} for row in rows]
 
 
 def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
-    text = io.StringIO(newline="")
-    table = csv.DictWriter(text, fieldnames=list(columns), restval="", lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    write_whole(path, text.getvalue())
+    write_whole(path, csv_file.text(columns, *(map(row.get, columns) for row in rows)))

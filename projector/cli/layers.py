@@ -56,18 +56,13 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _write(path: str, found: Sequence[BlockWork]) -> None:
-    import csv
-    import io
     from pathlib import Path
 
+    from projector.io import csv_file
     from projector.io.files import write_whole
 
-    text = io.StringIO()
     rows = [{"block": each["name"], **row} for each in map(_block, found) for row in each["operators"]]
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_whole(Path(path), text.getvalue())
+    write_whole(Path(path), csv_file.text(rows[0], *(row.values() for row in rows)))
 
 
 def _block(found: BlockWork) -> dict[str, Any]:
