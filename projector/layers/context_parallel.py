@@ -3,9 +3,10 @@
 After NVIDIA/TransformerEngine@d0067d0da attention/dot_product_attention/context_parallel.py. The sequence is cut into
 2·cp chunks and rank r holds chunks r and 2·cp−1−r, so every rank has the same share of the causal triangle; without a mask
 every step is a whole square.
-``p2p``: a ring of cp steps, each a kernel of its own, its exchange beside the step before it. ``allgather``: keys and
-values gathered, two calls. ``a2a``: heads exchanged for sequence (Ulysses). ``a2a+p2p``: the former inside, the ring
-outside.
+``p2p``: a ring of cp steps, each a kernel of its own, beside the exchange that the next one waits for: keys and values
+joined in one buffer, cp−1 times, in the backward their gradients with them; the first partial result is scaled, the others
+are added to it, in 16 bits. ``allgather``: keys and values gathered, two calls. ``a2a``: heads exchanged for sequence
+(Ulysses). ``a2a+p2p``: the former inside, the ring outside.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ from projector.parameter import parameter
 _MAX_STEPS = 8  # longer rings merge consecutive steps of one kind into one operator, to bound the operator count
 _CORRECTION_LAUNCHES = parameter(
     3, unit="launches", kind="derived", source="running maximum, rescale, accumulate after each ring step"
+)
+_TOUCHED = parameter(
+    0.75,
+    kind="derived",
+    source="under a mask, half of the steps behind the diagonal have results for half of the queries, or of the keys",
 )
 
 
@@ -94,38 +100,26 @@ def _ring(heads: Heads, lo: Local, cp: int, tags: frozenset[str]) -> Part:
     sizes = [max(1, call[0].batch // lo.batch) for call in calls]
     if eager:
         return ring(calls, sizes, (out, keys), lo, tags)
-    forward: list[Operator] = []
-    backward: list[Operator] = []
-    for i, (call, size) in enumerate(zip(calls, sizes, strict=True)):
+    forward: list[Operator] = [_elementwise("cp.join", 1, lo.act * keys, lo.act * keys)]
+    backward: list[Operator] = [_elementwise("cp.grad_join", 1, lo.act * keys, lo.act * keys)]
+    for i, call in enumerate(calls):
+        # each call runs beside the message that the next one waits for; the last gradients stay
         into = sizes[i + 1] if i + 1 < len(sizes) else 0
         if into:
             forward.append(_send(f"cp.send{i}", keys * sent(lo) * into, call[0].name, into))
+            backward.append(_send(f"cp.grad_send{i}", keys * (sent(lo) + received(lo)) * into, call[1].name, into))
         forward.append(call[0])
-        # backward sends keys and values cp−1 times and their gradients cp times
-        nbytes = keys * (sent(lo) * into + received(lo) * size)
-        backward.append(_send(f"cp.grad_send{i}", nbytes, call[1].name, max(1, into)))
         backward.append(call[1])
-    steps = cp - 1
-    forward.append(
-        Stream(
-            name="cp.correct",
-            kind="elementwise",
-            read=(4.0 + lo.act) * out * steps,  # partial output read, fp32 sum updated
-            write=4.0 * out * steps,
-            launches=_CORRECTION_LAUNCHES * steps,
-        )
-    )
-    sums = lo.act * keys * steps + lo.act * lo.batch * seq * heads.heads * heads.qk * steps
-    backward.append(
-        Stream(
-            name="cp.grad_sum",
-            kind="elementwise",
-            read=2.0 * sums,
-            write=sums,
-            launches=_CORRECTION_LAUNCHES * steps,
-        )
-    )
+    touched = (cp - 1) * (_TOUCHED if lo.model.causal else 1.0)
+    partial, gradients = lo.act * out, lo.act * (keys + lo.batch * seq * heads.heads * heads.qk)
+    launches = _CORRECTION_LAUNCHES * (cp - 1)
+    forward.append(_elementwise("cp.correct", launches, partial * (1 + 2 * touched), partial * (1 + touched)))
+    backward.append(_elementwise("cp.grad_sum", launches, gradients * (1 + 2 * touched), gradients * (1 + touched)))
     return Part(name="core_attn", forward=tuple(forward), backward_input=tuple(backward), tags=tags)
+
+
+def _elementwise(name: str, launches: int, read: float, write: float) -> Stream:
+    return Stream(name=name, kind="elementwise", read=read, write=write, launches=launches)
 
 
 def _send(name: str, nbytes: float, beside: str, launches: int) -> Collective:

@@ -4,6 +4,11 @@ Counted from pytorch/pytorch@f2127dbd torch/distributed/tensor/experimental/_att
 are packed in every step but gathered once, beside the first step (``_RotateMethod.ALL_GATHER``, the default); their fp32
 gradients go round the ring, each message beside the next step and the last one beside nothing. Partial results are merged
 in fp32 by elementary kernels; where a step touches half of a tensor, ``_partial_update`` writes the whole of it again.
+
+In a compiled block no message is beside anything: a traced collective is followed by its wait
+(torch 2.6.0 torch/distributed/_functional_collectives.py, ``_maybe_wrap_tensor``), and Inductor moves neither unless told to
+(torch/_inductor/config.py, ``reorder_for_compute_comm_overlap``). It joins the element-wise kernels of a step, and drops the
+packing of what is not gathered again.
 """
 
 from __future__ import annotations
@@ -24,6 +29,12 @@ _MERGE: Bytes = parameter(
 )
 _ADD: Bytes = parameter((6.0, 4.0), unit="B/element", kind="derived", source="a 16-bit gradient added to an fp32 sum")
 _COPY: Bytes = (4.0, 4.0)  # fp32 concatenated, split or not
+_JOINED: Bytes = parameter(
+    (6.0, 4.0),
+    unit="B/element",
+    kind="derived",
+    source="one kernel of a compiler: a 16-bit partial result and the fp32 sum read, the sum written",
+)
 _TOUCHED, _PARTIAL = parameter(
     (0.75, 0.5),
     kind="derived",
@@ -43,49 +54,63 @@ def ring(
 ) -> Part:
     """The attention of one rank. ``calls``: forward and backward of each step, ``sizes``: how many steps each stands for;
     ``elements``: of the rank's queries, and of its keys and values with repeated heads."""
-    cp, steps = lo.recipe.cp, lo.recipe.cp - 1
     queries, keys = elements
-    packed = lo.act * keys
-    pack = Stream(name="cp.pack", kind="copy", read=packed * steps, write=packed * steps, launches=steps)
-    gather = Collective(
-        name="cp.ag", kind="all_gather", group="cp", bytes=packed * cp, hides_behind=(calls[0][0].name,)
-    )
-    again = Collective(
-        name="cp.grad_ag", kind="all_gather", group="cp", bytes=packed * cp, hides_behind=(calls[0][1].name,)
-    )
-    merged = _elementwise("cp.correct", steps, queries, ((_MERGE, _TOUCHED), (_COPY, _PARTIAL)), _LAUNCHES)
+    packed, packs = lo.act * keys, 1 if lo.compiled else lo.recipe.cp - 1
+
+    def gathered(infix: str, beside: str) -> tuple[Operator, ...]:
+        behind = () if lo.compiled else (beside,)
+        return (
+            Stream(name=f"cp.{infix}pack", kind="copy", read=packed * packs, write=packed * packs, launches=packs),
+            Collective(
+                name=f"cp.{infix}ag", kind="all_gather", group="cp", bytes=packed * lo.recipe.cp, hides_behind=behind
+            ),
+        )
+
     backward: list[Operator] = []
     for i, (call, size) in enumerate(zip(calls, sizes, strict=True)):
         backward.append(call[1])
         beside = (calls[i + 1][1].name,) if i + 1 < len(calls) else ()
-        nbytes, inner = 4.0 * keys * size, (call[1].name,) if size > 1 else ()
+        inner = (call[1].name,) if size > 1 else ()
         backward.append(
             Collective(
                 name=f"cp.grad_send{i}",
                 kind="send_recv",
                 group="cp",
-                bytes=nbytes,
-                hides_behind=(*inner, *beside),
+                bytes=4.0 * keys * size,
+                hides_behind=() if lo.compiled else (*inner, *beside),
                 launches=size,
             )
         )
-    halves = ((_ADD, _TOUCHED), (_COPY, _PARTIAL))
-    sums = (
+    merged, *sums = _joined(queries, keys, lo) if lo.compiled else _elementary(queries, keys, lo)
+    return Part(
+        name="core_attn",
+        forward=(*gathered("", calls[0][0].name), *(call[0] for call in calls), merged),
+        backward_input=(*gathered("grad_", calls[0][1].name), *backward, *sums),
+        tags=tags,
+    )
+
+
+def _elementary(queries: float, keys: float, lo: Local) -> tuple[Stream, ...]:
+    """The merges of the forward, and the sums of the backward, function by function."""
+    steps, halves = lo.recipe.cp - 1, ((_ADD, _TOUCHED), (_COPY, _PARTIAL))
+    return (
+        _elementwise("cp.correct", steps, queries, ((_MERGE, _TOUCHED), (_COPY, _PARTIAL)), _LAUNCHES),
         _elementwise("cp.grad_sum", steps, queries, halves, _GRADIENT_LAUNCHES),
         _elementwise("cp.grad_kv_sum", steps, keys, (*halves, (_COPY, 1.0)), 0),
         # zeros, the diagonal step, and the 16-bit results
         _elementwise("cp.grad_ends", 1, queries + keys, (((0.0, 4.0), 1.0), (_ADD, 1.0), ((4.0, 2.0), 1.0)), 7),
     )
-    return Part(
-        name="core_attn",
-        forward=(pack, gather, *(call[0] for call in calls), merged),
-        backward_input=(
-            Stream(name="cp.grad_pack", kind="copy", read=packed * steps, write=packed * steps, launches=steps),
-            again,
-            *backward,
-            *sums,
-        ),
-        tags=tags,
+
+
+def _joined(queries: float, keys: float, lo: Local) -> tuple[Stream, ...]:
+    """The same as a compiler runs it: one kernel a step and tensor, which writes the whole of the tensor; the last one of
+    the forward, and a cast of the backward, write 16 bits."""
+    steps = lo.recipe.cp - 1
+    return (
+        _elementwise("cp.correct", steps, queries, ((_JOINED, 1.0),), 1),
+        _elementwise("cp.grad_sum", steps, queries, ((_JOINED, 1.0),), 1),
+        _elementwise("cp.grad_kv_sum", steps, keys, ((_JOINED, 1.0),), 1),
+        _elementwise("cp.grad_ends", 1, queries + keys, (((2.0, 4.0), 1.0), ((4.0, 2.0), 1.0)), 4),
     )
 
 

@@ -12,9 +12,15 @@ from projector.operators.types import Attention, Stream
 SEQ, HEADS, WIDTH = 8192, 64, 128
 
 
-def ring(cp: int, eager: bool = True) -> Block:
-    case = with_execution(resolved(LLAMA_70B, cp=cp, cp_comm_type="p2p", seq_length=SEQ), fusion={"eager_ring": eager})
+def ring(cp: int, eager: bool = True, compiled: bool = False) -> Block:
+    fusion = {"eager_ring": eager, "elementwise": compiled}
+    case = with_execution(resolved(LLAMA_70B, cp=cp, cp_comm_type="p2p", seq_length=SEQ), fusion=fusion)
     return layer(LLAMA_70B.layer_kinds[0], case)
+
+
+def touched(block: Block) -> float:
+    ops = (*block.forward, *block.backward_input)
+    return sum(op.bytes for op in ops if isinstance(op, Stream) and op.name.startswith("cp."))
 
 
 @pytest.mark.parametrize("cp", [2, 4, 8])
@@ -49,10 +55,21 @@ def test_the_area_of_the_mask_is_shared_evenly() -> None:
         assert mine == pytest.approx(whole / cp)
 
 
-def test_merges_touch_more_memory_than_fused_corrections() -> None:
-    def touched(block: Block) -> float:
-        ops = (*block.forward, *block.backward_input)
-        return sum(op.bytes for op in ops if isinstance(op, Stream) and op.name.startswith("cp."))
+@pytest.mark.parametrize("cp", [2, 4, 8, 16])
+def test_a_compiled_ring_waits_for_each_message(cp: int) -> None:
+    """The same messages and products as of the eager ring, beside nothing, and fewer bytes in fewer kernels."""
+    eager, compiled = ring(cp), ring(cp, compiled=True)
+    for name in ("forward", "backward_input"):
+        mine, its = (collectives(getattr(block, name), None, "cp") for block in (compiled, eager))
+        assert [(op.kind, op.bytes, op.launches) for op in mine] == [(op.kind, op.bytes, op.launches) for op in its]
+        assert not any(op.hides_behind for op in mine)
+        assert [op for op in getattr(compiled, name) if isinstance(op, Attention)] == [
+            op for op in getattr(eager, name) if isinstance(op, Attention)
+        ]
+    assert touched(compiled) < touched(eager)
+    assert named(compiled.forward, "cp.pack").launches == 1
 
+
+def test_merges_touch_more_memory_than_fused_corrections() -> None:
     assert touched(ring(4)) > 3 * touched(ring(4, eager=False))
     assert touched(ring(8)) > touched(ring(4))  # a step more, of half the tokens

@@ -118,6 +118,22 @@ def test_ring_attention_steps_hide_their_exchange():
     assert [c.hides_behind for c in ring] == [(op.name,) for op in steps[:-1]]
 
 
+@pytest.mark.parametrize("cp", [2, 4, 16, 64])
+def test_ring_attention_sends_keys_and_gradients_once_to_each_other_rank(cp: int):
+    """Whatever steps are merged: cp-1 messages each way around, gradients beside keys, and every area once."""
+    seq = 65536
+    block = layer(DENSE, resolved(LLAMA_70B, cp=cp, seq_length=seq))
+    whole = layer(DENSE, resolved(LLAMA_70B, seq_length=seq))
+    keys = 2.0 * 2 * 8 * 128 * seq / cp
+    for ops, tensors in ((block.forward, 1), (block.backward_input, 2)):
+        ring = collectives(ops, "send_recv", "cp")
+        assert sum(op.bytes for op in ring) == tensors * keys * (cp - 1)
+        assert sum(op.launches for op in ring) == cp - 1
+        assert all(op.hides_behind for op in ring)
+    mine, all_ = (sum(op.flops for op in b.forward if isinstance(op, Attention)) for b in (block, whole))
+    assert mine == pytest.approx(all_ / cp)
+
+
 def test_materialised_attention():
     case = with_execution(resolved(LLAMA_70B), fusion={"attention_materialised": True})
     ops = [op for ops in phases(layer(DENSE, case)) for op in ops if isinstance(op, Attention)]
