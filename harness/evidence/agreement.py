@@ -1,4 +1,4 @@
-"""Whether a step time and a rate are figures of one run."""
+"""A step time and a rate of one run: each from the other, and whether they can be figures of one run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ from harness.evidence import slips
 
 #: Relative difference between step time × rate and the tokens of a step that rounding by a source explains.
 AGREE = 0.02
+
+
+def both(step_seconds: float | None, tgs: float | None, tokens: float) -> tuple[float | None, float | None, str]:
+    """(seconds of a step, tokens/s/GPU, which was made from the other), of ``tokens`` a step and GPU."""
+    if step_seconds and not tgs:
+        return step_seconds, tokens / step_seconds, "tgs from step_seconds"
+    if tgs and not step_seconds:
+        return tokens / tgs, tgs, "step_seconds from tgs"
+    return step_seconds, tgs, ""
 
 
 def contradiction(step_seconds: float, tgs: float, gpus: int, tokens: int) -> str:

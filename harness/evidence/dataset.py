@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from harness.contracts.runs import MISSING_MODEL, Measured, MeasuredRun, Source, Stack
 from harness.evidence import physics
+from harness.evidence.agreement import both
 from harness.evidence.run_text import to_yaml
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue, own
@@ -22,6 +23,7 @@ from projector.io.files import parse_yaml, read_text, write_whole
 from projector.io.kept import keep, recall
 from projector.workload import zoo
 from projector.workload.model import Model
+from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_model, parse_recipe
 from projector.workload.structure import parse_dataclass
 
@@ -139,6 +141,7 @@ def _run(item: object, where: str, key: str, lenient: bool) -> tuple[MeasuredRun
     problems += _scalars(item, where, label)
     if problems:
         return None, problems
+    parts["measured"] = _whole(parts["measured"], parts["recipe"], item["gpus"])
     model: Model | None = parts["model"]
     name = str(item.get("model_name") or (model.name if model else lacking))
     run = MeasuredRun(
@@ -157,6 +160,15 @@ def _run(item: object, where: str, key: str, lenient: bool) -> tuple[MeasuredRun
         **parts,
     )
     return physics.marked(run)[0], []
+
+
+def _whole(measured: Measured, recipe: Recipe | None, gpus: int) -> Measured:
+    """With the step time from the rate, or the rate from the step time, where one alone is stated."""
+    if recipe is None or not gpus:
+        return measured
+    tokens = recipe.global_batch_size * recipe.seq_length / gpus
+    step, tgs, how = both(measured.step_seconds, measured.tgs, tokens)
+    return replace(measured, step_seconds=step, tgs=tgs, derived=(*measured.derived, how)) if how else measured
 
 
 def missing_model(value: object) -> str:
@@ -220,7 +232,7 @@ def _scalars(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
     check("switches", isinstance(item.get("switches"), Mapping), "a mapping")
     assumed = item.get("assumed")
     check("assumed", isinstance(assumed, list) and all(isinstance(a, str) for a in assumed), "a list of texts")
-    return found + _figures(item.get("measured"), where, f"{label}measured.")
+    return found + _figures(item.get("measured"), where, f"{label}measured.", excused)
 
 
 def _described(name: object) -> tuple[Problem, ...]:
@@ -234,7 +246,7 @@ def _described(name: object) -> tuple[Problem, ...]:
     return ()
 
 
-def _figures(measured: object, where: str, label: str) -> list[Problem]:
+def _figures(measured: object, where: str, label: str, excused: bool) -> list[Problem]:
     if not isinstance(measured, Mapping):
         return []
     found = [
@@ -242,6 +254,9 @@ def _figures(measured: object, where: str, label: str) -> list[Problem]:
         for name in ("step_seconds", "tgs", "tflops_per_gpu", "peak_memory_gib", "failed_allocation_gib")
         if isinstance(measured.get(name), (int, float)) and not 0 < measured[name] < math.inf
     ]
+    if not excused and measured.get("tflops_per_gpu") and not (measured.get("step_seconds") or measured.get("tgs")):
+        expected = "step_seconds or tgs beside it (frameworks count FLOP in different ways)"
+        found.append(Problem(where, f"{label}tflops_per_gpu", "no other figure of speed", expected))
     for name, known in (("status", _STATUS), ("memory_kind", _MEMORY)):
         if isinstance(measured.get(name), str) and measured[name] not in known:
             found.append(Problem(where, f"{label}{name}", measured[name], f"one of {', '.join(known)}"))

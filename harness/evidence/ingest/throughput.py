@@ -7,7 +7,7 @@ from collections.abc import Callable
 from statistics import fmean, stdev
 
 from harness.contracts.runs import Measured
-from harness.evidence.agreement import contradiction
+from harness.evidence.agreement import both, contradiction
 from harness.evidence.ingest.record import Record, integer, number
 
 _PERCENT_OF = re.compile(r"(?:metrics|other)\.memory_pct_of_(\d+)")
@@ -44,13 +44,9 @@ def measured(
     if step is None and tgs is None and tflops and (inverted := from_tflops(tflops)):
         step = inverted[0]
         derived.append(f"step_seconds from TFLOP/s ({inverted[1]})")
-    per_gpu = tokens / gpus if tokens and gpus else None
-    if step is None and tgs and per_gpu:
-        step = per_gpu / tgs
-        derived.append("step_seconds from tgs")
-    elif tgs is None and step and per_gpu:
-        tgs = per_gpu / step
-        derived.append("tgs from step_seconds")
+    if tokens and gpus:
+        step, tgs, how = both(step, tgs, tokens / gpus)
+        derived += [how] if how else []
     if step is None and tgs is None:
         record.refuse("no throughput stated" if not tflops else "only TFLOP/s, configuration too incomplete to invert")
     _check(record, step, tgs, gpus, tokens)

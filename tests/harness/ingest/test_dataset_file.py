@@ -60,6 +60,27 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
     assert "llama3_70b" in shown
 
 
+@pytest.mark.parametrize("alone", ["step_seconds: 1.5", "tgs: 5461.333333333333"])
+def test_of_step_time_and_rate_one_is_enough(tmp_path: Path, alone: str) -> None:
+    path = tmp_path / "runs.yaml"
+    path.write_text(GOOD.format(id="a").replace("step_seconds: 1.5, tgs: 5461.3", alone))
+    (run,) = dataset.read(path)
+    assert (run.measured.step_seconds, run.measured.tgs) == (pytest.approx(1.5), pytest.approx(16 * 4096 / 1.5 / 8))
+    assert len(run.measured.derived) == 1
+    again = tmp_path / "again.yaml"
+    dataset.write([run], again)
+    assert dataset.read(again) == [run]
+
+
+def test_flop_rates_alone_are_no_throughput(tmp_path: Path) -> None:
+    path = tmp_path / "runs.yaml"
+    path.write_text(GOOD.format(id="a").replace("step_seconds: 1.5, tgs: 5461.3", "tflops_per_gpu: 400"))
+    with pytest.raises(
+        InputError, match=r"\[0\].measured.tflops_per_gpu: found 'no other.*expected step_seconds or tgs"
+    ):
+        dataset.read(path)
+
+
 def test_duplicate_ids_in_one_file_and_among_files(tmp_path: Path) -> None:
     for name in ("x.yaml", "y.yaml"):
         (tmp_path / name).write_text(GOOD.format(id="same"))
