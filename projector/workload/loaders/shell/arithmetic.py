@@ -11,7 +11,7 @@ from collections.abc import Callable
 from projector.workload.loaders.shell.unknown import MARK
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<mark>[\w]*(?:\ue000\d+\ue001\w*)+)|(?P<number>\d+#\w+|0[xX][0-9a-fA-F]+|\d+)|(?P<name>[A-Za-z_]\w*)"
+    r"\s*(?:(?P<mark>(?:\d+#)?[\w]*(?:\ue000\d+\ue001\w*)+)|(?P<number>\d+#\w+|0[xX][0-9a-fA-F]+|\d+)|(?P<name>[A-Za-z_]\w*)"
     r"|(?P<operator>\*\*=?|<<=|>>=|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/%&|^]=|[-+*/%<>=!&|^~?:(),\[\]]))"
 )
 _BINARY = (

@@ -153,5 +153,5 @@ def _mpirun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
         return product(unknowns, option["np"]), "mpirun -np"
     each, nodes = option.get("per_node"), option.get("nodes") or launch.environment.get("SLURM_NNODES")
     if each and nodes:
-        return product(unknowns, nodes, each), "mpirun"
+        return product(unknowns, nodes, each), f"{unknowns.shown(nodes)} nodes × {unknowns.shown(each)} processes"
     return unknowns.mark(Unknown("mpirun's processes (-np)", "--gpus N")), "mpirun"

@@ -58,6 +58,16 @@ _MPI_NONE = word_set(
 )
 _MPI_COUNT = {"-np": "np", "--np": "np", "-n": "np", "-c": "np", "--n": "np"}
 _MPI_EACH = frozenset(["-N", "--npernode", "-npernode", "-ppn", "--ppn", "-perhost", "--ntasks-per-node", "-r"])
+#: Of NVIDIA Base Command Platform's ``bcprun``: options with a value by the name that counts here, as in
+#: NVIDIA/NeMo-Framework-Launcher launcher_scripts/nemo_launcher/core/launchers.py; any other is a switch.
+_BCP = {
+    **dict.fromkeys(("-n", "--nnodes"), "nodes"),
+    **dict.fromkeys(("-p", "--npernode"), "per_node"),
+    **dict.fromkeys(("-c", "--cmd"), "cmd"),
+    **dict.fromkeys(("-e", "--env"), "exported"),
+    **dict.fromkeys(("-w", "--workdir"), "cwd"),
+    **dict.fromkeys(("-l", "--launcher"), "launcher"),
+}
 
 
 def starts_program(word: str) -> bool:
@@ -215,3 +225,17 @@ def mpi_options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     if exported:
         found["exported"] = "\n".join(exported)
     return found, list(words[at:])
+
+
+def bcp_options(words: Sequence[str]) -> dict[str, str]:
+    """``nodes``, ``per_node``, the shell text ``cmd``, the folder ``cwd`` ``exported`` (lines of NAME=value) of bcprun."""
+    found: dict[str, str] = {}
+    waiting = iter(words)
+    for word in waiting:
+        name, equals, value = word.partition("=")
+        kind = _BCP.get(name)
+        if kind is None:
+            continue
+        value = value if equals else next(waiting, "")
+        found[kind] = f"{found[kind]}\n{value}" if kind == "exported" and kind in found else value
+    return found

@@ -54,13 +54,12 @@ class Programs:
             return self._slurm(name, argv, state, where, line)
         if name in launchers.MPI:
             options, rest = launchers.mpi_options(argv[1:])
-            for text in options.pop("exported", "").split("\n"):
-                variable, equals, value = text.partition("=")
-                if equals:
-                    state = state.child()
-                    state.set(variable, value)
-                    state.exported.add(variable)
-            return self._within(Step("mpirun", options), rest, state, where, line)
+            return self._within(Step("mpirun", options), rest, _exporting(options, state), where, line)
+        if name == "bcprun":
+            options = launchers.bcp_options(argv[1:])
+            child = _exporting(options, state)
+            child.cwd = options.pop("cwd", state.cwd)
+            return self._within(Step("mpirun", options), ["bash", "-c", options.pop("cmd", "")], child, where, line)
         if name in ("ssh", "pdsh", "clush"):
             return self._remote(argv, state, where)
         inner = launchers.unwrapped(name, argv)
@@ -271,6 +270,17 @@ class Programs:
         if self.machine.captures:
             self.machine.emit(self.machine.unknowns.mark(Unknown(f"$({posixpath.basename(program) or 'python'} …)")))
         return True
+
+
+def _exporting(options: dict[str, str], state: State) -> State:
+    """A child of ``state`` with the variables that a launcher hands on."""
+    inner = state.child()
+    for text in options.pop("exported", "").split("\n"):
+        name, equals, value = text.partition("=")
+        if equals:
+            inner.set(name, value)
+            inner.exported.add(name)
+    return inner
 
 
 def _environment(argv: list[str], state: State) -> tuple[list[str], State]:

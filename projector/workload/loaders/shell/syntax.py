@@ -21,6 +21,8 @@ _PLACE = re.compile(r"<[^<>\n]*>")
 _ARGUMENT = re.compile(r"(?<=[\s=])(<[A-Za-z][\w /.,:'-]*>)(?=[\s/_.:\\]|$)", re.MULTILINE)
 #: How such a place reads in values: brackets that mean nothing to a shell, and no blanks.
 PLACEHOLDER = re.compile(r"⟨[^⟨⟩\n]*⟩")
+#: ``10#$X``: a number of a stated base, whose sign the grammar takes for a comment's.
+_BASE = re.compile(rb"(?<=\d)#(?=[$\"'])")
 _DEEPEST = 200
 
 
@@ -53,7 +55,8 @@ def parse(text: str, where: str, *, marked: bool = False, first_line: int = 1) -
     plain = _PLACEHOLDER.sub(lambda match: match[1] + _PLACE.sub(lambda place: f"'{_bare(place[0])}'", match[2]), plain)
     plain = _ARGUMENT.sub(lambda match: f"'{_bare(match[1])}'", plain)
     data = (plain if plain.endswith("\n") else plain + "\n").encode("utf-8", errors="replace")
-    return Source(where=where, data=data, root=_parser().parse(data).root_node, first_line=first_line)
+    root = _parser().parse(_BASE.sub(b"+", data)).root_node
+    return Source(where=where, data=data, root=root, first_line=first_line)
 
 
 def places(text: str) -> tuple[str, ...]:

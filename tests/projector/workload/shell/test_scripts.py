@@ -44,6 +44,8 @@ TRAPS = {
     "slurm, itself": f'#SBATCH --nodes=2\n[ -z "$SLURM_JOB_ID" ] && {{ sbatch $0; exit; }}\nsrun {RUN} {MODEL} {TP} 4',
     "srun options": f"srun -N2 -n16 python pretrain_gpt.py {MODEL} {TP} 4",
     "mpirun": f"mpirun --allow-run-as-root -np 16 -H a:8,b:8 -x PATH -mca btl tcp python pretrain_gpt.py {MODEL} {TP} 4",
+    "bcprun": f"bcprun --debug -n 2 -p 8 -w /opt -e A=1 -c 'cd b && python3 -u pretrain_gpt.py {MODEL} {TP} 4'",
+    "bcprun and torchrun": f"bcprun --nnodes=2 --npernode=1 --cmd 'torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py {MODEL} {TP} 4'",
     "mpirun by node": f"mpiexec -n 16 --map-by ppr:8:node python pretrain_gpt.py {MODEL} {TP} 4",
     "pbs": "#PBS -l select=2:ncpus=64:ngpus=8:mpiprocs=1\nN=$(wc -l < $PBS_NODEFILE)\n"
     f"torchrun --nnodes $N --nproc_per_node 8 pretrain_gpt.py {MODEL} {TP} 4",
