@@ -13,6 +13,7 @@ from projector.io.files import parse_yaml, read_text
 from projector.workload import zoo
 from projector.workload.loaders import (
     case,
+    gpt_neox,
     huggingface,
     images,
     llm_foundry,
@@ -35,8 +36,16 @@ from projector.workload.schema import parse_model
 #: What :func:`load` understands, in words for messages.
 KINDS = (
     "a Primus experiment (modules: …), a case (model: …, recipe: …), a torchtitan job (TOML), "
-    "a MaxText, NeMo 1, nanotron or LLM Foundry configuration, or Megatron-LM arguments (a log, a mapping, a launch script)"
+    "a MaxText, NeMo 1, nanotron, LLM Foundry or GPT-NeoX configuration, "
+    "or Megatron-LM arguments (a log, a mapping, a launch script)"
 )
+#: Configurations that are a workload by themselves: what tells them, and what reads them, by kind.
+_WHOLE = {
+    "nemo": (nemo.is_nemo, nemo.load),
+    "nanotron": (nanotron.is_nanotron, nanotron.load),
+    "llm-foundry": (llm_foundry.is_llm_foundry, llm_foundry.load),
+    "gpt-neox": (gpt_neox.is_gpt_neox, gpt_neox.load),
+}
 _PRIMUS = ("modules", "work_group", "exp_name")
 _HUGGINGFACE = ("model_type", "architectures", "text_config")
 #: Any of these makes a mapping one of Megatron-LM arguments.
@@ -102,12 +111,8 @@ def load(
         return torchtitan.load(mapping, str(file), gpus=gpus, model=chosen)
     if kind == "maxtext" and mapping is not None:
         return maxtext.load(mapping, str(file), gpus=gpus, model=chosen, words=overrides)
-    if kind == "nemo" and mapping is not None:
-        return nemo.load(mapping, str(file), model=chosen)
-    if kind == "llm-foundry" and mapping is not None:
-        return llm_foundry.load(mapping, str(file), model=chosen)
-    if kind == "nanotron" and mapping is not None:
-        return nanotron.load(mapping, str(file), model=chosen)
+    if kind in _WHOLE and mapping is not None:
+        return _WHOLE[kind][1](mapping, str(file), model=chosen)
     if kind == "script":
         shell = manifest.script if manifest else text
         loaded = scripts.load(file, args=args, env=env, model=chosen, gpus_given=gpus_given, text=shell)
@@ -159,8 +164,8 @@ def _described(file: Path) -> Model:
 
 
 def kind_of(mapping: Mapping[str, object] | None) -> str:
-    """``primus``, ``case``, ``huggingface``, ``torchtitan``, ``maxtext``, ``nemo``, ``nanotron``, ``llm-foundry`` or
-    ``megatron``, by the keys at the top of a file (None: no mapping)."""
+    """``primus``, ``case``, ``huggingface``, ``torchtitan``, ``maxtext``, ``megatron`` or a kind of ``_WHOLE``, by the keys
+    at the top of a file (None: no mapping)."""
     if mapping is None:
         return "megatron"
     if "recipe" not in mapping and "modules" not in mapping:
@@ -168,12 +173,9 @@ def kind_of(mapping: Mapping[str, object] | None) -> str:
             return "torchtitan"
         if maxtext.is_maxtext(mapping):
             return "maxtext"
-        if nemo.is_nemo(mapping):
-            return "nemo"
-        if nanotron.is_nanotron(mapping):
-            return "nanotron"
-        if llm_foundry.is_llm_foundry(mapping):
-            return "llm-foundry"
+        for kind, (is_kind, _) in _WHOLE.items():
+            if is_kind(mapping):
+                return kind
     for kind, keys in (("primus", _PRIMUS), ("huggingface", _HUGGINGFACE), ("case", ("recipe",))):
         if any(key in mapping for key in keys):
             return kind

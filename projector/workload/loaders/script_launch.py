@@ -9,7 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.workload.loaders import config_cli, megatron_cli, megatron_forks, megatron_swift, torchtitan_cli
+from projector.workload.loaders import (
+    config_cli,
+    file_cli,
+    megatron_cli,
+    megatron_forks,
+    megatron_swift,
+    torchtitan_cli,
+)
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.megatron_rules import broken
@@ -38,6 +45,8 @@ def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     """The workload of one launch. Raises :class:`InputError` with what is missing, :class:`Unsupported`."""
     if config_cli.takes(launch):
         return config_cli.load(launch, way, where, model, gpus_given=gpus_given)
+    if file_cli.takes(launch):
+        return file_cli.load(launch, way, where, model, gpus_given)
     if megatron_swift.takes(launch):
         return megatron_swift.load(launch, way, where, model, gpus_given)
     line = megatron_cli.parse(launch.arguments, way.unknowns)

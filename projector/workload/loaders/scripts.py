@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.workload.loaders import config_cli, megatron_swift
+from projector.workload.loaders import config_cli, file_cli, megatron_swift
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.other_tools import another_tool
 from projector.workload.loaders.script_launch import loaded_of
@@ -170,7 +170,9 @@ def _trains(launch: Launch, way: Way) -> bool:
     program = posixpath.basename(MARK.sub("", launch.program))
     if not program or (_NOT.search(program) and not re.search(r"pretrain|finetune", program)):
         return False
-    if "torchtitan.train" in launch.program or config_cli.takes(launch) or megatron_swift.takes(launch):
+    if "torchtitan.train" in launch.program or any(
+        tool.takes(launch) for tool in (config_cli, file_cli, megatron_swift)
+    ):
         return True
     names = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in launch.arguments if word.startswith("--")}
     if names & set(_TELLS):

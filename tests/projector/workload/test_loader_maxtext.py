@@ -84,7 +84,6 @@ def test_an_architecture_alone_is_no_run(tmp_path):
     [
         ({"run": {"name": "x"}, "trainer": {"num_nodes": 2, "devices": 8}, "data": {}}, "NeMo"),
         ({"defaults": ["_self_"], "trainer": {"num_nodes": 2, "devices": 8}}, "NeMo.*defaults"),
-        ({"pipe-parallel-size": 4, "model-parallel-size": 2, "num-layers": 44, "hidden-size": 6144}, "GPT-NeoX"),
         ({"system": {"tensor_model_parallel_size": 8}, "model": {"num_layers": 80}, "data": {}}, "FlagScale"),
         ({"tokens": {"micro_batch_size": 3}, "parallelism": {"dp": 2}, "model": {}}, "nanotron"),
         ({"base_model": "x", "datasets": []}, "Axolotl"),
