@@ -103,7 +103,17 @@ def test_find_does_not_guess(text):
         ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3_235b_a22b"),
         ("models/DeepSeek-V3/", "deepseek_v3"),
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral_8x7b"),
-        ("mistralai/Mistral-7B-v0.3", None),
+        ("mistralai/Mistral-7B-v0.3", "mistral_7b_v0.3"),  # another vocabulary, and no window
+        ("mistralai/Mistral-7B-Instruct-v0.1", "mistral_7b"),
+        ("google/gemma-2b-it", "gemma_2b"),
+        ("google/gemma-2-2b-it", "gemma2_2b"),
+        ("facebook/opt-6.7b", "opt_6.7b"),
+        ("ibm-granite/granite-3.1-8b-instruct", "granite_3_8b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama3.1_8b"),
+        ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5_7b"),
+        ("Qwen/Qwen1.5-7B-Chat", "qwen1.5_7b"),
+        ("01-ai/Yi-1.5-9B-Chat", "yi_9b"),
+        ("internlm/internlm2_5-7b-chat", "internlm2_7b"),
         ("glm4.5", "glm_4.5"),
         ("gpt3-13b", "gpt3_13b"),
         ("GPT3-1.3B", "gpt3_1.3b"),
@@ -161,6 +171,7 @@ def test_wrong_overrides_are_reported():
 
 def test_unsupported_parts_are_named():
     assert "a gate of every head" in zoo.load("step3.5_flash").unsupported
+    assert "soft caps on attention scores" in zoo.load("gemma2_9b").unsupported
     assert zoo.is_template("gpt")
     assert not zoo.is_template("gpt3_175b")
 
