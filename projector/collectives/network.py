@@ -11,6 +11,7 @@ from projector.hardware.types import Cluster, Efficiency, Fabric, GroupShape
 
 INFINITE = float("inf")
 PROTOCOLS = ("ll", "ll128", "simple")
+_BEFORE_HOPPER = ("volta", "ampere")
 
 
 class Cost(NamedTuple):
@@ -41,6 +42,7 @@ class Network:
     rank; ``intra``: of those to its node peers of the group together (infinite where it has none); ``peer``: to one of
     them; ``inter``, ``outer``: raw bytes/s of one rank's share of the adapters, inside a pod and beyond it.
     ``saturation``: share of a mesh's links that the group uses; ``bridged``: a PCIe group that spans two switches;
+    ``ll128``: the library runs that protocol here;
     ``switched``: the nodes hang on switches, else each exchange with another node is a turn of its own.
     """
 
@@ -60,6 +62,7 @@ class Network:
     outer_latency: float
     in_switch_reduction: bool
     in_network_reduction: bool
+    ll128: bool
     mesh: bool
     switched: bool
     saturation: float
@@ -128,8 +131,8 @@ class Network:
 
     @property
     def protocols(self) -> tuple[str, ...]:
-        """Those that the library runs here: none that leaves no rate for data."""
-        return tuple(protocol for protocol in PROTOCOLS if self.payload(protocol) > 0.0)
+        """Those that the library runs here."""
+        return PROTOCOLS if self.ll128 else tuple(protocol for protocol in PROTOCOLS if protocol != "ll128")
 
     def _cap(self, protocol: str) -> float:
         """Bytes/s that the channels of a ring can carry at most under a protocol."""
@@ -164,12 +167,27 @@ def network(shape: GroupShape, cluster: Cluster, efficiency: Efficiency | None =
         outer_latency=outer.latency,
         in_switch_reduction=cluster.intra.in_switch_reduction,
         in_network_reduction=cluster.inter.in_switch_reduction,
+        ll128=_ll128(shape, cluster),
         mesh=cluster.intra.topology == "mesh",
         switched=cluster.inter.topology == "switch",
         saturation=(local - 1) / max(1, cluster.intra.size - 1),
         bridged=cluster.intra.topology == "pcie" and local > cluster.intra.size / 2,
         constants=constants(cluster, efficiency),
     )
+
+
+def _ll128(shape: GroupShape, cluster: Cluster) -> bool:
+    """Whether NCCL runs LL128 here, whose lines of 128 bytes must arrive whole: over NVLink inside a node, and to adapters
+    under a PCIe switch, from Hopper on also over the processor's C2C link; never through its PCIe root. RCCL always does.
+
+    Source: NVIDIA/nccl@5067397c2676 src/graph/tuning.cc, ``ncclTopoTuneModel`` (``typeIntra``, ``typeInter``); sockets pass
+    through the processor (src/graph/paths.cc, no GPU Direct RDMA).
+    """
+    if cluster.gpu.vendor != "nvidia":
+        return True
+    path = "phb" if cluster.inter.technology == "tcp" else cluster.inter.path
+    near = ("pix", "pxb") if cluster.gpu.arch in _BEFORE_HOPPER else ("pix", "pxb", "c2c")
+    return (shape.most == 1 or cluster.intra.topology != "pcie") and (shape.nodes == 1 or path in near)
 
 
 def _pods(shape: GroupShape, cluster: Cluster) -> int:

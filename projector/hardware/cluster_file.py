@@ -17,6 +17,8 @@ from projector.parameter import parameter
 TOPOLOGIES = ("switch", "mesh", "ring", "pcie")
 # Networks between nodes with constants of their own (collectives/constants.yaml); InfiniBand has those of the library.
 TECHNOLOGIES = ("infiniband", "roce", "slingshot", "efa", "ainic", "tcpx", "tcpxo", "tcp")
+# Between a GPU and its adapter, as `nvidia-smi topo -m` names it (c2c: over the link to a Grace processor), near to far.
+PATHS = ("pix", "pxb", "c2c", "phb", "node", "sys")
 HOSTS = ("x86", "grace")
 # An inter-node fabric joins as many GPUs as a job asks for.
 ANY_SIZE = 1 << 20
@@ -44,6 +46,7 @@ _FABRIC_KEYS = (
     "in_switch_reduction",
     "nics_per_node",
     "technology",
+    "path",
 )
 _BUSBW, _BUSBW_ALONE = "busbw_gbs", "busbw_one_rank_gbs"
 _BETWEEN_KEYS = (*_FABRIC_KEYS, _BUSBW, _BUSBW_ALONE)
@@ -166,6 +169,7 @@ def _fabric(outer: Reader, level: str, size: int) -> Fabric:
         in_switch_reduction=read.switch("in_switch_reduction"),
         nics_per_node=nics,
         technology=read.choice("technology", TECHNOLOGIES) if "technology" in value else "",
+        path=read.choice("path", PATHS, default=Fabric.path),
     )
     outer.problems.extend(read.problems)
     return fabric

@@ -44,6 +44,7 @@ def _fabric(fabric: Fabric) -> dict[str, Any]:
         "bandwidth_gbs": _giga(fabric.bandwidth),
         "latency_us": float(f"{fabric.latency * 1e6:.9g}"),
         **_stated(nics_per_node=fabric.nics_per_node, technology=fabric.technology or None),
+        **({} if fabric.path == Fabric.path else {"path": fabric.path}),
         **({"in_switch_reduction": True} if fabric.in_switch_reduction else {}),
     }
 

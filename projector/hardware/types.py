@@ -73,7 +73,8 @@ class Fabric:
     ``topology``: ``switch`` (NVSwitch, fat tree), ``mesh`` (every pair of the ``size`` GPUs has its own link, so a group
     of g uses (g−1)/(size−1) of the bandwidth), ``ring`` or ``pcie``. ``size``: GPUs that this level joins.
     ``in_switch_reduction``: NVLS or SHARP. ``technology``: whose constants hold (``roce``, ``slingshot``, …), empty for
-    those of the library.
+    those of the library. ``path``: of a network, between a GPU and its adapter (one of
+    :data:`~projector.hardware.cluster_file.PATHS`).
     """
 
     name: str
@@ -84,6 +85,7 @@ class Fabric:
     in_switch_reduction: bool = False
     nics_per_node: int | None = None
     technology: str = ""
+    path: str = "pxb"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -239,14 +239,56 @@ def test_one_rank_a_node_reaches_less_of_its_adapter() -> None:
     assert network(GroupShape(8, 1), H100).rail_rate() == pytest.approx(50e9 * constants(H100)["link.inter"])
 
 
-def test_a_library_runs_no_protocol_that_leaves_no_rate() -> None:
-    """NCCL has no LL128 over adapters that hang on the processor; inside a node nothing of that holds."""
-    cluster = catalogue.cluster("a100_sxm_40gb_slingshot4")
+@pytest.mark.parametrize(
+    ("name", "path", "within", "across"),
+    [
+        ("a100_sxm_40gb_slingshot4", None, True, False),
+        ("a100_sxm_80gb", None, True, True),
+        ("a100_sxm_80gb", "c2c", True, False),
+        ("h100_sxm", "pix", True, True),
+        ("h100_sxm", "c2c", True, True),
+        ("h100_sxm", "phb", True, False),
+        ("gb200", "c2c", True, True),
+        ("h100_pcie", None, False, False),
+        ("mi300x", "phb", True, True),
+    ],
+)
+def test_ll128_runs_over_nvlink_and_near_adapters(name: str, path: str | None, within: bool, across: bool) -> None:
+    """NCCL src/graph/tuning.cc: up to PATH_NVB inside a node; between nodes up to PATH_PXB, from Hopper on PATH_PXN."""
+    cluster = catalogue.cluster(name)
+    cluster = replace(cluster, inter=replace(cluster.inter, path=path or cluster.inter.path))
+    each = cluster.gpus_per_node
     for kind in ("all_reduce", "all_gather", "reduce_scatter", "send_recv"):
-        across = {cost.algorithm.partition(".")[2] for cost in costs(kind, GroupShape(16, 4), cluster)}
-        within = {cost.algorithm.partition(".")[2] for cost in costs(kind, GroupShape(4, 4), cluster)}
-        assert across >= {"ll", "simple"}
-        assert "ll128" in within - across
+        for shape, runs in ((GroupShape(each, each), within), (GroupShape(4 * each, each), across)):
+            found = {cost.algorithm.partition(".")[2] for cost in costs(kind, shape, cluster)}
+            assert found >= {"simple"}
+            assert ("ll128" in found) == runs, (kind, shape)
+
+
+def test_sockets_run_no_ll128() -> None:
+    cluster = replace(H100, inter=replace(H100.inter, technology="tcp"))
+    assert not network(GroupShape(16, 8), cluster).ll128
+    assert network(GroupShape(8, 8), cluster).ll128
+
+
+def test_two_nodes_exchange_halves() -> None:
+    """An all-reduce reduced in the switches crosses each adapter once on two nodes, twice on more."""
+    slow = replace(H100, inter=replace(H100.inter, bandwidth=5e9))
+    rate = {
+        n: {c.algorithm: c for c in costs("all_reduce", GroupShape(8 * n, 8), slow)}["nvls_tree"].per_byte
+        for n in (2, 3, 8)
+    }
+    assert rate[2] == pytest.approx(
+        bandwidth_bound("all_reduce", 1.0, GroupShape(16, 8), slow) / constants(slow)["link.inter"]
+    )
+    assert rate[3] == rate[8] == pytest.approx(2 * rate[2])
+
+
+def test_two_nodes_of_a_cloud() -> None:
+    """GCP A3 Mega, 2 nodes of 8 H100: 181 of 200 GB/s of algorithm bandwidth at 8 GiB, more than rings of 16 could carry."""
+    cluster, shape = catalogue.cluster("h100_sxm_tcpxo"), GroupShape(16, 8)
+    assert 2.0**33 / float(seconds_of("all_reduce", 2.0**33, shape, cluster)) == pytest.approx(181e9, rel=0.05)
+    assert 2.0**33 / float(seconds_of("all_reduce", 2.0**33, shape, cluster, algorithm="ring")) < 107e9
 
 
 def test_a_tree_between_nodes_hands_chunks_over_at_the_hop_of_the_network() -> None:
