@@ -11,7 +11,7 @@ from typing import Any
 
 from projector.errors import InputError
 from projector.hardware.types import Cluster, Fabric, Gpu
-from projector.hardware.yaml_file import SUFFIXES, Reader, read_mapping
+from projector.hardware.yaml_file import SUFFIXES, Reader, described
 from projector.parameter import parameter
 
 TOPOLOGIES = ("switch", "mesh", "ring", "pcie")
@@ -68,7 +68,7 @@ _SOURCED_OUTER = ("outer.bandwidth_gbs", "outer.latency_us")
 
 def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
     """Reads and checks one cluster file; ``find_gpu`` resolves its ``gpu``. Raises InputError with every mistake."""
-    read = Reader(read_mapping(path), str(path))
+    read = Reader(described(path), str(path))
     read.known((*_KEYS, *_HOST_KEYS))
     gpu = _gpu(read, find_gpu, path.parent)
     per_node = read.integer("gpus_per_node", 1, 4096)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from projector.errors import InputError, Problem
 from projector.hardware.types import Gpu
-from projector.hardware.yaml_file import Reader, read_mapping
+from projector.hardware.yaml_file import Reader, described
 from projector.parameter import parameter
 
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "mxfp4", "nvfp4", "fp4", "int8")
@@ -47,7 +47,7 @@ class GpuFile:
 
 def read_gpu(path: Path) -> GpuFile:
     """Reads and checks one GPU file. Raises InputError with every mistake in it."""
-    read = Reader(read_mapping(path), str(path))
+    read = Reader(described(path), str(path))
     read.known(_KEYS)
     gpu = _gpu(read, path.parent)
     aliases = read.texts("aliases")

@@ -10,7 +10,7 @@ from projector.errors import InputError, Problem
 from projector.hardware import tpe_file
 from projector.hardware.gpu_file import read_gpu
 from projector.hardware.types import Cluster
-from projector.hardware.yaml_file import SUFFIXES, read_mapping
+from projector.hardware.yaml_file import SUFFIXES, described
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Placed:
 
 def is_cluster(path: str) -> bool:
     """Whether the file describes a cluster (it names a GPU) rather than a GPU. Raises :class:`InputError`."""
-    return "gpu" in read_mapping(Path(path))
+    return "gpu" in described(Path(path))
 
 
 def is_gpu(path: str) -> bool:
     """Whether the file describes a GPU and nothing around it. Raises :class:`InputError`."""
-    return not is_cluster(path) and not tpe_file.is_its(read_mapping(Path(path)))
+    return not is_cluster(path) and not tpe_file.is_its(described(Path(path)))
 
 
 def beside(name: str, file: str | Path) -> str:
@@ -51,7 +51,7 @@ def around(path: str) -> Placed:
     from projector.hardware import catalogue
 
     file = Path(path)
-    mapping = read_mapping(file)
+    mapping = described(file)
     if tpe_file.is_its(mapping):
         made, name = tpe_file.cluster(mapping, path, file.stem)
         return Placed(made, name, stated=False, taken="clocks, caches, kernels and hosts")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from projector.hardware.yaml_file import read_mapping
+from projector.hardware.yaml_file import described
 from projector.parameter import Parameter, named_unit
 
 
 def quoted(path: Path) -> Mapping[str, Parameter]:
     """``memory_gib``, ``peak_tflops.bf16``, ``intra.bandwidth_gbs``, … of a file that has been read and checked."""
-    mapping = read_mapping(path)
+    mapping = described(path)
     return {
         f"{key}{rest}": Parameter(value, source["kind"], source["title"], unit=named_unit(key))
         for source in mapping["sources"]

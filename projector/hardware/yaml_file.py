@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from projector.errors import Problem, nearest
+from projector.errors import InputError, Problem, nearest
 from projector.io.files import as_mapping, parse_json, read_text, read_yaml
 
 #: How files of hardware end.
 SUFFIXES = (".yaml", ".yml", ".json")
+_CATALOGUE = Path(__file__).parent
+_BASES = ("gpus", "clusters")
+_OWN = ("name", "title", "aliases", "notes")
 KINDS = ("datasheet", "derived", "published", "fitted", "measured", "assumed")
 
 
@@ -18,6 +21,50 @@ def read_mapping(path: Path) -> dict[str, Any]:
     """The mapping at the top of a YAML or JSON file. Raises InputError when it is missing, broken or something else."""
     json = path.suffix == ".json"
     return dict(as_mapping(parse_json(read_text(path), str(path)) if json else read_yaml(path), str(path)))
+
+
+def described(path: Path) -> dict[str, Any]:
+    """The mapping of a file of hardware. On a ``base`` (``gpus/NAME`` or ``clusters/NAME`` of the catalogue) it states what
+    differs: mappings field by field, null for what is not there. A figure that it states needs a source of its own; the
+    base's names and notes are not its."""
+    own = read_mapping(path)
+    if "base" not in own:
+        return own
+    name = own.pop("base")
+    known = [
+        f"{file.parent.name}/{file.stem}" for file in sorted(_CATALOGUE.glob("*/*.yaml")) if file.parent.name in _BASES
+    ]
+    if name not in known:
+        raise InputError([Problem(str(path), "base", name, nearest(str(name), known))])
+    return _on(described(_CATALOGUE / f"{name}.yaml"), own)
+
+
+def _on(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    made = {key: value for key, value in base.items() if key not in _OWN}
+    stated = {*own, *(each for source in _sources(own) for each in source["values"])}
+    for key, value in own.items():
+        old = made.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            made[key] = {name: each for name, each in {**old, **value}.items() if each is not None}
+            stated |= {f"{key}.{name}" for name in value}
+        else:
+            made[key] = value
+    kept = [
+        {**source, "values": [each for each in source["values"] if each not in stated]} for source in _sources(base)
+    ]
+    more = own.get("sources", [])
+    made["sources"] = [source for source in kept if source["values"]] + more if isinstance(more, list) else more
+    return {key: value for key, value in made.items() if value is not None}
+
+
+def _sources(mapping: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The sources that are written as such; :meth:`Reader.sources` tells of the others."""
+    found = mapping.get("sources")
+    return [
+        each
+        for each in (found if isinstance(found, list) else [])
+        if isinstance(each, dict) and isinstance(each.get("values"), list)
+    ]
 
 
 class Reader:
