@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.cli.common import say
-from harness.report.table import NONE, Column, Report, Table, percent
+from harness.report.table import NONE, Report, Table, figure, listed, percent, text
 from projector.errors import InputError, Problem, nearest
 from projector.io.progress import progress
 
@@ -29,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     with progress("fitting kernels") as told:
         jobs = jobs or min(2, os.cpu_count() or 1)
         made = calibrate.calibrate(gpus, kinds or tuple(calibrate.KINDS), write, jobs, told)
-    rows = tuple(_row(name, each) for name, fits in made for each in fits)
+    rows = [(name, each) for name, fits in made for each in fits]
     words = "written to" if write else "nothing is written; they would go to"
     files = sorted({calibrate.REFERENCE.get(name, name) for name, _ in made} | {name for name, _ in made})
     lines = (f"{len(rows)} classes fitted in {time.perf_counter() - began:.0f} s, {words} {', '.join(files)}.yaml",)
@@ -37,31 +39,35 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _table(rows: tuple[tuple[str, ...], ...]) -> Table:
-    columns = (
-        Column("GPU", numeric=False),
-        Column("class", numeric=False),
-        Column("rows"),
-        Column("groups"),
-        Column("constants"),
-        *(Column(title) for title in ("all", "> 1e10", "> 1e11", "median")),
-        Column("kept", numeric=False),
+def _table(fitted: Sequence[tuple[str, Fitted]]) -> Table:
+    made = (
+        text("GPU", 0),
+        text("class", lambda each: each[1].outcome.title),
+        figure("rows", lambda each: len(each[1].outcome.heldout)),
+        figure("groups", lambda each: each[1].outcome.groups),
+        figure("constants", lambda each: len(each[1].outcome.values)),
+        figure("all", partial(_error, -1.0)),
+        figure("> 1e10", partial(_error, 1e10)),
+        figure("> 1e11", partial(_error, 1e11)),
+        figure("median", partial(_error, 1e10, median=True)),
+        text("kept", lambda each: "yes" if each[1].kept else "no"),
     )
     note = (
         "Held-out MAPE of all rows and of those above so many FLOP (median: above 1e10). Held out by whole groups: all rows "
         "of one (n, k), of one attention shape, of one set of experts. Not kept: few rows and a large error, so the "
         "prior stays."
     )
-    return Table(title="Held-out errors", columns=columns, rows=rows, note=note)
+    return listed("Held-out errors", fitted, made, note)
 
 
-def _row(name: str, fitted: Fitted) -> tuple[str, ...]:
+def _error(least: float, fitted: tuple[str, Fitted], *, median: bool = False) -> str:
+    """Of the rows above so many FLOP."""
     from harness.kernels.score import errors
 
-    outcome = fitted.outcome
-    cells = [errors(outcome.heldout[outcome.flops > least]) for least in (-1.0, 1e10, 1e11)]
-    alone = outcome.groups < 2
-    shown = ["too few" if alone else percent(e.mape) if e else NONE for e in cells]
-    median = percent(cells[1].median) if cells[1] and not alone else NONE
-    counts = (str(len(outcome.heldout)), str(outcome.groups), str(len(outcome.values)))
-    return (name, outcome.title, *counts, *shown, median, "yes" if fitted.kept else "no")
+    outcome = fitted[1].outcome
+    if outcome.groups < 2:
+        return NONE if median else "too few"
+    found = errors(outcome.heldout[outcome.flops > least])
+    if found is None:
+        return NONE
+    return percent(found.median if median else found.mape)

@@ -15,7 +15,7 @@ from harness.cli.common import Subparsers, add_command, folder_problems, positiv
 from projector.cli import as_json
 from projector.io import terminal
 from projector.io.progress import progress
-from projector.io.table import Column, Table
+from projector.io.table import NONE, figure, listed, text
 
 if TYPE_CHECKING:
     from harness.measure.closed import Trained
@@ -62,20 +62,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _document(each: Trained) -> dict[str, object]:
-    names = (
-        "run",
-        "model",
-        "split",
-        "processes",
-        "batch",
-        "steps",
-        "step_ms",
-        "interval",
-        "spread",
-        "tokens_s",
-        "loss",
-    )
-    return dict(zip(names, _cells(each), strict=True))
+    return {made.column.title.replace(" ", "_").replace("/", "_"): made(each) for made in _MADE}
 
 
 def _plan(args: argparse.Namespace) -> Plan:
@@ -119,43 +106,15 @@ def watching(total: int) -> Iterator[Callable[[str], None]]:
 def show(done: Sequence[Trained], *, aside: bool = False) -> None:
     """What was trained, a line each; ``aside``: on stderr, where stdout is a document."""
     out = sys.stderr if aside else sys.stdout
-    terminal.show([Table(title="Trained here", columns=_COLUMNS, rows=tuple(map(_cells, done)), note=_NOTE)], out)
+    terminal.show([listed("Trained here", done, _MADE, _NOTE)], out)
 
 
-_COLUMNS = (
-    Column("run", numeric=False),
-    Column("model", numeric=False, minor=4),
-    Column("split", numeric=False),
-    Column("processes", minor=2),
-    Column("batch", minor=3),
-    Column("steps", minor=2),
-    Column("step ms"),
-    Column("interval"),
-    Column("spread", minor=1),
-    Column("tokens/s"),
-    Column("loss", minor=5),
-)
-_NOTE = "steps: kept of those run; interval: 90 % of the median; spread: slowest repetition over the fastest"
+def _interval(each: Trained) -> str | None:
+    return None if each.low is None or each.high is None else f"±{(each.high - each.low) / 2 / _step(each):.1%}"
 
 
-def _cells(each: Trained) -> tuple[str, ...]:
-    run, work = each.run, each.job.workload
-    step, recipe = run.measured.step_seconds or 0.0, work.recipe
-    ran = each.job.steps * len(each.rounds)
-    interval = "–" if each.low is None or each.high is None else f"±{(each.high - each.low) / 2 / step:.1%}"
-    return (
-        run.id,
-        work.model.name,
-        _split(each),
-        str(work.gpus),
-        f"{recipe.global_batch_size} x {recipe.seq_length}",
-        f"{run.measured.samples}/{ran}",
-        f"{step * 1e3:.1f}",
-        interval,
-        f"{each.spread:.1%}" if len(each.rounds) > 1 else "–",
-        f"{(run.measured.tgs or 0.0) * work.gpus:.0f}",
-        f"{each.losses[0]:.3f} → {each.losses[-1]:.3f}",
-    )
+def _step(each: Trained) -> float:
+    return each.run.measured.step_seconds or 0.0
 
 
 def _split(each: Trained) -> str:
@@ -166,4 +125,20 @@ def _split(each: Trained) -> str:
         words.append(str(recipe.pipeline_schedule))
     if recipe.data_parallel_sharding != "no_shard" and work.dp > 1:
         words.append("fsdp")
-    return " ".join(words) or "–"
+    return " ".join(words) or NONE
+
+
+_MADE = (
+    text("run", "run.id"),
+    text("model", "job.workload.model.name", minor=4),
+    text("split", _split),
+    figure("processes", "job.workload.gpus", minor=2),
+    figure("batch", "job.workload.recipe", lambda of: f"{of.global_batch_size} x {of.seq_length}", minor=3),
+    figure("steps", lambda each: f"{each.run.measured.samples}/{each.job.steps * len(each.rounds)}", minor=2),
+    figure("step ms", lambda each: f"{_step(each) * 1e3:.1f}"),
+    figure("interval", _interval),
+    figure("spread", lambda each: f"{each.spread:.1%}" if len(each.rounds) > 1 else None, minor=1),
+    figure("tokens/s", lambda each: f"{(each.run.measured.tgs or 0.0) * each.job.workload.gpus:.0f}"),
+    figure("loss", "losses", lambda of: f"{of[0]:.3f} → {of[-1]:.3f}", minor=5),
+)
+_NOTE = "steps: kept of those run; interval: 90 % of the median; spread: slowest repetition over the fastest"

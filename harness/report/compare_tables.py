@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from harness.compare.side import Side, stability
 from harness.compare.significance import RATE, TIME, Ratio, interval
-from harness.report.table import NONE, Column, Report, Table, number, percent, signed
+from harness.report.spec import number1
+from harness.report.table import NONE, Column, Report, Table, figure, listed, percent, signed, text
 
 _MOST_PARTS = 12
 
@@ -18,37 +19,38 @@ def report(sides: Sequence[Side], ratios: Mapping[str, Ratio], sentence: str) ->
 
 
 def _figures(sides: Sequence[Side], ratios: Mapping[str, Ratio]) -> Table:
-    columns = (
-        Column("run", numeric=False),
-        Column("read from", numeric=False, minor=True),
-        Column("GPUs"),
-        Column("step, s"),
-        Column("90 % interval"),
-        Column("TGS"),
-        Column("speed to the first"),
-        Column("interval"),
-        Column("significant", numeric=False),
-        Column("memory, GiB"),
-        Column("loss"),
+    def relative(place: int) -> Callable[[Side], str | None]:
+        return lambda side: _relative(ratios[side.name])[place] if side.name in ratios else None
+
+    made = (
+        text("run", "name"),
+        text("read from", "origin", minor=1),
+        figure("GPUs", lambda side: side.gpus or None),
+        figure("step, s", lambda side: side.step_seconds if side.status == "ok" else side.status, _seconds),
+        figure("90 % interval", _interval),
+        figure("TGS", "tgs", number1),
+        figure("speed to the first", relative(0)),
+        figure("interval", relative(1)),
+        text("significant", relative(2)),
+        figure("memory, GiB", lambda side: ", ".join(f"{gib:.1f} {kind}" for kind, gib in side.memory.items()) or None),
+        figure("loss", _loss),
     )
-    rows = tuple((s.name, s.origin, *_times(s), *_relative(ratios.get(s.name)), _memory(s), _loss(s)) for s in sides)
     what = next((r.what for r in ratios.values()), "")
     speed = "tokens/s/GPU" if what == RATE else "steps/s (the same work or unstated)"
     note = f"Speed to the first: {speed} over that of {sides[0].name}, less one." if what else ""
-    return Table(title="Figures", columns=columns, rows=rows, note=note)
+    return listed("Figures", sides, made, note)
 
 
-def _times(side: Side) -> tuple[str, ...]:
-    known = interval(side)
-    seconds = side.step_seconds or 0.0
-    around = NONE if known is None else f"{seconds * known[0]:.5g} to {seconds * known[1]:.5g}"
-    step = side.status if side.status != "ok" else NONE if side.step_seconds is None else f"{side.step_seconds:.5g}"
-    return (str(side.gpus or NONE), step, around, number(side.tgs, 1))
+def _seconds(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.5g}"
 
 
-def _relative(found: Ratio | None) -> tuple[str, str, str]:
-    if found is None:
-        return (NONE, NONE, NONE)
+def _interval(side: Side) -> str | None:
+    known, seconds = interval(side), side.step_seconds or 0.0
+    return None if known is None else f"{seconds * known[0]:.5g} to {seconds * known[1]:.5g}"
+
+
+def _relative(found: Ratio) -> tuple[str, str, str]:
     value, ends = found.value, (found.low, found.high)
     if found.what == TIME:
         value, ends = 1 / value, (found.high and 1 / found.high, found.low and 1 / found.low)
@@ -58,39 +60,29 @@ def _relative(found: Ratio | None) -> tuple[str, str, str]:
     return (signed(value - 1), around, "yes" if found.significant else "no")
 
 
-def _memory(side: Side) -> str:
-    return ", ".join(f"{gib:.1f} {kind}" for kind, gib in side.memory.items()) or NONE
-
-
-def _loss(side: Side) -> str:
+def _loss(side: Side) -> str | None:
     """First and last that the log prints."""
     if side.series is None:
-        return NONE
+        return None
     known = side.series.loss[side.series.loss == side.series.loss]
-    return f"{known[0]:.3f} to {known[-1]:.3f}" if len(known) else NONE
+    return f"{known[0]:.3f} to {known[-1]:.3f}" if len(known) else None
 
 
 def _stability(sides: Sequence[Side]) -> Table:
-    columns = (
-        Column("run", numeric=False),
-        Column("steps"),
-        Column("kept"),
-        Column("spread"),
-        Column("outliers"),
-        Column("spikes"),
-        Column("time above the median"),
+    found = [(s.name, len(s.series.kept), stability(s.series)) for s in sides if s.series is not None]
+    made = (
+        text("run", 0),
+        figure("steps", lambda item: item[2].steps),
+        figure("kept", 1),
+        figure("spread", lambda item: percent(item[2].spread, 2)),
+        figure("outliers", lambda item: item[2].outliers),
+        figure("spikes", lambda item: item[2].spikes),
+        figure("time above the median", lambda item: percent(item[2].excess, 2)),
     )
-    rows = []
-    for side in sides:
-        if side.series is not None:
-            s = stability(side.series)
-            kept = str(len(side.series.kept))
-            counts = (str(s.outliers), str(s.spikes))
-            rows.append((side.name, str(s.steps), kept, percent(s.spread, 2), *counts, percent(s.excess, 2)))
     note = (
         "After warm-up. Spread: robust standard deviation of a kept step. Spikes: 1.5 medians or more, for any reason."
     )
-    return Table(title="Stability", columns=columns, rows=tuple(rows), note=note)
+    return listed("Stability", found, made, note)
 
 
 def _breakdown(sides: Sequence[Side]) -> Table:
@@ -114,13 +106,10 @@ def _differences(sides: Sequence[Side]) -> Table:
     stated = [s for s in sides if s.differs]
     keys = dict.fromkeys(key for s in stated for key in s.differs)
     differing = [k for k in keys if len({s.differs.get(k, NONE) for s in stated}) > 1]
-    columns = (Column("key", numeric=False), *(Column(s.name, numeric=False) for s in stated))
-    rows = tuple((k, *(s.differs.get(k, NONE) for s in stated)) for k in differing)
-    return Table(title="What differs", columns=columns, rows=rows)
+    return listed("What differs", differing, (text("key", str), *(text(s.name, s.differs.get) for s in stated)))
 
 
 def _notes(sides: Sequence[Side]) -> Table:
-    columns = (Column("run", numeric=False), Column("doubt", numeric=False))
     rows = [(s.name, note) for s in sides for note in s.notes]
     rows += [(s.name, f"no projected breakdown: {s.unprojected}") for s in sides if s.unprojected and not s.timers]
-    return Table(title="Doubts", columns=columns, rows=tuple(rows))
+    return listed("Doubts", rows, (text("run", 0), text("doubt", 1)))

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.report.ingest_view import StepView
-from projector.io.table import Column, Line, Table
+from projector.io.table import Line, Table, figure, listed, text
 
 _STEPS = (
-    Column("steps", numeric=False),
-    Column("count"),
-    Column("iterations", minor=1),
-    *map(Column, ("median s", "total s")),
+    text("steps", 0),
+    figure("count", 1),
+    figure("iterations", 2, minor=1),
+    figure("median s", 3, "{:.6g}".format),
+    figure("total s", 4, "{:.6g}".format),
 )
-_TIMERS = (Column("timer", numeric=False), Column("mean seconds a step"))
-_KERNELS = (Column("kernel", numeric=False), *map(Column, ("seconds", "calls")))
+_TIMERS = (text("timer", 0), figure("mean seconds a step", 1, "{:.4g}".format))
+_KERNELS = (text("kernel", 0), figure("seconds", 1, "{:.4g}".format), figure("calls", 2))
 _MOST = 10  # timers and kernels shown
 
 
@@ -23,24 +24,19 @@ def blocks(view: StepView) -> Iterator[Line | Table]:
     kept = view.seconds[view.reasons == 0]
     numbers = view.iteration[view.reasons == 0]
     inside = _span(int(numbers.min()), int(numbers.max()))
-    rows = [("kept", f"{view.kept}", inside, _s(view.median), _s(kept.sum()))]
-    rows += [
-        (f"cut: {cut.reason}", f"{cut.steps}", _span(cut.first, cut.last), _s(cut.median_s), _s(cut.total_s))
-        for cut in view.cuts
-    ]
+    rows = [("kept", view.kept, inside, view.median, kept.sum())]
+    rows += [(f"cut: {c.reason}", c.steps, _span(c.first, c.last), c.median_s, c.total_s) for c in view.cuts]
     note = ""
     if view.low is not None and view.high is not None:
         interval = f"{_s(view.low)} to {_s(view.high)} s ({100 * (view.high - view.low) / view.median:.2g} % wide)"
         note = f"90 % interval of the median: {interval}; mean {_s(view.mean)} s"
-    yield Table(title="", columns=_STEPS, rows=tuple(rows), note=note)
+    yield listed("", rows, _STEPS, note)
     if view.timers:
-        timers = tuple((name, f"{seconds:.4g}") for name, seconds in view.timers[:_MOST])
-        yield Table(title="", columns=_TIMERS, rows=timers)
+        yield listed("", view.timers[:_MOST], _TIMERS)
     if view.shares:
         yield Line("of the traced time: " + ", ".join(f"{what} {share:.1%}" for what, share in view.shares))
     if view.kernels:
-        kernels = tuple((name, f"{seconds:.4g}", f"{calls}") for name, seconds, calls in view.kernels[:_MOST])
-        yield Table(title="Kernels with most time", columns=_KERNELS, rows=kernels)
+        yield listed("Kernels with most time", view.kernels[:_MOST], _KERNELS)
 
 
 def _s(seconds: float) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from harness.report.table import NONE, Column, Report, Table, figure, listed, number, percent, signed, text
+from dataclasses import replace
+from functools import partial
+
+from harness.report.spec import number0
+from harness.report.table import Report, Table, figure, listed, percent, signed, text
 from harness.trace.compare import Beside, causes
 from harness.trace.idle import REASONS
 from harness.trace.owners import phases
@@ -58,62 +62,60 @@ def _causes(found: Study) -> Table:
     note = "Every moment counts once: for what computes in it, else for what communicates, else for a copy, else idle."
     rows = [row for row in causes(found.rows) if row.exposed or row.projected]
     if found.planned is None:
-        shares = [(row.kind, _ms(row.exposed), percent(row.exposed / found.account.seconds)) for row in rows]
-        return Table(title=title, columns=_columns("cause", "ms", "share"), rows=tuple(shares), note=note)
-    made = [(row.kind, _ms(row.exposed), _ms(row.projected), _ms(row.excess, sign=True), _error(row)) for row in rows]
-    total = (
-        "all",
-        _ms(sum(row.exposed for row in rows)),
-        _ms(sum(row.projected or 0.0 for row in rows)),
-        _ms(sum(row.excess or 0.0 for row in rows), sign=True),
-        NONE,
+        share = figure("share", lambda row: percent(row.exposed / found.account.seconds))
+        return listed(title, rows, (text("cause", "kind"), figure("ms", "exposed", _ms), share), note)
+    total = Beside("all", 0.0, sum(row.exposed for row in rows), 0, None, sum(row.projected or 0.0 for row in rows))
+    made = (
+        text("cause", "kind"),
+        figure("ms", "exposed", _ms),
+        figure("projected ms", "projected", _ms),
+        figure("excess ms", "excess", partial(_ms, sign=True)),
+        figure("projected against measured", lambda row: None if row is total else _error(row)),
     )
-    columns = _columns("cause", "ms", "projected ms", "excess ms", "projected against measured")
-    return Table(title=title, columns=columns, rows=(*made, total), note=note, total=True)
+    return replace(listed(title, [*rows, total], made, note), total=True)
 
 
-def _error(row: Beside) -> str:
-    return signed(row.projected / row.exposed - 1.0) if row.exposed > 0 and row.projected else NONE
+def _error(row: Beside) -> str | None:
+    return signed(row.projected / row.exposed - 1.0) if row.exposed > 0 and row.projected else None
 
 
 def _kinds(found: Study) -> Table:
-    rows = []
-    for row in found.rows:
-        line = [row.kind, str(row.calls), _ms(row.busy), _ms(row.exposed)]
-        if found.planned is not None:
-            line += [number(row.projected_calls, 0), _ms(row.projected_busy), _ms(row.projected)]
-        rows.append(tuple(line))
-    titles = ["kind", "kernels", "busy ms", "exposed ms"]
-    if found.planned is not None:
-        titles += ["projected kernels", "projected busy ms", "projected exposed ms"]
-    return Table(title="By kind of kernel", columns=_columns(*titles), rows=tuple(rows))
+    made = (
+        text("kind", "kind"),
+        figure("kernels", "calls"),
+        figure("busy ms", "busy", _ms),
+        figure("exposed ms", "exposed", _ms),
+    )
+    projected = (
+        figure("projected kernels", "projected_calls", number0),
+        figure("projected busy ms", "projected_busy", _ms),
+        figure("projected exposed ms", "projected", _ms),
+    )
+    return listed("By kind of kernel", found.rows, made if found.planned is None else (*made, *projected))
 
 
 def _gaps(found: Study) -> Table:
-    rows = sorted(found.gaps.items(), key=lambda item: -item[1])
-    made = tuple((reason, _ms(seconds), REASONS[reason]) for reason, seconds in rows)
-    columns = (Column("idle because", False), Column("ms"), Column("how it is known", False))
-    return Table(title="Why the device had nothing to do", columns=columns, rows=made)
+    made = (text("idle because", 0), figure("ms", 1, _ms), text("how it is known", 0, REASONS.__getitem__))
+    return listed("Why the device had nothing to do", sorted(found.gaps.items(), key=lambda item: -item[1]), made)
 
 
 def _phases(found: Study) -> Table:
     kernels = found.part.kernels
     spent = phases(found.owners, (kernels.end - kernels.start).tolist())
-    made = tuple((phase, str(number), _ms(seconds)) for phase, (seconds, number) in spent.items())
+    made = (text("phase", 0), figure("kernels", lambda item: item[1][1]), figure("ms", lambda item: _ms(item[1][0])))
     note = "Kernel time, streams added up; by the operator and the annotations around each launch."
-    return Table(title="By phase", columns=_columns("phase", "kernels", "ms"), rows=made, note=note)
+    return listed("By phase", spent.items(), made, note)
 
 
 def _marks(found: Study) -> Table:
     kernels = found.part.kernels
     spent: dict[str, list[float]] = {}
     for owner, length in zip(found.owners, (kernels.end - kernels.start).tolist(), strict=True):
-        row = spent.setdefault(owner.mark, [0.0, 0.0])
-        row[0] += 1
-        row[1] += length
-    rows = sorted(((mark, row) for mark, row in spent.items() if mark), key=lambda item: -item[1][1])
-    made = tuple((mark[:_NAME], f"{row[0]:.0f}", _ms(row[1])) for mark, row in rows)
-    return Table(title="By annotation", columns=_columns("annotation", "kernels", "ms"), rows=made)
+        if owner.mark:
+            spent.setdefault(owner.mark, []).append(length)
+    rows = [(mark[:_NAME], len(times), sum(times)) for mark, times in spent.items()]
+    made = (text("annotation", 0), figure("kernels", 1), figure("ms", 2, _ms))
+    return listed("By annotation", sorted(rows, key=lambda row: -row[2]), made)
 
 
 def _exchanges(found: Study) -> Table:
@@ -133,22 +135,20 @@ def _exchanges(found: Study) -> Table:
 
 
 def _shapes(found: Study) -> Table:
-    made = tuple(
-        (
-            _shape(each.op),
-            each.op.dtype,
-            str(each.calls),
-            f"{1e6 * each.seconds:.1f}",
-            f"{each.op.flops / each.seconds / 1e12:.2f}",
-            *(() if each.model is None else (f"{1e6 * each.model:.1f}", signed(each.model / each.seconds - 1.0))),
-        )
-        for each in found.shapes
-        if each.seconds > 0
+    made = (
+        text("shape", "op", _shape),
+        figure("type", "op.dtype"),
+        figure("calls", "calls"),
+        figure("µs", lambda each: f"{1e6 * each.seconds:.1f}"),
+        figure("TFLOP/s", lambda each: f"{each.op.flops / each.seconds / 1e12:.2f}"),
     )
-    more = () if found.planned is None else ("projected µs", "error")
-    columns = _columns("shape", "type", "calls", "µs", "TFLOP/s", *more)
+    projected = (
+        figure("projected µs", lambda each: f"{1e6 * each.model:.1f}"),
+        figure("error", lambda each: signed(each.model / each.seconds - 1.0)),
+    )
+    rows = (each for each in found.shapes if each.seconds > 0)
     note = "Of operators whose inputs the profiler recorded (record_shapes); the median of its calls."
-    return Table(title="Products and attention by shape", columns=columns, rows=made, note=note)
+    return listed("Products and attention by shape", rows, made if found.planned is None else (*made, *projected), note)
 
 
 def _shape(op: Gemm | Attention) -> str:
@@ -161,16 +161,9 @@ def _shape(op: Gemm | Attention) -> str:
 
 
 def _unknown(found: Study) -> Table:
-    rows = list(found.unknown.items())[:_MOST_UNKNOWN]
-    made = tuple((name[:_NAME], _ms(seconds)) for name, seconds in rows)
-    return Table(title="Kernels that no pattern names", columns=_columns("kernel", "ms"), rows=made)
+    made = (text("kernel", 0, lambda name: name[:_NAME]), figure("ms", 1, _ms))
+    return listed("Kernels that no pattern names", list(found.unknown.items())[:_MOST_UNKNOWN], made)
 
 
-def _columns(first: str, *rest: str) -> tuple[Column, ...]:
-    return (Column(first, False), *(Column(title) for title in rest))
-
-
-def _ms(seconds: float | None, *, sign: bool = False) -> str:
-    if seconds is None:
-        return NONE
+def _ms(seconds: float, *, sign: bool = False) -> str:
     return f"{1e3 * seconds:+.2f}" if sign else f"{1e3 * seconds:.2f}"

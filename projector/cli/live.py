@@ -104,60 +104,53 @@ def measurement(
 
 def table(found: Measurement, simulated: Projection, live: Projection, cluster: Cluster) -> Table:
     """Simulated against measured, by kind of layer and direction, and the step; recorded tables, where the GPU has some."""
-    from projector.io.table import Column, Table
+    from projector.io.table import NONE, figure, listed, text, without
 
     parts = [each for each in _compared(found, simulated, live, cluster) if each.measured > _NOTHING]
-    rows = [
-        (
-            each.part,
-            _ms(each.simulated),
-            "–" if each.recorded is None else _ms(each.recorded),
-            "–" if each.recorded is None else f"{each.tabled:.0%}",
-            _ms(each.measured),
-            "–" if each.spread is None else f"{each.spread:.0%}",
-            f"{each.simulated / each.measured - 1.0:+.1%}",
-            "–" if each.recorded is None else f"{each.recorded / each.measured - 1.0:+.1%}",
-        )
-        for each in parts
-    ]
-    titles = ("simulated ms", "tables ms", "tabled", "measured ms", "spread", "error", "of tables")
-    kept = [i for i in range(len(titles) + 1) if any(row[i] != "–" for row in rows)]
-    columns = (Column("part", numeric=False), *map(Column, titles))
+    made = (
+        text("part", "part"),
+        figure("simulated ms", "simulated", _ms),
+        figure("tables ms", "recorded", _ms),
+        figure("tabled", lambda each: None if each.recorded is None else f"{each.tabled:.0%}"),
+        figure("measured ms", "measured", _ms),
+        figure("spread", "spread", "{:.0%}".format),
+        figure("error", lambda each: f"{each.simulated / each.measured - 1.0:+.1%}"),
+        figure(
+            "of tables", lambda each: None if each.recorded is None else f"{each.recorded / each.measured - 1.0:+.1%}"
+        ),
+    )
     note = "One micro-batch of one rank, communication inside layers included. Spread: interquartile range over median."
     if any(each.recorded is not None for each in parts):
         note += " Tabled: share of the kernels' time that tables stand behind."
-    return Table(
-        title="Simulated against measured",
-        columns=tuple(columns[i] for i in kept),
-        rows=tuple(tuple(row[i] for i in kept) for row in rows),
-        note=note,
-    )
+    whole = listed("Simulated against measured", parts, made, note)
+    return without(whole, *(i for i in range(len(made)) if all(row[i] == NONE for row in whole.rows)))
 
 
 def memory(found: Measurement, simulated: Projection, cluster: Cluster) -> tuple[Table | Line, ...]:
     """Activations projected and counted, and what that makes of the peak of the whole run."""
     from projector.benchmark.restored import anchored
-    from projector.io.table import Column, Line, Table
+    from projector.io.table import Line, figure, listed, text
 
     made = anchored(found.asked, found.timings, simulated, cluster)
-    rows = [
-        (
-            key,
-            f"{ours / _MIB:.2f}",
-            f"{theirs / _MIB:.2f}",
-            f"{ours / theirs - 1.0:+.1%}" if theirs > _MIB / 100 else "–",
-        )
-        for key, (ours, theirs) in made.parts.items()
-    ]
-    columns = (Column("part", numeric=False), *(Column(name) for name in ("projected MiB", "counted MiB", "error")))
+    rows = [(key, ours, theirs) for key, (ours, theirs) in made.parts.items()]
+    cells = (
+        text("part", 0),
+        figure("projected MiB", 1, _mib),
+        figure("counted MiB", 2, _mib),
+        figure("error", lambda row: f"{row[1] / row[2] - 1.0:+.1%}" if row[2] > _MIB / 100 else None),
+    )
     note = (
         "What the forward of one micro-batch leaves for its backward, of what ran; each storage once, weights left out."
     )
     peaks = f"projected {made.projected / _GIB:.2f} GiB, with activations as counted {made.peak / _GIB:.2f} GiB"
     return (
-        Table(title="Activations", columns=columns, rows=tuple(rows), note=note),
+        listed("Activations", rows, cells, note),
         Line(f"Peak of the whole run: {peaks} of {made.usable / _GIB:.2f} GiB"),
     )
+
+
+def _mib(size: float) -> str:
+    return f"{size / _MIB:.2f}"
 
 
 def document(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from projector.cli.inputs import Case
-from projector.io.table import Column, Line, Table
+from projector.io.table import Line, Table, figure, listed, number1, number3, signed, text
 from projector.search.axes import Option
 from projector.search.found import Best, Found
 from projector.search.words import words
@@ -14,15 +14,6 @@ from projector.workload.schema import recipe_to_mapping
 
 _GB = 1e9
 _MOVES = 4  # parts of the step in the sentence on the next layout
-_BEST = (
-    Column("", numeric=True),
-    Column("configuration", numeric=False),
-    Column("tokens/s/GPU"),
-    Column("against best"),
-    Column("step (s)", minor=1),
-    Column("GB", minor=2),
-    Column("told apart", numeric=False, minor=3),
-)
 
 
 def as_page(case: Case, found: Found, top: int) -> Iterator[Line | Table]:
@@ -66,24 +57,17 @@ def _told_apart(found: Found) -> str:
 
 
 def _best(found: Found, top: int) -> Table:
-    first = found.best[0].projection
-    rows = tuple(
-        (
-            str(i + 1),
-            (f"{each.workload.gpus} GPUs, " if _several(found) else "") + words(each.fields),
-            f"{each.projection.tgs:.1f}",
-            f"{100 * (each.projection.tgs / first.tgs - 1):+.1f} %",
-            f"{each.projection.step_seconds:.3f}",
-            f"{each.projection.memory.allocated / _GB:.1f}",
-            "no" if each.alike and i else "" if not i else "yes",
-        )
-        for i, each in enumerate(found.best if found.whole else found.best[:top])
+    first, several = found.best[0], len({each.workload.gpus for each in found.best}) > 1
+    made = (
+        figure("", 0),
+        text("configuration", lambda hit: (f"{hit[1].workload.gpus} GPUs, " if several else "") + words(hit[1].fields)),
+        figure("tokens/s/GPU", lambda hit: number1(hit[1].projection.tgs)),
+        figure("against best", lambda hit: signed(hit[1].projection.tgs / first.projection.tgs - 1)),
+        figure("step (s)", lambda hit: number3(hit[1].projection.step_seconds), minor=1),
+        figure("GB", lambda hit: number1(hit[1].projection.memory.allocated / _GB), minor=2),
+        text("told apart", lambda hit: "" if hit[1] is first else "no" if hit[1].alike else "yes", minor=3),
     )
-    return Table(title="Best configurations", columns=_BEST, rows=rows)
-
-
-def _several(found: Found) -> bool:
-    return len({each.workload.gpus for each in found.best}) > 1
+    return listed("Best configurations", enumerate(found.best if found.whole else found.best[:top], start=1), made)
 
 
 def _why(found: Found) -> str:
@@ -94,28 +78,26 @@ def _why(found: Found) -> str:
 
 
 def _front(found: Found, case: Case) -> Table:
-    columns = (Column("configuration", numeric=False), Column("step (s)"), Column("GB"))
-    rows = tuple((words(hit.fields), f"{hit.seconds:.3f}", f"{hit.memory / _GB:.1f}") for hit in found.front)
+    made = (
+        text("configuration", "fields", words),
+        figure("step (s)", "seconds", number3),
+        figure("GB", lambda hit: number1(hit.memory / _GB)),
+    )
     usable = case.cluster.gpu.usable_memory_bytes / _GB
     note = (
         f"of the {found.counts.projected:,} projected, {usable:.1f} GB usable; what a bound sent away may need less memory: "
         "--objective memory finds the least"
     )
-    return Table(
-        title="Time against memory: of what was projected, no other is better in both",
-        columns=columns,
-        rows=rows,
-        note=note,
-    )
+    return listed("Time against memory: of what was projected, no other is better in both", found.front, made, note)
 
 
 def _binding(found: Found) -> Table:
-    columns = (Column("a tenth more of", numeric=False), Column("gain"), Column("with", numeric=False, minor=1))
-    rows = tuple(
-        (each.resource, f"{100 * each.gain:+.2f} %", ", ".join(f"{name} {value}" for name, value in each.changes))
-        for each in found.binding
+    made = (
+        text("a tenth more of", "resource"),
+        figure("gain", lambda each: signed(each.gain, 2)),
+        text("with", lambda each: ", ".join(f"{name} {value}" for name, value in each.changes), minor=1),
     )
-    return Table(title="What binds the best", columns=columns, rows=rows, note="host: by its share of the step")
+    return listed("What binds the best", found.binding, made, "host: by its share of the step")
 
 
 def as_document(case: Case, found: Found, objective: str) -> dict[str, Any]:

@@ -77,40 +77,31 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> Iterator[Line | Table]:
-    from projector.io.table import Column, Line, Table
+    from projector.io.table import Line, figure, listed, number1, number3, text
     from projector.search.sweep.study import layout
     from projector.search.words import brief
 
     counts = frame["status"].value_counts().to_dict()
     told = ", ".join(f"{number:,} {status}" for status, number in counts.items())
     yield Line(f"{len(frame):,} points ({new:,} new): {told}", "title")
-    columns = (
-        Column("model", numeric=False),
-        Column("system", numeric=False),
-        Column("GPUs"),
-        Column("tokens/s/GPU"),
-        Column("step (s)", minor=1),
-        Column("GB", minor=2),
-        Column("layout", numeric=False, minor=3),
-    )
     scales = [name for name in frame if name.startswith("scale.")]
-    rows = tuple(
-        (
-            row["model"],
-            Path(row["system"]).stem + "".join(f" {name[6:]} x{row[name]:g}" for name in scales if row[name] != 1),
-            f"{row['gpus']}",
-            f"{row['tgs']:.1f}",
-            f"{row['step_seconds']:.3f}",
-            f"{row['memory'] / 1e9:.1f}",
-            brief(layout(row)),
-        )
-        for _, row in best.iterrows()
+
+    def system(row: Any) -> str:
+        return Path(row["system"]).stem + "".join(f" {name[6:]} x{row[name]:g}" for name in scales if row[name] != 1)
+
+    made = (
+        text("model", lambda row: row["model"]),
+        text("system", system),
+        figure("GPUs", lambda row: row["gpus"]),
+        figure("tokens/s/GPU", lambda row: number1(row["tgs"])),
+        figure("step (s)", lambda row: number3(row["step_seconds"]), minor=1),
+        figure("GB", lambda row: number1(row["memory"] / 1e9), minor=2),
+        text("layout", lambda row: brief(layout(row)), minor=3),
     )
     places = dict.fromkeys(str(each if each.suffix == ".html" else each.parent) for each in figures)
     note = f"all points: {out}" + (f"; figures: {', '.join(places)}" if places else "")
-    yield Table(
-        title="The fastest point of each model, system and number of GPUs", columns=columns, rows=rows, note=note
-    )
+    rows = (row for _, row in best.iterrows())
+    yield listed("The fastest point of each model, system and number of GPUs", rows, made, note)
 
 
 def _document(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> dict[str, Any]:

@@ -47,16 +47,20 @@ class Line:
     style: str = ""
 
 
+Of = str | int | Callable[[Any], object]
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A column, and what stands in it for one item: where the value is found, and how it is shown where there is one."""
 
     column: Column
-    of: str | Callable[[Any], object]
+    of: Of
     shown: Callable[[Any], str] = str
 
-    def __call__(self, item: object) -> str:
-        value = self.of(item) if callable(self.of) else _at(item, self.of)
+    def __call__(self, item: Any) -> str:
+        of = self.of
+        value = of(item) if callable(of) else item[of] if isinstance(of, int) else _at(item, of)
         return NONE if value is None or value != value else self.shown(value)
 
 
@@ -69,11 +73,8 @@ def _at(item: Any, path: str) -> Any:
     return item
 
 
-Of = str | Callable[[Any], object]
-
-
 def text(title: str, of: Of, shown: Callable[[Any], str] = str, help: str = "", *, minor: int = 0) -> Cell:
-    """A column of words. ``of``: a path of attributes, or a function of the item."""
+    """A column of words. ``of``: a path of attributes, the place in a tuple, or a function of the item."""
     return Cell(Column(title, numeric=False, help=help, minor=minor), of, shown)
 
 
