@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -53,7 +52,7 @@ def _run(options: argparse.Namespace) -> None:
 def _timed(options: argparse.Namespace) -> None:
     from projector.benchmark.device import open_device
     from projector.benchmark.restored import anchored
-    from projector.cli import live
+    from projector.cli import as_json, live
     from projector.cli.configuration import workload
     from projector.io.terminal import show
     from projector.projection import project
@@ -73,18 +72,15 @@ def _timed(options: argparse.Namespace) -> None:
     simulated, restored = project(whole, cluster), _step(found, whole, cluster)
     if options.json:
         steps = {"simulated": simulated.step_seconds, "live": restored.step_seconds, "share": restored.measured_share}
-        print(
-            json.dumps(
-                {
-                    "device": device.software() if device else f"as {options.load_benchmark} says",
-                    "gpu": cluster.gpu.name,
-                    "layers": found.timings.source,
-                    "step_seconds": steps,
-                    "step": live.document(found, simulated, restored, cluster),
-                    "memory": asdict(anchored(found.asked, found.timings, simulated, cluster)),
-                },
-                indent=2,
-            )
+        as_json.write(
+            {
+                "device": device.software() if device else f"as {options.load_benchmark} says",
+                "gpu": cluster.gpu.name,
+                "layers": found.timings.source,
+                "step_seconds": steps,
+                "step": live.document(found, simulated, restored, cluster),
+                "memory": asdict(anchored(found.asked, found.timings, simulated, cluster)),
+            }
         )
         return
     if device:

@@ -32,7 +32,7 @@ def changed(loaded: Loaded, options: argparse.Namespace, told: Said) -> Recipe:
     recipe = _stated(loaded, told, options.config or "command line", problems)
     if recipe is None:
         raise InputError(problems)
-    change: dict[str, Any] = {"vpp": max(recipe.vpp, _stages(recipe))} if "vpp" not in told.flags else {}
+    change: dict[str, Any] = {"vpp": max(recipe.vpp, stated_chunks(recipe))} if "vpp" not in told.flags else {}
     _check_stages(recipe, told, problems)
     change |= _dispatch(loaded, options, problems)
     name = options.pipeline_schedule_algorithm
@@ -63,7 +63,7 @@ def candidates(pp: int, vpp: int) -> tuple[str, ...]:
     )
 
 
-def _stages(recipe: Recipe) -> int:
+def stated_chunks(recipe: Recipe) -> int:
     """Chunks of a rank that a layout states; a layout which cannot be read is found by the checks of the workload."""
     try:
         return virtual_stages(recipe)
@@ -86,7 +86,7 @@ def _stated(loaded: Loaded, told: Said, where: str, problems: list[Problem]) -> 
 
 def _check_stages(recipe: Recipe, told: Said, problems: list[Problem]) -> None:
     layout = recipe.pipeline_model_parallel_layout
-    if "vpp" in told.flags and layout is not None and (stated := _stages(recipe)) != recipe.vpp:
+    if "vpp" in told.flags and layout is not None and (stated := stated_chunks(recipe)) != recipe.vpp:
         expected = f"{stated}: pipeline_model_parallel_layout says where each layer is"
         problems.append(Problem(told.flags["vpp"], "", recipe.vpp, expected))
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector import pipeline
+from projector.cli.changes import stated_chunks
 from projector.cli.inputs import Case
 from projector.errors import InputError, Unsupported
 from projector.pipeline import Timeline
 from projector.projection import Projection, project
-from projector.workload.layout import virtual_stages
 from projector.workload.recipe import Recipe
 
 _MOST_CHUNKS = 4
@@ -35,21 +35,9 @@ class Row:
         return self.projection is not None and self.projection.memory.fits
 
 
-@dataclass(frozen=True)
-class Tally:
-    """A timeline in figures: ``[pp]`` each. Both bubbles are shares of time without compute: of the makespan (from the
-    start of the step to the last end on any rank), and of the rank's own span (its first start to its last end)."""
-
-    busy: NDArray[np.float64]
-    of_makespan: NDArray[np.float64]
-    of_span: NDArray[np.float64]
-    alive: NDArray[np.float64]
-
-
-def tally(timeline: Timeline) -> Tally:
-    """Busy seconds, both bubbles and the most chunks alive at once, by rank."""
-    alive = pipeline.peak(timeline.compiled, 1.0)
-    return Tally(timeline.rank_busy, timeline.bubble_of_makespan, timeline.bubble_of_span, alive)
+def alive(timeline: Timeline) -> NDArray[np.float64]:
+    """``[pp]``: the most chunks alive at once on a rank."""
+    return pipeline.peak(timeline.compiled, 1.0)
 
 
 def compare(case: Case) -> tuple[Row, ...]:
@@ -74,7 +62,7 @@ def best(rows: tuple[Row, ...]) -> Row | None:
 
 
 def _candidates(recipe: Recipe) -> Iterator[tuple[str, int]]:
-    stated = _stated(recipe)
+    stated = stated_chunks(recipe)
     for name in pipeline.names():
         found = pipeline.generator(name)
         if found.chunks is not None:
@@ -86,16 +74,9 @@ def _candidates(recipe: Recipe) -> Iterator[tuple[str, int]]:
             yield from ((name, vpp) for vpp in range(max(2, unit), _MOST_CHUNKS + 1, unit))
 
 
-def _stated(recipe: Recipe) -> int:
-    try:
-        return virtual_stages(recipe)
-    except InputError:
-        return recipe.vpp
-
-
 def _row(case: Case, name: str, vpp: int) -> Row:
     recipe = case.workload.recipe
-    if recipe.pipeline_model_parallel_layout is not None and vpp != (stated := _stated(recipe)):
+    if recipe.pipeline_model_parallel_layout is not None and vpp != (stated := stated_chunks(recipe)):
         return Row(schedule=name, vpp=vpp, reason=f"pipeline_model_parallel_layout makes {stated} chunks a rank")
     if pipeline.choose(name, recipe.pp, vpp) != name:
         return Row(schedule=name, vpp=vpp, reason="no pipeline: pp = 1")

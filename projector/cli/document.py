@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from projector.cli.inputs import Case
@@ -22,12 +19,6 @@ if TYPE_CHECKING:
     from projector.cli.made import Projections
 
 SCHEMA_VERSION = 1
-
-
-def write(content: Mapping[str, Any]) -> None:
-    """One document on stdout."""
-    json.dump(content, sys.stdout, indent=2, allow_nan=False)
-    sys.stdout.write("\n")
 
 
 def performance(case: Case, made: Projections) -> dict[str, Any]:
@@ -70,17 +61,7 @@ def stages(made: Projection) -> tuple[tuple[Chunk, float, float], ...]:
     layout = chunks(workload.model, workload.recipe)
     places = schedule.home
     return tuple(
-        (
-            Chunk(
-                rank=places[i][0],
-                index=places[i][1],
-                layers=chunk.layers,
-                embedding=chunk.embedding,
-                head=chunk.head,
-                mtp=chunk.mtp,
-            ),
-            *made.stage_seconds[i],
-        )
+        (replace(chunk, rank=places[i][0], index=places[i][1]), *made.stage_seconds[i])
         for i, chunk in enumerate(layout)
     )
 

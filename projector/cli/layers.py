@@ -34,7 +34,7 @@ def register(commands: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from projector.cli import document
+    from projector.cli import as_json
     from projector.cli.inputs import blamed, read_case
     from projector.hardware.efficiency import of
     from projector.io.terminal import show
@@ -49,7 +49,7 @@ def _run(options: argparse.Namespace) -> None:
         _write(options.csv, found)
     if options.json:
         blocks = [_block(each) for each in found]
-        document.write({"schema_version": 1, "command": "layers", "model": case.workload.model.name,
+        as_json.write({"schema_version": 1, "command": "layers", "model": case.workload.model.name,
                         "cluster": case.cluster.name, "blocks": blocks})  # fmt: skip
     else:
         show(_page(f"{case.workload.model.name} on {case.cluster.name}", found, options.modules))

@@ -27,7 +27,7 @@ def register(commands: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from projector.cli import document, remedies, report
+    from projector.cli import as_json, document, remedies, report
     from projector.cli.inputs import one_projection
     from projector.io.table import Line
     from projector.io.terminal import show
@@ -43,7 +43,7 @@ def _run(options: argparse.Namespace) -> None:
     helping = remedies.found(case, made)
     if options.json:
         content = document.memory(case, made)
-        document.write(content if helping is None else {**content, "remedies": remedies.as_document(helping, made)})
+        as_json.write(content if helping is None else {**content, "remedies": remedies.as_document(helping, made)})
         return
     width = options.width or shutil.get_terminal_size((120, 24)).columns
     course = [Line(""), *(Line(text) for text in sketch(lines, width).splitlines())]

@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _projected(options: argparse.Namespace) -> None:
-    from projector.cli import document, report
+    from projector.cli import as_json, document, report
     from projector.cli.inputs import blamed, read_case
     from projector.cli.trace import write_trace
     from projector.cli.vocabulary_range import ranged
@@ -90,7 +90,7 @@ def _projected(options: argparse.Namespace) -> None:
         write_trace(made.first, options.trace)
     further = _further(case, options, made)
     if options.json:
-        document.write({**document.performance(case, made), **further.values})
+        as_json.write({**document.performance(case, made), **further.values})
     else:
         show((*report.performance(case, made), *further.blocks))
 

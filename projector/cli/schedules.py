@@ -42,7 +42,7 @@ def register(commands: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from projector.cli import document, schedules_view
+    from projector.cli import as_json, schedules_view
     from projector.cli.changes import AUTO
     from projector.cli.comparison import best, compare, single
     from projector.cli.inputs import blamed, read_case
@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> None:
             raise Unsupported("; ".join(f"{row.schedule}: {row.reason}" for row in rows))
     _files(options, rows, shown)
     if options.json:
-        document.write(schedules_view.as_document(case, rows, shown, options.optimal))
+        as_json.write(schedules_view.as_document(case, rows, shown, options.optimal))
         return
     width = options.width or shutil.get_terminal_size((120, 24)).columns
     show(schedules_view.as_page(case, rows, shown, width, options.optimal))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from projector.cli import document, report
-from projector.cli.comparison import Row, tally
+from projector.cli.comparison import Row, alive
 from projector.cli.inputs import Case
 from projector.errors import InputError
 from projector.io.table import Line, Table, figure, gib, listed, number, number0, number1, number3, percent, text
@@ -59,7 +59,7 @@ def as_document(case: Case, rows: tuple[Row, ...], shown: Row, seconds: float | 
 def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Table:
     made_of = [(row, row.projection) for row in rows if row.projection is not None]
     items = [
-        {"row": row, "made": made, "tally": tally(made.timeline), "devices": _devices(case, made)}
+        {"row": row, "made": made, "line": made.timeline, "devices": _devices(case, made)}
         for row, made in sorted(made_of, key=lambda pair: (not pair[0].fits, pair[1].step_seconds))
     ]
     columns = (
@@ -67,9 +67,9 @@ def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Table:
         figure("vpp", "row.vpp"),
         figure("step s", "made.step_seconds", number3),
         figure("tokens/s/GPU", "made.tgs", number1),
-        figure("bubble of makespan", lambda item: item["tally"].of_makespan.mean(), percent),
-        figure("of span", lambda item: item["tally"].of_span.mean(), percent, minor=2),
-        figure("chunks alive", lambda item: item["tally"].alive.max(), number0, minor=1),
+        figure("bubble of makespan", lambda item: item["line"].bubble_of_makespan.mean(), percent),
+        figure("of span", lambda item: item["line"].bubble_of_span.mean(), percent, minor=2),
+        figure("chunks alive", lambda item: alive(item["line"]).max(), number0, minor=1),
         figure("fullest rank GiB", lambda item: max(item["devices"]), gib),
         figure("emptiest", lambda item: min(item["devices"]), gib, minor=3),
         text("verdict", "made.memory.words"),
@@ -96,40 +96,40 @@ def _refused(rows: tuple[Row, ...]) -> Iterator[Line]:
 
 
 def _ranks(case: Case, made: Projection) -> Table:
-    timeline, counted, ranks = made.timeline, tally(made.timeline), made.memory.ranks
-    devices = _devices(case, made)
+    line, ranks, devices = made.timeline, made.memory.ranks, _devices(case, made)
+    most = alive(line)
     columns = (
         figure("rank", int),
-        figure("busy ms", lambda rank: 1e3 * counted.busy[rank], number),
-        figure("starts ms", lambda rank: 1e3 * timeline.rank_start[rank], number, minor=2),
-        figure("ends ms", lambda rank: 1e3 * timeline.rank_end[rank], number, minor=2),
-        figure("bubble of makespan", lambda rank: counted.of_makespan[rank], percent),
-        figure("of span", lambda rank: counted.of_span[rank], percent, minor=1),
-        figure("chunks alive", lambda rank: counted.alive[rank], number0),
+        figure("busy ms", lambda rank: 1e3 * line.rank_busy[rank], number),
+        figure("starts ms", lambda rank: 1e3 * line.rank_start[rank], number, minor=2),
+        figure("ends ms", lambda rank: 1e3 * line.rank_end[rank], number, minor=2),
+        figure("bubble of makespan", lambda rank: line.bubble_of_makespan[rank], percent),
+        figure("of span", lambda rank: line.bubble_of_span[rank], percent, minor=1),
+        figure("chunks alive", lambda rank: most[rank], number0),
         figure("always GiB", lambda rank: ranks[rank].static, gib),
         figure("peak allocated", lambda rank: ranks[rank].allocated, gib),
         figure("peak device", lambda rank: devices[rank], gib),
     )
-    return listed(f"Ranks of {timeline.compiled.schedule.name}", range(len(ranks)), columns)
+    return listed(f"Ranks of {line.compiled.schedule.name}", range(len(ranks)), columns)
 
 
 def _entry(case: Case, row: Row) -> dict[str, Any]:
     made = row.projection
     if made is None:
         return {"schedule": row.schedule, "vpp": row.vpp, "status": "refused", "reason": row.reason}
-    counted, timeline = tally(made.timeline), made.timeline
+    line, most = made.timeline, alive(made.timeline)
     ranks = []
     for rank, held in enumerate(made.memory.ranks):
         reserved, device = document.rank_totals(case, made, held.held)
         ranks.append(
             {
                 "rank": rank,
-                "busy_seconds": float(counted.busy[rank]),
-                "start_seconds": float(timeline.rank_start[rank]),
-                "end_seconds": float(timeline.rank_end[rank]),
-                "bubble_of_makespan": float(counted.of_makespan[rank]),
-                "bubble_of_span": float(counted.of_span[rank]),
-                "chunks_alive": int(counted.alive[rank]),
+                "busy_seconds": float(line.rank_busy[rank]),
+                "start_seconds": float(line.rank_start[rank]),
+                "end_seconds": float(line.rank_end[rank]),
+                "bubble_of_makespan": float(line.bubble_of_makespan[rank]),
+                "bubble_of_span": float(line.bubble_of_span[rank]),
+                "chunks_alive": int(most[rank]),
                 "allocated_bytes": float(held.allocated),
                 "reserved_bytes": float(reserved),
                 "device_bytes": float(device),
@@ -141,9 +141,9 @@ def _entry(case: Case, row: Row) -> dict[str, Any]:
         "status": "ok" if row.fits else "out-of-memory",
         "step_seconds": made.step_seconds,
         "tgs": made.tgs,
-        "makespan_seconds": float(timeline.makespan),
-        "bubble_of_makespan": float(counted.of_makespan.mean()),
-        "bubble_of_span": float(counted.of_span.mean()),
+        "makespan_seconds": float(line.makespan),
+        "bubble_of_makespan": float(line.bubble_of_makespan.mean()),
+        "bubble_of_span": float(line.bubble_of_span.mean()),
         "device_bytes": made.memory.device,
         "ranks": ranks,
     }

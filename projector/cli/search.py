@@ -71,7 +71,7 @@ def register(commands: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from projector.cli import document, search_view
+    from projector.cli import as_json, search_view
     from projector.cli.inputs import blamed, read_case
     from projector.io.terminal import show
 
@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace) -> None:
 
             raise unfit(found, case.cluster, options.memory_margin, case.settings)
     if options.json:
-        document.write(search_view.as_document(case, found, options.objective))
+        as_json.write(search_view.as_document(case, found, options.objective))
     else:
         show(search_view.as_page(case, found, options.top))
     if options.plots or options.page:

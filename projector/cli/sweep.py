@@ -69,9 +69,9 @@ def _run(options: argparse.Namespace) -> None:
         files.append(Path(options.page))
         page.write(files[-1], f"Sweep: {Path(options.file).stem}", _page(frame, best, new, options.out, []), figures)
     if options.json:
-        from projector.cli import document
+        from projector.cli import as_json
 
-        document.write(_document(frame, best, new, options.out, files))
+        as_json.write(_document(frame, best, new, options.out, files))
     else:
         show(_page(frame, best, new, options.out, files))
 

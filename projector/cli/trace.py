@@ -36,11 +36,9 @@ def _run(options: argparse.Namespace) -> None:
     write_trace(made, options.out)
     schedule = made.timeline.compiled.schedule
     if options.json:
-        from projector.cli import document
+        from projector.cli import as_json, document
 
-        document.write(
-            {**document.head("trace", case, made), "written": options.out, "step_seconds": made.step_seconds}
-        )
+        as_json.write({**document.head("trace", case, made), "written": options.out, "step_seconds": made.step_seconds})
         return
     print(
         f"{options.out}: {schedule.name}, {schedule.pp} ranks, {schedule.microbatches} micro-batches, "
