@@ -21,6 +21,7 @@ OFF: Mapping[str, Any] = {
     "attention_sinks": False,
     "quick_geglu": False,
     "activation_func_clamp_value": None,
+    "activation_situ_beta": None,
     "rotary_magnitude_scaled": False,
     "sandwich_norm": False,
     "embedding_layernorm": False,

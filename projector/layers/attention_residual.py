@@ -22,11 +22,13 @@ _PASSES, _LAUNCHES = parameter(
     kind="derived",
     source="once for the scores, once for the sum; compiled it is one kernel",
 )
-_EAGER_BYTES, _EAGER_LAUNCHES = parameter(
-    ((14.0, 12.0), 9),
-    unit="B/element read and written, launches",
+_EAGER, _EAGER_BACK, _EAGER_SAVED = parameter(
+    ((28.0, 18.0, 4.0, 6.0, 15), (64.0, 46.0, 10.0, 4.0, 24), 8.0),
+    unit="B/element of candidates read, written, of their mixture read, written, launches; B/element",
     kind="derived",
-    source="in fp32: cast, square and mean, scale, product with the vector, softmax, product with the weights, sum",
+    source="operators of eager_attn_res_mix and of its gradient, one by one: candidates joined, in fp32 squared, averaged, "
+    "scaled, times the vector, summed, weighed; autograd saves them in fp32, plain and scaled (AMD-AGI/Primus@a42a5280 "
+    "primus/backends/megatron/core/transformer/kimi_k3/attn_res_kernels/_eager/reference.py)",
 )
 _BACKWARD = parameter(2.0, kind="assumed", source="reads candidates and their gradients, writes the gradients")
 
@@ -48,30 +50,31 @@ def mixer(name: str, candidates: int, rows: int, lo: Local) -> Part:
     """Of ``candidates`` tensors of ``rows`` tokens one. It saves the running sum, the weights, and of the bank, which is one
     tensor in ``attn_res_block_size`` layers, its share."""
     elements = float(rows) * lo.hidden
+    every = candidates * elements
     if lo.compiled:
-        read, write, launches = _PASSES * lo.act * candidates * elements, lo.act * elements, _LAUNCHES
+        forward = _PASSES * lo.act * every, lo.act * elements, _LAUNCHES
+        backward = _BACKWARD * forward[0], _BACKWARD * lo.act * every, 2 * _LAUNCHES
     else:
-        share = candidates * elements * lo.act / 2
-        read, write, launches = _EAGER_BYTES[0] * share, _EAGER_BYTES[1] * share, _EAGER_LAUNCHES
-    back = lo.act * candidates * elements
+        forward, backward = (
+            (read * every + own_read * elements, write * every + own_write * elements, launches)
+            for read, write, own_read, own_write, launches in (_EAGER, _EAGER_BACK)
+        )
     bank = lo.act * elements / max(1, lo.model.attn_res_block_size)
     return Part(
         name=name,
-        forward=(Stream(name=name, kind="elementwise", read=read, write=write, launches=launches),),
-        backward_input=(
-            Stream(
-                name=f"{name}.bwd",
-                kind="elementwise",
-                read=_BACKWARD * read,
-                write=_BACKWARD * max(write, back),
-                launches=2 * launches,
-            ),
-        ),
+        forward=(_stream(name, forward),),
+        backward_input=(_stream(f"{name}.bwd", backward),),
         weights=(Weight(name=name, rows=2 * lo.hidden),),
         saves=(
             Saved(name=f"{name}.sum", bytes=lo.act * elements, input=True),
             Saved(name=f"{name}.weights", bytes=4.0 * candidates * rows),
             Saved(name=f"{name}.bank", storage="residual_bank", bytes=bank, input=True),
+            *(() if lo.compiled else (Saved(name=f"{name}.candidates", bytes=_EAGER_SAVED * every),)),
         ),
         makes=(Saved(name=name.removesuffix(".mix") + ".in", bytes=lo.act * elements),),
     )
+
+
+def _stream(name: str, passes: tuple[float, float, int]) -> Stream:
+    read, write, launches = passes
+    return Stream(name=name, kind="elementwise", read=read, write=write, launches=launches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from projector.layers.linear import Linear, linear
@@ -26,6 +27,23 @@ _CUT, _CUT_COMPILED = parameter(
     kind="derived",
     source="huggingface/transformers@00aa0f5d models/gemma3n/modeling_gemma3n.py, _gaussian_topk: mean, deviation, "
     "difference, ReLU of a gate and their gradients; compiled a reduction and one pass",
+)
+
+
+_Passes = tuple[float, float, int]
+_SITU, _SITU_BACK, _SITU_SAVED = parameter(
+    ((52.0, 46.0, 12), (94.0, 60.0, 16), 24.0),
+    unit="B/element read, written, launches; B/element",
+    kind="derived",
+    source="operators in fp32 of situ_pre_mul and of its gradient, one by one, and what autograd saves between them "
+    "(AMD-AGI/Primus@a42a5280 primus/backends/megatron/core/transformer/kimi_k3/situ_activation.py)",
+)
+_SITU_WEIGHTED, _SITU_WEIGHTED_BACK = parameter(
+    ((6.0, 6.0, 2), (20.0, 14.0, 5)),
+    unit="B/element read, written, launches",
+    kind="derived",
+    source="product with a probability in fp32 and its cast, and their gradients (NVIDIA/Megatron-LM@d98e8a64dd "
+    "megatron/core/transformer/moe/experts.py, use_te_activation_func)",
 )
 
 
@@ -135,6 +153,8 @@ def activation(
     """
     tensor = lo.act * width * rows
     gated = lo.model.gated_linear_unit
+    if lo.model.activation_situ_beta is not None and not lo.compiled:
+        return _situ(name, width * rows, lo, tags, reads, weighted)
     alone = not (gated or weighted or lo.model.add_bias_linear)  # a GELU without bias is one kernel in eager mode, too
     joined = bool(lo.recipe.bias_activation_fusion) and (lo.execution.fusion.gated_activation or not gated)
     fused = joined or lo.compiled or alone
@@ -169,6 +189,35 @@ def activation(
             ),
         ),
         saves=_saves(name, tensor, reads, fused, weighted, lo),
+        makes=(Saved(name=f"{name}.out", bytes=tensor),),
+        tags=tags,
+    )
+
+
+def _situ(name: str, elements: int, lo: Local, tags: frozenset[str], reads: str, weighted: bool) -> Part:
+    """The activation of Kimi K3 on ``elements`` of either half, function by function."""
+    tensor = lo.act * elements
+    more = (_SITU_WEIGHTED, _SITU_WEIGHTED_BACK) if weighted else ()
+    forward, backward = (
+        [sum(column) for column in zip(own, *more[at : at + 1], strict=True)]
+        for at, own in enumerate((_SITU, _SITU_BACK))
+    )
+
+    def stream(name: str, passes: Sequence[float]) -> Stream:
+        read, write, launches = passes
+        return Stream(
+            name=name, kind="elementwise", read=read * elements, write=write * elements, launches=int(launches)
+        )
+
+    return Part(
+        name=name,
+        forward=(stream(name, forward),),
+        backward_input=(stream(f"{name}.bwd", backward),),
+        saves=(
+            Saved(name=f"{name}.in", storage=reads, bytes=2 * tensor, input=True),
+            Saved(name=f"{name}.clamped", bytes=_SITU_SAVED * elements),
+            *(Saved(name=f"{name}.unweighted", bytes=tensor),) * weighted,
+        ),
         makes=(Saved(name=f"{name}.out", bytes=tensor),),
         tags=tags,
     )

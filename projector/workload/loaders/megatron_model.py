@@ -35,6 +35,7 @@ def model_fields(args: Reader) -> dict[str, object]:
         found["add_bias_linear"] = False
     found["gated_linear_unit"] = _gated(args)
     found["quick_geglu"] = args.flag("quick_geglu") or None
+    found["activation_situ_beta"] = args.number("activation_situ_beta")
     found["position_embedding_type"] = _position(args)
     found |= _attention(args, found["num_attention_heads"])
     found["ffn_hidden_size"] = args.integer("ffn_hidden_size") or _ffn(found["hidden_size"], found["gated_linear_unit"])
