@@ -12,9 +12,10 @@ from projector import pipeline
 from projector.frameworks.types import Resolved
 from projector.layers import lower
 from projector.operators.part import Block
-from projector.operators.types import Collective, HostWork, Operator
+from projector.operators.types import Collective, Gemm, GroupedGemm, HostWork, Operator
 from projector.operators.weights import Held, held
 from projector.step.neighbours import cover, pairs_up
+from projector.step.one_iteration import ANYTHING, Limit, limit
 from projector.step.timing import NOTHING, SLOWED, Clock, Message, Phase, apart, chain
 from projector.step.waits import waits_for_host, with_mask
 from projector.workload.composition import Composition
@@ -153,9 +154,10 @@ def _price(resolved: Resolved, part: Part, clock: Clock, ledger: list[Message] |
     if not resolved.execution.data_parallel.reduces_beside_backward(recipe):
         inputs, reduce = _after(inputs, reduce, clock, ledger), ()
     share = _shard_overlap(resolved, part)
+    ahead, back = _limits(resolved, part, first, fetch, clock)
     return StageTime(
-        forward=_beside(forward, part.block.forward, fetch * (1 + recipe.reference), clock, share, ledger),
-        inputs=_beside(inputs, first, (*again, *reduce), clock, share, ledger),
+        forward=_beside(forward, part.block.forward, fetch * (1 + recipe.reference), clock, share, ahead, ledger),
+        inputs=_beside(inputs, first, (*again, *reduce), clock, share, back, ledger),
         weight=weight,
         deferred=clock.phase(later).seconds if later else 0.0,
     )
@@ -199,22 +201,38 @@ def _shard_overlap(resolved: Resolved, part: Part) -> float:
     return resolved.execution.data_parallel.hidden_share(opaque)
 
 
+def _limits(
+    resolved: Resolved, part: Part, backward: Sequence[Operator], gathers: Sequence[Collective], clock: Clock
+) -> tuple[Limit, Limit]:
+    """What gathers of a unit may run beside its forward and its ``backward``: all, where they are started a unit ahead. A
+    replay with products uses every weight before the backward does."""
+    sharing, replay = resolved.execution.data_parallel, part.block.recompute if part.recomputed else ()
+    if sharing.prefetches:
+        return ANYTHING, ANYTHING
+    again = any(isinstance(op, Gemm | GroupedGemm) for op in replay)
+    users = (part.block.forward, False), (replay if again else backward, not again)
+    forth, back = (limit(ops, gathers, clock, sharing.gather_combine_bytes, backward=way) for ops, way in users)
+    return forth, back
+
+
 def _beside(
     phase: Phase,
     operators: Sequence[Operator],
     collectives: Sequence[Collective],
     clock: Clock,
     share: float,
+    most: Limit = ANYTHING,
     ledger: list[Message] | None = None,
 ) -> Phase:
-    """Lays prefetched communication beside a unit's compute, its ``operators``: what is longer decides, both slow each
-    other down."""
+    """Lays prefetched communication beside a unit's compute, its ``operators``, ``most`` of both: what is longer decides,
+    both slow each other down."""
     if not collectives:
         return phase
     comm = sum(clock.collective(op) for op in collectives)
     # The time in which the device waits for the host is no cover of its own: the larger of the two counts anyway.
     _, loss = clock.work(operators, max(collectives, key=lambda op: op.bytes))
-    window = min(comm * (1.0 + SLOWED), phase.device * (1.0 + loss)) * share
+    traffic, compute = min(comm, most.traffic), min(phase.device, most.compute)
+    window = min(traffic * (1.0 + SLOWED), compute * (1.0 + loss)) * share
     hidden, lost = window / (1.0 + SLOWED), window * loss / (1.0 + loss)
     if ledger is not None and comm > 0:
         each = [(op, clock.collective(op)) for op in collectives]

@@ -8,7 +8,7 @@ framework and says so.
 Sources of the names: Megatron-LM megatron/training/arguments.py (``forks``: its forks and other years, as in
 :mod:`.loaders.megatron_forks`; ``own``: a word of this project that may stand among them); Primus-Turbo switches of
 AMD-AGI/Primus@fd1eeabb primus/configs/modules/megatron/{primus_turbo,zero_bubble,primus_pipeline}.yaml; torchtitan,
-MaxText, NeMo and DeepSpeed: those of their loaders.
+MaxText, NeMo and DeepSpeed: those of their loaders; XLA: openxla/xla xla/xla.proto ``DebugOptions``.
 """
 
 from __future__ import annotations
@@ -203,6 +203,13 @@ class Recipe:
     fsdp_reshard_after_forward: bool | None = recipe_field(
         "sharded weights are given back between forward and backward; left out: yes without a pipeline",
         "layer step memory", "sharding")
+    xla_gpu_all_gather_combine_threshold_bytes: int | None = recipe_field(
+        "XLA combines gathers of a layer's weights up to so many bytes", "step", "sharding", unit="B", least=0,
+        most=2**40, xla=SAME)
+    xla_gpu_enable_pipelined_all_gather: bool | None = recipe_field(
+        "XLA gathers a layer's weights an iteration ahead, where it also unrolls the loop", "step", "sharding", xla=SAME)
+    xla_gpu_enable_while_loop_double_buffering: bool | None = recipe_field(
+        "XLA unrolls the loop over layers by two", "step", "sharding", xla=SAME)
     overlap_grad_reduce: bool | None = recipe_field(
         "gradients are reduced beside the backward", "step", "sharding", megatron=SAME)
     overlap_param_gather: bool | None = recipe_field(

@@ -28,6 +28,8 @@ FP8: dict[str, Any] = {"precision": "fp8"}
 FSDP: dict[str, Any] = {"framework": "torchtitan", "data_parallel_sharding": "optim_grads_params"}
 
 SEES: dict[str, Any] = {"model": "llava_1.5_7b"}
+XLA: dict[str, Any] = FSDP | {"framework": "maxtext"}
+AHEAD = {"xla_gpu_enable_pipelined_all_gather": True, "xla_gpu_enable_while_loop_double_buffering": True}
 GRID: dict[str, Any] = {"framework": "analytic", "tp": 2, "tensor_parallel_algorithm": "summa"}
 # field: (value, another value, what else the run has)
 CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
@@ -77,6 +79,8 @@ CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "data_parallel_sharding": ("no_shard", "optim", {}),
     "data_parallel_shard_size": (None, 8, FSDP),
     "fsdp_reshard_after_forward": (True, False, FSDP | PIPE | {"tp": 2}),
+    "xla_gpu_all_gather_combine_threshold_bytes": (1, 2**33, XLA),
+    **dict.fromkeys(AHEAD, (False, True, XLA | AHEAD)),
     "overlap_grad_reduce": (False, True, {}),
     "overlap_param_gather": (False, True, {}),
     "grad_reduce_in_bf16": (False, True, {}),

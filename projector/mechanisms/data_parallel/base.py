@@ -60,7 +60,9 @@ class DataParallel(Strategy):
     beside it. ``reduce_bytes``, ``gather_bytes``: of an element on the wire; ``product_gather_bytes``: of a gathered
     weight whose products are quantised, where that is another. ``overlap``: share of the shorter of compute and weight
     traffic of a unit that really runs beside the other; ``opaque_overlap``: what is left of that
-    beside layers whose experts run in custom calls. ``across_nodes``: ranks of one shard group sit in different nodes
+    beside layers whose experts run in custom calls. ``prefetches``: a unit's traffic may run beside its neighbours' work;
+    else only gathers do, beside their own unit's, ``gather_combine_bytes`` in one (projector/step/one_iteration.py).
+    ``across_nodes``: ranks of one shard group sit in different nodes
     (a mesh axis over the network). ``flat_buffers``: weights are copied into one flat buffer on the device when the
     model is wrapped. ``keeps_gathered``: a unit that is gathered for its forward stays so until its backward
     (torch ``ShardingStrategy.SHARD_GRAD_OP``, ``reshard_after_forward=False``). ``root_holds_ends``: of FSDP2, layers alone
@@ -90,6 +92,8 @@ class DataParallel(Strategy):
     product_gather_bytes: float = 0.0
     overlap: float = _OVERLAP
     opaque_overlap: float = 1.0
+    prefetches: bool = True
+    gather_combine_bytes: float = 0.0
     across_nodes: bool = False
     flat_buffers: bool = True
     unsharded_pipeline: bool = False

@@ -66,7 +66,8 @@ def _maxtext(launch: Launch, way: Way, where: str, model: Model | None) -> Loade
         raise InputError([Problem(where, launch.place, way.unknowns.shown(name), "that file beside the script")])
     stated = _stated(launch.arguments[1:], way, where, lambda key: key in primus_maxtext.WORDS or "parallelism" in key)
     content = _mapping(text, name) if text else {"base_config": "base.yml"}
-    loaded = maxtext.load(content, where, gpus=None, model=model, words=stated)
+    env = {name: way.unknowns.shown(value) for name, value in launch.environment.items()}
+    loaded = maxtext.load(content, where, gpus=None, model=model, words=stated, env=env)
     return loaded if text else replace(loaded, assumed=(f"{name}=base.yml as MaxText has it", *loaded.assumed))
 
 

@@ -40,9 +40,11 @@ def is_maxtext(mapping: Mapping[str, object]) -> bool:
 
 def load(
     content: Mapping[str, object], where: str, *, gpus: int | None, model: Model | None,
-    words: Mapping[str, object] | None = None,
+    words: Mapping[str, object] | None = None, env: Mapping[str, str] | None = None,
 ) -> Loaded:  # fmt: skip
-    """The workload of a file with ``words`` of the command line over it. ``gpus``: None where only the axes say how many.
+    """The workload of a file with ``words`` of the command line over it, started in ``env``.
+
+    ``gpus``: None where only the axes say how many.
 
     A file's sizes mean nothing beside ``model_name``, whose own file is put over them (src/maxtext/configs/pyconfig.py
     ``_initialize_pydantic``); words count.
@@ -86,7 +88,7 @@ def load(
         trainer="",
         settings={**_DEFAULTS, **content},
         overrides=content,
-        env={"GPUS_PER_NODE": str(min(each, counted or each))},
+        env={**(env or {}), "GPUS_PER_NODE": str(min(each, counted or each))},
         gpus=counted,
     )
     loaded = primus_maxtext.load(experiment, model)

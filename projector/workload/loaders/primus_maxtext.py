@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.checks import LIMITS
-from projector.workload.loaders import aliases
+from projector.workload.loaders import aliases, xla_flags
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.primus_built import built, flat
 from projector.workload.loaders.primus_experiment import Experiment
@@ -96,8 +96,11 @@ def load(experiment: Experiment, base: Model | None = None) -> Loaded:
         axes["context"] * axes["context_usp_ulysses"],
         axes["pipeline"],
     )
+    of_xla, wrong = xla_flags.stated(experiment.env)
+    args.problems += wrong
     fields = {
         **aliases.stated(args, "maxtext"),
+        **of_xla,
         "micro_batch_size": _micro_batch(args, each * tp * cp * pp, pp),
         "global_batch_size": max(1, round(each * steps * (experiment.gpus or 1))),
         "tp": tp,

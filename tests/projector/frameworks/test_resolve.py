@@ -41,6 +41,7 @@ OPTIONAL = {
     "device_memory_fraction",
     "fsdp_reshard_after_forward",
     "moe_deepep_num_sms",
+    "xla_gpu_all_gather_combine_threshold_bytes",
     "rlhf_type",
 }
 

@@ -38,8 +38,8 @@ def test_dtensor_redistributes_on_the_spot_and_megatron_beside_its_products() ->
     assert any(op.hides_behind for op in megatron)
 
 
-@pytest.mark.parametrize(("capacity", "overlap"), [(None, 0.0), (1.25, 0.5)])
-def test_only_products_that_the_compiler_knows_hide_gathers(capacity: float | None, overlap: float) -> None:
+@pytest.mark.parametrize(("capacity", "hides"), [(None, False), (1.25, True)])
+def test_only_products_that_the_compiler_knows_hide_gathers(capacity: float | None, hides: bool) -> None:
     made = resolved(
         "maxtext",
         "deepseek_v3",
@@ -49,8 +49,9 @@ def test_only_products_that_the_compiler_knows_hide_gathers(capacity: float | No
     )
     _, (chunk,) = compositions(made.workload.model, made.workload.recipe)
     found = {part.block.name: _shard_overlap(made, part) for part in parts(made, chunk)}
-    assert found["layer_moe"] == overlap
-    assert found["layer_dense"] == 0.5
+    usual = made.execution.data_parallel.overlap
+    assert found == {**found, "layer_moe": usual * hides, "layer_dense": usual}
+    assert usual > 0
 
 
 @pytest.mark.parametrize(
