@@ -20,7 +20,8 @@ class Routed:
     """Routing seen by the fullest rank: ``tokens`` here, ``sent`` copies of them, ``received`` copies for local experts
     over the whole expert-tensor group, ``rows`` the same as executed (padded), ``experts`` local ones. ``held``: rows of
     the buffers that copies and element-wise kernels go through; under static shapes (XLA) a dropless layer must hold
-    the worst case, every copy of every rank on one expert rank, though the products skip what is empty.
+    the worst case, though the products skip what is empty: every token of every rank as often as it may choose among the
+    experts of one (AI-Hypercomputer/maxtext MaxText/layers/moe.py, ``max_local_experts_per_tok``).
 
     ``rows_per_expert``: ``rows`` by local expert, fullest first; None where all have the same.
     ``fixed``: shapes do not depend on the router (every expert padded to its capacity), so the host never waits.
@@ -58,8 +59,8 @@ def routed(moe: MoE, lo: Rank, uneven: float, static_shapes: bool) -> Routed:
     if lo.quantised:
         unit = _ROW_ALIGNMENT.get(lo.cast_recipe, _FP8_ALIGNMENT)
         rows = ceil(received / experts / unit) * unit * experts
-    worst = static_shapes and not fixed
-    held = sent * recipe.etp * recipe.ep if worst else rows
+    most = ceil(tokens * min(moe.computed_topk, experts)) * recipe.etp * recipe.ep
+    held = most if static_shapes and not fixed else rows
     return Routed(
         tokens=tokens,
         sent=sent,
