@@ -15,7 +15,7 @@ from projector.layers.norms import norm, residual, sandwich, vectors
 from projector.layers.shared_kv import received, unused, without_shared
 from projector.operators.part import Part
 from projector.operators.saved import Saved
-from projector.operators.types import Operator, Stream
+from projector.operators.types import Collective, Operator, Stream
 from projector.operators.weights import Weight
 from projector.parameter import parameter
 from projector.workload.layer_kinds import Attention as AttentionKind
@@ -235,15 +235,28 @@ def _split(query: int, key: int, lo: Local) -> Part:
     return Part(name="split_qkv", forward=forward, backward_input=(backward,), tags=ATTN)
 
 
+def _copies(lo: Local) -> int:
+    """Of how many ranks one rank rotates the heads."""
+    return lo.recipe.tp if lo.model.qk_layernorm and lo.execution.tensor_parallel.gathers_normed_heads else 1
+
+
 def _qk_norm(query: int, key: int, lo: Local) -> tuple[Part, ...]:
     if not lo.model.qk_layernorm:
         return ()
     keys = 2 if lo.model.v_layernorm else 1
     tensor, launches = lo.act * (query + keys * key) * lo.tokens, 1 + keys
+    whole = lo.act * (query + key) * lo.tokens * _copies(lo)
+    gathered = (
+        Collective(name="qk_norm.ag", kind="all_gather", group="tp", bytes=whole, launches=2),
+        Stream(name="qk_norm.ag.copy", kind="copy", read=whole, write=whole, launches=2),
+    )
     return (
         Part(
             name="qk_norm",
-            forward=(Stream(name="qk_norm", kind="norm", read=tensor, write=tensor, launches=launches),),
+            forward=(
+                Stream(name="qk_norm", kind="norm", read=tensor, write=tensor, launches=launches),
+                *(gathered if _copies(lo) > 1 else ()),
+            ),
             backward_input=(
                 Stream(name="qk_norm.bwd", kind="norm", read=2 * tensor, write=tensor, launches=2 * launches),
             ),
@@ -261,8 +274,8 @@ def rope(elements: int, lo: Local, tags: frozenset[str]) -> tuple[Part, ...]:
     """The rotary embedding of queries and keys, ``elements`` of a token in both together; nothing where it is not used."""
     if not uses_rotary(lo):
         return ()
-    forward, backward = rotary("rope", elements * lo.tokens, lo)
-    return (Part(name="rope", forward=forward, backward_input=backward, tags=tags),)
+    (whole, _), (_, backward) = (rotary("rope", each * lo.tokens, lo) for each in (elements * _copies(lo), elements))
+    return (Part(name="rope", forward=whole, backward_input=backward, tags=tags),)
 
 
 def rotary(name: str, elements: int, lo: Local) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
