@@ -40,14 +40,54 @@ LINES: Mapping[str, str] = {
     "hf_elapsed": '{{"current_steps": {i}, "total_steps": 3235, "loss": 4.4, "elapsed_time": "{clock}"}}',
     "history": '{{"step": {i}, "step_time_s": {s:.3f}, "loss": 2.0}}',
     "wandb": '{{"_step": {i}, "_runtime": {sum:.2f}, "train/loss": 2.0}}',
+    "gpt_neox": " samples/sec: {rate64:.3f} | iteration {i:8d}/   10000 | elapsed time per iteration (ms): {ms:.1f} | "
+    "learning rate: 1.000E-05 | approx flops per GPU: 55.1TFLOPS | lm_loss: 1.1E+00 | loss scale: 1.0 |\n"
+    "steps: {i} loss: 1.1064 iter time (s): {less:.3f} samples/sec: 147.356",
     "bridge_alone": "node/0 Step Time : {s:.2f}s GPU utilization: 663.5MODEL_TFLOP/s/GPU",
+}
+#: Trainer → what its log prints before the first step.
+HEADS: Mapping[str, str] = {
+    "gpt_neox": "NeoXArgs.configure_distributed_args() using world size: 1 and model-parallel size: 1\n"
+    "-------------------- arguments --------------------\n"
+    + "".join(
+        f"  {name} {'.' * (32 - len(name))} {value}{'.' * (28 - len(value))}{said}\n"
+        for name, value, said in (
+            ("activation", "silu", "updated"),
+            ("attention_config", "['flash', 'flash', 'flash', 'flash', 'flash', 'flash']", "updated"),
+            ("batch_size", "8", "updated"),
+            ("bf16", "{'enabled': True}", "updated"),
+            ("checkpoint_activations", "True", "updated"),
+            ("fp16", "{'enabled': False}", "updated"),
+            ("global_num_gpus", "8", "updated"),
+            ("hidden_size", "4096", "updated"),
+            ("max_position_embeddings", "4096", "updated"),
+            ("mlp_type", "llama", "updated"),
+            ("model_parallel_size", "2", "updated"),
+            ("no_weight_tying", "True", "updated"),
+            ("norm", "rmsnorm", "updated"),
+            ("num_attention_heads", "32", "updated"),
+            ("num_layers", "32", "updated"),
+            ("pos_emb", "rotary", "updated"),
+            ("precision", "bfloat16", "updated"),
+            ("seq_length", "4096", "updated"),
+            ("train_batch_size", "64", "updated"),
+            ("use_bias_in_attn_linear", "False", "updated"),
+            ("zero_stage", "1", "updated"),
+            ("checkpoint_num_layers", "1", "default"),
+            ("moe_num_experts", "1", "default"),
+            ("pipe_parallel_size", "0", "default"),
+        )
+    )
+    + "---------------- end of arguments ----------------\n"
+    "NeoXArgs.configure_distributed_args() using world size: 8 and model-parallel size: 2\n"
+    " > padded vocab (size: 32016) with 0 dummy tokens (new size: 32016)\n",
 }
 
 
 def samples() -> dict[str, str]:
     """Name → text of a log."""
     files = {path.stem: path.read_text() for path in sorted(LOGS.glob("*.log"))}
-    return files | {name: _log(line) for name, line in LINES.items()}
+    return files | {name: HEADS.get(name, "") + _log(line) for name, line in LINES.items()}
 
 
 def _log(line: str) -> str:
@@ -61,6 +101,8 @@ def _log(line: str) -> str:
                 s=seconds,
                 ms=1e3 * seconds,
                 sum=spent,
+                less=0.9 * seconds,
+                rate64=64 / seconds,
                 rate8=8 / seconds,
                 rate8192=8192 / seconds,
                 rate8192k=8.192 / seconds,

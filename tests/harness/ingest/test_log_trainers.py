@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from log_records import records, step
+from log_samples import samples
 
 from harness.evidence.ingest.command import ingest
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
@@ -14,6 +15,7 @@ from harness.evidence.ingest.logs import megatron
 from harness.evidence.ingest.logs.dumps import DottedDump
 from harness.evidence.ingest.logs.events import Arguments, Fact, Step, Timers
 from harness.evidence.ingest.logs.numbers import counted, scaled
+from harness.evidence.ingest.logs.translate import translate
 from projector.errors import InputError
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
@@ -343,3 +345,60 @@ def test_internevo_counts_tokens_and_its_layout_says_the_ranks(ranks: bool, tmp_
 def test_known_lines_without_a_step_time_are_refused_for_that(line: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=reason):
         records(tmp_path, line + "\n")
+
+
+def test_gpt_neox_says_its_model_and_its_layout_in_words_of_its_own(tmp_path: Path) -> None:
+    """A llama of 2023 whose launcher prints a world of one; DeepSpeed's own times leave the data out."""
+    path = tmp_path / "a.log"
+    path.write_text(samples()["gpt_neox"])
+    (made,) = read_log(path, incomplete=True).logs
+    run = made.run
+    assert (made.dialect, run.gpus, run.stack.framework) == ("gpt-neox", 8, "unknown")
+    assert run.measured.step_seconds == pytest.approx(6.0)
+    assert run.model is not None
+    assert run.recipe is not None
+    model, recipe = run.model, run.recipe
+    assert (model.num_layers, model.ffn_hidden_size, model.gated_linear_unit, model.vocab_size) == (
+        32,
+        11008,
+        True,
+        32016,
+    )
+    assert (model.normalization, model.add_bias_linear, recipe.precision) == ("RMSNorm", False, "bf16")
+    assert (recipe.tp, recipe.pp, recipe.micro_batch_size, recipe.global_batch_size) == (2, 1, 8, 64)
+    assert (recipe.recompute_granularity, recipe.data_parallel_sharding) == ("full", "optim")
+
+
+@pytest.mark.parametrize(
+    ("said", "other"),
+    [
+        ("moe_num_experts ................. 1.", "moe_num_experts ................. 8."),
+        ("'flash', 'flash']", "'mamba', 'flash']"),
+        ("rmsnorm", "scalenorm"),
+    ],
+)
+def test_gpt_neox_with_an_architecture_that_is_not_read_asks_for_it(said: str, other: str, tmp_path: Path) -> None:
+    text = samples()["gpt_neox"]
+    assert said in text
+    path = tmp_path / "a.log"
+    path.write_text(text.replace(said, other))
+    (row,) = read_log(path, incomplete=True).rows
+    assert tuple(name for name, _ in row.missing) == ("model", "gpu")
+    assert "262,144 tokens a step" in row.read
+
+
+@pytest.mark.parametrize(
+    ("settings", "width"),
+    [
+        ({"mlp_type": "llama"}, (11008, True)),
+        ({"mlp_type": "regular", "activation": "gelu"}, (16384, False)),
+        ({"activation": "gelu", "intermediate_size": 3072}, (3072, False)),
+        ({"activation": "swiglu", "intermediate_size": 33024, "mlp_multiple_of": 256}, (11008, True)),
+        ({"mlp_type": "llama", "intermediate_size": 11008}, None),  # releases differ
+    ],
+)
+def test_the_width_of_gpt_neox(settings: dict[str, object], width: tuple[int, bool] | None) -> None:
+    arguments = {"hidden_size": 4096, "num_layers": 32, "num_attention_heads": 32, "pos_emb": "rotary", **settings}
+    values, _ = translate(arguments, "gpt-neox")
+    found = (values["ffn_hidden_size"], values["swiglu"]) if "ffn_hidden_size" in values else None
+    assert (found, "num_layers" in values) == (width, width is not None)

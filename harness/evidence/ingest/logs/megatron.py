@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from harness.evidence.ingest.logs.dumps import DottedDump
 from harness.evidence.ingest.logs.events import Event, Fact, Restart, Timers
 from harness.evidence.ingest.logs.iteration_line import has_time, is_step, step
-from harness.evidence.ingest.logs.numbers import measured
+from harness.evidence.ingest.logs.numbers import measured, whole
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 
 NAME = "megatron"
 
-_WORLD = re.compile(r"using world size:\s{0,9}([0-9]{1,9})")
-_VOCABULARY = re.compile(r"padded vocab \(size: ([0-9]{1,9})\)")
+_WORLD = re.compile(r"using world size:\s{0,9}([0-9,]{1,12})")
+_VOCABULARY = re.compile(r"padded vocab \(size: ([0-9,]{1,12})\)")
 _SYNC_FREE = re.compile(r"Enable Sync-Free MoE Stage ([0-9])")
 _TIMER = re.compile(r"([A-Za-z][\w/-]{1,60}):\s{0,9}([0-9]+\.?[0-9]*)")
 _TIMER_LINE = re.compile(r"(?:^|[\]:>])\s{1,40}([a-z][\w-]{1,60}) \.{2,80}: \(([0-9.]{1,20}), ([0-9.]{1,20})\)")
@@ -74,12 +74,12 @@ def _other(line: str, number: int, dump: DottedDump, seen: set[str]) -> Iterator
         dump.begins()
     elif "-- end of arguments --" in line and not dump.ends():
         yield Fact("note", f"line {number}: the list of arguments begins before the log, and is not read", number)
-    elif "world size" in line and (world := _WORLD.search(line)):
-        dump.note("world_size", int(world[1]))
-        yield Fact("gpus", int(world[1]), number)
+    elif "world size" in line and (world := _count(_WORLD, line)):
+        dump.note("world_size", world)
+        yield Fact("gpus", world, number)
         yield Restart("a new start", number)
-    elif "padded vocab" in line and (vocabulary := _VOCABULARY.search(line)):
-        yield Fact("vocab_size", int(vocabulary[1]), number)
+    elif "padded vocab" in line and (vocabulary := _count(_VOCABULARY, line)):
+        yield Fact("vocab_size", vocabulary, number)
     elif "Sync-Free" in line and (stage := _SYNC_FREE.search(line)):
         dump.note("turbo_sync_free_moe_stage", int(stage[1]))
     elif (event := shared(line, number, seen)) is not None:
@@ -87,3 +87,8 @@ def _other(line: str, number: int, dump: DottedDump, seen: set[str]) -> Iterator
     if "framework" not in seen and "rimus" in line:
         seen.add("framework")
         yield Fact("framework", "primus", number)
+
+
+def _count(pattern: re.Pattern[str], line: str) -> int | None:
+    match = pattern.search(line)
+    return whole(match[1]) if match else None

@@ -10,6 +10,7 @@ from harness.evidence.ingest.logs import (
     bridge,
     deepspeed,
     foreign,
+    gpt_neox,
     huggingface,
     itertable,
     megatron,
@@ -34,11 +35,14 @@ DOCUMENTS: tuple[DocumentDialect, ...] = (tprimat, trace)
 #: Where a line is of two, the first is the more special one.
 LINES: tuple[LineDialect, ...] = (
     *TABLE,
-    *(deepspeed, bridge, torchtitan, mllog, NeMo, megatron, itertable),
+    *(gpt_neox, deepspeed, bridge, torchtitan, mllog, NeMo, megatron, itertable),
     *(Nanotron, InternEvo, LitGpt, PaddleNlp, XTuner, huggingface, History),
 )
 NAMES = (*(dialect.NAME for dialect in LINES), *(document.NAME for document in DOCUMENTS))
 _BY_NAME = MappingProxyType({dialect.NAME: dialect for dialect in LINES})
+#: A trainer that prints the lines of those it is built on, too: its own other lines tell it.
+_BUILT_ON = MappingProxyType({gpt_neox.NAME: (megatron.NAME, deepspeed.NAME)})
+_NEARLY = 0.9
 _WINDOW = 2000  # lines read after the first step to see what other steps there are
 
 
@@ -72,13 +76,14 @@ def detect(source: Source) -> str | None:
         left -= bool(steps)
         if left < 0:
             break
-    return _most(steps) or _most(others)
+    found = _most(steps)
+    return next((name for name, below in _BUILT_ON.items() if others[name] and found in below), found) or _most(others)
 
 
 def _most(counts: Counter[str]) -> str | None:
-    """The name with most; of equals the first of :data:`LINES`."""
-    order = [dialect.NAME for dialect in LINES]
-    return min(counts, key=lambda name: (-counts[name], order.index(name))) if counts else None
+    """The first of :data:`LINES` that has nearly most: one line more of another may be that the log was cut."""
+    least = _NEARLY * max(counts.values(), default=0)
+    return next((dialect.NAME for dialect in LINES if counts[dialect.NAME] >= least), None) if counts else None
 
 
 def events_of(source: Source, name: str) -> Iterator[Event]:

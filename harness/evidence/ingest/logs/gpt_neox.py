@@ -1,0 +1,44 @@
+"""Logs of GPT-NeoX: Megatron-LM's line behind ``samples/sec: …``, and a dump of its own words.
+
+Facts: EleutherAI/gpt-neox megatron/logging.py (the line), neox_arguments/neox_args.py (words and defaults),
+model/transformer.py (widths), read at ea7aefd and on its branch math-scaling-laws of 2023.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from harness.evidence.ingest.logs import megatron
+from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Step
+from harness.evidence.ingest.logs.iteration_line import is_step
+from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.words import NEOX_WORDS
+
+NAME = "gpt-neox"
+
+_BEFORE = re.compile(r"\bsamples/sec: [0-9.]{1,20} \| iteration\s")
+_SAID = re.compile(r"\.{0,3}(?:updated|default)$")
+_OWN = ("NeoXArgs.", "global_num_gpus ....")
+
+
+def weigh(line: str) -> int:
+    if "samples/sec:" in line and is_step(line) and _BEFORE.search(line):
+        return STEP
+    return int(any(text in line for text in _OWN))
+
+
+def events(lines: Lines) -> Iterator[Event]:
+    named = False
+    for event in megatron.events(lines):
+        if isinstance(event, Step) and not named:
+            named = True
+            yield Fact("framework", NAME, event.line)
+        yield _named(event) if isinstance(event, Arguments) else event
+
+
+def _named(found: Arguments) -> Arguments:
+    """The dump under Megatron-LM's names. Its launcher prints a world of its own, of one: that is none of the job's."""
+    values: Mapping[str, object] = {name: _SAID.sub("", str(value)) for name, value in found.values.items()}
+    known = {ours: values[theirs] for theirs, ours in NEOX_WORDS.items() if theirs in values}
+    return found._replace(values=known)
