@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from log_records import records, step
 
+from harness.evidence.ingest.command import load
+from harness.evidence.ingest.dialects import read_log
 from harness.evidence.ingest.logs import torchtitan
 from harness.evidence.ingest.logs.events import Arguments
 from harness.evidence.ingest.logs.titan_model import architecture, built
@@ -106,3 +108,87 @@ def test_a_summary_that_leaves_its_steps_open_is_none(tmp_path: Path) -> None:
     _, (record,) = records(tmp_path, text)
     assert record.steps == 0
     assert "of a number of steps that it does not tell" in record.notes[0]
+
+
+CONFIG = {
+    "job": {"dump_folder": "./outputs", "print_config": True},
+    "model": {"name": "llama3", "flavor": "8B", "converters": []},
+    "training": {"local_batch_size": 4, "global_batch_size": -1, "seq_len": 8192, "dtype": "float32"},
+    "parallelism": {
+        "data_parallel_shard_degree": -1,
+        "tensor_parallel_degree": 1,
+        "pipeline_parallel_schedule": "Interleaved1F1B",
+        "enable_async_tensor_parallel": True,
+        "fsdp_reshard_after_forward": "never",
+        "module_fqns_per_model_part": None,
+    },
+    "compile": {"enable": False, "components": ["model", "loss"], "autoparallel": {"use_it": True}},
+    "quantize": {"linear": {"float8": {"filter_fqns": ["output"], "emulate": False}}},
+}
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank0]:"])
+@pytest.mark.parametrize("lined", [True, False])
+def test_settings_of_a_printed_configuration_that_nobody_reads_are_named(
+    lined: bool, prefix: str, tmp_path: Path
+) -> None:
+    text = (LOGS / "torchtitan.log").read_text()
+    shown = f"configs: {json.dumps(CONFIG, indent=2)}" if lined else f"args: {CONFIG}"
+    whole = f"[titan] 2026-03-01 10:00:00,000 - root - INFO - Running with {shown}\n{text}"
+    path = tmp_path / "torchtitan.log"
+    path.write_text("".join(prefix + line for line in whole.splitlines(keepends=True)))
+    (plain,), (row,), (run,) = load(LOGS / "torchtitan.log").runs, read_log(path).rows, read_log(path).runs
+    assert (run.recipe, run.model, run.measured) == (plain.recipe, plain.model, plain.measured)
+    (told,) = (text for text in row.assumed if text.startswith("not read: "))
+    for name in ("parallelism.pipeline_parallel_schedule=Interleaved1F1B", "fsdp_reshard_after_forward=never"):
+        assert name in told
+    for name in (
+        "enable_async_tensor_parallel=True",
+        "compile.components",
+        "quantize.linear.float8.filter_fqns=['output']",
+    ):
+        assert name in told
+    assert not any(name in told for name in ("dump_folder", "emulate", "compile.enable", "module_fqns", "seq_len"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "precision", "recipe"),
+    [
+        (["Float8 training active with recipe rowwise", "Swapped to Float8Linear layers"], "fp8", "rowwise"),
+        (["Float8 training active with recipe rowwise_with_gw_hp"], "fp8", "rowwise"),
+        (["Float8 tensorwise scaled training active"], "fp8", "tensorwise"),
+        (["Float8 training active"], "fp8", "tensorwise"),  # before recipes had names
+        (["Float8 training active with recipe mxfp8_cublas", "Swapped to MXLinear layers"], "mxfp8", None),
+        (["MX training active with recipe mxfp8_cublas"], "mxfp8", None),
+        (["Converted Linear layers to MXFP8Linear"], "mxfp8", None),
+        (["Converted Linear layers to NVFP4Linear"], "nvfp4", None),
+    ],
+)
+def test_a_log_that_converts_its_linear_layers_is_not_in_bf16(
+    lines: list[str], precision: str, recipe: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "torchtitan.log"
+    said = "".join(f"[titan] 2026-03-01 10:00:00,000 - root - INFO - {line}\n" for line in lines)
+    path.write_text(said + (LOGS / "torchtitan.log").read_text())
+    run = load(path).runs[0]
+    assert run.recipe is not None
+    assert run.recipe.precision == precision
+    assert recipe is None or run.recipe.fp8_recipe == recipe
+
+
+def test_what_a_log_says_of_the_model_beside_its_settings(tmp_path: Path) -> None:
+    """Weights gathered in 8 bits are; experts in 8 bits, and a compiled loss alone, are no field."""
+    said = (
+        "Float8 tensorwise scaled training active",
+        "Swapped to Float8Linear layers with enable_fsdp_float8_all_gather=True",
+        "Converted MoE layers matching FQNS ['experts'] to use dynamic float8 rowwise quantization",
+        "Compiling the loss function with torch.compile",
+    )
+    path = tmp_path / "torchtitan.log"
+    head = "".join(f"[titan] 2026-03-01 10:00:00,000 - root - INFO - {line}\n" for line in said)
+    path.write_text(head + (LOGS / "torchtitan.log").read_text())
+    (run,), (row,) = load(path).runs, load(path).rows
+    assert run.recipe is not None
+    assert run.recipe.fp8_param_gather is True
+    assert run.recipe.torch_compile is not True
+    assert any("not read: log=Converted MoE layers" in text for text in row.assumed)

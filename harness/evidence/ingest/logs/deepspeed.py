@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from harness.evidence.ingest.logs import megatron
-from harness.evidence.ingest.logs.dumps import DottedDump
+from harness.evidence.ingest.logs.dumps import DottedDump, renamed
 from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Step
 from harness.evidence.ingest.logs.iteration_line import is_step
 from harness.evidence.ingest.logs.numbers import NUMBER, finite, measure
@@ -47,8 +47,8 @@ def events(lines: Lines) -> Iterator[Event]:
         yield event
     if waiting and "megatron" not in seen:
         if (printed := config.take()) is not None:
-            known = {DEEPSPEED_WORDS[name]: value for name, value in printed.values.items() if name in DEEPSPEED_WORDS}
-            yield Arguments({**known, "deepspeed": True}, printed.line, printed.stated)
+            known = renamed(printed, DEEPSPEED_WORDS)
+            yield known._replace(values={**known.values, "deepspeed": True})
         yield from _first(waiting[0], seen)
         yield from waiting
 

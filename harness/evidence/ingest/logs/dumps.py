@@ -46,6 +46,11 @@ class DottedDump:
         self._found.setdefault(match[1], _TORN.sub("", match[2]).strip())
         return True
 
+    def add(self, settings: Mapping[str, object], number: int) -> None:
+        """Settings that the trainer prints in another form."""
+        self._line = self._line or number
+        self._found = {**settings, **self._found}
+
     def ends(self) -> bool:
         """The dump's last line: whether all of it was seen. What is left of one that begins before the log is none: what it
         lacks would be taken for not set."""
@@ -73,6 +78,13 @@ class DottedDump:
         return Arguments({**found, **missing}, line, len(found))
 
 
+def renamed(found: Arguments, words: Mapping[str, str]) -> Arguments:
+    """A dump under the names of ``words`` (its own → Megatron-LM's)."""
+    known = {ours: found.values[theirs] for theirs, ours in words.items() if theirs in found.values}
+    others = tuple((name, str(value)) for name, value in found.values.items() if name not in words)
+    return found._replace(values=known, unread=others)
+
+
 class KeyedDump:
     """Lines of one pattern with a key and a value, under the names that ``known`` translates (others are counted).
 
@@ -82,6 +94,7 @@ class KeyedDump:
     def __init__(self, pattern: re.Pattern[str], known: Mapping[str, str], least: int = 3) -> None:
         self._pattern, self._known, self._least = pattern, known, least
         self._found: dict[str, object] = {}
+        self._others: dict[str, str] = {}
         self._stated = 0
         self._line = 0
 
@@ -94,6 +107,8 @@ class KeyedDump:
         if name is not None:
             self._line = self._line or number
             self._found[name] = match[2].strip().strip("'\"")
+        elif len(self._others) < _MOST:
+            self._others[match[1]] = match[2].strip()
         return name is not None
 
     @property
@@ -101,6 +116,6 @@ class KeyedDump:
         return self._found
 
     def take(self) -> Arguments | None:
-        found, line, stated = self._found, self._line, self._stated
-        self._found, self._line, self._stated = {}, 0, 0
-        return Arguments(found, line, stated) if len(found) >= self._least else None
+        found, others, line, stated = self._found, self._others, self._line, self._stated
+        self._found, self._others, self._line, self._stated = {}, {}, 0, 0
+        return Arguments(found, line, stated, tuple(others.items())) if len(found) >= self._least else None

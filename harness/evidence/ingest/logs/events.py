@@ -37,12 +37,14 @@ class Step(NamedTuple):
 class Arguments(NamedTuple):
     """The arguments of a run as printed (texts, or values where the log is JSON), under Megatron-LM's names.
 
-    ``stated``: all of them, under the names of the framework itself, for the report.
+    ``stated``: how many there are under the names of the framework itself, for the report; ``unread``: (name, value) of
+    those that have no name here.
     """
 
     values: Mapping[str, object]
     line: int
     stated: int = 0
+    unread: tuple[tuple[str, str], ...] = ()
 
 
 class Restart(NamedTuple):

@@ -7,9 +7,10 @@ model/transformer.py (widths), read at ea7aefd and on its branch math-scaling-la
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from harness.evidence.ingest.logs import megatron
+from harness.evidence.ingest.logs.dumps import renamed
 from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Step
 from harness.evidence.ingest.logs.iteration_line import is_step
 from harness.evidence.ingest.logs.protocol import STEP, Lines
@@ -39,6 +40,5 @@ def events(lines: Lines) -> Iterator[Event]:
 
 def _named(found: Arguments) -> Arguments:
     """The dump under Megatron-LM's names. Its launcher prints a world of its own, of one: that is none of the job's."""
-    values: Mapping[str, object] = {name: _SAID.sub("", str(value)) for name, value in found.values.items()}
-    known = {ours: values[theirs] for theirs, ours in NEOX_WORDS.items() if theirs in values}
-    return found._replace(values=known)
+    values = {name: _SAID.sub("", str(value)) for name, value in found.values.items()}
+    return renamed(found._replace(values=values), NEOX_WORDS)

@@ -11,6 +11,7 @@ from harness.evidence.ingest.logs import foreign, trainer_words
 from harness.evidence.ingest.logs.consistency import last_batch, place, refusals
 from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.logs.translate import translate
+from harness.evidence.ingest.logs.unread import may_matter
 from projector import frameworks
 from projector.errors import InputError, Problem
 from projector.experience import UNKNOWN
@@ -107,6 +108,8 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
     assumed = (*(loaded.assumed if loaded else ()), *_assumed(said, record, dialect, context, loaded))
     if loaded and loaded.unmodelled:
         assumed = (*assumed, f"not modelled: {', '.join(loaded.unmodelled[:_MOST_UNMODELLED])}")
+    if printed is not None:
+        assumed = (*assumed, *may_matter(printed, values))
     recipe, wrong = parse_recipe(said, where, "recipe.") if not missing else (None, [])
     gpus, world = _gpus(values, loaded, record, context)
     counted = record.facts.get("gpus")

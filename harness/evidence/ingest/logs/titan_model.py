@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.evidence.ingest.logs.numbers import whole
@@ -76,17 +76,18 @@ def architecture(line: str) -> Mapping[str, object]:
 
 
 class Printed:
-    """A model printed as JSON over many lines behind its ``Building … with {``, each behind the prefix of its rank."""
+    """What is printed as JSON over many lines, each behind the prefix of its rank. ``opens``: whether a line is the first;
+    ``read``: what the JSON says."""
 
-    def __init__(self) -> None:
+    def __init__(self, opens: Callable[[str], bool], read: Callable[[Any], Mapping[str, object]]) -> None:
+        self._opens, self._read = opens, read
         self._lines: list[str] = []
         self._prefix = ""
         self._depth = 0
 
     def begin(self, line: str) -> bool:
-        """Whether a line opens the JSON of a Llama."""
-        name = _BUILDING.search(line)
-        if name is None or name[1] not in _LLAMA or not line.rstrip().endswith(" with {"):
+        """Whether a line opens the JSON."""
+        if not line.rstrip().endswith(" {") or not self._opens(line):
             return False
         rank = _RANK.match(line)
         self._lines, self._prefix, self._depth = ["{"], rank[0] if rank else "", 1
@@ -101,21 +102,28 @@ class Printed:
         if not text or text[0] not in '"{}[]':
             return False
         self._lines.append(text)
-        self._depth += (text[-1] in "{[") - (text.rstrip(",")[-1:] in ("}", "]")) if text not in ("{},", "[],") else 0
+        self._depth += (text[-1] in "{[") - (text.rstrip(",") in ("}", "]"))
         return True
 
     def take(self) -> Mapping[str, object]:
-        """Megatron-LM's arguments of the model, when its JSON is whole and all its layers are a Llama's; else empty."""
+        """What the JSON says, when it is whole; else empty."""
         if self._depth or not self._lines:
             return {}
         text, self._lines = "\n".join(self._lines), []
         try:
-            return _llama(json.loads(text))
+            return self._read(json.loads(text))
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError):
             return {}
 
 
-def _llama(model: Any) -> Mapping[str, object]:
+def a_llama(line: str) -> bool:
+    """Whether a line says that a Llama is built."""
+    name = _BUILDING.search(line)
+    return name is not None and name[1] in _LLAMA
+
+
+def llama(model: Any) -> Mapping[str, object]:
+    """Megatron-LM's arguments of a printed model, where all its layers are a Llama's; else empty."""
     shapes = {_layer(layer) for layer in model["layers"]}
     if len(shapes) != 1 or None in shapes:
         return {}

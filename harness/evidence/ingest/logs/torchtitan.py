@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from harness.evidence.ingest.logs.dumps import DottedDump
+from harness.evidence.ingest.logs import titan_config
+from harness.evidence.ingest.logs.dumps import DottedDump, renamed
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Event, Fact, Restart, Step
 from harness.evidence.ingest.logs.iteration_line import is_step, step
 from harness.evidence.ingest.logs.numbers import NUMBER, group, loss, measure
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
-from harness.evidence.ingest.logs.titan_model import Printed, architecture, built
+from harness.evidence.ingest.logs.titan_model import Printed, a_llama, architecture, built, llama
 from harness.evidence.ingest.logs.words import TORCHTITAN_WORDS
 from projector.workload import zoo
 
@@ -28,6 +29,19 @@ _STARTS = re.compile(
     r"sequence length:? ([0-9]{1,9})(?!,?[0-9])"
 )
 _RECOMPUTE = re.compile(r"Applied (full|selective) activation checkpointing")
+#: What converts linear layers, 0.1 to 2026 (torchtitan/components/quantization/float8.py, mx.py, nvfp4.py): before recipes
+#: had names they were tensorwise.
+_QUANTISED = re.compile(
+    r"(?:Float8|MX) (?:tensorwise scaled )?training active(?: with recipe (\w{1,40}))?|Swapped to (MXLinear) layers|"
+    r"Converted Linear layers to (MXFP8Linear|NVFP4Linear)"
+)
+_GATHERED = "Swapped to Float8Linear layers with enable_fsdp_float8_all_gather=True"
+#: What else is said to be done to the model that no argument of Megatron-LM stands for.
+_DONE = re.compile(
+    r"INFO - (Converted (?:MoE layers|GroupedExperts) .{1,200}|MXFP8 MoE training enabled"
+    r"|Applied .{0,60}Async Tensor Parallelism.{0,60}|Applied CPU Offloading.{0,60})$"
+)
+_DONE_AS = "said"  # key of :func:`_setting` for these
 _PARAMETERS = re.compile(r"Total parameter count: (.{1,80})|size: ([0-9,]{1,20}) total parameters")
 _MESH_WORDS = {
     "pp": "pipeline_model_parallel_size",
@@ -51,7 +65,7 @@ def events(lines: Lines) -> Iterator[Event]:
     """Of a rate only, the time of a step follows from the batch, the sequence and the GPUs (see ``build``)."""
     stated: dict[str, object] = {}
     dump = DottedDump(least=3)
-    model = Printed()
+    model, config = Printed(a_llama, llama), Printed(titan_config.opens, titan_config.flat)
     seen: set[str] = set()
     for number, line in lines:
         found = _step(line, number)
@@ -62,10 +76,14 @@ def events(lines: Lines) -> Iterator[Event]:
             yield found
         elif model.feed(line):
             stated.update(model.take())
-        elif dump.feed(line, number):
+        elif config.feed(line):
+            dump.add(config.take(), number)
+        elif dump.feed(line, number) or config.begin(line):
             continue
         elif "Building " in line and model.begin(line):
             _setting(line, stated)
+        elif settings := titan_config.in_line(line):
+            dump.add(settings, number)
         elif _mesh(line, stated):
             yield Restart("a new start", number)
         elif "Saving the checkpoint" in line or "Finished saving the checkpoint" in line:
@@ -81,11 +99,14 @@ def _start(stated: dict[str, object], dump: DottedDump, seen: set[str], number: 
         seen.add("framework")
         yield Fact("framework", NAME, number)
     printed = dump.take()
+    unread = tuple(("log", said) for said in str(stated.pop(_DONE_AS, "")).splitlines())
+    count = printed.stated if printed else len(stated)
     if printed is not None:
-        known = {TORCHTITAN_WORDS[k]: v for k, v in printed.values.items() if k in TORCHTITAN_WORDS}
-        stated.update({k: v for k, v in known.items() if k not in stated})
+        known = renamed(printed, TORCHTITAN_WORDS)
+        stated.update({k: v for k, v in known.values.items() if k not in stated})
+        unread += known.unread
     if stated:
-        yield Arguments(dict(stated), number, printed.stated if printed else len(stated))
+        yield Arguments(dict(stated), number, count, unread)
         stated.clear()
 
 
@@ -114,10 +135,32 @@ def _setting(line: str, stated: dict[str, object]) -> bool:
     elif "parameter" in line and (count := _PARAMETERS.search(line)):
         stated["parameter_count"] = count[1] or count[2]
     elif "with torch.compile" in line:
-        stated["torch_compile"] = True
+        if "loss function" not in line:
+            stated["torch_compile"] = True
+    elif quantised := _quantised(line):
+        stated.update(quantised)
+    elif ("Converted " in line or "Applied " in line or "MoE training" in line) and (
+        done := _DONE.search(line.rstrip())
+    ):
+        before = str(stated.get(_DONE_AS, ""))
+        stated[_DONE_AS] = before if done[1] in before else f"{before}\n{done[1]}".strip()
     else:
         return False
     return True
+
+
+def _quantised(line: str) -> dict[str, object]:
+    """The precision of the linear layers, where a line says that they are converted."""
+    if _GATHERED in line:
+        return {"fp8_param_gather": True}
+    if "training active" not in line and "MX" not in line and "NVFP4Linear" not in line:
+        return {}
+    if not (match := _QUANTISED.search(line)):
+        return {}
+    word = (match[1] or match[2] or match[3] or "tensorwise").lower()
+    if "fp4" in word:
+        return {"fp4": word}
+    return {"fp8": "hybrid", "fp8_recipe": "mxfp8" if "mx" in word else word.removesuffix("_with_gw_hp")}
 
 
 def _step(line: str, number: int) -> Step | None:

@@ -42,6 +42,8 @@ def _torchtitan(values: Values) -> None:
         values["data_parallel_sharding"] = "optim_grads_params"
     elif isinstance(copies, int) and copies > 1:
         values["data_parallel_sharding"] = "no_shard"
+    if values.get("global_batch_size") == -1:  # what the local batches make up
+        del values["global_batch_size"]
     mode = values.pop("activation_checkpoint_mode", None)
     if mode in ("full", "selective", "none"):
         values["recompute_granularity"] = mode
