@@ -25,6 +25,7 @@ from projector.workload.schema import parse_recipe
 
 #: One of these is in every configuration; megatron/neox_arguments has them alone.
 _MARKS = ("pipe_parallel_size", "gpt_j_residual", "checkpoint_factor", "no_weight_tying")
+_LLAMA_MULTIPLE = 256
 _GATED = ("geglu", "reglu", "bilinear", "swiglu", "glu")
 _POSITIONS = {"learned": "learned_absolute", "rotary": "rope", "alibi": "alibi", "none": "none", "sinusoidal": "none"}
 _NORMS = {"layernorm": "LayerNorm", "te_layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "te_rmsnorm": "RMSNorm",
@@ -76,9 +77,10 @@ def is_gpt_neox(content: Mapping[str, object]) -> bool:
     return bool(names & set(_MARKS)) and not names & {"trainer", "training"}
 
 
-def load(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
+def load(content: Mapping[str, object], where: str, *, model: Model | None, written: bool = True) -> Loaded:
     """The workload of a whole configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with
-    everything that does not fit, :class:`Unsupported` for other trainings and layers."""
+    everything that does not fit, :class:`Unsupported` for other trainings and layers. ``written``: by a person, and not
+    printed by the trainer."""
     settings = {str(key).replace("-", "_"): value for key, value in content.items()}
     _supported(settings, where)
     args = Reader(settings)
@@ -89,7 +91,8 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
         names=(Path(where).stem,),
     ) or tokenizers.Vocabulary(int(tokenizers.DEFAULT_SIZE), tokenizers.UNNAMED, sure=False)
     known = names_read((_recipe, _architecture)) | args.used | set(_OTHERS) | set(_UNMODELLED) | _NEUTRAL
-    left = known_settings.sort({key: value for key, value in settings.items() if key not in known}, known, where)
+    unread = {key: value for key, value in settings.items() if key not in known}
+    left = known_settings.sort(unread, known, where, written=written)
     problems = [Problem(where, key, value, expected) for key, value, expected in args.problems] + list(left.problems)
     recipe, wrong = parse_recipe({key: value for key, value in fields.items() if value is not None}, where, "")
     assumed: tuple[str, ...] = ()
@@ -119,6 +122,8 @@ def _supported(settings: Mapping[str, object], where: str) -> None:
     for key in ("curriculum_learning", "sparse_attention", "compression_training", "amp"):
         if section(settings, key).get("enabled"):
             other = key
+    if other == "mlp_type" and settings["mlp_type"] == "llama" and settings.get("intermediate_size") is None:
+        other = None
     if other:
         raise Unsupported(f"{where}: a GPT-NeoX configuration with {other}={settings[other]}")
 
@@ -144,17 +149,18 @@ def _architecture(args: Reader) -> dict[str, object]:
     for key, word, words in (("pos_emb", position, _POSITIONS), ("norm", norm, _NORMS)):
         if word not in words:
             args.problems.append((key, word, f"one of {', '.join(words)}"))
-    gated = args.word("activation") in _GATED
+    llama = args.word("mlp_type") == "llama"
+    gated = llama or args.word("activation") in _GATED
     biased = args.flag("use_bias_in_mlp")
     args.flag("use_bias_in_attn_linear")
     return {
         **{name: args.integer(name) for name in ("num_layers", "hidden_size", "num_attention_heads")},
         "max_position_embeddings": args.integer("max_position_embeddings"),
         "num_query_groups": args.integer("num_kv_heads") or None,
-        "ffn_hidden_size": _width(args, gated),
+        "ffn_hidden_size": _llama_width(args) if llama else _width(args, gated),
         "gated_linear_unit": gated,
         "normalization": _NORMS.get(norm),
-        "add_bias_linear": biased is not False,
+        "add_bias_linear": biased is not False and not llama,
         "qk_layernorm": args.flag("use_qk_layernorm") or False,
         "position_embedding_type": _POSITIONS.get(position),
         "untie_embeddings_and_output_weights": args.flag("no_weight_tying") or False,
@@ -172,6 +178,12 @@ def _width(args: Reader, gated: bool) -> int | None:
         return None
     half = int(width * 2 / 3) // 2 if gated else width
     return -(-half // multiple) * multiple
+
+
+def _llama_width(args: Reader) -> int | None:
+    """Of 2023's ``LLaMAParallelMLP``: two thirds of four times the hidden size, rounded up to a multiple of 256."""
+    hidden = args.integer("hidden_size")
+    return None if hidden is None else -(-int(2 * hidden * 4 / 3) // _LLAMA_MULTIPLE) * _LLAMA_MULTIPLE
 
 
 def _gate_told(shape: Mapping[str, object]) -> tuple[str, ...]:

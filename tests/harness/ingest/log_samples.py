@@ -72,7 +72,7 @@ HEADS: Mapping[str, str] = {
             ("seq_length", "4096", "updated"),
             ("train_batch_size", "64", "updated"),
             ("use_bias_in_attn_linear", "False", "updated"),
-            ("zero_stage", "1", "updated"),
+            ("zero_optimization", "{'stage': 1}", "updated"),
             ("checkpoint_num_layers", "1", "default"),
             ("moe_num_experts", "1", "default"),
             ("pipe_parallel_size", "0", "default"),

@@ -114,7 +114,7 @@ def test_what_is_not_modelled_is_told(tmp_path):
         ({"attention-config": [[["global", "flash"], 16]]}, "flash, global"),
         ({"train_impl": "dpo"}, "train_impl=dpo"),
         ({"pack_impl": "unpacked"}, "unpacked"),
-        ({"mlp_type": "llama"}, "mlp_type"),
+        ({"mlp_type": "llama", "intermediate_size": 11008}, "mlp_type"),
         ({"curriculum_learning": {"enabled": True}}, "curriculum_learning"),
     ],
 )

@@ -1,20 +1,20 @@
 """Logs of GPT-NeoX: Megatron-LM's line behind ``samples/sec: …``, and a dump of its own words.
 
-Facts: EleutherAI/gpt-neox megatron/logging.py (the line), neox_arguments/neox_args.py (words and defaults),
-model/transformer.py (widths), read at ea7aefd and on its branch math-scaling-laws of 2023.
+Facts: EleutherAI/gpt-neox@ea7aefd8 megatron/logging.py (the line), megatron/neox_arguments/neox_args.py (the dump).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from harness.evidence.ingest.logs import megatron
 from harness.evidence.ingest.logs.dumps import renamed
-from harness.evidence.ingest.logs.events import Arguments, Event, Fact, Step
+from harness.evidence.ingest.logs.events import Arguments, Event
 from harness.evidence.ingest.logs.iteration_line import is_step
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.words import NEOX_WORDS
+from projector.workload.loaders.values import literal
 
 NAME = "gpt-neox"
 
@@ -30,11 +30,7 @@ def weigh(line: str) -> int:
 
 
 def events(lines: Lines) -> Iterator[Event]:
-    named = False
     for event in megatron.events(lines):
-        if isinstance(event, Step) and not named:
-            named = True
-            yield Fact("framework", NAME, event.line)
         yield _named(event) if isinstance(event, Arguments) else event
 
 
@@ -42,3 +38,10 @@ def _named(found: Arguments) -> Arguments:
     """The dump under Megatron-LM's names. Its launcher prints a world of its own, of one: that is none of the job's."""
     values = {name: _SAID.sub("", str(value)) for name, value in found.values.items()}
     return renamed(found._replace(values=values), NEOX_WORDS)
+
+
+def configuration(found: Arguments) -> Mapping[str, object]:
+    """All that was dumped and set, under its own names."""
+    own = ((theirs, found.values[ours]) for theirs, ours in NEOX_WORDS.items() if ours in found.values)
+    read = ((name, literal(value)) for name, value in (*own, *found.unread))
+    return {name: value for name, value in read if value is not None}

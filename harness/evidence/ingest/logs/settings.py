@@ -7,16 +7,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.evidence.ingest.context import Context
-from harness.evidence.ingest.logs import foreign, trainer_words
+from harness.evidence.ingest.logs import foreign, gpt_neox, trainer_words
 from harness.evidence.ingest.logs.consistency import last_batch, place, refusals
+from harness.evidence.ingest.logs.events import Arguments
+from harness.evidence.ingest.logs.numbers import whole
 from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.logs.translate import translate
 from harness.evidence.ingest.logs.unread import may_matter
 from projector import frameworks
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, Unsupported
 from projector.experience import UNKNOWN
 from projector.hardware import catalogue
 from projector.workload import zoo
+from projector.workload.loaders import gpt_neox as neox_configuration
 from projector.workload.loaders import megatron_args
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.model import Model
@@ -26,6 +29,7 @@ from projector.workload.schema import parse_recipe, recipe_to_mapping
 _ARCHITECTURE = ("num_layers", "hidden_size", "num_attention_heads")
 #: What may differ between a zoo model and the same model in a log.
 _NAMING = ("name", "family", "source", "vocab_size", "max_position_embeddings")
+_PADDED = 0.02  # relative: a vocabulary is padded to a multiple of some hundreds
 _DEFAULTS = ("tp", "pp", "cp", "precision")
 #: Dialects that many trainers write: those of benchmarks of Megatron-LM's kind, and those of anyone's.
 _BENCHMARKS = ("mllog", "tprimat")
@@ -89,7 +93,11 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
         values["world_size"] = record.facts["gpus"]  # counted by the trainer, where it otherwise follows from the batch
     benchmark = record.facts.get("model")
     zoo_name = named or (zoo.find(str(benchmark)) if benchmark else None)
-    loaded = _loaded(values, zoo_name, where, line, context)
+    loaded = (
+        _of_neox(printed, record, where)
+        if dialect == gpt_neox.NAME
+        else _loaded(values, zoo_name, where, line, context)
+    )
     model = context.model or (loaded.model if loaded else None) or (zoo.load(zoo_name) if zoo_name else None)
     model = (
         trainer_words.named(_christened(model, zoo_name), values)
@@ -108,7 +116,7 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
     assumed = (*(loaded.assumed if loaded else ()), *_assumed(said, record, dialect, context, loaded))
     if loaded and loaded.unmodelled:
         assumed = (*assumed, f"not modelled: {', '.join(loaded.unmodelled[:_MOST_UNMODELLED])}")
-    if printed is not None:
+    if printed is not None and dialect != gpt_neox.NAME:
         assumed = (*assumed, *may_matter(printed, values))
     recipe, wrong = parse_recipe(said, where, "recipe.") if not missing else (None, [])
     gpus, world = _gpus(values, loaded, record, context)
@@ -164,6 +172,20 @@ def stated_by(record: Record, dialect: str, context: Context) -> Stated:
     )
 
 
+def _of_neox(printed: Arguments | None, record: Record, where: str) -> Loaded | None:
+    """What GPT-NeoX's dump makes, with the GPUs and the vocabulary that lines say; None for layers that nobody reads."""
+    if printed is None:
+        return None
+    try:
+        loaded = neox_configuration.load(gpt_neox.configuration(printed), where, model=None, written=False)
+    except Unsupported as why:
+        record.notes.append(str(why).partition(": ")[2])
+        return None
+    size, world = record.facts.get("vocab_size"), printed.values.get("world_size")
+    model = replace(loaded.model, vocab_size=size) if isinstance(size, int) else loaded.model
+    return replace(loaded, model=model, gpus=whole(str(world)))
+
+
 def _loaded(
     values: Mapping[str, object], zoo_name: str | None, where: str, line: int, context: Context
 ) -> Loaded | None:
@@ -193,9 +215,14 @@ def _christened(model: Model, said: str | None) -> Model:
     alike = [known for known in map(zoo.load, zoo.names()) if _renamed(model, known) == known]
     if not alike:
         return model
-    length = model.max_position_embeddings
-    best = min(alike, key=lambda known: (known.name != said, known.max_position_embeddings != length))
+    best = min(alike, key=lambda known: (known.name != said, *_distance(model, known)))
     return replace(model, name=best.name, family=best.family)
+
+
+def _distance(model: Model, known: Model) -> tuple[bool, bool, bool]:
+    """How unlike two models of one architecture are in what a dump pads or cuts: vocabulary, positions."""
+    padding = model.vocab_size / known.vocab_size - 1
+    return padding != 0, not 0 <= padding <= _PADDED, known.max_position_embeddings != model.max_position_embeddings
 
 
 def _renamed(model: Model, known: Model) -> Model:

@@ -1,5 +1,5 @@
-"""The job configuration that torchtitan prints where it is asked to: a Python dictionary in one line (0.1, 0.2.0), later JSON
-over many lines (torchtitan/train.py, config/job_config.py)."""
+"""The job configuration that torchtitan prints where it is asked to: a Python dictionary in one line (0.1, 0.2.0), later
+JSON over many lines (torchtitan/train.py, config/job_config.py)."""
 
 from __future__ import annotations
 

@@ -117,62 +117,8 @@ def _early(values: Values) -> None:
 
 
 def _gpt_neox(values: Values) -> None:
-    """Its own words for the architecture, the precision and the recomputation.
-
-    A pipeline of 0 is none. Experts have their own widths, and a linear or sparse attention is another one: of these the
-    architecture is left out.
-    """
+    """A pipeline of 0 is none. What else its dump says is read by its own loader."""
     values["pipeline_model_parallel_size"] = values.get("pipeline_model_parallel_size") or 1
-    word = values.pop("precision", None)
-    values |= {"bf16": word == "bfloat16", "fp16": word == "fp16", "deepspeed": True}
-    pieces = values.pop("checkpoint_num_layers", 1)
-    if values.pop("checkpoint_activations", None) is True:
-        values |= {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": pieces}
-    experts = values.pop("moe_num_experts", 1)
-    kinds = values.pop("attention_config", None)
-    usual = kinds is None or (isinstance(kinds, (list, tuple)) and set(map(str, kinds)) <= _NEOX_ATTENTION)
-    width = _neox_width(values)
-    norm = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}.get(str(values.pop("norm", "layernorm")))
-    position = {"rotary": "rope", "learned": "learned_absolute"}.get(str(values.pop("pos_emb", "")))
-    values["add_bias_linear"] = values.pop("use_bias_in_attn_linear", True) is not False
-    values["rotary_percent"] = values.pop("rotary_pct", 1.0)
-    if values.get("num_query_groups") is not None:
-        values["group_query_attention"] = True
-    if experts != 1 or not usual or width is None or norm is None or position is None:
-        for name in ("num_layers", "hidden_size", "num_attention_heads"):
-            values.pop(name, None)
-        return
-    values |= {
-        "ffn_hidden_size": width[0],
-        "swiglu": width[1],
-        "normalization": norm,
-        "position_embedding_type": position,
-    }
-
-
-_NEOX_ATTENTION = frozenset(("flash", "global"))
-_GATES = ("swiglu", "geglu", "reglu", "bilinear", "glu")
-_MULTIPLE = 256  # LLaMAParallelMLP of 2023
-
-
-def _neox_width(values: Values) -> tuple[int, bool] | None:
-    """(width inside a gate or of the MLP, whether it is gated); None where releases differ.
-
-    In 2023 ``mlp_type: llama`` stood for a gate of 8/3 of the hidden size, rounded up to 256; since then an ``activation``
-    with a gate makes it a third of ``intermediate_size`` (4 hidden sizes), rounded up to ``mlp_multiple_of``.
-    """
-    names = ("intermediate_size", "expansion_factor", "mlp_multiple_of", "mlp_type", "activation")
-    said, factor, multiple, kind, activation = (values.pop(name, None) for name in names)
-    hidden = values.get("hidden_size")
-    if type(hidden) is not int or factor is not None:
-        return None
-    if kind == "llama":
-        return None if said is not None else (-(-(8 * hidden // 3) // _MULTIPLE) * _MULTIPLE, True)
-    whole = said if type(said) is int else 4 * hidden
-    if activation not in _GATES:
-        return whole, False
-    each = multiple if type(multiple) is int and multiple > 0 else 1
-    return -(-(int(whole * 2 / 3) // 2) // each) * each, True
 
 
 def _shared_embeddings(values: Values) -> None:

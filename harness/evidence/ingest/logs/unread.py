@@ -19,7 +19,7 @@ _IDLE = re.compile(
     r"(?:$|[._])",
     re.IGNORECASE,
 )
-_OFF = (None, False, 0, 1, -1, "", "none", "default", "auto", [], {}, ())
+_OFF: tuple[object, ...] = (None, False, 0, 1, -1, "", "none", "default", "auto", [], {}, ())
 _MOST = 12  # that are named
 _LONGEST = 60  # characters of one
 

@@ -91,20 +91,14 @@ DEEPSPEED_WORDS: Mapping[str, str] = {
     "bfloat16_enabled": "bf16",
     "fp16_enabled": "fp16",
 }
-#: GPT-NeoX' arguments (megatron/neox_arguments/neox_args.py); what has no name here is read by ``translate``.
+#: GPT-NeoX' arguments that say how much work a step is; :mod:`projector.workload.loaders.gpt_neox` reads all.
 NEOX_WORDS: Mapping[str, str] = {
     "global_num_gpus": "world_size",
     "batch_size": "micro_batch_size",
     "train_batch_size": "global_batch_size",
     "model_parallel_size": "tensor_model_parallel_size",
     "pipe_parallel_size": "pipeline_model_parallel_size",
-    **same("seq_length", "num_layers", "hidden_size", "num_attention_heads", "max_position_embeddings", "zero_stage"),
-    **same("make_vocab_size_divisible_by", "precision", "sequence_parallel", "context_parallel_size", "activation"),
-    **same("intermediate_size", "expansion_factor", "mlp_multiple_of", "mlp_type", "norm", "pos_emb", "rotary_pct"),
-    **same("moe_num_experts", "use_bias_in_attn_linear", "checkpoint_activations", "checkpoint_num_layers"),
-    **same("gpt_j_residual", "attention_config"),
-    "num_kv_heads": "num_query_groups",
-    "no_weight_tying": "untie_embeddings_and_output_weights",
+    **same("seq_length"),
 }
 #: The head of Hugging Face's Trainer, which PaddleNLP's prints, too.
 TRAINER_WORDS: Mapping[str, str] = {
