@@ -132,7 +132,7 @@ class Pricing:
         price = self._known.prices.get(
             (op.kind, shape, op.transport), partial(self._price, op.kind, shape, op.transport)
         )
-        return price(op.bytes)
+        return op.calls * price(op.bytes / op.calls)
 
     def algorithm(self, op: Collective) -> str:
         """Name of what runs an operator: a library's algorithm and protocol, or its kernels'; empty for a group of one."""
@@ -141,22 +141,23 @@ class Pricing:
             return ""
         if op.kind == "all_to_all" and op.transport != "nccl":
             return op.transport
-        return best(op.kind, op.bytes, shape, self._cluster, self._efficiency)
+        return best(op.kind, op.bytes / op.calls, shape, self._cluster, self._efficiency)
 
     def footprint(self, op: Collective) -> Footprint:
         """What an operator takes from compute that runs beside it; nothing for a group of one."""
         shape = self._shape(op)
         if shape.size <= 1 or op.bytes <= 0:
             return Footprint(0.0, 0.0)
-        key = op.kind, op.transport, op.bytes, shape, self._dispatch_units
+        key = op.kind, op.transport, op.bytes / op.calls, shape, self._dispatch_units
         return self._known.footprints.get(key, partial(self._footprint, op, shape))
 
     def _footprint(self, op: Collective, shape: GroupShape) -> Footprint:
         net = self._network(shape)
         if op.kind == "all_to_all" and (op.transport in TOKEN_TRANSPORTS or op.transport == LOW_LATENCY):
             return footprint.of_tokens(op.bytes, net, self._dispatch_units)
+        nbytes = op.bytes / op.calls
         candidates = costs(op.kind, shape, self._cluster, self._efficiency)
-        return footprint.of_collective(op.kind, op.bytes, net, min(candidates, key=lambda c: c.seconds(op.bytes)))
+        return footprint.of_collective(op.kind, nbytes, net, min(candidates, key=lambda c: c.seconds(nbytes)))
 
     def _shape(self, op: Collective) -> GroupShape:
         shape = self._groups.get(op.group)

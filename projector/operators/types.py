@@ -189,7 +189,7 @@ class Collective:
     compute of the phase. Exposed time = max(0, own time − time of what it hides behind).
     ``transport``: ``nccl`` (RCCL on AMD), ``one_shot`` (a compiler's kernel), ``deepep`` or ``hybridep``.
     ``nodes_bytes``: for token dispatch that deduplicates per node, bytes this rank sends to other nodes (None: derive);
-    ``rows``: those that it lands.
+    ``rows``: those that it lands. ``calls``: one after the other, each of an equal part of ``bytes``.
     """
 
     name: str
@@ -201,6 +201,7 @@ class Collective:
     nodes_bytes: float | None = None
     rows: float = 0.0
     launches: int = 1
+    calls: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

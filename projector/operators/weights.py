@@ -110,6 +110,12 @@ class Held:
     def sum(self, *, expert: bool) -> float:
         return self._elements[expert]
 
+    def typical(self, *, expert: bool) -> float:
+        """Elements of the tensor that an element drawn at random is of; 0 where there is none."""
+        each = [(w.elements * n, w.rows * w.columns) for w, n in self.weights.items() if w.expert == expert]
+        whole = sum(elements for elements, _ in each)
+        return sum(elements * size for elements, size in each) / whole if whole else 0.0
+
     def tensors(self, *, expert: bool) -> int:
         """How many there are, each of its own."""
         return sum(weight.count * number for weight, number in self.weights.items() if weight.expert == expert)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from projector.mechanisms.data_parallel.base import DataParallel
+from projector.operators.types import Collective
 from projector.operators.weights import Held
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -17,6 +18,11 @@ class DDP(DataParallel):
 
     ``bucket_elements``, ``bucket_elements_a_rank``: of a bucket, the larger of the first and as many as ranks ask for (0: no
     buckets are counted).
+
+    Where reductions run beside the backward, each bucket is reduced, and gathered, by a call of its own, with the latency of
+    all its steps; else one call does it all, as for what a stage of a pipeline holds, of which the first virtual stage alone
+    has buckets (NVIDIA/Megatron-LM@d98e8a64dd core/distributed: distributed_data_parallel.py, param_and_grad_buffer.py
+    ``partition_buckets``).
     """
 
     name: ClassVar[str] = "ddp"
@@ -36,11 +42,10 @@ class DDP(DataParallel):
     def buckets(self, workload: Workload, part: Held, stage: int) -> tuple[float, float]:
         """Buckets are filled in the order of the backward, those of the first virtual stage alone; every other one is a
         single bucket. The embedding comes last. Where products are gathered in FP8, all that is not FP8 joins the last
-        bucket of what is (NVIDIA/Megatron-LM@d98e8a64dd core/distributed: distributed_data_parallel.py,
-        param_and_grad_buffer.py ``partition_buckets``; training/models/dist_utils.py).
+        bucket of what is (``partition_buckets``; training/models/dist_utils.py).
         What is left for a last bucket is half a bucket on average.
         """
-        size = max(self.bucket_elements, self.bucket_elements_a_rank * workload.dp)
+        size = self._bucket(workload)
         if not size:
             return super().buckets(workload, part, stage)
         if stage > 0:
@@ -56,6 +61,28 @@ class DDP(DataParallel):
             reduced = [reduced[0] + late + rest, reduced[1] + elements]
             gathered = [gathered[0] + nbytes, gathered[1] + self.gathered_bytes(part, expert=expert)]
         return (reduced[0] / reduced[1], gathered[0] / gathered[1]) if reduced[1] else (1.0, 1.0)
+
+    def reduction(self, workload: Workload, part: Held, name: str = "grad") -> tuple[Collective, ...]:
+        return self._called(super().reduction(workload, part, name), workload, part)
+
+    def gather(self, workload: Workload, part: Held, name: str = "param") -> tuple[Collective, ...]:
+        return self._called(super().gather(workload, part, name), workload, part)
+
+    def _called(self, ops: tuple[Collective, ...], workload: Workload, part: Held) -> tuple[Collective, ...]:
+        """Bucket by bucket: the tensor that fills a bucket closes it, and stands over by half on average."""
+        size = self._bucket(workload)
+        if not size or not workload.recipe.overlap_grad_reduce or workload.recipe.pp > 1:
+            return ops
+        found = []
+        for op in ops:
+            expert = op.group.startswith("edp")
+            calls = part.sum(expert=expert) / (size + part.typical(expert=expert) / 2)
+            found.append(replace(op, calls=max(1, round(calls))))
+        return tuple(found)
+
+    def _bucket(self, workload: Workload) -> float:
+        """Elements that close a bucket; 0: buckets are not counted."""
+        return max(self.bucket_elements, self.bucket_elements_a_rank * workload.dp * workload.recipe.cp)
 
     def reduces_beside_backward(self, recipe: Recipe) -> bool:
         return bool(recipe.overlap_grad_reduce)

@@ -41,5 +41,5 @@ class DistributedOptimizer(DDP):
             group = op.group.removesuffix("_shard")
             number = min(part.tensors(expert=group == "edp"), owners[group])
             name = op.name.replace("all_gather", "broadcast")
-            found += [replace(op, name=name, kind="broadcast", bytes=op.bytes / number)] * number
+            found += [replace(op, name=name, kind="broadcast", bytes=op.bytes / number, calls=1)] * number
         return tuple(found)

@@ -265,6 +265,27 @@ def test_ll128_runs_over_nvlink_and_near_adapters(name: str, path: str | None, w
             assert ("ll128" in found) == runs, (kind, shape)
 
 
+def test_calls_cost_their_latency_each_and_no_bandwidth_more() -> None:
+    groups = {"dp": GroupShape(256, 8)}
+    one = Collective(name="x", kind="reduce_scatter", group="dp", bytes=2.0**33)
+    parts = [seconds(replace(one, calls=calls), groups, H100) for calls in (1, 2, 8, 64, 512)]
+    assert parts == sorted(parts)
+    assert parts[-1] > 2 * parts[0]
+    assert seconds(replace(one, calls=8), groups, H100) == pytest.approx(
+        8 * seconds(replace(one, bytes=2.0**30), groups, H100)
+    )
+    still = {name: 0.0 for name in constants(H100)._values if name.startswith(("base_us", "extra_us"))}
+    still |= {"collective.launch_us": 0.0, "net_call_us": 0.0}
+    quick = replace(
+        H100,
+        intra=replace(H100.intra, latency=0.0),
+        inter=replace(H100.inter, latency=0.0),
+        overrides=still,
+    )
+    same = [seconds(replace(one, calls=calls), groups, quick) for calls in (1, 512)]
+    assert same[0] == pytest.approx(same[1])
+
+
 def test_sockets_run_no_ll128() -> None:
     cluster = replace(H100, inter=replace(H100.inter, technology="tcp"))
     assert not network(GroupShape(16, 8), cluster).ll128

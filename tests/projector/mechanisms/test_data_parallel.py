@@ -96,6 +96,42 @@ def test_a_model_below_one_bucket_is_one_bucket_and_buckets_grow_with_ranks() ->
     assert found == pytest.approx([(60 + rest) / 924 for rest in (0.5, work.dp / 2, work.dp)])
 
 
+@pytest.mark.parametrize("name", ["ddp", "distributed_optimizer"])
+def test_every_bucket_is_a_call(name: str) -> None:
+    """Tensors of 800 of 924 elements: a bucket of 40 is closed by 350 more on average (Megatron-LM partition_buckets)."""
+    sharing, work = KINDS[name](bucket_elements=40.0), job(overlap_grad_reduce=True)  # type: ignore[call-arg]
+    stands_over = (2 * 60 * 60 + 4 * 4 + 800 * 800) / 924 / 2
+    layers = held([([Weight(name=name, rows=rows, role=role) for name, rows, role in LAYERS], 100)])
+    for op in (*sharing.reduction(work, layers), *sharing.gather(work, layers)):
+        assert op.calls == round(92400 / (40 + stands_over))
+    experts = Held({Weight(name="experts", rows=10, count=64, expert=True): 10})
+    assert [op.calls for op in sharing.reduction(work, experts)] == [round(6400 / (40 + 5))]
+
+
+def test_one_call_without_overlap_behind_a_pipeline_and_in_one_bucket() -> None:
+    small, large = (KINDS["ddp"](bucket_elements=size) for size in (4.0, 1e9))  # type: ignore[call-arg]
+    cases = (
+        (small, job(overlap_grad_reduce=False)),
+        (small, job(overlap_grad_reduce=True, pp=2)),
+        (large, job(overlap_grad_reduce=True)),
+        (KINDS["ddp"](), job(overlap_grad_reduce=True)),
+    )
+    for sharing, work in cases:
+        assert [op.calls for op in sharing.reduction(work, model_of())] == [1]
+
+
+def test_buckets_grow_with_the_ranks_that_reduce_them() -> None:
+    """Of data and context parallelism together (training.py, ``resolve_ddp_bucket_size``)."""
+    sharing = KINDS["ddp"](bucket_elements_a_rank=1.0)  # type: ignore[call-arg]
+    layers = held([([Weight(name="norm", rows=4)], 10**6)])
+    calls = [
+        op.calls
+        for cp in (1, 2)
+        for op in sharing.reduction(job(overlap_grad_reduce=True, cp=cp, gpus=128, global_batch_size=256), layers)
+    ]
+    assert calls[0] == calls[1] == round(4e6 / (128 + 2))
+
+
 def test_fp8_weights_travel_in_one_byte_and_all_others_in_two() -> None:
     for precision, bytes_of_products in (("fp8", 1.0), ("mxfp8", 2.0), ("bf16", 2.0)):
         work = job(precision=precision, fp8_param_gather=True)

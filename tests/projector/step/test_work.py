@@ -64,9 +64,9 @@ def test_what_binds_follows_from_intensity() -> None:
 
 def test_an_exchange_is_bound_by_the_links_it_takes() -> None:
     near = {work.operator: work.bound for work in table(tp=2)["layer_dense"].works}
-    far = {work.operator: work.bound for work in table(gpus=64, tp=16)["layer_dense"].works}
+    far = {work.operator: work.bound for work in table(gpus=64, tp=32)["layer_dense"].works}
     thin = SCALES["inter_bandwidth"](H100, 0.05)
-    slow = {work.operator: work.bound for work in table(gpus=64, tp=16, cluster=thin)["layer_dense"].works}
+    slow = {work.operator: work.bound for work in table(gpus=64, tp=32, cluster=thin)["layer_dense"].works}
     assert near["fc2.ar"] == "link"
     assert far["fc2.ar"] in ("fabric", "links")
     assert slow["fc2.ar"] == "fabric"
