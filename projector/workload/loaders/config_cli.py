@@ -64,7 +64,9 @@ def _maxtext(launch: Launch, way: Way, where: str, model: Model | None) -> Loade
     text = text_beside(name, launch, way)
     if text is None and posixpath.basename(name) != "base.yml":
         raise InputError([Problem(where, launch.place, way.unknowns.shown(name), "that file beside the script")])
-    stated = _stated(launch.arguments[1:], way, where, lambda key: key in primus_maxtext.WORDS or "parallelism" in key)
+    stated = stated_words(
+        launch.arguments[1:], way, where, lambda key: key in primus_maxtext.WORDS or "parallelism" in key
+    )
     content = _mapping(text, name) if text else {"base_config": "base.yml"}
     env = {name: way.unknowns.shown(value) for name, value in launch.environment.items()}
     loaded = maxtext.load(content, where, gpus=None, model=model, words=stated, env=env)
@@ -111,13 +113,13 @@ def _nemo(launch: Launch, way: Way, where: str, model: Model | None, gpus_given:
     text = next((text for name in names if (text := text_beside(name, launch, way)) is not None), None)
     if text is None:
         raise InputError([hydra(launch, way, where)])
-    stated = _stated(
+    stated = stated_words(
         words, way, where, lambda key: bool(_NEMO_DECIDES.fullmatch(key)) and not (gpus_given and "num_" in key)
     )
     content = _mapping(text, names[0])
     stated = {key: value for key, value in stated.items() if not key.startswith("run.")}  # what it is called
     for key, value in stated.items():
-        _put(content, key.split("."), value)
+        put(content, key.split("."), value)
     loaded = nemo.load(content, where, model=model)
     if loaded.gpus is None and not gpus_given:
         count, how = ranks(launch, way.unknowns, way.written)
@@ -134,16 +136,17 @@ def _mapping(text: str, where: str) -> dict[str, object]:
     return {str(key): value for key, value in content.items()}
 
 
-def _put(content: dict[str, object], path: Sequence[str], value: object) -> None:
+def put(content: dict[str, object], path: Sequence[str], value: object) -> None:
+    """Sets ``value`` at the keys of ``path``, section in section."""
     inner = content.get(path[0])
     if len(path) == 1:
         content[path[0]] = value
         return
     content[path[0]] = section = dict(inner) if isinstance(inner, Mapping) else {}
-    _put(section, path[1:], value)
+    put(section, path[1:], value)
 
 
-def _stated(words: Sequence[str], way: Way, where: str, decides: Callable[[str], bool]) -> dict[str, object]:
+def stated_words(words: Sequence[str], way: Way, where: str, decides: Callable[[str], bool]) -> dict[str, object]:
     """``key=value`` words; one that ``decides`` and that only the run knows is a problem, others of them are left out."""
     open_ = [item for word in words if "=" not in word for item in way.unknowns.within(word) if not item.unset]
     if open_:

@@ -16,6 +16,7 @@ from projector.workload.loaders import (
     gpt_neox,
     huggingface,
     images,
+    litgpt,
     llm_foundry,
     manifests,
     maxtext,
@@ -25,6 +26,7 @@ from projector.workload.loaders import (
     primus,
     scripts,
     torchtitan,
+    torchtune,
 )
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
@@ -36,7 +38,7 @@ from projector.workload.schema import parse_model
 #: What :func:`load` understands, in words for messages.
 KINDS = (
     "a Primus experiment (modules: …), a case (model: …, recipe: …), a torchtitan job (TOML), "
-    "a MaxText, NeMo 1, nanotron, LLM Foundry or GPT-NeoX configuration, "
+    "a MaxText, NeMo 1, nanotron, LLM Foundry, GPT-NeoX, torchtune or LitGPT configuration, "
     "or Megatron-LM arguments (a log, a mapping, a launch script)"
 )
 #: Configurations that are a workload by themselves: what tells them, and what reads them, by kind.
@@ -44,6 +46,8 @@ _WHOLE = {
     "nemo": (nemo.is_nemo, nemo.load),
     "nanotron": (nanotron.is_nanotron, nanotron.load),
     "llm-foundry": (llm_foundry.is_llm_foundry, llm_foundry.load),
+    "torchtune": (torchtune.is_torchtune, torchtune.load),
+    "litgpt": (litgpt.is_litgpt, litgpt.load),
     "gpt-neox": (gpt_neox.is_gpt_neox, gpt_neox.load),
 }
 _PRIMUS = ("modules", "work_group", "exp_name")

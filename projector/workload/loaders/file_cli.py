@@ -1,7 +1,9 @@
-"""Command lines of trainers that are configuration files and little else.
+"""Command lines of trainers that are configuration files and words over them.
 
 Which words name the files: EleutherAI/gpt-neox@ea7aefd8 megatron/neox_arguments/arguments.py, ``consume_deepy_args`` (a
-program, then files of ``--conf_dir``; a key may stand in one of them alone).
+program, then files of ``--conf_dir``; a key may stand in one of them alone); meta-pytorch/torchtune@bd2a0fc7 torchtune/_cli/
+run.py (torchrun's options, a recipe, ``--config FILE key=value``); Lightning-AI/litgpt@26857050 litgpt/__main__.py (a model,
+``--config FILE``, ``--section.key value``).
 """
 
 from __future__ import annotations
@@ -11,25 +13,32 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from projector.errors import InputError, Problem
+from projector.errors import InputError, Problem, Unsupported
 from projector.io.files import as_mapping, parse_yaml
-from projector.workload.loaders import gpt_neox
+from projector.workload.loaders import config_cli, gpt_neox, litgpt, torchtune
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.script_files import text_beside, values_of
+from projector.workload.loaders.script_problems import uncounted
 from projector.workload.loaders.shell import Launch
 from projector.workload.loaders.shell.evaluate import Way
+from projector.workload.loaders.shell.launch import product
+from projector.workload.loaders.shell.launchers import launched
+from projector.workload.loaders.shell.unknown import is_known
 from projector.workload.model import Model
+
+_ASIDE = re.compile(r".*(dir|path|files?|logger|seed|name|project|log_\w+)$")  # words that only name things
 
 
 @dataclass(frozen=True)
 class _Tool:
-    """``named``: the program with its first word; ``files``: what a launch names, in order; ``gpus``: their number where the
-    files or the words say it."""
+    """``named``: the program with its first word; ``files``: what a launch names, in order; ``words``: ``key=value`` over
+    them; ``gpus``: their number as text, where the words or what the files say have it (empty: they do not)."""
 
     named: re.Pattern[str]
     files: Callable[[Launch], list[str]]
+    words: Callable[[Launch], list[str]]
     load: Callable[..., Loaded]
-    gpus: Callable[[Mapping[str, object]], int | None]
+    gpus: Callable[[Launch, Mapping[str, object], Way], str]
 
 
 def takes(launch: Launch) -> bool:
@@ -38,12 +47,30 @@ def takes(launch: Launch) -> bool:
 
 
 def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
-    """The workload of ``launch``. Raises :class:`InputError` for a file that is not at hand or a key in two of them."""
+    """The workload of ``launch``. Raises :class:`InputError` for a file that is not at hand, a key in two of them, and what
+    only a run knows."""
     tool = _tool(launch)
     assert tool is not None
+    content = _content(tool.files(launch), launch, way, where)
+    for key, value in config_cli.stated_words(
+        tool.words(launch), way, where, lambda key: not _ASIDE.match(key)
+    ).items():
+        config_cli.put(content, key.split("."), value)
+    if not content:
+        raise InputError([Problem(where, launch.place, "no file", f"a configuration for {launch.program}")])
+    loaded = tool.load(content, where, model=model)
+    count = "" if gpus_given else tool.gpus(launch, content, way)
+    if not count:
+        return loaded
+    if not is_known(count):
+        raise InputError([uncounted(way.unknowns.within(count), where)])
+    return replace(loaded, gpus=int(count))
+
+
+def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str, object]:
+    """What the files hold together."""
     content: dict[str, object] = {}
     problems = []
-    names = tool.files(launch)
     for name in names:
         text = text_beside(name, launch, way)
         shown = way.unknowns.shown(name)
@@ -53,18 +80,22 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
         stated = as_mapping(parse_yaml(text, shown), shown, "a mapping")
         problems += [Problem(shown, key, "stated in two files", "one of them") for key in stated if key in content]
         content |= stated
-    if not names:
-        problems.append(Problem(where, launch.place, "no file", f"a configuration for {launch.program}"))
     if problems:
         raise InputError(problems)
-    loaded = tool.load(content, where, model=model)
-    gpus = None if gpus_given else tool.gpus(content)
-    return loaded if gpus is None else replace(loaded, gpus=gpus)
+    return content
 
 
 def _tool(launch: Launch) -> _Tool | None:
     started = f"{launch.program} {launch.arguments[0] if launch.arguments else ''}"
     return next((tool for tool in _TOOLS if tool.named.match(started)), None)
+
+
+def _of_option(launch: Launch) -> list[str]:
+    return values_of(launch, "config")[:1]
+
+
+def _nothing(_launch: Launch) -> list[str]:
+    return []
 
 
 def _of_neox(launch: Launch) -> list[str]:
@@ -82,12 +113,42 @@ def _of_neox(launch: Launch) -> list[str]:
     return [posixpath.join(folder, word) for word in whole]
 
 
-def _neox_gpus(content: Mapping[str, object]) -> int | None:
-    counts = [content.get(name) for name in ("num_nodes", "num_gpus")]
+def _neox_gpus(_launch: Launch, content: Mapping[str, object], way: Way) -> str:
     stated = content.get("global_num_gpus")
-    if type(stated) is int:
-        return stated
-    return counts[0] * counts[1] if all(type(count) is int and count > 0 for count in counts) else None  # type: ignore[operator]
+    counts = [content.get("num_nodes"), content.get("num_gpus")] if stated is None else [stated]
+    return product(way.unknowns, *map(str, counts)) if all(type(count) is int and count > 0 for count in counts) else ""
 
 
-_TOOLS = (_Tool(re.compile(r"(?:.*/)?deepy\.py "), _of_neox, gpt_neox.load, _neox_gpus),)
+def _of_tune(launch: Launch) -> list[str]:
+    return [word for word in launch.arguments if re.match(r"~?[A-Za-z_][\w.]*=", word)]
+
+
+def _tune_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> str:
+    """Those of torchrun, whose options stand before the recipe; without any, one process."""
+    found = launched("torchrun", ["torchrun", *launch.arguments[1:]])
+    options = found[0].options if found and found[0] else {}
+    return product(way.unknowns, options.get("nnodes", "1"), options.get("nproc_per_node", "1"))
+
+
+def _of_litgpt(launch: Launch) -> list[str]:
+    """``pretrain MODEL --train.micro_batch_size 4`` as ``key=value``."""
+    words = list(launch.arguments)
+    if words[0] != "pretrain":
+        raise Unsupported(f"litgpt {words[0]}: a fine-tuning, on samples of lengths that nothing states")
+    found = [f"model_name={words[1]}"] if len(words) > 1 and not words[1].startswith("-") else []
+    for at, word in enumerate(words):
+        name, equals, value = word[2:].partition("=")
+        if word.startswith("--") and name != "config":
+            found.append(f"{name}={value if equals else next(iter(words[at + 1 : at + 2]), '')}")
+    return found
+
+
+def _stated_gpus(_launch: Launch, _content: Mapping[str, object], _way: Way) -> str:
+    return ""
+
+
+_TOOLS = (
+    _Tool(re.compile(r"(?:.*/)?deepy\.py "), _of_neox, _nothing, gpt_neox.load, _neox_gpus),
+    _Tool(re.compile(r"(?:.*/)?tune run"), _of_option, _of_tune, torchtune.load, _tune_gpus),
+    _Tool(re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"), _of_option, _of_litgpt, litgpt.load, _stated_gpus),
+)

@@ -36,8 +36,6 @@ _TOOLS: tuple[tuple[str, str], ...] = (
     ("an LLM Foundry configuration", "fsdp_config|device_train_microbatch_size"),
     ("an ms-swift configuration", "model tuner_type|train_type|rlhf_type"),
     ("a MindSpeed-LLM configuration (FSDP2)", "model data parallel training"),
-    ("a torchtune configuration", "model._component_"),
-    ("a LitGPT configuration", "train.micro_batch_size"),
     ("a DeepSpeed configuration, which says nothing of the model",
      "zero_optimization|train_batch_size|train_micro_batch_size_per_gpu "
      "gradient_clipping|steps_per_print|optimizer|fp16|bf16|autotuning|gradient_accumulation_steps|"
@@ -49,8 +47,7 @@ _COMMANDS: tuple[tuple[str, str], ...] = (
     ("ms-swift", r"swift (sft|pt|rlhf)\b|megatron (rlhf|export)\b|swift/cli/"),
     ("LLaMA-Factory", r"llama-?factory|llmtuner"),
     ("Axolotl", r"axolotl"),
-    ("torchtune", r"tune run\b"),
-    ("LitGPT", r"litgpt\b"),
+    ("LitGPT", r"litgpt\b(?! (?:pretrain|finetune))"),
     ("xtuner", r"xtuner\b"),
     ("levanter", r"levanter\b"),
     ("OpenRLHF", r"openrlhf\b"),

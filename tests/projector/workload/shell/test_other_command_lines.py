@@ -18,7 +18,7 @@ _OTHERS = {
     "llamafactory-cli train configs/sft.yaml": "LLaMA-Factory",
     "axolotl train run.yml": "Axolotl",
     "accelerate launch -m axolotl.cli.train run.yml": "Axolotl",
-    "tune run --nproc_per_node 8 full_finetune_distributed --config x": "torchtune",
+    "litgpt finetune_lora meta-llama/Llama-2-7b-hf --data JSON": "lengths that nothing states",
     "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path a --per_device_train_batch_size 4": "Hugging Face",
     "nemo llm pretrain --factory llama3_8b trainer.num_nodes=2": "programs",
     f"python train.py --rollout-batch-size 32 {_SIZES}": "slime",
