@@ -166,6 +166,8 @@ def _mapfile(machine: Machine, argv: list[str], state: State) -> Verdict:
 
 
 def _getopts(_: Machine, argv: list[str], state: State) -> Verdict:
+    if len(argv) < 3:
+        return False
     spec, name = argv[1], argv[2]
     index = int(str(state.variables.get("OPTIND", "1")))
     if index > len(state.positional) or not state.positional[index - 1].startswith("-"):

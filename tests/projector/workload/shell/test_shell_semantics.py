@@ -27,6 +27,7 @@ CONSTRUCTS = {
     "associative": "declare -A M=([7b]=32 [13b]=40); M[x]=5; k=13b; torchrun t.py --n ${M[$k]} ${M[7b]} ${M[x]} ${#M[@]}",
     "arithmetic": "N=4; let K=N*2; (( J = K + 1 )); i=1; ((i++)); torchrun t.py --n $((16*N)) $K $J $i $((7/2)) $((-7/2)) "
     "$((7%3)) $((2**5)) $((N>3?10:20)) $((0x1f)) $(( (1<<3) | 1 )) $((!0)) $((N==4&&J!=9)) $[N+1]",
+    "far characters": "x='\U0001f600\U000e0001'; torchrun t.py --n {\U000e0001} $x a{\U0010fffd,b}",
     "bases": 'X=08; N=$((10#$X)); M=$((10#${X}+1)); Y="16#ff" ; torchrun t.py --n $N $M $((10#"$X")) $((2#101)) $((Y)) # 10#$X',
     "suffixes": "x=a/b/train.tar.gz; torchrun t.py --n ${x%.*} ${x%%.*} ${x#*/} ${x##*/} ${x/a/z} ${x//a/z} ${x:2:3} ${x: -2} ${#x} "
     "${x^^} ${x/%gz/bz} ${x/#a/q}",
@@ -199,6 +200,8 @@ def test_bytes_raise_input_errors_alone(data, tmp_path_factory):
         "((" * 3000,
         "x=$(" * 2000,
         "torchrun t.py ${x:-" * 500,
+        "{\U000e0001",
+        "getopts ab",
     ],
 )
 def test_what_never_ends_ends(script, tmp_path):
