@@ -15,7 +15,25 @@ from projector.workload.loaders.shell.unknown import MARK, Unknown, Unknowns, is
 from projector.workload.loaders.values import section
 
 #: Sections that change what a step does, and that nothing models.
-_ASIDE = ("compression_training", "progressive_layer_drop", "sparse_attention", "curriculum_learning")
+ASIDE = (
+    "compression_training",
+    "progressive_layer_drop",
+    "sparse_attention",
+    "curriculum_learning",
+    "amp",
+    "elasticity",
+)
+#: Settings inside sections that may change seconds or bytes, that nothing models, and that are off as these.
+_INSIDE: Mapping[str, tuple[str, ...]] = {
+    "zero_optimization": (
+        *("offload_param", "zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients"),
+        *("zero_quantized_nontrainable_weights", "mics_shard_size", "mics_hierarchical_params_gather"),
+    ),
+    "activation_checkpointing": ("partition_activations", "cpu_checkpointing"),
+    "data_types": ("grad_accum_dtype",),
+    "tensor_parallel": ("autotp_size",),
+}
+_OFF: tuple[object, ...] = (None, 0, 1, -1, "none", {})  # as numbers; true is 1 and not off
 
 
 def arguments(text: str, where: str, unknowns: Unknowns) -> tuple[dict[str, object], dict[str, tuple[Unknown, ...]]]:
@@ -42,7 +60,14 @@ def arguments(text: str, where: str, unknowns: Unknowns) -> tuple[dict[str, obje
         "cpu_offload"
     ) is True:
         found["optimizer_cpu_offload"] = True
-    found |= {name: True for name in _ASIDE if '"enabled": true' in json.dumps(content.get(name)).lower()}
+    found |= {name: True for name in ASIDE if '"enabled": true' in json.dumps(content.get(name)).lower()}
+    found |= {
+        f"{part}.{name}": value
+        for part, names in _INSIDE.items()
+        for name in names
+        if ((value := section(content, part).get(name)) is True or value not in _OFF)
+        and section({name: value}, name).get("device") != "none"
+    }
     unknown = {
         name: unknowns.within(value) for name, value in found.items() if isinstance(value, str) and not is_known(value)
     }

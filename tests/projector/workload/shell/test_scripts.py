@@ -147,6 +147,30 @@ def test_deepspeed_configuration_of_the_script(stage, sharding, tmp_path):
     assert half.recipe.data_parallel_sharding == (sharding if stage else "no_shard")
 
 
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ('"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}', "offload_param"),
+        ('"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}', "zero_hpz_partition_size=8"),
+        ('"zero_optimization": {"stage": 3, "zero_quantized_weights": true}', "zero_quantized_weights"),
+        ('"zero_optimization": {"stage": 2}, "data_types": {"grad_accum_dtype": "fp32"}', "grad_accum_dtype=fp32"),
+        (
+            '"zero_optimization": {"stage": 1}, "activation_checkpointing": {"cpu_checkpointing": true}',
+            "cpu_checkpointing",
+        ),
+        ('"zero_optimization": {"stage": 3, "offload_param": {"device": "none"}, "zero_hpz_partition_size": 1}', ""),
+    ],
+)
+def test_what_stands_deep_in_deepspeeds_configuration_is_told(section, told, tmp_path):
+    text = (
+        f"cat <<'EOF' > ds.json\n{{{section}}}\nEOF\n"
+        f"deepspeed --num_gpus 8 pretrain_gpt.py {MODEL} --global-batch-size 64 --deepspeed --deepspeed_config ds.json "
+    )
+    unmodelled = [text for text in load(tmp_path, text).unmodelled if "." in text.partition("=")[0]]
+    assert len(unmodelled) == bool(told)
+    assert all(told in text for text in unmodelled)
+
+
 RECOMPUTE = {
     "": ("none", None, None),
     "--recompute-activations": ("selective", None, None),
