@@ -12,11 +12,13 @@ from projector.errors import InputError, Problem
 from projector.io.files import parse_yaml, read_text
 from projector.workload import zoo
 from projector.workload.loaders import (
+    axolotl,
     case,
     gpt_neox,
     huggingface,
     images,
     litgpt,
+    llama_factory,
     llm_foundry,
     manifests,
     maxtext,
@@ -38,7 +40,7 @@ from projector.workload.schema import parse_model
 #: What :func:`load` understands, in words for messages.
 KINDS = (
     "a Primus experiment (modules: …), a case (model: …, recipe: …), a torchtitan job (TOML), "
-    "a MaxText, NeMo 1, nanotron, LLM Foundry, GPT-NeoX, torchtune or LitGPT configuration, "
+    "a MaxText, NeMo 1, nanotron, LLM Foundry, GPT-NeoX, torchtune, LitGPT, Axolotl or LLaMA-Factory configuration, "
     "or Megatron-LM arguments (a log, a mapping, a launch script)"
 )
 #: Configurations that are a workload by themselves: what tells them, and what reads them, by kind.
@@ -46,6 +48,8 @@ _WHOLE = {
     "nemo": (nemo.is_nemo, nemo.load),
     "nanotron": (nanotron.is_nanotron, nanotron.load),
     "llm-foundry": (llm_foundry.is_llm_foundry, llm_foundry.load),
+    "llama-factory": (llama_factory.is_llama_factory, llama_factory.load),
+    "axolotl": (axolotl.is_axolotl, axolotl.load),
     "torchtune": (torchtune.is_torchtune, torchtune.load),
     "litgpt": (litgpt.is_litgpt, litgpt.load),
     "gpt-neox": (gpt_neox.is_gpt_neox, gpt_neox.load),

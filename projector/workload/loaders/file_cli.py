@@ -3,7 +3,8 @@
 Which words name the files: EleutherAI/gpt-neox@ea7aefd8 megatron/neox_arguments/arguments.py, ``consume_deepy_args`` (a
 program, then files of ``--conf_dir``; a key may stand in one of them alone); meta-pytorch/torchtune@bd2a0fc7 torchtune/_cli/
 run.py (torchrun's options, a recipe, ``--config FILE key=value``); Lightning-AI/litgpt@26857050 litgpt/__main__.py (a model,
-``--config FILE``, ``--section.key value``).
+``--config FILE``, ``--section.key value``); hiyouga/LLaMA-Factory@ff6d4d12e src/llamafactory/hparams/parser.py (a file,
+``key=value``); axolotl-ai-cloud/axolotl@067b021c8 src/axolotl/cli/main.py (a file, ``--key value``).
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from dataclasses import dataclass, replace
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.io.files import as_mapping, parse_yaml
-from projector.workload.loaders import config_cli, gpt_neox, litgpt, torchtune
+from projector.workload.loaders import axolotl, config_cli, gpt_neox, litgpt, llama_factory, torchtune
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.script_files import text_beside, values_of
 from projector.workload.loaders.script_problems import uncounted
 from projector.workload.loaders.shell import Launch
 from projector.workload.loaders.shell.evaluate import Way
-from projector.workload.loaders.shell.launch import product
+from projector.workload.loaders.shell.launch import product, ranks
 from projector.workload.loaders.shell.launchers import launched
 from projector.workload.loaders.shell.unknown import is_known
 from projector.workload.model import Model
@@ -135,12 +136,35 @@ def _of_litgpt(launch: Launch) -> list[str]:
     words = list(launch.arguments)
     if words[0] != "pretrain":
         raise Unsupported(f"litgpt {words[0]}: a fine-tuning, on samples of lengths that nothing states")
-    found = [f"model_name={words[1]}"] if len(words) > 1 and not words[1].startswith("-") else []
-    for at, word in enumerate(words):
+    return [*(f"model_name={word}" for word in words[1:2] if not word.startswith("-")), *_options(words)]
+
+
+def _options(words: list[str]) -> list[str]:
+    """``--key value`` and ``--key=value`` as ``key=value``, but for the file's own."""
+    found = []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
         name, equals, value = word[2:].partition("=")
-        if word.startswith("--") and name != "config":
-            found.append(f"{name}={value if equals else next(iter(words[at + 1 : at + 2]), '')}")
+        if word.startswith("--") and name not in ("config", "launcher"):
+            found.append(f"{name.replace('-', '_')}={value if equals else following}")
     return found
+
+
+def _first_file(launch: Launch) -> list[str]:
+    return [word for word in launch.arguments if re.search(r"\.(ya?ml|json)$", word)][:1]
+
+
+def _of_axolotl(launch: Launch) -> list[str]:
+    words = list(launch.arguments)
+    return _options(words[: words.index("--")] if "--" in words else words)
+
+
+def _started_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> str:
+    """Of a launcher before the program, or of the environment that LLaMA-Factory reads."""
+    if any(step.kind != "other" for step in launch.steps):
+        count = ranks(launch, way.unknowns, way.written)[0]
+        return count if is_known(count) else ""
+    each, nodes = (launch.environment.get(name, "") for name in ("NPROC_PER_NODE", "NNODES"))
+    return product(way.unknowns, each, nodes or "1") if each else ""
 
 
 def _stated_gpus(_launch: Launch, _content: Mapping[str, object], _way: Way) -> str:
@@ -151,4 +175,8 @@ _TOOLS = (
     _Tool(re.compile(r"(?:.*/)?deepy\.py "), _of_neox, _nothing, gpt_neox.load, _neox_gpus),
     _Tool(re.compile(r"(?:.*/)?tune run"), _of_option, _of_tune, torchtune.load, _tune_gpus),
     _Tool(re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"), _of_option, _of_litgpt, litgpt.load, _stated_gpus),
+    _Tool(re.compile(r"(?:.*/)?llamafactory-cli train"), _first_file, _of_tune, llama_factory.load, _started_gpus),
+    _Tool(
+        re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "), _first_file, _of_axolotl, axolotl.load, _started_gpus
+    ),
 )

@@ -45,8 +45,8 @@ _WAYS = "its run's log, the arguments of Megatron-LM, or a case say the same"
 #: Programs (with their first word), or an option behind ``--``, that only one trainer has.
 _COMMANDS: tuple[tuple[str, str], ...] = (
     ("ms-swift", r"swift (sft|pt|rlhf)\b|megatron (rlhf|export)\b|swift/cli/"),
-    ("LLaMA-Factory", r"llama-?factory|llmtuner"),
-    ("Axolotl", r"axolotl"),
+    ("LLaMA-Factory", r"llama-?factory(?!-cli train)|llmtuner"),
+    ("Axolotl", r"axolotl(?! train|\.cli\.train)"),
     ("LitGPT", r"litgpt\b(?! (?:pretrain|finetune))"),
     ("xtuner", r"xtuner\b"),
     ("levanter", r"levanter\b"),

@@ -14,10 +14,8 @@ _SIZES = "--num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 
 _OTHERS = {
     "swift sft --model a/b --max_length 2048": "ms-swift",
     f"megatron rlhf --tuner_type lora --tensor_model_parallel_size 2 {_SIZES}": "ms-swift",
-    "llamafactory-cli train --stage sft --cutoff_len 2048": "LLaMA-Factory",
-    "llamafactory-cli train configs/sft.yaml": "LLaMA-Factory",
-    "axolotl train run.yml": "Axolotl",
-    "accelerate launch -m axolotl.cli.train run.yml": "Axolotl",
+    "llamafactory-cli export configs/merge.yaml": "LLaMA-Factory",
+    "axolotl preprocess run.yml": "Axolotl",
     "litgpt finetune_lora meta-llama/Llama-2-7b-hf --data JSON": "lengths that nothing states",
     "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path a --per_device_train_batch_size 4": "Hugging Face",
     "nemo llm pretrain --factory llama3_8b trainer.num_nodes=2": "programs",
