@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from heapq import heapify, heappop, heappush, heappushpop
+from heapq import heappush, heappushpop
 from itertools import chain, islice
 
 import numpy as np
@@ -27,14 +27,14 @@ from projector.settle import arguments
 from projector.settle.workload import settled
 from projector.step.batch import step_seconds
 from projector.step.cycle import tuned
-from projector.step.limit import limits, shortest
-from projector.step.priced import Priced, priced, seconds_of
+from projector.step.limit import shortest
+from projector.step.priced import Priced, price_ahead, priced, seconds_of
 from projector.workload.workload import Workload
 
 Floats = NDArray[np.float64]
 
 STATUSES = ("ok", "slower", "out-of-memory", "invalid", "unsupported")
-_HEAT = 32  # configurations priced together, once the best are full: their times can spare those behind them
+_HEAT = 16  # configurations timed together, once the best are full: their times can spare those behind them
 _AT_ONCE = 2048  # configurations between settling and evaluation, so that 10⁵ of them need no more memory than these
 
 
@@ -85,8 +85,8 @@ def project_many(
     """Projects every workload on ``cluster`` that can be among the ``best`` fastest (None: every one);
     :attr:`Many.best` has all that a projection says of these.
 
-    What does not fit in memory, and what the peak of the device makes too slow, is rejected before anything is priced; what
-    its priced stages make too slow, before its schedule is evaluated. ``workloads`` may be a generator: only the best of
+    What does not fit in memory is rejected before anything is priced; what its priced stages make too slow, before its
+    schedule is evaluated. ``workloads`` may be a generator: only the best of
     them are kept. Raises nothing for a workload: its row says why it has no time. Raises :class:`InputError` for a mode
     other than ``simulate``, or what is wrong with ``cluster``.
     """
@@ -216,47 +216,35 @@ def _laid(loads: Sequence[Workload], cluster: Cluster, rows: _Rows, race: _Race)
 def _evaluate(
     fitting: Sequence[tuple[int, Resolved]], cluster: Cluster, settings: Settings, rows: _Rows, race: _Race
 ) -> None:
-    """Step seconds of those of ``fitting`` that can win. The highest bound on their speed first: by the peak of the device,
-    then, once it is their turn, by their priced stages; what is still first then is timed."""
+    """Step seconds of those of ``fitting`` that can win: the highest bound on their speed first, by their priced stages."""
+    steps = _priced(fitting, cluster, settings, rows)
     if not race.limited:
-        alike = sorted(
-            fitting, key=lambda one: id(as_layers_see(one[1]))
-        )  # those of one layer problem after each other
-        _time(_priced(alike, cluster, settings, rows), cluster, rows)
+        _time(steps, cluster, rows)
         return
-    runs = [resolved for _, resolved in fitting]
-    tokens = rows.tokens[[row for row, _ in fitting]]
-    device, _ = settings.device(cluster.gpu, efficiency_of(cluster.gpu))
-    most = tokens / shortest(runs, [limits(run, device) for run in runs])
-    queue = [(-speed, i) for i, speed in enumerate(most.tolist())]
-    heapify(queue)
-    made: dict[int, Priced] = {}
-    while queue and -queue[0][0] > race.reach:
-        now = [heappop(queue) for _ in range(min(race.heat, len(queue)))]
-        new = [i for _, i in now if i not in made]
-        if new:
-            of = {fitting[i][0]: i for i in new}
-            known = [one for one in now if one[1] in made]
-            steps = {of[row]: one for row, one in _priced([fitting[i] for i in new], cluster, settings, rows)}
-            made |= steps
-            floor = shortest([one.resolved for one in steps.values()], [seconds_of(one) for one in steps.values()])
-            bounds = zip((tokens[list(steps)] / floor).tolist(), steps, strict=True)
-            for each in (*((-speed, i) for speed, i in bounds), *known):
-                heappush(queue, each)
-        else:
-            _time([(fitting[i][0], made.pop(i)) for _, i in now], cluster, rows)
-            done = [fitting[i][0] for _, i in now]
-            race.time(rows.tokens[done] / rows.seconds[done])
-    for bound, i in queue:
-        reason = f"at most {-bound:.4g} tokens/s/GPU, the best have {race.reach:.4g} or more"
-        rows.reject(fitting[i][0], "slower", reason)
+    each = [made for _, made in steps]
+    bounds = rows.tokens[[row for row, _ in steps]] / shortest(
+        [one.resolved for one in each], list(map(seconds_of, each))
+    )
+    queue = np.argsort(-bounds, kind="stable")
+    while len(queue) and bounds[queue[0]] > race.reach:
+        heat = queue[: race.heat]
+        now, queue = heat[bounds[heat] > race.reach], queue[len(heat) :]
+        _time([steps[i] for i in now], cluster, rows)
+        done = [steps[i][0] for i in now]
+        race.time(rows.tokens[done] / rows.seconds[done])
+    for i in np.flatnonzero(np.isnan(rows.seconds[[row for row, _ in steps]])):
+        if rows.status[steps[i][0]] == "ok":
+            reason = f"at most {bounds[i]:.4g} tokens/s/GPU, the best have {race.reach:.4g} or more"
+            rows.reject(steps[i][0], "slower", reason)
 
 
 def _priced(
-    heat: Sequence[tuple[int, Resolved]], cluster: Cluster, settings: Settings, rows: _Rows
+    fitting: Sequence[tuple[int, Resolved]], cluster: Cluster, settings: Settings, rows: _Rows
 ) -> list[tuple[int, Priced]]:
     efficiency, steps = efficiency_of(cluster.gpu), []
-    for row, resolved in heat:
+    price_ahead([resolved for _, resolved in fitting], cluster, efficiency, settings)
+    # those of one layer problem after each other
+    for row, resolved in sorted(fitting, key=lambda one: id(as_layers_see(one[1]))):
         try:
             steps.append((row, priced(resolved, cluster, efficiency, "simulate", settings)))
         except (InputError, Unsupported) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def _operators(workload: Workload, vendor: str, arch: str) -> tuple[ComputeOp, .
     try:
         resolved = resolve(workload, vendor, arch)
         stages = [parts(resolved, each) for each in compositions(workload.model, resolved.workload.recipe)[1]]
-        ops: list[Any] = list(compute_operators(stages))
+        ops: list[Any] = list(compute_operators(chain.from_iterable(stages)))
         for held in owned_by_rank(resolved, stages):
             ops += [op for op in optimizer(resolved, held) if not isinstance(op, Collective | HostWork)]
     except ValueError:  # InputError and Unsupported: what is wrong with it is told when it is projected

@@ -116,7 +116,7 @@ class Pricing:
         efficiency: Efficiency | None = None,
         dispatch_units: int | None = None,
     ) -> None:
-        self._groups = groups
+        self.groups = groups
         self._dispatch_units = dispatch_units
         self._cluster = cluster
         self._efficiency = efficiency
@@ -160,9 +160,9 @@ class Pricing:
         return footprint.of_collective(op.kind, nbytes, net, min(candidates, key=lambda c: c.seconds(nbytes)))
 
     def _shape(self, op: Collective) -> GroupShape:
-        shape = self._groups.get(op.group)
+        shape = self.groups.get(op.group)
         if shape is None:
-            raise InputError([Problem(op.name, "group", op.group, nearest(op.group, tuple(self._groups)))])
+            raise InputError([Problem(op.name, "group", op.group, nearest(op.group, tuple(self.groups)))])
         return shape
 
     def _price(self, kind: str, shape: GroupShape, transport: str) -> Callable[[float], float]:

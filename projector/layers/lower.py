@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial, wraps
 from types import MappingProxyType
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 from projector.errors import Unsupported
 from projector.frameworks.scope import as_layers_see, as_modules_see, unreplayed
@@ -56,6 +56,7 @@ from projector.workload.sparse import BlockAttention, CompressedAttention
 _KEPT = 512  # blocks of each kind, so that a search cannot fill the memory
 
 P = ParamSpec("P")
+T = TypeVar("T")
 Builder = Callable[[LayerKind, Local], tuple[Part, ...]]
 ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
     (attention_mla.applies, attention_mla.attention),
@@ -64,12 +65,12 @@ ATTENTIONS: tuple[tuple[Callable[[Model], bool], Builder], ...] = (
 """Who builds softmax attention: the first that applies to the model."""
 
 
-def _once_alike(build: Callable[P, Block], view: Callable[[Resolved], Resolved] = as_layers_see) -> Callable[P, Block]:
+def _once_alike(build: Callable[P, T], view: Callable[[Resolved], Resolved] = as_layers_see) -> Callable[P, T]:
     """Built once for all configurations that are alike in a ``view``."""
     known = lru_cache(maxsize=_KEPT)(build)
 
     @wraps(build)
-    def made(*given: P.args, **named: P.kwargs) -> Block:
+    def made(*given: P.args, **named: P.kwargs) -> T:
         return known(*(view(each) if isinstance(each, Resolved) else each for each in given), **named)  # type: ignore[arg-type]
 
     return made
@@ -95,6 +96,7 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     return _sharded(_beside_reference(made, lambda frozen: _layer_parts(kind, frozen), lo), lo)
 
 
+@_once_alike
 def residual_bytes(kind: LayerKind, resolved: Resolved) -> float:
     """What enters a layer of ``kind``."""
     return local(unreplayed(_seen_by(kind, resolved))).residual_bytes

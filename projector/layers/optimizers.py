@@ -230,9 +230,10 @@ def _bytes(state: State, weight: Weight, ranks: int) -> float:
 def scratch(recipe: Recipe, weights: Held, dense: int, expert: int, bf16_moments: bool = True) -> float:
     """Bytes that an eager step adds while it lasts: states widened and working tensors, of all weights at once or of the
     largest tensor where each has kernels of its own."""
-    own = sum(w.elements * n / (expert if w.expert else dense) for w, n in weights.weights.items())
-    found = 4.0 * len(widened(recipe, bf16_moments)) * own
+    found = 4.0 * len(widened(recipe, bf16_moments)) * (weights.dense / dense + weights.expert / expert)
     for rule, part in divided(recipe, weights):
+        if not rule.scratch:
+            continue
         each = [(w.elements / (1 if rule.rest else expert if w.expert else dense), n) for w, n in part.weights.items()]
         most = max((size / w.count for (size, _), w in zip(each, part.weights, strict=True)), default=0.0)
         found += rule.scratch * (most if rule.each_tensor else sum(size * n for size, n in each))

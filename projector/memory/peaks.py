@@ -55,11 +55,13 @@ def fullest_of(runs: Sequence[Laid], gpu: Gpu) -> list[tuple[float, Need]]:
 
 def _together(runs: Sequence[Laid], gpu: Gpu, flight: InFlight) -> list[tuple[float, Need]]:
     """Runs whose ranks work in the same order."""
-    each = np.stack([run.held.chunks for run in runs])
-    static, step, construction = np.stack([run.held.fixed for run in runs]).transpose(2, 0, 1)
+    held = {id(run.held): run.held for run in runs}  # many hold the same
+    each = np.stack([one.chunks for one in held.values()])
+    static, step, construction = np.stack([one.fixed for one in held.values()]).transpose(2, 0, 1)
     peaks = _PLAYED.get(flight, partial(_Everywhere, flight)).peaks(each)
     most = np.maximum(static + np.maximum(peaks, step), construction).max(axis=1).tolist()
-    return [(allocated, need(run.resolved, allocated, gpu)) for run, allocated in zip(runs, most, strict=True)]
+    allocated = dict(zip(held, most, strict=True))
+    return [(bytes_ := allocated[id(run.held)], need(run.resolved, bytes_, gpu)) for run in runs]
 
 
 def least(run: Laid, gpu: Gpu) -> Need:

@@ -103,9 +103,11 @@ class Held:
         """Itself where it is all of them, as it mostly is: what is summed of it stays known."""
         return self if all(chosen) else Held(dict(compress(self.weights.items(), chosen)))
 
-    def shapes(self, *, expert: bool) -> frozenset[tuple[int, int]]:
-        """(rows, columns) of the distinct ones."""
-        return frozenset(weight.shape for weight in self.weights if weight.expert == expert)
+    @cached_property
+    def products(self) -> tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]]:
+        """(rows, columns) of the distinct matrices outside routed experts, the output layer among them, and inside."""
+        dense = (weight.shape for weight in self.weights if not weight.expert and weight.role in ("linear", "output"))
+        return frozenset(dense), frozenset(w.shape for w in self.weights if w.expert and w.role == "linear")
 
     def sum(self, *, expert: bool) -> float:
         return self._elements[expert]

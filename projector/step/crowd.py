@@ -13,6 +13,8 @@ from projector.kernels.simulate import shared
 from projector.memo import Recent, Same
 from projector.operators.types import Collective, Operator
 from projector.step import contention
+from projector.step.stages import Part
+from projector.step.timing import kind_of
 
 
 def crowded(
@@ -29,9 +31,16 @@ def crowded(
 
     def priced(gpu: Gpu, those: Sequence[Operator]) -> Sequence[float]:
         times = shared(gpu, sustained, resolved.execution).times(those)  # type: ignore[arg-type]
-        return [float(t) for t in times.seconds]
+        return times.seconds.tolist()  # type: ignore[no-any-return]
 
     return contention.matrix_losses(ops, device, units, priced, known)
+
+
+def units_taken(resolved: Resolved, price: Pricing, blocks: Iterable[Part]) -> set[int]:
+    """Compute units that traffic takes which hides behind operators of these ``blocks``."""
+    taken = taken_by(resolved, price)
+    every = (op for part in blocks for op in (*part.block.forward, *part.backward))
+    return {taken[kind_of(op)].units for op in every if isinstance(op, Collective) and op.hides_behind and taken}
 
 
 _LONG = 2.0**26  # bytes of a message that opens all channels (an all-gather of one layer's activations or weights)

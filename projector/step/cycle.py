@@ -103,7 +103,7 @@ def cycle(
         overlap_flush=flush,
         exchange=_exchange(resolved, clock, schedule, trained, times, known),
         deferred=_deferred(times, schedule.placement, resolved.workload.num_microbatches // schedule.copies),
-        between=np.asarray(_between_steps(resolved)),
+        between=np.asarray(between_steps(resolved)),
         unpaired=np.asarray(_unpaired(resolved, times)),
     )
 
@@ -171,7 +171,7 @@ def _deferred(times: Sequence[StageTime], placement: Sequence[Sequence[int]], m:
     return np.array([m * sum(times[v].deferred for v in own) for own in placement])
 
 
-def _between_steps(resolved: Resolved) -> float:
+def between_steps(resolved: Resolved) -> float:
     """Host seconds of a step around its operators."""
     recipe, runtime = resolved.workload.recipe, resolved.execution.runtime
     return runtime.loop_seconds(resolved.workload.gpus, bool(recipe.manual_gc))
@@ -255,7 +255,7 @@ def _loss(time: StageTime, clock: Clock, direction: int, beside: Collective) -> 
     known: dict[tuple[int, bool], tuple[float, float]] = {}
     own = stretched = 0.0
     for part in time.parts:
-        key = id(part.block), part.recomputed
+        key = part.key
         if key not in known:
             known[key] = clock.work_of((*key, direction), partial(_phase, part, direction), beside)
         seconds, loss = known[key]

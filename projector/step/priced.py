@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from projector.collectives.model import Pricing
 from projector.collectives.placement import groups as place
-from projector.errors import NoMeasurement
+from projector.errors import NoMeasurement, Unsupported
 from projector.frameworks import Resolved
+from projector.frameworks.scope import as_layers_see
 from projector.hardware.types import Cluster, Efficiency
 from projector.kernels import backends
 from projector.kernels.protocol import KernelModel
@@ -23,13 +25,15 @@ from projector.memory.holding import placement
 from projector.operators.types import Collective, HostWork, Operator
 from projector.operators.weights import Held
 from projector.step import filling, muon
-from projector.step.crowd import crowded, taken_by
+from projector.step.contention import without_units
+from projector.step.crowd import crowded, taken_by, units_taken
 from projector.step.cycle import by_rank
 from projector.step.limit import Seconds
 from projector.step.problem import Layers, Stage, problem_of
 from projector.step.slowest import slowed, slowest
-from projector.step.stages import Part, StageTime
+from projector.step.stages import Part, StageTime, compute_operators, counted_parts
 from projector.step.timing import Clock
+from projector.workload.composition import Composition, compositions
 
 _LAYERS: Recent[Layers] = Recent(128)
 _PRICES: Recent[Pricing] = Recent(1024)
@@ -104,16 +108,7 @@ def priced(
     found = _kernels(resolved, cluster, efficiency, mode, settings)
     model = corrected(found) if corrected else found
     own = mode != "simulate" or corrected is not None  # a kernel model of this projection alone
-    groups = place(
-        resolved.workload.recipe,
-        resolved.workload.gpus,
-        cluster,
-        shards_apart=resolved.execution.data_parallel.across_nodes,
-    )
-    slow = slowest(efficiency, resolved.workload.gpus)
-    units = resolved.workload.recipe.moe_deepep_num_sms
-    key = Same(cluster), Same(efficiency), units, tuple(groups.values())
-    price = _PRICES.get(key, lambda: Pricing(groups, cluster, efficiency, units))
+    slow, price = slowest(efficiency, resolved.workload.gpus), _pricing(resolved, cluster, efficiency)
 
     def layers_of(run: Resolved) -> Layers:
         def make() -> Layers:
@@ -124,7 +119,7 @@ def priced(
             device, _ = settings.device(cluster.gpu, efficiency)
             return Layers(run, device, model, price.seconds, crowd, taken_by(run, price), slow)
 
-        key = (Same(cluster), Same(efficiency), settings, Same(model), slow, problem_of(run, groups))
+        key = (Same(cluster), Same(efficiency), settings, Same(model), slow, problem_of(run, price.groups))
         return make() if own else _LAYERS.get(key, make)
 
     layers = layers_of(resolved)
@@ -133,6 +128,36 @@ def priced(
         waited = [stage.time for stage in layers_of(empty).stages(empty)]
         idle = filling.seconds([stage.time for stage in stages], waited, resolved.workload.recipe.pp)
     return Priced(resolved, stages, idle, layers, model, price, slow)
+
+
+def price_ahead(runs: Iterable[Resolved], cluster: Cluster, efficiency: Efficiency, settings: Settings) -> None:
+    """Lets kernel models remember the operators of all ``runs``, by one vectorised call each."""
+    device, sustained = settings.device(cluster.gpu, efficiency)
+    found: dict[KernelModel, dict[tuple[int, bool], Part]] = {}
+    for run in {(Same(as_layers_see(run)), Same(_kinds(run))): run for run in runs}.values():
+        blocks: dict[tuple[int, bool], Part] = {}
+        with suppress(Unsupported):  # whose turn will come
+            for kind in dict.fromkeys(_kinds(run)):
+                blocks |= {part.key: part for part, _ in counted_parts(run, kind)}
+        taken = units_taken(run, _pricing(run, cluster, efficiency), blocks.values())
+        beside = (shared(without_units(device, units), sustained, run.execution) for units in taken)
+        for model in (_kernels(run, cluster, efficiency, "simulate", settings), *beside):
+            found.setdefault(model, {}).update(blocks)
+    for model, blocks in found.items():
+        model.times(list(compute_operators(blocks.values())))  # type: ignore[arg-type]
+
+
+def _kinds(run: Resolved) -> tuple[Composition, ...]:
+    return compositions(run.workload.model, run.workload.recipe)[1]
+
+
+def _pricing(resolved: Resolved, cluster: Cluster, efficiency: Efficiency) -> Pricing:
+    """Of the collectives of a run: one object for all whose groups lie alike."""
+    recipe, apart = resolved.workload.recipe, resolved.execution.data_parallel.across_nodes
+    groups = place(recipe, resolved.workload.gpus, cluster, shards_apart=apart)
+    units = recipe.moe_deepep_num_sms
+    key = Same(cluster), Same(efficiency), units, tuple(groups.values())
+    return _PRICES.get(key, lambda: Pricing(groups, cluster, efficiency, units))
 
 
 def _kernels(

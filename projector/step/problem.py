@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from itertools import islice
+from functools import cache, cached_property
+from itertools import chain, islice
 
 from projector.frameworks.scope import as_layers_see, as_modules_see
 from projector.frameworks.types import Resolved
@@ -61,13 +61,18 @@ def problem_of(resolved: Resolved, groups: Mapping[str, GroupShape]) -> Hashable
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Stage:
-    """One virtual stage: its blocks in order, one micro-batch of it, and its weights with gradients."""
+    """One virtual stage: its blocks in order, as ``view`` has them, and one micro-batch of it."""
 
     parts: tuple[Part, ...]
     time: StageTime
-    held: Held
+    view: Resolved
+
+    @cached_property
+    def held(self) -> Held:
+        """Its weights with gradients."""
+        return owned(self.view, self.parts)
 
 
 class Layers:
@@ -93,7 +98,7 @@ class Layers:
         self._kernels: dict[Operator, float] = {}
         self._measured: set[Operator] = set()
         self._times: dict[tuple[int, bool], StageTime] = {}
-        self._stages: dict[tuple[Resolved, Composition], Stage] = {}
+        self._stages: dict[Resolved, dict[Composition, Stage]] = {}
         self.clock = Clock(
             kernels=self._kernels,
             measured=self._measured,
@@ -106,17 +111,18 @@ class Layers:
         """The virtual stages of a run with this problem, in pipeline order."""
         _, kinds = compositions(resolved.workload.model, resolved.workload.recipe)
         view = as_layers_see(resolved)
-        made = {kind: parts(resolved, kind) for kind in dict.fromkeys(kinds) if (view, kind) not in self._stages}
-        self._price(compute_operators(list(made.values())))
+        known = self._stages.setdefault(view, {})
+        made = {kind: parts(resolved, kind) for kind in dict.fromkeys(kinds) if kind not in known}
+        self._price(compute_operators(chain.from_iterable(made.values()), self._times))
         for kind, blocks in made.items():
             time = stage_time(resolved, blocks, self.clock, self._times)
-            self._stages[view, kind] = Stage(blocks, time, owned(resolved, blocks))
-        return [self._stages[view, kind] for kind in kinds]
+            known[kind] = Stage(blocks, time, view)
+        return [known[kind] for kind in kinds]
 
     def additive(self, part: Part) -> tuple[tuple[float, float], ...]:
         """What a block of a stage that was asked for adds to the device's and to the host's time: forward, backward
         without and of the weight gradients where these are apart. A stage lasts as long as the larger sum, or longer."""
-        time = self._times[id(part.block), part.recomputed]
+        time = self._times[part.key]
         return tuple((phase.device, sum(s.host for s in phase.segments)) for phase in time.phases)
 
     def beside(self, taken: Taken) -> Losses:

@@ -4,7 +4,7 @@ weights laid over them."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from projector.step.neighbours import cover, pairs_up
 from projector.step.one_iteration import ANYTHING, Limit, limit
 from projector.step.timing import NOTHING, SLOWED, Clock, Message, Phase, apart, chain
 from projector.step.waits import waits_for_host, with_mask
-from projector.workload.composition import Composition
+from projector.workload.composition import Composition, counted
 from projector.workload.recipe import Recipe
 
 
@@ -31,12 +31,17 @@ class Part:
     layers: int = 1
 
     @property
+    def key(self) -> tuple[int, bool]:
+        """Equal for parts of one block that take the same time."""
+        return id(self.block), self.recomputed
+
+    @property
     def backward(self) -> tuple[Operator, ...]:
         replay = self.block.recompute if self.recomputed else ()
         return (*replay, *self.block.backward_input, *self.block.backward_weight)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StageTime:
     """One virtual stage, one micro-batch. ``inputs``: its backward, without the weight gradients where the schedule
     computes them apart: ``weight``, with the host time of their own launches (nothing where it does not).
@@ -76,17 +81,16 @@ def counted_parts(resolved: Resolved, chunk: Composition) -> Iterator[tuple[Part
         yield Part(lower.head(resolved), False, 0), 1
 
 
-def compute_operators(stages: Sequence[Sequence[Part]]) -> Iterator[Operator]:
-    """Every operator of the stages that a kernel model prices, repeats included."""
-    seen: set[int] = set()
-    for stage in stages:
-        for part in stage:
-            key = hash((id(part.block), part.recomputed))
-            if key not in seen:
-                seen.add(key)
-                for op in (*part.block.forward, *part.backward):
-                    if not isinstance(op, Collective | HostWork):
-                        yield op
+def compute_operators(blocks: Iterable[Part], known: Container[tuple[int, bool]] = ()) -> Iterator[Operator]:
+    """Every operator of ``blocks`` that a kernel model prices, repeats inside a block included; without those of the blocks
+    that are ``known`` (:attr:`Part.key`)."""
+    seen = set[tuple[int, bool]]()
+    for part in blocks:
+        if part.key not in seen and part.key not in known:
+            seen.add(part.key)
+            for op in (*part.block.forward, *part.backward):
+                if not isinstance(op, Collective | HostWork):
+                    yield op
 
 
 def owned(resolved: Resolved, stage: Sequence[Part]) -> Held:
@@ -106,23 +110,20 @@ def stage_time(
 ) -> StageTime:
     """One virtual stage from its blocks; ``cache`` holds blocks already priced. What a time comes to depend on must stand
     in :func:`projector.step.problem.problem_of`, by which runs share it."""
-    times = [_part_time(resolved, part, clock, cache) for part in stage]
-    forward, inputs = chain(t.forward for t in times), chain(t.inputs for t in reversed(times))
-    waits = waits_for_host(resolved, stage, [(t.forward.seconds, t.backward.seconds) for t in times])
+    for part in stage:
+        if part.key not in cache:
+            cache[part.key] = _price(resolved, part, clock)
+    times = list(counted(cache[part.key] for part in stage))
+    forward = chain(t.forward.repeated(n) for t, n in times)
+    inputs = chain(t.inputs.repeated(n) for t, n in reversed(times))
+    waits = waits_for_host(resolved, stage, cache)
     return StageTime(
-        forward=with_mask(replace(forward, wait=forward.wait + waits[0]), resolved, stage, clock),
-        inputs=replace(inputs, wait=inputs.wait + waits[1]),
-        weight=chain(t.weight for t in reversed(times)) if splits(resolved.workload.recipe) else NOTHING,
-        deferred=sum(t.deferred for t in times),
+        forward=with_mask(forward.waiting(waits[0]), resolved, stage, clock),
+        inputs=inputs.waiting(waits[1]),
+        weight=chain(t.weight.repeated(n) for t, n in reversed(times)) if splits(resolved.workload.recipe) else NOTHING,
+        deferred=sum(n * t.deferred for t, n in times),
         parts=stage,
     )
-
-
-def _part_time(resolved: Resolved, part: Part, clock: Clock, cache: dict[tuple[int, bool], StageTime]) -> StageTime:
-    key = (id(part.block), part.recomputed)
-    if key not in cache:
-        cache[key] = _price(resolved, part, clock)
-    return cache[key]
 
 
 def messages(resolved: Resolved, part: Part, clock: Clock) -> tuple[Message, ...]:

@@ -71,6 +71,12 @@ class Segment(NamedTuple):
         sums = self.device + other.device, self.host + other.host, self.beside + other.beside
         return Segment(*sums, late, self.apart + other.apart)
 
+    def repeated(self, number: int) -> Segment:
+        """So many of it one after the other: squares of squares."""
+        half = self if number < 2 else self.repeated(number // 2)
+        whole = half if number < 2 else half.then(half)
+        return whole.then(self) if number > 1 and number % 2 else whole
+
     def running(self, seconds: float, host: float = 0.0, launches: int = 1) -> Segment:
         """This and an operator whose ``launches`` share its seconds of the device and of the host."""
         device, issuing, late = _running(self.device, self.host, self.issued, seconds, host, launches)
@@ -114,6 +120,23 @@ class Phase:
     @cached_property
     def device(self) -> float:
         return sum(s.device + s.apart for s in self.segments)
+
+    def waiting(self, seconds: float) -> Phase:
+        """The same, and ``seconds`` more in which the device waits."""
+        return replace(self, wait=self.wait + seconds) if seconds else self
+
+    def repeated(self, number: int) -> Phase:
+        """So many of it one after the other, the host ahead across the seams."""
+        if number == 1 or not self.segments:
+            return self
+        first, *rest = self.segments
+        if rest:
+            *middle, last = rest
+            segments = (first, *(*middle, last.then(first)) * (number - 1), *rest)
+        else:
+            segments = (first.repeated(number),)
+        exposed, waited = ({group: number * t for group, t in each.items()} for each in (self.exposed, self.waited))
+        return Phase(segments, number * self.compute, exposed, number * self.measured, number * self.wait, waited)
 
     @property
     def saved(self) -> float:
@@ -206,14 +229,14 @@ class Clock:
         self, key: Hashable, operators: Callable[[], Iterable[Operator]], beside: Collective
     ) -> tuple[float, float]:
         """The same of ``operators`` that go by ``key`` on all clocks that share their ``kept`` sums."""
-        losses = self.crowded.get(_kind(beside))
+        losses = self.crowded.get(kind_of(beside))
         sums = self.kept.get((key, losses and id(losses.matrix)))
         if sums is None:
             sums = self.kept[key, losses and id(losses.matrix)] = self._sums(operators(), beside)
         return self._worked(sums, beside)
 
     def _sums(self, operators: Iterable[Operator], beside: Collective) -> _Sums:
-        losses = self.crowded.get(_kind(beside))
+        losses = self.crowded.get(kind_of(beside))
         own = lost = streamed = 0.0
         for op in operators:
             if not isinstance(op, Collective | HostWork):
@@ -229,7 +252,7 @@ class Clock:
 
     def _worked(self, sums: _Sums, beside: Collective) -> tuple[float, float]:
         own, lost, streamed = sums
-        losses = self.crowded.get(_kind(beside))
+        losses = self.crowded.get(kind_of(beside))
         if losses is not None:
             moving = self._under_way(beside)
             lost += streamed * moving * losses.stream / (1.0 + (1.0 - moving) * losses.stream)
@@ -256,7 +279,7 @@ class Clock:
         return beside
 
 
-def _kind(op: Collective) -> str:
+def kind_of(op: Collective) -> str:
     """Whose compute units and memory traffic a collective takes: those of an exchange with kernels of its own, or of its
     group (one for all data-parallel groups)."""
     if op.transport in ("deepep", "hybridep"):

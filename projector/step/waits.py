@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,24 +13,23 @@ from projector.step.offload import layer_seconds
 from projector.step.timing import Clock, Phase
 
 if TYPE_CHECKING:
-    from projector.step.stages import Part
+    from projector.step.stages import Part, StageTime
 
 
 def waits_for_host(
-    resolved: Resolved, stage: Sequence[Part], times: Sequence[tuple[float, float]]
+    resolved: Resolved, stage: Sequence[Part], times: Mapping[tuple[int, bool], StageTime]
 ) -> tuple[float, float]:
     """Seconds that forward and backward of a stage wait for activations on their way to host memory and back: what one
-    layer leaves there travels while another computes (see :mod:`projector.step.offload`). ``times``: forward and backward
-    seconds of every block."""
+    layer leaves there travels while another computes (see :mod:`projector.step.offload`). ``times``: of
+    every block (:attr:`Part.key`)."""
     recipe = resolved.workload.recipe
     if not (recipe.cpu_offloading_num_layers or recipe.offload_modules):
         return 0.0, 0.0
     forward = backward = 0.0
-    layers = [(part, time) for part, time in zip(stage, times, strict=True) if part.layers]
-    for position, (part, time) in enumerate(layers):
-        seconds = layer_seconds(resolved, part.block, position)
-        forward += max(0.0, seconds - time[0])
-        backward += max(0.0, seconds - time[1])
+    for position, part in enumerate(part for part in stage if part.layers):
+        seconds, time = layer_seconds(resolved, part.block, position), times[part.key]
+        forward += max(0.0, seconds - time.forward.seconds)
+        backward += max(0.0, seconds - time.backward.seconds)
     return forward, backward
 
 
@@ -47,6 +46,6 @@ def mask(resolved: Resolved, stage: Sequence[Part]) -> Collective | None:
     """The broadcast by which the attention mask of a micro-batch reaches the ranks of its first and last stage: copied to
     the device by the first tensor-parallel rank and sent to the others on the stream of the compute."""
     nbytes = mask_bytes(resolved)
-    if not nbytes or not any(part.block.name in ("embedding", "head") for part in stage):
+    if not nbytes or not any(part.block.name in ("embedding", "head") for part in (*stage[:1], *stage[-1:])):
         return None
     return Collective(name="attention_mask", kind="broadcast", group="tp", bytes=nbytes)

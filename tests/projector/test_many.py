@@ -15,10 +15,14 @@ from projector.errors import InputError, Unsupported
 from projector.frameworks import scope
 from projector.frameworks.scope import as_layers_see, as_weights_see
 from projector.hardware import catalogue
+from projector.hardware.efficiency import of as efficiency_of
+from projector.kernels.settings import DEFAULT
 from projector.many import STATUSES
 from projector.memo import forget
 from projector.pipeline import names
 from projector.settle.workload import settle
+from projector.step.limit import shortest
+from projector.step.priced import priced, seconds_of
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -128,6 +132,22 @@ def test_what_is_left_out_is_slower_than_the_best(loads: list[Workload], best: i
         if every.status[row] == "ok":
             assert every.tgs[row] <= bound * (1 + 1e-3)  # four digits are said
     assert left_out > 10
+
+
+def test_no_step_is_shorter_than_its_bound(loads: list[Workload]) -> None:
+    """By the bound that leaves rows out: of dense models and of experts, under every schedule."""
+    efficiency, met, share = efficiency_of(H100.gpu), set(), []
+    for load in loads:
+        one = tried(load)
+        if isinstance(one, Exception):
+            continue
+        made = priced(one.resolved, H100, efficiency, "simulate", DEFAULT)
+        share.append(float(shortest([one.resolved], [seconds_of(made)])[0]) / one.step_seconds)
+        met.add((load.model.moe is None, one.timeline.compiled.schedule.name))
+    assert max(share) <= 1 + 1e-12
+    assert np.median(share) > 0.8  # it says something
+    assert {name for _, name in met} == set(names())
+    assert {dense for dense, _ in met} == {False, True}
 
 
 def test_the_collector_rests_for_a_batch_and_never_longer(

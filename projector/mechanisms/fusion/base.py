@@ -97,7 +97,7 @@ class Fusion(Strategy):
         matrix shape, for ever in a process-wide table (TransformerEngine pytorch/module/base.py, get_dummy_wgrad)."""
         if self.wgrad_accumulation != "fused" or self.dummy_wgrad == "none":
             return 0.0
-        shapes = weights.only("linear", "output").shapes(expert=False)
+        shapes, inside = weights.products
         if self.dummy_wgrad == "all" and self.expert_wgrad:
-            shapes |= weights.only("linear").shapes(expert=True)
+            shapes |= inside
         return 2.0 * sum(rows * columns for rows, columns in shapes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from projector.frameworks import resolve
 from projector.layers.lower import layer
 from projector.mechanisms import Execution
 from projector.operators.types import Collective, HostWork, Operator, Stream
-from projector.step.timing import CONTENTION, SLOWED, Clock, chain
+from projector.step.timing import CONTENTION, SLOWED, Clock, Phase, Segment, chain
 from projector.workload import zoo
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -84,6 +85,18 @@ def test_a_chain_is_the_sum_without_a_host(n: int) -> None:
     whole = chain([one] * n)
     assert whole.seconds == pytest.approx(n * one.seconds)
     assert whole.exposed["tp"] == pytest.approx(n * 0.5)
+
+
+segments = st.lists(st.floats(0.0, 1.0), min_size=5, max_size=5).map(lambda each: Segment(*each))
+
+
+@given(st.lists(segments, min_size=1, max_size=3), st.integers(1, 9))
+def test_a_repeated_phase_is_its_chain(parts: list[Segment], n: int) -> None:
+    one = Phase(tuple(parts), 0.5, {"tp": 0.25}, 0.125, 2.0, {"tp": 1.0})
+    there, whole = one.repeated(n), chain([one] * n)
+    assert np.array(chain([there]).segments) == pytest.approx(np.array(whole.segments))
+    for figure in ("compute", "exposed", "measured", "wait", "waited", "seconds", "saved"):
+        assert getattr(chain([there]), figure) == pytest.approx(getattr(whole, figure))
 
 
 @given(st.floats(0.0, 1e-3), st.floats(1e-13, 1e-9), st.floats(1e-16, 1e-12))
