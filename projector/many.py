@@ -34,7 +34,7 @@ from projector.workload.workload import Workload
 Floats = NDArray[np.float64]
 
 STATUSES = ("ok", "slower", "out-of-memory", "invalid", "unsupported")
-_HEAT = 16  # configurations timed together, once the best are full: their times can spare those behind them
+_HEAT = 32  # configurations timed together, once the best are full: their times can spare those behind them
 _AT_ONCE = 2048  # configurations between settling and evaluation, so that 10⁵ of them need no more memory than these
 
 

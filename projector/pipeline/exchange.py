@@ -30,10 +30,10 @@ class Exchange:
     bucket. ``last``, ``first`` ``[…, stages]``: share of a reduction that is its last bucket, complete with the stage's last
     backward, and of a gather that is its first, which the stage's first forward waits for.
     ``contention`` ``[…, 2, stages]``: seconds that the compute of a forward (of a backward) loses for each second of
-    communication beside it; ``idle``, alike: seconds in which its device waits for its host, which make up for as many
-    lost. ``tied`` ``[…, pp]``: of gradients that a rank sums with others that hold the same tensor, once all of these have
-    reduced theirs. ``logged``: ranks wait for each other after the optimizer. A leading axis is a batch of runs on one
-    schedule.
+    communication beside it, 0 where there is none; ``idle``, alike: seconds in which its device waits for its host, which
+    make up for as many lost. ``tied`` ``[…, pp]``: of gradients that a rank sums with others that hold the same tensor, once
+    all of these have reduced theirs. ``logged``: ranks wait for each other after the optimizer. A leading axis is a batch of
+    runs on one schedule.
     """
 
     reduce: Floats

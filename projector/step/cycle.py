@@ -221,15 +221,20 @@ def _exchange(
         steps.append(to_step)
     shares = np.array([sharing.buckets(workload, own, v) for v, own in enumerate(trained)])
     largest = max(held, key=lambda whole: whole.dense + whole.expert)
+    reduces, gathers = sharing.overlaps_last_reduction(recipe), bool(recipe.overlap_param_gather)
+    beside = (
+        sharing.gather(workload, largest) if gathers else (),
+        sharing.reduction(workload, largest) if reduces else (),
+    )
     return Exchange(
         reduce=reduce,
         gather=fetch,
         optimizer=np.array(steps),
-        overlap_reduce=sharing.overlaps_last_reduction(recipe),
-        overlap_gather=bool(recipe.overlap_param_gather),
+        overlap_reduce=reduces,
+        overlap_gather=gathers,
         last=shares[:, 0],
         first=shares[:, 1],
-        contention=_losses(times, clock, (sharing.gather(workload, largest), sharing.reduction(workload, largest))),
+        contention=_losses(times, clock, beside),
         idle=np.array([[each.host_excess for each in (t.forward, t.backward)] for t in times]).T,
         tied=np.array([together(clock, ops) for ops in tied(resolved, schedule, held)]),
     )
