@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from harness.evidence.ingest.dialects import read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
-from harness.evidence.ingest.logs.clock import Clock
+from harness.evidence.ingest.logs.clock import CLOCK, STAMP, Clock, taken
+from harness.evidence.ingest.logs.trainer import Trainer
 
 
 def step(tmp_path: Path, text: str) -> float:
@@ -69,3 +71,36 @@ def test_batches_that_accumulate_to_a_step(tmp_path: Path, pieces: int, seconds:
         for i in range(9, 90)
     )
     assert step(tmp_path, text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("at 02:03<", 123.0),
+        ("at 100:00:01<", 360001.0),
+        ("at 1.5s", 1.5),
+        ("at 1,500.5ms", 1.5005),
+        ("at 2025-13-31 00:00:01,250", 0.0),
+    ],
+)
+def test_clocks_of_all_forms(text: str, seconds: float) -> None:
+    """A day that no calendar has is none."""
+    forms = rf"at (?:{CLOCK}<|(?P<clock_ms>[0-9.,]+)ms|(?P<clock_s>[0-9.]+)s|{STAMP})"
+    match = re.search(forms, text)
+    assert match is not None
+    said = {name: word for name, word in match.groupdict().items() if word is not None}
+    assert (taken(said), said) == (seconds, {})
+
+
+def test_a_trainer_with_a_clock_is_a_table(tmp_path: Path) -> None:
+    class Barred(Trainer):
+        NAME = "barred"
+        steps = {"# ": re.compile(rf"# (?P<step>[0-9.]+k?) \[{CLOCK}<")}
+
+    lines = [(i, f"# {i} [{i * 7 // 60:02d}:{i * 7 % 60:02d}<") for i in range(1, 40)]
+    found = [event.seconds for event in Barred.events(lines) if hasattr(event, "seconds")]
+    assert set(found) == {7.0}
+    coarse = [(i, f"# {1 + i / 100:.1f}k [{i * 7 // 60:02d}:{i * 7 % 60:02d}<") for i in range(1, 900)]
+    far = [event.seconds for event in Barred.events(coarse) if hasattr(event, "seconds")]
+    assert far  # a hundred steps are a grain: twenty of them pass between two readings
+    assert far == pytest.approx([0.7] * len(far), rel=0.06)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import date
 from typing import NamedTuple
 
-#: Day and time of day to the millisecond, as a logger puts them before a line, for :func:`stamped`.
+from harness.evidence.ingest.logs.numbers import measured
+
+#: Day and time of day to the millisecond, as a logger puts them before a line, for :func:`taken`.
 STAMP = (
     r"(?P<day>20[0-9]{2}-[01][0-9]-[0-3][0-9])[ T](?P<hour>[0-2][0-9]):(?P<minute>[0-5][0-9]):"
     r"(?P<second>[0-5][0-9][.,][0-9]{3})"
 )
 SHORTEST = 20.0  # seconds between readings of a clock of whole seconds: good to a twentieth
+#: The time so far on a bar, ``02:03`` or ``1:02:03``.
+CLOCK = r"(?P<clock>(?:[0-9]{1,5}:)?[0-9]{1,2}:[0-9]{2})"
+_STAMPED = ("day", "hour", "minute", "second")
 
 
 class _Reading(NamedTuple):
@@ -54,10 +58,24 @@ def seconds_of(hours: str | None, minutes: str, seconds: str, days: str | None =
     return ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes)) * 60.0 + int(seconds)
 
 
-def stamped(match: re.Match[str]) -> float:
-    """The seconds of a :data:`STAMP`, counted from some day; 0 on a day that no calendar has."""
+def taken(said: dict[str, str]) -> float | None:
+    """The seconds of a clock, taken out of the groups of a match: a :data:`CLOCK`, a :data:`STAMP`, or the time so far as
+    ``clock_s`` or ``clock_ms``; None where there is none."""
+    if "clock" in said:
+        *hours, minutes, seconds = said.pop("clock").split(":")
+        return seconds_of(hours[0] if hours else None, minutes, seconds)
+    if "day" in said:
+        return _stamped(*(said.pop(name) for name in _STAMPED))
+    for name, unit in (("clock_s", 1.0), ("clock_ms", 1e-3)):
+        if name in said:
+            return (measured(said.pop(name)) or 0.0) * unit
+    return None
+
+
+def _stamped(day: str, hour: str, minute: str, second: str) -> float:
+    """Counted from some day; 0 on a day that no calendar has."""
     try:
-        day = date.fromisoformat(match["day"]).toordinal()
+        days = date.fromisoformat(day).toordinal()
     except ValueError:
         return 0.0
-    return seconds_of(match["hour"], match["minute"], "0", str(day)) + float(match["second"].replace(",", "."))
+    return seconds_of(hour, minute, "0", str(days)) + float(second.replace(",", "."))

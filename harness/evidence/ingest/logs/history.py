@@ -68,7 +68,7 @@ class History(Trainer):
         super().__init__()
         self.columns: list[str] = []
         self.counter = self.timer = ""
-        self.clock, self.spent, self.exact = Clock(), 0.0, False
+        self.spent, self.exact = 0.0, False
 
     @classmethod
     def weigh(cls, line: str) -> int:

@@ -9,21 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from harness.evidence.ingest.logs.clock import STAMP, Clock, seconds_of, stamped
+from harness.evidence.ingest.logs.clock import CLOCK, STAMP
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Memory
-from harness.evidence.ingest.logs.numbers import NUMBER, SCALED, finite, group, measure, measured, scaled, whole
+from harness.evidence.ingest.logs.numbers import NUMBER, SCALED, group, measure, whole
 from harness.evidence.ingest.logs.trainer import Trainer
 from harness.evidence.ingest.logs.words import MAXTEXT_WORDS, one_of
 
 _STEP = r"(?P<step>[0-9]{1,15})"
-_LOSS = rf"(?:{NUMBER}|-?nan|-?inf)"
+_BROKEN = "-?(?:nan|inf)"
+_LOSS = rf"(?:{NUMBER}|{_BROKEN})"
 _DEVICES = re.compile(r"[Nn]um_devices[:=]?\s{0,3}([0-9]{1,7})")
 _EVALUATED = re.compile(r"\bstep [0-9]{1,15}: train loss \S{1,20}, val loss ")
 _PEAK = re.compile(rf"peak memory (?:allocated|consumption): [0-9]{{1,9}} MiB reserved: {NUMBER} MiB")
 _MIB_PER_GIB = 1024
 _OLMO_PEAK = re.compile(rf"Peak GPU Memory \(MB\)(?:=| .{{1,40}}: ){NUMBER}")
 _FAIRSEQ = tuple(re.compile(rf'\b{name}"?[=:] ?"?{NUMBER}') for name in ("wpb", "wps"))
-_FINE = 20  # grains of a rounded step number between two readings: good to a twentieth
 
 
 class FsdpExample(Trainer):
@@ -116,13 +116,7 @@ class Olmo(Trainer):
         )
     }
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = Clock(shortest=1.0)  # seconds: its own are printed to the millisecond
-
-    def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
-        if found := self.clock.since(int(match["step"]), stamped(match)):
-            yield self.made(line, number, match["step"], found[0], mean=found[1] > 1)
+    shortest = 1.0  # seconds: its own are printed to the millisecond
 
     def other(self, line: str, number: int) -> Iterable[Event] | None:
         used = group(_OLMO_PEAK.search(line)) if "Peak GPU Memory" in line else None
@@ -152,23 +146,11 @@ class Levanter(Trainer):
     NAME = "levanter"
     steps = {
         "Progress on:train ": re.compile(
-            r"\bProgress on:train ([0-9.]{1,8}[kMG]?)it/[^ ]{1,12} rate:\S{1,20} remaining:\S{1,20} "
-            r"elapsed:(?:([0-9]{1,5}):)?([0-9]{1,2}):([0-9]{2}) "
+            rf"\bProgress on:train (?P<step>[0-9.]{{1,8}}[kMG]?)it/[^ ]{{1,12}} rate:\S{{1,20}} remaining:\S{{1,20}} "
+            rf"elapsed:{CLOCK} "
         )
     }
     figures = {"loss": re.compile(rf"\bpostfix:loss={NUMBER}")}
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = Clock()
-
-    def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
-        index = int(scaled(match[1]) or 0)
-        before = self.clock.before
-        if before is not None and 0 <= index - before.step < _grain(index) * _FINE:
-            return
-        if found := self.clock.since(index, seconds_of(*match.groups()[1:])):
-            yield self.made(line, number, index, found[0], mean=True)
 
 
 class FmsFsdp(Trainer):
@@ -234,28 +216,13 @@ class TorchTune(Trainer):
     NAME = "torchtune"
     steps = {
         "tokens_per_second_per_gpu:": re.compile(rf"^\s{{0,20}}Step {_STEP} \| "),
-        "|Loss: ": re.compile(
-            rf"(?:^|\s)[0-9]{{1,9}}\|{_STEP}\|Loss: {_LOSS}:.{{0,400}}?\[(?:([0-9]{{1,5}}):)?([0-9]{{1,2}}):([0-9]{{2}})<"
-        ),
+        "|Loss: ": re.compile(rf"(?:^|\s)[0-9]{{1,9}}\|{_STEP}\|Loss: {_LOSS}:.{{0,400}}?\[{CLOCK}<"),
     }
     figures = {
         "tokens_per_s": re.compile(rf"\btokens_per_second_per_gpu:{NUMBER}"),
         "reserved_gib": re.compile(rf"\bpeak_memory_reserved:{NUMBER}"),
         "loss": re.compile(rf"\b[lL]oss:\s?{NUMBER}"),
     }
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = Clock()
-
-    def step(self, match: re.Match[str], line: str, number: int) -> Iterable[Event]:
-        if "|Loss: " not in line:
-            return super().step(match, line, number)
-        return self._between(match, line, number)
-
-    def _between(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
-        if found := self.clock.since(int(match["step"]), seconds_of(*match.groups()[-3:])):
-            yield self.made(line, number, match["step"], found[0], mean=True)
 
 
 class MaxText(Trainer):
@@ -319,27 +286,20 @@ class NanoGpt(Trainer):
     NAME = "nanogpt"
     steps = {
         "train_time:": re.compile(
-            rf"^\s{{0,9}}(?:s:|step:)([0-9]{{1,15}})/[0-9]{{1,15}}\s(?:(?:train_loss|loss):{NUMBER} )?"
-            rf".{{0,60}}?train_time:{NUMBER}(ms|s)\b"
+            rf"^\s{{0,9}}(?:s:|step:){_STEP}/[0-9]{{1,15}}\s(?:(?:train_loss|loss):(?P<loss>{NUMBER}) )?"
+            rf".{{0,60}}?train_time:(?:(?P<clock_ms>{NUMBER})ms|(?P<clock_s>{NUMBER})s)\b"
         ),
         # behind what a launcher may put before each line (a clock, a rank)
-        "iter ": re.compile(rf"^(?:.{{0,80}}[\s\]:])?iter ([0-9]{{1,15}}): loss {_LOSS}, time {NUMBER}(ms)"),
+        "iter ": re.compile(
+            rf"^(?:.{{0,80}}[\s\]:])?iter {_STEP}: loss (?:(?P<loss>{NUMBER})|{_BROKEN}), time (?P<ms>{NUMBER})ms"
+        ),
     }
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = Clock(shortest=1.0)  # seconds: below, its milliseconds are too coarse
+    shortest = 1.0  # seconds: below, its milliseconds are too coarse
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
-        index, time = int(match[1]), (measured(match[3]) or 0.0) / (1000 if match[4] == "ms" else 1)
-        loss = finite(match[2]) if match[2] else None
-        if "train_time:" in line:
-            if found := self.clock.since(index, time):
-                yield self.made(line, number, index, found[0], loss=loss, mean=found[1] > 1)
-        elif time:
-            if match[2] is None and self.once("broken"):
-                yield Fact("note", f"line {number}: the loss is no number from step {index} on", number)
-            yield self.made(line, number, index, time, loss=loss)
+        if "train_time:" not in line and match["loss"] is None and self.once("broken"):
+            yield Fact("note", f"line {number}: the loss is no number from step {match['step']} on", number)
+        yield from super().step(match, line, number)
 
     def other(self, line: str, number: int) -> Iterable[Event] | None:
         if "val loss" in line and _EVALUATED.search(line):
@@ -357,28 +317,9 @@ def _in_sequences(values: Mapping[str, object]) -> dict[str, object]:
     return {**counts}
 
 
-def _grain(index: int) -> int:
-    """What a step number of three digits and a unit of thousands is rounded to; 0 where it is whole."""
-    return 0 if index < 1000 else 10 ** (len(str(index)) - 3)
-
-
-TABLE = (
-    FsdpExample,
-    Lingua,
-    MindFormers,
-    NanoChat,
-    NeuronX,
-    OlmoCore,
-    Olmo,
-    FairSeq,
-    Levanter,
-    FmsFsdp,
-    PrimeRl,
-    VerlSft,
-    PicoTron,
-    TinyGrad,
-    TorchTune,
-    MaxText,
-    LlmC,
-    NanoGpt,
+#: The trainers of this file, in its order.
+TABLE: tuple[type[Trainer], ...] = tuple(
+    found
+    for found in tuple(vars().values())
+    if isinstance(found, type) and issubclass(found, Trainer) and found is not Trainer
 )

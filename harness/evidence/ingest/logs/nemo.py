@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from harness.evidence.ingest.logs.clock import Clock, seconds_of
+from harness.evidence.ingest.logs.clock import CLOCK, taken
 from harness.evidence.ingest.logs.dumps import CONFIGURATION
 from harness.evidence.ingest.logs.events import Event, Fact
 from harness.evidence.ingest.logs.numbers import NUMBER, counted, loss, measured
@@ -18,9 +18,7 @@ from harness.evidence.ingest.logs.trainer import Trainer
 from harness.evidence.ingest.logs.words import NEMO_WORDS
 
 _TIMING = re.compile(rf"train_step_timing in s[:=]\s?{NUMBER}(?=[\s,|\]])")
-_CLOCK = re.compile(
-    r"\|\s{0,3}[0-9]{1,15}/[0-9]{1,15} \[(?:([0-9]{1,5}):)?([0-9]{1,2}):([0-9]{2})<(?=.{0,2000}global_step=)"
-)
+_CLOCK = re.compile(rf"\|\s{{0,3}}[0-9]{{1,15}}/[0-9]{{1,15}} \[{CLOCK}<(?=.{{0,2000}}global_step=)")
 _STEP = re.compile(rf"global_step[:=]\s?{NUMBER}")
 _ITERATION = re.compile(r"iteration ([0-9]{1,18})/")
 _BAR = re.compile(r"\|\s{0,3}([0-9]{1,15})/[0-9]{1,15} \[")
@@ -46,7 +44,6 @@ class NeMo(Trainer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = Clock()
         self.origin: tuple[int, int] | None = None  # step and batch that the batches of a step are counted from
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
@@ -76,8 +73,8 @@ class NeMo(Trainer):
 
     def _between(self, match: re.Match[str], index: int, line: str, number: int) -> Iterator[Event]:
         """The mean step since the print before. A bar counts batches: one a step, or more where gradients accumulate."""
-        bar = _BAR.search(line)
-        if found := self.clock.since(index, seconds_of(*match.groups()), int(bar[1]) if bar else None):
+        bar, now = _BAR.search(line), taken(match.groupdict())
+        if now is not None and (found := self.clock.since(index, now, int(bar[1]) if bar else None)):
             yield self.made(line, number, index, found[0], loss=loss(line), mean=found[1] > 1)
 
 

@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
+from harness.evidence.ingest.logs.clock import SHORTEST, Clock, taken
 from harness.evidence.ingest.logs.dumps import KeyedDump
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Step
 from harness.evidence.ingest.logs.numbers import measured, scaled
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 
+_FINE = 20  # grains of a rounded step number between two readings: good to a twentieth
 _NOTHING = re.compile(r"(?!)")
 _COUNTS = ("tokens_per_s", "loss", "mib", "bytes")  # that may have thousands and no decimals
 _GIB = {"bytes": 2.0**-30, "mib": 2.0**-10, "gib": 1.0, "gb": 1e9 / 2**30}
@@ -21,10 +23,12 @@ class Trainer:
     """A dialect. A subclass says what its lines look like and what they mean; an instance reads one log.
 
     ``steps``: text of a line → the pattern that tells a step by it; its groups ``step``, ``s`` (``minutes`` before it) or
-    ``ms`` and fields of :class:`Step` are read. ``heads``: a line with the ``step`` of those that follow it without one.
-    ``hints``: texts of other lines of this trainer. ``figures``: fields of :class:`Step` beside number and time → pattern
-    with the number as its first group; ``allocated_mib``, ``reserved_bytes`` and the like are memory. ``settings``: pattern
-    of a line with a key and a value, ``words``: key → Megatron-LM's name; fewer than ``least`` of them are a coincidence.
+    ``ms`` and fields of :class:`Step` are read; of one with a clock (:func:`harness.evidence.ingest.logs.clock.taken`) the
+    time since an earlier line, at least ``shortest`` seconds before.
+    ``heads``: a line with the ``step`` of those that follow it without one. ``hints``: texts of other lines of this trainer.
+    ``figures``: fields of :class:`Step` beside number and time → pattern with the number as its first group;
+    ``allocated_mib``, ``reserved_bytes`` and the like are memory. ``settings``: pattern of a line with a key and a value,
+    ``words``: key → Megatron-LM's name; fewer than ``least`` of them are a coincidence.
     ``said``: text of a line → event.
     """
 
@@ -37,11 +41,13 @@ class Trainer:
     settings: ClassVar[re.Pattern[str]] = _NOTHING
     words: ClassVar[Mapping[str, str]] = {}
     least: ClassVar[int] = 2
+    shortest: ClassVar[float] = SHORTEST
     said: ClassVar[Mapping[str, type[Checkpoint | Evaluation]]] = {}
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
         self.head: str | None = None
+        self.clock = Clock(self.shortest)
         self.config = KeyedDump(self.settings, self.words, self.least)
 
     @classmethod
@@ -58,15 +64,27 @@ class Trainer:
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterable[Event]:
         """The events of a line with a step; none where it says nothing new."""
-        said = match.groupdict()
-        index = said.pop("step", self.head)
-        figures = {name: _number(name, text) if text else None for name, text in said.items()}
+        said = {name: text for name, text in match.groupdict().items() if text is not None}
+        index, now = said.pop("step", self.head), taken(said)
+        figures = {name: _number(name, text) for name, text in said.items()}
         seconds, ms, minutes = (figures.pop(unit, None) for unit in ("s", "ms", "minutes"))
         if index is None:
             return ()
+        if now is not None:
+            return self._since(index, now, line, number, figures)
         if minutes and seconds is not None:
             seconds += 60 * minutes
         return (self.made(line, number, index, ms / 1000 if ms else seconds, **figures),)
+
+    def _since(
+        self, index: str, now: float, line: str, number: int, figures: Mapping[str, float | None]
+    ) -> Iterator[Event]:
+        """The mean step since an earlier line. A step number that is rounded (``1.68k``) has to go on far enough."""
+        step, before = int(scaled(index) or 0), self.clock.before
+        if before is not None and 0 <= step - before.step < _grain(index) * _FINE:
+            return
+        if found := self.clock.since(step, now):
+            yield self.made(line, number, step, found[0], mean=found[1] > 1, **figures)
 
     def other(self, line: str, number: int) -> Iterable[Event] | None:  # noqa: ARG002
         """The events of another line; None where it is not this trainer's own."""
@@ -117,3 +135,11 @@ class Trainer:
 def _number(name: str, text: str) -> float | None:
     """A figure; of one that has decimals a comma alone is none."""
     return scaled(text) if name.endswith(_COUNTS) else measured(text)
+
+
+def _grain(index: str) -> float:
+    """What a printed step number is rounded to; 0 where it is whole."""
+    if index.isdecimal():
+        return 0.0
+    digits = len(index[:-1].partition(".")[2])
+    return (scaled("1" + index[-1]) or 0.0) / float(10**digits)
