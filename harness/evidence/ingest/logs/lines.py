@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from harness.evidence.ingest.logs import olmo_config
 from harness.evidence.ingest.logs.clock import CLOCK, STAMP
 from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Memory
 from harness.evidence.ingest.logs.numbers import NUMBER, SCALED, group, measure, whole
@@ -119,6 +120,10 @@ class Olmo(Trainer):
     shortest = 1.0  # seconds: its own are printed to the millisecond
 
     def other(self, line: str, number: int) -> Iterable[Event] | None:
+        values, unread = olmo_config.arguments(line)
+        if values:
+            told = [Fact("note", f"{name}={value} is not read", number) for name, value in unread]
+            return [Arguments(values, number, len(values), unread), *told]
         used = group(_OLMO_PEAK.search(line)) if "Peak GPU Memory" in line else None
         return [Memory(used * 1e6 / 2**30, "allocated", number)] if used else None
 

@@ -1,0 +1,108 @@
+"""The configuration that OLMo prints in one line: ``TrainConfig(…, model=ModelConfig(d_model=2048, …), …)``.
+
+Facts: allenai/OLMo olmo/config.py (names), olmo/model.py (widths: a gate takes half of ``mlp_hidden_size``, which is
+``mlp_ratio`` hidden sizes where it is not stated), olmo/checkpoint.py and train.py (strategies).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from projector.workload.loaders.values import literal
+
+_HEAD = "TrainConfig("
+_LONGEST = 100_000  # characters: its lists of data files are long
+_SETTING = re.compile(r"\b([a-z][a-z_]{2,40})=('[^']{0,80}'|<[\w.]{1,60}: [0-9]{1,3}>|[\w.+-]{1,40})(?=[,)(])")
+_MODEL = {
+    "d_model": "hidden_size",
+    "n_layers": "num_layers",
+    "n_heads": "num_attention_heads",
+    "max_sequence_length": "max_position_embeddings",
+    "vocab_size": "vocab_size",
+    "include_bias": "add_bias_linear",
+    "attention_layer_norm": "qk_layernorm",
+}
+_SHARDED = {
+    "FULL_SHARD": "optim_grads_params",
+    "SHARD_GRAD_OP": "optim_grads",
+    "NO_SHARD": "no_shard",
+}
+_PRECISIONS = {"amp_bf16": "bf16", "amp_fp16": "fp16"}
+_HALVED = ("swiglu", "geglu")
+
+
+def arguments(line: str) -> tuple[dict[str, object], tuple[tuple[str, str], ...]]:
+    """(Megatron-LM's arguments of the line, settings that may matter and have no name there); empty for another line."""
+    if _HEAD not in line or len(line) > _LONGEST:
+        return {}, ()
+    said: dict[str, object] = {}
+    for name, text in _SETTING.findall(line):
+        said.setdefault(name, literal(text))  # the model's stands before what repeats it
+    batch, each = said.get("global_train_batch_size"), said.get("device_train_batch_size")
+    values: dict[str, object] = {
+        "global_batch_size": batch,
+        "micro_batch_size": said.get("device_train_microbatch_size"),
+        "seq_length": said.get("max_sequence_length"),
+        **_architecture(said),
+    }
+    if type(batch) is int and type(each) is int and each > 0 and batch % each == 0:
+        values["world_size"] = batch // each
+    unread = []
+    for name, found in (("precision", _precision(said)), ("distributed_strategy", _strategy(said)),
+                        ("activation_checkpointing", _recomputed(said))):  # fmt: skip
+        if found is None:
+            unread.append((name, str(said.get(name))))
+            del values["micro_batch_size"]  # without it nobody knows what a step did
+            break
+        values |= found
+    if said.get("compile") is not None:
+        values["torch_compile"] = True
+    return {name: value for name, value in values.items() if value is not None}, tuple(unread)
+
+
+def _architecture(said: Mapping[str, object]) -> dict[str, object]:
+    """Of a sequential decoder with rotary positions; empty for another."""
+    hidden, ratio, width = (said.get(name) for name in ("d_model", "mlp_ratio", "mlp_hidden_size"))
+    inner = width if type(width) is int else hidden * ratio if type(hidden) is int and type(ratio) is int else None
+    norm = {"default": "LayerNorm", "low_precision": "LayerNorm", "rms": "RMSNorm"}.get(
+        str(said.get("layer_norm_type"))
+    )
+    usual = said.get("block_type") == "sequential" and said.get("rope") is True and said.get("alibi") is not True
+    if not usual or type(inner) is not int or norm is None:
+        return {}
+    if norm == "LayerNorm" and said.get("layer_norm_with_affine") is False:
+        norm = "NonParametricLayerNorm"
+    gated = said.get("activation_type") in _HALVED
+    groups = 1 if said.get("multi_query_attention") is True else said.get("n_kv_heads")
+    return {
+        **{ours: said.get(theirs) for theirs, ours in _MODEL.items()},
+        "ffn_hidden_size": inner // 2 if gated else inner,
+        "swiglu": gated,
+        "normalization": norm,
+        "position_embedding_type": "rope",
+        "untie_embeddings_and_output_weights": said.get("weight_tying") is not True,
+        **({"num_query_groups": groups, "group_query_attention": True} if groups is not None else {}),
+    }
+
+
+def _precision(said: Mapping[str, object]) -> dict[str, object] | None:
+    name = _PRECISIONS.get(str(said.get("precision")))
+    return {name: True} if name else {} if said.get("precision") == "fp32" else None
+
+
+def _strategy(said: Mapping[str, object]) -> dict[str, object] | None:
+    """How states are cut over ranks; None for a strategy that nobody reads."""
+    strategy = said.get("distributed_strategy")
+    if strategy in ("ddp", "single"):
+        return {"data_parallel_sharding": "no_shard"}
+    kind = str(said.get("sharding_strategy")).partition(":")[0].rpartition(".")[2]
+    return {"data_parallel_sharding": _SHARDED[kind]} if strategy == "fsdp" and kind in _SHARDED else None
+
+
+def _recomputed(said: Mapping[str, object]) -> dict[str, object] | None:
+    kind = said.get("activation_checkpointing")
+    if kind is None:
+        return {}
+    whole = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    return whole if kind == "whole_layer" else None
