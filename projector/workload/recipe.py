@@ -214,6 +214,9 @@ class Recipe:
         "gradients are reduced beside the backward", "step", "sharding", megatron=SAME)
     overlap_param_gather: bool | None = recipe_field(
         "parameters are gathered beside the forward", "step", "sharding", megatron=SAME)
+    ddp_bucket_size: int | None = recipe_field(
+        "parameters of a bucket that is reduced and gathered by itself (left out: the framework's)", "step", "sharding",
+        unit="parameters", most=1_000_000_000_000, megatron=SAME)
     grad_reduce_in_bf16: bool | None = recipe_field(
         "gradients travel in 16 bits", "layer step memory", "sharding", megatron=SAME, told_by="grad_reduce_in_fp32")
     gradient_accumulation_fusion: bool | None = recipe_field(
@@ -294,8 +297,9 @@ class Recipe:
         "the library of the flex dispatcher", "layer memory", "dispatcher", choices=("deepep", "hybridep", "mega_moe"),
         told_by="moe_flex_dispatcher_backend use_turbo_deepep moe_enable_deepep use_turbo_mega_moe")
     moe_deepep_num_sms: int | None = recipe_field(
-        "compute units of DeepEP's dispatch and combine (left out: 20, 64 on AMD)", "layer step", "dispatcher",
-        unit="compute units", megatron="moe_deepep_num_sms moe_flex_dispatcher_num_sms", primus="turbo_deepep_num_cu")
+        "compute units of DeepEP's or HybridEP's dispatch and combine (left out: DeepEP's 20, 64 on AMD)", "layer step",
+        "dispatcher", unit="compute units", megatron="moe_deepep_num_sms moe_flex_dispatcher_num_sms",
+        primus="turbo_deepep_num_cu", told_by="moe_hybridep_num_sms")
     moe_grouped_gemm: str | None = recipe_field(
         "how the products of local experts run", "layer memory", "dispatcher",
         choices=("te", "fused", "multi_stream", "loop", "legacy", "masked"),

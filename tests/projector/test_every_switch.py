@@ -83,6 +83,7 @@ CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     **dict.fromkeys(AHEAD, (False, True, XLA | AHEAD)),
     "overlap_grad_reduce": (False, True, {}),
     "overlap_param_gather": (False, True, {}),
+    "ddp_bucket_size": (10_000_000, 2_000_000_000, {"overlap_grad_reduce": True}),
     "grad_reduce_in_bf16": (False, True, {}),
     "gradient_accumulation_fusion": (False, True, {}),
     "num_distributed_optimizer_instances": (1, 4, {}),

@@ -34,8 +34,11 @@ class DDP(DataParallel):
     bucket_elements_a_rank: float = 0.0
 
     def run_by(self, recipe: Recipe) -> Self:
-        """MXFP8 weights travel in bf16 and are quantised where they land (``reuse_grad_buf_for_mxfp8_param_ag``)."""
+        """With the buckets that a recipe names. MXFP8 weights travel in bf16 and are quantised where they land
+        (``reuse_grad_buf_for_mxfp8_param_ag``)."""
         found = super().run_by(recipe)
+        if recipe.ddp_bucket_size:
+            found = replace(found, bucket_elements=float(recipe.ddp_bucket_size), bucket_elements_a_rank=0.0)
         quantised = found.product_gather_bytes > 0 and recipe.precision == "mxfp8"
         return replace(found, product_gather_bytes=found.gather_bytes) if quantised else found
 

@@ -132,6 +132,8 @@ def _experts(args: Reader) -> dict[str, object]:
     turbo = args.flag("enable_primus_turbo") is not False
     if (turbo and args.flag("use_turbo_deepep")) or args.flag("moe_enable_deepep"):
         found |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+    if found["moe_flex_dispatcher_backend"] == "hybridep":  # Megatron-LM prints DeepEP's number beside its own
+        found["moe_deepep_num_sms"] = args.integer("moe_flex_dispatcher_num_sms", "moe_hybridep_num_sms")
     if mega := turbo and args.flag(
         "use_turbo_mega_moe"
     ):  # its layer takes the place of Megatron-LM's, whatever else is set

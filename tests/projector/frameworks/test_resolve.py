@@ -42,6 +42,7 @@ OPTIONAL = {
     "fsdp_reshard_after_forward",
     "moe_deepep_num_sms",
     "xla_gpu_all_gather_combine_threshold_bytes",
+    "ddp_bucket_size",
     "rlhf_type",
 }
 

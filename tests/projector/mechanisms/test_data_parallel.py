@@ -132,6 +132,19 @@ def test_buckets_grow_with_the_ranks_that_reduce_them() -> None:
     assert calls[0] == calls[1] == round(4e6 / (128 + 2))
 
 
+def test_a_recipe_names_its_buckets() -> None:
+    """``--ddp-bucket-size`` in place of max(40000000, 1000000 · dp) parameters, whatever the ranks."""
+    sharing = KINDS["ddp"](bucket_elements=40.0, bucket_elements_a_rank=2.0)  # type: ignore[call-arg]
+    layers, calls = held([([Weight(name="norm", rows=4)], 10**4)]), []
+    for size in (10, 100):
+        work = job(ddp_bucket_size=size, overlap_grad_reduce=True)
+        named = sharing.run_by(work.recipe)
+        assert named.buckets(work, model_of(), 0)[0] == pytest.approx((60 + size / 2) / 924)
+        calls += [op.calls for op in named.reduction(work, layers)]
+    assert calls == [round(4e4 / (10 + 2)), round(4e4 / (100 + 2))]
+    assert sharing.run_by(job().recipe) == sharing
+
+
 def test_fp8_weights_travel_in_one_byte_and_all_others_in_two() -> None:
     for precision, bytes_of_products in (("fp8", 1.0), ("mxfp8", 2.0), ("bf16", 2.0)):
         work = job(precision=precision, fp8_param_gather=True)

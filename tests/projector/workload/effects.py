@@ -66,7 +66,8 @@ def values(field: Field) -> Iterator[object]:
         return
     words = field.choices or _WORDS.get(field.key, _NUMBERS[field.kind])
     large = {"seq_length": (2048, 8192), "global_batch_size": (128, 256), "make_vocab_size_divisible_by": (64, 1024),
-             "moe_deepep_num_sms": (8, 24, 48), "num_layers": (1,)}  # fmt: skip
+             "moe_deepep_num_sms": (8, 24, 48), "ddp_bucket_size": (10**7, 4 * 10**8),
+             "num_layers": (1,)}  # fmt: skip
     for word in (*words, *large.get(field.key, ())):
         yield (word,) if field.many else word
     if field.many:

@@ -72,6 +72,16 @@ def test_whose_modules_and_flash_attention_by_its_older_name():
         assert (recipe.transformer_impl, recipe.attention_backend) == expected
 
 
+@pytest.mark.parametrize(("backend", "units"), [("deepep", 20), ("hybridep", 16)])
+def test_each_dispatcher_has_its_own_number_of_compute_units(backend, units):
+    """A dump prints the defaults of both."""
+    printed = {"moe_deepep_num_sms": 20, "moe_hybridep_num_sms": 16, "moe_token_dispatcher_type": "flex"}
+    experts = {"num_experts": 8, "moe_router_topk": 2, "moe_flex_dispatcher_backend": backend}
+    recipe = megatron_args.from_mapping(MINIMAL | printed | experts | {"ddp_bucket_size": 10**8}, "args").recipe
+    assert recipe is not None
+    assert (recipe.moe_deepep_num_sms, recipe.ddp_bucket_size) == (units, 10**8)
+
+
 def test_mapping_fills_in_megatrons_defaults():
     loaded = megatron_args.from_mapping(MINIMAL, "args")
     model = loaded.model
