@@ -23,7 +23,7 @@ LAUNCH: Bounds = (5.0, 1.0, 15.0)
 FRAMEWORK_LAUNCH: Bounds = (6.0, 1.0, 90.0)  # a framework's average holds time of its host
 POWER: Bounds = (0.33, 0.0, 1.0)
 MASK: Bounds = (0.5, 0.0, 3.0)
-SOFTMAX: Bounds = (1.0, 0.3, 2.0)
+SOFTMAX: Bounds = (1.0, 0.3, 4.0)
 FETCH: Bounds = (0.4, 0.0, 1.5)
 MANY, FEW = 11, 4  # shapes that carry all constants; shapes below which only the rate is fitted
 

@@ -19,11 +19,13 @@ from projector.parameter import parameter
 
 # by direction, backward or not
 _VECTOR_OPS = parameter(
-    {False: 8.0, True: 12.0},
+    {False: 4.5, True: 4.0},
     unit="operations a score",
     kind="derived",
-    source="vector operations beside the exponential, counted in the kernels of FlashAttention-2/3/4: scale, mask, max, "
-    "sum, cast; backward also dP − δ and its product with P",
+    source="instructions of the vector pipe beside the exponential, in the loops of FlashAttention-2/3 (arXiv 2307.08691, "
+    "2407.08608): scale and shift in one fused multiply-add, maximum, sum, half a packed cast, and the output scaled again, "
+    "one a score at a head dimension as wide as the block; backward scale and shift, dP − δ, its product with P, two half "
+    "casts",
 )
 _SHARED_BYTES = parameter(
     128.0, unit="B/clock/unit", kind="datasheet", source="CUDA programming guide, compute capabilities 8.0 to 10.0"

@@ -146,6 +146,21 @@ def test_the_clock_scales_the_loop_and_leaves_the_bandwidth() -> None:
     assert slow.bandwidth == fast.bandwidth
 
 
+@pytest.mark.parametrize("name", ["a100_sxm_80gb", "h100_sxm", "b200", "gb300", "mi300x", "mi355x"])
+def test_twice_the_exponentials_are_never_slower_and_show_where_softmax_binds(name: str) -> None:
+    """A data sheet that doubles them (Blackwell Ultra, CDNA 4) must be heard: vector work does not hide all of them."""
+    device = gpu(name)
+    twice = replace(device, exp_per_clock_per_cu=2.0 * device.exp_per_clock_per_cu)
+    half = replace(device, exp_per_clock_per_cu=device.exp_per_clock_per_cu / 2.0)
+    for backward in (False, True):
+        one = op(head_dim_qk=64, head_dim_v=64, backward=backward)
+        slow, own, fast = (
+            attention.constants(each, load(name), "fa2", one).iteration for each in (half, device, twice)
+        )
+        assert fast <= own < slow
+        assert own - fast <= slow - own
+
+
 def test_sixteen_bit_gradients_move_less() -> None:
     wide, narrow = (
         attention.constants(gpu("mi355x"), load("mi355x"), family, op(backward=True))
