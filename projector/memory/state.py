@@ -11,6 +11,7 @@ from projector.layers.optimizers import divided, moments, scratch
 from projector.layers.step import fraction_on_host
 from projector.memory.offload import moved
 from projector.memory.parameters import StageParameters
+from projector.operators.rank import WIDTH
 from projector.operators.weights import Held
 from projector.workload.recipe import Recipe
 
@@ -93,7 +94,10 @@ def _per_element(resolved: Resolved) -> _PerElement:
     main, halved = execution.data_parallel.main_weight(recipe)
     if recipe.precision == "fp32":
         return _PerElement(4.0, 4.0, 0.0)
-    return _PerElement(execution.data_parallel.parameter_bytes, gradient, 2.0 if halved else main)
+    weight = execution.data_parallel.parameter_bytes
+    if not main and recipe.use_precision_aware_optimizer:  # the optimizer steps the weights themselves
+        weight = min(weight, WIDTH[recipe.main_params_dtype or "fp32"])
+    return _PerElement(weight, gradient, 2.0 if halved else main)
 
 
 def _quantised_storage(resolved: Resolved, weights: Held, gpu_arch: str, weight_bytes: float) -> tuple[float, float]:

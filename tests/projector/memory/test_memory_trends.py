@@ -101,6 +101,17 @@ def test_offloading_the_optimizer_reduces_its_state(case: Resolved) -> None:
         assert b.components["moments"] == 0
 
 
+def test_weights_that_the_optimizer_steps_itself_are_of_the_type_that_is_stated() -> None:
+    narrow = {"use_precision_aware_optimizer": True, "main_params_dtype": "bf16"}
+    for copy_bytes, share in ((4.0, 1.0), (0.0, 0.5)):
+        kept = {"parameter_bytes": 4.0, "master_bytes": copy_bytes}
+        wide, thin = (
+            plan(resolved(llama(), recipe(**stated), 8, data_parallel=kept), GPU).ranks[0].components["weights"]
+            for stated in ({}, narrow)
+        )
+        assert thin == share * wide
+
+
 @pytest.mark.parametrize("stored", [False, True])
 def test_the_activation_input_in_eight_bits_is_half(stored: bool) -> None:
     case = resolved(llama(), recipe(activation_func_fp8_input_store=stored), 8)
