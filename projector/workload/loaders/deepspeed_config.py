@@ -61,15 +61,20 @@ def arguments(text: str, where: str, unknowns: Unknowns) -> tuple[dict[str, obje
     ) is True:
         found["optimizer_cpu_offload"] = True
     found |= {name: True for name in ASIDE if '"enabled": true' in json.dumps(content.get(name)).lower()}
-    found |= {
+    found |= inside(content)
+    unknown = {
+        name: unknowns.within(value) for name, value in found.items() if isinstance(value, str) and not is_known(value)
+    }
+    known = {name: value for name, value in found.items() if name not in unknown and value not in (None, "auto")}
+    return known, unknown
+
+
+def inside(content: Mapping[str, object]) -> dict[str, object]:
+    """Settings of sections of DeepSpeed's configuration that may change seconds or bytes and that nothing models."""
+    return {
         f"{part}.{name}": value
         for part, names in _INSIDE.items()
         for name in names
         if ((value := section(content, part).get(name)) is True or value not in _OFF)
         and section({name: value}, name).get("device") != "none"
     }
-    unknown = {
-        name: unknowns.within(value) for name, value in found.items() if isinstance(value, str) and not is_known(value)
-    }
-    known = {name: value for name, value in found.items() if name not in unknown and value not in (None, "auto")}
-    return known, unknown

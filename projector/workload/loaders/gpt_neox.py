@@ -13,7 +13,7 @@ from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload import tokenizers
-from projector.workload.loaders import known_settings
+from projector.workload.loaders import deepspeed_config, known_settings
 from projector.workload.loaders.asked import names_read
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.shell.lists import word_set
@@ -137,6 +137,7 @@ def _told(settings: Mapping[str, object]) -> tuple[str, ...]:
     told = [f"{key}={settings[key]}" for key, off in _UNMODELLED.items() if settings.get(key, off) not in (off, None)]
     if settings.get("gpt_j_residual"):
         told[0] += " (attention and MLP one after the other, each with an all-reduce of its own)"
+    told += [f"{key}={value}" for key, value in deepspeed_config.inside(settings).items()]
     if settings.get("partition_activations") and settings.get("model_parallel_size", 1) != 1:
         told.append("partition_activations=True")
     if settings.get("use_bias_in_attn_linear", True) != settings.get("use_bias_in_mlp", True):

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload import zoo
-from projector.workload.loaders import huggingface
+from projector.workload.loaders import huggingface, known_settings
 from projector.workload.loaders.loaded import Loaded
+from projector.workload.loaders.shell.lists import word_set
 from projector.workload.loaders.values import section
 from projector.workload.model import Model
 from projector.workload.optimizers import named
@@ -36,6 +37,27 @@ _ATTENTION: Mapping[str, tuple[object, ...]] = {
     "attn_impl": ("flash", "triton"), "attn_uses_sequence_id": (False, None), "attn_logit_softcapping": (None,),
     "fused_qkv": (True,), "qk_gn": (False,), "attn_pdrop": (0, 0.0),
 }  # fmt: skip
+#: Settings at the top that are read, or change neither (``TrainConfig``).
+_TOP = word_set(
+    """
+    model tokenizer optimizer scheduler train_loader device_eval_batch_size max_duration max_seq_len seed global_seed
+    precision code_paths dist_timeout fsdp_config tp_config eval_interval eval_loader eval_loaders icl_tasks icl_tasks_str
+    eval_gauntlet eval_gauntlet_str icl_subset_num_batches icl_seq_len loggers progress_bar log_to_console
+    python_log_level console_log_interval log_config callbacks algorithms save_folder save_latest_filename
+    save_overwrite save_weights_only save_filename save_interval save_num_checkpoints_to_keep load_path
+    load_weights_only load_strict_model_weights load_ignore_keys save_ignore_keys only_hf_checkpoint
+    only_composer_checkpoint train_subset_num_batches device_train_microbatch_size global_train_batch_size
+    spin_dataloaders eval_subset_num_batches eval_first compile_config metadata flatten_metadata run_name autoresume
+    profiler variables n_gpus device_train_batch_size device_train_grad_accum max_split_size_mb expandable_segments
+    cuda_load_lazy data_local data_remote tokenizer_name
+    """
+)
+_ATTENDED = word_set(
+    """
+    attn_type kv_n_heads rope rope_theta rope_impl rope_dail_config rope_hf_config alibi alibi_bias_max clip_qkv qk_ln
+    softmax_scale sliding_window_size prefix_lm
+    """
+)
 _PRECISIONS = {"amp_bf16": "bf16", "amp_fp16": "fp16", "amp_fp8": "fp8", "fp32": "fp32"}
 _SHARDING = {"FULL_SHARD": "optim_grads_params", "SHARD_GRAD_OP": "optim_grads", "NO_SHARD": "no_shard"}
 _REDUCED_IN_16_BITS = {"PURE": True, "DEFAULT": False}
@@ -75,8 +97,12 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     told += [
         f"attn_config.{key}={value}"
         for key, value in section(given, "attn_config").items()
-        if value not in _ATTENTION.get(key, (value,))
+        if value not in _ATTENTION.get(key, (value,) if key in _ATTENDED else (None, False))
     ]
+    top = known_settings.sort({key: value for key, value in settings.items() if key not in _TOP}, _TOP, where)
+    if top.problems:
+        raise InputError(top.problems)
+    told += top.unmodelled
     base = Loaded(model=model) if model else _model(given, where)
     return replace(base, recipe=recipe, framework="llm-foundry", assumed=(), unmodelled=(*base.unmodelled, *told))
 

@@ -49,6 +49,12 @@ _NEUTRAL = frozenset(
      "train_steps", "val_check_interval", "limit_val_batches", "limit_test_batches", "ddp_bucket_cap_mb"}
 )  # fmt: skip
 
+#: Sections that are read, or that change neither.
+_SECTIONS = frozenset(
+    {"model", "optimizer", "tokens", "parallelism", "general", "checkpoints", "data_stages", "logging", "lighteval",
+     "profiler", "s3_upload", "tokenizer", "metrics_logging"}
+)  # fmt: skip
+
 
 def is_nanotron(content: Mapping[str, object]) -> bool:
     """Whether ``content`` states a model, its layout and its batch as nanotron does."""
@@ -69,7 +75,9 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     args = Reader(settings)
     fields = _recipe(args) | _optimizer(args, section(parts[1], "optimizer_factory"))
     known = names_read((_recipe, _architecture)) | {"accumulate_grad_in_fp32", "zero_stage"} | _NEUTRAL
-    left = known_settings.sort({key: value for key, value in settings.items() if key not in known}, known, where)
+    beside = {key: value for key, value in content.items() if key not in _SECTIONS}
+    inside = {key: value for key, value in settings.items() if key not in known}
+    left = known_settings.sort({**beside, **inside}, known, where)
     problems = [Problem(where, key, value, expected) for key, value, expected in args.problems]
     recipe, wrong = parse_recipe({key: value for key, value in fields.items() if value is not None}, where, "")
     if recipe is None or problems or left.problems:

@@ -13,9 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
+from projector.workload.loaders import known_settings
 from projector.workload.loaders.aliases import renamings
 from projector.workload.loaders.assemble import Origin, assemble
 from projector.workload.loaders.loaded import Loaded
+from projector.workload.loaders.shell.lists import word_set
 from projector.workload.loaders.values import Reader, section
 from projector.workload.model import Model
 from projector.workload.optimizers import named
@@ -24,7 +26,8 @@ from projector.workload.optimizers import named
 _MODEL = (
     *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels"),
     *("max_position_embeddings", "position_embedding_type", "moe_router_topk", "moe_ffn_hidden_size"),
-    "cross_entropy_loss_fusion",
+    *("cross_entropy_loss_fusion", "apply_rope_fusion", "defer_embedding_wgrad_compute"),
+    "moe_pad_expert_input_to_capacity",
 )
 #: What NeMo calls Megatron-LM's arguments; the rest of ``model`` is left to NeMo.
 _NAMES: Mapping[str, str] = {
@@ -33,6 +36,7 @@ _NAMES: Mapping[str, str] = {
     "override_vocab_size": "vocab_size",
     "bias": "add_bias_linear",
     "qkv_bias": "add_qkv_bias",
+    "fp8_params": "fp8_param_gather",
     **{name: name for name in _MODEL},
 }
 #: A configuration is whole: what it leaves out or sets to null is this.
@@ -69,6 +73,33 @@ _OTHERS = (
 )
 #: Sections of ``trainer`` in which NeMo-Aligner counts the steps of what it trains (examples/nlp/gpt/conf).
 _ALIGNED = ("rm", "ppo", "dpo", "kto", "spin", "reinforce", "rs", "grpo", "self_rewarding")
+#: Fields of the model that are read by their own rules.
+_READ = word_set(
+    """
+    normalization activation bias share_embeddings_and_output_weights num_query_groups fp8 fp8_e4m3 megatron_amp_O2 tokenizer
+    optim name mcore_customization_config peft fsdp transformer_block_type cpu_offloading cpu_offloading_num_layers
+    """
+)
+#: Of ``optim``: what is read, and what changes neither seconds nor bytes.
+_OPTIM = word_set(
+    """
+    name overlap_grad_sync overlap_param_sync grad_sync_dtype betas lr sched weight_decay eps contiguous_grad_buffer
+    contiguous_param_buffer bucket_cap_mb ddp_bucket_size
+    """
+)
+#: Of the model: what changes neither, beside what trainers of this kind have in common.
+_NEUTRAL = word_set(
+    """
+    apex_transformer_log_level data grad_allreduce_chunk_size_mb grad_div_ar_fusion gradient_as_bucket_view mcore_gpt
+    native_amp_init_scale native_amp_growth_interval post_process pre_process transformer_engine attention_type
+    normalize_attention_scores rotary_percentage use_scaled_init_method use_flash_attention fp8_hybrid fp8_wgrad gc_interval
+    reduce_amax scale_positional_embedding precision nsys_profile do_layer_norm_weight_decay dist_ckpt_format
+    dist_ckpt_load_on_device dist_ckpt_parallel_save dist_ckpt_parallel_load dist_ckpt_load_strictness
+    dist_ckpt_torch_dist_multiproc dist_ckpt_assume_constant_structure megatron_timer_kwargs resume_from_checkpoint
+    get_attention_mask_from_fusion bias_dropout_add_fusion fsdp_sharding_strategy fsdp_grad_reduce_dtype
+    fsdp_sharded_checkpoint fsdp_use_orig_params wgrad_deferral_limit restore_from_path save_nemo_on_validation_end
+    """
+)
 _RECURRENT = re.compile(r"griffin|recurrentgemma|mamba|jamba|rwkv|hyena|evo2", re.IGNORECASE)
 _BESIDE = ("parallel_attention", "new_decoder_architecture")
 _REFERENCE = re.compile(r"\$\{\s*(?:(?:training\.)?model)?\.?([a-z_]+)\s*\}")
@@ -103,6 +134,8 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     ]
     if problems:
         raise InputError(problems)
+    if stated.get("cpu_offloading") is True:
+        args["cpu_offloading_num_layers"] = stated.get("cpu_offloading_num_layers")
     args |= _precision(trainer, stated) | _optimizer(section(stated, "optim"))
     if model is None:
         args |= _architecture(stated, where) | _tokenizer(section(stated, "tokenizer"))
@@ -115,8 +148,22 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     name = str(section(content, "run").get("name") or Path(where).stem)
     origin = Origin(where=where, name=model.name if model else name, base=model, framework="nemo")
     loaded = assemble(args, origin)
-    left = () if stated.get("megatron_amp_O2") is not False else ("megatron_amp_O2=False: weights in fp32",)
-    return replace(loaded, unmodelled=(*loaded.unmodelled, *left))
+    told = () if stated.get("megatron_amp_O2") is not False else ("megatron_amp_O2=False: weights in fp32",)
+    left = _left(stated, where)
+    if left.problems:
+        raise InputError(left.problems)
+    return replace(
+        loaded, ignored=(*loaded.ignored, *left.neutral), unmodelled=(*loaded.unmodelled, *told, *left.unmodelled)
+    )
+
+
+def _left(stated: Mapping[str, object], where: str) -> known_settings.Unread:
+    """What stands in ``model`` and its ``optim`` beside what is read."""
+    known = frozenset({*_NAMES, *_READ, *_OTHERS, *_BESIDE, *_NEUTRAL})
+    optim = {f"optim.{key}": value for key, value in section(stated, "optim").items() if key not in _OPTIM}
+    rest = {key: value for key, value in stated.items() if key not in known}
+    left = {key: value for key, value in {**rest, **optim}.items() if value != 0}
+    return known_settings.sort(left, known, where)
 
 
 def _supported(model: Mapping[str, object], where: str) -> None:

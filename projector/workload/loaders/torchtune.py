@@ -29,6 +29,13 @@ _OTHERS = word_set(
     """
 )
 _ADAPTED = {"q_proj": "linear_qkv", "k_proj": "linear_qkv", "v_proj": "linear_qkv", "output_proj": "linear_proj"}
+#: What ``model`` may say: the builder, and its adapters.
+_SHAPE = word_set(
+    """
+    _component_ lora_attn_modules apply_lora_to_mlp apply_lora_to_output lora_rank lora_alpha lora_dropout use_dora
+    quantize_base
+    """
+)
 _WITHOUT_WINDOW = ("mistral", "phi3")  # the builders of these leave it out
 _LOSSES = {"LinearCrossEntropyLoss": "linear", "CrossEntropyLoss": "none", "CEWithChunkedOutputLoss": "none"}
 #: What may change seconds or bytes and is not modelled, with the value that does not.
@@ -183,6 +190,7 @@ def _told(content: Mapping[str, object], shape: Mapping[str, object]) -> tuple[s
         told.append(f"loss={loss}")
     if _optimizer(content).startswith("Paged"):
         told.append(f"optimizer={_optimizer(content)} (pages on the device)")
+    told += [f"model.{key}={value}" for key, value in shape.items() if key not in _SHAPE and value not in (None, False)]
     modules = shape.get("lora_attn_modules")
     if isinstance(modules, list) and {"q_proj", "k_proj", "v_proj"} & set(modules) != {"q_proj", "k_proj", "v_proj"}:
         told.append(f"lora_attn_modules={', '.join(map(str, modules))} (one adapter for queries, keys and values)")

@@ -103,6 +103,8 @@ def test_what_is_not_modelled_is_told(tmp_path):
         "partition_activations",
     ]
     assert "all-reduce" in told[0]
+    inside = {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}
+    assert any("offload_param" in text for text in load(tmp_path, inside).unmodelled)
     assert "a_fork=3 (unknown)" in load(tmp_path, {"a_fork": 3}).unmodelled
 
 

@@ -119,6 +119,9 @@ def test_what_is_not_modelled_is_named(tmp_path):
         "model.attn_config.attn_impl": "torch",
         "algorithms.alibi": {},
     }
+    known_of_nothing = {"model.attn_config.a_new_kernel": "fast", "a_new_switch": "on"}
+    told = load(tmp_path, known_of_nothing).unmodelled
+    assert told == ("attn_config.a_new_kernel=fast", "a_new_switch=on (unknown)")
     told = load(tmp_path, changes).unmodelled
     assert told == ("fsdp_config.backward_prefetch=BACKWARD_PRE", "algorithms.alibi", "attn_config.attn_impl=torch")
 

@@ -147,3 +147,9 @@ def test_what_does_not_fit_is_named(tmp_path, changes, named):
 def test_another_architecture_stands_in(tmp_path):
     loaded = load(tmp_path, model="llama3.1_8b")
     assert (loaded.model.name, loaded.recipe.tp) == ("llama3.1_8b", 2)
+
+
+def test_a_section_that_nobody_knows_is_told(tmp_path):
+    assert load(tmp_path, {"a_new_section": {"kernel": "fast"}, "s3_upload": {"bucket": "x"}}).unmodelled == (
+        "a_new_section={'kernel': 'fast'} (unknown)",
+    )

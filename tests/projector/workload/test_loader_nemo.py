@@ -124,3 +124,29 @@ def test_what_nothing_lowers(tmp_path, path, value, named):
 def test_an_unknown_norm(tmp_path):
     with pytest.raises(InputError, match=r"model\.normalization"):
         load(tmp_path, {"model.normalization": "batchnorm"})
+
+
+def test_what_stands_in_the_model_is_read_or_told(tmp_path):
+    changes = {
+        "model.apply_rope_fusion": True,
+        "model.defer_embedding_wgrad_compute": True,
+        "model.fp8_params": True,
+        "model.gradient_as_bucket_view": True,
+        "model.ffn_dropout": 0.0,
+        "model.hidden_dropout": 0.1,
+        "model.a_new_kernel": "fast",
+        "model.optim.dtype": "bf16",
+    }
+    loaded = load(tmp_path, changes)
+    recipe = loaded.recipe
+    assert (recipe.apply_rope_fusion, recipe.defer_embedding_wgrad_compute, recipe.fp8_param_gather) == (
+        True,
+        True,
+        True,
+    )
+    assert set(loaded.unmodelled) == {"hidden_dropout=0.1", "a_new_kernel=fast (unknown)", "optim.dtype=bf16 (unknown)"}
+    assert recipe.cpu_offloading_num_layers is None
+    moved = load(tmp_path, {"model.cpu_offloading": True, "model.cpu_offloading_num_layers": 8})
+    assert moved.recipe.cpu_offloading_num_layers == 8
+    with pytest.raises(InputError, match="micro_batch_size"):
+        load(tmp_path, {"model.micro_batch_sise": 2})

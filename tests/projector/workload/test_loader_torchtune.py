@@ -72,6 +72,7 @@ def test_adapters(tmp_path):
     ).unmodelled
     assert any(text.startswith("lora_attn_modules=q_proj, v_proj") for text in told)
     assert "lora_dropout=0.1" in told
+    assert "model.max_seq_len=131072" in load(tmp_path, {"model": {**_LORA, "max_seq_len": 131072}}).unmodelled
 
 
 @pytest.mark.parametrize(
