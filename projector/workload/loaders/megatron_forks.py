@@ -36,6 +36,7 @@ _IMAGES = word_set(
     patch_size patch_dim mrope_section disable_vision_class_token freeze_ViT freeze_vision_model
     """
 )
+_ANSWERS = ("is_instruction_dataset", "is_pairwise_dataset")
 _STAGES = ("sft", "pt", "pretrain")  # MindSpeed-LLM's --stage: others compare answers, or train what scores them
 
 
@@ -49,6 +50,13 @@ def another_task(given: Mapping[str, object]) -> str:
     stage = given.get("rlhf_type", given.get("stage"))
     if isinstance(stage, str) and stage not in _STAGES:
         return f"with {stage} is reinforcement learning or preference training"
+    # Ascend/MindSpeed-LLM@c77308a1 mindspeed_llm/legacy/data/data_samplers.py: its collators of answers pad to a multiple
+    if (
+        given.get("no_pad_to_seq_lengths")
+        and any(given.get(name) for name in _ANSWERS)
+        and not (given.get("pack") or given.get("neat_pack"))
+    ):
+        return "with --no-pad-to-seq-lengths trains on samples of lengths that nothing states"
     if given.get("kd"):
         return "with --kd distils a teacher, which runs beside the model"
     if given.get("process_checkpoint"):

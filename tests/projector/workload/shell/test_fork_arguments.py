@@ -245,3 +245,14 @@ def test_the_gate_of_shared_experts_has_another_name_in_mindspeed(tmp_path: Path
     plain = _loaded(tmp_path, shared).model.moe
     assert plain is not None
     assert not plain.moe_shared_expert_gate
+
+
+def test_answers_that_nothing_pads_have_lengths_that_nothing_states(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match="lengths that nothing states"):
+        _loaded(tmp_path, "--is-instruction-dataset --no-pad-to-seq-lengths")
+    for padded in (
+        "--is-instruction-dataset",
+        "--is-instruction-dataset --no-pad-to-seq-lengths --pack",
+        "--no-pad-to-seq-lengths",
+    ):
+        assert _loaded(tmp_path, padded).recipe.seq_length == 2048
