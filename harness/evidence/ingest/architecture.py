@@ -81,6 +81,8 @@ def _stated(record: Record) -> dict[str, object]:
         found["normalization"] = norm
     if (gated := boolean(record.get("arch.swiglu"))) is not None:
         found["gated_linear_unit"] = gated
+    if (biases := boolean(record.get("arch.bias"))) is not None:
+        found["add_bias_linear"] = biases
     if position := record.text("arch.position"):
         words = (("alibi", "alibi"), ("rot", "rope"))
         found["position_embedding_type"] = next((kind for word, kind in words if word in position), "learned_absolute")
