@@ -3,79 +3,56 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
 
+from harness.evidence.ingest.parallel import SIZES
 from harness.evidence.ingest.record import Record, boolean, integer, number
 from projector.workload.checks import CHOICES
 from projector.workload.recipe import Recipe
 
 _KINDS = {field.name: str(field.type) for field in dataclass_fields(Recipe)}
 # Fields decided elsewhere: sizes by parallel.py, words by recipe_words.py.
-_SIZES = {
-    "micro_batch_size",
-    "global_batch_size",
-    "seq_length",
-    "tp",
-    "pp",
-    "vpp",
-    "cp",
-    "ep",
-    "etp",
-    "precision",
-    "lora",
-}
-_FREE = sorted(set(_KINDS) - _SIZES)
+_DECIDED = {*SIZES, "etp", "precision", "lora"}
+_FREE = sorted(set(_KINDS) - _DECIDED)
 
-# Other names of one field, with what turns their value into the field's.
-_RENAMED: tuple[tuple[str, str, str], ...] = (
-    # (key of the record, field, kind: same | not | fp32 (a dtype word that is fp32 means False))
-    ("grad_reduce_in_fp32", "grad_reduce_in_bf16", "not"),
-    ("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_bf16", "not"),
-    ("grad_reduce_dtype", "grad_reduce_in_bf16", "fp32"),
-    ("grad_accum_dtype", "grad_reduce_in_bf16", "fp32"),
-    ("megatron_fsdp_grad_comm_dtype", "grad_reduce_in_bf16", "fp32"),
-    ("megatron_fsdp_main_grads_dtype", "main_grads_dtype", "same"),
-    ("megatron_fsdp_main_params_dtype", "main_params_dtype", "same"),
-    ("sequence_parallel_flag", "sequence_parallel", "same"),
-    ("no_check_for_nan_in_loss_and_grad", "check_for_nan_in_loss_and_grad", "not"),
-    ("no_create_attention_mask_in_dataloader", "create_attention_mask_in_dataloader", "not"),
-    ("moe_capacity_factor", "moe_expert_capacity_factor", "same"),
-    ("ep_a2a_overlap", "overlap_moe_expert_parallel_comm", "same"),
-    ("a2a_overlap", "overlap_moe_expert_parallel_comm", "same"),
-    ("moe_a2a_overlap", "overlap_moe_expert_parallel_comm", "same"),
-    ("moe_force_load_balance", "moe_router_force_load_balancing", "same"),
-    ("defer_embedding_wgrad", "defer_embedding_wgrad_compute", "same"),
-    ("pipeline_layout", "pipeline_model_parallel_layout", "same"),
-    ("cross_entropy_fusion_impl", "cross_entropy_fusion", "same"),
-    ("loss_fusion", "cross_entropy_fusion", "same"),
-    ("fp8_params", "fp8_param_gather", "same"),
-    ("fp8_all_gather", "fp8_param_gather", "same"),
-    ("cpu_offload_optimizer", "optimizer_cpu_offload", "same"),
-    ("vocab_divisible_by", "make_vocab_size_divisible_by", "same"),
-    ("compile", "torch_compile", "same"),
-    ("async_tp", "tp_comm_overlap", "same"),
-    ("enable_async_tensor_parallel", "tp_comm_overlap", "same"),
-    ("rope_fusion", "apply_rope_fusion", "same"),
-    ("config_exports.SEQ_PARALLEL", "sequence_parallel", "same"),
-    ("config_exports.SP", "sequence_parallel", "same"),
-    ("config_exports.TP_COMM_OVERLAP", "tp_comm_overlap", "same"),
-    ("config_exports.MC_TP_OVERLAP_AG", "tp_comm_overlap", "same"),
-    ("config_exports.OVERLAP_GRAD_REDUCE", "overlap_grad_reduce", "same"),
-    ("config_exports.OVERLAP_PARAM_GATHER", "overlap_param_gather", "same"),
-    ("config_exports.DEFER_EMBEDDING_WGRAD_COMPUTE", "defer_embedding_wgrad_compute", "same"),
-    ("config_exports.ASYM_PP_EMBED", "account_for_embedding_in_pipeline_split", "same"),
-    ("config_exports.ASYM_PP_LOSS", "account_for_loss_in_pipeline_split", "same"),
-    ("config_exports.FP8_PARAM_GATHER", "fp8_param_gather", "same"),
-    ("config_exports.FP8_PARAMS", "fp8_param_gather", "same"),
-    ("config_exports.FP8_RECIPE", "fp8_recipe", "same"),
-    ("config_exports.FUSED_QKV_ROPE", "apply_rope_fusion", "same"),
-    ("config_exports.FUSED_SINGLE_QKV_ROPE", "apply_rope_fusion", "same"),
-    ("xla_mem_fraction", "device_memory_fraction", "same"),
-    ("config_exports.FP8_ACT", "activation_func_fp8_input_store", "same"),
-    ("config_exports.FP8_ACTIVATION", "activation_func_fp8_input_store", "same"),
-    ("config_exports.FP8_DPA", "fp8_dot_product_attention", "same"),
-    ("config_exports.NVTE_FP8_DPA_BWD", "fp8_dot_product_attention", "same"),
-)
+# Other names of a field, with blanks between them; the first that is stated counts.
+_ALIASES: Mapping[str, str] = {
+    "main_grads_dtype": "megatron_fsdp_main_grads_dtype",
+    "main_params_dtype": "megatron_fsdp_main_params_dtype",
+    "sequence_parallel": "sequence_parallel_flag config_exports.SEQ_PARALLEL config_exports.SP",
+    "moe_expert_capacity_factor": "moe_capacity_factor",
+    "overlap_moe_expert_parallel_comm": "ep_a2a_overlap a2a_overlap moe_a2a_overlap",
+    "moe_router_force_load_balancing": "moe_force_load_balance",
+    "defer_embedding_wgrad_compute": "defer_embedding_wgrad config_exports.DEFER_EMBEDDING_WGRAD_COMPUTE",
+    "pipeline_model_parallel_layout": "pipeline_layout",
+    "cross_entropy_fusion": "cross_entropy_fusion_impl loss_fusion",
+    "fp8_param_gather": "fp8_params fp8_all_gather config_exports.FP8_PARAM_GATHER config_exports.FP8_PARAMS",
+    "optimizer_cpu_offload": "cpu_offload_optimizer",
+    "make_vocab_size_divisible_by": "vocab_divisible_by",
+    "torch_compile": "compile",
+    "tp_comm_overlap": "async_tp enable_async_tensor_parallel config_exports.TP_COMM_OVERLAP"
+    " config_exports.MC_TP_OVERLAP_AG",
+    "apply_rope_fusion": "rope_fusion config_exports.FUSED_QKV_ROPE config_exports.FUSED_SINGLE_QKV_ROPE",
+    "overlap_grad_reduce": "config_exports.OVERLAP_GRAD_REDUCE",
+    "overlap_param_gather": "config_exports.OVERLAP_PARAM_GATHER",
+    "account_for_embedding_in_pipeline_split": "config_exports.ASYM_PP_EMBED",
+    "account_for_loss_in_pipeline_split": "config_exports.ASYM_PP_LOSS",
+    "fp8_recipe": "config_exports.FP8_RECIPE",
+    "device_memory_fraction": "xla_mem_fraction",
+    "activation_func_fp8_input_store": "config_exports.FP8_ACT config_exports.FP8_ACTIVATION",
+    "fp8_dot_product_attention": "config_exports.FP8_DPA config_exports.NVTE_FP8_DPA_BWD",
+}
+# Names that say the opposite of a field.
+_OPPOSITES: Mapping[str, str] = {
+    "grad_reduce_in_bf16": "grad_reduce_in_fp32 accumulate_allreduce_grads_in_fp32",
+    "check_for_nan_in_loss_and_grad": "no_check_for_nan_in_loss_and_grad",
+    "create_attention_mask_in_dataloader": "no_create_attention_mask_in_dataloader",
+}
+# Names whose value is a type of numbers: fp32 means that the field is false.
+_TYPES: Mapping[str, str] = {
+    "grad_reduce_in_bf16": "grad_reduce_dtype grad_accum_dtype megatron_fsdp_grad_comm_dtype",
+}
 
 
 def arguments(record: Record) -> dict[str, object]:
@@ -83,8 +60,10 @@ def arguments(record: Record) -> dict[str, object]:
     found: dict[str, object] = {}
     for name in _FREE:
         _take(record, name, name, "same", found)
-    for key, field, kind in _RENAMED:
-        _take(record, key, field, kind, found)
+    for kind, names in (("not", _OPPOSITES), ("fp32", _TYPES), ("same", _ALIASES)):
+        for field, keys in names.items():
+            for key in keys.split():
+                _take(record, key, field, kind, found)
     if found.get("recompute_granularity") == "none" or found.get("recompute_num_layers") == 0:
         found.pop("recompute_num_layers", None)
     for special in (

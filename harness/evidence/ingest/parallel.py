@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from harness.evidence.ingest.record import Record
 
+#: Fields of a recipe that are such sizes; what parts experts is 1 where nobody says.
+SIZES = ("micro_batch_size", "global_batch_size", "seq_length", "tp", "pp", "vpp", "cp", "ep")
+
 # Frameworks whose global batch is, unless asked otherwise, local batch × data-parallel ranks: torchtitan
 # (training.global_batch_size = -1 in its job configuration).
-_NO_ACCUMULATION = (
-    "torchtitan",
-    "torchtitan-graph",
-    "torchtune",
-)
+_NO_ACCUMULATION = ("torchtitan", "torchtitan-graph", "torchtune")
 # Frameworks whose sizes are axes of one mesh that multiply to all GPUs. Weights outside the experts are divided over
 # fsdp and expert axes together (AI-Hypercomputer/maxtext MaxText/configs/base.yml, logical_axis_rules: embed).
 _MESH = ("maxtext", "paxml")
@@ -38,18 +37,13 @@ class Sizes:
     """Ranks that divide weights among them, where a mesh has fewer of them than data-parallel ranks."""
 
     @property
+    def stated(self) -> dict[str, int]:
+        """Fields of a recipe by name, those that are known."""
+        return {name: value for name in SIZES if (value := getattr(self, name)) is not None}
+
+    @property
     def complete(self) -> bool:
-        return None not in (
-            self.gpus,
-            self.tp,
-            self.pp,
-            self.vpp,
-            self.cp,
-            self.ep,
-            self.micro_batch_size,
-            self.global_batch_size,
-            self.seq_length,
-        )
+        return self.gpus is not None and len(self.stated) == len(SIZES)
 
 
 def sizes(record: Record, moe: bool, num_layers: int | None, framework: str, vpp_hint: int | None) -> Sizes:

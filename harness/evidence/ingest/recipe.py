@@ -100,19 +100,7 @@ def recipe_of(record: Record, gpu: str, model: Model | None, size: Sizes, words:
             stated.pop(name, None)
     if size.shard is not None:
         stated.setdefault("data_parallel_shard_size", size.shard)
-    stated.update(
-        micro_batch_size=size.micro_batch_size,
-        global_batch_size=size.global_batch_size,
-        seq_length=size.seq_length,
-        tp=size.tp,
-        pp=size.pp,
-        vpp=size.vpp,
-        cp=size.cp,
-        ep=size.ep,
-        etp=size.etp,
-        precision=kind,
-        lora=lora,
-    )
+    stated |= {**size.stated, "etp": size.etp, "precision": kind, "lora": lora}
     recipe, wrong = parse_recipe(recipe_to_mapping(Recipe(**stated)), record.where, "")  # type: ignore[arg-type]
     for problem in wrong:
         record.refuse(f"{problem.key}: {problem.found!r} is not modelled")
@@ -149,9 +137,7 @@ def _lora(record: Record) -> LoRA | None:
 
 def partial_recipe(size: Sizes, words: dict[str, object]) -> dict[str, object]:
     """What an incomplete row does state of its recipe, so that nothing of it is lost."""
-    names = ("micro_batch_size", "global_batch_size", "seq_length", "tp", "pp", "vpp", "cp", "ep")
-    stated = {name: getattr(size, name) for name in names if getattr(size, name) is not None}
-    return stated | {name: _plain(value) for name, value in words.items()}
+    return size.stated | {name: _plain(value) for name, value in words.items()}
 
 
 def _plain(value: object) -> object:

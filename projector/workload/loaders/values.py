@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _ENUM = re.compile(r"^[A-Za-z_]\w*\.([A-Za-z_]\w*)$")
 _TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "uint8": "fp8", "float": "fp32", "half": "fp16"}
@@ -67,28 +69,10 @@ class Reader:
 
     def integer(self, *names: str) -> int | None:
         """The first of ``names`` that has a value, as a whole number (``"8"`` and ``8.0`` are)."""
-        for name in names:
-            value = self._raw(name)
-            if value is None:
-                continue
-            if isinstance(value, float) and value.is_integer():
-                value = int(value)
-            if type(value) is int and abs(value) < _LARGEST_INTEGER:
-                return value
-            self.problems.append((name, value, "a whole number"))
-            return None
-        return None
+        return self._first(names, _integer, "a whole number")
 
     def number(self, *names: str) -> float | None:
-        for name in names:
-            value = self._raw(name)
-            if value is None:
-                continue
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST:
-                return float(value)
-            self.problems.append((name, value, "a number"))
-            return None
-        return None
+        return self._first(names, _number, "a number")
 
     def flag(self, *names: str) -> bool | None:
         """The first of ``names`` with a value, as true or false; ``no_x`` and ``disable_x`` say the opposite of x."""
@@ -105,48 +89,25 @@ class Reader:
 
     def word(self, *names: str) -> str | None:
         """The first of ``names`` that has a value, as text; enum prefixes go, torch types get their short names."""
-        for name in names:
-            value = self._raw(name)
-            if value is None:
-                continue
-            if isinstance(value, (list, tuple)) and len(value) == 1:
-                value = value[0]
-            if isinstance(value, str):
-                member = _ENUM.match(value)
-                bare = member[1] if member else value
-                return _TYPES.get(bare, bare)
-            self.problems.append((name, value, "a word"))
-            return None
-        return None
+        return self._first(names, _word, "a word")
 
     def words(self, *names: str) -> tuple[str, ...] | None:
         """A list of words, or one text of them separated by commas or blanks."""
-        for name in names:
-            value = self._raw(name)
-            if value is None:
-                continue
-            if isinstance(value, str):
-                return tuple(part for part in re.split(r"[,\s]+", value) if part)
-            if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
-                return tuple(_ENUM.sub(r"\1", item) for item in value)
-            self.problems.append((name, value, "a list of words"))
-            return None
-        return None
+        return self._first(names, _words, "a list of words")
 
     def integers(self, *names: str) -> tuple[int, ...] | None:
         """A list of whole numbers, or one text of them separated by commas."""
+        return self._first(names, _integers, "a list of whole numbers")
+
+    def _first(self, names: Sequence[str], read: Callable[[object], T | None], expected: str) -> T | None:
+        """What ``read`` makes of the first of ``names`` that has a value; a problem where it makes nothing of it."""
         for name in names:
             value = self._raw(name)
-            if value is None:
-                continue
-            if isinstance(value, str) and re.fullmatch(r"\s*\d+(\s*,\s*\d+)*\s*", value):
-                value = [int(part) for part in value.split(",")]
-            if type(value) is int:
-                value = [value]
-            if isinstance(value, (list, tuple)) and all(type(item) is int for item in value):
-                return tuple(value)
-            self.problems.append((name, value, "a list of whole numbers"))
-            return None
+            if value is not None:
+                found = read(value)
+                if found is None:
+                    self.problems.append((name, value, expected))
+                return found
         return None
 
     def raw(self, name: str) -> object:
@@ -168,3 +129,39 @@ def _looks_literal(text: str) -> bool:
         return True
     bare = bare.lower()
     return re.fullmatch(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?", bare) is not None
+
+
+def _integer(value: object) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and abs(value) < _LARGEST_INTEGER else None
+
+
+def _number(value: object) -> float | None:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST
+    return float(value) if plain else None  # type: ignore[arg-type]
+
+
+def _word(value: object) -> str | None:
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, str):
+        return None
+    bare = _ENUM.sub(r"\1", value)
+    return _TYPES.get(bare, bare)
+
+
+def _words(value: object) -> tuple[str, ...] | None:
+    if isinstance(value, str):
+        return tuple(part for part in re.split(r"[,\s]+", value) if part)
+    if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+        return tuple(_ENUM.sub(r"\1", item) for item in value)
+    return None
+
+
+def _integers(value: object) -> tuple[int, ...] | None:
+    if isinstance(value, str) and re.fullmatch(r"\s*\d+(\s*,\s*\d+)*\s*", value):
+        value = [int(part) for part in value.split(",")]
+    if type(value) is int:
+        value = [value]
+    return tuple(value) if isinstance(value, (list, tuple)) and all(type(item) is int for item in value) else None
