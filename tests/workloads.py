@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from projector.workload import zoo
 from projector.workload.model import Model
@@ -25,3 +30,16 @@ def sharded(
     """The same without recomputation, its optimizer sharded, 128 samples a step."""
     stated = {"global_batch_size": 128, "recompute_granularity": "none", "data_parallel_sharding": "optim"} | recipe
     return workload(model, gpus, framework, **stated)
+
+
+def written(file: Path, content: Mapping[str, Any], changes: Mapping[str, object]) -> Path:
+    """``content`` as a YAML file, with other values at the dotted paths of ``changes``."""
+    made = copy.deepcopy(dict(content))
+    for path, value in changes.items():
+        inside: Any = made
+        *steps, last = path.split(".")
+        for step in steps:
+            inside = inside.setdefault(step, {})
+        inside[last] = value
+    file.write_text(yaml.safe_dump(made), encoding="utf-8")
+    return file

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
-import yaml
 
 from projector.errors import InputError, Unsupported
 from projector.workload.loaders import detect
 from projector.workload.parameters import count
 from projector.workload.validate import problems
+from tests.workloads import written
 
 FILE = {
     "defaults": ["_self_"],
@@ -45,16 +43,7 @@ FILE = {
 
 
 def load(folder, changes=(), **given):
-    content = copy.deepcopy(FILE)
-    for path, value in dict(changes).items():
-        inside = content
-        *steps, last = path.split(".")
-        for step in steps:
-            inside = inside.setdefault(step, {})
-        inside[last] = value
-    file = folder / "gpt.yaml"
-    file.write_text(yaml.safe_dump(content))
-    return detect.load(file, **given)
+    return detect.load(written(folder / "gpt.yaml", FILE, dict(changes)), **given)
 
 
 def test_a_whole_configuration(tmp_path):
