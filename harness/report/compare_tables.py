@@ -15,7 +15,7 @@ _MOST_PARTS = 12
 def report(sides: Sequence[Side], ratios: Mapping[str, Ratio], sentence: str) -> Report:
     """``ratios``: of each side but the first to the first, by name; ``sentence``: the verdict."""
     tables = (_figures(sides, ratios), _stability(sides), _breakdown(sides), _differences(sides), _notes(sides))
-    return Report(title="Runs side by side", lines=(sentence,), tables=tuple(t for t in tables if t.rows))
+    return Report.of("Runs side by side", tables, (sentence,))
 
 
 def _figures(sides: Sequence[Side], ratios: Mapping[str, Ratio]) -> Table:

@@ -41,7 +41,7 @@ def build(score: Score, loaded: Loaded, title: str = "Kernel models against meas
         _classes("All shapes", score, np.ones(len(score.rows), dtype=np.bool_), detail=True),
         _skipped(loaded),
     ]
-    return Report(title=title, lines=tuple(_lines(score, loaded)), tables=tuple(t for t in tables if t.rows))
+    return Report.of(title, tables, _lines(score, loaded))
 
 
 def _lines(score: Score, loaded: Loaded) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from projector.io.table import (
@@ -34,3 +35,9 @@ class Report:
     tables: tuple[Table, ...] = ()
     gate: tuple[str, ...] = ()
     provenance: tuple[tuple[str, str], ...] = field(default=())
+
+    @classmethod
+    def of(cls, title: str, tables: Iterable[Table], lines: Iterable[str] = (), gate: Iterable[str] = ()) -> Report:
+        """A report of the tables that have rows."""
+        kept = tuple(table for table in tables if table.rows)
+        return cls(title=title, lines=tuple(lines), tables=kept, gate=tuple(gate))

@@ -75,12 +75,7 @@ def build(evaluation: Evaluation, checks: Sequence[Check] = (), title: str = "Pr
         ]
     tables += view_modes.side_by_side(rows)
     tables += view_detail.of_rows(rows, ours)
-    return Report(
-        title=title,
-        lines=sentences(evaluation),
-        tables=tuple(t for t in tables if t.rows),
-        gate=tuple(str(c) for c in checks),
-    )
+    return Report.of(title, tables, sentences(evaluation), map(str, checks))
 
 
 def _causes(evaluation: Evaluation, name: str) -> list[Table]:

@@ -14,7 +14,7 @@ def build(found: Sequence[Figure]) -> Report:
     """By fabric and size class, by source where several tell, and (in files) figure by figure."""
     measured = [each for each in found if not each.limit]
     tables = (by_fabric(found), _by_source(found), _rows(measured))
-    return Report(title=f"Collectives: {len(measured)} measured figures", tables=tuple(t for t in tables if t.rows))
+    return Report.of(f"Collectives: {len(measured)} measured figures", tables)
 
 
 def by_fabric(found: Sequence[Figure]) -> Table:

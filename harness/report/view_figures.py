@@ -72,7 +72,7 @@ def build(
         table(rows[rows["memory_error"].notna()], _MEMORY, MAIN),
         *([_speed(speed)] if speed else []),
     ]
-    return Report(title="Figures to report", tables=tuple(t for t in tables if t.rows))
+    return Report.of("Figures to report", tables)
 
 
 def _brief(table: Table) -> Table:

@@ -20,7 +20,7 @@ def build(looks: Sequence[Look]) -> Report:
         view_rows.doubted(each for each in looks if each.doubt),
     )
     title = f"First projection of {len(sound)} runs of {len({each.publisher for each in sound})} sources"
-    return Report(title=title, tables=tuple(table for table in tables if table.rows))
+    return Report.of(title, tables)
 
 
 def _table(title: str, word: str, looks: Sequence[Look], key: Callable[[Look], str]) -> Table:

@@ -28,7 +28,7 @@ def build(rows: Sequence[Rated], same: Sequence[Alike], more: Sequence[Scaled], 
         _distrust(best, same),
     )
     title = f"Peaks of {len(rows)} measured rows on {len({row.run.gpu for row in rows})} platforms"
-    return Report(title=title, lines=tuple(verdict(rows, same)), tables=tuple(table for table in tables if table.rows))
+    return Report.of(title, tables, verdict(rows, same))
 
 
 def verdict(rows: Sequence[Rated], same: Sequence[Alike]) -> list[str]:

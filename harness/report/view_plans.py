@@ -14,11 +14,7 @@ _THOUSAND = 1e3
 
 def build(rows: Sequence[Held]) -> Report:
     tables = (_hours(rows), _failures(rows), _power(rows), _sources(rows))
-    return Report(
-        title=f"Plans of {len(rows)} published training runs",
-        lines=tuple(_lines(rows)),
-        tables=tuple(table for table in tables if table.rows),
-    )
+    return Report.of(f"Plans of {len(rows)} published training runs", tables, _lines(rows))
 
 
 def _lines(rows: Sequence[Held]) -> list[str]:

@@ -37,7 +37,7 @@ def build(evaluation: Evaluation, looks: Sequence[Look], predictor: str) -> Repo
     sound = [each for each in looks if not each.doubt]
     tables = (_then_and_now(held, sound), table(held, _EVERY))
     lines = (sentence(held), *_first(sound)) if len(held) else ("nothing to compare",)
-    return Report(title="Sources", lines=lines, tables=tuple(t for t in tables if t.rows))
+    return Report.of("Sources", tables, lines)
 
 
 def sentence(held: pd.DataFrame) -> str:

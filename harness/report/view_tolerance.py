@@ -16,7 +16,7 @@ from projector.memory.tolerance import TOLERANCE
 def build(found: Sequence[Peak], outcomes: Sequence[Judged], sized: Sequence[Sized]) -> Report:
     """Tolerances fitted and in use, error by cell, coverage of sources left out, verdicts before and after, order."""
     tables = (_fitted(found), _cells(found), _left_out(found), _verdicts(outcomes), _ordered(orders(sized)))
-    return Report(title=f"Peak memory: {len(found)} measured peaks", tables=tuple(t for t in tables if t.rows))
+    return Report.of(f"Peak memory: {len(found)} measured peaks", tables)
 
 
 def _fitted(found: Sequence[Peak]) -> Table:

@@ -44,7 +44,7 @@ def build(evaluation: Evaluation, predictor: str) -> Report:
         ),
     )
     lines = [sentence(seen), _worst(by_kind)] if seen else ["no two measured runs to compare"]
-    return Report(title="What a change brings", lines=tuple(lines), tables=tuple(t for t in tables if t.rows))
+    return Report.of("What a change brings", tables, lines)
 
 
 def sentence(seen: Sequence[Pair]) -> str:

@@ -28,10 +28,8 @@ def build(found: Study) -> Report:
         _shapes(found),
         _unknown(found),
     )
-    return Report(
-        title=f"Trace of {_whose(found)}",
-        lines=(_headline(found), *(f"Note: {note}." for note in found.notes)),
-        tables=tuple(table for table in tables if table.rows),
+    return Report.of(
+        f"Trace of {_whose(found)}", tables, (_headline(found), *(f"Note: {note}." for note in found.notes))
     )
 
 
