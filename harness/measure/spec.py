@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.measure import support
-from projector.errors import InputError, Problem, nearest
+from projector.errors import InputError, Problem
+from projector.hardware.yaml_file import Reader
 from projector.io.files import read_yaml
 from projector.workload import model_schema, schema, validate
 from projector.workload.workload import Workload
@@ -76,34 +77,22 @@ def parse(value: object, where: str) -> tuple[Plan, list[Problem]]:
     """The plan under a key ``measure`` and every mistake of it."""
     if value is None:
         return Plan(), []
-    items, repeat, threads, device, problems = value, 1, 0, "", list[Problem]()
-    prefix = "measure"
-    if isinstance(value, Mapping):
-        problems = [
-            Problem(where, f"measure.{k}", value[k], nearest(str(k), PLAN_KEYS)) for k in value if k not in PLAN_KEYS
-        ]
-        items, prefix = value.get("runs"), "measure.runs"
-        repeat, wrong = _whole(value, "repeat", 1, 1, _MOST_REPEATS, where, "measure.")
-        threads, wrong_threads = (
-            _whole(value, "threads", 0, 1, 1024, where, "measure.") if "threads" in value else (0, [])
-        )
-        problems += wrong + wrong_threads
-        device = value.get("device", "")
-        if device not in ("", "cpu", "cuda"):
-            problems.append(Problem(where, "measure.device", device, "cpu or cuda"))
-        if not isinstance(value.get("optional", False), bool):
-            problems.append(Problem(where, "measure.optional", value["optional"], "true or false"))
+    given, prefix = (value, "measure.runs") if isinstance(value, Mapping) else ({"runs": value}, "measure")
+    read = Reader(given, where, "measure.")
+    read.known(PLAN_KEYS)
+    plan = Plan(
+        repeat=read.integer("repeat", 1, _MOST_REPEATS, default=1),
+        threads=read.integer("threads", 1, 1024) if "threads" in given else 0,
+        device=read.choice("device", ("cpu", "cuda")) if given.get("device", "") != "" else "",
+        optional=read.switch("optional"),
+    )
+    items = given.get("runs")
     if not isinstance(items, Sequence) or isinstance(items, str):
-        return Plan(), [*problems, Problem(where, prefix, items, "a list of trainings, each with " + ", ".join(KEYS))]
-    jobs: list[Job] = []
-    for i, item in enumerate(items):
-        job, wrong = _job(item, where, f"{prefix}[{i}]")
-        problems += wrong
-        if job is not None:
-            jobs.append(job)
-    problems += _repeated(items, where, prefix)
-    optional = isinstance(value, Mapping) and value.get("optional") is True
-    return Plan(jobs=tuple(jobs), repeat=repeat, device=str(device), threads=threads, optional=optional), problems
+        expected = "a list of trainings, each with " + ", ".join(KEYS)
+        return Plan(), [*read.problems, Problem(where, prefix, items, expected)]
+    made = [_job(item, where, f"{prefix}[{i}]", read.problems) for i, item in enumerate(items)]
+    problems = [*read.problems, *_repeated(items, where, prefix)]
+    return replace(plan, jobs=tuple(job for job in made if job is not None)), problems
 
 
 def to_mapping(plan: Plan) -> dict[str, object]:
@@ -125,31 +114,30 @@ def to_mapping(plan: Plan) -> dict[str, object]:
     return {"measure": {**{name: value for name, value in stated.items() if value}, "runs": runs}}
 
 
-def _job(item: object, where: str, key: str) -> tuple[Job | None, list[Problem]]:
+def _job(item: object, where: str, key: str, problems: list[Problem]) -> Job | None:
     if not isinstance(item, Mapping):
-        return None, [Problem(where, key, item, "a mapping with " + ", ".join(KEYS))]
-    key += "."
-    problems = [Problem(where, f"{key}{k}", item[k], nearest(str(k), KEYS)) for k in item if k not in KEYS]
-    problems += [
-        Problem(where, f"{key}{k}", "nothing", "a value: every training has one") for k in _REQUIRED if k not in item
-    ]
-    name, group = item.get("id", "-"), item.get("group", "")
+        problems.append(Problem(where, key, item, "a mapping with " + ", ".join(KEYS)))
+        return None
+    read = Reader(item, where, f"{key}.")
+    read.known(KEYS)
+    for name in _REQUIRED:
+        if name not in item:
+            read.fail(name, "nothing", "a value: every training has one")
+    name, group, rate = item.get("id", "-"), item.get("group", ""), item.get("learning_rate", Job.learning_rate)
     if not isinstance(name, str) or not name or set(name) - _NAME:
-        problems.append(Problem(where, f"{key}id", name, "a name of letters, digits, dots, dashes and underscores"))
+        read.fail("id", name, "a name of letters, digits, dots, dashes and underscores")
     if not isinstance(group, str):
-        problems.append(Problem(where, f"{key}group", group, "text"))
-    rate = item.get("learning_rate", Job.learning_rate)
+        read.fail("group", group, "text")
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
-        problems.append(Problem(where, f"{key}learning_rate", rate, "a number above 0, at most 1"))
-        rate = Job.learning_rate
-    steps, wrong = _whole(item, "steps", Job.steps, LEAST_STEPS, _MOST_STEPS, where, key)
-    gpus, wrong_gpus = _whole(item, "gpus", 1, 1, 1_000_000, where, key)
-    seed, wrong_seed = _whole(item, "seed", Job.seed, 0, 2**31 - 1, where, key)
-    workload, wrong_workload = _workload(item, gpus, where, key)
-    problems += wrong + wrong_gpus + wrong_seed + wrong_workload
-    if problems or workload is None:
-        return None, problems
-    return Job(id=str(name), workload=workload, steps=steps, group=group, seed=seed, learning_rate=float(rate)), []
+        read.fail("learning_rate", rate, "a number above 0, at most 1")
+    steps = read.integer("steps", LEAST_STEPS, _MOST_STEPS, default=Job.steps)
+    gpus = read.integer("gpus", 1, 1_000_000, default=1)
+    seed = read.integer("seed", 0, 2**31 - 1, default=Job.seed)
+    workload, wrong = _workload(item, gpus, where, f"{key}.")
+    problems += [*read.problems, *wrong]
+    if read.problems or workload is None:
+        return None
+    return Job(id=name, workload=workload, steps=steps, group=group, seed=seed, learning_rate=float(rate))
 
 
 def _workload(item: Mapping[str, object], gpus: int, where: str, key: str) -> tuple[Workload | None, list[Problem]]:
@@ -167,15 +155,6 @@ def _workload(item: Mapping[str, object], gpus: int, where: str, key: str) -> tu
     found = found or support.problems(stated, where)
     problems += [replace(problem, key=key + problem.key) for problem in found]
     return (None, problems) if problems else (support.settle(stated), [])
-
-
-def _whole(
-    item: Mapping[str, object], name: str, default: int, low: int, high: int, where: str, prefix: str
-) -> tuple[int, list[Problem]]:
-    value = item.get(name, default)
-    if type(value) is int and low <= value <= high:
-        return value, []
-    return default, [Problem(where, f"{prefix}{name}", value, f"a whole number from {low} to {high}")]
 
 
 def _repeated(items: Sequence[object], where: str, prefix: str) -> list[Problem]:
