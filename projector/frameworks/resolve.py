@@ -32,11 +32,12 @@ def resolve(
     other kernel libraries by them. ``assumed`` lists ``field=value`` for the *uncertain* defaults used here. Raises
     :class:`InputError` for values of another type than their field's, and sizes below 1.
     """
-    sound = known(workload)
-    wrong = [] if sound else of_type(workload, Workload, "")
+    values: dict[str, object] = {"gpus": workload.gpus}
+    wrong = [] if known(workload) else of_type(workload, Workload, "")
     if not wrong:
-        sizes = {} if sound else {name: getattr(workload.recipe, name) for name in LAYOUT_SIZES}
-        wrong = range_problems({"gpus": workload.gpus, "recipe": sizes}, "", "")
+        if not known(workload):
+            values["recipe"] = {name: getattr(workload.recipe, name) for name in LAYOUT_SIZES}
+        wrong = range_problems(values, "", "")
     if wrong:
         raise InputError(wrong)
     if published or virtual_stages(workload.recipe) != workload.recipe.vpp:

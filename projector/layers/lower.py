@@ -37,7 +37,7 @@ from projector.layers.recompute import recomputed
 from projector.layers.towers import entering, frozen, leaving, merged
 from projector.memo import but
 from projector.operators.part import Block, Part, Recomputed, block
-from projector.operators.saved import once
+from projector.operators.saved import Saved, once
 from projector.workload.layer_kinds import (
     Attention,
     GatedDeltaNet,
@@ -85,15 +85,20 @@ def layer(kind: LayerKind, resolved: Resolved, quantised: bool = True) -> Block:
     matter). Raises :class:`Unsupported` for an architecture part no operator lowers.
     """
     seen = _seen_by(kind, resolved if quantised else _in_bf16(resolved))
-    lo = local(unreplayed(seen))
+    made, parts, around = _kept_whole(kind, unreplayed(seen))
+    again = recomputed(parts, seen.workload.recipe, seen.execution.recompute)
+    return made.under(replace(again, kept=once((*again.kept, *around))) if around else again)
+
+
+@lru_cache(maxsize=_KEPT)
+def _kept_whole(kind: LayerKind, resolved: Resolved) -> tuple[Block, tuple[Part, ...], tuple[Saved, ...]]:
+    """A layer of which nothing is recomputed, the parts of it that may be, and what those around them save."""
+    lo = local(resolved)
     parts = frozen(_layer_parts(kind, lo), lo, forward_only=kind.tower is not None)
-    again = recomputed(parts, seen.workload.recipe, lo.execution.recompute)
     before, after = frozen(entering(kind, lo), lo, forward_only=kind.tower is not None), leaving(kind, lo)
-    if before or after:
-        around = [each for part in (*before, *after) for each in part.saves]
-        again = replace(again, kept=once((*again.kept, *around)))
-    made = block(f"layer_{kind.name}", (*before, *parts, *after), again, _graphed(parts, lo), _offloaded(lo))
-    return _sharded(_beside_reference(made, lambda frozen: _layer_parts(kind, frozen), lo), lo)
+    around = tuple(each for part in (*before, *after) for each in part.saves)
+    made = block(f"layer_{kind.name}", (*before, *parts, *after), _graphed(parts, lo), _offloaded(lo))
+    return _sharded(_beside_reference(made, lambda frozen: _layer_parts(kind, frozen), lo), lo), parts, around
 
 
 @_once_alike
@@ -120,7 +125,7 @@ def mtp(resolved: Resolved) -> Block:
     whole = unreplayed(resolved)
     lo, (inner, around) = local(whole), _prediction(whole)
     parts = _repeated((*around, *prediction.loss(lo)), lo)
-    return _sharded(block("mtp", parts, _again(inner, resolved), _graphed(inner, lo)), lo)
+    return _sharded(_under(block("mtp", parts, _graphed(inner, lo)), inner, resolved), lo)
 
 
 @_once_alike
@@ -129,14 +134,14 @@ def mtp_layer(resolved: Resolved) -> Block:
     whole = unreplayed(resolved)
     lo = local(whole)
     parts = _repeated(_prediction(whole)[1], lo)
-    return block("mtp_layer", parts, _again(parts, resolved), offloaded=_offloaded(lo))
+    return _under(block("mtp_layer", parts, offloaded=_offloaded(lo)), parts, resolved)
 
 
 def _end(name: str, build: Callable[[Local], tuple[Part, ...]], resolved: Resolved) -> Block:
     """An end of the model, which a graph of the layers passes by."""
     lo = local(resolved)
     parts = frozen(build(lo), lo, forward_only=name == "embedding" and lo.model.vision is None)
-    made = block(name, parts, graphed=_graphed(parts, lo, whole=False))
+    made = block(name, parts, _graphed(parts, lo, whole=False))
     return _sharded(_beside_reference(made, build, lo), lo)
 
 
@@ -169,12 +174,12 @@ def _repeated(parts: tuple[Part, ...], lo: Local) -> tuple[Part, ...]:
     )
 
 
-def _again(parts: tuple[Part, ...], resolved: Resolved) -> Recomputed | None:
+def _under(made: Block, parts: tuple[Part, ...], resolved: Resolved) -> Block:
     """Whole-layer recompute takes a prediction module along layer by layer (``uniform``) and passes it by under ``block``
     (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/transformer/multi_token_prediction.py, ``_checkpointed_forward``)."""
     recipe = resolved.workload.recipe
     passed_by = recipe.recompute_granularity == "full" and recipe.recompute_method == "block"
-    return None if passed_by else recomputed(parts, recipe)
+    return made.under(Recomputed(kept=made.kept) if passed_by else recomputed(parts, recipe))
 
 
 def _sharded(made: Block, lo: Local) -> Block:

@@ -8,9 +8,10 @@ Megatron-LM, the names that ``recompute_saved`` keeps.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from projector.memo import Recent, Same
 from projector.operators.saved import Saved, Transient, costliest, once
 from projector.operators.types import Operator
 from projector.operators.weights import Held, Weight, held
@@ -104,10 +105,25 @@ class Block:
         """All of its weights, those borrowed from other parts of the model included."""
         return held([(self.weights, 1)])
 
-    @cached_property
+    @property
     def owned(self) -> Held:
-        """The weights that this part of the model owns."""
-        return held([([weight for weight in self.weights if not weight.borrowed], 1)])
+        """The weights that this part of the model owns: one object for all that recompute makes of it."""
+        return _OWNED.get(Same(self.weights), lambda: held([([w for w in self.weights if not w.borrowed], 1)]))
+
+    def under(self, again: Recomputed) -> Block:
+        """This block, which keeps everything, under recompute."""
+        stays = {each.tensor for each in again.kept}
+        return replace(
+            self,
+            recompute=again.operators,
+            kept=again.kept,
+            dropped=again.dropped,
+            replay_transient=again.transient,
+            offloadable=tuple(each for each in self.offloadable if each.tensor in stays),
+        )
+
+
+_OWNED: Recent[Held] = Recent(4096)
 
 
 def forward_of(parts: Iterable[Part]) -> tuple[Operator, ...]:
@@ -118,37 +134,25 @@ def forward_of(parts: Iterable[Part]) -> tuple[Operator, ...]:
 def block(
     name: str,
     parts: tuple[Part, ...],
-    again: Recomputed | None = None,
     graphed: frozenset[str] = frozenset(),
     offloaded: frozenset[str] = frozenset(),
 ) -> Block:
-    """The :class:`Block` that executes ``parts`` in order forward and in reverse order backward.
+    """The :class:`Block` that executes ``parts`` in order forward and in reverse order backward, and keeps what they save.
 
-    ``again``: what recompute does to them; ``offloaded``: tags of the modules whose inputs go to host memory.
+    ``offloaded``: tags of the modules whose inputs go to host memory.
     """
     backward = parts[::-1]
     saves = once(each for part in parts for each in part.saves)
-    again = again or Recomputed(kept=tuple(each for each in saves if each.since == "forward"))
-    stays = {each.tensor for each in again.kept}
     return Block(
         name=name,
         forward=forward_of(parts),
         backward_input=tuple(op for part in backward for op in part.backward_input),
         backward_weight=tuple(op for part in backward for op in part.backward_weight),
-        recompute=again.operators,
         weights=tuple(weight for part in parts for weight in part.weights),
         graphed=graphed,
         saves=saves,
-        kept=again.kept,
-        dropped=again.dropped,
-        replay_transient=again.transient,
-        offloadable=once(
-            each
-            for part in parts
-            if part.tags & offloaded
-            for each in part.saves
-            if each.input and each.tensor in stays
-        ),
+        kept=tuple(each for each in saves if each.since == "forward"),
+        offloadable=once(each for part in parts if part.tags & offloaded for each in part.saves if each.input),
         forward_transient=costliest(part.forward_transient for part in parts),
         backward_transients=tuple(part.backward_transient for part in backward if part.backward_transient),
     )

@@ -11,6 +11,7 @@ from functools import cached_property
 from projector import pipeline
 from projector.frameworks.types import Resolved
 from projector.layers import lower
+from projector.memo import Same
 from projector.operators.part import Block
 from projector.operators.types import Collective, Gemm, GroupedGemm, HostWork, Operator
 from projector.operators.weights import Held, held
@@ -82,15 +83,16 @@ def counted_parts(resolved: Resolved, chunk: Composition) -> Iterator[tuple[Part
 
 
 def compute_operators(blocks: Iterable[Part], known: Container[tuple[int, bool]] = ()) -> Iterator[Operator]:
-    """Every operator of ``blocks`` that a kernel model prices, repeats inside a block included; without those of the blocks
-    that are ``known`` (:attr:`Part.key`)."""
-    seen = set[tuple[int, bool]]()
+    """Every operator of ``blocks`` that a kernel model prices, repeats inside a block included, what blocks share once;
+    without those of the blocks that are ``known`` (:attr:`Part.key`)."""
+    seen = set[int]()
     for part in blocks:
-        if part.key not in seen and part.key not in known:
-            seen.add(part.key)
-            for op in (*part.block.forward, *part.backward):
-                if not isinstance(op, Collective | HostWork):
-                    yield op
+        if part.key not in known:
+            replay = part.block.recompute if part.recomputed else ()
+            for ops in (part.block.forward, replay, part.block.backward_input, part.block.backward_weight):
+                if id(ops) not in seen:
+                    seen.add(id(ops))
+                    yield from (op for op in ops if not isinstance(op, Collective | HostWork))
 
 
 def owned(resolved: Resolved, stage: Sequence[Part]) -> Held:
@@ -146,7 +148,12 @@ def _price(resolved: Resolved, part: Part, clock: Clock, ledger: list[Message] |
     first = now[: len(now) - len(postponed)]
     beside = cover(part.block, clock, bool(recipe.delay_wgrad_compute)) if pairs_up(recipe) else None
     covered = (beside.forward, beside.backward) if beside else (None, None)
-    forward = clock.phase(part.block.forward, layer=layer, graphed=graphed, covered=covered[0], ledger=ledger)
+    key = Same(part.block.forward), layer
+    forward = clock.forwards.get(key) if ledger is None and beside is None else None
+    if forward is None:
+        forward = clock.phase(part.block.forward, layer=layer, graphed=graphed, covered=covered[0], ledger=ledger)
+    if beside is None:
+        clock.forwards[key] = forward  # of all that recompute makes of the block
     inputs = clock.phase(first, layer=layer, graphed=graphed, covered=covered[1], ledger=ledger)
     weight = clock.phase(postponed, graphed=graphed, ledger=ledger) if postponed else NOTHING
     weights = part.block.owned

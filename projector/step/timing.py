@@ -156,7 +156,7 @@ _Sums = tuple[float, float, float]
 @dataclass(frozen=True)
 class Clock:
     """Prices operators for one projection: kernel seconds by operator, collective seconds, host cost. ``kept``: sums that
-    clocks of the same layers share; ``moving``: of messages, what :meth:`_under_way` found."""
+    clocks of the same layers share; ``moving``: of messages, what :meth:`_under_way` found; ``forwards``: of blocks."""
 
     kernels: Mapping[Operator, float]
     measured: Set[Operator]
@@ -165,6 +165,7 @@ class Clock:
     crowded: Crowding = field(default_factory=dict)
     kept: dict[Hashable, _Sums] = field(default_factory=dict)
     moving: dict[Collective, float] = field(default_factory=dict)
+    forwards: dict[Hashable, Phase] = field(default_factory=dict)
 
     def phase(
         self,

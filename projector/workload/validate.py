@@ -61,7 +61,8 @@ def value_problems(workload: Workload) -> tuple[Problem, ...]:
 def _of_values(workload: Workload, where: str) -> tuple[list[Problem], bool]:
     """Mistakes of single values, and whether sizes may be set against each other."""
     if known(workload):
-        return _gpus(workload.gpus, where), not _gpus(workload.gpus, where)
+        wrong = _gpus(workload.gpus, where)
+        return wrong, not wrong
     types = of_type(workload, Workload, where)
     if types and not (isinstance(getattr(workload, "model", None), Model) and isinstance(workload.recipe, Recipe)):
         return types, False
@@ -97,7 +98,8 @@ def known(workload: Workload) -> bool:
         or type(workload.framework_date) is not str
     ):
         return False
-    if not all(type(size) is int and 1 <= size <= _SMALL for size in _sizes(recipe)):
+    sizes = _sizes(recipe)
+    if {*map(type, sizes)} != {int} or min(sizes) < 1 or max(sizes) > _SMALL:
         return False
     try:
         found = Same(model) in _SOUND and form(recipe) in _SOUND
