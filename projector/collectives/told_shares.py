@@ -82,7 +82,7 @@ def told(tests: Iterable[Swept], cluster: Cluster) -> Shares:
             problems += error.problems
             continue
         if share is None:
-            notes.append(f"{swept.where}: no share of {name} gives its time, so it tells nothing of that")
+            notes.append(f"{swept.where}: something else than {name} binds it, so it tells nothing of that")
             continue
         found[name] = Told(name, share, _share(name, had), swept)
         cluster = _with(name, share, cluster)
@@ -119,11 +119,18 @@ def _reduces(swept: Swept, cluster: Cluster) -> bool:
 
 
 def _goes_around(swept: Swept, cluster: Cluster) -> bool:
-    """Whether an all-reduce that the switch may run was no faster than rings are."""
+    """Whether an all-reduce that the switch may run was no faster than rings are, in a node, or between two over the whole
+    line, which an exchange of halves would pass by far."""
     shape, (nbytes, seconds) = shape_of(swept, cluster), swept.longest
-    if swept.kind != "all_reduce" or shape.nodes > 1 or swept.algorithm or not _reduces(swept, cluster):
+    if swept.kind != "all_reduce" or shape.nodes > 2 or swept.algorithm or not _reduces(swept, cluster):
         return False
-    return float(seconds_of("all_reduce", nbytes, shape, cluster, algorithm="ring")) <= seconds
+    whole = _with("link.inter", 1.0, cluster)
+    return float(seconds_of("all_reduce", nbytes, shape, whole, algorithm="ring")) <= seconds
+
+
+def _exchanges_halves(swept: Swept, shape: GroupShape, cluster: Cluster) -> bool:
+    """Reduced in the switch, two nodes need half of the line that rings need, so that links inside them mostly bind."""
+    return swept.kind == "all_reduce" and shape.nodes == 2 and shape.fewest > 1 and _reduces(swept, cluster)
 
 
 def _share(name: str, cluster: Cluster) -> float:
@@ -152,7 +159,8 @@ def _solved(name: str, swept: Swept, cluster: Cluster) -> float | None:
         rates = f"{nbytes / least / 1e9:.4g} to {nbytes / bound / 1e9:.4g} GB/s over the lines of {cluster.name}"
         key = f"{swept.kind} of {nbytes:.0f} bytes"
         raise InputError([Problem(swept.where, key, f"{nbytes / seconds / 1e9:.4g} GB/s", f"{rates} (bandwidth_gbs)")])
-    if at(1.0) > seconds or at(1.0) == at(_share(name, cluster) / 2):
+    own, shape = min(_share(name, cluster), 0.99), shape_of(swept, cluster)
+    if at(1.0) > seconds or at(1.0) == at(own / 2) or (_exchanges_halves(swept, shape, cluster) and at(1.0) == at(own)):
         return None
     low, high = _LEAST, 1.0
     for _ in range(_HALVINGS):

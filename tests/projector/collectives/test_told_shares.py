@@ -86,6 +86,24 @@ def test_a_switch_that_reduces_nothing_is_found_out(cluster: Cluster) -> None:
     assert "no faster than rings" in found.notes[0]
 
 
+def test_two_nodes_tell_of_the_network_only_what_it_binds(cluster: Cluster) -> None:
+    """Halves exchanged between two nodes: links inside bind them, and a network is not blamed for what those lose. On a slow
+    network the network binds. What is no faster than rings over the whole line went around rings."""
+    quick = told([swept("all_reduce", 1, 8, cluster), swept("all_reduce", 2, 8, cluster, slower=1.07)], cluster)
+    assert [each.name for each in quick.told] == ["link.nvls"]
+    assert "link.inter" in quick.notes[0]
+    thin = replace(cluster, inter=replace(cluster.inter, bandwidth=20e9))
+    both = (swept("all_reduce", 1, 8, thin), swept("all_reduce", 2, 8, thin, slower=1.2))
+    assert {each.name: each.share for each in told(both, thin).told}["link.inter"] == pytest.approx(
+        0.96 / 1.2, rel=0.05
+    )
+    rings = told([swept("all_reduce", 2, 8, cluster, "ring", slower=1.1)], cluster)
+    assert not rings.cluster.intra.in_switch_reduction
+    assert [(each.name, each.share) for each in rings.told] == [
+        ("link.inter", pytest.approx(0.83 * 450 / 400 / 1.1, rel=0.02))
+    ]
+
+
 def test_an_algorithm_that_was_forced(cluster: Cluster) -> None:
     """Forced rings tell of links, and a forced tree, which no node runs, of nothing else than what ran instead."""
     rings = replace(swept("all_reduce", 1, 8, cluster, "ring", slower=1.1), algorithm="ring")
