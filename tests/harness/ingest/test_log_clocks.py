@@ -104,3 +104,32 @@ def test_a_trainer_with_a_clock_is_a_table(tmp_path: Path) -> None:
     far = [event.seconds for event in Barred.events(coarse) if hasattr(event, "seconds")]
     assert far  # a hundred steps are a grain: twenty of them pass between two readings
     assert far == pytest.approx([0.7] * len(far), rel=0.06)
+
+
+def test_what_another_rank_prints_late_is_no_new_start(tmp_path: Path) -> None:
+    """The training time so far, each line a second time behind the next one."""
+    lines = [f"step:{i}/90 train_time:{i * 6000 + 40 * (i % 5)}ms step_avg:6000.00ms\n" for i in range(30)]
+    text = "".join(one + other for one, other in zip(lines, ["", *lines], strict=False))
+    plain, twice = step(tmp_path, "".join(lines)), step(tmp_path, text)
+    assert twice == plain == pytest.approx(6.0, rel=0.01)
+
+
+def test_micro_batches_that_every_rank_prints_are_summed_once(tmp_path: Path) -> None:
+    row = "Epoch 1 | iter {i} step {s} | loss train: 1.6, val: n/a | iter time: {ms:.2f} ms{end}\n"
+    lines = [
+        row.format(i=i, s=i // 2, ms=4000.0 if i % 2 else 2000.0, end="" if i % 2 else " (step)") for i in range(1, 41)
+    ]
+    assert step(tmp_path, "".join(lines)) == 6.0
+    assert step(tmp_path, "".join(line * 4 for line in lines)) == 6.0
+    few = "".join(one + other for one, other in zip(lines[:6], ["", *lines], strict=False))
+    (tmp_path / "a.log").write_text(few)
+    assert list(read_records_of_log(tmp_path / "a.log")[1][0].value) == [6.0] * 3
+    assert step(tmp_path, "".join(one + other for one, other in zip(lines, ["", *lines], strict=False))) == 6.0
+
+
+def test_a_printed_rate_that_is_broken_off_is_none(tmp_path: Path) -> None:
+    row = "completed step: {}, seconds: 6.000, TFLOP/s/device: 257.9, Tokens/s/device: 41"
+    path = tmp_path / "a.log"
+    path.write_text("".join(f"{row.format(i)}\n08.3, loss: 1.0\n" for i in range(20)))
+    _, (record,) = read_records_of_log(path)
+    assert not any(rate == 41 for rate in record.tokens)

@@ -79,6 +79,8 @@ def _settings(record: Record, like: Record) -> list[str]:
     told = [f"{key}={value}" for key, value in mine.items() if _bare(value) != _bare(theirs.get(key))]
     told += [f"{key}={value}" for key, value in record.facts.items() if value != like.facts.get(key)]
     told += [f"{kind} {gib} GiB" for kind, gib in record.memory.items() if not _same(gib, like.memory.get(kind))]
+    batches = {int(batch) for batch in record.batch} - {int(batch) for batch in like.batch} - {0}
+    told += [f"batch {batch}" for batch in batches]
     return told + [f"length {record.seq_length}"] * (record.seq_length not in (None, like.seq_length))
 
 

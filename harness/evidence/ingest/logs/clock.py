@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from datetime import date
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ STAMP = (
     r"(?P<day>20[0-9]{2}-[01][0-9]-[0-3][0-9])[ T](?P<hour>[0-2][0-9]):(?P<minute>[0-5][0-9]):"
     r"(?P<second>[0-5][0-9][.,][0-9]{3})"
 )
+_LATE = 64  # readings after which none is printed again
 SHORTEST = 20.0  # seconds between readings of a clock of whole seconds: good to a twentieth
 #: The time so far on a bar, ``02:03`` or ``1:02:03``.
 CLOCK = r"(?P<clock>(?:[0-9]{1,5}:)?[0-9]{1,2}:[0-9]{2})"
@@ -29,12 +31,13 @@ class _Reading(NamedTuple):
 class Clock:
     """The reading that the next one counts from; ``shortest``: seconds between two that give a step.
 
-    A clock that runs back begins anew. A number that falls back while the clock goes on is of another job that writes to
-    the same file: it is left out.
+    A clock that runs back begins anew, but for a reading that was there before: another rank prints it late. A number that
+    falls back while the clock goes on is of another job that writes to the same file: it is left out.
     """
 
     shortest: float = SHORTEST
     before: _Reading | None = None
+    _recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_LATE))
 
     def since(self, index: int, now: float, position: int | None = None) -> tuple[float, int] | None:
         """(seconds a step, steps) since the reading before; None where there is none yet.
@@ -42,6 +45,9 @@ class Clock:
         ``position``: a count that goes up at least once a step (the batches of a bar). A step number that outran it was
         printed late, and its time is not known before the count has caught up.
         """
+        if (index, now) in self._recent:
+            return None
+        self._recent.append((index, now))
         reading, before = _Reading(index, now, index if position is None else position), self.before
         if before is None or now < before.now:
             self.before = reading

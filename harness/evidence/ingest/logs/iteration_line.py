@@ -15,20 +15,23 @@ import re
 from harness.evidence.ingest.logs.events import Step
 from harness.evidence.ingest.logs.numbers import NUMBER, group, loss, measure, measured, whole
 
+#: Behind a number: at a line's end it may be broken off.
+_GOES_ON = r"(?=\s{0,40}[^\s0-9.,])"
 _ITERATION = re.compile(r"iteration(?:\s{1,40}|:\s{1,40}|=\s{0,40})([0-9]{1,18})\s{0,40}[/|]")
 _ELAPSED = re.compile(rf"elapsed time per iteration\s?\((ms|s)\):\s{{0,20}}{NUMBER}")
 _TFLOPS = re.compile(rf"TFLOPs?(?:/s/GPU\)?)?:\s{{0,20}}{NUMBER}")
 _TOKENS = re.compile(
     rf"(?:tokens/s/GPU(?:\)|\s{{1,9}}inst/harmonic mean)|tokens per gpu per second \(tgs\)):\s{{0,20}}{NUMBER}"
+    rf"{_GOES_ON}"
 )
 _SAMPLES = re.compile(rf"samples per second:\s{{0,20}}{NUMBER}")
 _DEVICE = re.compile(rf"(?:hip|rocm) mem usage/free/total/usage_ratio:\s{{0,20}}{NUMBER}\s?Gi?B/")
 _FULLEST = re.compile(rf"max mem usage/usage_ratio:\s{{0,20}}{NUMBER}\s?Gi?B/")
 _RESERVED = re.compile(rf"memory usage/free/total:\s{{0,20}}{NUMBER}\s?GiB/")
 _RATIO = re.compile(r"mem usages:\s{0,20}([0-9]*\.[0-9]+)")
-_BATCH = re.compile(r"(?:global|gloabl) batch size:\s{0,20}([0-9,]{1,24})")
+_BATCH = re.compile(rf"(?:global|gloabl) batch size:\s{{0,20}}([0-9,]{{1,24}}){_GOES_ON}")
 _SKIPPED = re.compile(r"number of skipped iterations:\s{0,20}([1-9])")
-_LENGTH = re.compile(r"(?:\bseq_length|actual seqlen):\s{0,20}([0-9,]{1,24})")
+_LENGTH = re.compile(rf"(?:\bseq_length|actual seqlen):\s{{0,20}}([0-9,]{{1,24}}){_GOES_ON}")
 
 
 _KEYED = "elapsed_time_per_iteration_ms="

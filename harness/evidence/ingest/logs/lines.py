@@ -237,8 +237,8 @@ class MaxText(Trainer):
     steps = {"completed step:": re.compile(rf"completed step: {_STEP}, seconds:\s{{0,9}}(?P<s>{NUMBER})(?=,)")}
     hints = ("Config param ",)
     figures = {
-        "tokens_per_s": re.compile(rf"Tokens/s/device:\s{{0,9}}{NUMBER}"),
-        "tflops": re.compile(rf"TFLOP/s(?:/device)?:\s{{0,9}}{NUMBER}"),
+        "tokens_per_s": re.compile(rf"Tokens/s/device:\s{{0,9}}{NUMBER}(?=,)"),
+        "tflops": re.compile(rf"TFLOP/s(?:/device)?:\s{{0,9}}{NUMBER}(?=,)"),
         "loss": re.compile(rf", loss:\s{{0,9}}{NUMBER}"),
     }
     settings = re.compile(r"Config param (\w{1,60}):\s?(.{0,200})")

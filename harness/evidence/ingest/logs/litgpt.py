@@ -7,6 +7,7 @@ iterations where all are printed; where only the last is, it is taken for all (a
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 from harness.evidence.ingest.logs.events import Evaluation, Event, Fact, Memory
@@ -15,6 +16,8 @@ from harness.evidence.ingest.logs.trainer import Trainer
 from harness.evidence.ingest.logs.words import one_of, same
 
 _MEMORY = re.compile(rf"Memory used: {NUMBER} GB")
+_LATE = 64  # iterations after which none is printed again
+_SOON = 8  # iterations after which the first one is a new start's
 _GB = 1e9 / 2**30  # litgpt divides by 1e9
 
 
@@ -39,9 +42,13 @@ class LitGpt(Trainer):
         """The iterations since the last optimizer step; ``complete``: none is missing."""
         super().__init__()
         self.seconds, self.last, self.complete = 0.0, -1, False
+        self.recent: deque[int] = deque(maxlen=_LATE)
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterator[Event]:
         index, step, seconds = int(match[1]), int(match[2]), (measured(match[3]) or 0.0) / 1000
+        if index in self.recent and (index > 1 or self.last < _SOON):
+            return  # another rank's print
+        self.recent.append(index)
         if index != self.last + 1:
             self.seconds, self.complete = 0.0, index == 1
         self.last = index
