@@ -50,12 +50,7 @@ def another_task(given: Mapping[str, object]) -> str:
     stage = given.get("rlhf_type", given.get("stage"))
     if isinstance(stage, str) and stage not in _STAGES:
         return f"with {stage} is reinforcement learning or preference training"
-    # Ascend/MindSpeed-LLM@c77308a1 mindspeed_llm/legacy/data/data_samplers.py: its collators of answers pad to a multiple
-    if (
-        given.get("no_pad_to_seq_lengths")
-        and any(given.get(name) for name in _ANSWERS)
-        and not (given.get("pack") or given.get("neat_pack"))
-    ):
+    if unstated_lengths(given):
         return "with --no-pad-to-seq-lengths trains on samples of lengths that nothing states"
     if given.get("kd"):
         return "with --kd distils a teacher, which runs beside the model"
@@ -64,6 +59,13 @@ def another_task(given: Mapping[str, object]) -> str:
     if given.get("skip_train") or given.get("eval_only") is True:
         return "with --skip-train or --eval-only trains nothing"
     return ""
+
+
+def unstated_lengths(given: Mapping[str, object]) -> bool:
+    """Whether answers are trained at their own lengths (Ascend/MindSpeed-LLM@c77308a1
+    mindspeed_llm/legacy/data/data_samplers.py: its collators of answers pad to a multiple)."""
+    answers = any(given.get(name) for name in _ANSWERS)
+    return bool(given.get("no_pad_to_seq_lengths") and answers and not (given.get("pack") or given.get("neat_pack")))
 
 
 def another_model(given: Mapping[str, object]) -> tuple[str, ...]:

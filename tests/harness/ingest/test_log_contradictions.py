@@ -10,6 +10,7 @@ import pytest
 
 from harness.__main__ import main
 from harness.evidence.ingest.command import load
+from harness.evidence.ingest.dialects import read_log
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 TEXT = (LOGS / "megatron_c.log").read_text()
@@ -189,3 +190,18 @@ def test_a_restart_is_drawn_in_the_order_of_the_log(tmp_path: Path, monkeypatch:
     assert main(["ingest", str(path), "--gpu", "mi300x", "--out", str(tmp_path / "out")]) == 0
     assert seen == ["logged step (iterations 1 to 40; dotted: 2 starts)"]
     assert (tmp_path / "out" / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_answers_at_their_own_lengths_have_no_rate(packed: bool, tmp_path: Path) -> None:
+    """MindSpeed-LLM's --no-pad-to-seq-lengths: the longest sample would make the rate too high. Packed samples are whole."""
+    said = {"no_pad_to_seq_lengths": True, "is_instruction_dataset": True, "neat_pack": packed}
+    head = re.search(r"(.*)add_bias_linear \.+ \S+\n", TEXT)
+    assert head is not None
+    lines = "".join(f"{head[1]}{name} {'.' * 40} {value}\n" for name, value in said.items())
+    path = tmp_path / "a.log"
+    path.write_text(TEXT.replace(head[0], head[0] + lines))
+    (run,) = read_log(path, incomplete=True).runs
+    assert run.measured.step_seconds == pytest.approx(6.0)
+    assert ("no_pad_to_seq_lengths" in run.problem) == (not packed)
+    assert "how long these are" in run.problem or packed

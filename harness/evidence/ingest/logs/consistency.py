@@ -16,6 +16,7 @@ from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.logs.record import Record
 from projector.errors import Problem, Unsupported
 from projector.frameworks import flops
+from projector.workload.loaders import megatron_forks
 from projector.workload.validate import problems
 
 _AGREE = 0.03  # relative difference between a printed rate and that of the step time that averaging explains
@@ -46,7 +47,15 @@ def refusals(
         *_lines(stated, context, record, where, line),
         *_user(stated, context, where, line),
         *_ranks(values, where, line),
+        *_lengths(values, where, line),
     ]
+
+
+def _lengths(values: Mapping[str, object], where: str, line: int) -> Iterator[Problem]:
+    """Tokens of a step that no argument tells: a rate by the longest sample would be too high."""
+    if megatron_forks.unstated_lengths(values):
+        expected = "samples of seq_length, padded or packed: nothing states how long these are"
+        yield Problem(where, place("no_pad_to_seq_lengths", line), True, expected)
 
 
 def _lines(stated: Mapping[str, object], context: Context, record: Record, where: str, line: int) -> Iterator[Problem]:
