@@ -27,6 +27,7 @@ from projector.workload.loaders.shell.launchers import launched
 from projector.workload.loaders.shell.unknown import is_known
 from projector.workload.model import Model
 
+_SHARDS = ("config_file", "use_fsdp", "use_deepspeed", "use_megatron_lm")  # of accelerate
 _ASIDE = re.compile(r".*(dir|path|files?|logger|seed|name|project|log_\w+)$")  # words that only name things
 
 
@@ -52,6 +53,13 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     only a run knows."""
     tool = _tool(launch)
     assert tool is not None
+    beside = [
+        f"--{name}" for step in launch.steps if step.kind == "accelerate" for name in _SHARDS if name in step.options
+    ]
+    if beside:
+        raise Unsupported(
+            f"accelerate launch {beside[0]}: shards a run beside its configuration, in words that are not read"
+        )
     content = _content(tool.files(launch), launch, way, where)
     for key, value in config_cli.stated_words(
         tool.words(launch), way, where, lambda key: not _ASIDE.match(key)

@@ -193,3 +193,12 @@ def test_a_script_names_the_file(tmp_path, base, command, gpus, micro):
     script.write_text(f"#!/bin/bash\n{command}\n")
     loaded = detect.load(script)
     assert (loaded.gpus, loaded.recipe.micro_batch_size) == (gpus, micro)
+
+
+@pytest.mark.parametrize("option", ["--use_fsdp", "--config_file fsdp.yaml", "--use_deepspeed"])
+def test_what_shards_a_run_beside_its_configuration_is_refused(tmp_path, option):
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(AXOLOTL))
+    script = tmp_path / "run.sh"
+    script.write_text(f"#!/bin/bash\naccelerate launch {option} --num_processes 8 -m axolotl.cli.train own.yaml\n")
+    with pytest.raises(Unsupported, match=option.split()[0]):
+        detect.load(script)
