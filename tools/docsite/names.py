@@ -27,7 +27,10 @@ _PARAMETER = re.compile(r"^(?:gemm|attention|grouped|stream|clock|link|rate|unit
 _WORD = re.compile(r"^[a-z]\w*_\w*$")
 _COMMAND = re.compile(r"^(?:python -m (?:harness|projector)\b|\./run\b|python tools/)")
 _GROUPS = (backends.GROUP, suites.GROUP)  # entry points of other packages
-_OTHERS = ("pip", "python -m pip", "python -m http.server", "sh examples/", "git", "cd", "cat", "mkdir", "docker")
+_OTHERS = (
+    *("pip", "python -m pip", "python -m http.server", "sh examples/", "git", "cd", "cat", "mkdir", "docker"),
+    "all_reduce_perf",
+)
 
 
 def inline(page: str) -> tuple[str, ...]:
