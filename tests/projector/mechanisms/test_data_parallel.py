@@ -14,6 +14,7 @@ from projector.mechanisms.strategy import found_in
 from projector.memory.plan import plan
 from projector.operators.weights import Held, Weight, held
 from projector.projection import project
+from projector.settle.workload import settled
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 from tests.workloads import workload
@@ -143,6 +144,18 @@ def test_a_recipe_names_its_buckets() -> None:
         calls += [op.calls for op in named.reduction(work, layers)]
     assert calls == [round(4e4 / (10 + 2)), round(4e4 / (100 + 2))]
     assert sharing.run_by(job().recipe) == sharing
+
+
+@pytest.mark.parametrize(("framework", "grow"), [("megatron-lm", True), ("megatron-bridge", False), ("nemo", False)])
+def test_buckets_of_bridge_and_nemo_are_as_large_on_any_number_of_ranks(framework: str, grow: bool) -> None:
+    """Their recipes state 128 Mi elements (Megatron-Bridge comm_overlap.py), where Megatron-LM's default grows."""
+    calls = []
+    for gpus in (64, 4096):
+        run = workload("llama3_8b", gpus, framework, global_batch_size=gpus, overlap_grad_reduce=True)
+        resolved = settled(run, catalogue.cluster("h100_sxm"), published=False)
+        layers = held([([Weight(name="norm", rows=10**6)], 10**4)])
+        calls += [op.calls for op in resolved.execution.data_parallel.reduction(resolved.workload, layers)]
+    assert (calls[0] > calls[1]) == grow
 
 
 def test_fp8_weights_travel_in_one_byte_and_all_others_in_two() -> None:
