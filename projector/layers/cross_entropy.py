@@ -48,6 +48,13 @@ _VARIANTS = parameter(
     "(pytorch/cross_entropy.py)",
 )
 
+_METRIC = parameter(
+    (4.0, 6.0, 3),
+    unit="B/logit, launches",
+    kind="derived",
+    source="torch's cross entropy under autocast, as dispatched: log-softmax in 16 bits, copied to fp32, picked by label",
+)
+
 
 def cross_entropy(lo: Local) -> Part:
     """The loss on this rank's logits: the recipe's ``cross_entropy_fusion`` or, if none, the framework's ``loss``."""
@@ -64,7 +71,13 @@ def cross_entropy(lo: Local) -> Part:
         )
     return Part(
         name="loss",
-        forward=(_stream("loss", passes.forward, logits), *_accumulated(chosen, lo), *reduce, _mask(lo)),
+        forward=(
+            _stream("loss", passes.forward, logits),
+            *_accumulated(chosen, lo),
+            *reduce,
+            _mask(lo),
+            *[_stream("loss.metric", _METRIC, logits)] * lo.execution.fusion.loss_metrics,
+        ),
         backward_input=(*_again(chosen, lo), _stream("loss.bwd", passes.backward, logits)),
         saves=(Saved(name="loss.logits", bytes=_saved(lo)),),
         forward_transient=Transient(name="loss_forward", bytes=_beside_forward(lo)),

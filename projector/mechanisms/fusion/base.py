@@ -37,9 +37,10 @@ class Fusion(Strategy):
     ``expert_gemm_split``: gate and up of experts are two grouped products. ``expert_bias``: of experts inside other
     kernels, else added expert by expert and concatenated again. ``loss``: cross-entropy where the recipe names none:
     ``unfused`` | ``native`` | ``te`` | ``fp32`` | ``bf16`` | ``linear``. ``loss_compiled``: where a
-    compiler runs it takes the loss too, and ``fp32`` keeps no fp32 copies of the logits. ``hyper_connections``, ``indexer``:
-    their element-wise work in kernels of its own, not function by function in fp32. ``bf16_moments``: the update kernel
-    takes both moments in bf16, not fp32 copies of them.
+    compiler runs it takes the loss too, and ``fp32`` keeps no fp32 copies of the logits. ``loss_metrics``: losses that a
+    trainer computes once more from the logits of every micro-batch, under autocast, for its log. ``hyper_connections``,
+    ``indexer``: their element-wise work in kernels of its own, not function by function in fp32. ``bf16_moments``: the
+    update kernel takes both moments in bf16, not fp32 copies of them.
     """
 
     elementary_casts: bool = False
@@ -65,6 +66,7 @@ class Fusion(Strategy):
     expert_bias: bool = True
     loss: str = "unfused"
     loss_compiled: bool = False
+    loss_metrics: int = 0
     hyper_connections: bool = True
     indexer: bool = True
     bf16_moments: bool = True
