@@ -70,6 +70,8 @@ def test_clusters_are_faster_inside_than_between_nodes(name: str) -> None:
         ("NVIDIA H200-NVL-141GB", "h200_nvl"),
         ("NVIDIA L40S", "l40s"),
         ("GH200", "gh200"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA GH200 144G HBM3e", None),
         ("H100", "h100_sxm"),
         ("AMD Instinct MI300X", "mi300x"),
         ("MI250X GCD", "mi250x"),
