@@ -192,3 +192,18 @@ def test_what_a_log_says_of_the_model_beside_its_settings(tmp_path: Path) -> Non
     assert run.recipe.fp8_param_gather is True
     assert run.recipe.torch_compile is not True
     assert any("not read: log=Converted MoE layers" in text for text in row.assumed)
+
+
+@pytest.mark.parametrize("converted", [False, True])
+def test_experts_that_are_not_converted_are_said_to_be_in_bf16(converted: bool, tmp_path: Path) -> None:
+    said = ["Float8 training active with recipe rowwise"]
+    said += [
+        "Converted GroupedExperts to use dynamic float8 rowwise quantization with scaled grouped GEMMs"
+    ] * converted
+    text = (LOGS / "torchtitan.log").read_text()
+    model = text[text.index("Building llama3 8B") :].partition("\n")[0]
+    path = tmp_path / "torchtitan.log"
+    head = "".join(f"[titan] 2026-03-01 10:00:00,000 - root - INFO - {line}\n" for line in said)
+    path.write_text(head + text.replace(model, "Building deepseek_v3 16B with {"))
+    (row,) = read_log(path).rows
+    assert any("of the experts, too (there bf16)" in text for text in row.assumed) == (not converted)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.evidence.ingest.context import Context
-from harness.evidence.ingest.logs import foreign, gpt_neox, trainer_words
+from harness.evidence.ingest.logs import foreign, gpt_neox, torchtitan, trainer_words
 from harness.evidence.ingest.logs.consistency import last_batch, place, refusals
 from harness.evidence.ingest.logs.events import Arguments
 from harness.evidence.ingest.logs.numbers import whole
@@ -144,9 +144,17 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
         date=loaded.framework_date if loaded else "",
         dumped=printed.stated or len(printed.values) if printed else 0,
         line=line,
-        assumed=(*assumed, *unread),
+        assumed=(*assumed, *unread, *_of_experts(dialect, model, recipe, printed)),
         unused=(*loaded.unmodelled, *loaded.ignored) if loaded else (),
     )
+
+
+def _of_experts(dialect: str, model: Model, recipe: Recipe, printed: Arguments | None) -> tuple[str, ...]:
+    """torchtitan converts linear layers; experts are converted by themselves, and say so."""
+    alike = printed is not None and any("MoE" in text or "GroupedExperts" in text for _, text in printed.unread)
+    if dialect != torchtitan.NAME or model.moe is None or recipe.precision in ("bf16", "fp16", "fp32") or alike:
+        return ()
+    return (f"precision={recipe.precision} of the experts, too (there bf16)",)
 
 
 def _refuse_other_tasks(record: Record, where: str) -> None:
