@@ -224,6 +224,8 @@ def _communication(w: Workload) -> Candidates:
     yield "weights sharded (FSDP)", {"data_parallel_sharding": "optim_grads_params"}
     if w.recipe.data_parallel_sharding == "optim_grads_params":
         yield "weights kept for the backward", {"fsdp_reshard_after_forward": False}
+        if w.recipe.xla_gpu_all_gather_combine_threshold_bytes:
+            yield "XLA gathers weights apart", {"xla_gpu_all_gather_combine_threshold_bytes": 0}
     yield "no attention mask from the data loader", {"create_attention_mask_in_dataloader": False}
     yield "processes bound to NUMA nodes", {"numa_binding": True}
     yield "garbage collected on all ranks together", {"manual_gc": True}

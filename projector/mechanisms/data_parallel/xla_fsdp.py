@@ -7,15 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from projector.mechanisms.data_parallel.sharded import FullySharded
-from projector.parameter import parameter
 from projector.workload.recipe import Recipe
-
-_COMBINE = parameter(
-    30 * 2**20 + 7,
-    unit="B",
-    kind="published",
-    source="openxla/xla xla/service/collective_utils.h, kDefaultAllGatherCombineThreshold",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +20,9 @@ class XlaFSDP(FullySharded):
     master_bytes: float = 0.0
     reduce_bytes: float = 2.0
     prefetches: bool = False
-    gather_combine_bytes: float = _COMBINE
 
     def run_by(self, recipe: Recipe) -> Self:
-        said: dict[str, Any] = {}
-        if recipe.xla_gpu_all_gather_combine_threshold_bytes is not None:
-            said["gather_combine_bytes"] = float(recipe.xla_gpu_all_gather_combine_threshold_bytes)
+        said: dict[str, Any] = {"gather_combine_bytes": float(recipe.xla_gpu_all_gather_combine_threshold_bytes or 0)}
         if recipe.xla_gpu_enable_pipelined_all_gather and recipe.xla_gpu_enable_while_loop_double_buffering:
             said["prefetches"] = True
         return super().run_by(recipe).but(said)

@@ -67,6 +67,15 @@ def test_nothing_is_tried_that_changes_nothing() -> None:
     assert not list(changes("pipeline schedule", dense))
 
 
+def test_weights_apart_are_advised_where_xla_gathers_a_layer_at_once() -> None:
+    work = workloads.workload("llama3.1_70b", 64, "maxtext", recompute_granularity="full")
+    made, tried = walk(work, priced)
+    assert made.resolved.workload.recipe.xla_gpu_all_gather_combine_threshold_bytes == 2**33
+    (apart,) = (t for t in tried if t.change.label == "XLA gathers weights apart")
+    assert apart.gain > 0.0
+    assert apart.moved[0] == "dp_s"
+
+
 def test_refusals_are_short() -> None:
     _, tried = walk(workload("llama3_8b", ep=1, micro_batch_size=1, global_batch_size=8), priced)
     refused = [t for t in tried if t.projection is None]
