@@ -24,7 +24,7 @@ from projector.hardware.types import Efficiency
 from projector.io.files import write_whole, writing
 from projector.kernels.tables import Measured, read, tables_dir
 from projector.operators.types import Stream
-from projector.parameter import Parameter
+from projector.parameter import FIELDS, Parameter, named_unit
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
@@ -162,9 +162,13 @@ def store(name: str, fitted: Mapping[str, Parameter], kinds: Sequence[str] = tup
         "parameters:",
     ]
     for key, p in sorted({**fitted, **kept}.items()):
-        cell = {"value": p.value, "kind": p.kind, "source": p.source, "low": p.low, "high": p.high}
+        cell = {name: getattr(p, name) for name in FIELDS}
+        said = {"unit": named_unit(key), "scored": False}
         text = yaml.safe_dump(
-            {k: v for k, v in cell.items() if v is not None}, default_flow_style=True, width=10_000, sort_keys=False
+            {k: v for k, v in cell.items() if v is not None and v != said.get(k)},
+            default_flow_style=True,
+            width=10_000,
+            sort_keys=False,
         )
         lines.append(f"  {key}: {text.strip()}")
     with writing(path):

@@ -210,7 +210,9 @@ def test_scoring_is_deterministic_and_says_what_was_seen() -> None:
 def test_constants_are_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "FOLDER", tmp_path)
     (tmp_path / "g.yaml").write_text(
-        "parameters:\n  a: {value: 1.0, kind: datasheet, source: s}\n  gemm.old: {value: 2.0, kind: fitted, source: s}\n",
+        "parameters:\n"
+        "  a: {value: 1.0, unit: W s/TFLOP, kind: datasheet, source: s, scored: true}\n"
+        "  gemm.old: {value: 2.0, kind: fitted, source: s}\n",
         encoding="utf-8",
     )
     calibrate.store("g", {"attention.b": Parameter(0.5, "fitted", "some rows", 0.4, 0.6)}, ("attention",))
@@ -220,6 +222,7 @@ def test_constants_are_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
     assert set(kept) == {"a", "gemm.b"}
     assert (kept["gemm.b"].low, kept["gemm.b"].high) == (0.4, 0.6)
     assert [p.name for p in tmp_path.iterdir()] == ["g.yaml"]
+    assert (kept["a"].unit, kept["a"].scored) == ("W s/TFLOP", True)
     monkeypatch.setattr(calibrate, "FOLDER", tmp_path / "g.yaml")
     with pytest.raises(InputError, match="a file that can be written"):
         calibrate.store("h", kept)
