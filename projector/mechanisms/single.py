@@ -43,12 +43,13 @@ class Kernels(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineEngine(Strategy):
-    """``p2p_synchronous``: a stage waits for its messages. ``idle_stages_compute``: one program for all stages; those
-    without input run on zeros. ``keeps_boundary_tensors``: a stage's received input and its output stay until its
-    backward."""
+    """``p2p_synchronous``: a stage waits for its messages; ``batch_p2p_sync``: so does its host, for the whole device.
+    ``idle_stages_compute``: one program for all stages; those without input run on zeros. ``keeps_boundary_tensors``: a
+    stage's received input and its output stay until its backward."""
 
     name: ClassVar[str] = "stages"
     p2p_synchronous: bool = True
+    batch_p2p_sync: bool = False
     idle_stages_compute: bool = False
     keeps_boundary_tensors: bool = False
 

@@ -24,6 +24,7 @@ from projector.step.slowest import slowed
 from projector.step.stages import (
     Part,
     StageTime,
+    after_exchange,
     compute_operators,
     owned,
     parts,
@@ -53,6 +54,7 @@ def problem_of(resolved: Resolved, groups: Mapping[str, GroupShape]) -> Hashable
         as_modules_see(resolved),
         pairs_up(recipe),
         splits(recipe),
+        after_exchange(resolved),
         bool(recipe.defer_embedding_wgrad_compute) and recipe.pp > 1,
         bool(recipe.overlap_grad_reduce),
         every,

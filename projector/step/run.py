@@ -15,7 +15,7 @@ from projector.pipeline.exchange import finish, spans
 from projector.pipeline.trace import Span
 from projector.step.cycle import by_rank, compiled_schedule, cycle
 from projector.step.stages import Part, StageTime, owned
-from projector.step.timing import Clock, chain
+from projector.step.timing import Clock
 
 Floats = NDArray[np.float64]
 
@@ -100,12 +100,11 @@ def _worked(times: Sequence[StageTime], stages: Sequence[int], m: int) -> float:
 def _breakdown(times: Sequence[StageTime], stages: Sequence[int], m: int) -> dict[str, float]:
     """Seconds of the step in which the rank works, by cause; exposed communication by the group it belongs to."""
     out = dict.fromkeys(("compute_s", "host_s", "tp_s", "ep_s", "cp_s", "pp_s", "dp_s"), 0.0)
-    for phase in (chain([times[v].forward]) for v in stages), (chain([times[v].backward]) for v in stages):
-        for part in phase:
-            out["host_s"] += m * (part.host_excess - sum(part.waited.values()))
-            for group, seconds in part.waited.items():
-                out[GROUP_KEY.get(group, "dp_s")] += m * seconds
-            for group, seconds in part.exposed.items():
-                out[GROUP_KEY.get(group, "dp_s")] += m * seconds
-            out["compute_s"] += m * (part.device - sum(part.exposed.values()))
+    for part in (phase for v in stages for phase in (times[v].forward, times[v].backward)):
+        out["host_s"] += m * (part.host_excess - sum(part.waited.values()))
+        for group, seconds in part.waited.items():
+            out[GROUP_KEY.get(group, "dp_s")] += m * seconds
+        for group, seconds in part.exposed.items():
+            out[GROUP_KEY.get(group, "dp_s")] += m * seconds
+        out["compute_s"] += m * (part.device - sum(part.exposed.values()))
     return out

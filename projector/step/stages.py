@@ -119,6 +119,12 @@ def stage_time(
     forward = chain(t.forward.repeated(n) for t, n in times)
     inputs = chain(t.inputs.repeated(n) for t, n in reversed(times))
     waits = waits_for_host(resolved, stage, cache)
+    if after_exchange(
+        resolved
+    ):  # the first stage receives nothing before its forward, the last nothing before its backward
+        ends, sync = {part.block.name for part in stage}, clock.execution.runtime.sync_us * 1e-6
+        forward = forward if "embedding" in ends else forward.synchronised(sync)
+        inputs = inputs if "head" in ends else inputs.synchronised(sync)
     return StageTime(
         forward=with_mask(forward.waiting(waits[0]), resolved, stage, clock),
         inputs=inputs.waiting(waits[1]),
@@ -126,6 +132,15 @@ def stage_time(
         deferred=sum(n * t.deferred for t, n in times),
         parts=stage,
     )
+
+
+def after_exchange(resolved: Resolved) -> bool:
+    """Whether the host waits for the device after each exchange between stages, so that what comes next begins with none of
+    its kernels issued (NVIDIA/Megatron-LM@d98e8a64dd megatron/core/pipeline_parallel/p2p_communication.py,
+    ``batch_p2p_sync``; not where interleaved stages send and receive one by one, ``overlap_p2p_comm``)."""
+    recipe, execution = resolved.workload.recipe, resolved.execution
+    its_own = recipe.pipeline_schedule in ("1f1b", "interleaved") and not recipe.overlap_p2p_comm
+    return recipe.pp > 1 and its_own and execution.pipeline.batch_p2p_sync and not execution.runtime.whole_step
 
 
 def messages(resolved: Resolved, part: Part, clock: Clock) -> tuple[Message, ...]:

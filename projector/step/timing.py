@@ -98,7 +98,7 @@ class Phase:
     """Forward or backward of a block or chunk. ``exposed``: communication seconds inside ``device``, by group.
 
     ``measured``: device seconds that rest on measured kernels. ``wait``: seconds lost at synchronisation points, ``waited``:
-    those of them that are communication, by group.
+    those of them that are communication, by group. ``drained``: the device has nothing to do when it begins.
     """
 
     segments: tuple[Segment, ...]
@@ -107,6 +107,7 @@ class Phase:
     measured: float = 0.0
     wait: float = 0.0
     waited: Mapping[str, float] = field(default_factory=dict)
+    drained: bool = False
 
     @cached_property
     def seconds(self) -> float:
@@ -114,8 +115,9 @@ class Phase:
 
     @property
     def begun(self) -> tuple[Segment, ...]:
-        """Its segments; before its own first synchronisation the host is where the phase before left it: ahead."""
-        return (*(s.ahead for s in self.segments[:1]), *self.segments[1:])
+        """Its segments; before its own first synchronisation the host is where the phase before left it: ahead, unless the
+        device was drained."""
+        return self.segments if self.drained else (*(s.ahead for s in self.segments[:1]), *self.segments[1:])
 
     @cached_property
     def device(self) -> float:
@@ -124,6 +126,10 @@ class Phase:
     def waiting(self, seconds: float) -> Phase:
         """The same, and ``seconds`` more in which the device waits."""
         return replace(self, wait=self.wait + seconds) if seconds else self
+
+    def synchronised(self, seconds: float) -> Phase:
+        """The same behind a synchronisation of ``seconds``."""
+        return replace(self, wait=self.wait + seconds, drained=True)
 
     def repeated(self, number: int) -> Phase:
         """So many of it one after the other, the host ahead across the seams."""
@@ -316,7 +322,7 @@ def apart(first: Phase, second: Phase) -> Phase:
     if not second.segments:
         return first
     whole = chain((first, second))
-    return replace(whole, segments=(*first.segments, *second.begun))
+    return replace(whole, segments=(*first.segments, *second.begun), drained=first.drained)
 
 
 def chain(phases: Iterable[Phase]) -> Phase:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,8 +13,10 @@ from projector.frameworks import resolve
 from projector.layers.lower import layer
 from projector.mechanisms import Execution
 from projector.operators.types import Collective, HostWork, Operator, Stream
-from projector.step.timing import CONTENTION, SLOWED, Clock, Phase, Segment, chain
+from projector.step.stages import compute_operators, parts, stage_time
+from projector.step.timing import CONTENTION, SLOWED, Clock, Phase, Segment, apart, chain
 from projector.workload import zoo
+from projector.workload.composition import compositions
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -51,6 +55,45 @@ def test_compute_hides_only_once() -> None:
     a = stream("a")
     two = clock({a: 4.0}, comm=3.0).phase([a, comm("a"), comm("@phase")])
     assert two.exposed["tp"] == pytest.approx(6.0 - 4.0 * (1.0 + CONTENTION) / (1.0 + SLOWED))
+
+
+def test_a_drained_device_waits_for_its_first_kernels() -> None:
+    """Two kernels of 5 and 0.1 s whose launches take 1 s: the first begins at 1 s, or at once where the host is ahead."""
+    a, b = stream("a"), stream("b")
+    execution = Execution.of(runtime={"launch_us": 1e6, "collective_us": 0.0, "sync_us": 0.0, "layer_us": 0.0})
+    phase = clock({a: 5.0, b: 0.1}, execution=execution).phase([a, b])
+    drained = replace(phase, drained=True)
+    assert (phase.seconds, drained.seconds) == (pytest.approx(5.1), pytest.approx(1.0 + 5.1))
+    assert drained.host_excess == pytest.approx(1.0)
+    free = clock({a: 5.0, b: 0.1}).phase([a, b])
+    assert replace(free, drained=True).seconds == free.seconds
+    assert apart(drained, phase).seconds - apart(phase, phase).seconds == pytest.approx(1.0)
+
+
+def test_the_host_waits_for_each_exchange_of_plain_stages() -> None:
+    """Megatron-LM's ``batch_p2p_sync``: a stage that receives begins drained; the ends receive on one side alone."""
+
+    def drained(framework: str = "megatron-lm", **recipe: object) -> list[tuple[bool, bool]]:
+        stated = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 2048, "pp": 4} | recipe
+        work = Workload(model=zoo.load("llama3_8b"), recipe=Recipe(**stated), gpus=8, framework=framework)  # type: ignore[arg-type]
+        resolved = resolve(work)
+        _, chunks = compositions(work.model, resolved.workload.recipe)
+        stages = [parts(resolved, chunk) for chunk in chunks]
+        priced = clock(
+            dict.fromkeys(compute_operators([part for stage in stages for part in stage]), 1e-6),
+            execution=resolved.execution,
+        )
+        made = [stage_time(resolved, stage, priced, {}) for stage in stages]
+        assert all(each.backward.drained == each.inputs.drained for each in made)
+        return [(each.forward.drained, each.inputs.drained) for each in made]
+
+    every, none = [(False, True), (True, True), (True, True), (True, False)], [(False, False)] * 4
+    assert drained() == every
+    assert drained("megatron-deepspeed") == drained(pipeline_schedule="zb-h1") == none
+    assert drained(cuda_graph_scope=("full_iteration",)) == none
+    assert not any(any(each) for each in drained(pp=1))
+    assert not any(any(each) for each in drained(vpp=2))
+    assert all(any(each) for each in drained(vpp=2, overlap_p2p_comm=False))
 
 
 def test_the_host_limits_between_synchronisations() -> None:
