@@ -159,7 +159,7 @@ def _solved(name: str, swept: Swept, cluster: Cluster) -> float | None:
         rates = f"{nbytes / least / 1e9:.4g} to {nbytes / bound / 1e9:.4g} GB/s over the lines of {cluster.name}"
         key = f"{swept.kind} of {nbytes:.0f} bytes"
         raise InputError([Problem(swept.where, key, f"{nbytes / seconds / 1e9:.4g} GB/s", f"{rates} (bandwidth_gbs)")])
-    own, shape = min(_share(name, cluster), 0.99), shape_of(swept, cluster)
+    own, shape = min(_share(name, cluster), 1.0 - _LEAST), shape_of(swept, cluster)
     if at(1.0) > seconds or at(1.0) == at(own / 2) or (_exchanges_halves(swept, shape, cluster) and at(1.0) == at(own)):
         return None
     low, high = _LEAST, 1.0

@@ -25,7 +25,8 @@ _VECTOR_OPS = parameter(
     source="instructions of the vector pipe beside the exponential, in the loops of FlashAttention-2/3 (arXiv 2307.08691, "
     "2407.08608): scale and shift in one fused multiply-add, maximum, sum, half a packed cast, and the output scaled again, "
     "one a score at a head dimension as wide as the block; backward scale and shift, dP − δ, its product with P, two half "
-    "casts",
+    "casts; of near counts the one under which GPUs left out come nearest",
+    scored=True,
 )
 _SHARED_BYTES = parameter(
     128.0, unit="B/clock/unit", kind="datasheet", source="CUDA programming guide, compute capabilities 8.0 to 10.0"

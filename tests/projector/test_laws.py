@@ -51,19 +51,26 @@ def chunks(case: Case) -> float:
     return sum(row.seconds for row in made.communication if row.name.endswith(".chunk"))
 
 
+def exchange(case: Case) -> float:
+    """Seconds of a step's reductions and gathers over replicas, hidden or not."""
+    made = project(case.work, case.cluster, communication=True)
+    return sum(row.seconds for row in made.communication if row.name.startswith(("grad", "param")))
+
+
 def losses(switch: str, numbers: range) -> list[str]:
     """Cases that an overlap makes slower; under ``tp_comm_overlap`` by more than the first chunks of all collectives that
     it pipelines and what it costs to run the products beside them piece by piece, in each of the m + pp − 1 micro-batches
-    that the longest way through a pipeline passes."""
+    that the longest way through a pipeline passes; else by more than it costs to exchange bucket by bucket."""
     found = []
     for case, _ in known(numbers):
         off, on = (seconds(case.recipe(**{switch: value})) for value in (False, True))
         if off is None or on is None or on.step_seconds <= off.step_seconds * EXACT:
             continue
-        split = case.recipe(**{switch: True})
+        whole, split = (case.recipe(**{switch: value}) for value in (False, True))
         filled = 1.0 + (case.work.recipe.pp - 1) / case.work.num_microbatches
         pieces = sum(max(0.0, on.breakdown[part] - off.breakdown[part]) for part in ("compute_s", "host_s"))
-        if on.step_seconds > off.step_seconds + filled * (chunks(split) + pieces):
+        buckets = max(0.0, exchange(split) - exchange(whole))
+        if on.step_seconds > off.step_seconds + filled * (chunks(split) + pieces) + buckets:
             found.append(f"{on.step_seconds / off.step_seconds - 1.0:+.3%} {case}")
     return found
 
