@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.loaders.assemble import Origin, assemble
@@ -73,16 +74,15 @@ def load(experiment: Experiment) -> Loaded:
         assumed=(*_contradictions(flavor, name, tuned, adapters is not None, settings), *_lengths(settings, tuned)),
     )
     loaded = assemble(switched(args), origin)
-    return Loaded(
-        model=loaded.model,
-        recipe=loaded.recipe,
-        gpus=loaded.gpus,
-        framework=loaded.framework,
-        assumed=loaded.assumed,
-        ignored=tuple(key for key in loaded.ignored if key in experiment.overrides and key not in _READ),
+    mine = experiment.overrides.keys() - {*_READ}
+    return replace(
+        loaded,
+        ignored=(*(key for key in loaded.ignored if key in mine), *(key for key in _NEUTRAL if key in mine)),
+        unmodelled=tuple(text for text in loaded.unmodelled if text.partition("=")[0] in mine.difference(_NEUTRAL)),
     )
 
 
+_NEUTRAL = ("dataset_name", "finetune_lr", "skip_save")
 _READ = ("flavor", "recipe", "hf_path", "peft", "peft_dim", "peft_alpha", "packed_sequence", "precision_config")
 
 

@@ -267,6 +267,12 @@ def test_sizes_that_a_recipe_sets_whatever_it_is_told_are_said(tmp_path: Path) -
     assert not any("tensor_model_parallel_size" in text for text in loaded.assumed)
 
 
+def test_what_an_experiment_of_bridge_sets_and_no_model_holds_is_told(tmp_path: Path) -> None:
+    loaded = bridge(tmp_path, no_fp8_weight_transpose_cache=True, dataset_name="squad", finetune_lr=1e-4)
+    assert loaded.unmodelled == ("no_fp8_weight_transpose_cache=True",)
+    assert {"dataset_name", "finetune_lr"} <= set(loaded.ignored)
+
+
 def test_bridge_trains_mamba_and_hybrid_stacks(tmp_path: Path) -> None:
     """Sizes are the provider's: the names say how many parameters, embedding and output apart (50288 rows)."""
     for flavor, letters, billions in (
