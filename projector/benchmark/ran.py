@@ -34,8 +34,8 @@ _MADE = frozenset(
         *("max_position_embeddings", "qk_layernorm", "add_bias_linear", "add_qkv_bias"),
         *("untie_embeddings_and_output_weights", "window_size", "window_attn_skip_freq", "mla", "moe"),
         *("mtp_num_layers", "mtp_use_repeated_layer", "hybrid_layer_pattern", "mixer_pattern", "per_layer"),
-        *("unsupported", "source", "num_experts", "moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq"),
-        *("moe_shared_expert_intermediate_size", "moe_shared_expert_gate", "moe_router_num_groups"),
+        *("unsupported", "unmodelled", "source", "num_experts", "moe_router_topk", "moe_ffn_hidden_size"),
+        *("moe_layer_freq", "moe_shared_expert_intermediate_size", "moe_shared_expert_gate", "moe_router_num_groups"),
         *("moe_router_group_topk", "moe_router_score_function", "moe_router_enable_expert_bias", "kv_lora_rank"),
         *("qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "q_lora_rank"),
     ]

@@ -86,7 +86,7 @@ def read_case(options: argparse.Namespace) -> Case:
         cluster=cluster,
         assumed=(*_still(loaded.assumed, options), *assumed, *counted),
         ignored=loaded.ignored,
-        unmodelled=loaded.unmodelled,
+        unmodelled=(*loaded.unmodelled, *loaded.model.unmodelled),
         changes=told.texts if options.config else (),
         notes=notes,
         settings=settings,

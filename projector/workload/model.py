@@ -119,7 +119,8 @@ class Model(HashedOnce):
     for one that is added to; ``attn_res_block_size``: layers of a checkpoint (attention residuals), 0 for none,
     ``residual_candidates``: of the layer at hand; ``mamba`` and the fields after it: sizes of mixers by their letters;
     ``mtp_use_repeated_layer``: all depths of prediction share their weights. ``unsupported`` lists, in words, the parts
-    of the published architecture that no operator here lowers: such a model can be named and counted, not projected.
+    of the published architecture that no operator here lowers: such a model can be named and counted, not projected;
+    ``unmodelled`` those that are projected as something near: told, not refused.
     """
 
     name: str
@@ -193,6 +194,7 @@ class Model(HashedOnce):
     vision: Vision | None = None
     relative_attention_num_buckets: int = 32
     unsupported: tuple[str, ...] = ()
+    unmodelled: tuple[str, ...] = ()
     source: str = ""
 
     __hash__ = HashedOnce.__hash__

@@ -77,7 +77,8 @@ def named(text: str) -> str | None:
     """
     if text in _entries():
         return text
-    name = _spelled().get(run_together(_EDITION.sub("", text.rstrip("/").rpartition("/")[2])))
+    last = text.rstrip("/").rpartition("/")[2]
+    name = _spelled().get(run_together(last)) or _spelled().get(run_together(_EDITION.sub("", last)))
     return None if name is None or is_template(name) else name
 
 

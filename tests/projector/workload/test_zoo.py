@@ -31,10 +31,26 @@ NOT_PUBLIC = {
 }
 
 
+#: Models whose published total differs by vectors that are counted another way or not at all.
+VECTORS_APART = {
+    *("olmo2_1b", "olmo2_7b", "olmo2_13b", "olmo2_32b", "olmo_hybrid_7b", "olmoe_1b_7b", "minimax_m2", "command_r"),
+    *("deepseek_v3.2", "deepseek_v4_flash", "ernie_4.5_21b_a3b", "glm_5"),
+}
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_total_is_the_published_one(name):
     entry = zoo.entry(name)
     assert close(count(entry.model).main, entry.parameters_published)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_total_published_to_the_last_weight_is_counted_to_the_last(name):
+    """But for vectors: norms of all heads, biases of norms and routers, mixing of streams."""
+    published = int(zoo.entry(name).parameters_published)
+    apart = abs(count(zoo.load(name)).main - published)
+    if published % 1000:  # not rounded
+        assert apart == 0 or (name in VECTORS_APART and apart < 5e-5 * published)
 
 
 def test_most_of_the_zoo_has_a_published_size():
@@ -114,6 +130,9 @@ def test_find_does_not_guess(text):
         ("Qwen/Qwen1.5-7B-Chat", "qwen1.5_7b"),
         ("01-ai/Yi-1.5-9B-Chat", "yi_9b"),
         ("internlm/internlm2_5-7b-chat", "internlm2_7b"),
+        ("internlm/internlm2_5-1_8b-chat", "internlm2_1.8b"),
+        ("zai-org/GLM-4-9B-0414", "glm_4_9b_0414"),  # its edition is its architecture
+        ("THUDM/glm-4-9b-chat", None),
         ("glm4.5", "glm_4.5"),
         ("gpt3-13b", "gpt3_13b"),
         ("GPT3-1.3B", "gpt3_1.3b"),

@@ -28,7 +28,7 @@ from projector.workload.schema import parse_recipe, recipe_to_mapping
 
 _ARCHITECTURE = ("num_layers", "hidden_size", "num_attention_heads")
 #: What may differ between a zoo model and the same model in a log.
-_NAMING = ("name", "family", "source", "vocab_size", "max_position_embeddings")
+_NAMING = ("name", "family", "source", "unmodelled", "vocab_size", "max_position_embeddings")
 _PADDED = 0.02  # relative: a vocabulary is padded to a multiple of some hundreds
 _DEFAULTS = ("tp", "pp", "cp", "precision")
 #: Dialects that many trainers write: those of benchmarks of Megatron-LM's kind, and those of anyone's.
