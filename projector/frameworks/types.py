@@ -62,11 +62,10 @@ class Resolved(HashedOnce):
 
     @property
     def autograd_sums(self) -> int:
-        """Micro-batches of a step whose weight gradients autograd adds to kept ones: all but the first, where no kernel of
-        the framework adds them and no reduction takes each away."""
-        recipe, run = self.workload.recipe, self.execution
+        """Micro-batches of a step whose weight gradients are added to kept ones by a pass of their own: all but the first,
+        where no kernel of the framework adds them."""
+        run = self.execution
         kept = run.fusion.wgrad_accumulation == "none" and not run.runtime.whole_step
-        reduced = run.data_parallel.reduces_every_microbatch(recipe)
-        return self.workload.num_microbatches - 1 if kept and not reduced else 0
+        return self.workload.num_microbatches - 1 if kept else 0
 
     __hash__ = HashedOnce.__hash__

@@ -66,11 +66,17 @@ def optimizer(resolved: Resolved, part: Held) -> tuple[Operator, ...]:
 
 
 def _accumulated(resolved: Resolved, part: Held) -> list[Operator]:
-    """Gradients of each later micro-batch added to those that autograd keeps from the first, tensor by tensor
-    (pytorch/pytorch torch/csrc/autograd/functions/accumulate_grad.h, ``accumulateGrad``)."""
-    later, grad = resolved.autograd_sums, resolved.execution.data_parallel.grad_bytes
-    tensors = round(sum(part.weights.values()))
-    return [_pass("accumulate", later * part.total, 2 * grad, grad, later * tensors)] if later else []
+    """Gradients of each later micro-batch added to those that are kept from the first: by autograd, tensor by tensor
+    (pytorch/pytorch torch/csrc/autograd/functions/accumulate_grad.h, ``accumulateGrad``); a rank's shards of what each
+    micro-batch reduces, beside its backward (torch distributed/fsdp: _fully_shard/_fsdp_collectives.py ``foreach_reduce``,
+    _runtime_utils.py ``_accumulate_sharded_grad``)."""
+    later, sharing = resolved.autograd_sums, resolved.execution.data_parallel
+    if not later:
+        return []
+    grad, kept, launches = sharing.grad_bytes, part.total, round(sum(part.weights.values()))
+    if sharing.reduces_every_microbatch(resolved.workload.recipe):
+        kept, launches = sharing.resident("gradients", resolved.workload, part.dense, part.expert), 1
+    return [_pass("accumulate", later * kept, 2 * grad, grad, later * launches)]
 
 
 def _update(resolved: Resolved, rule: Rule, part: Held, main: float, on_device: float) -> list[Operator]:
