@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from projector.mechanisms.data_parallel.base import Gathered
 from projector.mechanisms.data_parallel.sharded import FullySharded
@@ -14,7 +14,9 @@ from projector.workload.recipe import Recipe
 @dataclass(frozen=True, kw_only=True)
 class FSDP2(FullySharded):
     """Gathered weights are split into parameters, gradients packed and cast for the wire. Under a pipeline stages
-    synchronise with their last backward, unit after unit.
+    synchronise with their last backward, unit after unit: torch's schedules defer it for a stage whose own module is
+    FSDP's (torch distributed/pipelining/stage.py, ``backward_maybe_with_nosync``). Where only units inside are, without
+    ``wraps_stages``, every backward reduces their gradients and frees what its forward gathered.
 
     With ``root_holds_ends`` both ends stay gathered, since the root is not released after its forward (torch
     distributed/fsdp/_fully_shard/_fsdp_state.py, ``_lazy_init``), and are reduced together when the embedding is done; else
@@ -23,6 +25,14 @@ class FSDP2(FullySharded):
     name: ClassVar[str] = "fsdp2"
     parameter_bytes: float = 4.0
     master_bytes: float = 0.0
+    wraps_stages: bool = True
+
+    def run_by(self, recipe: Recipe) -> Self:
+        """With weights that stay from a forward to its backward, where a wrapped stage's stay for all micro-batches."""
+        found = super().run_by(recipe)
+        if self.wraps_stages or not found._kept(recipe):
+            return found
+        return replace(found, unsharded_pipeline=False, keeps_gathered=True)
 
     def gathered(self, recipe: Recipe, whole: float, unit: float, embedding: float, head: float) -> Gathered:
         found = super().gathered(recipe, whole, unit, embedding, head)
@@ -38,7 +48,7 @@ class FSDP2(FullySharded):
         return self.gather_bytes * ends * self.root_holds_ends
 
     def reduces_every_microbatch(self, recipe: Recipe) -> bool:
-        return recipe.pp == 1
+        return recipe.pp == 1 or not self.wraps_stages
 
     def overlaps_last_reduction(self, recipe: Recipe) -> bool:
         return False
@@ -46,7 +56,8 @@ class FSDP2(FullySharded):
     def copied(
         self, unit: str, recipe: Recipe, elements: float, activation_bytes: float
     ) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
-        """torch distributed/fsdp/_fully_shard/_fsdp_collectives.py, ``split_with_sizes_copy`` and ``chunk_cat``."""
+        """A copy with every gather and with every reduction (torch distributed/fsdp/_fully_shard/_fsdp_collectives.py,
+        ``split_with_sizes_copy`` and ``chunk_cat``)."""
         if (recipe.data_parallel_shard_size or 1) == 1 or not elements:
             return (), (), ()
         nbytes, wire = self.layer_gather_bytes * elements, self.reduce_bytes * elements
@@ -55,4 +66,9 @@ class FSDP2(FullySharded):
             for name in ("copy_out", "copy_out.bwd")
         )
         pack = Stream(name=f"{unit}.chunk_cat", kind="copy", read=activation_bytes * elements, write=wire)
-        return (split,), (again,), (pack,)
+        gathers = self.gathers_every_microbatch(recipe)
+        return (
+            (split,) if gathers else (),
+            (again,) if gathers and not self.keeps_gathered else (),
+            (pack,) if self.reduces_every_microbatch(recipe) else (),
+        )

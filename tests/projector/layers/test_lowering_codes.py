@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from lowering_cases import (
     DEEPSEEK_V3,
@@ -35,6 +37,27 @@ def test_sharded_units_of_fsdp2_copy_weights_and_gradients():
     assert stream_bytes(block.forward) - stream_bytes(one_buffer.forward) == pytest.approx(4 * weights)
     extra = stream_bytes(block.backward_input) - stream_bytes(one_buffer.backward_input)
     assert extra == pytest.approx((4 + 6) * weights)
+
+
+@pytest.mark.parametrize(
+    ("pp", "sharing", "copies"),
+    [
+        (1, {}, (1, 1, 1)),
+        (1, {"keeps_gathered": True}, (1, 0, 1)),
+        (2, {"unsharded_pipeline": True}, (0, 0, 0)),
+        (2, {"unsharded_pipeline": True, "wraps_stages": False}, (1, 0, 1)),
+        (2, {}, (1, 1, 0)),
+    ],
+)
+def test_units_of_fsdp2_copy_with_every_gather_and_every_reduction(pp, sharing, copies):
+    """Of a micro-batch: before its forward, before its backward, after it."""
+    case = resolved(LLAMA_70B, pp=pp, data_parallel_sharding="optim_grads_params", data_parallel_shard_size=8)
+    made = with_execution(case, data_parallel={"strategy": "fsdp2", **sharing})
+    run = made.execution.run_by(made.workload.recipe)
+    block = layer(DENSE, replace(made, execution=run))
+    found = [op.name for op in (*block.forward, *block.backward_input)]
+    words = ("copy_out", "copy_out.bwd", "chunk_cat")
+    assert tuple(sum(name.endswith(f".{word}") for name in found) for word in words) == copies
 
 
 def test_unfused_permutation_adds_copies_by_atomics():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from projector.frameworks.resolve import resolve
 from projector.hardware import catalogue
 from projector.mechanisms.data_parallel import DataParallel, of_degree
 from projector.mechanisms.strategy import found_in
@@ -214,6 +216,33 @@ def test_weights_that_stay_for_the_backward_are_gathered_once_and_whole(name: st
     alone, all_of_it = (each.gathered(how, whole, unit, 0.0, 0.0) for each in (sharded, kept))
     assert all_of_it.loss == kept.gather_bytes * whole
     assert alone.loss < alone.backward < all_of_it.loss
+
+
+def test_a_stage_that_is_no_unit_itself_synchronises_with_every_backward() -> None:
+    """torch's schedules defer gathers and reductions of a wrapped stage to the step; resharding by words of the recipe
+    stays as it is, and so does everything without a pipeline."""
+    wrapped = KINDS["fsdp2"](unsharded_pipeline=True)
+    inside = KINDS["fsdp2"](unsharded_pipeline=True, wraps_stages=False)
+    for pp, reshards in ((4, None), (4, False), (4, True), (1, None)):
+        recipe = job(pp=pp, data_parallel_sharding="optim_grads_params", fsdp_reshard_after_forward=reshards).recipe
+        whole, unit = wrapped.run_by(recipe), inside.run_by(recipe)
+        assert unit.run_by(recipe) == unit
+        stays = pp > 1 and not reshards
+        assert whole.gathers_every_microbatch(recipe) is not stays
+        assert unit.gathers_every_microbatch(recipe)
+        assert unit.keeps_gathered is stays
+        assert whole.reduces_every_microbatch(recipe) is (pp == 1)
+        assert unit.reduces_every_microbatch(recipe)
+
+
+@pytest.mark.parametrize(
+    ("model", "date", "each"),
+    [("qwen3_30b_a3b", "2025-10-07", True), ("qwen3_30b_a3b", "2025-10-08", False), ("llama3_8b", "2025-10-07", False)],
+)
+def test_automodel_synchronised_every_micro_batch_of_a_stage_of_experts_once(model: str, date: str, each: bool) -> None:
+    work = replace(workload(model, 16, "automodel", pp=2), framework_date=date)
+    run = resolve(work, "nvidia", "hopper")
+    assert run.execution.data_parallel.reduces_every_microbatch(run.workload.recipe) is each
 
 
 @pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan", "deepspeed", "maxtext", "llm-foundry"])
