@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.workload.loaders import known_settings, primus_maxtext
+from projector.workload.loaders import primus_maxtext
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.primus_experiment import Experiment
 from projector.workload.loaders.primus_maxtext_model import REPEATED, SIZES
@@ -20,11 +20,6 @@ _AXIS = re.compile(r"(ici|dcn)_\w+_parallelism")
 _MARKS = ("per_device_batch_size", "max_target_length", "base_emb_dim", "remat_policy", "base_num_decoder_layers")
 #: Where base.yml differs from the preset of Primus.
 _DEFAULTS: Mapping[str, object] = {"dataset_type": "tfds", "attention": "autoselected"}
-#: Settings that may change seconds or bytes and that nothing reads.
-_UNMODELLED = (
-    *("enable_dropout", "dropout_rate", "optimizer_memory_offload", "parameter_memory_host_offload"),
-    *("shard_optimizer_over_data", "num_vocab_tiling", "use_ring_of_experts", "use_sft"),
-)
 _STATED = ("per_device_batch_size", "max_target_length")
 _LONG = 12  # letters: MaxText has hundreds of names, of which short ones resemble each other
 #: Words of MaxDiffusion, which shares the axes and the batch.
@@ -97,14 +92,7 @@ def load(
     )
     assumed += tuple(f"{key} of {content['model_name']}, not {value}" for key, value in idle.items())
     assumed += tuple(f"{key}={primus_maxtext.DEFAULTS[key]} (base.yml)" for key in _STATED if key not in content)
-    left = {key: value for key, value in content.items() if key in loaded.ignored and key in _UNMODELLED}
-    told = known_settings.sort(left, frozenset(), where, written=False)
-    return replace(
-        loaded,
-        assumed=(*assumed, *loaded.assumed),
-        ignored=tuple(key for key in loaded.ignored if key not in left or key in told.neutral),
-        unmodelled=(*loaded.unmodelled, *told.unmodelled),
-    )
+    return replace(loaded, assumed=(*assumed, *loaded.assumed))
 
 
 def _sizes(content: Mapping[str, object], words: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
@@ -132,4 +120,4 @@ def _closed(content: Mapping[str, object], level: str) -> int | None:
 
 
 def _known() -> frozenset[str]:
-    return frozenset(primus_maxtext.WORDS) | frozenset(_UNMODELLED) | {"base_config", "hardware"}
+    return frozenset(primus_maxtext.WORDS) | frozenset(primus_maxtext.UNMODELLED) | {"base_config", "hardware"}

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload.checks import LIMITS
-from projector.workload.loaders import aliases, xla_flags
+from projector.workload.loaders import aliases, known_settings, xla_flags
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.primus_built import built, flat
 from projector.workload.loaders.primus_experiment import Experiment
@@ -19,6 +20,11 @@ from projector.workload.loaders.primus_maxtext_model import MODEL_WORDS, model_o
 from projector.workload.loaders.values import Reader
 from projector.workload.model import Model
 
+#: Settings that may change seconds or bytes and that nothing reads.
+UNMODELLED = (
+    *("enable_dropout", "dropout_rate", "optimizer_memory_offload", "parameter_memory_host_offload"),
+    *("shard_optimizer_over_data", "num_vocab_tiling", "use_ring_of_experts", "use_sft"),
+)
 DEFAULTS: Mapping[str, object] = {
     "per_device_batch_size": 12.0,
     "max_target_length": 2048,
@@ -122,7 +128,11 @@ def load(experiment: Experiment, base: Model | None = None) -> Loaded:
     fields |= _recompute(args)
     fields |= _precision(args)
     fields |= _experts(args, model, axes["expert"])
-    return built(experiment, model, fields, args, "maxtext", samples_per_gpu=each * steps)
+    made = built(experiment, model, fields, args, "maxtext", samples_per_gpu=each * steps)
+    left = {key: experiment.overrides[key] for key in made.ignored if key in UNMODELLED}
+    told = known_settings.sort(left, frozenset(), experiment.where, written=False)
+    ignored = tuple(key for key in made.ignored if key not in left or key in told.neutral)
+    return replace(made, ignored=ignored, unmodelled=told.unmodelled)
 
 
 def _one(args: Reader, key: str, words: Mapping[str, str]) -> str | None:

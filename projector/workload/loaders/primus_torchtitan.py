@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.workload import zoo
@@ -17,6 +18,7 @@ from projector.workload.loaders import aliases
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.primus_built import built, flat, model_named
 from projector.workload.loaders.primus_experiment import Experiment
+from projector.workload.loaders.torchtitan_words import left
 from projector.workload.loaders.values import Reader
 from projector.workload.model import Model
 
@@ -119,7 +121,9 @@ def load(experiment: Experiment, base: Model | None = None) -> Loaded:
     fields |= _recompute(args, model)
     fields |= _turbo(args, model)
     rank = None if stated else local
-    return built(experiment, model, fields, args, "torchtitan", assumed=assumed, samples_per_rank=rank)
+    made = built(experiment, model, fields, args, "torchtitan", assumed=assumed, samples_per_rank=rank)
+    told = left(flat(experiment.overrides), experiment.where)
+    return replace(made, ignored=told.neutral, unmodelled=told.unmodelled)
 
 
 def _model(args: Reader, experiment: Experiment) -> Model:

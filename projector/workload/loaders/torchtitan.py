@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.workload.loaders import known_settings, primus_torchtitan
+from projector.workload.loaders import primus_torchtitan
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.primus_built import flat
 from projector.workload.loaders.primus_experiment import Experiment
 from projector.workload.loaders.spelling import misspelt
-from projector.workload.loaders.torchtitan_words import NEUTRAL, READ, SECTIONS
+from projector.workload.loaders.torchtitan_words import READ, SECTIONS, is_neutral
 from projector.workload.model import Model
 
 _DEGREES = (
@@ -125,38 +125,23 @@ def load(content: Mapping[str, object], where: str, *, gpus: int | None, model: 
         model_name=model.name if model else str(settings.get("model.flavor", "")),
         trainer="",
         settings=_nested({**_DEFAULTS, **settings}),
-        overrides={},
+        overrides=settings,
         env={},
         gpus=gpus,
     )
     loaded = primus_torchtitan.load(experiment, model)
-    left = {key: value for key, value in settings.items() if key not in READ}
-    neutral = {key for key in left if _is_neutral(key)}
-    sorted_ = known_settings.sort(
-        {k: v for k, v in left.items() if k not in neutral}, frozenset(), where, written=False
-    )
     counted: tuple[str, ...] = (
         (f"gpus={gpus} (the product of the degrees)",) if stated is None and gpus is not None else ()
     )
     if "activation_checkpoint.mode" not in settings:
         counted += ("activation_checkpoint=every second layer (torchtitan's default)",)
-    return replace(
-        loaded,
-        assumed=(*counted, *loaded.assumed),
-        ignored=tuple(sorted({*neutral, *sorted_.neutral})),
-        unmodelled=(*loaded.unmodelled, *sorted_.unmodelled),
-    )
-
-
-def _is_neutral(key: str) -> bool:
-    section, _, name = key.partition(".")
-    return section not in SECTIONS or name in NEUTRAL.get(section, ())
+    return replace(loaded, assumed=(*counted, *loaded.assumed))
 
 
 def _near(settings: Mapping[str, object], where: str) -> Iterable[Problem]:
     """Slips of the pen: a key that no generation has and that misspells one that decides something."""
     for key, value in settings.items():
-        if key in READ or (_is_neutral(key) and key.partition(".")[0] in SECTIONS):
+        if key in READ or (is_neutral(key) and key.partition(".")[0] in SECTIONS):
             continue
         section, _, name = key.partition(".")
         alike = misspelt(section, SECTIONS) if section not in SECTIONS else (section,)

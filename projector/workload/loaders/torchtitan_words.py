@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from projector.workload.loaders import known_settings
+from projector.workload.loaders.known_settings import Unread
+
 #: Sections whose settings may change a step; every other one (metrics, checkpoint, lr_scheduler, …) does not.
 SECTIONS = (
     *("model", "training", "parallelism", "activation_checkpoint", "compile", "optimizer", "float8", "mx", "quantize"),
@@ -59,3 +62,16 @@ NEUTRAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fault_tolerance": ("process_group", "process_group_timeout_ms", "replica_id", "group_size", "min_replica_size"),
     }
 )  # fmt: skip
+
+
+def is_neutral(key: str) -> bool:
+    section, _, name = key.partition(".")
+    return section not in SECTIONS or name in NEUTRAL.get(section, ())
+
+
+def left(settings: Mapping[str, object], where: str) -> Unread:
+    """Of ``settings`` by dotted name those that nobody reads, by what they may change."""
+    unread = {key: value for key, value in settings.items() if key not in READ}
+    neutral = tuple(sorted(filter(is_neutral, unread)))
+    told = known_settings.sort({k: v for k, v in unread.items() if k not in neutral}, frozenset(), where, written=False)
+    return Unread(neutral=(*neutral, *told.neutral), unmodelled=told.unmodelled)

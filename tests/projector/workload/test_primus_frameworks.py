@@ -267,6 +267,15 @@ def test_sizes_that_a_recipe_sets_whatever_it_is_told_are_said(tmp_path: Path) -
     assert not any("tensor_model_parallel_size" in text for text in loaded.assumed)
 
 
+def test_what_an_experiment_sets_and_nobody_reads_is_told(tmp_path: Path) -> None:
+    made = titan(tmp_path, primus_turbo={"use_classic_attention": True}, metrics={"log_freq": 1})
+    assert made.unmodelled == ("primus_turbo.use_classic_attention=True (unknown)",)
+    assert "metrics.log_freq" in made.ignored
+    jax = maxtext(tmp_path / "jax", use_ring_of_experts=True, enable_checkpointing=False)
+    assert jax.unmodelled == ("use_ring_of_experts=True (unknown)",)
+    assert "enable_checkpointing" in jax.ignored
+
+
 def test_what_an_experiment_of_bridge_sets_and_no_model_holds_is_told(tmp_path: Path) -> None:
     loaded = bridge(tmp_path, no_fp8_weight_transpose_cache=True, dataset_name="squad", finetune_lr=1e-4)
     assert loaded.unmodelled == ("no_fp8_weight_transpose_cache=True",)
