@@ -32,12 +32,11 @@ def resolve(
     other kernel libraries by them. ``assumed`` lists ``field=value`` for the *uncertain* defaults used here. Raises
     :class:`InputError` for values of another type than their field's, and sizes below 1.
     """
-    values: dict[str, object] = {"gpus": workload.gpus}
-    wrong = [] if known(workload) else of_type(workload, Workload, "")
+    sound = known(workload)
+    wrong = [] if sound else of_type(workload, Workload, "")
     if not wrong:
-        if not known(workload):
-            values["recipe"] = {name: getattr(workload.recipe, name) for name in LAYOUT_SIZES}
-        wrong = range_problems(values, "", "")
+        sizes = {} if sound else {"recipe": {name: getattr(workload.recipe, name) for name in LAYOUT_SIZES}}
+        wrong = range_problems({"gpus": workload.gpus, **sizes}, "", "")
     if wrong:
         raise InputError(wrong)
     if published or virtual_stages(workload.recipe) != workload.recipe.vpp:

@@ -116,7 +116,7 @@ def test_completion(project, shell):
 def test_completion_in_bash(project):
     script = run(project, "projector", "--completion bash").stdout
     ask = "COMP_WORDS=(projector performance --gpu mi35); COMP_CWORD=3; _shtab_projector; echo ${COMPREPLY[@]}"
-    done = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash"], input=f"{script}\n{ask}", capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["mi350x", "mi355x"], done.stderr
 
 
