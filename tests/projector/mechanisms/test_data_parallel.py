@@ -235,6 +235,19 @@ def test_a_stage_that_is_no_unit_itself_synchronises_with_every_backward() -> No
         assert unit.reduces_every_microbatch(recipe)
 
 
+def test_simple_fsdp_sends_the_bytes_of_fsdp2_weight_by_weight_and_copies_none_of_them_out() -> None:
+    work = job(data_parallel_sharding="optim_grads_params", data_parallel_shard_size=64)
+    part = weights(1000, 500) + weights(1000, 500)
+    units, single = (KINDS[name]() for name in ("fsdp2", "simple_fsdp"))
+    for way in ("gather", "reduction"):
+        whole, apart = (getattr(each, way)(work, part) for each in (units, single))
+        assert (len(whole), len(apart)) == (2, 4)  # the experts' beside the others'
+        assert sum(op.bytes for op in apart) == sum(op.bytes for op in whole)
+    before, again, cast = single.copied("layer", work.recipe, 1e6, 2.0)
+    assert (before, again) == ((), ())
+    assert cast == units.copied("layer", work.recipe, 1e6, 2.0)[2]
+
+
 @pytest.mark.parametrize(
     ("model", "date", "each"),
     [("qwen3_30b_a3b", "2025-10-07", True), ("qwen3_30b_a3b", "2025-10-08", False), ("llama3_8b", "2025-10-07", False)],
