@@ -258,6 +258,16 @@ def test_automodel_synchronised_every_micro_batch_of_a_stage_of_experts_once(mod
     assert run.execution.data_parallel.reduces_every_microbatch(run.workload.recipe) is each
 
 
+def test_automodel_keeps_eight_bytes_of_a_weight_of_experts() -> None:
+    """Weight, gradient and both moments in bf16: torch.optim.Adam keeps its states in the type of what it steps."""
+    work = workload("qwen3_30b_a3b", 8, "automodel", ep=8, recompute_granularity="full")
+    found = project(work, catalogue.cluster("h100_sxm")).memory.ranks[0].components
+    weights = found["weights"]
+    assert found["gradients"] == pytest.approx(weights)
+    assert found["moments"] == pytest.approx(2 * weights)
+    assert not found["master_weights"]
+
+
 @pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan", "deepspeed", "maxtext", "llm-foundry"])
 def test_sharing_out_more_takes_no_more_memory(framework: str) -> None:
     cluster = catalogue.cluster("h100_sxm")
