@@ -197,5 +197,5 @@ def _attention(execution: Execution, workload: Workload, recipe: Recipe, arch: s
     dated = execution.but(kernels={"built": epoch(workload.framework_date)})
     if not recipe.use_turbo_attention or execution.kernels.attention not in _ROCM_ATTENTION:
         return dated
-    family = "triton" if workload.model.attention_sinks else "aiter_a16" if arch == "gfx950" else "aiter"
+    family = "triton" if workload.model.attention_sinks else "aiter_python" if arch == "gfx950" else "aiter"
     return dated.but(kernels={"attention": family})

@@ -128,6 +128,15 @@ def _sixteen_bit(kernel: Kernel) -> Kernel:
     return replace(kernel, family="aiter_a16", square=True, multiple=64)
 
 
+def _from_python(kernel: Kernel) -> Kernel:
+    """The same for callers of AITER's Python functions, as Primus-Turbo is: their condition kept causal heads of 192/128
+    from the assembly backward on gfx950 (aiter/ops/mha.py, ``can_impl_fmha_v3_bwd_gfx950``: "and nmask", later without),
+    and DeepSeek-V2-Lite ran Composable Kernel's with Turbo's attention in May 2026, forward in assembly (torch trace,
+    AMD-AGI/Primus@7e45b589 pilot/pilot/state/runs/dsv2_lite_fp8_mi355x_20260511T024914Z_baseline). C++ has its own.
+    """
+    return replace(kernel, since="2026-06") if kernel.widths == (_MLA,) and kernel.archs == ("gfx950",) else kernel
+
+
 _FA2 = Kernel(
     family="fa2",
     source="Dao-AILab/flash-attention@0251105a csrc/flash_attn: head dimensions up to 256, unequal ones padded",
@@ -206,6 +215,12 @@ _FA4 = Kernel(
 KERNELS: Mapping[str, tuple[Kernel, ...]] = {
     "aiter": (*_FORWARD_ASSEMBLY, *_BACKWARD_ASSEMBLY, _CK),
     "aiter_a16": (*_FORWARD_ASSEMBLY, *map(_sixteen_bit, _BACKWARD_ASSEMBLY), *_BACKWARD_ASSEMBLY, _CK),
+    "aiter_python": (
+        *_FORWARD_ASSEMBLY,
+        *(_sixteen_bit(_from_python(kernel)) for kernel in _BACKWARD_ASSEMBLY),
+        *map(_from_python, _BACKWARD_ASSEMBLY),
+        _CK,
+    ),
     "cudnn": (*_CUDNN, _FA2, _NONE),
     "fa3": (_FA3, _FA2, _NONE),
     "fa4": (_FA4, _FA2, _NONE),

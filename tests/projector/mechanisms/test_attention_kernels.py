@@ -76,6 +76,11 @@ def test_builds_between_two_additions_run_alike() -> None:
         ("aiter_a16", "gfx950", "2025-10", op(192, 128, backward=True), "ck"),
         ("aiter_a16", "gfx950", "2025-11", op(192, 128, backward=True), "aiter_a16"),
         ("aiter_a16", "gfx950", "", op(backward=True), "aiter_a16"),
+        # called from Python: not for causal heads of 192/128 before June 2026, else alike
+        ("aiter_python", "gfx950", "2026-05", op(192, 128), "aiter"),
+        ("aiter_python", "gfx950", "2026-05", op(192, 128, backward=True), "ck"),
+        ("aiter_python", "gfx950", "2026-06", op(192, 128, backward=True), "aiter_a16"),
+        ("aiter_python", "gfx950", "2026-05", op(backward=True), "aiter_a16"),
         # 16-bit atomics want equal lengths in multiples of 64: a step of a ring has them not
         ("aiter_a16", "gfx950", "", op(backward=True, seq_q=2048), "aiter"),
         ("aiter_a16", "gfx950", "", op(backward=True, seq_q=4090, seq_k=4090), "aiter"),

@@ -73,7 +73,7 @@ def test_turbo_attention_is_aiter_and_ulysses() -> None:
         assert any(isinstance(op, Attention) for op in lower.layer(decoder(False), resolved).forward)
         return resolved.execution.kernels.attention
 
-    assert core(settled(model="llama3_8b", use_turbo_attention=True)) == "aiter_a16"
+    assert core(settled(model="llama3_8b", use_turbo_attention=True)) == "aiter_python"
     old = Workload(**{**vars(workload("llama3_8b")), "framework_date": "2024-06"})
     assert resolve(old, "amd", "gfx942").execution.kernels.attention == "ck"
     turbo = Workload(**{**vars(workload("llama3_8b", use_turbo_attention=True)), "framework_date": "2024-06"})
