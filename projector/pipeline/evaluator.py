@@ -130,13 +130,16 @@ def _batched(
     saved: Floats | None,
 ) -> Floats:
     """``[batch, actions]`` (a view of ``[actions, batch]`` memory), in blocks that fit the cache."""
-    out = np.zeros((compiled.size + 1, batch))
+    ends = []
     for first in range(0, batch, BLOCK):
         rows = slice(first, min(first + BLOCK, batch))
         lasts, least = (part if part.shape[0] == 1 else part[rows] for part in (table, floor))
         waits, blocks = (part if part.shape[1] == 1 else part[:, rows] for part in (transfer, blocked))
-        _block(compiled, out[:, rows], lasts, waits, blocks, least, saved)
-    return out[1:].T
+        # memory of its own: of a part of a larger array, every take would copy the whole
+        end = np.zeros((compiled.size + 1, rows.stop - rows.start))
+        _block(compiled, end, lasts, waits, blocks, least, saved)
+        ends.append(end)
+    return (ends[0] if len(ends) == 1 else np.concatenate(ends, axis=1))[1:].T
 
 
 def _block(
