@@ -19,7 +19,8 @@ from projector.hardware import catalogue
 from projector.kernels.settings import Settings
 from projector.memory.plan import plan
 from projector.workload import zoo
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.lora import LoRA
+from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 from tests.fuzz.mutations import MANY
 

@@ -15,7 +15,8 @@ from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
 from harness.predictors import peer
 from projector.errors import InputError
 from projector.workload import zoo
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.lora import LoRA
+from projector.workload.recipe import Recipe
 from tests.workloads import workload
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,8 @@ from harness.evidence.physics import BOUNDS, judge, marked
 from projector.frameworks.flops import flops_per_token
 from projector.hardware import catalogue
 from projector.workload import zoo
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.lora import LoRA
+from projector.workload.recipe import Recipe
 
 BATCH, LENGTH, GPUS = 128, 8192, 64
 

@@ -11,7 +11,8 @@ from projector.errors import InputError, Unsupported
 from projector.hardware import catalogue
 from projector.projection import project
 from projector.workload import zoo
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.lora import LoRA
+from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 BASE: dict[str, Any] = {

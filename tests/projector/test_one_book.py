@@ -16,8 +16,8 @@ from projector.operators.weights import Held, Weight, held
 from projector.step.stages import owned, parts
 from projector.workload import zoo
 from projector.workload.composition import compositions
+from projector.workload.lora import LoRA
 from projector.workload.parameters import count
-from projector.workload.recipe import LoRA
 from tests.workloads import workload
 
 

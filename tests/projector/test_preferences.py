@@ -12,8 +12,8 @@ from projector.layers import lower
 from projector.operators.types import Gemm, GroupedGemm
 from projector.projection import Projection, project
 from projector.workload import zoo
+from projector.workload.lora import LoRA
 from projector.workload.parameters import count
-from projector.workload.recipe import LoRA
 from projector.workload.schema import parse_recipe
 from projector.workload.workload import Workload
 from tests.workloads import workload

@@ -129,7 +129,7 @@ def test_a_weight_gradient_that_waits_keeps_what_it_reads(name: str) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_frozen_weights_keep_nothing_for_their_gradients(name: str) -> None:
-    from projector.workload.recipe import LoRA
+    from projector.workload.lora import LoRA
 
     for kind, made, parts in layers(name, lora=LoRA(dim=8, targets=("linear_proj",))):
         assert [part.name for part in parts if any(s.until == "weight_gradient" for s in part.saves)] == ["proj"]

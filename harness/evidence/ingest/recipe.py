@@ -13,8 +13,9 @@ from harness.evidence.ingest.precision import precision_of
 from harness.evidence.ingest.recipe_words import Words, recompute, schedule, sharding
 from harness.evidence.ingest.record import Record, boolean, integer
 from projector import frameworks
+from projector.workload.lora import LoRA
 from projector.workload.model import Model
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_recipe, recipe_to_mapping
 
 _RECIPE_FIELDS = frozenset(field.name for field in fields(Recipe))

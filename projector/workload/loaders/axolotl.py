@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from projector.errors import InputError, Problem, Unsupported
-from projector.workload.loaders import hf_trainer, known_settings
+from projector.errors import Problem, Unsupported
+from projector.workload.loaders import hf_trainer
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.shell.lists import word_set
 from projector.workload.loaders.values import Reader, section
 from projector.workload.model import Model
 from projector.workload.optimizers import named
-from projector.workload.schema import parse_recipe
 
 _SHARDING = {"FULL_SHARD": "optim_grads_params", "SHARD_GRAD_OP": "optim_grads", "NO_SHARD": "no_shard"}
 #: Other ways to train, layers that others replace, and models that see.
@@ -80,27 +79,18 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     else:
         fields |= _fsdp(content, problems, where)
         fields |= hf_trainer.IN_BF16 if fields["precision"] == "bf16" else {}
-    name = str(content["base_model"])
-    model = model or hf_trainer.published(name, where, "base_model", problems)
-    recipe, wrong = parse_recipe({key: value for key, value in fields.items() if value is not None}, where, "")
-    known = args.used | _NEUTRAL | _OTHERS | set(_UNMODELLED)
-    left = known_settings.sort(
-        {key: value for key, value in content.items() if key not in known}, frozenset(known), where
-    )
-    problems += [Problem(where, key, value, expected) for key, value, expected in args.problems] + list(left.problems)
-    if model is None or recipe is None or problems:
-        raise InputError([*problems, *wrong])
-    framework = "deepspeed" if content.get("deepspeed") else "pytorch"
-    mine = [f"{key}={content[key]}" for key, off in _UNMODELLED.items() if content.get(key, off) not in (off, None)]
-    packed = "sample_packing=True (attention inside each document: counted over the whole sample)"
-    return Loaded(
+    told = ("sample_packing=True (attention inside each document: counted over the whole sample)", *told)
+    return hf_trainer.loaded(
+        args,
+        content,
+        where,
+        named="base_model",
         model=model,
-        recipe=recipe,
-        framework=framework,
-        samples_per_rank=recipe.global_batch_size,
-        assumed=(f"framework={framework}", f"model={model.name} ({name})"),
-        ignored=left.neutral,
-        unmodelled=(packed, *mine, *told, *left.unmodelled),
+        fields=fields,
+        others=_NEUTRAL | _OTHERS,
+        unmodelled=_UNMODELLED,
+        told=told,
+        problems=problems,
     )
 
 

@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from projector.errors import Problem
+from projector.errors import InputError, Problem
 from projector.io.files import read_text
 from projector.workload import zoo
-from projector.workload.loaders import deepspeed_config
+from projector.workload.loaders import deepspeed_config, known_settings
+from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.shell.unknown import Unknowns
+from projector.workload.loaders.values import Reader
 from projector.workload.model import Model
+from projector.workload.schema import parse_recipe
 
 _SHARDING = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 #: Linear layers of a decoder by the names of its modules.
@@ -70,3 +73,42 @@ def published(name: str, where: str, key: str, problems: list[Problem]) -> Model
         return zoo.load(found)
     problems.append(Problem(where, key, name or "nothing", "--model NAME|FILE: a model of the zoo, or its config.json"))
     return None
+
+
+def loaded(
+    args: Reader,
+    content: Mapping[str, object],
+    where: str,
+    *,
+    named: str,
+    model: Model | None,
+    fields: Mapping[str, object],
+    others: frozenset[str],
+    unmodelled: Mapping[str, object],
+    told: tuple[str, ...],
+    problems: list[Problem],
+) -> Loaded:
+    """The workload of ``fields`` of a recipe (None: not stated). ``named``: the setting that names the model; ``others``:
+    settings that need no reader; ``unmodelled``: those that are told, and the value that changes nothing.
+
+    Raises :class:`InputError` with all that is wrong.
+    """
+    name = str(content[named])
+    model = model or published(name, where, named, problems)
+    recipe, wrong = parse_recipe({key: value for key, value in fields.items() if value is not None}, where, "")
+    known = frozenset(args.used | others | set(unmodelled))
+    left = known_settings.sort({key: value for key, value in content.items() if key not in known}, known, where)
+    problems += [Problem(where, key, value, expected) for key, value, expected in args.problems] + list(left.problems)
+    if model is None or recipe is None or problems:
+        raise InputError([*problems, *wrong])
+    framework = "deepspeed" if content.get("deepspeed") else "pytorch"
+    mine = [f"{key}={content[key]}" for key, off in unmodelled.items() if content.get(key, off) not in (off, None)]
+    return Loaded(
+        model=model,
+        recipe=recipe,
+        framework=framework,
+        samples_per_rank=recipe.global_batch_size,
+        assumed=(f"framework={framework}", f"model={model.name} ({name})"),
+        ignored=left.neutral,
+        unmodelled=(*mine, *told, *left.unmodelled),
+    )

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from projector.errors import InputError, Problem, Unsupported
-from projector.workload.loaders import hf_trainer, known_settings
+from projector.errors import Problem, Unsupported
+from projector.workload.loaders import hf_trainer
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.loaders.shell.lists import word_set
 from projector.workload.loaders.values import Reader
 from projector.workload.model import Model
 from projector.workload.optimizers import named
-from projector.workload.schema import parse_recipe
 
 _BATCH, _LENGTH, _RANK = 8, 2048, 8  # per_device_train_batch_size, cutoff_len, lora_rank
 #: Other ways to train, or kernels of another library.
@@ -68,28 +67,19 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     if content.get("fsdp"):
         fields["data_parallel_sharding"] = "optim_grads_params"
     fields |= {key: value for key, value in deep.items() if value is not None}
-    name = str(content["model_name_or_path"])
-    model = model or hf_trainer.published(name, where, "model_name_or_path", problems)
-    recipe, wrong = parse_recipe({key: value for key, value in fields.items() if value is not None}, where, "")
-    known = args.used | _NEUTRAL | _OTHERS | set(_UNMODELLED)
-    left = known_settings.sort(
-        {key: value for key, value in content.items() if key not in known}, frozenset(known), where
-    )
-    problems += [Problem(where, key, value, expected) for key, value, expected in args.problems] + list(left.problems)
-    if model is None or recipe is None or problems:
-        raise InputError([*problems, *wrong])
-    framework = "deepspeed" if content.get("deepspeed") else "pytorch"
-    mine = [f"{key}={content[key]}" for key, off in _UNMODELLED.items() if content.get(key, off) not in (off, None)]
     if content.get("neat_packing"):
-        mine.append("neat_packing=True (attention inside each document: counted over the whole sample)")
-    return Loaded(
+        told = ("neat_packing=True (attention inside each document: counted over the whole sample)", *told)
+    return hf_trainer.loaded(
+        args,
+        content,
+        where,
+        named="model_name_or_path",
         model=model,
-        recipe=recipe,
-        framework=framework,
-        samples_per_rank=recipe.global_batch_size,
-        assumed=(f"framework={framework}", f"model={model.name} ({name})"),
-        ignored=left.neutral,
-        unmodelled=(*mine, *told, *left.unmodelled),
+        fields=fields,
+        others=_NEUTRAL | _OTHERS,
+        unmodelled=_UNMODELLED,
+        told=told,
+        problems=problems,
     )
 
 

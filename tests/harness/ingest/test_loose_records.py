@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from loose_cases import SIMUMAX, one, record
 
-from projector.workload.recipe import LoRA
+from projector.workload.lora import LoRA
 
 
 def test_simumax() -> None:

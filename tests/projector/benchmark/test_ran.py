@@ -15,8 +15,9 @@ from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
 from projector.projection import project
 from projector.workload import zoo
+from projector.workload.lora import LoRA
 from projector.workload.model import Model
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 H100 = catalogue.cluster("h100")

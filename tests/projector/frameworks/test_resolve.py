@@ -9,8 +9,9 @@ import pytest
 from projector.errors import InputError
 from projector.frameworks import Resolved, find, load, names, resolve
 from projector.workload import zoo
+from projector.workload.lora import LoRA
 from projector.workload.model import Model
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 from tests import workloads
 

@@ -13,7 +13,8 @@ from projector.layers.cross_entropy import cross_entropy
 from projector.layers.local import Local, local
 from projector.memory.plan import plan
 from projector.workload import zoo
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.lora import LoRA
+from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 from tests.workloads import workload
 

@@ -23,8 +23,8 @@ from projector.layers.lower import layer
 from projector.mechanisms import Execution
 from projector.operators.types import GroupedGemm, Stream
 from projector.workload import zoo
+from projector.workload.lora import LoRA
 from projector.workload.model import decoder
-from projector.workload.recipe import LoRA
 
 
 def test_sharded_units_of_fsdp2_copy_weights_and_gradients():

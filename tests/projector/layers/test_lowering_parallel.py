@@ -22,7 +22,7 @@ from lowering_cases import (
 
 from projector.layers.lower import embedding, head, layer
 from projector.operators.types import Gemm, GroupedGemm
-from projector.workload.recipe import LoRA
+from projector.workload.lora import LoRA
 
 
 def test_without_sequence_parallelism_two_all_reduces_each_way():

@@ -10,7 +10,7 @@ from lowering_cases import DEEPSEEK_V3, EXPERTS, flops, names, resolved
 
 from projector.layers.lower import layer
 from projector.operators.types import Collective, Gemm, GroupedGemm
-from projector.workload.recipe import LoRA
+from projector.workload.lora import LoRA
 from projector.workload.schema import parse_recipe
 
 MLP = ("linear_fc1", "linear_fc2")

@@ -19,8 +19,9 @@ from projector.settle.workload import settle
 from projector.step.stages import owned, parts
 from projector.workload import zoo
 from projector.workload.composition import compositions
+from projector.workload.lora import LoRA
 from projector.workload.parameters import count
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.recipe import Recipe
 from projector.workload.towers import Vision
 from projector.workload.workload import Workload
 

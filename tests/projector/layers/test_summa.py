@@ -12,7 +12,8 @@ from projector.layers import lower
 from projector.operators.part import Block
 from projector.projection import project
 from projector.workload import zoo
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.lora import LoRA
+from projector.workload.recipe import Recipe
 from projector.workload.validate import problems
 from projector.workload.workload import Workload
 

@@ -13,9 +13,9 @@ from projector.frameworks.types import Resolved
 from projector.layers.lower import layer
 from projector.memory.holding import heaviest, holdings, placement
 from projector.memory.plan import plan
+from projector.workload.lora import LoRA
 from projector.workload.model import LayerKind, decoder
 from projector.workload.parameters import count
-from projector.workload.recipe import LoRA
 
 GPU = gpu()
 

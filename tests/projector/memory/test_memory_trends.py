@@ -13,8 +13,8 @@ from memory_cases import deepseek_v3, gpu, llama, recipe, resolved, tensors
 from projector.frameworks.types import Resolved
 from projector.layers.lower import layer
 from projector.memory.plan import plan
+from projector.workload.lora import LoRA
 from projector.workload.model import decoder
-from projector.workload.recipe import LoRA
 
 GPU = gpu()
 dense_recipes = st.builds(

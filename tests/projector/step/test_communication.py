@@ -13,7 +13,7 @@ from projector.errors import InputError, Unsupported
 from projector.hardware import catalogue
 from projector.projection import Projection, project
 from projector.workload import zoo
-from projector.workload.recipe import LoRA
+from projector.workload.lora import LoRA
 from tests.workloads import workload
 
 H100 = catalogue.default_cluster("h100_sxm")

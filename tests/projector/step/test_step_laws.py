@@ -19,7 +19,8 @@ from projector.step.stages import _beside, parts
 from projector.step.timing import CONTENTION, Clock, Phase, Segment
 from projector.workload import zoo
 from projector.workload.composition import compositions
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.lora import LoRA
+from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 from tests.workloads import sharded as workload
 

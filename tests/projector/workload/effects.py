@@ -14,7 +14,8 @@ from projector.pipeline import choose
 from projector.workload import zoo
 from projector.workload.fields import Field
 from projector.workload.layout import chunks
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.lora import LoRA
+from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
 __all__ = ["JOBS", "effects", "values"]

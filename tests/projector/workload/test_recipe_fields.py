@@ -10,7 +10,8 @@ import pytest
 from projector.workload import checks
 from projector.workload.declared import AFFECTS, SAME, about_of
 from projector.workload.fields import field_of, fields
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.lora import LoRA
+from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_recipe
 from tests.conftest import ROOT
 from tests.projector.workload.effects import JOBS, SIZES, effects

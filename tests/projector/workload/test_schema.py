@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projector.workload import zoo
+from projector.workload.lora import LoRA
 from projector.workload.model_schema import model_to_mapping
-from projector.workload.recipe import LoRA, Recipe
+from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_model, parse_recipe, recipe_to_mapping
 
 GOOD = {"micro_batch_size": 1, "global_batch_size": 64, "seq_length": 4096}

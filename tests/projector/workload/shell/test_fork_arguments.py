@@ -10,7 +10,7 @@ from projector.errors import InputError, Unsupported
 from projector.workload.layout import chunks
 from projector.workload.loaders import scripts
 from projector.workload.loaders.loaded import Loaded
-from projector.workload.recipe import LoRA
+from projector.workload.lora import LoRA
 
 _BASE = (
     "--num-layers 32 --hidden-size 1024 --num-attention-heads 16 --ffn-hidden-size 4096 --seq-length 2048 "
