@@ -37,9 +37,18 @@ class Completion(argparse.Action):
         parser.exit()
 
 
+def arguments(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
+    """The flags and arguments of a parser itself, in order.
+
+    argparse has no public list of them. Its private one is the same from Python 3.11 to 3.14, and shtab reads it as well;
+    it is read here and nowhere else.
+    """
+    return parser._actions
+
+
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     """Every flag and argument of a parser and of its commands."""
-    for action in parser._actions:
+    for action in arguments(parser):
         if isinstance(action, argparse._SubParsersAction):
             for each in action.choices.values():
                 yield from _actions(each)

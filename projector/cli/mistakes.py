@@ -1,4 +1,8 @@
-"""Mistakes that argparse finds, in the one shape of all mistakes: ``<where>: found …, expected …``."""
+"""Mistakes that argparse finds, in the one shape of all mistakes: ``<where>: found …, expected …``.
+
+argparse gives its mistakes as English sentences only, so these patterns lean on their words. The tests run on Python 3.11
+and 3.14, whose words differ; a sentence that no pattern knows is shown as argparse says it.
+"""
 
 from __future__ import annotations
 

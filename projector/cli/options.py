@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from projector import __version__
 from projector.cli import mistakes
-from projector.cli.completion import Completion
+from projector.cli.completion import Completion, arguments
 from projector.cli.field_flags import add_field_flags, add_set
 from projector.errors import InputError, Problem
 
@@ -84,7 +84,7 @@ class _HelpAll(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **settings)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        for action in parser._actions:
+        for action in arguments(parser):
             action.help = getattr(action, "whole_help", action.help)
         parser.print_help()
         parser.exit()
@@ -97,7 +97,7 @@ class _Flags:
         self._parser = parser
 
     def __call__(self) -> tuple[str, ...]:
-        return tuple(flag for action in self._parser._actions for flag in action.option_strings)
+        return tuple(flag for action in arguments(self._parser) for flag in action.option_strings)
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """What these words alone would say."""

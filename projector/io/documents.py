@@ -19,6 +19,7 @@ LONGEST_INTEGER = 10**40
 #: What PyYAML raises for values that their tags do not allow: 2025-02-31, ``!!bool 8``, ``!!timestamp noon``.
 _UNBUILT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _READABLE = "a document people can read"
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 def parse_yaml(text: str, where: str) -> Any:
@@ -95,19 +96,19 @@ def _yaml(text: str, where: str) -> Any:
         node = loader.get_single_node()
         if "&" in text and "*" in text:
             _expanded(node)
+        repeated = _merged(node)
     except _Beyond as error:
         raise InputError([Problem(where, error.place, error.found, _READABLE)]) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError([Problem(where, _place(error), _what(error), "valid YAML")]) from None
+    if repeated:
+        raise InputError(Problem(where, f"line {line}", key, "each key once") for key, line in sorted(repeated))
     try:
-        document = None if node is None else loader.construct_document(node)
+        return None if node is None else loader.construct_document(node)
     except _Beyond as error:
         raise InputError([Problem(where, error.place, error.found, _READABLE)]) from None
     except (*_UNBUILT, yaml.YAMLError) as error:
         raise InputError([Problem(where, _place(error) or _scalar(node), _what(error), "valid YAML")]) from None
-    if loader.repeated:
-        raise InputError(Problem(where, f"line {line}", key, "each key once") for key, line in sorted(loader.repeated))
-    return document
 
 
 class _Beyond(ValueError):
@@ -125,12 +126,14 @@ def _strict() -> Any:
     import yaml
 
     class Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        """Notes repeated keys, and stops where a document is too deep to be composed."""
+        """Stops where a document is too deep to be composed: the parser recurses in C, past what Python can catch.
+
+        Only these methods are overridden. Tests of documents (merges, repeated keys, depth, bombs) run with the oldest and
+        the newest PyYAML that the package allows, since no manual promises when the parser calls them.
+        """
 
         def __init__(self, stream: str) -> None:
             super().__init__(stream)
-            self.repeated: set[tuple[str, int]] = set()
-            self._flat: dict[int, Any] = {}
             self._depth = 0
             self._tags: dict[str, str] = {}
 
@@ -150,19 +153,6 @@ def _strict() -> Any:
         def ascend_resolver(self) -> None:
             self._depth -= 1
 
-        def flatten_mapping(self, node: Any) -> None:
-            if id(node) in self._flat:  # a merge puts the merged keys into the node, where its own may override them
-                return
-            self._flat[id(node)] = node
-            seen: set[str] = set()
-            for key, _ in node.value:
-                word = getattr(key, "value", None)
-                if isinstance(word, str) and word != "<<":
-                    if word in seen:
-                        self.repeated.add((word, key.start_mark.line + 1))
-                    seen.add(word)
-            super().flatten_mapping(node)
-
         def construct_yaml_int(self, node: Any) -> int:
             value = super().construct_yaml_int(node) if len(node.value) < 200 else LONGEST_INTEGER
             if abs(value) >= LONGEST_INTEGER:
@@ -171,6 +161,61 @@ def _strict() -> Any:
 
     Strict.add_constructor("tag:yaml.org,2002:int", Strict.construct_yaml_int)
     return Strict
+
+
+def _merged(root: Any) -> set[tuple[str, int]]:
+    """Write every merge key ``<<`` of a tree of nodes out, in place, and return the keys given twice with their lines.
+
+    A merge follows its definition (YAML 1.1, https://yaml.org/type/merge.html): a mapping's own keys win over merged ones,
+    and of several merged mappings the earlier wins, at any depth. Versions of PyYAML differ in this, so it never sees one.
+    Two ``<<`` in one mapping are a key given twice: nothing says which of them wins. Raises :class:`_Beyond` where a merge
+    names anything but mappings.
+    """
+    repeated: set[tuple[str, int]] = set()
+    done: set[int] = set()
+
+    def visit(node: Any) -> None:
+        done.add(id(node))
+        for child in node.value:
+            for each in child if isinstance(child, tuple) else (child,):
+                if isinstance(each.value, list) and id(each) not in done:
+                    visit(each)
+        if node.id == "mapping":
+            repeated.update(_repeated(node))
+            node.value = _written_out(node)
+
+    if root is not None and isinstance(root.value, list):
+        visit(root)
+    return repeated
+
+
+def _repeated(mapping: Any) -> list[tuple[str, int]]:
+    """The words that stand as a key of ``mapping`` more than once, each with the line of its repetition."""
+    seen: set[str] = set()
+    again = []
+    for key, _ in mapping.value:
+        if isinstance(key.value, str):
+            if key.value in seen:
+                again.append((key.value, key.start_mark.line + 1))
+            seen.add(key.value)
+    return again
+
+
+def _written_out(mapping: Any) -> list[tuple[Any, Any]]:
+    """The (key, value) nodes of ``mapping`` with its merge written out, the winner of a repeated key last.
+
+    The mappings that it merges were written out before.
+    """
+    own = [(key, value) for key, value in mapping.value if key.tag != _MERGE]
+    merged: list[tuple[Any, Any]] = []
+    for key, value in mapping.value:
+        if key.tag != _MERGE:
+            continue
+        sources = value.value if value.id == "sequence" else [value]
+        if not all(source.id == "mapping" for source in sources):
+            raise _Beyond(value, "a merge of something that is no mapping")
+        merged = [pair for source in reversed(sources) for pair in source.value]
+    return merged + own
 
 
 def _scalar(root: Any) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from harness.report.blocks import table
+from projector.cli.completion import arguments
 
 __all__ = ["command_tables", "commands", "plain"]
 
@@ -19,7 +20,7 @@ def commands() -> Mapping[str, argparse.ArgumentParser]:
     found: dict[str, argparse.ArgumentParser] = {}
     for program, parser in (("projector", projector.cli._parser()), ("harness", harness.cli._parser())):
         found[f"python -m {program}"] = parser
-        for action in parser._actions:
+        for action in arguments(parser):
             if isinstance(action, argparse._SubParsersAction):
                 found |= {f"python -m {program} {name}": sub for name, sub in action.choices.items()}
     return found
@@ -40,7 +41,7 @@ def command_tables() -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    for action in parser._actions:
+    for action in arguments(parser):
         if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
             continue
         if action.help == argparse.SUPPRESS:  # the flags of further recipe fields: the page of the recipe has them

@@ -14,6 +14,7 @@ from pathlib import Path
 from docsite.commands import commands
 from docsite.figures import ROOT
 from projector.benchmark import suites
+from projector.cli.completion import arguments
 from projector.errors import InputError
 from projector.kernels import backends
 
@@ -165,7 +166,7 @@ def _wrong_arguments(words: list[str], whole: bool) -> str:
             return f"no such command; there are {', '.join(key.split()[3] for key in known if len(key.split()) == 4)}"
         name = " ".join(words[:3])
     parser, rest = known[name], words[len(name.split()) :]
-    flags = {flag for action in parser._actions for flag in action.option_strings}
+    flags = {flag for action in arguments(parser) for flag in action.option_strings}
     unknown = [word for word in rest if word.startswith("--") and word.split("=")[0] not in flags]
     if unknown:
         return f"no such option: {', '.join(unknown)}"

@@ -14,6 +14,7 @@ from cli_command import ROOT
 
 from harness.cli import _parser as harness_parser
 from projector.cli import _parser as projector_parser
+from projector.cli.completion import arguments
 from projector.cli.options import Parser
 
 #: Commands that time the device at hand.
@@ -25,7 +26,7 @@ def commands():
     for program, build in (("projector", projector_parser), ("harness", harness_parser)):
         root = build()
         yield program, "", root
-        for action in root._actions:
+        for action in arguments(root):
             if action.nargs == "A...":
                 yield from ((program, name, parser) for name, parser in action.choices.items())
 
@@ -65,7 +66,7 @@ def test_every_command_has_two_examples_and_help_starts_with_them(capsys):
         assert lines[0] == "examples:"
         assert all(line.startswith(f"  python -m {program} {name}".rstrip()) for line in lines[1:3])
         if name:
-            assert any("--json" in flags for flags in (a.option_strings for a in parser._actions)), (program, name)
+            assert any("--json" in flags for flags in (a.option_strings for a in arguments(parser))), (program, name)
 
 
 def test_help_is_short_and_help_all_has_every_field(capsys):

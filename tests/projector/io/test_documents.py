@@ -83,6 +83,55 @@ def test_aliases_and_merges_that_people_write_are_read() -> None:
     }
 
 
+@st.composite
+def merging(draw: st.DrawFn) -> tuple[str, dict[str, object]]:
+    """A document whose mappings merge earlier ones, singly or as lists and at any depth, beside what it says written out."""
+    lines: list[str] = []
+    written_out: dict[str, dict[str, object]] = {}
+
+    def mapping(depth: int) -> tuple[str, dict[str, object]]:
+        sources = draw(st.lists(st.sampled_from(sorted(written_out)), max_size=3)) if written_out else []
+        single = len(sources) == 1 and draw(st.booleans())
+        cells = (
+            [f"<<: *{sources[0]}" if single else f"<<: [{', '.join('*' + name for name in sources)}]"]
+            if sources
+            else []
+        )
+        value: dict[str, object] = {}
+        for name in reversed(sources):
+            value |= written_out[name]
+        for key in draw(st.lists(st.sampled_from("wxyz"), unique=True, max_size=4)):
+            if depth < 4 and draw(st.booleans()):
+                cell, value[key] = mapping(depth + 1)
+            else:
+                value[key] = number = draw(st.integers(0, 99))
+                cell = str(number)
+            cells.insert(draw(st.integers(0, len(cells))), f"{key}: {cell}")
+        return "{" + ", ".join(cells) + "}", value
+
+    for name in (f"m{index}" for index in range(draw(st.integers(1, 5)))):
+        text, written_out[name] = mapping(1)
+        lines.append(f"{name}: &{name} {text}\n")
+    return "".join(lines), dict(written_out)
+
+
+@given(merging())
+def test_a_merged_document_is_the_same_document_written_out(case: tuple[str, dict[str, object]]) -> None:
+    text, written_out = case
+    assert parse_yaml(text, "f.yaml") == written_out
+
+
+@pytest.mark.parametrize("merge", ["1", "[*b, 1]", "null", "[[*b]]"])
+def test_a_merge_of_what_is_no_mapping_is_a_mistake(merge: str) -> None:
+    with pytest.raises(InputError, match=r"line 2: .*no mapping"):
+        parse_yaml(f"b: &b {{x: 1}}\nc: {{<<: {merge}}}\n", "f.yaml")
+
+
+def test_two_merges_in_one_mapping_are_a_key_given_twice() -> None:
+    with pytest.raises(InputError, match="line 3: found '<<'"):
+        parse_yaml("b: &b {x: 1}\nc: {<<: *b,\n  <<: *b}\n", "f.yaml")
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
