@@ -25,7 +25,7 @@ _COLUMNS = (
 
 def explored(case: Case, mode: str) -> tuple[Projection, tuple[Tried, ...]]:
     """The walk from the case's configuration. Raises as :func:`project` does for the configuration itself."""
-    return walk(case.workload, lambda w: project(w, case.cluster, mode, settings=case.settings))
+    return walk(case.workload, case.cluster.gpu, lambda w: project(w, case.cluster, mode, settings=case.settings))
 
 
 def scaled(case: Case, nodes: int, projected: Callable[[Case], Projection]) -> tuple[Projection, float]:

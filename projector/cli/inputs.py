@@ -20,6 +20,7 @@ from projector.hardware import primus as primus_hardware
 from projector.hardware.machines import machine_of
 from projector.hardware.types import Cluster
 from projector.kernels.settings import DEFAULT, Settings
+from projector.settle import capable
 from projector.workload.loaders.case import MONTH, is_month
 from projector.workload.loaders.loaded import Loaded
 from projector.workload.recipe import Recipe
@@ -69,6 +70,9 @@ def read_case(options: argparse.Namespace) -> Case:
     if loaded is None or framework is None or found is None or recipe is None or settings is None or problems:
         raise InputError(problems)
     cluster, notes, assumed = found
+    if loaded.ran and loaded.recipe:
+        cluster, doubts = capable.shown_by(loaded.recipe, cluster)
+        assumed = (*assumed, *doubts)
     gpus, counted = _gpus(options, loaded, recipe, cluster)
     if "global_batch_size" not in told.flags:
         recipe = loaded.batched(recipe, gpus)

@@ -14,6 +14,7 @@ from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
+    from projector.hardware.types import Gpu
     from projector.search.found import Found, Limits
     from projector.search.objective import Objective
     from projector.search.space import Space
@@ -140,8 +141,8 @@ def _space(case: Case, options: argparse.Namespace) -> Space:
     from projector.search.space import searched, space
 
     problems: list[Problem] = []
-    only = _values(options.fix, "--fix", problems)
-    vary = _values(options.vary, "--vary", problems)
+    only = _values(options.fix, "--fix", problems, case.cluster.gpu)
+    vary = _values(options.vary, "--vary", problems, case.cluster.gpu)
     if problems:
         raise InputError(problems)
     for name, flag in options.told.flags.items():
@@ -161,10 +162,11 @@ def _gpus(case: Case, options: argparse.Namespace) -> tuple[int, ...]:
     return (*found, *({options.max_gpus} - set(found)))
 
 
-def _values(texts: list[str], flag: str, problems: list[Problem]) -> dict[str, tuple[Any, ...]]:
-    """Typed values of ``FIELD=V,…`` by field; without values all that the field may hold."""
+def _values(texts: list[str], flag: str, problems: list[Problem], gpu: Gpu) -> dict[str, tuple[Any, ...]]:
+    """Typed values of ``FIELD=V,…`` by field; without values all that the field may hold and ``gpu`` can run."""
     from projector.errors import nearest
     from projector.search.axes import GROUPS
+    from projector.settle import capable
     from projector.workload.fields import field_of, fields
 
     found: dict[str, tuple[Any, ...]] = {}
@@ -180,7 +182,8 @@ def _values(texts: list[str], flag: str, problems: list[Problem]) -> dict[str, t
             continue
         words = [word.strip() for word in given.split(",") if word.strip()]
         if not words and flag == "--vary":
-            words = ["true", "false"] if field.kind is bool else list(field.choices)
+            able = [word for word in field.choices if not capable.beyond(gpu, {field.key: word})]
+            words = ["true", "false"] if field.kind is bool else able
         values = tuple(_value(word, field.kind, field.many) for word in words)
         wrong = [w for w, v in zip(words, values, strict=True) if v is _WRONG or not _allowed(v, field.choices)]
         if wrong or not values:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from projector.errors import InputError
+from projector.hardware.architectures import TRANSPORTS, known
 from projector.hardware.types import Cluster, Fabric, Gpu
 from projector.hardware.yaml_file import SUFFIXES, Reader, described
 from projector.parameter import parameter
@@ -36,7 +37,8 @@ _KEYS = (
     "notes",
     "sources",
 )
-_HOST_KEYS = ("host_link_gbs", "host_memory_gbs")
+_HOST_KEYS = ("host_link_gbs", "host_memory_gbs", "host_memory_gib")
+_HOST_UNITS = (1e9, 1e9, 2.0**30)
 _FABRIC_KEYS = (
     "name",
     "topology",
@@ -81,7 +83,12 @@ def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
     shares = _shares(read)
     measured = _measured(read, inter, per_node) | shares
     processor = read.choice("host", HOSTS) if "host" in read.mapping else None
-    host = [read.number(key, 1e-3, 1e5) * 1e9 if key in read.mapping else None for key in _HOST_KEYS]
+    host = [
+        read.number(key, 1e-3, 1e5) * unit if key in read.mapping else None
+        for key, unit in zip(_HOST_KEYS, _HOST_UNITS, strict=True)
+    ]
+    if intra.in_switch_reduction and gpu and "nvls" not in (known(gpu.arch, TRANSPORTS) or {"nvls"}):
+        read.fail("intra.in_switch_reduction", True, f"false: {gpu.arch} has no NVLink SHARP")
     name = read.text("name")
     sourced = (*_SOURCED, *(_SOURCED_OUTER if outer else ()), *(f"collectives.{share}" for share in shares))
     sources = read.sources(sourced)
@@ -98,6 +105,7 @@ def read_cluster(path: Path, find_gpu: Callable[[str], Gpu]) -> Cluster:
         processor=processor,
         host_link=host[0],
         host_memory=host[1],
+        host_capacity=host[2],
         sources=sources,
         overrides=measured,
     )

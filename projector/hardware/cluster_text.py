@@ -25,7 +25,10 @@ def text(cluster: Cluster, gpu: str, like: str, measured: Sequence[tuple[str, st
         "gpus_per_host": cluster.gpus_per_host,
         **{level: _fabric(fabric) for level, fabric in levels.items()},
         **_stated(
-            host=cluster.processor, host_link_gbs=_giga(cluster.host_link), host_memory_gbs=_giga(cluster.host_memory)
+            host=cluster.processor,
+            host_link_gbs=_giga(cluster.host_link),
+            host_memory_gbs=_giga(cluster.host_memory),
+            host_memory_gib=cluster.host_capacity and cluster.host_capacity / 2.0**30,
         ),
         "collectives": shares,
         "sources": [

@@ -1,7 +1,7 @@
-"""How fast a device reads the memory of its host, and how fast that memory is for the processes of the host.
+"""How fast a device reads the memory of its host, and how fast and how large that memory is for the processes of the host.
 
-A user's cluster file states both where it knows better (``host_link_gbs``, ``host_memory_gbs``); the tables here are of
-the usual host of each architecture.
+A user's cluster file states all three where it knows better (``host_link_gbs``, ``host_memory_gbs``, ``host_memory_gib``);
+the tables here are of the usual host of each architecture.
 """
 
 from __future__ import annotations
@@ -66,6 +66,20 @@ _OPTIMIZER = parameter(
     source="CPU Adam of Megatron-Core on DGX H100, eight ranks of 1.9e9 parameters in 2.9 s beside its copies, 80 bytes of "
     "traffic each: share of the channels (NVIDIA-NeMo/Megatron-Bridge pull request 3062)",
 )
+# GiB of the usual host; what is not listed has that of Hopper
+_CAPACITY = parameter(
+    {"volta": 512.0, "gfx90a": 512.0, "hopper": 2048.0, "gfx950": 3072.0},
+    unit="GiB",
+    kind="datasheet",
+    source="NVIDIA user guides: DGX-1 512 GB, DGX A100 80 GB, H100, B200 and B300 2 TB; Frontier node (OLCF) 512 GB; MI355X "
+    "platforms with 24 DIMMs of 128 GB; MI300X ones have 1.5 to 3 TB",
+)
+_GRACE_CAPACITY = parameter(
+    480.0,
+    unit="GiB",
+    kind="datasheet",
+    source="LPDDR5X of one Grace CPU of GH200, GB200 and GB300; two GPUs share it on the latter two",
+)
 _UNIFIED = ("mi300a",)  # CPU and GPU on one package, one memory
 
 
@@ -84,6 +98,15 @@ def copies(cluster: Cluster, ranks: int) -> float:
 def optimizer_traffic(cluster: Cluster, ranks: int) -> float:
     """Bytes/s of host-memory traffic that the optimizer of one of the ``ranks`` of a host sustains."""
     return _OPTIMIZER * _memory(cluster) / max(1, ranks)
+
+
+def capacity(cluster: Cluster) -> float:
+    """Bytes of memory of one host."""
+    if cluster.host_capacity is not None:
+        return cluster.host_capacity
+    if cluster.host == "grace":
+        return _GRACE_CAPACITY * 2.0**30 * cluster.gpus_per_host / 2.0
+    return _CAPACITY.get(cluster.gpu.arch, _CAPACITY["hopper"]) * 2.0**30
 
 
 def separate(cluster: Cluster) -> None:

@@ -14,10 +14,12 @@ from projector.parameter import Parameter
 class Gpu:
     """One device as its data sheet describes it (MI250X: one GCD, since one GCD is one rank).
 
-    ``peak``: dense FLOP/s by operand type (``bf16``, ``fp16``, ``fp8``, ``mxfp8``, ``fp4``, ``tf32``, ``fp32`` — the
-    last for the matrix unit where there is one), at ``peak_clock_mhz``. ``flops_per_clock``: matrix FLOP per clock and
-    compute unit by type. ``memory_bytes``: physical; ``usable_memory_bytes``: what a process can get. ``efficiency_file``:
-    a file of efficiency parameters that override those of its name (a device of the user's own).
+    ``peak``: dense FLOP/s by operand type (``bf16``, ``fp16``, ``fp8``, ``mxfp8``, ``nvfp4``, ``tf32``, ``fp32`` — the
+    last for the matrix unit where there is one), at ``peak_clock_mhz``; what else a GPU can do follows from its ``arch``
+    (:mod:`projector.hardware.architectures`). ``flops_per_clock``: matrix FLOP per clock and compute unit by type.
+    ``memory_bytes``: physical; ``usable_memory_bytes``: what a process can get. ``efficiency_file``: a file of efficiency
+    parameters that override those of its name (a device of the user's own). ``shown``: what a run on it did although no
+    source knows it of the GPU.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Gpu:
     flops_per_clock: Mapping[str, float] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     efficiency_file: str = ""
+    shown: tuple[str, ...] = ()
 
     def peak_of(self, dtype: str) -> float:
         """Dense peak of an operand type; a type the device lacks falls back on the next wider one it has.
@@ -59,6 +62,7 @@ _WIDER: dict[str, tuple[str, ...]] = {
     "fp8": ("fp8", "bf16"),
     "int8": ("int8", "fp8", "bf16", "fp16"),
     "mxfp8": ("mxfp8", "fp8", "bf16"),
+    "fp4": ("fp4", "nvfp4", "mxfp4", "bf16"),
     "mxfp4": ("mxfp4", "fp4", "fp8", "bf16"),
     "nvfp4": ("nvfp4", "fp4", "fp8", "bf16"),
     "tf32": ("tf32", "fp32"),
@@ -95,7 +99,8 @@ class Cluster:
     ``gpus_per_node`` is the size of the fast domain that ranks fill first (72 for NVL72), ``gpus_per_host`` the GPUs of
     one operating system. ``inter`` joins ``inter.size`` GPUs, a pod; ``outer`` joins pods (None: no third level).
     ``host_link``: bytes/s per direction between host memory and one GPU; ``host_memory``: bytes/s of all memory channels
-    of a host (None: the usual host of the GPU). ``processor``: of the host, ``x86`` or ``grace`` (None: see ``host``).
+    of a host, ``host_capacity``: its bytes (None: those of the usual host of the GPU). ``processor``: of the host, ``x86``
+    or ``grace`` (None: see ``host``).
     """
 
     name: str
@@ -108,6 +113,7 @@ class Cluster:
     processor: str | None = None
     host_link: float | None = None
     host_memory: float | None = None
+    host_capacity: float | None = None
     overrides: Mapping[str, float] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
 

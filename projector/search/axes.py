@@ -9,21 +9,27 @@ from types import MappingProxyType
 from typing import Any
 
 from projector.errors import InputError, Problem
-from projector.hardware.types import Cluster
+from projector.hardware.architectures import precisions
+from projector.hardware.types import Cluster, Gpu
 from projector.settle import launch
 from projector.workload.workload import Workload
 
 Option = Mapping[str, Any]
 Axis = tuple[Option, ...]
 
-#: Operand types of fewer bits, the matrix rates by which a device has them (it would run them wider else), and who runs
-#: them: nvfp4 is Transformer Engine's on NVIDIA, mxfp4 Primus-Turbo's.
-_NARROW = {
-    "fp8": (("fp8",), ("megatron", "primus", "torchtitan")),
-    "mxfp8": (("mxfp8",), ("megatron", "primus", "torchtitan")),
-    "mxfp4": (("mxfp4",), ("primus",)),
-    "nvfp4": (("nvfp4", "fp4"), ("megatron",)),
+#: Precisions of fewer than 16 bits and who runs them: nvfp4 is Transformer Engine's, mxfp4 Primus-Turbo's.
+RUN_BY = {
+    "fp8": ("megatron", "primus", "torchtitan"),
+    "mxfp8": ("megatron", "primus", "torchtitan"),
+    "mxfp4": ("primus",),
+    "nvfp4": ("megatron",),
 }
+
+
+def narrow(framework: str, gpu: Gpu) -> tuple[str, ...]:
+    """The precisions of fewer than 16 bits that ``gpu`` multiplies in and ``framework`` runs."""
+    kind = launch.family(framework)
+    return tuple(name for name, by in RUN_BY.items() if kind in by and name in precisions(gpu))
 
 
 def layers(base: Workload) -> list[Axis]:
@@ -69,11 +75,10 @@ def grouped(
 
 
 def _precision(base: Workload, cluster: Cluster) -> Axis:
-    """16 bits, and what the device multiplies in fewer: a type that it lacks would run as a wider one."""
-    kind, has = launch.family(base.framework), cluster.gpu.peak
-    narrow = [name for name, (rates, by) in _NARROW.items() if kind in by and any(rate in has for rate in rates)]
+    """16 bits, and what the device multiplies in fewer."""
     wide = base.recipe.precision if base.recipe.precision in ("bf16", "fp16") else "bf16"
-    return ({"precision": wide, "fp8_recipe": None}, *({"precision": name, "fp8_recipe": None} for name in narrow))
+    names = (wide, *narrow(base.framework, cluster.gpu))
+    return tuple({"precision": name, "fp8_recipe": None} for name in names)
 
 
 def _offload(base: Workload, _: Cluster) -> Axis:

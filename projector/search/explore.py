@@ -14,8 +14,11 @@ from typing import Any
 
 from projector import pipeline
 from projector.errors import InputError, NoMeasurement, Unsupported, cut
+from projector.hardware.types import Gpu
 from projector.parameter import parameter
 from projector.projection import Projection
+from projector.search.axes import RUN_BY
+from projector.settle import capable, launch
 from projector.workload.workload import Workload
 
 CATEGORIES = (
@@ -69,14 +72,16 @@ class Tried:
     reason: str = ""
 
 
-def walk(workload: Workload, project: Callable[[Workload], Projection]) -> tuple[Projection, tuple[Tried, ...]]:
-    """The baseline and every change tried, in order. ``project`` may raise as :func:`projector.projection.project`
-    does; the baseline's exceptions pass through."""
+def walk(
+    workload: Workload, gpu: Gpu, project: Callable[[Workload], Projection]
+) -> tuple[Projection, tuple[Tried, ...]]:
+    """The baseline and every change tried, in order, of those that ``gpu`` can do. ``project`` may raise as
+    :func:`projector.projection.project` does; the baseline's exceptions pass through."""
     best = baseline = project(workload)
     workload = _settled(workload, baseline)
     tried: list[Tried] = []
     for category in CATEGORIES:
-        found = [_try(change, workload, best, project) for change in changes(category, best.resolved.workload)]
+        found = [_try(change, workload, best, project) for change in changes(category, best.resolved.workload, gpu)]
         good = [
             t for t in found if t.projection and t.gain > _WORTH and (t.projection.memory.fits or not best.memory.fits)
         ]
@@ -132,11 +137,11 @@ def _words(error: Exception) -> str:
     return cut(text, _WORDS)
 
 
-def changes(category: str, workload: Workload) -> Iterator[Change]:
-    """Every change of ``category`` that differs from the (resolved) recipe of ``workload``."""
+def changes(category: str, workload: Workload, gpu: Gpu) -> Iterator[Change]:
+    """Every change of ``category`` that differs from the (resolved) recipe of ``workload`` and that ``gpu`` can do."""
     recipe = workload.recipe
     for label, fields in _CANDIDATES[category](workload):
-        if any(getattr(recipe, name) != value for name, value in fields.items()):
+        if any(getattr(recipe, name) != value for name, value in fields.items()) and not capable.beyond(gpu, fields):
             yield Change(category=category, label=label, fields=tuple(fields.items()))
 
 
@@ -156,7 +161,7 @@ def _schedule(w: Workload) -> Candidates:
     pp, stated = w.recipe.pp, w.recipe.vpp
     if pp == 1 or w.recipe.pipeline_model_parallel_layout is not None:
         return
-    for name in pipeline.names():
+    for name in launch.schedules_of(w.framework):
         chunks = pipeline.generator(name).chunks
         for vpp in (chunks,) if chunks is not None else sorted({2, 3, 4, stated} - {1}):
             if pipeline.choose(name, pp, vpp) == name and not pipeline.problems(name, pp, vpp, w.num_microbatches):
@@ -185,11 +190,13 @@ def _recompute(w: Workload) -> Candidates:
     yield "recompute everything", {**full, "recompute_method": "uniform", "recompute_num_layers": 1}
 
 
-def _precision(_: Workload) -> Candidates:
+def _precision(w: Workload) -> Candidates:
     yield "bf16", {"precision": "bf16"}
     yield "fp8, tensor-wise", {"precision": "fp8", "fp8_recipe": "tensorwise"}
     yield "fp8, block-wise", {"precision": "fp8", "fp8_recipe": "blockwise"}
-    yield "mxfp8", {"precision": "mxfp8", "fp8_recipe": "mxfp8"}
+    four_bits = (name for name in ("mxfp4", "nvfp4") if launch.family(w.framework) in RUN_BY[name])
+    for name in ("mxfp8", *four_bits):
+        yield name, {"precision": name, "fp8_recipe": name}
 
 
 def _experts(w: Workload) -> Candidates:

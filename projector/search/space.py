@@ -18,12 +18,12 @@ from typing import Any
 from projector import pipeline
 from projector.collectives.placement import ranks_per_node
 from projector.errors import InputError, Problem
-from projector.hardware.types import Cluster
+from projector.hardware.types import Cluster, Gpu
 from projector.memo import but
 from projector.search import axes as choices
 from projector.search.axes import Axis, Option
 from projector.search.layouts import layouts
-from projector.settle import launch
+from projector.settle import capable, launch
 from projector.workload import fast_domain
 from projector.workload.declared import about_of
 from projector.workload.recipe import Recipe
@@ -136,6 +136,9 @@ def space(
     """
     held = {name: tuple(values) for name, values in (only or {}).items()}
     more = {name: tuple(values) for name, values in (vary or {}).items()}
+    asked = [(name, value) for name, values in (*held.items(), *more.items()) for value in values]
+    if beyond := [problem for name, value in asked for problem in capable.beyond(cluster.gpu, {name: value})]:
+        raise InputError(beyond)
     numbers = tuple(gpus) or (base.gpus,)
     if more.get("fast_domain") == ("any",):
         domains = {ranks_per_node(number, cluster) for number in numbers}
@@ -150,12 +153,20 @@ def space(
     made = Space(
         base=bare,
         sizes=sizes,
-        layers=tuple(_held(_also(axis, base), held) for axis in layers),
+        layers=tuple(_able(_held(_also(axis, base), held), cluster.gpu) for axis in layers),
         once=tuple(_held(_also(axis, base), held) for axis in once),
         only=held,
     )
     _check(made, held)
     return made
+
+
+def _able(axis: Axis, gpu: Gpu) -> Axis:
+    """The options that ``gpu`` can run. Raises :class:`InputError` where that is none of them."""
+    able = tuple(option for option in axis if not capable.beyond(gpu, option))
+    if axis and not able:
+        raise InputError(dict.fromkeys(problem for option in axis for problem in capable.beyond(gpu, option)))
+    return able
 
 
 def _held(axis: Axis, held: Mapping[str, tuple[Any, ...]]) -> Axis:

@@ -6,13 +6,14 @@ from functools import lru_cache
 from typing import Any
 
 from projector.collectives.placement import ranks_per_node
-from projector.errors import Unsupported
+from projector.errors import InputError, Unsupported
 from projector.frameworks import Resolved, resolve
 from projector.hardware import efficiency, host_link
 from projector.hardware.types import Cluster
 from projector.layers.mask import mask_bytes
 from projector.memo import Same, but
-from projector.settle import arguments, inferred, scheduling, towers
+from projector.memory import host
+from projector.settle import arguments, capable, inferred, scheduling, towers
 from projector.workload.layer_kinds import Recurrent
 from projector.workload.model import Model
 from projector.workload.sparse import BlockAttention
@@ -37,6 +38,11 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
     resolved = _placed(inferred.settled(resolved, gpu, cluster.host, published), cluster)
     if workload.recipe.create_attention_mask_in_dataloader is None and mask_bytes(resolved) >= _WORTH_A_WORD:
         resolved = but(resolved, assumed=(*resolved.assumed, _masked(resolved)))
+    beyond = [*capable.problems(workload.recipe, gpu), *host.problems(resolved, cluster)]
+    if beyond and not published:
+        raise InputError(beyond)
+    if beyond:
+        resolved = but(resolved, assumed=(*resolved.assumed, *map(capable.doubt, beyond)))
     conflict = scheduling.conflict(resolved.workload.recipe) or towers.conflict(resolved.workload)
     if conflict:
         raise Unsupported(conflict)

@@ -254,7 +254,9 @@ def _megatron(
         found = "a Python program, which is not run" if file.suffix == ".py" else "nothing that states a run"
         raise InputError([Problem(str(file), "", found, KINDS)])
     args = {**stated, **overrides}
+    ran = megatron_args.is_dump(text)
     if model is None:
-        return megatron_args.from_mapping(args, str(file), name=file.stem, written=not megatron_args.is_dump(text))
-    written = not megatron_args.is_dump(text)
-    return assemble(args, Origin(where=str(file), name=model.name, base=model, written=written))
+        loaded = megatron_args.from_mapping(args, str(file), name=file.stem, written=not ran)
+    else:
+        loaded = assemble(args, Origin(where=str(file), name=model.name, base=model, written=not ran))
+    return replace(loaded, ran=ran)

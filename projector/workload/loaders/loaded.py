@@ -19,7 +19,8 @@ class Loaded:
     ``key=value`` texts of settings that may, and that nothing here models. ``cluster``: the cluster or GPU it names;
     ``nodes``: hosts, where it counts these instead of GPUs.
     ``samples_per_rank``, ``samples_per_gpu``: the global batch of a framework that states none: as many samples a
-    data-parallel rank (torchtitan) or a device (MaxText) each step, whatever their number.
+    data-parallel rank (torchtitan) or a device (MaxText) each step, whatever their number. ``ran``: it is what a trainer
+    printed, so the run exists.
     """
 
     model: Model
@@ -34,6 +35,7 @@ class Loaded:
     assumed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     unmodelled: tuple[str, ...] = ()
+    ran: bool = False
 
     def workload(self, gpus: int | None = None) -> Workload:
         """The workload on ``gpus`` (default: what the file says). Raises :class:`InputError` when either is missing."""

@@ -50,7 +50,7 @@ def _is_number(text: str) -> bool:
 
 
 def test_too_big_is_told_with_exit_0():
-    done = projector("memory", "--config", MIXTRAL, "--gpu-arch", "v100_sxm_16gb", "--gpus", "32")
+    done = projector("memory", "--config", MIXTRAL, "--gpu-arch", "a100_sxm_40gb", "--gpus", "32")
     assert done.code == 0
     assert "Memory: out of memory" in done.out
 

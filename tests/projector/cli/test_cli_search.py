@@ -161,7 +161,7 @@ def test_every_configuration_inside_the_interval_is_found(capsys: pytest.Capture
                 f"--vary={name}"
                 for name in ("precision", "offload", "fast_domain=any", "cp_comm_type", "attention_backend")
             ),
-            "1,959,552",
+            "1,741,824",
         ),
     ],
 )

@@ -24,7 +24,7 @@ def priced(work: Workload) -> Projection:
 
 @pytest.fixture(scope="module")
 def walked():  # type: ignore[no-untyped-def]
-    return walk(workload(), priced)
+    return walk(workload(), MI355X.gpu, priced)
 
 
 def test_one_change_at_most_stays_in_each_category(walked) -> None:  # type: ignore[no-untyped-def]
@@ -60,16 +60,16 @@ def test_the_switches_of_the_expert_ladder_gain_in_the_measured_order(walked) ->
 
 def test_nothing_is_tried_that_changes_nothing() -> None:
     made = priced(workload(cross_entropy_fusion="te", numa_binding=True)).resolved.workload
-    labels = {c.label for category in CATEGORIES for c in changes(category, made)}
+    labels = {c.label for category in CATEGORIES for c in changes(category, made, MI355X.gpu)}
     assert not labels & {"bf16", "fused cross-entropy", "processes bound to NUMA nodes", "tensor-parallel overlap"}
     dense = priced(workload("llama3_8b", ep=1)).resolved.workload
-    assert not list(changes("experts", dense))
-    assert not list(changes("pipeline schedule", dense))
+    assert not list(changes("experts", dense, MI355X.gpu))
+    assert not list(changes("pipeline schedule", dense, MI355X.gpu))
 
 
 def test_weights_apart_are_advised_where_xla_gathers_a_layer_at_once() -> None:
     work = workloads.workload("llama3.1_70b", 64, "maxtext", recompute_granularity="full")
-    made, tried = walk(work, priced)
+    made, tried = walk(work, MI355X.gpu, priced)
     assert made.resolved.workload.recipe.xla_gpu_all_gather_combine_threshold_bytes == 2**33
     (apart,) = (t for t in tried if t.change.label == "XLA gathers weights apart")
     assert apart.gain > 0.0
@@ -77,7 +77,7 @@ def test_weights_apart_are_advised_where_xla_gathers_a_layer_at_once() -> None:
 
 
 def test_refusals_are_short() -> None:
-    _, tried = walk(workload("llama3_8b", ep=1, micro_batch_size=1, global_batch_size=8), priced)
+    _, tried = walk(workload("llama3_8b", ep=1, micro_batch_size=1, global_batch_size=8), MI355X.gpu, priced)
     refused = [t for t in tried if t.projection is None]
     assert refused
     assert all(0 < len(t.reason) <= 60 for t in refused)

@@ -1,0 +1,160 @@
+"""A GPU is asked what it can do: a plan beyond it is refused everywhere, a run beyond it is a doubt."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from projector.__main__ import main
+from projector.errors import InputError, Unsupported
+from projector.hardware import catalogue
+from projector.hardware.architectures import ATTENTION, TRANSPORTS, known, precisions
+from projector.search.explore import changes
+from projector.search.space import space
+from projector.settle import capable
+from projector.settle.workload import settle
+from projector.workload.declared import about_of
+from projector.workload.recipe import Recipe
+from tests import workloads
+
+_DENSE = ("--model", "llama3.1_8b", "--gpus", "8", "--tp", "4", "--mbs", "1", "--gbs", "64", "--seq-length", "4096")
+_MOE = ("--model", "mixtral_8x7b", "--gpus", "8", "--ep", "8", "--mbs", "1", "--gbs", "64", "--seq-length", "4096")
+_IMPOSSIBLE = (
+    (_DENSE, "a100", ("--precision", "fp8"), "fp32, bf16, fp16"),
+    (_DENSE, "v100", (), "fp32, fp16"),
+    (_DENSE, "v100", ("--precision", "fp16", "--attention-backend", "flash"), "unfused"),
+    (_DENSE, "a100", ("--attention-backend", "fa3"), "fa2"),
+    (_DENSE, "h100", ("--attention-backend", "fa4"), "fa3"),
+    (_DENSE, "h100", ("--precision", "mxfp8"), "fp8"),
+    (_DENSE, "h100", ("--precision", "fp8", "--fp8-recipe", "mxfp8"), "fp8"),
+    (_DENSE, "h100", ("--precision", "nvfp4"), "fp8"),
+    (_DENSE, "mi355x", ("--precision", "nvfp4"), "mxfp4"),
+    (_MOE, "v100", ("--precision", "fp16", "--enable-deepep"), "alltoall"),
+    (_MOE, "a100", ("--enable-deepep",), "alltoall"),
+)
+_COMMANDS = (
+    ("performance",),
+    ("performance", "--pipeline-schedule-algorithm", "all"),
+    ("performance", "--explore"),
+    ("schedules",),
+    ("memory",),
+    ("plan", "--tokens", "1T"),
+    ("search",),
+)
+
+
+@pytest.mark.parametrize(("job", "gpu", "asked", "able"), _IMPOSSIBLE)
+def test_what_a_gpu_cannot_do_is_refused_with_what_it_can(
+    capsys: pytest.CaptureFixture[str], job: tuple[str, ...], gpu: str, asked: tuple[str, ...], able: str
+) -> None:
+    assert main(["performance", *job, "--gpu", gpu, *asked]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"what {catalogue.find_gpu(gpu)} (" in said.err
+    assert able in said.err
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_it_is_refused_whatever_is_asked(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+    assert main([*command, *_DENSE, "--gpu", "a100", "--precision", "fp8"]) == 2
+    assert "--precision: found 'fp8', expected what a100_sxm_80gb (ampere) runs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("--fix", "precision=fp8"), ("--vary", "precision=bf16,fp8")])
+def test_a_search_drops_nothing_that_was_asked_for(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    job = ("--model", "llama3.1_8b", "--gpu", "a100", "--gpus", "8", "--gbs", "64", "--seq-length", "4096")
+    assert main(["search", *job, *words]) == 2
+    assert "'fp8'" in capsys.readouterr().err
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    gpu=st.sampled_from(catalogue.gpu_names()),
+    precision=st.sampled_from(about_of(Recipe)["precision"].choices),
+    backend=st.sampled_from((None, *about_of(Recipe)["attention_backend"].choices)),
+    library=st.sampled_from((None, "deepep", "hybridep", "mega_moe")),
+)
+def test_a_plan_runs_where_the_catalogue_says_so_and_a_run_that_exists_always(
+    gpu: str, precision: str, backend: str | None, library: str | None
+) -> None:
+    cluster = catalogue.default_cluster(gpu)
+    dispatch = {} if library is None else {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": library}
+    load = workloads.workload(
+        "mixtral_8x7b", 8, "primus", ep=8, precision=precision, attention_backend=backend, **dispatch
+    )
+    kernels, transports = (known(cluster.gpu.arch, kind) for kind in (ATTENTION, TRANSPORTS))
+    able = precision in cluster.gpu.peak
+    able &= backend not in ("flash", "fa2", "fa3", "fa4", "fused") or kernels is None or backend in kernels
+    able &= library is None or transports is None or library in transports
+    assert able == (not capable.problems(load.recipe, cluster.gpu))
+    if able:
+        with suppress(Unsupported):
+            settle(load, cluster)
+        return
+    with pytest.raises(InputError, match="runs: "):
+        settle(load, cluster)
+    if backend != "fa4":
+        doubts = [text for text in settle(load, cluster, published=True).assumed if "as the run says" in text]
+        assert len(doubts) == len(capable.problems(load.recipe, cluster.gpu))
+
+
+def test_every_architecture_of_the_catalogue_is_known_by_source_and_words() -> None:
+    words = {
+        ATTENTION: about_of(Recipe)["attention_backend"].choices,
+        TRANSPORTS: ("deepep", "hybridep", "mega_moe", "nvls"),
+    }
+    for name in catalogue.gpu_names():
+        gpu = catalogue.gpu(name)
+        assert precisions(gpu)
+        for kind, allowed in words.items():
+            entries = known(gpu.arch, kind)
+            assert entries is not None, f"{name}: {gpu.arch}"
+            assert all(word in allowed and len(source) > 20 for word, source in entries.items())
+
+
+@pytest.mark.parametrize("gpu", catalogue.gpu_names())
+def test_nothing_is_offered_that_the_gpu_cannot_do(gpu: str) -> None:
+    cluster = catalogue.default_cluster(gpu)
+    precision = "fp16" if "fp16" in cluster.gpu.peak else "fp32"
+    load = workloads.workload("mixtral_8x7b", 8, "primus", ep=8, precision=precision, data_parallel_sharding="optim")
+    offered = [
+        change.on(load).recipe for kind in ("precision", "experts") for change in changes(kind, load, cluster.gpu)
+    ]
+    varied = {"precision": ()} if "fp8" in cluster.gpu.peak else {}
+    axes = space(load, cluster, vary=varied).layers
+    offered += [replace(load.recipe, **option) for axis in axes for option in axis]
+    assert not [problem for recipe in offered for problem in capable.problems(recipe, cluster.gpu)]
+    assert ("mxfp8" in {recipe.precision for recipe in offered}) == ("mxfp8" in cluster.gpu.peak)
+
+
+def test_a_log_of_what_no_source_knows_is_a_doubt(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, shared: Path
+) -> None:
+    text = (shared / "logs_wild" / "bs_meg_n64.log").read_text()
+    run = tmp_path / "run.log"
+    run.write_text(
+        text.replace("fp16 ............................................ True", "fp16 .............. False").replace(
+            "bf16 ............................................ False", "bf16 .............. True"
+        )
+    )
+    assert main(["performance", "--config", str(run), "--gpu", "v100"]) == 0
+    assert "precision=bf16 as the run says, though it is beyond what v100_sxm_32gb" in capsys.readouterr().out
+    assert main(["performance", "--config", str(run), "--gpu", "v100", "--precision", "fp8"]) == 2
+
+
+@pytest.mark.parametrize(("asked", "nearest"), [("h100_63gb", "h100_sxm_64gb"), ("b201", "b200")])
+def test_an_unknown_gpu_has_neighbours(capsys: pytest.CaptureFixture[str], asked: str, nearest: str) -> None:
+    assert main(["performance", *_DENSE, "--gpu", asked]) == 2
+    assert f"nearest: {nearest}" in capsys.readouterr().err
+
+
+def test_custom_parts_of_large_machines_are_known() -> None:
+    for name, gib in (("NVIDIA H100 64GB", 64), ("A100-SXM-64GB", 64)):
+        found = catalogue.find_gpu(name)
+        assert found is not None
+        assert catalogue.default_cluster(found).gpu.memory_bytes == gib * 2**30
