@@ -14,6 +14,7 @@ from projector.cli.inputs import Case
 from projector.errors import InputError, Unsupported
 from projector.pipeline import Timeline
 from projector.projection import Projection, project
+from projector.settle import launch
 from projector.workload.recipe import Recipe
 
 _MOST_CHUNKS = 4
@@ -33,6 +34,15 @@ class Row:
     @property
     def fits(self) -> bool:
         return self.projection is not None and self.projection.memory.fits
+
+    @property
+    def order(self) -> tuple[bool, int, float]:
+        """What the framework runs comes first, then by whether it fits, then by its step."""
+        if self.projection is None:
+            return True, 2, float("inf")
+        framework = self.projection.resolved.workload.framework
+        runs = self.schedule in launch.schedules_of(framework)
+        return not runs, self.projection.memory.order, self.projection.step_seconds
 
 
 def alive(timeline: Timeline) -> NDArray[np.float64]:
@@ -54,11 +64,8 @@ def single(case: Case) -> Row:
 
 
 def best(rows: tuple[Row, ...]) -> Row | None:
-    """The fastest that fits in memory, or the fastest where none does."""
-    made = [row for row in rows if row.projection is not None]
-    return min(
-        made, key=lambda row: (not row.fits, row.projection.step_seconds if row.projection else 0.0), default=None
-    )
+    """The first of :attr:`Row.order`."""
+    return min((row for row in rows if row.projection is not None), key=lambda row: row.order, default=None)
 
 
 def _candidates(recipe: Recipe) -> Iterator[tuple[str, int]]:

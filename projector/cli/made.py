@@ -6,16 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from projector.cli.comparison import Row
     from projector.projection import Projection
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """One schedule of ``--pipeline-schedule-algorithm all``: its projection, or why there is none."""
-
-    schedule: str
-    projection: Projection | None = None
-    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +16,7 @@ class Projections:
 
     by_mode: dict[str, Projection]
     refused: dict[str, str]
-    compared: tuple[Comparison, ...] = ()
+    compared: tuple[Row, ...] = ()
 
     @property
     def first(self) -> Projection:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from projector.cli import anchor
 from projector.cli.live import add_live, asked, one_voice
-from projector.cli.made import Comparison, Projections
+from projector.cli.made import Projections
 from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 
 if TYPE_CHECKING:
+    from projector.cli.comparison import Row
     from projector.cli.inputs import Case
     from projector.io.table import Line, Table
     from projector.projection import Projection
@@ -144,10 +145,10 @@ def _projections(case: Case, options: argparse.Namespace) -> Projections:
         name = "--save-benchmark" if options.save_benchmark else "--load-benchmark"
         raise InputError([Problem(name, "--profiling-mode", SIMULATE, f"{BENCHMARK} or {BOTH}: it times nothing else")])
     modes = (SIMULATE, BENCHMARK) if options.profiling_mode == BOTH else (options.profiling_mode,)
-    compared: tuple[Comparison, ...] = ()
+    compared: tuple[Row, ...] = ()
     if options.pipeline_schedule_algorithm == ALL:
         compared = _compare(case, modes[0])
-        case = _rescheduled(case, _best(compared))
+        case = _rescheduled(case, compared[0].schedule)
     made: dict[str, Projection] = {}
     refused: dict[str, str] = {}
     for mode in modes:
@@ -185,27 +186,23 @@ def _live(case: Case, options: argparse.Namespace) -> Projection:
     return restore(found, case.workload, case.cluster)
 
 
-def _compare(case: Case, mode: str) -> tuple[Comparison, ...]:
+def _compare(case: Case, mode: str) -> tuple[Row, ...]:
+    """Every schedule that runs on these sizes, the best first. Raises :class:`Unsupported` where none does."""
     from projector.cli.changes import candidates
+    from projector.cli.comparison import Row
 
     recipe = case.workload.recipe
     found = []
     for name in candidates(recipe.pp, recipe.vpp):
         try:
-            found.append(Comparison(schedule=name, projection=_project(_rescheduled(case, name), mode)))
+            made = _project(_rescheduled(case, name), mode)
+            found.append(Row(schedule=name, vpp=recipe.vpp, projection=made))
         except (InputError, Unsupported) as error:
-            found.append(Comparison(schedule=name, reason=str(error).replace("\n", "; ")))
+            found.append(Row(schedule=name, vpp=recipe.vpp, reason=str(error).replace("\n", "; ")))
     if not any(item.projection for item in found):
         _project(case, mode)  # what is wrong with all of them is wrong with the workload: say that
-    return tuple(found)
-
-
-def _best(compared: tuple[Comparison, ...]) -> str:
-    """The fastest schedule, of those that fit in memory where there are any."""
-    made = [(item.schedule, item.projection) for item in compared if item.projection]
-    if not made:
-        raise Unsupported("; ".join(f"{item.schedule}: {item.reason}" for item in compared))
-    return min(made, key=lambda pair: (not pair[1].memory.fits, pair[1].step_seconds))[0]
+        raise Unsupported("; ".join(f"{item.schedule}: {item.reason}" for item in found))
+    return tuple(sorted(found, key=lambda item: item.order))
 
 
 def _rescheduled(case: Case, name: str) -> Case:

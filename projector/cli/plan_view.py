@@ -15,7 +15,7 @@ from projector.plan.goodput import daly, young
 from projector.plan.plan import Plan
 from projector.plan.price import Price
 
-_TRILLION = 1e12
+_SUFFIXES = (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3))
 _ROWS = (
     ("days", "days"),
     ("gpu_hours", "GPU-hours"),
@@ -28,29 +28,29 @@ _ROWS = (
 
 def as_page(case: Case, made: Plan, price: Price | None) -> Iterator[Line | Table]:
     yield from report.head(case, made.made)
+    yield report.verdict(case, made.made)
     yield _figures(made, price)
     yield from (Line(text) for text in (_step(made), _failures(made), _power(case, made)))
     yield _sizes(made)
     yield _moved(made)
     if price is None:
         yield Line("No money: --price gives the price of a GPU-hour; none is invented.", "dim")
-    yield report.verdict(case, made.made)
     yield from report.remarks(case, made.made)
 
 
 def _figures(made: Plan, price: Price | None) -> Table:
-    f = made.forecast
+    f, (unit, factor) = made.forecast, _unit(made)
     rows = [
         (_named(words, key, price), *(_number(getattr(each, key), key) for each in (f.middle, f.low, f.high)))
         for key, words in _ROWS
         if getattr(f.middle, key) is not None
     ]
+    rows[0] = (unit, *(_number(factor * each.days) for each in (f.middle, f.low, f.high)))
     note = "5 to 95 % of draws over the ranges of all assumptions at once."
     if price is not None and price.source:
         note += f" Price: {price.source}."
     columns = (Column("", numeric=False), Column("middle"), Column("from"), Column("to"))
-    title = f"{made.tokens / _TRILLION:g}T tokens"
-    return Table(title=title, columns=columns, rows=tuple(rows), note=note)
+    return Table(title=f"{_tokens(made.tokens)} tokens", columns=columns, rows=tuple(rows), note=note)
 
 
 def _named(words: str, key: str, price: Price | None) -> str:
@@ -62,7 +62,21 @@ def _number(value: Any, key: str = "") -> str:
         return NONE
     if key == "goodput":
         return percent(float(value))
+    if 0.0 < abs(value) < 1.0:
+        return f"{value:.2g}" if abs(value) >= 1e-4 else "< 0.0001"
     return f"{value:,.1f}" if value < 1e3 else f"{value:,.0f}"
+
+
+def _tokens(number: float) -> str:
+    """``14.8T``, ``16.4M``: tokens with the largest suffix that leaves a number of one or more."""
+    suffix, size = next(((each, size) for each, size in _SUFFIXES if number >= size), ("", 1.0))
+    return f"{number / size:.4g}{suffix}"
+
+
+def _unit(made: Plan) -> tuple[str, float]:
+    """The unit of the run's length and how many of it a day has: days, or smaller ones for a run that is over before."""
+    days = made.forecast.middle.days
+    return ("days", 1.0) if days >= 2.0 else ("hours", 24.0) if days >= 2.0 / 24.0 else ("minutes", 24.0 * 60.0)
 
 
 def _step(made: Plan) -> str:
@@ -86,7 +100,9 @@ def _failures(made: Plan) -> str:
 def _time(seconds: float) -> str:
     if seconds >= 2 * DAY:
         return f"{seconds / DAY:.1f} days"
-    return f"{seconds / HOUR:.1f} h" if seconds >= 2 * HOUR else f"{seconds / 60:.1f} min"
+    if seconds >= 2 * HOUR:
+        return f"{seconds / HOUR:.1f} h"
+    return f"{seconds / 60:.1f} min" if seconds >= 120 else f"{seconds:.1f} s"
 
 
 def _power(case: Case, made: Plan) -> str:
@@ -98,6 +114,7 @@ def _power(case: Case, made: Plan) -> str:
 
 
 def _sizes(made: Plan) -> Table:
+    unit, factor = _unit(made)
     day, slow = "forecast.{}.days", "time of a product on the slowest GPU over that on a usual one"
     columns = (
         figure("GPUs", "gpus", _whole),
@@ -105,9 +122,9 @@ def _sizes(made: Plan) -> Table:
         figure("slowest chip", lambda size: signed(size.slowest - 1.0), help=slow, minor=4),
         figure("step s", "made.step_seconds", number3, minor=2),
         figure("goodput", "forecast.middle.goodput", percent),
-        figure("days", day.format("middle"), _number),
-        figure("from", day.format("low"), _number, minor=1),
-        figure("to", day.format("high"), _number, minor=1),
+        figure(unit, day.format("middle"), lambda days: _number(factor * days)),
+        figure("from", day.format("low"), lambda days: _number(factor * days), minor=1),
+        figure("to", day.format("high"), lambda days: _number(factor * days), minor=1),
         figure("GPU-hours", "forecast.middle.gpu_hours", _number),
         figure("MWh", "forecast.middle.mwh", _number, minor=5),
         *((figure("cost", "forecast.middle.cost", _number, minor=1),) if _priced(made) else ()),

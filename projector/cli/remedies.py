@@ -27,17 +27,20 @@ def found(case: Case, made: Projection) -> Remedies | None:
     return remedies(case.workload, case.cluster, lambda w: project(w, case.cluster, settings=case.settings))
 
 
+_SEARCH = "projector search, with the same flags, finds the best of all that fits."
+
+
 def lines(result: Remedies, made: Projection) -> Iterator[Line | Table]:
     verdict = made.memory.words[0].upper() + made.memory.words[1:]
     if result.found:
         title, note = (
             f"{verdict}. Changes that make it fit, cheapest first",
-            "cheapest: fewest GPU-seconds for the same tokens.",
+            f"cheapest: fewest GPU-seconds for the same tokens, of what fits before what is too close to tell. {_SEARCH}",
         )
         yield listed(title, result.found, _COLUMNS, note)
         return
     yield Line("")
-    yield Line(f"{verdict}, and none of {result.tried} changes makes it fit.", "bad")
+    yield Line(f"{verdict}, and none of {result.tried} changes makes it fit. {_SEARCH}", "bad")
     if result.nearest is not None:
         memory = result.nearest.projection.memory
         short = gib(-memory.margin_bytes)

@@ -32,12 +32,17 @@ _PARTS = {
     "other_s": "other work of a step",
 }
 _MILLI = 1e3
+#: How alternatives of one job are ranked.
+ORDERED = "What {} runs stands first, then what fits, what is too close to tell, what does not fit, the fastest first."
 _MFU = "MFU: model FLOPs of Megatron-LM's formula (April 2025) over the dense BF16 peak."
 
 
 def performance(case: Case, made: Projections) -> Iterator[Line | Table]:
     """What ``performance`` shows, in order."""
     yield from head(case, made.first)
+    misfit = made.first.memory.order == 2
+    if misfit:
+        yield verdict(case, made.first)
     yield _summary(made)
     yield _job(case, made.first)
     yield from _expected(case, made.first)
@@ -46,17 +51,18 @@ def performance(case: Case, made: Projections) -> Iterator[Line | Table]:
     yield _breakdown(made)
     yield _stages(made)
     yield Line("")
-    yield verdict(case, made.first)
+    if not misfit:
+        yield verdict(case, made.first)
     yield from remarks(case, made.first)
 
 
 def memory(case: Case, made: Projection, course: Iterable[Line] = ()) -> Iterator[Line | Table]:
     """What ``memory`` shows, in order; ``course``: its lines on the memory through a step."""
     yield from head(case, made)
+    yield verdict(case, made)
     yield _ranks(case, made)
     yield from course
     yield Line("")
-    yield verdict(case, made)
     yield from remarks(case, made)
 
 
@@ -142,7 +148,8 @@ def _schedules(made: Projections) -> Table:
         text("verdict", lambda item: item.projection.memory.words if item.projection else item.reason),
     )
     chosen = made.first.timeline.compiled.schedule.name
-    note = f"Everything else here is of {chosen}: the fastest that fits, or the fastest where none does."
+    framework = made.first.resolved.workload.framework
+    note = f"Everything else here is of {chosen}. {ORDERED.format(framework)}"
     return listed("Schedules", made.compared, columns, note)
 
 

@@ -75,8 +75,8 @@ def _files(options: argparse.Namespace, rows: tuple[Row, ...], shown: Row) -> No
     if shown.projection is None:
         return
     if options.draw:
-        made = [row.projection for row in rows if row.projection is not None]
-        made.sort(key=lambda p: (p is not shown.projection, not p.memory.fits, p.step_seconds))
+        ordered = sorted(rows, key=lambda row: (row is not shown, row.order))
+        made = [row.projection for row in ordered if row.projection is not None]
         draw.save(
             [projection.timeline for projection in made[: options.draw_best]],
             options.draw,

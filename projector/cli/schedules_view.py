@@ -57,10 +57,10 @@ def as_document(case: Case, rows: tuple[Row, ...], shown: Row, seconds: float | 
 
 
 def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Table:
-    made_of = [(row, row.projection) for row in rows if row.projection is not None]
     items = [
-        {"row": row, "made": made, "line": made.timeline, "devices": _devices(case, made)}
-        for row, made in sorted(made_of, key=lambda pair: (not pair[0].fits, pair[1].step_seconds))
+        {"row": row, "made": row.projection, "line": row.projection.timeline, "devices": _devices(case, row.projection)}
+        for row in sorted(rows, key=lambda row: row.order)
+        if row.projection is not None
     ]
     columns = (
         text("schedule", "row", lambda row: row.schedule + (" *" if row is shown else "")),
@@ -74,7 +74,7 @@ def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Table:
         figure("emptiest", lambda item: min(item["devices"]), gib, minor=3),
         text("verdict", "made.memory.words"),
     )
-    note = f"* shown below: the fastest that fits, or the fastest where none does. {_BUBBLES}"
+    note = f"* shown below. {report.ORDERED.format(case.workload.framework)} {_BUBBLES}"
     return listed("Pipeline schedules", items, columns, note)
 
 

@@ -23,8 +23,11 @@ def as_page(case: Case, found: Found, top: int) -> Iterator[Line | Table]:
     if not found.best:
         yield Line("Nothing that fits was found so far: a larger --budget looks on.", "bad")
         return
+    first = found.best[0].projection
     yield _best(found, top)
     yield Line("")
+    if found.close is not None or first.memory.order:
+        yield Line(_too_close(found))
     yield Line(_told_apart(found))
     if found.next is not None:
         yield Line(_why(found))
@@ -45,7 +48,16 @@ def _exactness(found: Found) -> str:
         return "Stopped before everything was bounded: how far the best can be off is not known"
     if found.gap > 0:
         return f"Stopped: nothing that was left out is more than {100 * found.gap:.1f} % better than the best"
-    return "Exact: nothing that was left out is better"
+    axes = ", ".join((*found.space.axes(), "pipeline"))
+    return f"Exact: no other combination of {axes} is better; what is not among these stays as it is stated"
+
+
+def _too_close(found: Found) -> str:
+    if found.close is None:
+        near = 100 * found.best[0].projection.memory.tolerance
+        return f"Nothing fits by more than the {near:.0f} % that the memory model may be off: a trial says more."
+    gain = signed(found.close.projection.tgs / found.best[0].projection.tgs - 1)
+    return f"{gain} with {words(found.close.fields)}, but memory is {found.close.projection.memory.words}."
 
 
 def _told_apart(found: Found) -> str:
@@ -127,6 +139,7 @@ def as_document(case: Case, found: Found, objective: str) -> dict[str, Any]:
         "seconds": found.seconds,
         "alike": found.alike,
         "best": [_one(each) for each in found.best],
+        "too_close": None if found.close is None else _one(found.close),
         "next_layout": {"fields": _fields(found.next.fields), "moved": dict(found.moved)} if found.next else None,
         "front": [
             {"fields": _fields(hit.fields), "step_seconds": hit.seconds, "allocated": hit.memory} for hit in found.front

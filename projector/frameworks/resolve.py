@@ -48,7 +48,8 @@ def _alike(workload: Workload, vendor: str, arch: str, host: str) -> Resolved:
     """By a workload that differs in sizes alone, where there was one: what a framework decides by sizes is in the key."""
     recipe, model = workload.recipe, workload.model
     given = workload.framework, workload.framework_date, vendor, arch, host
-    key = (*given, model, recipe.tp == 1, recipe.cp > 1, recipe.vpp > 1, form(recipe))
+    alone = recipe.ep * recipe.etp == 1
+    key = (*given, model, recipe.tp == 1, recipe.cp > 1, recipe.vpp > 1, alone, form(recipe))
     alike, unstated = _ALIKE.get(key, lambda: _first(workload, vendor, arch, host))
     sizes = dict(zip(LAYOUT_SIZES, _sizes(recipe), strict=True))
     if unstated:
@@ -148,7 +149,16 @@ def _fill(workload: Workload, defaults: Mapping[str, Any]) -> Recipe:
         name: _frozen(defaults[name]) if value is None and name in defaults else value for name, value in stated.items()
     }
     chosen |= _implied(workload, chosen)
+    if workload.model.moe and recipe.ep * recipe.etp == 1:  # no token travels, so no way of travelling is chosen
+        chosen |= {name: _frozen(defaults.get(name)) for name in _EXCHANGE}
     return Recipe(**chosen)
+
+
+#: Fields that say how tokens reach the ranks of their experts.
+_EXCHANGE = (
+    *("moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_deepep_num_sms", "moe_all_to_all_kernel"),
+    *("moe_shared_expert_overlap", "overlap_moe_expert_parallel_comm", "delay_wgrad_compute"),
+)
 
 
 def _frozen(value: object) -> object:

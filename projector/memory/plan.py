@@ -79,6 +79,12 @@ class MemoryPlan:
     components: Mapping[str, float]
 
     @property
+    def order(self) -> int:
+        """By which alternatives are ranked before their speed: 0 where it fits, 1 where that is too close to tell, 2 where
+        it does not fit."""
+        return {"too-close": 1, "out-of-memory": 2}.get(self.status, 0)
+
+    @property
     def words(self) -> str:
         """The verdict in a few words."""
         if self.status == "too-close":

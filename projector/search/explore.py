@@ -82,9 +82,7 @@ def walk(
     tried: list[Tried] = []
     for category in CATEGORIES:
         found = [_try(change, workload, best, project) for change in changes(category, best.resolved.workload, gpu)]
-        good = [
-            t for t in found if t.projection and t.gain > _WORTH and (t.projection.memory.fits or not best.memory.fits)
-        ]
+        good = [t for t in found if t.projection and t.gain > _WORTH and t.projection.memory.order <= best.memory.order]
         winner = max(good, key=lambda t: t.gain, default=None)
         tried += [replace(t, kept=t is winner) for t in found]
         if winner is not None and winner.projection is not None:

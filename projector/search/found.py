@@ -53,7 +53,8 @@ class Limits:
 class Found:
     """``best``: the winner first; ``hits``: all that was projected; ``front``: those of them that no other beats in both
     tokens/s/GPU and memory; ``gap``: see :class:`Hunt`; ``moved``: seconds by part of the step that the next layout
-    takes more than the winner; ``whole``: no other configuration that cannot be told from the winner is left out."""
+    takes more than the winner; ``whole``: no other configuration that cannot be told from the winner is left out;
+    ``close``: a better one of which it is too close to tell whether it fits, where the winner does fit."""
 
     space: Space
     best: tuple[Best, ...]
@@ -68,6 +69,7 @@ class Found:
     moved: Mapping[str, float] = field(default_factory=dict)
     binding: tuple[Binding, ...] = ()
     whole: bool = False
+    close: Best | None = None
 
     @property
     def alike(self) -> int:
@@ -91,25 +93,38 @@ def search(
     the rules that empty the space. ``explained``: with what binds the best. ``known``, ``keep``, ``told``: see
     :class:`Hunt`."""
     began = time.monotonic()
-    tree = Tree(space)
+
+    def hunted(
+        smaller: Cluster, known: dict[str, tuple[float, float]], keep: Callable[[str, float, float], None]
+    ) -> Hunt:
+        hunt = Hunt(
+            Tree(space),
+            smaller,
+            objective,
+            top=limits.top,
+            slack=apart() if limits.alike else 0.0,
+            settings=settings,
+            until=None if limits.seconds is None else began + limits.seconds,
+            most=limits.projections,
+            known=known,
+            keep=keep,
+            told=told,
+        )
+        hunt.run()
+        return hunt
+
     smaller = roomier(cluster, 1.0 - limits.margin) if limits.margin else cluster
-    hunt = Hunt(
-        tree,
-        smaller,
-        objective,
-        top=limits.top,
-        slack=apart() if limits.alike else 0.0,
-        settings=settings,
-        until=None if limits.seconds is None else began + limits.seconds,
-        most=limits.projections,
-        known={} if known is None else known,
-        keep=keep,
-        told=told,
-    )
-    hunt.run()
+    hunt = hunted(smaller, {} if known is None else known, keep)
     if not hunt.counts.enumerated:
-        raise tree.empty()
+        raise hunt.tree.empty()
+    close = _projected(hunt.leaders[:1], space, cluster, settings)
+    if close and close[0].projection.memory.order:  # the best may not fit: what does stands before it
+        room = (1.0 - limits.margin) * math.exp(-close[0].projection.memory.tolerance)
+        clear = hunted(roomier(cluster, room), {}, lambda *_: None)  # what is known says nothing of a smaller memory
+        if clear.hits:
+            hunt = clear
     leaders = hunt.leaders
+    close = close if leaders and leaders[0].fields != close[0].fields else ()
     second = [hit for hit in leaders if layout_of(hit.fields) != layout_of(leaders[0].fields)][:1]
     best = _projected(leaders if limits.alike else leaders[: limits.top], space, cluster, settings)
     best = tuple(each for place, each in enumerate(best) if place < limits.top or each.alike)
@@ -124,12 +139,13 @@ def search(
         counts=hunt.counts,
         gap=hunt.gap,
         seconds=time.monotonic() - began,
-        refused=tree.refused,
+        refused=hunt.tree.refused,
         reasons=hunt.reasons,
         next=other,
         moved=_moved(best[0].projection, other.projection) if other else {},
         binding=binding,
         whole=limits.alike and not hunt.gap,
+        close=close[0] if close else None,
     )
 
 

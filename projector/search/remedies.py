@@ -2,7 +2,8 @@
 
 Every change is tried alone, of each kind the gentlest that fits: recompute of the fewest layers, the largest smaller
 micro-batch, the smallest parallel size. Where fewer than asked for are found, two and three are combined. Cheapest is what
-needs the fewest GPU-seconds for the same tokens, on the same GPUs the shortest step. A change that the framework or the
+needs the fewest GPU-seconds for the same tokens, on the same GPUs the shortest step; what fits comes before what is too
+close to tell. A change that the framework or the
 sizes do not allow is none (:func:`projector.settle.workload.settle`).
 """
 
@@ -62,8 +63,8 @@ def remedies(
     """
     room = _Room(workload, cluster)
     each = list(kinds(settle(workload, cluster), cluster))
-    alone = [fitting for options in each if (fitting := _gentlest(options, room.fits)) is not None]
-    found = _projected(alone, workload, project)
+    alone = [_gentlest(options, fits) for options in each for fits in (room.clear, room.fits)]
+    found = _projected(dict.fromkeys(change for change in alone if change is not None), workload, project)
     strong = [(best, options) for options in each for best in _strongest(options, room)]
     for size in (2, 3) if len(found) < wanted else ():
         found += _projected(_combined(strong, room, size), workload, project)
@@ -71,7 +72,7 @@ def remedies(
     if not found and room.margins:
         best = max(room.margins, key=lambda change: room.margins[change])
         nearest = next(iter(_projected([best], workload, project)), None)
-    cheapest = sorted(found, key=lambda remedy: remedy.cost)
+    cheapest = sorted(found, key=lambda remedy: (remedy.projection.memory.order, remedy.cost))
     return Remedies(found=tuple(cheapest[:wanted]), nearest=nearest, tried=len(room.margins))
 
 
@@ -82,6 +83,7 @@ class _Room:
     workload: Workload
     cluster: Cluster
     margins: dict[Change, float] = field(default_factory=dict)
+    _clear: set[Change] = field(default_factory=set)
     _refused: set[Change] = field(default_factory=set)
 
     def margin(self, change: Change) -> float | None:
@@ -89,9 +91,14 @@ class _Room:
             try:
                 made = plan(settle(change.on(self.workload), self.cluster), self.cluster.gpu)
                 self.margins[change] = made.margin_bytes
+                self._clear |= {change} if made.order == 0 else set()
             except (InputError, Unsupported):
                 self._refused.add(change)
         return self.margins.get(change)
+
+    def clear(self, change: Change) -> bool:
+        """Whether it fits by more than the memory model may be off."""
+        return self.margin(change) is not None and change in self._clear
 
     def fits(self, change: Change) -> bool:
         found = self.margin(change)

@@ -7,6 +7,8 @@ import json
 import pytest
 from cli_command import DEEPSEEK, ON_MI355X, projector
 
+from projector.settle import launch
+
 CASE = """
 model: {base: llama2_7b, num_layers: 16}
 cluster: mi300x
@@ -50,7 +52,8 @@ def test_every_schedule_has_a_row(compared):
 
 
 def test_the_fastest_that_fits_is_shown(compared):
-    made = [row for row in compared["schedules"] if row["status"] == "ok"]
+    runs = launch.schedules_of(compared["framework"]["name"])
+    made = [row for row in compared["schedules"] if row["status"] == "ok" and row["schedule"] in runs]
     assert min(made, key=lambda row: row["step_seconds"])["schedule"] == compared["shown"]["schedule"]
 
 

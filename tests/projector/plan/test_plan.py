@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from projector import experience
+from projector.__main__ import main
 from projector.cli import run as command
 from projector.errors import InputError, Unsupported
 from projector.hardware import catalogue
@@ -256,3 +258,16 @@ def test_every_board_has_a_rated_power_with_a_source() -> None:
     known = every()
     for name in catalogue.gpu_names():
         assert known[f"gpus.{name}.tdp_watts"].value == catalogue.gpu(name).tdp_watts, name
+
+
+@pytest.mark.parametrize(
+    ("tokens", "title"), [("16.384M", "16.38M tokens"), ("100k", "100k tokens"), ("2.5B", "2.5B tokens")]
+)
+def test_a_short_run_has_its_length_in_a_unit_that_shows_it(
+    capsys: pytest.CaptureFixture[str], tokens: str, title: str
+) -> None:
+    job = ("--model", "llama3.1_8b", "--gpu", "h100", "--gpus", "8", "--tp", "2", "--mbs", "1", "--gbs", "16")
+    assert main(["plan", "--tokens", tokens, *job, "--seq-length", "4096"]) == 0
+    said = capsys.readouterr().out
+    assert title in said
+    assert not re.search(r"\b0\.0\b(?! %)|\de-\d", said)
