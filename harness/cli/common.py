@@ -14,10 +14,11 @@ from projector.cli.options import Subparsers
 from projector.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from harness.evidence.ingest.context import Context
     from harness.report.screen import Screen
     from harness.report.table import Report
 
-__all__ = ["Subparsers", "add_command", "add_loudness", "folder_problems", "fraction", "positive", "read_any"]
+__all__ = ["Subparsers", "add_command", "add_loudness", "folder_problems", "fraction", "positive"]
 __all__ += ["say", "say_screen"]
 
 #: Rows of a table on a terminal; the rest is in the files and in the JSON document.
@@ -77,10 +78,33 @@ def add_measured_folder(parser: argparse.ArgumentParser, what: str = "folder of 
 
 def measured_runs(args: argparse.Namespace) -> list[MeasuredRun]:
     """The runs of ``--runs``, else of ``--measured``. Raises :class:`InputError` where there are none."""
+    from harness.evidence.runs_of import runs_of_all
+
     paths = args.runs or sorted(args.measured.glob("*.yaml"))
     if not paths:
         raise InputError([Problem(str(args.measured), "", "no *.yaml", "a folder of measured runs, or --runs FILE")])
-    return read_any(paths)
+    return runs_of_all(paths)
+
+
+def add_said(parser: argparse.ArgumentParser) -> None:
+    """What a user says of a log that does not say it, for :func:`said_of`."""
+    add = parser.add_argument
+    add(
+        "--recipe",
+        type=Path,
+        metavar="FILE",
+        help="YAML of recipe, model and gpu, or any configuration file, for logs without arguments",
+    )
+    add("--gpu", metavar="NAME", help="the GPU of the logs, where they do not name it")
+    add("--gpus", type=positive, metavar="N", help="the number of GPUs, where the logs do not say it")
+    add("--framework", metavar="NAME", help="the framework of the logs, where their lines may be of several")
+
+
+def said_of(args: argparse.Namespace) -> Context:
+    """What the flags of :func:`add_said` say. Raises :class:`InputError` with every mistake."""
+    from harness.evidence.ingest.context import read_context
+
+    return read_context(args.recipe, args.gpu, args.gpus, args.framework)
 
 
 def tables(paths: Sequence[Path]) -> list[Path]:
@@ -129,30 +153,3 @@ def fraction(text: str) -> float:
     if not 0 <= value <= 10:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected a fraction, such as 0.05 for five points")
     return value
-
-
-def read_any(paths: Sequence[Path]) -> list[MeasuredRun]:
-    """Runs of strict or loose tables and of logs, in order. All mistakes of all files in one :class:`InputError`."""
-    from harness.evidence.ingest import command
-
-    runs: list[MeasuredRun] = []
-    problems: list[Problem] = []
-    origin: dict[str, Path] = {}
-    for path in dict.fromkeys(paths):
-        try:
-            found = command.load(path).runs
-        except InputError as error:
-            problems += error.problems
-            continue
-        if not found:
-            problems.append(Problem(str(path), "", "no runs", "a list of measured runs"))
-        for run in found:
-            if run.id in origin:
-                problems.append(
-                    Problem(str(path), run.id, "a duplicate id", f"an id that {origin[run.id]} does not have")
-                )
-            origin[run.id] = path
-        runs += found
-    if problems:
-        raise InputError(problems)
-    return runs

@@ -6,7 +6,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Subparsers, add_command, add_measured, folder_problems, measured_runs, positive, say
+from harness.cli.common import (
+    Subparsers,
+    add_command,
+    add_measured,
+    add_said,
+    folder_problems,
+    measured_runs,
+    said_of,
+    say,
+)
 from projector.errors import InputError
 from projector.io.files import write_whole
 
@@ -56,9 +65,7 @@ def register(commands: Subparsers) -> None:
         help="panels of loss, learning rate, memory and step time over the iterations",
     )
     add_measured(parser, "files of measured runs, for the ids")
-    add("--recipe", type=Path, metavar="FILE", help="recipe, model and gpu of logs without arguments")
-    add("--gpu", metavar="NAME", help="the GPU of the logs, where they do not name it")
-    add("--gpus", type=positive, metavar="N", help="the number of GPUs of the logs, where they do not say it")
+    add_said(parser)
     add("--out", type=Path, metavar="DIR", help="write compare.png, compare.svg and compare.md there")
     add("--benchmark-files", action="store_true", help="with --out: also each run as a benchmark file of TPrimat")
 
@@ -66,12 +73,11 @@ def register(commands: Subparsers) -> None:
 def command(args: argparse.Namespace) -> int:
     from harness.compare import load
     from harness.compare.verdict import verdict
-    from harness.evidence.ingest.context import read_context
     from harness.report import compare_tables
 
     if problems := folder_problems(args.out):
         raise InputError(problems)
-    context = read_context(args.recipe, args.gpu, args.gpus)
+    context = said_of(args)
     named = [*args.named, *(str(file) for folder in args.results_dir for file in load.benchmark_files(folder))]
     sides = load.sides(named, lambda: measured_runs(args), context)
     sentence = verdict(sides)

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.cli import against
-from harness.cli.common import Subparsers, add_command, add_measured_folder, folder_problems, positive, read_any, say
+from harness.cli.common import Subparsers, add_command, add_measured_folder, folder_problems, positive, say
 from harness.contracts.results import BASELINE, unique
 from harness.evaluation import evaluate, first_look, observations, speed
 from harness.evidence import shelf, suite
+from harness.evidence.runs_of import runs_of_all
 from harness.report import (
     files,
     markdown,
@@ -61,7 +62,7 @@ def command(args: argparse.Namespace) -> int:
     if problems:
         raise InputError(problems)
     earlier = against.read(args)
-    runs = read_any(paths)
+    runs = runs_of_all(paths)
     # Timed first: the evaluation of a thousand runs would leave every kernel time remembered.
     with progress("timing the project's own work"):
         timed = speed.measure(args.suite) if args.speed else None

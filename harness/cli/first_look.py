@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, read_any, say, tables
+from harness.cli.common import Subparsers, add_command, say, tables
 from projector.io.progress import progress
 
 
@@ -44,13 +44,14 @@ def register(commands: Subparsers) -> None:
 def command(args: argparse.Namespace) -> int:
     from harness import predictors
     from harness.evaluation import first_look
+    from harness.evidence.runs_of import runs_of_all
     from harness.report import files, provenance, view_first_look
 
     before = first_look.read(args.out)
     seen = {look.run_id for look in before}
     if args.known.exists():
         seen |= {row.run_id for row in files.rows(args.known) if row.projected_step_seconds is not None}
-    due = first_look.due(read_any(tables(args.runs)), seen)
+    due = first_look.due(runs_of_all(tables(args.runs)), seen)
     revision = provenance.revision(Path(__file__).resolve().parents[2])
     with progress("projecting", len(due)) as told:
         made = first_look.look(due, predictors.load(("simulate",))[0], revision, told)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.common import Subparsers, add_command, positive
+from harness.cli.common import Subparsers, add_command, add_said, said_of
 from harness.report import ingest_table
 from harness.report.ingest_view import CutView, StepView
 from projector.cli import as_json
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _ABOUT = """\
 Training logs of any dialect (plain, gzip, bzip2 or xz; - is standard input) and results tables become measured runs.
 
-Incomplete, exit code 0: a log that has steps and lacks part of its configuration. Step time, rate, memory and loss are
+Exit code 1: no row is usable.
+Incomplete: a log that has steps and lacks part of its configuration. Step time, rate, memory and loss are
 shown with what is missing and the flag that says it; its run is written with that as its problem.
 A row is refused, and kept with the reason, where no machine can have done it: a throughput above the peak of the
 precision, more memory than the device has, a precision that it has no rate for, figures that contradict each other.
@@ -61,15 +62,8 @@ def register(commands: Subparsers) -> None:
         "--out", type=Path, metavar="PATH", help="a YAML file, or a folder; without it nothing is written"
     )
     parser.add_argument("--map", type=Path, metavar="FILE", help="YAML that renames columns and names the files")
-    parser.add_argument(
-        "--recipe",
-        type=Path,
-        metavar="FILE",
-        help="YAML of recipe, model and gpu, or any configuration file, for logs without arguments",
-    )
-    parser.add_argument("--gpu", metavar="NAME", help="the GPU of the logs, where they do not name it")
-    parser.add_argument("--gpus", type=positive, metavar="N", help="the number of GPUs, where the logs do not say it")
-    parser.add_argument("--no-plot", action="store_true", help="no PNG of the steps beside what --out writes")
+    add_said(parser)
+    parser.add_argument("--no-plot", action="store_true", help="no PNG of the steps in the folder of --out")
     parser.add_argument("--summary", action="store_true", help="only the totals, not row by row")
 
 
@@ -79,28 +73,28 @@ def command(args: argparse.Namespace) -> int:
 
     if len(args.paths) == 1 and is_long(args.paths[0]):
         return _long(args)
-    made = ingest(args.paths, out=args.out, header_map=args.map, recipe=args.recipe, gpu=args.gpu, gpus=args.gpus)
+    made = ingest(args.paths, out=args.out, header_map=args.map, said=said_of(args))
     views = {log.run.id: view for log in made.logs if (view := _view(log)) is not None}
     drawn = {
         name: view for name, view in views.items() if name not in {log.run.id for log in made.logs if log.problems}
     }
+    plots = _plot(drawn, args.out) if args.out is not None and not args.no_plot else []
     if args.json:
-        plots = _plot(drawn, args.out) if args.out is not None and not args.no_plot else []
         as_json.write(_document(made, plots))
         return _ended(made)
     if not args.summary:
         for row in made.rows:
             terminal.show([*map(Line, _row(row)), *(ingest_table.blocks(views[row.id]) if row.id in views else ())])
-    plots = _plot(drawn, args.out) if args.out is not None and not args.no_plot else []
     terminal.show(map(Line, (*_totals(made), *(f"written: {path}" for path in plots))))
     return _ended(made)
 
 
 def _ended(made: IngestReport) -> int:
-    """Mistakes of some inputs cost the others nothing; they are told, and the exit code knows them."""
+    """Mistakes of some inputs cost the others nothing; they are told, and the exit code knows them. Without a usable row
+    nothing came of it."""
     for problem in made.problems:
         print(problem, file=sys.stderr)
-    return 2 if made.problems else 0
+    return 2 if made.problems else int(not made.usable)
 
 
 def _long(args: argparse.Namespace) -> int:
@@ -115,9 +109,9 @@ def _long(args: argparse.Namespace) -> int:
     if args.json:  # too many rows for one document: their totals
         totals = {"statuses": made.statuses, "refusals": made.refusals, "written": made.written}
         as_json.write({"command": "ingest", **{name: dict(counts) for name, counts in totals.items()}})
-        return 0
-    terminal.show(map(Line, _counted(made.statuses, made.refusals, made.written)))
-    return 0
+    else:
+        terminal.show(map(Line, _counted(made.statuses, made.refusals, made.written)))
+    return int(not made.statuses["usable"])
 
 
 def _document(made: IngestReport, plots: Sequence[Path]) -> dict[str, object]:
@@ -171,12 +165,13 @@ def _view(log: LogRun) -> StepView | None:
 
 
 def _plot(views: Mapping[str, StepView], out: Path) -> list[Path]:
-    """One PNG a run, beside the runs' file or in their folder."""
+    """One PNG a run, where ``out`` is a folder: none is dropped beside a file that a user named."""
     from harness.report import ingest_plot
     from projector.io.files import write_whole
 
-    folder = out.parent if out.suffix in (".yaml", ".yml") else out
-    paths = [folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.png" for name in views]
+    if out.suffix in (".yaml", ".yml"):
+        return []
+    paths = [out / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.png" for name in views]
     for path, view in zip(paths, views.values(), strict=True):
         write_whole(path, ingest_plot.png(view))
     return paths

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, read_any, say
+from harness.cli.common import Subparsers, add_command, say
 from projector.cli.quantities import price
 from projector.errors import InputError, Problem, nearest
 from projector.io.files import write_whole
@@ -53,11 +53,12 @@ def register(commands: Subparsers) -> None:
 def command(args: argparse.Namespace) -> int:
     from harness import predictors
     from harness.evaluation import platforms
+    from harness.evidence.runs_of import runs_of_all
     from harness.evidence.strategies import chosen
     from harness.report import markdown, peaks_plot, plot, view_peaks
 
     parameters = _parameters(args.parameters)
-    runs = chosen(read_any(_files(args.rows)), args.strategy)
+    runs = chosen(runs_of_all(_files(args.rows)), args.strategy)
     tool = predictors.load(("simulate",))[0]
     rows = platforms.rated(runs, tool, parameters)
     if not rows:

@@ -13,12 +13,22 @@ from typing import TypeVar
 
 from harness import predictors
 from harness.cli import against, record
-from harness.cli.common import Subparsers, add_command, add_loudness, folder_problems, positive, read_any, say_screen
+from harness.cli.common import (
+    Subparsers,
+    add_command,
+    add_loudness,
+    add_said,
+    folder_problems,
+    positive,
+    said_of,
+    say_screen,
+)
 from harness.contracts.results import Row
 from harness.contracts.runs import MeasuredRun
 from harness.evaluation import evaluate, observations
 from harness.evidence import strategies, suite
 from harness.evidence.physics import judge
+from harness.evidence.runs_of import runs_of_all
 from harness.measure.spec import Plan
 from harness.predictors import Predictor
 from harness.report import files, github, junit, provenance, publish, runner, screen, view_drift
@@ -59,6 +69,7 @@ def register(commands: Subparsers) -> None:
         help="a suite file, or the name of one of the project's own: moe, dense, …",
     )
     add("--runs", nargs="+", action="extend", default=[], type=Path, metavar="FILE", help=_RUNS)
+    add_said(parser)
     add("--id", nargs="+", action="extend", default=[], metavar="ID", dest="ids", help=_IDS)
     add(
         "--strategy",
@@ -95,7 +106,7 @@ def register(commands: Subparsers) -> None:
     add_kernels(parser)
 
 
-_RUNS = "measured runs to evaluate without a suite: strict YAML, or a loose YAML, JSON or CSV table"
+_RUNS = "measured runs to evaluate without a suite: strict YAML, a loose YAML, JSON or CSV table, or a log"
 _CACHE = "take what the same code read, projected and fitted before from the user's cache folder (default: yes)"
 _IDS = "only these runs, of the suites, of --runs, or else of all that were measured; no gate is judged"
 
@@ -203,7 +214,7 @@ def _inputs(args: argparse.Namespace) -> _Inputs:
     if args.ids and not args.suites and not args.runs:
         args.runs = sorted((args.measured or Path("measured/runs")).glob("*.yaml"))
     suites = checked(lambda: suite.load_all(args.suites, args.measured)) or []
-    runs = checked(lambda: read_any(args.runs)) or []
+    runs = checked(lambda: runs_of_all(args.runs, said_of(args))) or []
     earlier = checked(lambda: against.read(args))
     if not args.suites and not args.runs:
         problems.append(Problem("command line", "SUITE", "nothing", "a suite file, or --runs FILE"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.common import Subparsers, add_command, read_any, say, tables
+from harness.cli.common import Subparsers, add_command, say, tables
 from harness.evidence import shelf
 
 
@@ -29,8 +29,9 @@ def register(commands: Subparsers) -> None:
 
 def command(args: argparse.Namespace) -> int:
     from harness.evaluation import peaks
+    from harness.evidence.runs_of import runs_of_all
     from harness.report import view_tolerance
 
-    runs = read_any(tables(args.runs))
+    runs = runs_of_all(tables(args.runs))
     say(args, view_tolerance.build(peaks.peaks(runs), peaks.judged(runs), peaks.sized(runs)))
     return 0

@@ -95,7 +95,8 @@ def _entry(entry: Mapping[str, object], where: str, key: str, base: Path, folder
 
 def _log(entry: Mapping[str, str], where: str, key: str, base: Path, _: Path) -> Selection:
     """The run of a training log beside the suite. ``cluster``: where it ran; ``recipe``: what the log does not say."""
-    from harness.evidence.ingest import command
+    from harness.evidence.ingest.context import read_context
+    from harness.evidence.runs_of import runs_of
     from projector.hardware import catalogue, own
 
     path = base / entry["log"]
@@ -104,7 +105,7 @@ def _log(entry: Mapping[str, str], where: str, key: str, base: Path, _: Path) ->
         return [], [], [Problem(where, f"{key}.cluster", name, nearest(name, tuple(catalogue.cluster_names())))]
     try:
         gpu = catalogue.cluster(name).gpu.name if name is not None else None
-        runs = command.load(path, None, base / entry["recipe"] if "recipe" in entry else None, gpu).runs
+        runs = runs_of(path, read_context(base / entry["recipe"] if "recipe" in entry else None, gpu))
     except InputError as error:
         return [], [], list(error.problems)
     if name is not None:

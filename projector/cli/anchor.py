@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from projector.cli import evidence
 from projector.cli.live import asked
 from projector.cli.options import quantity
 from projector.errors import InputError, Problem, Unsupported
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from projector.io.table import Line
 
 #: What is asked of both runs alike, whatever it is: how files are read, and how kernels are priced.
-_SHARED = ("configs", "args", "env", "gemm_backend", "gpu_clock_mhz", "power_cap_watts")
+_SHARED = ("configs", "args", "env", "read", "gemm_backend", "gpu_clock_mhz", "power_cap_watts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,30 +45,32 @@ def add_anchor(group: Any) -> None:
     group.add_argument(
         "--anchor",
         metavar="FILE",
-        help="a run that was measured, any file that --config takes: what the target takes is told from it, with the "
-        "interval of the ratio; without --config and --model the target is this run with the flags applied. What FILE "
-        "leaves open (GPU, number of GPUs) is taken from the flags",
+        help="a run that was measured, a training log or any file that --config takes: what the target takes is told from "
+        "it, with its interval; without --config and --model the target is this run with the flags applied, "
+        "which say of both what FILE leaves open",
     )
     group.add_argument(
         "--anchor-step",
         type=quantity("seconds", 1e-6, 1e6),
         metavar="SECONDS",
-        help="measured time of one optimizer step of the anchor",
+        help="measured time of one optimizer step of the anchor, where it is no log",
     )
 
 
 def prepare(options: argparse.Namespace) -> None:
-    """The anchor's file is the target's, where nothing else is. Raises :class:`InputError` for half an anchor."""
-    if (options.anchor is None) != (options.anchor_step is None):
-        given, missing = ("--anchor", "--anchor-step") if options.anchor else ("--anchor-step", "--anchor")
-        raise InputError(
-            [Problem("command line", given, f"no {missing}", "a measured run: its file and its step time")]
-        )
+    """The anchor's file is the target's, where nothing else is. Without a step time it is a log (or a table of one run) that
+    tells it. Raises :class:`InputError` for half an anchor and for a log that cannot be read."""
+    if options.anchor is None and options.anchor_step is not None:
+        raise InputError([Problem("command line", "--anchor-step", "no --anchor", "a measured run: its file")])
     if options.anchor and asked(options):
         expected = "no --save-benchmark and no --load-benchmark: the anchor's layers are not timed"
         raise InputError([Problem("command line", "--anchor", options.anchor, expected)])
     if options.anchor and options.config is None and options.model is None:
         options.config = options.anchor
+    if options.anchor and options.anchor_step is None:
+        said = (options.gpu, options.gpus, options.framework)
+        loaded, options.anchor_step = evidence.measured(Path(options.anchor), *said)
+        options.read = {options.anchor: loaded}
 
 
 def anchored(case: Case, options: argparse.Namespace, made: Projections, mode: str) -> Anchored:

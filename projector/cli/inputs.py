@@ -161,8 +161,7 @@ def _framework(options: argparse.Namespace, loaded: Loaded | None) -> str:
     from projector import frameworks
 
     text = options.framework or (loaded.framework if loaded else "megatron-lm")
-    known = {alias.lower(): name for name in frameworks.names() for alias in (*frameworks.load(name).aliases, name)}
-    name = known.get(text.strip().lower())
+    name = frameworks.named(text)
     if name is not None:
         return name
     where, key = ("--framework", "") if options.framework else (options.config or _HERE, "framework")

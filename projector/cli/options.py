@@ -177,7 +177,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     add_field_flags(parser)
     _add_changes(parser)
     add_kernels(parser)
-    parser.set_defaults(changes=())
+    parser.set_defaults(changes=(), read={})
 
 
 def add_kernels(parser: Any) -> None:

@@ -167,7 +167,7 @@ def _operators(options: argparse.Namespace, device: Device) -> Sequence[ComputeO
     if options.shapes:
         return shapes.of_file(Path(options.shapes))
     if options.suite:
-        from projector.benchmark.suites import workloads
+        from projector.cli.evidence import workloads
 
         found = workloads([Path(path) for path in options.suite])
     elif options.config:

@@ -24,7 +24,8 @@ class Source:
 
 
 def read_source(options: argparse.Namespace) -> Source:
-    """The file of ``--config``, or the architecture of ``--model``. Raises :class:`InputError` with every mistake."""
+    """The file of ``--config``, or the architecture of ``--model``; a file among ``options.read`` is not read again. Raises
+    :class:`InputError` with every mistake."""
     problems: list[Problem] = []
     given = pairs(list(options.changes), "command line", problems)
     if options.config is None and options.model is None:
@@ -36,6 +37,8 @@ def read_source(options: argparse.Namespace) -> Source:
         raise InputError(problems)
     if options.config is None:
         return Source(replace(detect.load_architecture(options.model), assumed=("framework=megatron-lm",)), given)
+    if options.config in options.read:
+        return Source(options.read[options.config], given)
     own_words = detect.takes_overrides(options.config)
     typed = {key: literal(str(value)) for key, value in given.items()}
     loaded = detect.load(

@@ -1,8 +1,8 @@
 """Frameworks as data: one YAML file each under ``profiles/``; no model of ours ever asks for a framework's name."""
 
-from projector.frameworks.profiles_io import find, load, names
+from projector.frameworks.profiles_io import find, load, named, names
 from projector.frameworks.resolve import resolve
 from projector.frameworks.types import Framework, Resolved
 from projector.mechanisms import Execution
 
-__all__ = ["Execution", "Framework", "Resolved", "find", "load", "names", "resolve"]
+__all__ = ["Execution", "Framework", "Resolved", "find", "load", "named", "names", "resolve"]

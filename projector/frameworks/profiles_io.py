@@ -50,6 +50,11 @@ def load(name: str) -> Framework:
     return _read(_FOLDER / f"{name}.yaml")
 
 
+def named(text: str) -> str | None:
+    """The framework with exactly this name or alias; unlike :func:`find` no other text that holds one."""
+    return _aliases().get(_plain(text))
+
+
 @cache
 def find(text: str) -> str | None:
     """The framework that a free text names (``"Megatron-LM (mcore)"``): by alias, else the longest alias inside it."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from docsite.commands import commands
 from docsite.figures import ROOT
-from projector.benchmark import suites
+from projector.cli import evidence
 from projector.cli.completion import arguments
 from projector.errors import InputError
 from projector.kernels import backends
@@ -27,7 +27,7 @@ _DOTTED = re.compile(r"^(?:projector|harness)(?:\.\w+)+$")
 _PARAMETER = re.compile(r"^(?:gemm|attention|grouped|stream|clock|link|rate|units|dispatch|hop_us|base_us)\.[\w.]*\w$")
 _WORD = re.compile(r"^[a-z]\w*_\w*$")
 _COMMAND = re.compile(r"^(?:python -m (?:harness|projector)\b|\./run\b|python tools/)")
-_GROUPS = (backends.GROUP, suites.GROUP)  # entry points of other packages
+_GROUPS = (backends.GROUP, evidence.GROUP)  # entry points of other packages
 _OTHERS = (
     *("pip", "python -m pip", "python -m http.server", "sh examples/", "git", "cd", "cat", "mkdir", "docker"),
     "all_reduce_perf",

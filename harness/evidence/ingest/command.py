@@ -12,7 +12,7 @@ from harness.contracts.runs import MeasuredRun
 from harness.evidence import dataset, run_text
 from harness.evidence.ingest import stream
 from harness.evidence.ingest.configured import Memory
-from harness.evidence.ingest.context import Context, read_context
+from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.csvtable import CsvTable, is_csv
 from harness.evidence.ingest.dialects import is_log_document, read_log
 from harness.evidence.ingest.importmap import ImportMap, read_import_map
@@ -25,7 +25,7 @@ from projector.errors import InputError, Problem
 from projector.io.files import write_whole
 
 _HEADER = "Written by `harness ingest`: figures as their sources state them; a row that cannot be projected says why."
-_FIRST = "a log that says it; else first `harness ingest LOG --recipe FILE --out RUNS.yaml`, and RUNS.yaml here"
+_FIRST = "a log that says it, or --recipe FILE; or first `harness ingest LOG --recipe FILE --out RUNS.yaml`"
 _PACKED = (".gz", ".bz2", ".xz")
 _TABLES = (".yaml", ".yml", ".json", ".jsonl", ".csv", ".tsv")
 
@@ -34,14 +34,11 @@ def ingest(
     paths: Sequence[str | Path],
     out: str | Path | None = None,
     header_map: str | Path | ImportMap | None = None,
-    recipe: str | Path | None = None,
-    gpu: str | None = None,
-    gpus: int | None = None,
+    said: Context | None = None,
 ) -> IngestReport:
     """Read logs and tables and, with ``out``, write strict YAML: a file, or a folder (see ``files`` of the map).
 
-    ``header_map``: see :class:`ImportMap`. ``recipe``: see :class:`Context`, for logs without arguments; ``gpu`` and
-    ``gpus``: of the logs.
+    ``header_map``: see :class:`ImportMap`. ``said``: what a user says of the logs that do not say it.
     An input that cannot be read costs the others nothing: its mistakes are the report's ``problems``; so are those of a log
     that contradicts itself, whose figures are reported and not written. Rows that cannot be
     used are written with their ``problem``. Raises :class:`InputError` where no input can be read, and for the options.
@@ -49,7 +46,7 @@ def ingest(
     known = (
         header_map if isinstance(header_map, ImportMap) else read_import_map(Path(header_map)) if header_map else None
     )
-    context = read_context(recipe, gpu, gpus)
+    context = said if said is not None else Context()
     if not paths:
         raise InputError([Problem("ingest", "", "no path", "at least one log or table")])
     read: list[tuple[Path, Converted]] = []
@@ -108,15 +105,15 @@ def _renamed(found: Converted, path: Path) -> Converted:
 def load(
     path: str | Path,
     header_map: ImportMap | None = None,
-    recipe: str | Path | None = None,
-    gpu: str | None = None,
+    said: Context | None = None,
 ) -> Converted:
     """The runs of one file, whatever it is: a strict or loose table, or a training log (``-``: a log on stdin).
 
-    ``gpu``: of a log. Raises :class:`InputError` for what cannot be read, and for a log without its whole configuration.
+    ``said``: what a user says of a log. Raises :class:`InputError` for what cannot be read, and for a log without its whole
+    configuration.
     """
     try:
-        return _load(Path(path), header_map, read_context(recipe, gpu))
+        return _load(Path(path), header_map, said if said is not None else Context())
     except Incomplete as why:
         raise InputError(replace(problem, expected=_FIRST) for problem in why.problems) from None
 

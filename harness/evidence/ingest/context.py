@@ -15,6 +15,8 @@ from harness.evidence.ingest.tables import read_yaml
 from projector import frameworks
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue, own
+from projector.workload.loaders import detect
+from projector.workload.loaders.loaded import Loaded
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_model, parse_recipe, recipe_to_mapping
@@ -22,6 +24,7 @@ from projector.workload.schema import parse_model, parse_recipe, recipe_to_mappi
 _TEXTS = ("id", "gpu", "cluster", "framework", "version", "date", "group", "notes")
 _KEYS = (*_TEXTS, "gpus", "gpus_per_node", "model", "recipe")
 _OURS = {"recipe", "model", "gpu", "gpus", "id", "framework"}
+_OUR_KINDS = ("case", "megatron")  # what a file with some of these keys is taken for; other tools have a `model`, too
 _NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
 
 
@@ -29,7 +32,8 @@ _NEEDED = ("micro_batch_size", "global_batch_size", "seq_length")
 class Context:
     """Each field empty or None where the user says nothing.
 
-    ``stated``: the recipe's fields that are given; where they are a whole recipe, ``recipe`` is it.
+    ``stated``: the recipe's fields that are given; where they are a whole recipe, ``recipe`` is it. ``file``: a
+    configuration of another kind that they are read from.
     """
 
     id: str = ""
@@ -45,17 +49,33 @@ class Context:
     model: Model | None = None
     recipe: Recipe | None = None
     stated: Mapping[str, object] = field(default_factory=dict)
+    file: Loaded | None = None
+
+    def on(self, gpus: int | None) -> Context:
+        """The same with the recipe of ``file`` on so many GPUs (None: nobody says how many). The global batch of some
+        frameworks follows from that number (so many samples a rank): without it nothing states the batch."""
+        if self.file is None or self.file.recipe is None:
+            return self
+        if gpus is not None:
+            recipe = self.file.batched(self.file.recipe, gpus)
+            return replace(self, recipe=recipe, stated=recipe_to_mapping(recipe))
+        stated = recipe_to_mapping(self.file.recipe)
+        if not self.file.counts_ranks:
+            return replace(self, recipe=self.file.recipe, stated=stated)
+        return replace(self, recipe=None, stated={k: v for k, v in stated.items() if k != "global_batch_size"})
 
 
-def read_context(path: str | Path | None, gpu: str | None = None, gpus: int | None = None) -> Context:
-    """Read the file beside a log (None: an empty context); ``gpu`` and ``gpus`` of the command line come first.
+def read_context(
+    path: str | Path | None, gpu: str | None = None, gpus: int | None = None, framework: str | None = None
+) -> Context:
+    """Read the file beside a log (None: an empty context); what the command line says besides comes first.
 
     Raises :class:`InputError` with every mistake.
     """
     context, problems = Context(), list[Problem]()
     if path is not None:
         try:
-            context = _of_file(path)
+            context = _of_file(path, gpus)
         except InputError as error:
             problems += error.problems
     if gpu is not None:
@@ -63,16 +83,21 @@ def read_context(path: str | Path | None, gpu: str | None = None, gpus: int | No
         if found is None:
             problems.append(Problem("--gpu", "", gpu, nearest(gpu, catalogue.gpu_names())))
         context = replace(context, gpu=found or "")
+    if framework is not None:
+        name = frameworks.named(framework)
+        if name is None:
+            problems.append(Problem("--framework", "", framework, nearest(framework, frameworks.names())))
+        context = replace(context, framework=name or "")
     if problems:
         raise InputError(problems)
     return replace(context, gpus=gpus) if gpus is not None else context
 
 
-def _of_file(path: str | Path) -> Context:
+def _of_file(path: str | Path, gpus: int | None) -> Context:
     where = str(path)
     data = read_yaml(Path(path)) if Path(path).suffix.lower() in (".yaml", ".yml", ".json") else None
-    if data is None or (isinstance(data, Mapping) and not _OURS & set(data)):
-        return _of_loader(path)
+    if data is None or (isinstance(data, Mapping) and not (_OURS & set(data) and detect.kind_of(data) in _OUR_KINDS)):
+        return _of_loader(path, gpus)
     if not isinstance(data, Mapping):
         raise InputError([Problem(where, "", type(data).__name__, "a mapping with " + ", ".join(_KEYS))])
     problems = [
@@ -98,14 +123,12 @@ def _of_file(path: str | Path) -> Context:
     return Context(**values)  # type: ignore[arg-type]
 
 
-def _of_loader(path: str | Path) -> Context:
-    """The context of a configuration file of another kind."""
-    from projector.workload.loaders import detect
-
-    loaded = detect.load(path)
-    stated = recipe_to_mapping(loaded.recipe) if loaded.recipe else {}
+def _of_loader(path: str | Path, gpus: int | None) -> Context:
+    """The context of a configuration file of another kind, on ``gpus`` where they are said beside it: the global batch of
+    some frameworks follows from their number."""
+    loaded = detect.load(path, gpus=gpus, gpus_given=gpus is not None)
     framework = loaded.framework if loaded.framework in frameworks.names() else ""
-    return Context(gpus=loaded.gpus, model=loaded.model, recipe=loaded.recipe, stated=stated, framework=framework)
+    return Context(gpus=loaded.gpus, model=loaded.model, framework=framework, file=loaded).on(gpus or loaded.gpus)
 
 
 def _recipe(given: object, values: dict[str, object], where: str) -> list[Problem]:

@@ -55,6 +55,11 @@ class Loaded:
             framework_date=self.framework_date,
         )
 
+    @property
+    def counts_ranks(self) -> bool:
+        """Whether the global batch follows from the number of GPUs: the one in ``recipe`` is then none that is stated."""
+        return self.samples_per_rank is not None or self.samples_per_gpu is not None
+
     def batched(self, recipe: Recipe, gpus: int) -> Recipe:
         """``recipe`` with the global batch that ``gpus`` make, where it follows from their number."""
         if self.samples_per_rank is not None:

@@ -173,7 +173,7 @@ def test_help_says_what_is_refused_and_what_is_doubted(capsys: pytest.CaptureFix
         main(["ingest", "--help"])
     assert exit_.value.code == 0
     text = capsys.readouterr().out
-    assert "Incomplete, exit code 0" in text
+    assert "Exit code 1: no row is usable" in text
     assert "An input is refused, exit code 2" in text
     assert "Doubtful, a line beside the row, the run is kept" in text
 

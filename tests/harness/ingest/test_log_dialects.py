@@ -8,6 +8,7 @@ import pytest
 
 from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest.command import load
+from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.dialects import read_records_of_log
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
@@ -58,7 +59,7 @@ TRAINERS = {
 
 
 def only(name: str, recipe: Path | None = None) -> MeasuredRun:
-    (run,) = load(LOGS / name, None, recipe).runs
+    (run,) = load(LOGS / name, None, read_context(recipe)).runs
     return run
 
 
@@ -217,7 +218,7 @@ def test_a_trace_says_its_kernels() -> None:
 def test_a_column_of_a_table_is_a_run(tmp_path: Path) -> None:
     recipe = tmp_path / "beside.yaml"
     recipe.write_text(RECIPE.replace("size: 2", "size: 2, global_batch_size: 128"))
-    before, after = load(LOGS / "iterations.md", None, recipe).runs
+    before, after = load(LOGS / "iterations.md", None, read_context(recipe)).runs
     assert (before.id, after.id) == ("iterations-before", "iterations-after")
     assert after.measured.step_seconds == pytest.approx(0.9 * 6.0)
     assert after.measured.tflops_per_gpu == 700.0

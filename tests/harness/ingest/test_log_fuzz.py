@@ -11,6 +11,7 @@ from log_mutations import mutate
 
 from harness.evidence.dataset import parse
 from harness.evidence.ingest.command import load
+from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.logs import registry
 from harness.evidence.run_text import to_yaml
 from projector.errors import InputError
@@ -24,7 +25,7 @@ def survives(data: bytes, name: str, folder: Path, recipe: Path | None) -> str:
     path = folder / f"damaged{Path(name).suffix}"
     path.write_bytes(data)
     try:
-        made = load(path, None, recipe)
+        made = load(path, None, read_context(recipe))
     except InputError as error:
         problems = error.problems
         outcome = "refused"

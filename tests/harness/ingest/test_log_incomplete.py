@@ -13,6 +13,7 @@ from harness.__main__ import main
 from harness.contracts.runs import Measured, MeasuredRun
 from harness.evidence.dataset import read
 from harness.evidence.ingest.command import ingest, load
+from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.logs.incomplete import _beyond
 from harness.evidence.ingest.logs.partial import Reading
 from harness.evidence.ingest.logs.settings import Stated
@@ -101,14 +102,14 @@ def test_logs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> Non
         (tmp_path / name).mkdir()
         paths.append(tmp_path / name / "train.log")
         paths[-1].write_text((LOGS / "megatron_e.log").read_text())
-    report = ingest([*paths, paths[0]], gpu="mi300x")
+    report = ingest([*paths, paths[0]], said=read_context(None, "mi300x"))
     assert [run.id for run in report.runs] == ["before-train", "after-train"]
     assert [row.id for row in report.rows] == ["before-train", "after-train"]
     assert report.problems == ()
 
 
 def test_the_report_is_plain_data() -> None:
-    report = ingest([NEMO, LOGS / "megatron_e.log"], gpu="mi300x")
+    report = ingest([NEMO, LOGS / "megatron_e.log"], said=read_context(None, "mi300x"))
     made = json.loads(json.dumps(report.to_mapping(), allow_nan=False))
     assert [row["status"] for row in made["rows"]] == ["incomplete", "usable"]
     assert made["rows"][0]["measured"]["step_seconds"] == 6.0
@@ -118,7 +119,7 @@ def test_the_report_is_plain_data() -> None:
 def test_the_reason_that_no_flag_can_heal_is_a_refusal(tmp_path: Path) -> None:
     recipe = tmp_path / "beside.yaml"
     recipe.write_text(WHOLE)
-    (row,) = ingest([NEMO], recipe=recipe, gpu="a100", gpus=1).rows
+    (row,) = ingest([NEMO], said=read_context(recipe, "a100", 1)).rows
     assert row.status == "refused"
     assert any("of the bf16 peak of a100_sxm_80gb" in text for text in row.refused)
 
@@ -180,7 +181,7 @@ def test_a_pipe_is_read_and_one_that_nobody_writes_to_is_refused(
     try:
         os.write(writer, (LOGS / "megatron_e.log").read_bytes()[:60_000])
         os.close(writer)
-        (run,) = load(f"/dev/fd/{reader}", gpu="mi300x").runs
+        (run,) = load(f"/dev/fd/{reader}", said=read_context(None, "mi300x")).runs
     finally:
         os.close(reader)
     assert run.measured.step_seconds == load(LOGS / "megatron_e.log").runs[0].measured.step_seconds

@@ -10,6 +10,7 @@ from log_records import records, step
 from log_samples import samples
 
 from harness.evidence.ingest.command import ingest
+from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
 from harness.evidence.ingest.logs import megatron
 from harness.evidence.ingest.logs.dumps import DottedDump
@@ -299,7 +300,7 @@ def test_a_history_that_names_no_trainer_is_anyones(tmp_path: Path) -> None:
         "model: llama3.1_8b\ngpu: h100\ngpus: 8\n"
         "recipe: {micro_batch_size: 1, global_batch_size: 8, seq_length: 4096}\n"
     )
-    (run,) = ingest([path], recipe=beside).runs
+    (run,) = ingest([path], said=read_context(beside)).runs
     assert run.stack.framework == "unknown"
     assert "framework=unknown (not stated: no profile, a wider interval)" in run.assumed
 

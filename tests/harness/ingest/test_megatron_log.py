@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.evidence.ingest.command import load
+from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.logs.events import Step
 from harness.evidence.ingest.logs.iteration_line import step
 from harness.evidence.ingest.logs.megatron import events
@@ -134,11 +135,11 @@ def test_gzip_stdin_and_a_recipe_file(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     zipped = tmp_path / "train.log.gz"
     zipped.write_bytes(gzip.compress(steps([20.0] * 12).encode()))
-    run = load(zipped, None, beside).runs[0]
+    run = load(zipped, None, read_context(beside)).runs[0]
     assert (run.id, run.gpu, run.stack.framework, run.problem) == ("mine", "mi300x", "primus", "")
     assert (run.measured.step_seconds, run.measured.samples) == (20.0, 8)
     monkeypatch.setattr("sys.stdin", io.StringIO(steps([20.0] * 12)))
-    assert load("-", None, beside).runs[0].measured == run.measured
+    assert load("-", None, read_context(beside)).runs[0].measured == run.measured
 
 
 def test_what_a_log_lacks_is_named(tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_what_a_log_lacks_is_named(tmp_path: Path) -> None:
     beside.write_text("{gpu: mi999, gpus: 0, colour: red, recipe: {tp: x}}")
     path.write_text(steps([1.0]))
     with pytest.raises(InputError) as caught:
-        load(path, None, beside)
+        load(path, None, read_context(beside))
     assert {"gpu", "gpus", "colour", "recipe.tp"} <= {p.key for p in caught.value.problems}
 
 

@@ -10,8 +10,8 @@ import yaml
 from measure_jobs import DEEPSEEK, GPT, LLAMA, QWEN, job
 
 from harness.cli import main as run_harness
+from harness.evidence.offered import workloads
 from harness.evidence.suite import load
-from harness.evidence.suite_workloads import workloads
 from harness.measure import launch, spec, support
 from projector.errors import InputError
 from projector.frameworks import resolve

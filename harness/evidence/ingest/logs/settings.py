@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -93,6 +93,7 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
         values["world_size"] = record.facts["gpus"]  # counted by the trainer, where it otherwise follows from the batch
     benchmark = record.facts.get("model")
     zoo_name = named or (zoo.find(str(benchmark)) if benchmark else None)
+    context = context.on(_gpus(values, None, record, context)[0])
     loaded = (
         _of_neox(printed, record, where)
         if dialect == gpt_neox.NAME
@@ -112,7 +113,9 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
         called = printed.values.get("model_name") if printed else None
         problems.append(Problem(where, "model", str(called or "nothing")[:80], _EXPECTED))
     if missing:
-        problems += [Problem(where, f"recipe.{name}", "nothing", _EXPECTED) for name in missing]
+        batch = "gpus" if context.file is not None and context.file.counts_ranks else "recipe.global_batch_size"
+        keys = (batch if name == "global_batch_size" else f"recipe.{name}" for name in missing)
+        problems += [Problem(where, key, "nothing", _EXPECTED) for key in keys]
     assumed = (*(loaded.assumed if loaded else ()), *_assumed(said, record, dialect, context, loaded))
     if loaded and loaded.unmodelled:
         assumed = (*assumed, f"not modelled: {', '.join(loaded.unmodelled[:_MOST_UNMODELLED])}")
@@ -146,7 +149,19 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
         line=line,
         assumed=(*assumed, *unread, *_of_experts(dialect, model, recipe, printed)),
         unused=(*loaded.unmodelled, *loaded.ignored) if loaded else (),
+        doubts=tuple(_overruled(record, context)),
     )
+
+
+def _overruled(record: Record, context: Context) -> Iterator[str]:
+    """What the user says otherwise than the log: the user counts, and hears so."""
+    gpu = catalogue.find_gpu(str(record.facts.get("gpu", "")))
+    for name, mine, theirs in (
+        ("GPU", context.gpu, gpu),
+        ("framework", context.framework, record.facts.get("framework")),
+    ):
+        if mine and theirs and mine != theirs:
+            yield f"{name} {mine}, as the user says; {theirs} by the log"
 
 
 def _of_experts(dialect: str, model: Model, recipe: Recipe, printed: Arguments | None) -> tuple[str, ...]:
@@ -169,12 +184,13 @@ def stated_by(record: Record, dialect: str, context: Context) -> Stated:
     """What a log without a whole configuration still says."""
     printed = record.stated
     values, named = translate(printed.values, dialect) if printed else ({}, None)
-    said = {**values, **context.stated}
+    gpus = _gpus(values, None, record, context)[0]
+    said = {**values, **context.on(gpus).stated}
     batch, length = said.get("global_batch_size") or last_batch(record), said.get("seq_length") or record.seq_length
     return Stated(
         model_name=named or str(record.facts.get("model", "")),
         gpu=_gpu(record, context),
-        gpus=_gpus(values, None, record, context)[0],
+        gpus=gpus,
         global_batch_size=batch if type(batch) is int and batch > 0 else None,
         seq_length=length if type(length) is int and length > 0 else None,
     )

@@ -1,0 +1,51 @@
+"""Measured runs of any file: a strict or loose table, a training log of any dialect (plain or packed), a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.contracts.runs import MeasuredRun
+from harness.evidence.ingest import command
+from harness.evidence.ingest.context import Context
+from projector.errors import InputError, Problem
+
+
+def runs_of(path: str | Path, said: Context | None = None) -> tuple[MeasuredRun, ...]:
+    """The runs of the file at ``path`` (``-``: a log on standard input), at least one.
+
+    ``said`` is what a user says of a log beside it (:func:`harness.evidence.ingest.context.read_context` makes it of the
+    flags): its GPU, their number, its framework and its recipe, where the log does not print them. Raises
+    :class:`InputError` for a file that cannot be read, for a log without its whole configuration, and for one that denies
+    what is said of it.
+    """
+    found = command.load(path, said=said).runs
+    if not found:
+        raise InputError([Problem(str(path), "", "no runs", "a list of measured runs")])
+    return found
+
+
+def runs_of_all(paths: Iterable[Path], said: Context | None = None) -> list[MeasuredRun]:
+    """The runs of several files, in order; ``said`` is of the logs among them. Raises :class:`InputError` with the mistakes
+    of all files, for an id that two of them have, and for flags that no log takes."""
+    files = tuple(dict.fromkeys(paths))
+    runs: list[MeasuredRun] = []
+    problems: list[Problem] = []
+    origin: dict[str, Path] = {}
+    if files and said not in (None, Context()) and all(map(command.is_table, files)):
+        problems.append(Problem("command line", "--recipe, --gpu, --gpus, --framework", "no log", "a log to say it of"))
+    for path in files:
+        try:
+            found = runs_of(path, said)
+        except InputError as error:
+            problems += error.problems
+            continue
+        for run in found:
+            if run.id in origin:
+                expected = f"an id that {origin[run.id]} does not have"
+                problems.append(Problem(str(path), run.id, "a duplicate id", expected))
+            origin[run.id] = path
+        runs += found
+    if problems:
+        raise InputError(problems)
+    return runs
