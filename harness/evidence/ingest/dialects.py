@@ -75,7 +75,7 @@ def read_records_of_log(path: str | Path) -> tuple[str, list[Record]]:
     source = open_source(path)
     try:
         dialect = registry.detect(source)
-        records = fold(registry.events_of(source, dialect)) if dialect is not None else []
+        records = fold(registry.events_of(source, dialect), source.stamp) if dialect is not None else []
     except (OSError, EOFError) as error:
         raise InputError([Problem(str(path), "", str(error), "a readable file")]) from None
     if dialect is None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import gzip
 import re
+from datetime import datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.__main__ import main
 from harness.evidence.ingest.command import load
+from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.dialects import read_log
+from projector.errors import InputError
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 TEXT = (LOGS / "megatron_c.log").read_text()
@@ -81,25 +87,79 @@ def doubts(text: str, folder: Path) -> list[str]:
     return [doubt.removeprefix(f"{path}: ") for doubt in row.doubts]
 
 
-def test_rates_that_the_step_time_does_not_give_are_doubts(tmp_path: Path) -> None:
+def printing(rate: float) -> str:
+    return re.sub(r"(tokens/s/GPU\): )[0-9.]+/[0-9.]+", rf"\g<1>{rate}/{rate}", honest())
+
+
+def test_rates_that_the_step_time_does_not_quite_give_are_doubts(tmp_path: Path) -> None:
     assert doubts(honest(), tmp_path) == []
     (rate,) = doubts(TEXT, tmp_path)
     assert rate == (
         "TFLOP/s/GPU: found 480.0, expected 1053 to 1570, by step time, model and batch, as frameworks count FLOP"
     )
-    tokens = re.sub(r"(tokens/s/GPU\): )[0-9.]+/[0-9.]+", r"\g<1>12000.0/12000.0", honest())
-    (said,) = doubts(tokens, tmp_path)
-    assert said.startswith("tokens/s/GPU: found 12000.0, expected 21845.3, by global_batch_size x seq_length over")
+    (said,) = doubts(printing(21000.0), tmp_path)
+    assert said.startswith("tokens/s/GPU: found 21000.0, expected 21845.3, by global_batch_size x seq_length over")
 
 
-def test_another_sequence_than_the_log_ran_shows_in_both_rates(tmp_path: Path) -> None:
-    text = re.sub(r"(seq_length \.+) 8192", r"\g<1> 2048", honest())
-    assert [doubt.split(":")[0] for doubt in doubts(text, tmp_path)] == ["tokens/s/GPU", "TFLOP/s/GPU"]
+@given(factor=st.floats(1.06, 100.0), above=st.booleans())
+def test_a_rate_that_the_step_time_denies_is_refused_with_both(factor: float, above: bool) -> None:
+    """Batch, sequence, step time and GPUs make a rate; where a log prints another one, one of them is wrong."""
+    printed = round(21845.3 * (factor if above else 1 / factor), 1)
+    with TemporaryDirectory() as folder, pytest.raises(InputError) as caught:
+        doubts(printing(printed), Path(folder))
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.found) == ("tokens/s/GPU", pytest.approx(printed, rel=1e-3))
+    assert "21845.3, by global_batch_size x seq_length over step time and GPUs" in problem.expected
+
+
+def test_another_sequence_than_the_log_ran_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"tokens/s/GPU: found 21845\.3, expected 5461"):
+        doubts(re.sub(r"(seq_length \.+) 8192", r"\g<1> 2048", honest()), tmp_path)
+
+
+def stamped(seconds: float, rate: int, name: str = "[titan]") -> str:
+    """120 steps of torchtitan whose clock goes on by ``seconds``."""
+    start = datetime(2026, 1, 31, 23, 58)
+    stamps = (f"{start + timedelta(seconds=i * seconds):%Y-%m-%d %H:%M:%S},{i:03d}" for i in range(120))
+    line = "INFO - step: {:3d}  loss:  8.1  memory: 95.23GiB(49.6%)  tps: {:,}  mfu: 41.00%\n"
+    return "".join(f"{name} {stamp} - root - {line.format(i, rate)}" for i, stamp in enumerate(stamps, start=1))
+
+
+BESIDE = "{model: llama3.1_8b, gpu: mi300x, gpus: 64, recipe: {micro_batch_size: 2, seq_length: 8192, %s}}"
+
+
+@given(seconds=st.floats(1.0, 40.0), factor=st.sampled_from([1 / 64, 0.5, 1.0, 2.0, 16.0]))
+def test_a_step_that_follows_from_a_rate_is_what_the_clock_says(seconds: float, factor: float) -> None:
+    """A batch that nobody ran shows: the time that it would take is not that between the lines."""
+    with TemporaryDirectory() as folder:
+        log, beside = Path(folder) / "x.log", Path(folder) / "beside.yaml"
+        log.write_text(stamped(seconds, round(128 * 8192 / 64 / seconds)))
+        beside.write_text(BESIDE % f"global_batch_size: {round(128 * factor)}")
+        if factor == 1.0:
+            (run,) = load(log, None, read_context(beside)).runs
+            assert run.measured.step_seconds == pytest.approx(seconds, rel=0.01)
+            return
+        with pytest.raises(InputError) as caught:
+            load(log, None, read_context(beside))
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.found) == (
+        "step_seconds from tokens a second",
+        pytest.approx(seconds * factor, rel=0.01),
+    )
+    assert float(problem.expected.partition(",")[0]) == pytest.approx(seconds, rel=0.05)
+
+
+def test_a_step_that_is_printed_is_doubted_by_the_clock(tmp_path: Path) -> None:
+    """What stands between two steps may be no part of either."""
+    head, body = steps()
+    clocks = (f"[2026-01-01 10:{i // 6:02d}:{i % 6 * 10:02d}] {line}" for i, line in enumerate(body))
+    (doubt,) = doubts("\n".join([*head, *clocks]), tmp_path)
+    assert doubt == "step time: found 6.02, expected 10 s, as the time of day goes on"
 
 
 def test_doubts_are_lines_of_their_own_and_the_run_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.log"
-    path.write_text(re.sub(r"(tokens/s/GPU\): )[0-9.]+/[0-9.]+", r"\g<1>12000.0/12000.0", TEXT))
+    path.write_text(re.sub(r"(tokens/s/GPU\): )[0-9.]+/[0-9.]+", r"\g<1>21000.0/21000.0", TEXT))
     out = tmp_path / "out.yaml"
     assert main(["ingest", str(path), "--gpu", "mi300x", "--out", str(out), "--no-plot"]) == 0
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  doubtful: ")]

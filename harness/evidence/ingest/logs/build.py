@@ -18,6 +18,7 @@ from harness.evidence.ingest.logs.record import AFTER_CHECKPOINT, AFTER_EVALUATI
 from harness.evidence.ingest.logs.settings import Settings, settings
 from harness.evidence.ingest.report import LogRun, RowReport
 from harness.evidence.ingest.steady import SteadyState, steady_state, words
+from projector.errors import InputError
 from projector.hardware import catalogue
 
 _DRIFT = 0.02  # change of level between the halves of a log worth saying
@@ -71,15 +72,19 @@ def build(record: Record, dialect: str, where: str, context: Context) -> LogRun:
         problem="; ".join(refused),
         notes=context.notes,
     )
+    tokens = None if state is None else _median(record.tokens, state)
+    if state is not None and (wrong := list(consistency.derived(run, record, state, tokens, where))):
+        raise InputError(wrong)
     run, judged = physics.marked(run)
     refused += judged.refused
+    rates = () if state is None else consistency.rates(run, record, state, tokens)
     row = RowReport(
         where=where,
         id=run.id,
         mapped=tuple(_mapped(record, dialect, state, found, scale)),
         assumed=found.assumed,
         refused=tuple(refused),
-        doubts=(*found.doubts, *judged.doubts, *step_doubts(record, state), *_rates(record, state, run)),
+        doubts=(*found.doubts, *judged.doubts, *step_doubts(record, state), *map(str, rates)),
         unused=found.unused,
         missing=_lacking(refused, found, judged),
     )
@@ -143,11 +148,6 @@ def _median(values: npt.NDArray[np.float32], state: SteadyState) -> float | None
     kept = values[state.reasons == 0]
     kept = kept[np.isfinite(kept)]
     return float(np.median(kept)) if len(kept) else None
-
-
-def _rates(record: Record, state: SteadyState | None, run: MeasuredRun) -> list[str]:
-    tokens = None if state is None else _median(record.tokens, state)
-    return [str(problem) for problem in consistency.rates(run, tokens, where="")]
 
 
 def step_doubts(record: Record, state: SteadyState | None) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import date
@@ -18,6 +20,11 @@ _LATE = 64  # readings after which none is printed again
 SHORTEST = 20.0  # seconds between readings of a clock of whole seconds: good to a twentieth
 #: The time so far on a bar, ``02:03`` or ``1:02:03``.
 CLOCK = r"(?P<clock>(?:[0-9]{1,5}:)?[0-9]{1,2}:[0-9]{2})"
+#: The same of any logger, and how far into a line it may stand.
+_BEFORE = re.compile(
+    r"\b(20[0-9]{2})[-/]?([01][0-9])[-/]?([0-3][0-9])[ T_]{1,2}([0-2][0-9]):([0-5][0-9]):([0-5][0-9](?:[.,][0-9]{1,6})?)"
+)
+_WITHIN = 200
 _STAMPED = ("day", "hour", "minute", "second")
 
 
@@ -57,6 +64,14 @@ class Clock:
             return None
         self.before = reading
         return (now - before.now) / steps, steps
+
+
+def stamp(line: str) -> float:
+    """Seconds, counted from some day, of the day and time that a logger puts before a line; NaN where there are none."""
+    match = _BEFORE.search(line, 0, _WITHIN)
+    if match is None:
+        return math.nan
+    return _stamped("-".join(match.groups()[:3]), match[4], match[5], match[6]) or math.nan
 
 
 def seconds_of(hours: str | None, minutes: str, seconds: str, days: str | None = None) -> float:

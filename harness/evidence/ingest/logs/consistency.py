@@ -1,8 +1,9 @@
 """What a log's arguments, its lines and its user say against each other.
 
 Refused are contradictions after which nobody knows what a step did: another batch, sequence or number of ranks, parallel
-sizes that do not make up the ranks, a batch that its micro-batches do not divide. Beside the row stand as doubts the
-rates that a log prints: frameworks count FLOP in their own ways and average over windows of their own.
+sizes that do not make up the ranks, a batch that its micro-batches do not divide; a derived step time or rate that is not
+what the log prints or its clock says. Beside the row stand as doubts small differences of rates, and those of TFLOP/s:
+frameworks count FLOP in their own ways and average over windows of their own.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ import numpy as np
 from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.logs.record import Record
+from harness.evidence.ingest.steady import SteadyState
 from projector.errors import Problem, Unsupported
 from projector.frameworks import flops
 from projector.workload.loaders import megatron_forks
 from projector.workload.validate import problems
 
+_CLOCK = 0.10  # the same of the time of day before the lines, in which everything between two steps is
+_BLOCK = 20.0  # seconds of the time of day whose whole seconds are good to a twentieth
+_LEAST = 3  # such blocks: fewer are a coincidence
+_CONFLICT = 0.05  # more is none
 _AGREE = 0.03  # relative difference between a printed rate and that of the step time that averaging explains
 _COUNTS = 0.10  # the same of TFLOP/s, over what any release of any framework counts (padded vocabularies, MoE terms)
 _SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
@@ -107,17 +113,54 @@ def _count(value: object) -> int | None:
     return value if type(value) is int and value > 0 else None
 
 
-def rates(run: MeasuredRun, tokens: float | None, where: str) -> Iterator[Problem]:
-    """Doubts: printed tokens/s/GPU (``tokens``) and TFLOP/s/GPU against the step time, the batch and the GPUs."""
-    m = run.measured
+def derived(
+    run: MeasuredRun, record: Record, state: SteadyState, tokens: float | None, where: str
+) -> Iterator[Problem]:
+    """Contradictions of what was derived: printed tokens/s/GPU (``tokens``) against the step time, the batch and the GPUs;
+    a step time that follows from these against the time of day before the lines."""
+    m, clocked = run.measured, clocked_seconds(record, state)
+    if tokens and m.tgs and abs(tokens / m.tgs - 1) > _CONFLICT:
+        yield _printed(tokens, m.tgs, where)
+    if record.basis != "seconds" and clocked and m.step_seconds and abs(clocked / m.step_seconds - 1) > _CLOCK:
+        expected = f"{clocked:.4g}, as the time of day before the lines goes on"
+        yield Problem(where, f"step_seconds from {record.basis} a second", float(f"{m.step_seconds:.4g}"), expected)
+
+
+def clocked_seconds(record: Record, state: SteadyState) -> float | None:
+    """The median seconds of a steady step by the time of day before its line and the one before it, over blocks that are
+    long enough for clocks of whole seconds; None for too few."""
+    after = np.flatnonzero(
+        (state.reasons[1:] == 0)
+        & (np.diff(record.segment) == 0)
+        & (np.diff(record.config) == 0)
+        & (np.diff(record.iteration) > 0)
+        & (np.diff(record.clock) >= 0)
+    )
+    seconds, steps = np.diff(record.clock)[after], np.diff(record.iteration)[after]
+    block = (np.cumsum(seconds) // _BLOCK).astype(int)
+    found = np.bincount(block, seconds) / np.maximum(np.bincount(block, steps), 1) if len(block) else np.empty(0)
+    whole = found[:-1][found[:-1] > 0]  # the last block is a part
+    return float(np.median(whole)) if len(whole) >= _LEAST else None
+
+
+def _printed(tokens: float, tgs: float, where: str) -> Problem:
+    expected = f"{tgs:.6g}, by global_batch_size x seq_length over step time and GPUs"
+    return Problem(where, "tokens/s/GPU", float(f"{tokens:.6g}"), expected)
+
+
+def rates(run: MeasuredRun, record: Record, state: SteadyState, tokens: float | None) -> Iterator[Problem]:
+    """Doubts: printed tokens/s/GPU (``tokens``) and TFLOP/s/GPU against the step time, the batch and the GPUs; a printed
+    step time against the time of day before the lines, which holds what a trainer does not time, too."""
+    m, clocked = run.measured, clocked_seconds(record, state)
+    if record.basis == "seconds" and clocked and m.step_seconds and abs(clocked / m.step_seconds - 1) > _CLOCK:
+        yield Problem("", "step time", float(f"{m.step_seconds:.4g}"), f"{clocked:.4g} s, as the time of day goes on")
     if tokens and m.tgs and abs(tokens / m.tgs - 1) > _AGREE:
-        expected = f"{m.tgs:.6g}, by global_batch_size x seq_length over step time and GPUs"
-        yield Problem(where, "tokens/s/GPU", float(f"{tokens:.6g}"), expected)
+        yield _printed(tokens, m.tgs, "")
     if m.tflops_per_gpu and m.step_seconds and run.gpus and run.recipe and run.model and run.recipe.lora is None:
         low, high = _counted(run, m.step_seconds)
         if low and not low * (1 - _COUNTS) <= m.tflops_per_gpu <= high * (1 + _COUNTS):
             expected = f"{low:.4g} to {high:.4g}, by step time, model and batch, as frameworks count FLOP"
-            yield Problem(where, "TFLOP/s/GPU", m.tflops_per_gpu, expected)
+            yield Problem("", "TFLOP/s/GPU", m.tflops_per_gpu, expected)
 
 
 def _counted(run: MeasuredRun, seconds: float) -> tuple[float, float]:

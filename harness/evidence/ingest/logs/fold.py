@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,10 @@ _SAME = 0.05  # relative difference between the times that ranks measure of one 
 _NOTHING = float("nan")
 
 
-def fold(events: Iterable[Event]) -> list[Record]:
-    """The runs of a log: one, but for tables with a column a run, summaries of several and starts at another speed."""
-    builder = _Builder()
+def fold(events: Iterable[Event], clock: Callable[[int], float]) -> list[Record]:
+    """The runs of a log: one, but for tables with a column a run, summaries of several and starts at another speed.
+    ``clock`` says the time of day before a line (NaN: none)."""
+    builder = _Builder(clock)
     done: list[Record] = []
     for event in events:
         if isinstance(event, Step):
@@ -42,7 +43,7 @@ def fold(events: Iterable[Event]) -> list[Record]:
         elif isinstance(event, Fact) and event.key == "run":
             if builder.rows:
                 done += builder.runs()
-                builder = _Builder()
+                builder = _Builder(clock)
             builder.record.name = str(event.value)
         else:
             builder.other(event)
@@ -56,13 +57,14 @@ def _repeats(record: Record) -> bool:
 
 
 class _Builder:
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[int], float]) -> None:
         self.record = Record()
+        self.clock = clock
         self.rows = 0
         self._iteration, self._value = array("q"), array("d")
         self._tokens, self._tflops, self._loss = array("f"), array("f"), array("f")
         self._batch, self._flags = array("i"), array("B")
-        self._segment, self._config = array("h"), array("h")
+        self._segment, self._config, self._clock = array("h"), array("h"), array("d")
         self._pending = 0
         self._start, self._conf = 0, -1
         self._fresh = True
@@ -91,6 +93,7 @@ class _Builder:
         self._flags.append(self._pending | (SKIPPED if step.skipped else 0))
         self._segment.append(self._start)
         self._config.append(self._conf)
+        self._clock.append(self.clock(step.line))
         self.rows += 1
         self._pending = 0
         self._fresh = False
@@ -120,7 +123,7 @@ class _Builder:
         self._pending |= self._flags[-1] & ~SKIPPED
         for column in (self._iteration, self._value, self._tokens, self._tflops, self._loss, self._batch):
             column.pop()
-        for column in (self._flags, self._segment, self._config):
+        for column in (self._flags, self._segment, self._config, self._clock):
             column.pop()
         self.rows -= 1
 
@@ -208,6 +211,7 @@ class _Builder:
             ("flags", self._flags, np.uint8),
             ("segment", self._segment, np.int16),
             ("config", self._config, np.int16),
+            ("clock", self._clock, np.float64),
         )
         for name, column, kind in columns:
             setattr(record, name, np.frombuffer(column, kind) if self.rows else np.empty(0, kind))

@@ -1,4 +1,4 @@
-"""One run as its log has it: step columns in arrays (35 bytes a step), and what was said once."""
+"""One run as its log has it: step columns in arrays (43 bytes a step), and what was said once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.evidence.ingest.logs.events import Arguments, Failure, Kernels
 
 SKIPPED, AFTER_CHECKPOINT, AFTER_EVALUATION = 1, 2, 4  # bits of :attr:`Record.flags`
 #: The columns of a record, one entry a logged step.
-COLUMNS = ("iteration", "value", "tokens", "tflops", "loss", "batch", "flags", "segment", "config")
+COLUMNS = ("iteration", "value", "tokens", "tflops", "loss", "batch", "flags", "segment", "config", "clock")
 
 
 @dataclass
@@ -19,7 +19,8 @@ class Record:
     """One run as its log has it. Arrays have one entry a logged step, in log order, each iteration of a start once.
 
     ``value`` is what ``basis`` says: ``seconds`` of a step, seconds per token of a GPU (``tokens``) or seconds per sample
-    of the job (``samples``). ``segment`` counts starts, ``config`` the argument dumps that differ (-1 before any).
+    of the job (``samples``). ``segment`` counts starts, ``config`` the argument dumps that differ (-1 before any);
+    ``clock`` is the time of day before its line, in seconds from some day (NaN: none).
     ``curves``: one value a step of what else a document holds. ``repeated``: lines that print a step again, ``conflicts``:
     those of them with another time. ``steady``: not the first
     step of a run alone.
@@ -36,6 +37,7 @@ class Record:
     flags: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
     segment: npt.NDArray[np.int16] = field(default_factory=lambda: np.empty(0, np.int16))
     config: npt.NDArray[np.int16] = field(default_factory=lambda: np.empty(0, np.int16))
+    clock: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     arguments: list[Arguments] = field(default_factory=list)
     facts: dict[str, str | int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

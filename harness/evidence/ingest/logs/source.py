@@ -7,6 +7,7 @@ import codecs
 import gzip
 import io
 import lzma
+import math
 import os
 import re
 import select
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
+from harness.evidence.ingest.logs.clock import stamp
 from projector.errors import InputError, Problem
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -77,6 +79,7 @@ class Source:
         self.name = name
         self.truncated = False
         self._stream = stream
+        self._last = 0, ""
 
     def head(self) -> str:
         """The first 64 KiB as text."""
@@ -92,9 +95,15 @@ class Source:
             try:
                 while line := readline(_LONGEST):
                     number += 1
+                    self._last = number, line
                     yield number, _bare(line)
             except _BROKEN:
                 self.truncated = True
+
+    def stamp(self, number: int) -> float:
+        """The clock (:func:`harness.evidence.ingest.logs.clock.stamp`) before line ``number``, where it is the one that was
+        read last; else NaN."""
+        return stamp(self._last[1]) if self._last[0] == number else math.nan
 
     def text(self) -> IO[str]:
         """The log as one decoded text stream, for documents that are not made of lines."""
