@@ -12,7 +12,7 @@ from pathlib import Path
 from projector.parameter import Count, Parameter, declared
 
 #: Rooms whose numbers are no physics: words on a screen, files, foreign configurations, and what only times a device.
-_WITHOUT = ("__main__", "benchmark", "cli", "io", "workload.loaders")
+_WITHOUT = ("__main__", "benchmark", "cli", "io", "intake")
 
 
 def modules() -> tuple[str, ...]:

@@ -165,7 +165,7 @@ def test_no_file_lists_the_schedules() -> None:
         text = path.read_text(encoding="utf-8")
         listed = re.findall(r'["\'](?:looped[_-]bfs|zb[_-]1p|dualpipe[_-]v)["\']', text)
         own = path.parent.name == "schedules" and path.name != "__init__.py"
-        loader = path.parent.name == "loaders"  # what another framework calls it
+        loader = path.parent.name == "intake"  # what another framework calls it
         assert own or loader or not listed, f"{path}: {listed}"
 
 
@@ -252,7 +252,7 @@ def test_a_recipe_field(tmp_path: Path) -> None:
     assert "a number from 1 to 100000" in refused.stderr
     args = {"num_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100, "micro_batch_size": 1,
             "global_batch_size": 8, "seq_length": 32, "max_position_embeddings": 32, "manual_gc_interval": 7}  # fmt: skip
-    module = "projector.workload.loaders.megatron_args"
+    module = "projector.intake.megatron_args"
     ask = f"from {module} import from_mapping as f; print(f({args}, 'f').recipe.manual_gc_interval)"
     loaded = subprocess.run([sys.executable, "-c", ask], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
                             capture_output=True, text=True, check=True)  # fmt: skip

@@ -12,11 +12,11 @@ from pathlib import Path
 from projector.errors import InputError, Problem, Unsupported
 from projector.hardware import catalogue
 from projector.hardware.types import Cluster
+from projector.intake import primus
+from projector.intake.detect import kind_of
+from projector.intake.loaded import Loaded
+from projector.intake.yaml_files import read
 from projector.projection import Projection, project
-from projector.workload.loaders import primus
-from projector.workload.loaders.detect import kind_of
-from projector.workload.loaders.loaded import Loaded
-from projector.workload.loaders.yaml_files import read
 
 _GIB = 1 << 30
 _PRESETS = "primus/configs/"

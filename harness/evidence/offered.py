@@ -10,7 +10,7 @@ from harness.evidence.ingest.context import read_context
 from harness.evidence.runs_of import runs_of
 from harness.evidence.suite import load_all
 from projector.errors import InputError, Problem
-from projector.workload.loaders.loaded import Loaded
+from projector.intake.loaded import Loaded
 from projector.workload.workload import Workload
 
 _MOST_NAMED = 4  # runs of a file that a mistake names

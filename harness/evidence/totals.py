@@ -10,10 +10,10 @@ from typing import Any
 from projector.errors import InputError, Problem
 from projector.hardware import catalogue
 from projector.hardware.yaml_file import Reader
+from projector.intake import case as case_file
+from projector.intake import detect
+from projector.intake.loaded import Loaded
 from projector.io.files import read_yaml
-from projector.workload.loaders import case as case_file
-from projector.workload.loaders import detect
-from projector.workload.loaders.loaded import Loaded
 
 _MOST = 1e18
 _KEYS = (

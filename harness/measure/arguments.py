@@ -1,4 +1,4 @@
-"""A workload as Megatron-LM's arguments: the inverse of ``projector.workload.loaders.megatron_args``.
+"""A workload as Megatron-LM's arguments: the inverse of ``projector.intake.megatron_args``.
 
 Not Megatron-LM's are the names ``trainer_*`` and ``pipeline_schedule``, and words where it has flags:
 ``moe_grouped_gemm``, ``data_parallel_sharding``.

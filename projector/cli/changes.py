@@ -11,9 +11,9 @@ from typing import Any
 from projector import pipeline
 from projector.cli.said import Said, flag_of
 from projector.errors import InputError, Problem, nearest
+from projector.intake.loaded import Loaded
 from projector.workload.fields import fields
 from projector.workload.layout import virtual_stages
-from projector.workload.loaders.loaded import Loaded
 from projector.workload.model_schema import merge
 from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_recipe, recipe_to_mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from projector import frameworks
 from projector.errors import InputError, Problem, nearest
-from projector.workload.loaders import detect
+from projector.intake import detect
 from projector.workload.workload import Workload
 
 

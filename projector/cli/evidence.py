@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from projector.errors import InputError, Problem
-from projector.workload.loaders.loaded import Loaded
+from projector.intake.loaded import Loaded
 from projector.workload.workload import Workload
 
 GROUP = "projector.evidence"

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from projector.intake.megatron_recipe import recipe_fields
+from projector.intake.values import Reader
 from projector.workload.fields import Field, fields
-from projector.workload.loaders.megatron_recipe import recipe_fields
-from projector.workload.loaders.values import Reader
 
 #: Fields whose flags stand elsewhere, with more to them than the field's value.
 _ELSEWHERE = ("pipeline_schedule", "sync_free_stage")

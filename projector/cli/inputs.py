@@ -19,10 +19,10 @@ from projector.hardware import catalogue, own
 from projector.hardware import primus as primus_hardware
 from projector.hardware.machines import machine_of
 from projector.hardware.types import Cluster
+from projector.intake.case import MONTH, is_month
+from projector.intake.loaded import Loaded
 from projector.kernels.settings import DEFAULT, Settings
 from projector.settle import capable
-from projector.workload.loaders.case import MONTH, is_month
-from projector.workload.loaders.loaded import Loaded
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 

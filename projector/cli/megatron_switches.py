@@ -7,11 +7,11 @@ import argparse
 from collections.abc import Mapping, Sequence
 
 from projector.errors import InputError, Problem
+from projector.intake import megatron_cli
+from projector.intake.megatron_recipe import recipe_fields
+from projector.intake.shell.unknown import Unknowns
+from projector.intake.values import Reader, literal
 from projector.workload.fields import field_of
-from projector.workload.loaders import megatron_cli
-from projector.workload.loaders.megatron_recipe import recipe_fields
-from projector.workload.loaders.shell.unknown import Unknowns
-from projector.workload.loaders.values import Reader, literal
 
 
 def take(parsed: argparse.Namespace, rest: Sequence[str]) -> list[str]:

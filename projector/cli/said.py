@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from projector.errors import Problem, nearest
+from projector.intake.values import literal
 from projector.workload.checks import range_problems
 from projector.workload.fields import Field, field_of, fields
-from projector.workload.loaders.values import literal
 from projector.workload.model import Model
 from projector.workload.model_schema import merge, model_from_mapping, model_to_mapping
 from projector.workload.schema import parse_recipe

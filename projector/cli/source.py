@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from projector.cli.said import pairs
 from projector.errors import InputError, Problem
-from projector.workload.loaders import detect
-from projector.workload.loaders.loaded import Loaded
-from projector.workload.loaders.values import literal
+from projector.intake import detect
+from projector.intake.loaded import Loaded
+from projector.intake.values import literal
 
 
 @dataclass(frozen=True)

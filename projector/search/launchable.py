@@ -1,7 +1,7 @@
 """A workload in the words of its framework: Megatron-LM's arguments, a Primus experiment, a torchtitan job.
 
 The fields' declared names are the words; what a loader works out from others is said as that loader reads it
-(:mod:`projector.workload.loaders`), so that each text can be read back.
+(:mod:`projector.intake`), so that each text can be read back.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from projector import pipeline
 from projector.errors import InputError, Problem
+from projector.intake import megatron_recipe, primus_torchtitan
 from projector.workload.declared import about_of
-from projector.workload.loaders import megatron_recipe, primus_torchtitan
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 

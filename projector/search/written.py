@@ -14,12 +14,12 @@ from projector import pipeline
 from projector.errors import InputError, Problem
 from projector.frameworks.resolve import resolve
 from projector.hardware.types import Cluster
+from projector.intake import detect
 from projector.io.files import folder as made
 from projector.io.files import write_whole
 from projector.search import launchable
 from projector.settle import launch
 from projector.workload.layout import virtual_stages
-from projector.workload.loaders import detect
 from projector.workload.model_schema import model_to_mapping
 from projector.workload.recipe import Recipe
 from projector.workload.schema import recipe_to_mapping

@@ -6,7 +6,7 @@ literature). ``None`` always means *not stated*: :func:`projector.frameworks.res
 framework and says so.
 
 Sources of the names: Megatron-LM megatron/training/arguments.py (``forks``: its forks and other years, as in
-:mod:`.loaders.megatron_forks`; ``own``: a word of this project that may stand among them); Primus-Turbo switches of
+:mod:`projector.intake.megatron_forks`; ``own``: a word of this project that may stand among them); Primus-Turbo switches of
 AMD-AGI/Primus@fd1eeabb primus/configs/modules/megatron/{primus_turbo,zero_bubble,primus_pipeline}.yaml; torchtitan,
 MaxText, NeMo and DeepSpeed: those of their loaders; XLA: openxla/xla xla/xla.proto ``DebugOptions``.
 """

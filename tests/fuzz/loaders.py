@@ -22,19 +22,19 @@ class Loader:
 
 
 def _primus(path: Path) -> object:
-    from projector.workload.loaders import detect
+    from projector.intake import detect
 
     return detect.load(path, configs=samples.PRIMUS if path.name.startswith("primus") else None)
 
 
 def _detected(path: Path) -> object:
-    from projector.workload.loaders import detect
+    from projector.intake import detect
 
     return detect.load(path)
 
 
 def _architecture(path: Path) -> object:
-    from projector.workload.loaders import detect
+    from projector.intake import detect
 
     return detect.load_architecture(str(path)).model
 

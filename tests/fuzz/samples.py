@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
-DATA = ROOT / "tests" / "projector" / "workload" / "data"
+DATA = ROOT / "tests" / "projector" / "intake" / "data"
 PRIMUS = DATA / "primus_configs"
 
 
@@ -170,7 +170,7 @@ hardware_config:
 
 @cache
 def configs() -> tuple[tuple[str, str], ...]:
-    from tests.projector.workload.test_loader_huggingface import CONFIGS, PUBLISHED
+    from tests.projector.intake.test_loader_huggingface import CONFIGS, PUBLISHED
 
     every = {**CONFIGS, **{name: config for name, (config, _) in PUBLISHED.items()}}
     return tuple((f"{name}.json", json.dumps(config)) for name, config in every.items())
@@ -179,7 +179,7 @@ def configs() -> tuple[tuple[str, str], ...]:
 def titan() -> tuple[tuple[str, str], ...]:
     import tomllib
 
-    from tests.projector.workload.test_loader_torchtitan import NOW, OLD
+    from tests.projector.intake.test_loader_torchtitan import NOW, OLD
 
     return (("now.toml", NOW), ("old.toml", OLD), ("now.yaml", json.dumps(tomllib.loads(NOW), indent=1)))
 
@@ -187,7 +187,7 @@ def titan() -> tuple[tuple[str, str], ...]:
 def nemo() -> tuple[tuple[str, str], ...]:
     import yaml
 
-    from tests.projector.workload.test_loader_nemo import FILE
+    from tests.projector.intake.test_loader_nemo import FILE
 
     return (("run.yaml", yaml.safe_dump(FILE)),)
 
@@ -195,7 +195,7 @@ def nemo() -> tuple[tuple[str, str], ...]:
 def maxtext() -> tuple[tuple[str, str], ...]:
     import yaml
 
-    from tests.projector.workload.test_loader_maxtext import FILE
+    from tests.projector.intake.test_loader_maxtext import FILE
 
     pipelined = {**FILE, "ici_fsdp_parallelism": 2, "ici_pipeline_parallelism": 4, "ici_tensor_parallelism": 1}
     return (("run.yml", yaml.safe_dump(FILE)), ("pipelined.yml", yaml.safe_dump(pipelined)))

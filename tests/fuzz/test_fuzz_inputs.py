@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from projector.errors import InputError, Unsupported
-from projector.workload.loaders import detect
+from projector.intake import detect
 from tests.conftest import SHARED
 from tests.fuzz.mutations import MANY, mutate
 

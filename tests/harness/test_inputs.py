@@ -9,7 +9,7 @@ import pytest
 from harness.cli import main
 from harness.evaluation import inputs
 from projector.errors import InputError
-from tests.projector.workload.primus_tree import checkout, experiment
+from tests.projector.intake.primus_tree import checkout, experiment
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from projector.errors import Unsupported
 from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
+from projector.intake import huggingface
 from projector.layers import lower
 from projector.operators.part import Block
 from projector.operators.types import Gemm
 from projector.projection import project
 from projector.workload import zoo
-from projector.workload.loaders import huggingface
 from projector.workload.model import Model
 from projector.workload.parameters import count
 from projector.workload.validate import problems

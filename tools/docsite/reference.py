@@ -127,7 +127,7 @@ def _word(value: object) -> str:
 def settings() -> str:
     """Settings of trainers that may change time or memory and are not modelled, and the values at which they change
     nothing."""
-    from projector.workload.loaders import known_settings
+    from projector.intake import known_settings
 
     file = Path(known_settings.__file__).with_suffix(".yaml")
     releases = yaml.safe_load(file.read_text(encoding="utf-8"))["unmodelled"]

@@ -15,8 +15,8 @@ from harness.evidence.ingest.tables import read_yaml
 from projector import frameworks
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue, own
-from projector.workload.loaders import detect
-from projector.workload.loaders.loaded import Loaded
+from projector.intake import detect
+from projector.intake.loaded import Loaded
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_model, parse_recipe, recipe_to_mapping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from projector.intake.primus_maxtext import POLICIES
 from projector.workload.checks import CHOICES
-from projector.workload.loaders.primus_maxtext import POLICIES
 
 Words = tuple[dict[str, object], str, str]
 """Recipe fields, what was assumed, and why the text cannot be expressed (each may be empty)."""

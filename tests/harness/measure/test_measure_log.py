@@ -16,7 +16,7 @@ from harness.measure.disturbance import kept
 from harness.measure.log import Step
 from harness.measure.spec import Job
 from projector.benchmark.conditions import used, waited
-from projector.workload.loaders import megatron_args
+from projector.intake import megatron_args
 
 FACTS = {"trainer_device": "cpu", "trainer_version": "torch 2.9.0", "threads_per_process": 1}
 SPLITS = [

@@ -14,8 +14,8 @@ from projector.benchmark.device import Device
 from projector.errors import InputError
 from projector.frameworks import resolve
 from projector.hardware import catalogue
+from projector.intake import huggingface
 from projector.workload import zoo
-from projector.workload.loaders import huggingface
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 

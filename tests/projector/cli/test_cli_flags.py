@@ -12,7 +12,7 @@ from cli_command import DEEPSEEK, MIXTRAL, ROOT, projector
 from projector.cli import run
 from projector.hardware import catalogue
 
-DATA = ROOT / "tests" / "projector" / "workload" / "data"
+DATA = ROOT / "tests" / "projector" / "intake" / "data"
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from projector.cli import run
-from tests.projector.workload.primus_tree import checkout, experiment
+from tests.projector.intake.primus_tree import checkout, experiment
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,11 @@ import pytest
 from cli_command import DEEPSEEK, MIXTRAL
 
 from projector.errors import InputError
+from projector.intake import detect
 from projector.workload import zoo
-from projector.workload.loaders import detect
 from projector.workload.validate import problems
 
-DATA = Path(__file__).parents[1] / "workload" / "data"
+DATA = Path(__file__).parents[1] / "intake" / "data"
 CASE = "model: llama3.1_8b\nrecipe: {micro_batch_size: 1, global_batch_size: 64, seq_length: 4096}\n"
 
 

@@ -13,6 +13,7 @@ from projector.errors import InputError
 from projector.frameworks import resolve
 from projector.frameworks.types import Resolved
 from projector.hardware import catalogue
+from projector.intake.megatron_cli import _renamed
 from projector.layers import lower
 from projector.layers.optimizers import RULES, divided, kind, moments, scratch
 from projector.layers.step import optimizer
@@ -23,7 +24,6 @@ from projector.projection import project
 from projector.step.muon import products
 from projector.workload import zoo
 from projector.workload.checks import CHOICES
-from projector.workload.loaders.megatron_cli import _renamed
 from projector.workload.optimizers import OPTIMIZERS, named
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload

@@ -14,6 +14,7 @@ import pytest
 from projector import project, project_many
 from projector.errors import InputError
 from projector.hardware import catalogue
+from projector.intake import detect
 from projector.kernels.settings import DEFAULT
 from projector.many import Many
 from projector.search import bounds
@@ -29,7 +30,6 @@ from projector.search.written import write
 from projector.settle import arguments, launch
 from projector.workload import zoo
 from projector.workload.layout import chunks
-from projector.workload.loaders import detect
 from projector.workload.workload import Workload
 from tests.searched import every_layout
 from tests.workloads import workload

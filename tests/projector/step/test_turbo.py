@@ -8,12 +8,12 @@ import pytest
 
 from projector.frameworks import Resolved, resolve
 from projector.hardware import catalogue
+from projector.intake.megatron_recipe import recipe_fields
+from projector.intake.values import Reader
 from projector.layers import lower
 from projector.operators.types import Attention, GroupedGemm, Stream
 from projector.projection import project
 from projector.workload import zoo
-from projector.workload.loaders.megatron_recipe import recipe_fields
-from projector.workload.loaders.values import Reader
 from projector.workload.model import decoder
 from projector.workload.workload import Workload
 from tests import workloads

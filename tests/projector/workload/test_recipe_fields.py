@@ -37,7 +37,7 @@ def test_a_name_means_one_field_of_a_framework() -> None:
 
 def test_every_named_setting_is_one_that_the_loaders_know() -> None:
     """Names that a field is worked out from stand in the code that works it out."""
-    folder = ROOT / "projector/workload/loaders"
+    folder = ROOT / "projector/intake"
     code = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
     for name, told in TOLD.items():
         assert [each for each in told.told_by if f'"{each}"' not in code] == [], name

@@ -18,7 +18,7 @@ from harness.evidence.ingest.logs.record import Record
 from harness.evidence.ingest.steady import SteadyState
 from projector.errors import Problem, Unsupported
 from projector.frameworks import flops
-from projector.workload.loaders import megatron_forks
+from projector.intake import megatron_forks
 from projector.workload.validate import problems
 
 _CLOCK = 0.10  # the same of the time of day before the lines, in which everything between two steps is

@@ -1,6 +1,6 @@
 """Arguments printed at the head of a log, collected line by line: dotted (Megatron-LM, DeepSpeed), or ``key: value``.
 
-Values stay texts until :func:`projector.workload.loaders.values.literal` reads them: nothing is evaluated.
+Values stay texts until :func:`projector.intake.values.literal` reads them: nothing is evaluated.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from harness.evidence.ingest.logs.events import Arguments, Event
 from harness.evidence.ingest.logs.iteration_line import is_step
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.words import NEOX_WORDS
-from projector.workload.loaders.values import literal
+from projector.intake.values import literal
 
 NAME = "gpt-neox"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from projector.workload.loaders.values import literal
+from projector.intake.values import literal
 
 _HEAD = "TrainConfig("
 _LONGEST = 100_000  # characters: its lists of data files are long

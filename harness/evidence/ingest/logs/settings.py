@@ -18,10 +18,10 @@ from projector import frameworks
 from projector.errors import InputError, Problem, Unsupported
 from projector.experience import UNKNOWN
 from projector.hardware import catalogue
+from projector.intake import gpt_neox as neox_configuration
+from projector.intake import megatron_args
+from projector.intake.loaded import Loaded
 from projector.workload import zoo
-from projector.workload.loaders import gpt_neox as neox_configuration
-from projector.workload.loaders import megatron_args
-from projector.workload.loaders.loaded import Loaded
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
 from projector.workload.schema import parse_recipe, recipe_to_mapping

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from projector.workload.loaders.values import literal
+from projector.intake.values import literal
 
 _LINE = re.compile(r"Running with (?:args|configs): (\{.{2,100000}\})\s*$")
 _HEAD = "Running with configs: {"

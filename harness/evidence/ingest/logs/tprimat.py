@@ -17,7 +17,7 @@ from typing import Any
 from harness.evidence.ingest.logs.events import Arguments, Curve, Event, Fact, Failure, Memory, Step
 from harness.evidence.ingest.logs.numbers import positive
 from harness.evidence.ingest.logs.source import Source
-from projector.workload.loaders.values import section
+from projector.intake.values import section
 
 NAME = "tprimat"
 

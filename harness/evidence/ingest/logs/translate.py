@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from harness.evidence.ingest.logs.numbers import whole
+from projector.intake.aliases import renamings
+from projector.intake.values import literal
 from projector.workload import zoo
-from projector.workload.loaders.aliases import renamings
-from projector.workload.loaders.values import literal
 
 Values = dict[str, object]
 _ACCUMULATION = ("gas", "num_microbatches_in_minibatch", "gradient_accumulation_steps")
@@ -17,7 +17,7 @@ _LONGEST = 4000  # characters of a value that is read; a longer one (a data path
 def translate(values: Mapping[str, object], dialect: str) -> tuple[Values, str | None]:
     """(arguments by Megatron-LM's names, zoo name of the model that the log names).
 
-    Texts are read as literals (:func:`projector.workload.loaders.values.literal`), never evaluated.
+    Texts are read as literals (:func:`projector.intake.values.literal`), never evaluated.
     """
     read = {name: _value(value) for name, value in values.items() if value is not None}
     special = _SPECIAL.get(dialect)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from harness.evidence.ingest.logs.events import Arguments
-from projector.workload.loaders.values import literal
+from projector.intake.values import literal
 
 _MATTER = re.compile(
     r"parallel|shard|fsdp|zero|compil|quanti[sz]|float8|fp8|fp4|mxfp|int8|recompute|remat|checkpoint_?(?:activ|layer|num)"

@@ -91,7 +91,7 @@ DEEPSPEED_WORDS: Mapping[str, str] = {
     "bfloat16_enabled": "bf16",
     "fp16_enabled": "fp16",
 }
-#: GPT-NeoX' arguments that say how much work a step is; :mod:`projector.workload.loaders.gpt_neox` reads all.
+#: GPT-NeoX' arguments that say how much work a step is; :mod:`projector.intake.gpt_neox` reads all.
 NEOX_WORDS: Mapping[str, str] = {
     "global_num_gpus": "world_size",
     "batch_size": "micro_batch_size",

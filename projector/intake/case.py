@@ -1,0 +1,115 @@
+"""A configuration in this project's own words: a strict mapping of model, recipe, devices and framework.
+
+The keys are those of one entry under ``cases`` of a suite, so that a case can move between the two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from projector.errors import InputError, Problem, nearest
+from projector.intake import huggingface
+from projector.intake.loaded import Loaded
+from projector.workload.schema import parse_model, parse_recipe
+
+KEYS = ("id", "model", "recipe", "gpus", "nodes", "cluster", "gpu", "framework", "framework_date", "group", "notes")
+_TEXTS = ("id", "cluster", "gpu", "framework", "group", "notes")
+_MOST_GPUS = 1_000_000  # as in projector.workload.validate: well above anything built
+
+
+def from_mapping(case: Mapping[str, object], path: Path, *, model: Loaded | None = None) -> Loaded:
+    """The workload of a case file. ``model`` stands in for the one that the file names.
+
+    ``model:`` is a zoo name, ``{base: …, <field>: …}``, a full mapping, or the path of a Hugging Face ``config.json``
+    beside the file. Raises :class:`InputError` with every mistake; cluster and framework are only names here.
+    """
+    where = str(path)
+    problems = [Problem(where, str(key), key, nearest(str(key), KEYS)) for key in case if key not in KEYS]
+    problems += _alternatives(case, where)
+    problems += [Problem(where, key, case[key], "text") for key in _TEXTS if key in case and not _is_text(case[key])]
+    problems += _date(case, where)
+    counts = {key: _count(case, key, where, problems) for key in ("gpus", "nodes")}
+    architecture = model or _architecture(case, path, problems)
+    recipe = None
+    if "recipe" in case:
+        recipe, wrong = parse_recipe(case["recipe"], where)
+        problems += wrong
+    else:
+        problems.append(Problem(where, "recipe", "nothing", "a mapping of recipe fields"))
+    if problems or architecture is None:
+        raise InputError(problems)
+    name = case.get("cluster", case.get("gpu"))
+    return Loaded(
+        model=architecture.model,
+        recipe=recipe,
+        gpus=counts["gpus"],
+        nodes=counts["nodes"],
+        framework=str(case.get("framework", "megatron-lm")),
+        framework_date=str(case.get("framework_date", "")),
+        cluster=None if name is None else _beside(str(name), path),
+        assumed=() if "framework" in case else ("framework=megatron-lm",),
+        ignored=architecture.ignored,
+        unmodelled=architecture.unmodelled,
+    )
+
+
+def _beside(name: str, path: Path) -> str:
+    """A hardware file lies beside the case that names it, if not where the command runs."""
+    file = path.parent / name
+    return str(file) if name.endswith((".yaml", ".yml", ".json")) and file.is_file() else name
+
+
+def _alternatives(case: Mapping[str, object], where: str) -> list[Problem]:
+    pairs = (("gpus", "nodes"), ("cluster", "gpu"))
+    return [
+        Problem(where, f"{first}, {second}", "both", "one of the two")
+        for first, second in pairs
+        if first in case and second in case
+    ]
+
+
+#: What a stack's date is to be.
+MONTH = "a month as text: YYYY-MM"
+
+
+def is_month(text: str) -> bool:
+    return re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", text) is not None
+
+
+def _date(case: Mapping[str, object], where: str) -> list[Problem]:
+    date = case.get("framework_date")
+    if "framework_date" not in case or (isinstance(date, str) and is_month(date)):
+        return []
+    return [Problem(where, "framework_date", date, MONTH)]
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _count(case: Mapping[str, object], key: str, where: str, problems: list[Problem]) -> int | None:
+    value = case.get(key)
+    if key not in case:
+        return None
+    if type(value) is not int or not 1 <= value <= _MOST_GPUS:
+        problems.append(Problem(where, key, value, f"a whole number from 1 to {_MOST_GPUS}"))
+        return None
+    return value
+
+
+def _architecture(case: Mapping[str, object], path: Path, problems: list[Problem]) -> Loaded | None:
+    value = case.get("model")
+    if value is None:
+        problems.append(Problem(str(path), "model", "nothing", "a zoo name or a mapping of model fields"))
+        return None
+    if isinstance(value, str) and value.endswith(".json"):
+        try:
+            return huggingface.load(path.parent / value)
+        except InputError as error:
+            problems += error.problems
+            return None
+    model, wrong = parse_model(value, str(path))
+    problems += wrong
+    return None if model is None else Loaded(model=model)

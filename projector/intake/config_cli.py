@@ -1,0 +1,163 @@
+"""Command lines that are a configuration file and ``key=value`` words over it: MaxText's, and NeMo 1's over Hydra; and
+nanotron's, which is a file alone.
+
+Which files they name: AI-Hypercomputer/maxtext@e591f30cb src/maxtext/configs/pyconfig.py (the first word); hydra.main
+(``--config-path`` beside the program, ``--config-name``); NVIDIA/NeMo-Framework-Launcher launcher_scripts/main.py
+(``training=group/file`` of its conf); huggingface/nanotron@2411b022a run_train.py.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from projector.errors import InputError, Problem
+from projector.intake import maxtext, nanotron, nemo, primus_maxtext
+from projector.intake.loaded import Loaded
+from projector.intake.script_files import text_beside, values_of
+from projector.intake.script_problems import flag, hydra, uncounted
+from projector.intake.shell import Launch
+from projector.intake.shell.evaluate import Way
+from projector.intake.shell.launch import ranks
+from projector.intake.shell.unknown import is_known
+from projector.intake.values import literal
+from projector.io.files import parse_yaml
+from projector.workload.model import Model
+
+_HYDRA = re.compile(r"\+*(?:trainer|model)\.\w+(?:\.\w+)*=")
+_GROUP = re.compile(r"training=([\w./-]+)")
+_NEMO_DECIDES = re.compile(r"trainer\.(num_nodes|devices|precision)|model\.(optim\.)?\w+")
+
+
+def takes(launch: Launch) -> bool:
+    """Whether the command line of ``launch`` is read here."""
+    return (
+        _is_maxtext(launch)
+        or bool(_of_nanotron(launch))
+        or any(_HYDRA.match(word) for word in launch.arguments)
+        or bool(_group(launch))
+    )
+
+
+def load(launch: Launch, way: Way, where: str, model: Model | None, *, gpus_given: bool) -> Loaded:
+    """The workload of ``launch``. Raises :class:`InputError` for a file that is not at hand, and what only a run knows."""
+    if _is_maxtext(launch):
+        return _maxtext(launch, way, where, model)
+    if _of_nanotron(launch):
+        return _nanotron(launch, way, where, model, gpus_given)
+    return _nemo(launch, way, where, model, gpus_given)
+
+
+def _is_maxtext(launch: Launch) -> bool:
+    first, *rest = launch.arguments or ("",)
+    if not re.fullmatch(r".*\.ya?ml", first) or not re.search(r"train(\.py)?$", launch.program):
+        return False
+    return "maxtext" in (launch.program + first).lower() or any(
+        word.partition("=")[0] in primus_maxtext.WORDS for word in rest
+    )
+
+
+def _maxtext(launch: Launch, way: Way, where: str, model: Model | None) -> Loaded:
+    name = launch.arguments[0]
+    text = text_beside(name, launch, way)
+    if text is None and posixpath.basename(name) != "base.yml":
+        raise InputError([Problem(where, launch.place, way.unknowns.shown(name), "that file beside the script")])
+    stated = stated_words(
+        launch.arguments[1:], way, where, lambda key: key in primus_maxtext.WORDS or "parallelism" in key
+    )
+    content = _mapping(text, name) if text else {"base_config": "base.yml"}
+    env = {name: way.unknowns.shown(value) for name, value in launch.environment.items()}
+    loaded = maxtext.load(content, where, gpus=None, model=model, words=stated, env=env)
+    return loaded if text else replace(loaded, assumed=(f"{name}=base.yml as MaxText has it", *loaded.assumed))
+
+
+def _of_nanotron(launch: Launch) -> str:
+    """The file that nanotron's ``run_train.py`` is started with; empty for other programs."""
+    named = posixpath.basename(launch.program) == "run_train.py"
+    return next(iter(values_of(launch, "config_file")), "") if named else ""
+
+
+def _nanotron(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
+    name = _of_nanotron(launch)
+    shown, text = way.unknowns.shown(name), text_beside(name, launch, way)
+    if text is None:
+        raise InputError([Problem(where, "config_file", shown, "that file beside the script")])
+    content = _mapping(text, name)
+    if not nanotron.is_nanotron(content):
+        raise InputError([Problem(where, "config_file", shown, "a nanotron configuration")])
+    loaded = nanotron.load(content, where, model=model)
+    count, how = ranks(launch, way.unknowns, way.written)
+    if is_known(count) and int(count) != loaded.gpus and not gpus_given:
+        raise InputError([Problem(where, "gpus", f"{count} ({how})", f"{loaded.gpus}: the product in {shown}")])
+    return loaded
+
+
+def _group(launch: Launch) -> str:
+    found = next((match[1] for word in launch.arguments if (match := _GROUP.fullmatch(word))), "")
+    return found if posixpath.basename(launch.program) == "main.py" else ""
+
+
+def _nemo(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
+    folder, group = posixpath.dirname(launch.program), _group(launch)
+    words = launch.arguments
+    if group:
+        words = tuple(re.sub(r"^(\+*)training\.", r"\1", word) for word in words if "training." in word)
+        names = [f"{place}conf/training/{group}" for place in (f"{folder}/" if folder else "", "launcher_scripts/")]
+    else:
+        name = next(iter(values_of(launch, "config_name")), "")
+        path = next(iter(values_of(launch, "config_path")), "")
+        names = [posixpath.join(base, path, name) for base in (folder, "")] if name else []
+    names = [name if name.endswith((".yaml", ".yml")) else f"{name}.yaml" for name in names]
+    text = next((text for name in names if (text := text_beside(name, launch, way)) is not None), None)
+    if text is None:
+        raise InputError([hydra(launch, way, where)])
+    stated = stated_words(
+        words, way, where, lambda key: bool(_NEMO_DECIDES.fullmatch(key)) and not (gpus_given and "num_" in key)
+    )
+    content = _mapping(text, names[0])
+    stated = {key: value for key, value in stated.items() if not key.startswith("run.")}  # what it is called
+    for key, value in stated.items():
+        put(content, key.split("."), value)
+    loaded = nemo.load(content, where, model=model)
+    if loaded.gpus is None and not gpus_given:
+        count, how = ranks(launch, way.unknowns, way.written)
+        if not is_known(count):
+            raise InputError([uncounted(way.unknowns.within(count), where)])
+        return replace(loaded, gpus=int(count), assumed=(f"gpus={count} ({how})", *loaded.assumed))
+    return loaded
+
+
+def _mapping(text: str, where: str) -> dict[str, object]:
+    content = parse_yaml(text, where)
+    if not isinstance(content, Mapping):
+        raise InputError([Problem(where, "", type(content).__name__, "a mapping")])
+    return {str(key): value for key, value in content.items()}
+
+
+def put(content: dict[str, object], path: Sequence[str], value: object) -> None:
+    """Sets ``value`` at the keys of ``path``, section in section."""
+    inner = content.get(path[0])
+    if len(path) == 1:
+        content[path[0]] = value
+        return
+    content[path[0]] = section = dict(inner) if isinstance(inner, Mapping) else {}
+    put(section, path[1:], value)
+
+
+def stated_words(words: Sequence[str], way: Way, where: str, decides: Callable[[str], bool]) -> dict[str, object]:
+    """``key=value`` words; one that ``decides`` and that only the run knows is a problem, others of them are left out."""
+    open_ = [item for word in words if "=" not in word for item in way.unknowns.within(word) if not item.unset]
+    if open_:
+        sources = "; ".join(dict.fromkeys(str(item) for item in open_[:3]))
+        raise InputError([Problem(where, "", f"arguments from {sources}", flag(open_))])
+    pairs = [word.lstrip("+").partition("=") for word in words if "=" in word and not word.startswith(("-", "~"))]
+    problems = [
+        Problem(where, key, "; ".join(str(item) for item in marks), flag(marks))
+        for key, _, value in pairs
+        if (marks := way.unknowns.within(value)) and decides(key)
+    ]
+    if problems:
+        raise InputError(problems)
+    return {key: literal(value) for key, _, value in pairs if is_known(value) and is_known(key)}

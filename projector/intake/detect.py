@@ -1,0 +1,262 @@
+"""One door for every configuration file: what stands in a file, not what it is called, decides how it is read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from projector.errors import InputError, Problem
+from projector.intake import (
+    axolotl,
+    case,
+    gpt_neox,
+    huggingface,
+    images,
+    litgpt,
+    llama_factory,
+    llm_foundry,
+    manifests,
+    maxtext,
+    megatron_args,
+    nanotron,
+    nemo,
+    primus,
+    scripts,
+    torchtitan,
+    torchtune,
+)
+from projector.intake.assemble import Origin, assemble
+from projector.intake.loaded import Loaded
+from projector.intake.other_tools import refuse_other_tools
+from projector.intake.yaml_files import read
+from projector.io.files import parse_yaml, read_text
+from projector.workload import zoo
+from projector.workload.model import Model
+from projector.workload.schema import parse_model
+
+#: What :func:`load` understands, in words for messages.
+KINDS = (
+    "a Primus experiment (modules: …), a case (model: …, recipe: …), a torchtitan job (TOML), "
+    "a MaxText, NeMo 1, nanotron, LLM Foundry, GPT-NeoX, torchtune, LitGPT, Axolotl or LLaMA-Factory configuration, "
+    "or Megatron-LM arguments (a log, a mapping, a launch script)"
+)
+#: Configurations that are a workload by themselves: what tells them, and what reads them, by kind.
+_WHOLE = {
+    "nemo": (nemo.is_nemo, nemo.load),
+    "nanotron": (nanotron.is_nanotron, nanotron.load),
+    "llm-foundry": (llm_foundry.is_llm_foundry, llm_foundry.load),
+    "llama-factory": (llama_factory.is_llama_factory, llama_factory.load),
+    "axolotl": (axolotl.is_axolotl, axolotl.load),
+    "torchtune": (torchtune.is_torchtune, torchtune.load),
+    "litgpt": (litgpt.is_litgpt, litgpt.load),
+    "gpt-neox": (gpt_neox.is_gpt_neox, gpt_neox.load),
+}
+_PRIMUS = ("modules", "work_group", "exp_name")
+_HUGGINGFACE = ("model_type", "architectures", "text_config")
+#: Any of these makes a mapping one of Megatron-LM arguments.
+_MEGATRON = (
+    *("num_layers", "hidden_size", "seq_length", "micro_batch_size", "global_batch_size"),
+    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "MODEL_ARGS", "args"),
+)
+_MAPPING_LINE = re.compile(r"\s*(?:(?:#.*|---.*)?\n\s*)*(?:\{|[\"']?[A-Za-z_][\w-]*[\"']?\s*:(?:\s|$))")
+_TOML = re.compile(r"\s*(?:#.*\n\s*)*\[(?:job|model|training|parallelism|profiling|metrics)\]\s*(?:#.*)?\n")
+_YAML_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def load(
+    path: str | Path,
+    *,
+    configs: str | Path | None = None,
+    model: str | None = None,
+    overrides: Mapping[str, object] | None = None,
+    args: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    gpus_given: bool = False,
+    gpus: int | None = None,
+) -> Loaded:
+    """The workload of a configuration file of any kind.
+
+    ``configs``: the configs folder of Primus, for its presets. ``model``: a zoo name or a Hugging Face ``config.json``
+    that stands in for the architecture of the file. ``overrides``: arguments over those of a file that is made of them
+    (see :func:`takes_overrides`). ``args``, ``env``: arguments and environment with which a launch script is started;
+    ``gpus_given``: its number of GPUs comes from elsewhere; ``gpus``: that number, where
+    it is known. Raises :class:`InputError` with every mistake of the file, also for an architecture alone,
+    which says nothing about how it is trained.
+    """
+    file = Path(path)
+    architecture = load_architecture(model) if model else None
+    chosen = architecture.model if architecture else None
+    if file.is_dir() and (file / "config.json").is_file():
+        file = file / "config.json"
+    text = read_text(file)
+    manifest = manifests.read(text, str(file))
+    mapping = None if manifest else _mapping(text, file)
+    kind = "primus" if mapping is not None and _extends(mapping, file) else kind_of(mapping)
+    if mapping is not None and kind in ("case", "huggingface", "megatron"):
+        refuse_other_tools(mapping, str(file))
+    if mapping is not None and kind == "case" and "recipe" not in mapping and set(mapping) - set(case.KEYS):
+        raise _unknown(mapping, file)  # a model, and words that no case has: another tool's
+    if manifest or (mapping is None and _is_script(text, file)):
+        kind = "script"
+    if (args or env) and kind != "script":
+        flag = "--args" if args else "--env"
+        raise InputError([Problem(str(file), "", f"{flag}, and no launch script", "a shell script to start with it")])
+    if configs is not None and kind != "primus":
+        raise InputError([Problem(str(file), "", f"{configs} as the configs folder", "a Primus experiment to use it")])
+    if kind == "primus":
+        loaded = primus.load(file, configs=configs, overrides=overrides)
+        if architecture is None:
+            return loaded
+        return replace(loaded, model=architecture.model, unmodelled=(*architecture.unmodelled, *loaded.unmodelled))
+    if kind == "case" and mapping is not None:
+        return case.from_mapping(mapping, file, model=architecture)
+    if kind == "huggingface":
+        raise InputError([Problem(str(file), "recipe", "nothing: an architecture alone", _recipe_missing(file))])
+    if kind == "torchtitan" and mapping is not None:
+        return torchtitan.load(mapping, str(file), gpus=gpus, model=chosen)
+    if kind == "maxtext" and mapping is not None:
+        return maxtext.load(mapping, str(file), gpus=gpus, model=chosen, words=overrides)
+    if kind in _WHOLE and mapping is not None:
+        return _WHOLE[kind][1](mapping, str(file), model=chosen)
+    if kind == "script":
+        shell = manifest.script if manifest else text
+        loaded = scripts.load(file, args=args, env=env, model=chosen, gpus_given=gpus_given, text=shell)
+        return images.dated(manifest.placed(loaded) if manifest else loaded, text)
+    return _megatron(text, mapping, file, chosen, overrides or {})
+
+
+def takes_overrides(path: str | Path) -> bool:
+    """Whether the file is made of arguments by name, which further ones may replace (a case has fields of its own, a
+    launch script its variables)."""
+    file = Path(path)
+    if file.is_dir():
+        return False
+    text = read_text(file)
+    if manifests.read(text, str(file)):
+        return False
+    mapping = _mapping(text, file)
+    script = mapping is None and _is_script(text, file)
+    return not script and kind_of(mapping) in ("primus", "megatron", "maxtext")
+
+
+def _is_script(text: str, file: Path) -> bool:
+    """A launch script; a log that holds a dump of arguments is none, whatever it is called."""
+    return not megatron_args.parse(text) and scripts.is_script(text, file.name)
+
+
+def load_architecture(name: str) -> Loaded:
+    """A zoo name, a Hugging Face ``config.json`` (or its folder), or a YAML file of model fields (alone, or under
+    ``model``). Raises :class:`InputError`."""
+    if name in zoo.names():
+        return Loaded(model=zoo.load(name))
+    if name.endswith(".json") or Path(name).is_dir():
+        return huggingface.load(name)
+    if name.endswith((".yaml", ".yml")):
+        return Loaded(model=_described(Path(name)))
+    if found := zoo.named(name):
+        return Loaded(model=zoo.load(found))
+    expected = f"{zoo.expected(name)}; or a Hugging Face config.json, or a YAML file"
+    raise InputError([Problem("model", "", name, expected)])
+
+
+def _described(file: Path) -> Model:
+    mapping = _mapping(read_text(file), file)
+    inner = mapping.get("model") if mapping else None
+    model, problems = parse_model(mapping if inner is None else inner, str(file), "" if inner is None else "model.")
+    if model is None:
+        raise InputError(problems)
+    return model
+
+
+def kind_of(mapping: Mapping[str, object] | None) -> str:
+    """``primus``, ``case``, ``huggingface``, ``torchtitan``, ``maxtext``, ``megatron`` or a kind of ``_WHOLE``, by the keys
+    at the top of a file (None: no mapping)."""
+    if mapping is None:
+        return "megatron"
+    if "recipe" not in mapping and "modules" not in mapping:
+        if torchtitan.is_job(mapping):
+            return "torchtitan"
+        if maxtext.is_maxtext(mapping):
+            return "maxtext"
+        for kind, (is_kind, _) in _WHOLE.items():
+            if is_kind(mapping):
+                return kind
+    for kind, keys in (("primus", _PRIMUS), ("huggingface", _HUGGINGFACE), ("case", ("recipe",))):
+        if any(key in mapping for key in keys):
+            return kind
+    return "case" if "model" in mapping and not _names(mapping) & set(_MEGATRON) else "megatron"
+
+
+def _extends(mapping: Mapping[str, object], file: Path) -> bool:
+    """Whether a file that extends others is an experiment by what stands in them."""
+    return "extends" in mapping and kind_of(read(file, os.environ, [])) == "primus"
+
+
+def _names(mapping: Mapping[str, object]) -> set[str]:
+    """Keys as argument names: options may be written with their dashes."""
+    return {key.lstrip("-").replace("-", "_") for key in mapping}
+
+
+def _recipe_missing(file: Path) -> str:
+    return f"a training configuration: give one with --config, and this file with --model {file}"
+
+
+def _mapping(text: str, file: Path) -> dict[str, object] | None:
+    """The mapping at the top of a YAML or JSON file; None for other text. A broken one is an error by its suffix."""
+    if file.suffix.lower() == ".toml" or _TOML.match(text):
+        return _toml(text, file)
+    named = file.suffix.lower() in _YAML_SUFFIXES
+    if not named and not _MAPPING_LINE.match(text):
+        return None
+    try:
+        content = parse_yaml(text, str(file))
+    except InputError:
+        if named:
+            raise
+        return None
+    if isinstance(content, Mapping):
+        return {str(key): value for key, value in content.items()}
+    if named:
+        found = "an empty file" if content is None else type(content).__name__
+        raise InputError([Problem(str(file), "", found, f"a mapping: {KINDS}")])
+    return None
+
+
+def _toml(text: str, file: Path) -> dict[str, object] | None:
+    """The sections of a TOML file. One that is no job of torchtitan is an error by its suffix, else other text."""
+    named = file.suffix.lower() == ".toml"
+    try:
+        content = torchtitan.parse(text, str(file))
+    except InputError:
+        if named:
+            raise
+        return None
+    if named and not torchtitan.is_job(content):
+        found = ", ".join(list(content)[:6]) or "an empty file"
+        raise InputError([Problem(str(file), "", found, "the sections of a torchtitan job: model.flavor, training, …")])
+    return content
+
+
+def _unknown(mapping: Mapping[str, object], file: Path) -> InputError:
+    return InputError([Problem(str(file), "", ", ".join(list(mapping)[:6]) or "no keys", KINDS)])
+
+
+def _megatron(
+    text: str, mapping: Mapping[str, object] | None, file: Path, model: Model | None, overrides: Mapping[str, object]
+) -> Loaded:
+    stated = megatron_args.parse(text)
+    if not _names(stated if mapping is None else mapping) & set(_MEGATRON):
+        if mapping is not None:
+            raise _unknown(mapping, file)
+        found = "a Python program, which is not run" if file.suffix == ".py" else "nothing that states a run"
+        raise InputError([Problem(str(file), "", found, KINDS)])
+    args = {**stated, **overrides}
+    ran = megatron_args.is_dump(text)
+    if model is None:
+        loaded = megatron_args.from_mapping(args, str(file), name=file.stem, written=not ran)
+    else:
+        loaded = assemble(args, Origin(where=str(file), name=model.name, base=model, written=not ran))
+    return replace(loaded, ran=ran)

@@ -1,0 +1,190 @@
+"""Command lines of trainers that are configuration files and words over them.
+
+Which words name the files: EleutherAI/gpt-neox@ea7aefd8 megatron/neox_arguments/arguments.py, ``consume_deepy_args`` (a
+program, then files of ``--conf_dir``; a key may stand in one of them alone); meta-pytorch/torchtune@bd2a0fc7 torchtune/_cli/
+run.py (torchrun's options, a recipe, ``--config FILE key=value``); Lightning-AI/litgpt@26857050 litgpt/__main__.py (a model,
+``--config FILE``, ``--section.key value``); hiyouga/LLaMA-Factory@ff6d4d12e src/llamafactory/hparams/parser.py (a file,
+``key=value``); axolotl-ai-cloud/axolotl@067b021c8 src/axolotl/cli/main.py (a file, ``--key value``).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from projector.errors import InputError, Problem, Unsupported
+from projector.intake import axolotl, config_cli, gpt_neox, litgpt, llama_factory, torchtune
+from projector.intake.loaded import Loaded
+from projector.intake.script_files import text_beside, values_of
+from projector.intake.script_problems import uncounted
+from projector.intake.shell import Launch
+from projector.intake.shell.evaluate import Way
+from projector.intake.shell.launch import product, ranks
+from projector.intake.shell.launchers import launched
+from projector.intake.shell.unknown import is_known
+from projector.io.files import as_mapping, parse_yaml
+from projector.workload.model import Model
+
+_SHARDS = ("config_file", "use_fsdp", "use_deepspeed", "use_megatron_lm")  # of accelerate
+_ASIDE = re.compile(r".*(dir|path|files?|logger|seed|name|project|log_\w+)$")  # words that only name things
+
+
+@dataclass(frozen=True)
+class _Tool:
+    """``named``: the program with its first word; ``files``: what a launch names, in order; ``words``: ``key=value`` over
+    them; ``gpus``: their number as text, where the words or what the files say have it (empty: they do not)."""
+
+    named: re.Pattern[str]
+    files: Callable[[Launch], list[str]]
+    words: Callable[[Launch], list[str]]
+    load: Callable[..., Loaded]
+    gpus: Callable[[Launch, Mapping[str, object], Way], str]
+
+
+def takes(launch: Launch) -> bool:
+    """Whether the command line of ``launch`` is read here."""
+    return _tool(launch) is not None
+
+
+def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
+    """The workload of ``launch``. Raises :class:`InputError` for a file that is not at hand, a key in two of them, and what
+    only a run knows."""
+    tool = _tool(launch)
+    assert tool is not None
+    beside = [
+        f"--{name}" for step in launch.steps if step.kind == "accelerate" for name in _SHARDS if name in step.options
+    ]
+    if beside:
+        raise Unsupported(
+            f"accelerate launch {beside[0]}: shards a run beside its configuration, in words that are not read"
+        )
+    content = _content(tool.files(launch), launch, way, where)
+    for key, value in config_cli.stated_words(
+        tool.words(launch), way, where, lambda key: not _ASIDE.match(key)
+    ).items():
+        config_cli.put(content, key.split("."), value)
+    if not content:
+        raise InputError([Problem(where, launch.place, "no file", f"a configuration for {launch.program}")])
+    loaded = tool.load(content, where, model=model)
+    count = "" if gpus_given else tool.gpus(launch, content, way)
+    if not count:
+        return loaded
+    if not is_known(count):
+        raise InputError([uncounted(way.unknowns.within(count), where)])
+    return replace(loaded, gpus=int(count))
+
+
+def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str, object]:
+    """What the files hold together."""
+    content: dict[str, object] = {}
+    problems = []
+    for name in names:
+        text = text_beside(name, launch, way)
+        shown = way.unknowns.shown(name)
+        if text is None:
+            problems.append(Problem(where, launch.place, shown, "that file beside the script"))
+            continue
+        stated = as_mapping(parse_yaml(text, shown), shown, "a mapping")
+        problems += [Problem(shown, key, "stated in two files", "one of them") for key in stated if key in content]
+        content |= stated
+    if problems:
+        raise InputError(problems)
+    return content
+
+
+def _tool(launch: Launch) -> _Tool | None:
+    started = f"{launch.program} {launch.arguments[0] if launch.arguments else ''}"
+    return next((tool for tool in _TOOLS if tool.named.match(started)), None)
+
+
+def _of_option(launch: Launch) -> list[str]:
+    return values_of(launch, "config")[:1]
+
+
+def _nothing(_launch: Launch) -> list[str]:
+    return []
+
+
+def _of_neox(launch: Launch) -> list[str]:
+    words = list(launch.arguments[1:])
+    folder = ""
+    for option in ("-d", "--conf_dir"):
+        if option in words[:-1]:
+            at = words.index(option)
+            folder = words[at + 1]
+            del words[at : at + 2]
+    if not folder:
+        folder = next(iter(values_of(launch, "conf_dir")), "")
+    named = [word for word in words if not word.startswith("-")]
+    whole = [word if re.search(r"\.(ya?ml|json)$", word) else f"{word}.yml" for word in named]
+    return [posixpath.join(folder, word) for word in whole]
+
+
+def _neox_gpus(_launch: Launch, content: Mapping[str, object], way: Way) -> str:
+    stated = content.get("global_num_gpus")
+    counts = [content.get("num_nodes"), content.get("num_gpus")] if stated is None else [stated]
+    return product(way.unknowns, *map(str, counts)) if all(type(count) is int and count > 0 for count in counts) else ""
+
+
+def _of_tune(launch: Launch) -> list[str]:
+    return [word for word in launch.arguments if re.match(r"~?[A-Za-z_][\w.]*=", word)]
+
+
+def _tune_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> str:
+    """Those of torchrun, whose options stand before the recipe; without any, one process."""
+    found = launched("torchrun", ["torchrun", *launch.arguments[1:]])
+    options = found[0].options if found and found[0] else {}
+    return product(way.unknowns, options.get("nnodes", "1"), options.get("nproc_per_node", "1"))
+
+
+def _of_litgpt(launch: Launch) -> list[str]:
+    """``pretrain MODEL --train.micro_batch_size 4`` as ``key=value``."""
+    words = list(launch.arguments)
+    if words[0] != "pretrain":
+        raise Unsupported(f"litgpt {words[0]}: a fine-tuning, on samples of lengths that nothing states")
+    return [*(f"model_name={word}" for word in words[1:2] if not word.startswith("-")), *_options(words)]
+
+
+def _options(words: list[str]) -> list[str]:
+    """``--key value`` and ``--key=value`` as ``key=value``, but for the file's own."""
+    found = []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word[2:].partition("=")
+        if word.startswith("--") and name not in ("config", "launcher"):
+            found.append(f"{name.replace('-', '_')}={value if equals else following}")
+    return found
+
+
+def _first_file(launch: Launch) -> list[str]:
+    return [word for word in launch.arguments if re.search(r"\.(ya?ml|json)$", word)][:1]
+
+
+def _of_axolotl(launch: Launch) -> list[str]:
+    words = list(launch.arguments)
+    return _options(words[: words.index("--")] if "--" in words else words)
+
+
+def _started_gpus(launch: Launch, _content: Mapping[str, object], way: Way) -> str:
+    """Of a launcher before the program, or of the environment that LLaMA-Factory reads."""
+    if any(step.kind != "other" for step in launch.steps):
+        count = ranks(launch, way.unknowns, way.written)[0]
+        return count if is_known(count) else ""
+    each, nodes = (launch.environment.get(name, "") for name in ("NPROC_PER_NODE", "NNODES"))
+    return product(way.unknowns, each, nodes or "1") if each else ""
+
+
+def _stated_gpus(_launch: Launch, _content: Mapping[str, object], _way: Way) -> str:
+    return ""
+
+
+_TOOLS = (
+    _Tool(re.compile(r"(?:.*/)?deepy\.py "), _of_neox, _nothing, gpt_neox.load, _neox_gpus),
+    _Tool(re.compile(r"(?:.*/)?tune run"), _of_option, _of_tune, torchtune.load, _tune_gpus),
+    _Tool(re.compile(r"(?:.*/)?litgpt (?:pretrain|finetune)"), _of_option, _of_litgpt, litgpt.load, _stated_gpus),
+    _Tool(re.compile(r"(?:.*/)?llamafactory-cli train"), _first_file, _of_tune, llama_factory.load, _started_gpus),
+    _Tool(
+        re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "), _first_file, _of_axolotl, axolotl.load, _started_gpus
+    ),
+)

@@ -1,0 +1,94 @@
+"""Architectures from Hugging Face ``config.json``: field names of the transformers library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from projector.errors import InputError, Problem, Unsupported, nearest
+from projector.intake import huggingface_table, known_settings
+from projector.intake.asked import names_read
+from projector.intake.huggingface_blocks import BLOCKS
+from projector.intake.huggingface_decoders import DECODERS, REFUSED
+from projector.intake.huggingface_hybrids import HYBRIDS
+from projector.intake.huggingface_stacks import LANGUAGE_DEFAULTS, STACKS, vision
+from projector.intake.huggingface_types import MODEL_TYPES
+from projector.intake.loaded import Loaded
+from projector.intake.values import Reader
+from projector.io.files import as_mapping, parse_json, read_text
+from projector.workload.model_schema import model_from_mapping
+
+_TYPES: Mapping[str, Callable[[Reader], dict[str, object]]] = {
+    **MODEL_TYPES,
+    **DECODERS,
+    **HYBRIDS,
+    **BLOCKS,
+    **STACKS,
+    **huggingface_table.readers(),
+}
+#: Towers beside a language model, by the keys that describe them.
+_TOWERS = (
+    *("vision_config", "audio_config", "speech_config", "visual", "vision_tower", "mm_vision_tower", "img_processor"),
+    *("audio_processor", "qformer_config", "encoder_config", "vit_config", "perceiver_config"),
+)
+#: Families whose tower is read, too.
+_SEEING = ("llava",)
+#: Families that are mostly trained as the language model that they hold.
+_LANGUAGE_FIRST = ("gemma3", "gemma3n", "llama4", "mistral3")
+
+
+def load(path: str | Path, *, name: str | None = None) -> Loaded:
+    """Read a ``config.json`` (or the folder that holds one). Raises :class:`InputError` with everything wrong with it.
+
+    An architecture that is not known is an error that names the known ones; a known one with parts that nothing here
+    lowers is a model whose ``unsupported`` says so.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "config.json"
+    where = str(file)
+    content = as_mapping(parse_json(read_text(file), where), where, "an object")
+    return from_mapping(content, where, name=name or (file.parent.name if file.name == "config.json" else file.stem))
+
+
+def from_mapping(config: Mapping[str, object], where: str, *, name: str = "") -> Loaded:
+    """The model of a configuration object; of one that sees or hears, too, its language model (``text_config``) where
+    that is what is mostly trained, which ``assumed`` then says. Raises :class:`InputError`, :class:`Unsupported`.
+    """
+    inner = config.get("text_config")
+    outer_type = str(config.get("model_type", ""))
+    towers = [key for key in _TOWERS if config.get(key)]
+    sees = outer_type in _SEEING and towers == ["vision_config"]
+    if towers and not (isinstance(inner, Mapping) and outer_type in _LANGUAGE_FIRST) and not sees:
+        whole = " (for the language model alone, give its text_config as a config.json)" if inner else ""
+        raise Unsupported(f"{outer_type or 'a model'} with {', '.join(towers)} beside its language model{whole}")
+    text = {**inner} if isinstance(inner, Mapping) else dict(config)
+    if sees:
+        text = {**LANGUAGE_DEFAULTS, **(text if inner else {})}
+    kind = str(text.get("model_type") or outer_type)
+    reader_of = _TYPES.get(kind) or _TYPES.get(outer_type)
+    refused = None if sees else REFUSED.get(outer_type) or REFUSED.get(kind)
+    if refused is None and config.get("is_encoder_decoder") is True and kind not in STACKS:
+        refused = "an encoder and a decoder"
+    if refused is not None:
+        raise Unsupported(f"{where}: model_type {outer_type or kind}: {refused}")
+    if reader_of is None:
+        expected = f"an architecture that is known; {nearest(kind, tuple(_TYPES))}"
+        raise InputError([Problem(where, "model_type", kind or "nothing", expected)])
+    reader = Reader(text)
+    fields = reader_of(reader)
+    if sees:
+        fields["vision"] = vision(config, reader)
+    counted = fields.pop("unmodelled", ())
+    fields |= {"name": name or kind, "family": kind.removesuffix("_text"), "source": f"{where}"}
+    stated = {key: value for key, value in fields.items() if value is not None}
+    problems = [Problem(where, key, value, expected) for key, value, expected in reader.problems]
+    unread = {key: value for key, value in text.items() if key not in reader.used}
+    left = known_settings.sort(unread, names_read((reader_of,)), where)
+    problems += left.problems
+    model, more = model_from_mapping(stated, where, "")
+    if model is None or problems:
+        raise InputError([*problems, *more])
+    remarks = counted if isinstance(counted, tuple) else ()
+    assumed = (f"the language model alone ({', '.join(towers)} left out)",) if towers and not sees else ()
+    return Loaded(model=model, assumed=assumed, ignored=left.neutral, unmodelled=(*remarks, *left.unmodelled))

@@ -1,0 +1,153 @@
+"""Readers of ``config.json`` from ``huggingface.yaml``: architectures that differ from another one by words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from projector.intake.huggingface_types import MODEL_TYPES, given, llama, routed, sizes, sparse_steps
+from projector.intake.values import Reader
+
+_Fields = dict[str, Any]
+_FILE = Path(__file__).with_name("huggingface.yaml")
+_MOST = 10_000  # layers, beyond which a count is a mistake that is reported elsewhere
+_COMPRESSED = (
+    *("q_lora_rank", "qk_pos_emb_head_dim", "o_groups", "o_lora_rank", "attn_sliding_window"),
+    *("index_n_heads", "index_head_dim", "index_topk", "compress_ratios"),
+)
+_INDEXER = ("index_n_heads", "index_head_dim", "index_topk")
+
+
+def _table() -> Mapping[str, Mapping[str, Any]]:
+    import yaml
+
+    return MappingProxyType(yaml.safe_load(_FILE.read_text(encoding="utf-8")))
+
+
+TABLE = _table()
+
+
+def readers() -> Mapping[str, Callable[[Reader], _Fields]]:
+    """By ``model_type``."""
+    return MappingProxyType({name: partial(_read, name) for name in TABLE})
+
+
+def _read(name: str, c: Reader) -> _Fields:
+    entry = TABLE[name]
+    like = entry["like"]
+    found: _Fields = dict(llama(c) if like == "llama" else MODEL_TYPES[like](c))
+    found |= {field: value for field, value in sizes(c, **entry.get("fields", {})).items() if value is not None}
+    found |= {field: bool(c.flag(key)) for field, key in entry.get("flags", {}).items()}
+    found |= {field: c.flag(key) is not False for field, key in entry.get("usually", {}).items()}
+    if entry.get("tied"):
+        found["untie_embeddings_and_output_weights"] = c.flag("tie_word_embeddings") is False
+    for field, key in entry.get("switched", {}).items():
+        stated = c.integer(field)
+        found |= {field: stated} if c.flag(key) and stated else {}
+    found |= _experts(entry, c, found)
+    found |= _windows(entry, c)
+    found |= _full(entry, c)
+    found |= _mixers(entry, c)
+    found |= _sparse(entry, c)
+    for key, value in entry.get("fixed", {}).items():
+        if not key.startswith("moe."):
+            found[key] = value
+        elif isinstance(found.get("moe"), dict):
+            found["moe"] |= {key.removeprefix("moe."): value}
+    missing = [why for key, why in entry.get("refused_if", {}).items() if _says(c, key)]
+    found["unsupported"] = [*entry.get("unsupported", ()), *missing]
+    return found | ({"unmodelled": tuple(entry["counted"])} if "counted" in entry else {})
+
+
+def _experts(entry: Mapping[str, Any], c: Reader, found: _Fields) -> _Fields:
+    keys, condition = entry.get("experts"), entry.get("only_if")
+    if keys is None:
+        return {"moe": found["moe"] | _placed(entry, c)} if isinstance(found.get("moe"), dict) else {}
+    if condition and not _says(c, condition):
+        return {}
+    number, topk, width = keys
+    moe = routed(c, number, width, topk)
+    shared, own = entry.get("shared", {}), moe.get("moe_ffn_hidden_size")
+    count = c.integer(*shared["number"].split()) if "number" in shared else None
+    wide = c.integer(*shared["width"].split()) if "width" in shared else None
+    total = wide if wide is not None else count * own if count and isinstance(own, int) else None
+    groups = entry.get("groups", ())
+    limits = [c.integer(key) for key in groups]
+    if limits and (limits[0] or 0) > 1:
+        moe |= given(moe_router_num_groups=limits[0], moe_router_group_topk=limits[1])
+    return {"moe": moe | given(moe_shared_expert_intermediate_size=total) | _placed(entry, c)}
+
+
+def _says(c: Reader, key: str) -> bool:
+    """Whether a switch is on, or a number is none of 0."""
+    return bool(c.flag(key) if isinstance(c.raw(key), bool) else c.integer(key))
+
+
+def _placed(entry: Mapping[str, Any], c: Reader) -> _Fields:
+    """Which layers have experts: after the first n, or those that a list names."""
+    layers, key = min(c.integer("num_hidden_layers") or 0, _MOST), entry.get("placed", "")
+    kinds = c.raw("mlp_layer_types")
+    if isinstance(kinds, (list, tuple)):
+        return {"moe_layer_freq": [int("dense" not in str(kind)) for kind in kinds]}
+    if key == "steps":
+        return {"moe_layer_freq": sparse_steps(c)["moe_layer_freq"]}
+    if key == "moe_layers":
+        chosen, step = c.integers("moe_layers"), c.integer("interleave_moe_layer_step") or 1
+        at = set(chosen) if chosen else set(range(step - 1, layers, step))
+        return {"moe_layer_freq": [int(i in at) for i in range(layers)]}
+    first = c.integer(key if key and key != "mlp_layer_types" else "first_k_dense_replace") or 0
+    return {"moe_layer_freq": [int(i >= first) for i in range(layers)]}
+
+
+def _windows(entry: Mapping[str, Any], c: Reader) -> _Fields:
+    """A list of kinds of layers, or every n-th of full attention."""
+    if entry.get("windows") != "layer_types":
+        return {}
+    width, kinds = c.integer("sliding_window"), c.raw("layer_types")
+    every = c.integer("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
+    if not isinstance(kinds, (list, tuple)):
+        return {"window_size": width, "window_attn_skip_freq": every} if width and every else {}
+    return {"per_layer": {"window_size": [width or 0 if "sliding" in str(kind) else 0 for kind in kinds]}}
+
+
+def _mixers(entry: Mapping[str, Any], c: Reader) -> _Fields:
+    """Letters of mixers from a list of kinds of layers, or full attention every n-th layer, and the sizes of each letter."""
+    letters = entry.get("mixers")
+    if letters is None:
+        return {}
+    lists = (c.raw(key) for key in ("layer_types", "layers_block_type", "attn_type_list"))
+    kinds = next((kinds for kinds in lists if isinstance(kinds, (list, tuple))), None)
+    if kinds is None:
+        every, layers = c.integer("full_attention_interval") or 4, min(c.integer("num_hidden_layers") or 0, _MOST)
+        full = next(kind for kind, letter in letters.items() if letter in "*+")
+        other = next(kind for kind, letter in letters.items() if letter not in "*+")
+        kinds = [full if (i + 1) % every == 0 else other for i in range(layers)]
+    unknown = sorted({str(kind) for kind in kinds} - set(letters))
+    if unknown:
+        c.problems.append(("layer_types", ", ".join(unknown), f"kinds of layers: {', '.join(letters)}"))
+    found: _Fields = {"mixer_pattern": "".join(letters.get(str(kind), "") for kind in kinds)}
+    for field, keys in entry.get("sizes", {}).items():
+        found[field] = given(**sizes(c, **keys))
+    return found
+
+
+def _full(entry: Mapping[str, Any], c: Reader) -> _Fields:
+    stated = given(**sizes(c, **entry.get("full", {})))
+    stated |= {field: True for field, key in entry.get("full_flags", {}).items() if c.flag(key)}
+    return {"full_attention": stated} if stated else {}
+
+
+def _sparse(entry: Mapping[str, Any], c: Reader) -> _Fields:
+    found: _Fields = {}
+    if "indexer" in entry:
+        found["indexer"] = given(
+            **{field: c.integer(key) for field, key in zip(_INDEXER, entry["indexer"], strict=True)}
+        )
+    if "compressed" in entry:
+        keys = dict(zip(_COMPRESSED, entry["compressed"], strict=True))
+        ratios = c.raw(keys.pop("compress_ratios"))
+        found["compressed"] = given(**sizes(c, **keys), compress_ratios=ratios)
+    return found

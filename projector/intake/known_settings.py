@@ -1,0 +1,140 @@
+"""What a configuration holds beyond what its loader reads: settings without effect, settings that are not modelled, and
+slips of the pen. The names are in ``known_settings.yaml``, with their source and release.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from projector.errors import Problem, cut
+from projector.intake.spelling import misspelt, normal
+from projector.intake.values import literal
+from projector.workload.declared import about_of
+from projector.workload.recipe import Recipe
+
+_FILE = Path(__file__).with_name("known_settings.yaml")
+#: Words in the name of a setting that cuts model, batch or states over GPUs, or replays layers; and of those that only name
+#: files, other models or what is printed.
+_CUTTING = re.compile(
+    r"^(?!(?:log|load|save|no|fake|disable|source|target|wandb|inference|vision|img|encoder|hf|export|tokenizer|data|rl)_)"
+    r"(?!.*(?:path|dir|file|timeout|logging|method_vision|_fusion|_overlap)$)"
+    r".*(?:parallel|shard|fsdp|zero_stage|layerzero|use_zero|zero_?[123](?:_|$)|distributed_optim|recompute|checkpoint_(?:activ|layer|gran)"
+    r"|dualpipe|pipeline_(?:split|schedule))"
+)
+_LONGEST = 60  # characters of a value in a remark
+
+#: Short names of this project and of the literature, and what trainers call them.
+SHORT_NAMES: Mapping[str, str] = {
+    short: told.names["megatron"][0]
+    for name, told in about_of(Recipe).items()
+    for short in (name, *told.also)
+    if told.names.get("megatron", (short,))[0] != short
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unread:
+    """``neutral``: names that cannot change seconds or bytes; ``unmodelled``: ``name=value`` texts of those that may.
+
+    ``cutting``: those of ``unmodelled`` that nobody knows and whose names say that they cut the work over GPUs.
+    """
+
+    neutral: tuple[str, ...] = ()
+    unmodelled: tuple[str, ...] = ()
+    cutting: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def sort(unread: Mapping[str, object], read: frozenset[str], where: str, *, written: bool = True) -> Unread:
+    """Sorts ``unread`` (settings that no field took) beside the names that the loader can ``read``.
+
+    A name that it reads under other settings has no effect under these. A name that nobody knows and that misspells one
+    that is read is a :class:`Problem`, where a person has ``written`` the settings: what a trainer printed of itself holds
+    no slips. Other unknown names may be a fork's own: they are listed as not modelled, unless they are off.
+    """
+    neutral, unmodelled, cutting, problems = [], [], [], []
+    for name, value in sorted(unread.items()):
+        neutral_at = known().get(normal(name))
+        if name in read or name.isupper():  # in capitals: a variable of the shell or of the file, no argument
+            neutral.append(name)
+        elif neutral_at is None and written and (meant := _meant(name, read)):
+            problems.append(Problem(where, name, value, f"a known setting; nearest: {', '.join(meant)}"))
+        elif _changes_nothing(value, neutral_at):
+            neutral.append(name)
+        else:
+            unmodelled.append(f"{name}={_shown(value)}" + ("" if neutral_at else " (unknown)"))
+            if _cuts(normal(name), literal(value)):
+                cutting.append(f"{name}={_shown(value)}")
+    return Unread(
+        neutral=tuple(neutral), unmodelled=tuple(unmodelled), cutting=tuple(cutting), problems=tuple(problems)
+    )
+
+
+def _cuts(name: str, value: object) -> bool:
+    """Whether a setting that nobody reads cuts the work over GPUs in a way of its own: the table or its name says so."""
+    if name in known():
+        return name in _ways()
+    return _CUTTING.search(name) is not None and (value is True or value not in (0, 1))
+
+
+def _meant(name: str, read: frozenset[str]) -> tuple[str, ...]:
+    short = SHORT_NAMES.get(normal(name))
+    return (short,) if short in read and short is not None else misspelt(name, read)
+
+
+#: What :func:`known` says of a setting that changes nothing at any value.
+NEUTRAL: tuple[object, ...] = (object(),)
+
+
+@cache
+def known() -> Mapping[str, tuple[object, ...]]:
+    """Values that change nothing, by name."""
+    from projector.io.files import read_yaml
+
+    content = read_yaml(_FILE)
+    found: dict[str, tuple[object, ...]] = {}
+    for releases in content["neutral"].values():
+        for names in releases.values():
+            found |= dict.fromkeys(map(normal, names.split()), NEUTRAL)
+    for releases in content["unmodelled"].values():
+        for settings in releases.values():
+            found |= {normal(name): tuple(_several(values)) for name, values in settings.items()}
+    return {**found, **_ways()}
+
+
+@cache
+def _ways() -> Mapping[str, tuple[object, ...]]:
+    """Other ways of cutting a model over GPUs, and the values at which they cut nothing, by name."""
+    from projector.io.files import read_yaml
+
+    sources = read_yaml(_FILE)["cutting"].values()
+    return {
+        normal(name): tuple(_several(values))
+        for releases in sources
+        for settings in releases.values()
+        for name, values in settings.items()
+    }
+
+
+def _several(values: object) -> Iterator[object]:
+    yield from values if isinstance(values, list) else (values,)
+
+
+def _changes_nothing(value: object, neutral_at: tuple[object, ...] | None) -> bool:
+    """Whether a setting has no effect at ``value``: unset, or at a value of ``neutral_at`` (None: unknown)."""
+    if neutral_at is NEUTRAL:
+        return True
+    plain = literal(value)
+    if plain is None or plain in ([], {}, (), "", "none"):
+        return True
+    if isinstance(plain, Mapping):
+        return plain.get("enabled", plain.get("enable")) is False
+    return plain is False if neutral_at is None else plain in neutral_at
+
+
+def _shown(value: object) -> str:
+    return cut(str(value).replace("\n", " "), _LONGEST)

@@ -1,0 +1,258 @@
+"""Shell inside YAML: Kubernetes manifests (PyTorchJob, MPIJob, JobSet, TrainJob, Job, …), SkyPilot tasks and AzureML
+jobs, as the launch script that each of their containers runs.
+
+What a container starts is written down as shell, with the variables that the manifest and its operator set; the script's
+own reader does the rest. Meaning of the fields: Kubernetes API reference (Container, PodSpec); kubeflow/training-operator
+pkg/controller.v1/pytorch/envvar.go; kubeflow/trainer TrainJob v1alpha1; SkyPilot and AzureML, references of their YAML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from projector.errors import InputError, Problem
+from projector.hardware.catalogue import find_gpu
+from projector.hardware.machines import machine_of
+from projector.intake.loaded import Loaded
+from projector.io.documents import parse_yaml
+
+_MAYBE = re.compile(r"""^\s*["']?(?:apiVersion|resources|environment)["']?:""", re.MULTILINE)
+_HEAD = re.compile(r"\s*(?:(?:#.*|---.*|\{\{.*)?\n\s*)*(?:apiVersion|kind):")  # a manifest's first word
+_HELM = re.compile(r"\{\{-?\s*[.$(\w]")
+_SHELL = re.compile(r"(?:.*/)?(?:ba|z|da|k)?sh$")
+_GPUS = re.compile(r"(?:nvidia|amd)\.com/(?:gpu|mig-.*)$")
+_MANY = ("replicas", "parallelism", "numNodes", "size")  # how often a pod stands below a mapping that holds one
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """``script``: what its containers run; ``cluster``: the machine or GPU that it asks for, and what says so."""
+
+    script: str
+    cluster: str | None = None
+    said: str = ""
+
+    def placed(self, loaded: Loaded) -> Loaded:
+        """``loaded`` on what the manifest asks for."""
+        if self.cluster is None:
+            return loaded
+        return replace(loaded, cluster=self.cluster, assumed=(f"cluster={self.cluster} ({self.said})", *loaded.assumed))
+
+
+@dataclass(frozen=True)
+class _Pod:
+    """Containers of one kind of pod, ``number`` of them, as the manifest writes it."""
+
+    spec: Mapping[str, Any]
+    number: tuple[str, ...] = ()
+
+
+def read(text: str, where: str) -> Manifest | None:
+    """The manifest in ``text``; None where it is none. Raises :class:`InputError` for one that is not YAML."""
+    if text.startswith("#!") or not _MAYBE.search(text):
+        return None
+    if _HEAD.match(text) and _HELM.search(text):
+        raise InputError([Problem(where, "", "a Helm template", "the manifest that `helm template` makes of it")])
+    try:
+        documents = _mappings([parse_yaml(one, where) for one in re.split(r"^---(?:\s.*)?$", text, flags=re.MULTILINE)])
+    except InputError:
+        if _HEAD.match(text):
+            raise
+        return None
+    if any("apiVersion" in one and "kind" in one for one in documents):
+        return _kubernetes(documents)
+    if len(documents) == 1 and isinstance(documents[0].get("run"), str) and "resources" in documents[0]:
+        return _skypilot(documents[0])
+    if len(documents) == 1 and isinstance(documents[0].get("command"), str) and "environment" in documents[0]:
+        return _azure(documents[0])
+    return None
+
+
+def _kubernetes(documents: list[Mapping[str, Any]]) -> Manifest:
+    maps = {
+        str(_at(one, "metadata", "name")): _mapping(one.get("data"))
+        for one in documents
+        if one.get("kind") == "ConfigMap"
+    }
+    parts, selected = [], ""
+    for document in documents:
+        pods = list(_pods(document, ()))
+        asking = [pod for pod in pods if any(_gpus(each) for each in _containers(pod.spec))] or pods
+        nodes = [_times(pod.number) for pod in asking]
+        operator = {"PET_NNODES": f"$(({' + '.join(nodes)}))", **_started(document, nodes)} if nodes else {}
+        for pod in pods:
+            parts += [_shell(one, pod.spec, maps, operator) for one in _containers(pod.spec)]
+            selected = selected or _selected(pod.spec)
+    return _placed(Manifest("\n".join(dict.fromkeys(part for part in parts if part))), selected)
+
+
+def _started(document: Mapping[str, Any], nodes: list[str]) -> dict[str, str]:
+    """What the operator of a PyTorchJob or TrainJob tells its pods of the processes they start."""
+    each = _at(document, "spec", "nprocPerNode") or _at(document, "spec", "trainer", "numProcPerNode")
+    if document.get("kind") != "PyTorchJob" and each is None:
+        return {}
+    number = f"$(({' + '.join(nodes)}))"
+    if each is None or str(each) in ("auto", "gpu", "cpu"):
+        return {"WORLD_SIZE": number} | ({"PET_NPROC_PER_NODE": str(each)} if each else {})
+    return {"WORLD_SIZE": f"$(({number} * {each}))", "PET_NPROC_PER_NODE": str(each)}
+
+
+def _pods(value: Any, number: tuple[str, ...]) -> Iterator[_Pod]:
+    """Every mapping with ``containers`` (or, of a TrainJob, a ``trainer``) below ``value``, and how often it stands."""
+    if isinstance(value, Mapping):
+        number = (*number, *(str(value[name]) for name in _MANY if isinstance(value.get(name), int | str)))
+        if isinstance(value.get("containers"), list):
+            yield _Pod(value, number)
+            return
+        for name, inside in value.items():
+            if name == "trainer" and isinstance(inside, Mapping) and "command" in inside:
+                yield _Pod({"containers": [inside]}, (*number, str(inside.get("numNodes", 1))))
+            else:
+                yield from _pods(inside, number)
+    elif isinstance(value, list):
+        for inside in value:
+            yield from _pods(inside, number)
+
+
+def _times(number: tuple[str, ...]) -> str:
+    return " * ".join(number) or "1"
+
+
+def _containers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return _mappings(spec["containers"])
+
+
+def _gpus(container: Mapping[str, Any]) -> str:
+    """GPUs that a container asks for, as written."""
+    for name in ("resources", "resourcesPerNode"):
+        for kind in ("limits", "requests"):
+            for key, value in _mapping(_at(container, name, kind)).items():
+                if _GPUS.match(str(key)):
+                    return str(value)
+    return ""
+
+
+def _shell(
+    one: Mapping[str, Any], spec: Mapping[str, Any], maps: Mapping[str, Any], operator: Mapping[str, str]
+) -> str:
+    """What one container runs, as shell: empty where its image decides."""
+    stated = {
+        str(item.get("name")): str(item["value"]) for item in _mappings(one.get("env")) if item.get("value") is not None
+    }
+    words = [str(word) for key in ("command", "args") for word in _listed(one.get(key))]
+    if not words:
+        return ""
+    words = [re.sub(r"\$\((\w+)\)", lambda m: f"${{{m[1]}}}" if m[1] in stated else m[0], word) for word in words]
+    lines = [*_files(one, spec, maps), *(f"export {name}={_quoted(value)}" for name, value in operator.items())]
+    lines += [f"export {name}={_quoted(value)}" for name, value in stated.items()]
+    gpus = _gpus(one)
+    if gpus.isdigit() and 0 < int(gpus) <= 64:
+        lines.append(f"export CUDA_VISIBLE_DEVICES={','.join(map(str, range(int(gpus))))}")
+    if one.get("workingDir"):
+        lines.append(f"cd {_quoted(str(one['workingDir']))}")
+    return "\n".join(["(", *lines, _command(words), ")"])
+
+
+def _command(words: list[str]) -> str:
+    """A command as shell: the text behind ``bash -c`` is one already."""
+    flag = next((at for at, word in enumerate(words) if re.fullmatch(r"-[a-z]*c[a-z]*", word)), None)
+    if flag is not None and flag + 1 < len(words) and (flag == 0 or _SHELL.match(words[0])):
+        return words[flag + 1]
+    if len(words) == 1 and re.search(r"\s", words[0]):
+        return words[0]
+    return " ".join(_quoted(word) for word in words)
+
+
+def _files(one: Mapping[str, Any], spec: Mapping[str, Any], maps: Mapping[str, Any]) -> list[str]:
+    """The scripts of a ConfigMap of the same file, written where the container mounts them."""
+    volumes = {item.get("name"): _at(item, "configMap", "name") for item in _mappings(spec.get("volumes"))}
+    made = []
+    for mount in _mappings(one.get("volumeMounts")):
+        for name, text in maps.get(str(volumes.get(mount.get("name"))), {}).items():
+            if mount.get("subPath") in (None, name):
+                path = str(mount.get("mountPath"))
+                path = path if mount.get("subPath") else f"{path.rstrip('/')}/{name}"
+                made.append(f"cat > {_quoted(path)} <<'__END_OF_FILE__'\n{text}\n__END_OF_FILE__")
+    return made
+
+
+def _selected(spec: Mapping[str, Any]) -> str:
+    """Labels of machines that a pod asks for, a line each: ``key=value``."""
+    wanted = [f"{key}={value}" for key, value in _mapping(spec.get("nodeSelector")).items()]
+    of_nodes = _at(
+        spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"
+    )
+    terms = [item for term in _mappings(of_nodes) for item in _mappings(term.get("matchExpressions"))]
+    one = [item for item in terms if item.get("operator") == "In" and len(_listed(item.get("values"))) == 1]
+    wanted += [f"{item.get('key')}={_listed(item['values'])[0]}" for item in one]
+    return "\n".join(wanted)
+
+
+def _placed(made: Manifest, labels: str) -> Manifest:
+    """With the machine or GPU that labels name: the machine first, which says its network as well."""
+    found = []
+    for line in labels.splitlines():
+        key, _, value = line.partition("=")
+        if machine := machine_of(value, "gke" if key == "cloud.google.com/gke-accelerator" else "names"):
+            found.append((0, machine, line))
+        elif re.search(r"gpu|accelerator|instance", key) and (gpu := find_gpu(value)):
+            found.append((1, gpu, line))
+    return replace(made, cluster=min(found)[1], said=min(found)[2]) if found else made
+
+
+def _skypilot(task: Mapping[str, Any]) -> Manifest:
+    kind, _, count = _accelerators(_at(task, "resources", "accelerators")).partition(":")
+    nodes = str(task.get("num_nodes", 1))
+    known = {"SKYPILOT_NUM_NODES": nodes, "SKYPILOT_NUM_GPUS_PER_NODE": count or "1", **_mapping(task.get("envs"))}
+    lines = [f"export {name}={_quoted(str(value))}" for name, value in known.items() if value is not None]
+    machine = machine_of(str(_at(task, "resources", "instance_type") or "")) or find_gpu(kind)
+    return Manifest("\n".join([*lines, str(task.get("run") or "")]), machine, f"resources {kind}" if machine else "")
+
+
+def _accelerators(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ":".join(map(str, next(iter(value.items()), ("",))))
+    return str(value or "")
+
+
+def _azure(job: Mapping[str, Any]) -> Manifest:
+    each, nodes = _at(job, "distribution", "process_count_per_instance"), _at(job, "resources", "instance_count") or 1
+    lines = [
+        f"export {name}={_quoted(str(value))}" for name, value in _mapping(job.get("environment_variables")).items()
+    ]
+    lines += [f"export WORLD_SIZE=$(({nodes} * {each}))"] if each else []
+    inputs = _mapping(job.get("inputs"))
+    command = re.sub(r"\$\{\{\s*inputs\.(\w+)\s*\}\}", lambda m: _input(inputs, m[1]), str(job.get("command") or ""))
+    machine = machine_of(str(_at(job, "resources", "instance_type") or ""))
+    return Manifest("\n".join([*lines, command]), machine, f"instance_type {machine}" if machine else "")
+
+
+def _input(inputs: Mapping[str, Any], name: str) -> str:
+    value = inputs.get(name)
+    return f"/inputs/{name}" if value is None or isinstance(value, Mapping) else str(value)
+
+
+def _at(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in _listed(value) if isinstance(one, Mapping)]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _quoted(word: str) -> str:
+    """In double quotes: ``${NAME}`` is what ``envsubst`` fills in before the manifest is applied."""
+    return '"' + re.sub(r'(["\\`])', r"\\\1", word) + '"'

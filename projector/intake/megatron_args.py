@@ -1,0 +1,116 @@
+"""Megatron-LM arguments: the dump at the head of a training log, or a YAML or JSON mapping of them.
+
+Dump lines read ``name .... value`` behind any prefix (rank numbers, timestamps, ``[rank-0/8][INFO] [file.py:12] :``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+
+from projector.errors import InputError, Problem
+from projector.intake.assemble import Origin, assemble
+from projector.intake.loaded import Loaded
+from projector.intake.megatron_recipe import recipe_fields
+from projector.intake.values import Reader, literal
+from projector.io.files import parse_yaml, read_text
+from projector.workload import tokenizers, zoo
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_DUMP = re.compile(r"(?:^|[\]:])\s*:?\s*([A-Za-z_][A-Za-z0-9_]*)\s+\.{3,}\s?(.*?)\s*$")
+_WORLD = re.compile(r"using world size:\s*(\d+)")
+_VOCABULARY = re.compile(r"padded vocab \(size: (\d+)\)")
+_LEAST_LINES = 8  # of a dump: fewer are a coincidence (Megatron-LM prints some 300)
+
+
+def load(path: str | Path, *, model: str | None = None, gpus: int | None = None) -> Loaded:
+    """Read a log, YAML or JSON file. Raises :class:`InputError` for a file without Megatron-LM arguments.
+
+    ``model``: a zoo name that stands behind arguments which do not give the whole architecture. ``gpus`` overrides
+    the file's world size.
+    """
+    where = str(path)
+    text = read_text(path)
+    args = parse(text)
+    if not args:
+        expected = "an argument dump or a mapping of Megatron-LM arguments"
+        raise InputError([Problem(where, "", "no arguments", expected)])
+    if gpus is not None:
+        args = {**args, "world_size": gpus}
+    return from_mapping(args, where, model=model, name=model or Path(path).stem, written=not is_dump(text))
+
+
+def from_mapping(
+    args: Mapping[str, object], where: str, *, model: str | None = None, name: str = "", written: bool = True
+) -> Loaded:
+    """The workload of a plain mapping of Megatron-LM argument names to values.
+
+    Where no vocabulary is given and no tokenizer is named, that of the zoo model which ``name`` means is assumed.
+    ``written``: by a person, see :class:`Origin`. Raises :class:`InputError` with everything that does not fit.
+    """
+    name = name or model or "megatron model"
+    if model:
+        return assemble(args, Origin(where=where, name=name, base=zoo.load(model), written=written))
+    alike = zoo.find(name)
+    named = tokenizers.completed(args)
+    if alike is None or named is None or named.sure:
+        return assemble(args, Origin(where=where, name=name, written=written))
+    size = zoo.load(alike).vocab_size
+    assumed = (f"vocab_size={size} (of {alike})",)
+    return assemble({**args, "vocab_size": size}, Origin(where=where, name=name, assumed=assumed, written=written))
+
+
+def partial_recipe(
+    args: Mapping[str, object], num_layers: int | None = None
+) -> tuple[dict[str, object], list[tuple[str, object, str]]]:
+    """Recipe fields that a *part* of the arguments states, and ``(argument, value, expected)`` of what does not fit."""
+    reader = Reader(args)
+    return recipe_fields(reader, num_layers), reader.problems
+
+
+def parse(text: str) -> dict[str, object]:
+    """Arguments found in ``text``, by name; empty when there are none."""
+    return _dump(text) or _mapping(text)
+
+
+def is_dump(text: str) -> bool:
+    """Whether ``text`` holds the arguments as a trainer printed them, rather than as somebody wrote them."""
+    lines = (True for line in text.splitlines() if _DUMP.search(_ANSI.sub("", line)))
+    return sum(1 for _ in islice(lines, _LEAST_LINES)) == _LEAST_LINES
+
+
+def _dump(text: str) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for line in text.splitlines():
+        bare = _ANSI.sub("", line)
+        world = _WORLD.search(bare)
+        if world and "world_size" not in found:
+            found["world_size"] = int(world[1])
+        vocabulary = _VOCABULARY.search(bare)
+        if vocabulary and found.get("vocab_size") is None:
+            found["vocab_size"] = int(vocabulary[1])
+        match = _DUMP.search(bare)
+        if match and match[1] not in found:
+            found[match[1]] = literal(match[2])
+    return found if len(found) >= _LEAST_LINES else {}
+
+
+def _mapping(text: str) -> dict[str, object]:
+    """A YAML or JSON mapping; names may be written as options, and stand under ``MODEL_ARGS`` or ``args``."""
+    try:
+        content = parse_yaml(text, "")
+    except InputError:
+        return {}
+    if not isinstance(content, Mapping):
+        return {}
+    for key in ("MODEL_ARGS", "args"):
+        inner = content.get(key)
+        if isinstance(inner, Mapping):
+            content = inner
+    return {_name(str(key)): literal(value) for key, value in content.items()}
+
+
+def _name(option: str) -> str:
+    return option.lstrip("-").replace("-", "_")

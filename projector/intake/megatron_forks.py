@@ -1,0 +1,215 @@
+"""Arguments of Megatron-LM's forks in its own words, and those for which it has none.
+
+Read in the argument parsers of Ascend MindSpeed and MindSpeed-LLM, sail-sg/zero-bubble-pipeline-parallelism,
+alibaba/Megatron-LLaMA, bigscience-workshop/Megatron-DeepSpeed, HYGON-AI/Megatron-LM-das and krafton-ai/Megatron-Dion.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from projector.intake.shell.lists import word_set
+
+#: MindSpeed's ``--context-parallel-algo`` (mindspeed/features_manager/context_parallel).
+_CONTEXT = {"megatron_cp_algo": "p2p", "ulysses_cp_algo": "a2a", "kvallgather_cp_algo": "allgather"}
+_MOST_LAYERS = 10_000
+_LINEAR = "linear attention layers"
+#: Sizes of layers of another kind: given on a command line, such layers are built.
+_OTHER_LAYERS: tuple[tuple[str, str], ...] = (
+    (r"linear_(key|value|num_key|num_value|attention|conv)_\w+|use_triton_gdn", _LINEAR),
+    (r"mamba_\w+|ssm_\w+", "Mamba layers"),
+    (r"kda_\w+", "Kimi Delta Attention layers (linear attention)"),
+    (r"dsa_indexer_\w+|enable_dsa_indexer|index_(topk|n_heads|head_dim)", "DeepSeek sparse attention"),
+    (r"rwkv_\w+", "RWKV layers"),
+    (r"engram_\w+|enable_engram", "Engram memories"),
+    (r"hyena_\w+", "Hyena layers"),
+    (r"num_zero_experts", "experts that compute nothing"),
+    (r"use_lf_gate|lf_conv2d_\w+", "convolutions before attention (localized filtering)"),
+    (r"use_attention_router", "a router that attends"),
+)
+
+#: Options of trainers that also look at images.
+_IMAGES = word_set(
+    """
+    img_h img_w vision_model_type language_model_type num_classes allow_missing_vision_projection_checkpoint
+    patch_size patch_dim mrope_section disable_vision_class_token freeze_ViT freeze_vision_model
+    """
+)
+_ANSWERS = ("is_instruction_dataset", "is_pairwise_dataset")
+_STAGES = ("sft", "pt", "pretrain")  # MindSpeed-LLM's --stage: others compare answers, or train what scores them
+
+
+def another_task(given: Mapping[str, object]) -> str:
+    """What the arguments ``given`` by hand train or do instead of a causal language model; empty where they do not."""
+    if _IMAGES & set(given):
+        return "trains on images, not a causal language model alone"
+    if "task" in given or str(given.get("tokenizer_type", "")).startswith("BertWordPiece"):
+        what = f"--task {given['task']}" if "task" in given else str(given["tokenizer_type"])
+        return f"with {what} is no training of a causal language model"
+    stage = given.get("rlhf_type", given.get("stage"))
+    if isinstance(stage, str) and stage not in _STAGES:
+        return f"with {stage} is reinforcement learning or preference training"
+    if unstated_lengths(given):
+        return "with --no-pad-to-seq-lengths trains on samples of lengths that nothing states"
+    if given.get("kd"):
+        return "with --kd distils a teacher, which runs beside the model"
+    if given.get("process_checkpoint"):
+        return "with --process-checkpoint rewrites a checkpoint"
+    if given.get("skip_train") or given.get("eval_only") is True:
+        return "with --skip-train or --eval-only trains nothing"
+    return ""
+
+
+def unstated_lengths(given: Mapping[str, object]) -> bool:
+    """Whether answers are trained at their own lengths (Ascend/MindSpeed-LLM@c77308a1
+    mindspeed_llm/legacy/data/data_samplers.py: its collators of answers pad to a multiple)."""
+    answers = any(given.get(name) for name in _ANSWERS)
+    return bool(given.get("no_pad_to_seq_lengths") and answers and not (given.get("pack") or given.get("neat_pack")))
+
+
+def another_model(given: Mapping[str, object]) -> tuple[str, ...]:
+    """Layers that are no attention and no experts as modelled here, which the arguments ``given`` by hand size."""
+    found = []
+    for name, value in given.items():
+        if not value:
+            continue
+        found += [reason for pattern, reason in _OTHER_LAYERS if re.fullmatch(pattern, name)]
+    experts = _integers(str(given.get("num_experts", "")).replace(" ", ","))
+    if len(set(experts)) > 1:
+        found.append(f"unlike numbers of experts in its layers ({min(experts)} to {max(experts)})")
+    if given.get("mlp_type") == "residual":
+        found.append("residual experts (--mlp-type residual)")
+    interval = given.get("full_attention_interval")
+    if type(interval) is int and interval > 1:
+        found.append(_LINEAR)
+    if given.get("hybrid_layer_pattern") or given.get(
+        "hybrid_override_pattern"
+    ):  # the string says which layers they are
+        found = [reason for reason in found if reason not in ("Mamba layers", _LINEAR)]
+    if _LINEAR in found:  # MindSpeed-LLM gives delta-net layers their convolution in Mamba's words
+        found = [reason for reason in found if reason != "Mamba layers"]
+    return tuple(dict.fromkeys(found))
+
+
+def in_own_words(args: dict[str, object]) -> dict[str, object]:
+    """``args`` with what forks add to Megatron-LM said by it; what has no word of its own stays as it is."""
+    args = dict(args)
+    algorithm = _CONTEXT.get(str(args.get("context_parallel_algo")))
+    if algorithm is not None:
+        args.pop("context_parallel_algo")
+        args.setdefault("cp_comm_type", algorithm)
+    if args.pop("moe_tp_extend_ep", None):  # MindSpeed: the tensor ranks hold whole experts, too
+        tp, ep = args.get("tensor_model_parallel_size", 1), args.get("expert_model_parallel_size", 1)
+        if type(tp) is int and type(ep) is int:
+            args |= {"expert_model_parallel_size": tp * ep, "expert_tensor_parallel_size": 1}
+    modules, rank = args.pop("lora_target_modules", None), args.pop("lora_r", 16)
+    if modules:  # MindSpeed-LLM (features_manager/finetune/lora.py): no modules, no adapters
+        args["lora"] = {
+            "dim": rank,
+            "target_modules": modules if isinstance(modules, (list, tuple)) else str(modules).split(),
+        }
+    if args.pop("enable_zbh1_pipeline", None):  # Megatron-DeepSpeed
+        args["pipeline_schedule"] = "zb-h1"
+    if str(args.get("schedules_method") or args.get("schedule_method")) in ("vanilla", "None"):
+        args = {name: value for name, value in args.items() if name not in ("schedules_method", "schedule_method")}
+    if args.get("schedules_method") == "dualpipev":  # MindSpeed: two model chunks a rank, in a V
+        args = {name: value for name, value in args.items() if name != "schedules_method"}
+        args |= {"pipeline_schedule": "dualpipe-v", "num_virtual_stages_per_pipeline_rank": 2}
+        args.pop("num_layers_per_virtual_pipeline_stage", None)
+        if args.pop("moe_fb_overlap", None):  # forwards beside backwards, which hide each other's exchanges
+            args["overlap_moe_expert_parallel_comm"] = True
+    return _stages(args)
+
+
+def _stages(args: dict[str, object]) -> dict[str, object]:
+    """Layers on the virtual stages where a fork lays them out, and ``chunk`` recomputation, which counts by stages."""
+    layers, pp = args.get("num_layers"), args.get("pipeline_model_parallel_size", 1)
+    if type(layers) is not int or type(pp) is not int or not (0 < layers <= _MOST_LAYERS and 0 < pp <= layers):
+        return args
+    counts = _no_ops(args, layers, pp) or _listed(args, layers, pp) or _padded(args, layers, pp)
+    if counts is None:
+        if args.get("recompute_method") == "chunk":
+            return args | _replayed(args, _even(args, layers, pp), pp)
+        return args
+    if args.get("recompute_method") == "chunk":
+        args |= _replayed(args, counts, pp)
+    mtp = args.get("mtp_num_layers")
+    stages = ["t" * count for count in counts]
+    stages[0] = "E" + stages[0]
+    stages[-1] += "m" * (mtp if type(mtp) is int and 0 < mtp < 100 else 0) + "L"
+    gone = ("noop_layers", "num_layer_list", "allow_padding_num_layers", "num_layers_per_virtual_pipeline_stage")
+    kept = {name: value for name, value in args.items() if name not in gone}
+    kept["num_layers"] = sum(counts)
+    if len(counts) > pp:
+        kept["num_virtual_stages_per_pipeline_rank"] = len(counts) // pp
+    if pp > 1:
+        kept["pipeline_model_parallel_layout"] = "|".join(stages)
+    return kept
+
+
+def _even(args: Mapping[str, object], layers: int, pp: int) -> list[int]:
+    """Equal virtual stages; [] when the layers do not divide."""
+    each = args.get("num_layers_per_virtual_pipeline_stage")
+    each = each if type(each) is int and each > 0 else layers // pp
+    stages = layers // each
+    return [each] * stages if stages * each == layers and stages % pp == 0 else []
+
+
+def _no_ops(args: dict[str, object], layers: int, pp: int) -> list[int] | None:
+    """MindSpeed's ``--noop-layers``: places in the order of layers that are counted and hold nothing."""
+    given = args.get("noop_layers")
+    places = _integers(given)
+    stages = _even(args, layers, pp)
+    if not places or not stages or not all(0 <= place < layers for place in places):
+        return None
+    empty = set(places)
+    kinds = args.get("moe_layer_freq")
+    if isinstance(kinds, (list, tuple)) and len(kinds) == layers:
+        args["moe_layer_freq"] = [kind for place, kind in enumerate(kinds) if place not in empty]
+    each = stages[0]
+    return [sum(place not in empty for place in range(at, at + each)) for at in range(0, layers, each)]
+
+
+def _listed(args: Mapping[str, object], layers: int, pp: int) -> list[int] | None:
+    """MindSpeed's ``--num-layer-list``: the layers of each pipeline stage."""
+    counts = _integers(args.get("num_layer_list"))
+    return counts if len(counts) == pp and sum(counts) == layers else None
+
+
+def _padded(args: Mapping[str, object], layers: int, pp: int) -> list[int] | None:
+    """Zero-bubble's ``--allow-padding-num-layers``: the last stage lacks a layer, then the first, the second and on.
+
+    sail-sg/zero-bubble-pipeline-parallelism megatron/legacy/model/transformer.py ``get_offset``.
+    """
+    missing = -layers % pp
+    if not args.get("allow_padding_num_layers") or not missing:
+        return None
+    counts = _even(args, layers + missing, pp)
+    for place in range(-1, missing - 1):
+        if counts:
+            counts[place] -= 1
+    return counts or None
+
+
+def _replayed(args: Mapping[str, object], counts: list[int], pp: int) -> dict[str, object]:
+    """Zero-bubble's ``chunk``: every layer of the first ``recompute_num_layers`` model chunks of each rank.
+
+    sail-sg/zero-bubble-pipeline-parallelism megatron/core/pipeline_parallel/zerobubble/scheduler.
+    """
+    chunks = args.get("recompute_num_layers")
+    found: dict[str, object] = {"recompute_method": "uniform", "recompute_num_layers": 1}
+    if type(chunks) is int and 0 < chunks * pp < len(counts):
+        found["recompute_layer_ids"] = list(range(sum(counts[: chunks * pp])))
+    return found
+
+
+def _integers(value: object) -> list[int]:
+    """Whole numbers of a list or of a text such as ``17,20``; [] of anything else."""
+    if type(value) is int:
+        return [value]
+    if isinstance(value, str) and re.fullmatch(r"\s*\d{1,5}(\s*,\s*\d{1,5})*\s*", value):
+        return [int(part) for part in value.split(",")]
+    if isinstance(value, (list, tuple)) and all(type(item) is int for item in value):
+        return list(value)
+    return []

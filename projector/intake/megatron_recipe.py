@@ -1,0 +1,191 @@
+"""Megatron-LM arguments (and the switches that Primus adds) to recipe fields: those that hold a field as it stands by
+what the field declares, and here those that it is worked out from.
+"""
+
+from __future__ import annotations
+
+from projector.intake.aliases import stated
+from projector.intake.megatron_adapters import adapters
+from projector.intake.megatron_kinds import layout as hybrid_layout
+from projector.intake.values import Reader
+from projector.workload.checks import CHOICES
+
+#: Optimizer-state types only count under the precision-aware optimizer: Megatron-LM prints their defaults always.
+_PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
+#: Names of Primus' own schedules (``pp_algorithm`` when ``patch_primus_pipeline`` is set) and of this project.
+SCHEDULES = {
+    "1f1b": "1f1b",
+    "1f1b-interleaved": "interleaved",
+    "zero-bubble": "zb-h1",
+    "zero-bubble-heuristic": "zb-h1",
+    "zbv-formatted": "zbv",
+    "v-half": "v-half",
+    "v-min": "v-min",
+    "seaailab-ilp": "seaailab-ilp",
+}
+#: Memory that a V-shaped schedule of zero bubbles is given (sail-sg/zero-bubble --zero-bubble-v-schedule-mem-setup), and
+#: the schedule that it is then; each has two chunks a rank.
+_V_MEMORY = {"zb": "zbv", "half": "v-half", "min": "v-min"}
+
+
+def recipe_fields(args: Reader, num_layers: int | None) -> dict[str, object]:
+    """The recipe fields that ``args`` states; what is absent stays absent. Wrong values end in ``args.problems``."""
+    found = stated(args, "megatron", "primus", "own")
+    if args.flag("fine_grained_activation_offloading"):
+        found["offload_modules"] = args.words("offload_modules")
+    if args.has("decoder_seq_length"):
+        found["encoder_seq_length"] = args.integer("encoder_seq_length", "seq_length")
+        found["seq_length"] = args.integer("decoder_seq_length")
+    layout = args.raw("pipeline_model_parallel_layout") or hybrid_layout(args)
+    found["pipeline_model_parallel_layout"] = None if layout is None else str(layout)
+    if not found["use_precision_aware_optimizer"]:
+        found |= dict.fromkeys(_PRECISION_AWARE)
+    found |= _precision(args)
+    by_layers = _virtual_stages(args, num_layers, found["pp"])
+    found["vpp"] = by_layers if found["vpp"] is None else found["vpp"]
+    found |= _sharding(args, found["data_parallel_sharding"])
+    found |= _recompute(args)
+    found |= _experts(args)
+    found |= _fusions(args)
+    found |= _schedule(args)
+    found |= _graphs(args)
+    found |= adapters(args)
+    _packed(args, found)
+    if found["etp"] is None and args.has("num_experts"):
+        found["etp"] = found["tp"]  # Megatron-LM validate_args: the expert tensor size defaults to the dense one
+    if args.flag("grad_reduce_in_fp32") is not None:
+        found["grad_reduce_in_bf16"] = not args.flag("grad_reduce_in_fp32")
+    return {field: value for field, value in found.items() if value is not None}
+
+
+def _packed(args: Reader, found: dict[str, object]) -> None:
+    """``max_seqlen_per_dp_cp_rank`` is read where micro-batches stay what they are without it, and is else a way of cutting
+    a run that nobody knows."""
+    most, length, ranks = args.integer("max_seqlen_per_dp_cp_rank"), found["seq_length"], found["cp"] or 1
+    if most is not None and isinstance(ranks, int) and most * ranks != length:
+        args.used.discard("max_seqlen_per_dp_cp_rank")
+
+
+def _precision(args: Reader) -> dict[str, object]:
+    """``fp8``/``fp4`` name a format when on; ``fp16``/``bf16`` are flags; neither: single precision."""
+    on8, on4 = args.raw("fp8") or args.raw("fp8_format"), args.raw("fp4") or args.raw("fp4_format")
+    recipe8, recipe4 = args.word("fp8_recipe"), args.word("fp4_recipe")
+    if on4 not in (None, False):
+        return {"precision": "mxfp4" if "mx" in str(recipe4 or on4) else "nvfp4"}
+    if on8 not in (None, False):
+        return {"precision": "mxfp8" if recipe8 == "mxfp8" else "fp8", "fp8_recipe": recipe8}
+    if args.flag("bf16") and args.flag("fp16"):
+        args.problems.append(("fp16", True, "one precision: bf16 is given, too"))
+    for name in ("bf16", "fp16"):
+        if args.flag(name):
+            return {"precision": name}
+    stated = args.has("bf16", "fp16")
+    return {"precision": "fp32"} if stated else {}
+
+
+def _virtual_stages(args: Reader, num_layers: int | None, pp: object) -> int | None:
+    each = args.integer("num_layers_per_virtual_pipeline_stage")
+    return max(1, num_layers // (pp * each)) if each and num_layers and isinstance(pp, int) and pp > 0 else None
+
+
+def _sharding(args: Reader, stated: object) -> dict[str, object]:
+    fsdp = [args.flag(name) for name in ("use_torch_fsdp2", "use_megatron_fsdp", "use_custom_fsdp")]
+    strategy = args.word("data_parallel_sharding_strategy")
+    distributed = args.flag("use_distributed_optimizer")
+    if any(fsdp):
+        megatron = strategy if fsdp[1] or fsdp[2] else None  # no_shard, its default where printed, cuts nothing
+        return {"data_parallel_sharding": megatron or "optim_grads_params"}
+    if stated is None and distributed is not None:
+        return {"data_parallel_sharding": "optim" if distributed else "no_shard"}
+    return {}
+
+
+def _recompute(args: Reader) -> dict[str, object]:
+    granularity = args.word("recompute_granularity")
+    old = args.flag("checkpoint_activations", "recompute_activations")
+    if granularity is None and old is not None:
+        how = "selective" if args.flag("recompute_activations") else "full"
+        granularity = how if old else "none"
+    modules = args.words("recompute_modules") if granularity == "selective" else None
+    found: dict[str, object] = {"recompute_granularity": granularity, "recompute_modules": modules}
+    if granularity is None and args.stated("recompute_granularity"):
+        found["recompute_granularity"] = granularity = "none"  # Megatron-LM prints its default, which is no word
+    if granularity in (None, "none") and args.has("recompute_num_layers", "checkpoint_num_layers"):
+        found["recompute_num_layers"] = None  # printed with its default, without effect
+    if granularity == "full" and _no_layer(args):
+        return {"recompute_granularity": "none", "recompute_num_layers": None, "recompute_method": None}
+    return found
+
+
+def _no_layer(args: Reader) -> bool:
+    """Whether full recomputation is asked of the first 0 layers of every stage (method block), and of none by name."""
+    if args.has("recompute_layer_ids") or args.word("recompute_method") != "block":
+        return False
+    return args.integer("recompute_num_layers", "checkpoint_num_layers") == 0
+
+
+def _experts(args: Reader) -> dict[str, object]:
+    found: dict[str, object] = {
+        "moe_token_dispatcher_type": args.word("moe_token_dispatcher_type"),
+        "moe_flex_dispatcher_backend": args.word("moe_flex_dispatcher_backend"),
+    }
+    turbo = args.flag("enable_primus_turbo") is not False
+    if (turbo and args.flag("use_turbo_deepep")) or args.flag("moe_enable_deepep"):
+        found |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+    if found["moe_flex_dispatcher_backend"] == "hybridep":  # Megatron-LM prints DeepEP's number beside its own
+        found["moe_deepep_num_sms"] = args.integer("moe_flex_dispatcher_num_sms", "moe_hybridep_num_sms")
+    if mega := turbo and args.flag(
+        "use_turbo_mega_moe"
+    ):  # its layer takes the place of Megatron-LM's, whatever else is set
+        found |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "mega_moe"}
+    if mega or (turbo and any([args.flag("use_turbo_grouped_gemm"), args.flag("use_turbo_grouped_mlp")])):
+        found["moe_grouped_gemm"] = "fused"  # one persistent kernel, sizes on the device
+    elif args.flag("moe_use_legacy_grouped_gemm"):
+        found["moe_grouped_gemm"] = "legacy"  # the grouped_gemm package: a product an expert on a few streams, 16 bits
+    elif args.raw("moe_grouped_gemm") in CHOICES["moe_grouped_gemm"]:
+        found["moe_grouped_gemm"] = args.word("moe_grouped_gemm")  # a word where Megatron-LM has a flag
+    elif args.flag("moe_grouped_gemm") is not None:
+        found["moe_grouped_gemm"] = "te" if args.flag("moe_grouped_gemm") else "loop"
+    return found
+
+
+def _fusions(args: Reader) -> dict[str, object]:
+    found: dict[str, object] = {}
+    fused = args.flag("cross_entropy_loss_fusion")
+    if fused is not None:
+        found["cross_entropy_fusion"] = (args.word("cross_entropy_fusion_impl") or "native") if fused else "none"
+    swiglu, gelu = args.flag("bias_swiglu_fusion"), args.flag("bias_gelu_fusion")
+    found["bias_activation_fusion"] = gelu if args.flag("swiglu") is False or swiglu is None else swiglu
+    if args.flag("use_flash_attn") and not args.has("attention_backend"):  # its name until 2024-12
+        found["attention_backend"] = "flash"
+    return found
+
+
+def _schedule(args: Reader) -> dict[str, object]:
+    if args.flag("patch_primus_pipeline"):
+        name = args.word("pp_algorithm") or ""
+        if name not in SCHEDULES:
+            args.problems.append(("pp_algorithm", name, f"one of {', '.join(SCHEDULES)}"))
+        name = SCHEDULES.get(name, "")
+        return {"pipeline_schedule": name or None, **({"vpp": 2} if name in _V_MEMORY.values() else {})}
+    if args.flag("patch_zero_bubble") and args.flag("enable_1f1b_v"):
+        return {"pipeline_schedule": "v-1f1b", "vpp": 2}
+    if args.flag("patch_zero_bubble") and args.flag("enable_zero_bubble"):
+        if not args.flag("zero_bubble_v_schedule"):
+            return {"pipeline_schedule": "zb-h1"}
+        return {
+            "pipeline_schedule": _V_MEMORY.get(args.word("zero_bubble_v_schedule_mem_setup") or "half", "zbv"),
+            "vpp": 2,
+        }
+    return {}
+
+
+def _graphs(args: Reader) -> dict[str, object]:
+    how = args.word("cuda_graph_impl")
+    old = args.flag("enable_cuda_graph", "external_cuda_graph")
+    if how == "none" or (how is None and old is False):
+        return {"cuda_graph_scope": ()}
+    if how is None and not old:
+        return {}
+    scope = args.words("cuda_graph_scope")
+    return {"cuda_graph_scope": scope if scope is not None else ("full",)}

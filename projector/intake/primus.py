@@ -1,0 +1,82 @@
+"""Primus experiment YAML: ``modules.pre_trainer`` with its presets, for each framework that Primus launches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from projector.errors import InputError, Problem, Unsupported
+from projector.intake import (
+    primus_bridge,
+    primus_maxtext,
+    primus_megatron,
+    primus_torchtitan,
+)
+from projector.intake.loaded import Loaded
+from projector.intake.primus_experiment import Experiment, read_experiment
+
+_FRAMEWORKS: Mapping[str, Callable[[Experiment], Loaded]] = {
+    "megatron": primus_megatron.load,
+    "torchtitan": primus_torchtitan.load,
+    "maxtext": primus_maxtext.load,
+    "megatron_bridge": primus_bridge.load,
+}
+#: What Primus also launches and what it trains there (primus/configs/models).
+_OTHERS: Mapping[str, str] = {
+    "diffusion": "a diffusion model",
+    "maxdiffusion": "a diffusion model",
+    "hummingbirdxt": "a diffusion model",
+    "nemo_automodel": "a diffusion model",
+    "dlrm": "a recommendation model",
+}
+
+
+def load(
+    path: str | Path,
+    *,
+    configs: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    gpus: int | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Loaded:
+    """Read an experiment file. Raises :class:`InputError` with every mistake of it and of its presets, and
+    :class:`Unsupported` where it does not train a language model.
+
+    ``configs``: Primus' folder of presets (default: that of the checkout in which the file lies). ``env``: variables
+    for ``${NAME:default}`` (default: the process environment); NNODES and GPUS_PER_NODE in it give the number of GPUs
+    unless ``gpus`` does. ``overrides``: Primus' ``key=value`` arguments of the command line.
+    """
+    problems: list[Problem] = []
+    experiment = read_experiment(Path(path), configs, os.environ if env is None else env, overrides or {}, problems)
+    kind = _OTHERS.get(experiment.framework)
+    if kind is not None:
+        raise Unsupported(f"not a language model: framework {experiment.framework} trains {kind}")
+    loader = _FRAMEWORKS.get(experiment.framework)
+    if loader is None:
+        expected = f"one of {', '.join(_FRAMEWORKS)}"
+        key = f"modules.{experiment.trainer}.framework"
+        problems.append(Problem(experiment.where, key, experiment.framework, expected))
+    if not experiment.whole:
+        problems += primus_megatron.unknown_model(experiment)
+    if problems or loader is None:
+        raise InputError(problems)
+    if gpus is not None:
+        experiment = replace(experiment, gpus=gpus)
+    return _finished(loader(experiment), experiment)
+
+
+def _finished(loaded: Loaded, experiment: Experiment) -> Loaded:
+    """With what the experiment says whatever its framework: the GPU, and the keys that stand where nobody reads them."""
+    assumed = [*experiment.assumed, *loaded.assumed]
+    if not experiment.whole and experiment.framework != "megatron":
+        assumed.append("Primus presets: this project's defaults")
+    if experiment.outside:
+        assumed.append(f"{', '.join(experiment.outside)}: beside modules, where Primus reads nothing")
+    return replace(
+        loaded,
+        cluster=experiment.cluster,
+        assumed=tuple(assumed),
+        ignored=tuple(sorted({*loaded.ignored, *experiment.outside})),
+    )

@@ -1,0 +1,159 @@
+"""Primus experiments that train with Megatron-Bridge: a recipe function by its name, changed by the experiment.
+
+What the functions state: NVIDIA-NeMo/Megatron-Bridge@9577b1280 (the revision that Primus pins)
+src/megatron/bridge/recipes/{llama/llama3,qwen/qwen3,qwen/qwen3_moe}.py, peft/lora.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from projector.errors import InputError, Problem, Unsupported
+from projector.intake.assemble import Origin, assemble
+from projector.intake.loaded import Loaded
+from projector.intake.megatron_adapters import LORA_TARGETS
+from projector.intake.primus_bridge_hybrids import HYBRIDS
+from projector.intake.primus_bridge_hybrids import defaults as hybrids
+from projector.intake.primus_bridge_recipes import COMMON, defaults_of, own_sizes
+from projector.intake.primus_built import model_named
+from projector.intake.primus_experiment import Experiment
+from projector.intake.primus_megatron import switched
+
+_FLAVOR = re.compile(r"^(?P<model>.+?)_(?P<kind>(?:low_precision_)?pretrain|finetune|sft|peft|lora)(?:_.*)?_?config$")
+_OTHER = ("nemotronh", "nemotron_h", "nemotron_nano")
+#: Words of ``precision_config`` (training/mixed_precision.py) and the arguments they mean; the first that fits.
+_PRECISIONS: tuple[tuple[str, Mapping[str, object]], ...] = (
+    ("nvfp4", {"fp4": "e2m1", "fp4_recipe": "nvfp4"}),
+    ("mxfp4", {"fp4": "e2m1", "fp4_recipe": "mxfp4"}),
+    ("mxfp8", {"fp8": "hybrid", "fp8_recipe": "mxfp8"}),
+    ("fp8_current", {"fp8": "hybrid", "fp8_recipe": "tensorwise"}),
+    ("fp8_delayed", {"fp8": "hybrid", "fp8_recipe": "delayed"}),
+    ("fp8_subchannel", {"fp8": "hybrid", "fp8_recipe": "blockwise"}),
+    ("fp8", {"fp8": "hybrid", "fp8_recipe": "delayed"}),
+    ("fp16", {"fp16": True}),
+    ("bf16", {"bf16": True}),
+)
+
+
+def load(experiment: Experiment) -> Loaded:
+    """The workload. Raises :class:`InputError` with what does not fit, :class:`Unsupported` for other architectures."""
+    settings = experiment.settings
+    flavor = str(settings.get("flavor") or "")
+    words = f"{settings.get('recipe') or ''} {flavor} {experiment.model_name}".lower()
+    if any(word in words for word in _OTHER):
+        raise Unsupported("recipes of Nemotron-H: Mamba layers whose sizes are not read")
+    match = _FLAVOR.match(flavor)
+    if flavor and match is None:
+        expected = "a recipe function: <model>_pretrain_config, <model>_finetune_config"
+        raise InputError([Problem(experiment.where, "flavor", flavor, expected)])
+    name = match["model"] if match else ""
+    tuned = experiment.trainer != "pre_trainer" if match is None else "pretrain" not in match["kind"]
+    assets = str(settings.get("hf_path") or "").rpartition("/")[2]
+    base = None
+    if name not in HYBRIDS:
+        base = model_named((name, assets, "" if flavor else experiment.model_name), experiment, "flavor", {})
+        name = base.name
+    adapters = _adapters(settings, name, tuned, match["kind"] if match else "", experiment)
+    if base is None and adapters is not None:
+        raise Unsupported(f"adapters on Mamba layers: {flavor}")
+    packed = bool(settings.get("packed_sequence"))
+    own = hybrids(name, tuned) if base is None else defaults_of(base, tuned, adapters is not None, packed)
+    args = {**COMMON, **own, **_given(settings)} if base is None else {**own, **_given(settings)}
+    args |= _precision(settings, experiment)
+    if adapters is not None:
+        args["lora"] = adapters
+    if experiment.gpus is not None:
+        args["world_size"] = experiment.gpus
+    origin = Origin(
+        where=experiment.where,
+        name=name,
+        base=base,
+        framework="megatron-bridge",
+        assumed=(*_contradictions(flavor, name, tuned, adapters is not None, settings), *_lengths(settings, tuned)),
+    )
+    loaded = assemble(switched(args), origin)
+    mine = experiment.overrides.keys() - {*_READ}
+    return replace(
+        loaded,
+        ignored=(*(key for key in loaded.ignored if key in mine), *(key for key in _NEUTRAL if key in mine)),
+        unmodelled=tuple(text for text in loaded.unmodelled if text.partition("=")[0] in mine.difference(_NEUTRAL)),
+    )
+
+
+_NEUTRAL = ("dataset_name", "finetune_lr", "skip_save")
+_READ = ("flavor", "recipe", "hf_path", "peft", "peft_dim", "peft_alpha", "packed_sequence", "precision_config")
+
+
+def _given(settings: Mapping[str, object]) -> dict[str, object]:
+    """What the experiment states; nested sections of the configuration container (model, train, ddp, …) count, too."""
+    found = {key: value for key, value in settings.items() if value is not None and not isinstance(value, Mapping)}
+    for section in ("model", "train", "ddp", "optimizer"):
+        nested = settings.get(section)
+        if isinstance(nested, Mapping):
+            found |= {str(key): value for key, value in nested.items() if value is not None}
+    for key in ("peft", "optimizer"):  # sections under the same name as a word of Megatron-LM's arguments
+        if not isinstance(settings.get(key), str):
+            found.pop(key, None)
+    found.pop("peft", None)
+    if "mock" in found:
+        found["mock_data"] = found.pop("mock")
+    return found
+
+
+def _adapters(
+    settings: Mapping[str, object], model: str, tuned: bool, kind: str, experiment: Experiment
+) -> dict[str, object] | None:
+    """The LoRA section of Megatron-LM's words; None for training of all weights."""
+    given = settings.get("peft", "lora" if tuned and kind != "sft" else None)
+    section = given if isinstance(given, Mapping) else {}
+    word = str(section.get("peft_scheme", "lora") if section else given).lower()
+    if not tuned or word in ("none", "null", ""):
+        return None
+    if word not in ("lora", "dora"):
+        raise InputError([Problem(experiment.where, "peft", given, "lora, dora or none")])
+    if word == "dora":
+        raise Unsupported("DoRA adapters")
+    dim, targets = 32, list(LORA_TARGETS)
+    if model in ("llama3_8b", "llama3.1_8b", "qwen3_30b_a3b", "qwen3_235b_a22b"):
+        dim = 8
+    elif model in ("llama3_70b", "llama3.1_70b", "llama3.1_405b"):
+        dim = 16
+    if model in ("qwen3_30b_a3b", "qwen3_235b_a22b"):
+        targets = targets[:2]
+    elif model == "llama3.1_405b":
+        targets = targets[:1]
+    return {
+        "enabled": True,
+        "dim": section.get("dim") or settings.get("peft_dim") or dim,
+        "target_modules": section.get("target_modules") or targets,
+        **{key: section[key] for key in ("share_expert_adapters", "normalize_moe_lora") if key in section},
+    }
+
+
+def _precision(settings: Mapping[str, object], experiment: Experiment) -> dict[str, object]:
+    given = settings.get("precision_config") or "bf16_mixed"
+    for mark, args in _PRECISIONS:
+        if mark in str(given).lower():
+            return dict(args)
+    expected = "a mixed-precision configuration, such as bf16_mixed or bf16_with_fp8_current_scaling_mixed"
+    raise InputError([Problem(experiment.where, "precision_config", given, expected)])
+
+
+def _contradictions(
+    flavor: str, model: str, tuned: bool, adapters: bool, settings: Mapping[str, object]
+) -> tuple[str, ...]:
+    """Sizes that a recipe function sets itself, whatever the experiment states, where the two differ."""
+    own = own_sizes(model, adapters) if tuned else {}
+    return tuple(
+        f"{key}={settings[key]}: as the experiment says; {flavor} of Megatron-Bridge sets {value} itself"
+        for key, value in own.items()
+        if settings.get(key) is not None and settings[key] != value
+    )
+
+
+def _lengths(settings: Mapping[str, object], tuned: bool) -> tuple[str, ...]:
+    if not tuned or settings.get("packed_sequence"):
+        return ()
+    return ("every sample as long as seq_length (unpacked samples of a dataset are shorter)",)

@@ -1,0 +1,162 @@
+"""One launch of a script to a workload: the trainer's arguments, the files they name, the GPUs it starts on."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from projector.errors import InputError, Problem, Unsupported
+from projector.intake import (
+    config_cli,
+    file_cli,
+    megatron_cli,
+    megatron_forks,
+    megatron_swift,
+    torchtitan_cli,
+)
+from projector.intake.assemble import Origin, assemble
+from projector.intake.loaded import Loaded
+from projector.intake.megatron_rules import broken
+from projector.intake.script_files import from_files, of_deepspeed, text_beside, values_of
+from projector.intake.script_problems import flag, gathered, no_architecture, uncounted, unsettled
+from projector.intake.shell import Launch
+from projector.intake.shell.evaluate import Way
+from projector.intake.shell.launch import ALONE, ranks
+from projector.intake.shell.unknown import is_known
+from projector.workload.model import Model
+
+_T5 = re.compile(r"(?<![a-z])t5[^/]*$", re.IGNORECASE)
+#: One of these stands on every command line of Megatron-LM, its forks, or a file of arguments.
+_MEGATRONS = frozenset(
+    [
+        *("num_layers", "hidden_size", "micro_batch_size", "global_batch_size", "seq_length", "yaml_cfg", "args_file"),
+        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "deepspeed", "deepspeed_config", "load"),
+        *("bf16", "fp16", "use_checkpoint_args", "tokenizer_type", "pretrained_checkpoint"),
+    ]
+)
+#: Words of BERT's large vocabularies, google-bert/bert-large-uncased and -cased vocab.txt.
+_BERT_UNCASED, _BERT_CASED = 30522, 28996
+
+
+def loaded_of(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
+    """The workload of one launch. Raises :class:`InputError` with what is missing, :class:`Unsupported`."""
+    if config_cli.takes(launch):
+        return config_cli.load(launch, way, where, model, gpus_given=gpus_given)
+    if file_cli.takes(launch):
+        return file_cli.load(launch, way, where, model, gpus_given)
+    if megatron_swift.takes(launch):
+        return megatron_swift.load(launch, way, where, model, gpus_given)
+    line = megatron_cli.parse(launch.arguments, way.unknowns)
+    if torchtitan_cli.is_torchtitan(launch.program, launch.arguments):
+        return _torchtitan(launch, way, where, model, gpus_given)
+    if line.open:
+        sources = "; ".join(dict.fromkeys(str(item) for item in line.open[:3]))
+        raise InputError([Problem(where, "", f"arguments from {sources}", flag(line.open))])
+    args, unknown = dict(line.args), dict(line.unknown)
+    if not _MEGATRONS & (set(args) | set(unknown)) and not line.unset:
+        found = f"{posixpath.basename(launch.program)} with none of Megatron-LM's arguments"
+        raise InputError(
+            [Problem(where, launch.place, found, "a trainer that is read; of another its run's log, or a case")]
+        )
+    files = {name: args.get(name) for name in ("yaml_cfg", "args_file", "config_file")}
+    if _T5.search(launch.program):
+        args = _encoder_decoder(args, launch, where)
+    if task := megatron_forks.another_task(args):
+        raise Unsupported(f"{posixpath.basename(launch.program)} {task}")
+    args = from_files(files, args, launch, way, where)
+    deepspeed = of_deepspeed(args, unknown, launch, way, where)
+    other = megatron_forks.another_model(args)
+    if other and model is None:
+        raise Unsupported(f"{posixpath.basename(launch.program)} trains a model with {', '.join(other)}")
+    contradictions = broken({**args, **dict.fromkeys(unknown, "?")})
+    args = megatron_cli.with_defaults(args)
+    count, how = ranks(launch, way.unknowns, way.written)
+    problems = unsettled(args, unknown, model, where)
+    problems += [Problem(where, *item) for item in contradictions if item[0] not in unknown]
+    if how == ALONE and not gpus_given and _one_of_many(args, launch):
+        found = f"{posixpath.basename(launch.program)} started once, for more than one GPU"
+        problems.append(Problem(where, "gpus", found, "--gpus N, or the script that starts this one on every GPU"))
+    if not is_known(count) and not gpus_given:
+        problems.append(uncounted(way.unknowns.within(count), where))
+    if model is None and not args.get("num_layers") and "num_layers" not in unknown:
+        problems.append(no_architecture(line, where))
+    if problems:
+        raise InputError(
+            gathered(problems, [*line.unset, *(item for marks in unknown.values() for item in marks)], way, where)
+        )
+    gpus = int(count) if is_known(count) else None
+    gpus = None if gpus_given else gpus
+    each = _batch(args, gpus, where)
+    if gpus is not None:
+        args["world_size"] = gpus
+    if args.get("moe_expert_model_parallelism") and args.get("num_experts"):
+        raise Unsupported(
+            "megablocks' expert parallelism over all data-parallel ranks (--moe-expert-model-parallelism)"
+        )
+    if args.get("deepspeed") and args.get("num_experts"):
+        args = {"moe_router_topk": 1, "moe_layer_freq": 2, **args}  # Megatron-DeepSpeed's defaults
+    origin = Origin(where=where, name=model.name if model else Path(where).stem, base=model)
+    loaded = assemble(args, origin)
+    counted = (f"gpus={gpus} ({how})",) if gpus is not None else ()
+    return replace(loaded, samples_per_rank=each, assumed=(*counted, *deepspeed, *loaded.assumed))
+
+
+def _encoder_decoder(args: dict[str, object], launch: Launch, where: str) -> dict[str, object]:
+    """Arguments of ``pretrain_t5.py``, with what Megatron-LM sets of them (NVIDIA/Megatron-LM@00caa53a megatron/training/
+    arguments.py, ``validate_args``): the encoder's layers and tokens are those of the model. BERT's words are its
+    tokenizer's vocabulary, and ``--vocab-extra-ids`` beside them."""
+    if not args.get("decoder_seq_length"):
+        what = f"{posixpath.basename(launch.program)} without --decoder-seq-length"
+        raise InputError([Problem(where, "decoder_seq_length", what, "tokens of a sample in the decoder")])
+    of_encoder = {"num_layers": "encoder_num_layers", "seq_length": "encoder_seq_length"}
+    args |= {name: args[other] for name, other in of_encoder.items() if not args.get(name) and args.get(other)}
+    extra, kind = args.pop("vocab_extra_ids", 0), str(args.get("tokenizer_type", ""))
+    if kind.startswith("BertWordPiece"):
+        words = _BERT_UNCASED if "Lower" in kind else _BERT_CASED
+        args.setdefault("vocab_size", words + (extra if type(extra) is int else 0))
+        del args["tokenizer_type"]
+    return args
+
+
+def _torchtitan(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:
+    count, how = ranks(launch, way.unknowns, way.written)
+    if not is_known(count) and not gpus_given:
+        raise InputError([uncounted(way.unknowns.within(count), where)])
+    gpus = int(count) if is_known(count) else None
+    name = next(iter(values_of(launch, torchtitan_cli.CONFIG_FILE)), None)
+    text = text_beside(name, launch, way) if name else None
+    loaded = torchtitan_cli.load(launch.arguments, way.unknowns, where, text=text, gpus=gpus, model=model)
+    return replace(loaded, assumed=((f"gpus={gpus} ({how})",) if gpus else ()) + loaded.assumed)
+
+
+def _one_of_many(args: Mapping[str, object], launch: Launch) -> bool:
+    """Whether a program that the script starts once is one rank of a job that something else starts."""
+    parallel = ("tensor_model_parallel", "pipeline_model_parallel", "context_parallel", "expert_model_parallel")
+    sizes = [f"{name}_size" for name in parallel]
+    named = {"world_size", "rank", "local_rank", "dist_url"} & set(args)
+    return any(args.get(name, 1) != 1 for name in sizes) or bool(named) or "MASTER_ADDR" in launch.environment
+
+
+def _batch(args: dict[str, object], gpus: int | None, where: str) -> int | None:
+    """Megatron-LM's default of the global batch: one micro-batch a rank, or as many as are accumulated. Samples of a rank
+    where the ranks are not known."""
+    problems = [
+        Problem(where, name, "nothing", "the script to state it")
+        for name in ("micro_batch_size", "seq_length")
+        if not args.get(name)
+    ]
+    if problems:
+        raise InputError(problems)
+    micro, steps = args["micro_batch_size"], args.pop("gradient_accumulation_steps", 1)
+    if args.get("global_batch_size") or type(micro) is not int:
+        return None
+    each = micro * steps if type(steps) is int and steps > 0 else micro
+    parallel = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+    ranks_ = gpus or 0
+    for size in (args.get(name, 1) for name in parallel):
+        ranks_ = ranks_ // size if type(size) is int and size > 0 else 0
+    args["global_batch_size"] = each * max(1, ranks_)
+    return each if not gpus else None

@@ -1,0 +1,196 @@
+"""Launch scripts: the training that a shell script starts, as a :class:`Loaded`.
+
+The script is evaluated, not run (:mod:`projector.intake.shell`). What it cannot say by itself is refused by
+name where it decides something, with the flag that settles it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from projector.errors import InputError, Problem, Unsupported
+from projector.intake import config_cli, file_cli, megatron_swift
+from projector.intake.loaded import Loaded
+from projector.intake.other_tools import another_tool
+from projector.intake.script_launch import loaded_of
+from projector.intake.shell import Launch, evaluate
+from projector.intake.shell.evaluate import Way
+from projector.intake.shell.unknown import MARK
+from projector.workload.model import Model
+
+_TRAINS = re.compile(r"pretrain|train|finetune|fine_tune|sft|main|run_clm|posttrain", re.IGNORECASE)
+_NOT = re.compile(
+    r"preprocess|convert|analyz|create_|checkpoint_util|tokeniz|download|generat|infer|server|eval|merge_datasets|clean|prepare|"
+    r"benchmark_comm|download|upload|split|build_index|monitor|plot|parse_log|test_|hf_to|hf2|mcore2|get_|wait|setup",
+    re.IGNORECASE,
+)
+#: Options that only a training of a transformer has; one of them makes a program a trainer.
+_TELLS = (
+    *("num_layers", "hidden_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size"),
+    *("global_batch_size", "deepspeed_config", "job.config_file", "model_parallel_size", "recompute_granularity"),
+)
+_OTHER_KINDS = (
+    (r"mamba|hybrid", "{} trains a model with Mamba layers"),
+    (r"bert|biencoder|(?<![a-z])ict(?![a-z])", "{} trains an encoder (BERT), not a causal language model"),
+    (r"retro", "{} trains an encoder-decoder, not a causal language model"),
+    (r"vision|vit|dino|inpaint|vlm|multimodal|llava|clip|flamingo|qwen2_?(5_)?vl|internvl|video",
+     "{} trains on images or video, not a language model alone"),
+    (r"diffusion|sora|dit|flux|sdxl", "{} trains a diffusion model"),
+    (r"ppo|rlhf|grpo|dpo|reward|orpo|simpo", "{} is reinforcement learning or preference training"),
+)  # fmt: skip
+_SHEBANG = re.compile(r"#!.*\b(?:ba|z|da|k)?sh\b")
+_LAUNCHERS = re.compile(
+    r"^\s*[^#\n]*\b(?:torchrun|python3?|deepspeed|accelerate|srun|sbatch|mpirun|bash|sh)\s", re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What one launch came to: a workload or why not."""
+
+    launch: Launch
+    path: Way
+    loaded: Loaded | None = None
+    problems: tuple[Problem, ...] = ()
+    unsupported: str = ""
+
+    @property
+    def matters(self) -> object:
+        if self.loaded is None:
+            return self.unsupported or tuple((item.key, item.expected) for item in self.problems)
+        return self.loaded.model, self.loaded.recipe, self.loaded.gpus
+
+
+def is_script(text: str, name: str) -> bool:
+    """Whether a file is a shell script: by its first line, its suffix, or commands that start programs."""
+    if _SHEBANG.match(text) or re.search(r"\.(sh|bash|slurm|sbatch|sub|pbs|lsf|job)$", name):
+        return True
+    return _LAUNCHERS.search(text) is not None
+
+
+def load(
+    path: str | Path, *, args: Sequence[str] = (), env: Mapping[str, str] | None = None, model: Model | None = None,
+    gpus_given: bool = False, text: str | None = None,
+) -> Loaded:  # fmt: skip
+    """The workload that the script at ``path``, or the shell ``text`` in the file there, launches when started with ``args``
+    and ``env``.
+
+    ``model`` stands in for the architecture; ``gpus_given``: the number of GPUs comes from elsewhere. Raises
+    :class:`InputError` with what is missing and the flag that gives it, :class:`Unsupported` for other trainings.
+    """
+    where = str(path)
+    evaluation = evaluate(path, args, env, text)
+    found = [
+        _read(launch, way, where, model, gpus_given)
+        for way in evaluation.paths
+        for launch in way.launches
+        if _trains(launch, way)
+    ]
+    if not found:
+        for launch in (launch for way in evaluation.paths for launch in way.launches):
+            if tool := another_tool(launch.program, launch.arguments):
+                raise Unsupported(f"{where}: {tool}")
+        raise InputError([_nothing(where, evaluation.paths)])
+    if not evaluation.whole:
+        names = ", ".join(list(evaluation.paths[0].taken)[:4])
+        raise InputError(
+            [Problem(where, "", f"too many conditions that only a run settles: {names}", "--env or --args for them")]
+        )
+    distinct: dict[object, _Found] = {}
+    for item in found:
+        distinct.setdefault(item.matters, item)
+    if len(distinct) == 1:
+        return _one(found[0], env or {})
+    raise InputError(_several(where, list(distinct.values())))
+
+
+def _one(item: _Found, env: Mapping[str, str]) -> Loaded:
+    if item.unsupported:
+        raise Unsupported(item.unsupported)
+    if item.loaded is None:
+        raise InputError(item.problems)
+    notes = [f"launch={item.launch.place}"]
+    if env:
+        notes.append("environment=" + " ".join(f"{name}={value}" for name, value in sorted(env.items())))
+    return replace(item.loaded, assumed=(*notes, *item.path.notes, *item.loaded.assumed))
+
+
+def _several(where: str, items: list[_Found]) -> list[Problem]:
+    """Launches that differ in what matters: what tells them apart, and what chooses."""
+    settled = [f"[ {text} ]" for text in items[0].path.taken if len({item.path.taken.get(text) for item in items}) > 1]
+    listed = [f"{item.launch.place}: {_summary(item)}" for item in items[:6]]
+    expected = "one: choose with --args or --env"
+    if settled:
+        expected = f"--args or --env that settle {', '.join(settled[:3])}"
+    return [Problem(where, "", f"{len(items)} different trainings ({'; '.join(listed)})", expected)]
+
+
+def _summary(item: _Found) -> str:
+    if item.loaded is None or item.loaded.recipe is None:
+        return item.unsupported or "; ".join(f"{p.key} {p.found}" for p in item.problems[:2])
+    recipe, model = item.loaded.recipe, item.loaded.model
+    return (
+        f"{model.num_layers} layers of {model.hidden_size}, tp {recipe.tp}, pp {recipe.pp}, micro-batch "
+        f"{recipe.micro_batch_size} of {recipe.global_batch_size}, {recipe.seq_length} tokens, {item.loaded.gpus} GPUs"
+    )
+
+
+def _nothing(where: str, paths: Sequence[Way]) -> Problem:
+    """Why no training was found."""
+    expected = "a command that trains a language model (torchrun, srun, deepspeed, python … with a trainer's options)"
+    absent = list(dict.fromkeys(name for way in paths for name in way.absent))
+    started = list(dict.fromkeys(posixpath.basename(x.program) for way in paths for x in way.launches if x.program))
+    ended = next((way.ended for way in paths if way.ended), "")
+    if ended:
+        unset = list(dict.fromkeys(name for way in paths if way.ended for name in way.unset))
+        required = re.match(r"\$(\w+):", ended)
+        unset = [required[1]] if required else unset
+        asked = [f"--env {name}=…" for name in unset if not name.isdigit()][-4:]
+        asked += ["--args"] if any(name.isdigit() for name in unset) or not asked else []
+        return Problem(where, "", f"a script that ends before it launches anything ({ended})", " or ".join(asked))
+    if absent:
+        return Problem(
+            where,
+            "",
+            f"a script that needs {', '.join(absent[:3])}, not found beside it",
+            "that file beside it, or the script that trains",
+        )
+    if not any(way.launches for way in paths):
+        return Problem(where, "", "a script that starts no program", expected)
+    if started:
+        return Problem(where, "", f"a script that starts {', '.join(started[:4])}, no trainer that is read", expected)
+    return Problem(where, "", "nothing that states a run", expected)
+
+
+def _trains(launch: Launch, way: Way) -> bool:
+    program = posixpath.basename(MARK.sub("", launch.program))
+    if not program or (_NOT.search(program) and not re.search(r"pretrain|finetune", program)):
+        return False
+    if "torchtitan.train" in launch.program or any(
+        tool.takes(launch) for tool in (config_cli, file_cli, megatron_swift)
+    ):
+        return True
+    names = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in launch.arguments if word.startswith("--")}
+    if names & set(_TELLS):
+        return True
+    held = [item for word in launch.arguments for item in way.unknowns.within(word)]
+    return bool(_TRAINS.search(program)) and bool(names or held)
+
+
+def _read(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> _Found:
+    program = posixpath.basename(MARK.sub("", launch.program))
+    if tool := another_tool(launch.program, launch.arguments):
+        return _Found(launch, way, unsupported=f"{where}: {tool}")
+    for pattern, reason in _OTHER_KINDS:
+        if re.search(pattern, program.lower().removesuffix(".py")):
+            return _Found(launch, way, unsupported=reason.format(program))
+    try:
+        return _Found(launch, way, loaded=loaded_of(launch, way, where, model, gpus_given))
+    except InputError as error:
+        return _Found(launch, way, problems=error.problems)
+    except Unsupported as error:
+        return _Found(launch, way, unsupported=str(error))

@@ -1,0 +1,233 @@
+"""Commands that a shell carries out itself."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from projector.intake.shell.brackets import tested
+from projector.intake.shell.conditions import Undecided, Verdict
+from projector.intake.shell.control import Break, Continue, Exit, Return
+from projector.intake.shell.outputs import printed
+from projector.intake.shell.state import State
+from projector.intake.shell.unknown import Unknown, is_known
+
+if TYPE_CHECKING:
+    from projector.intake.shell.machine import Machine
+
+#: Sourced files that prepare a machine and say nothing about a training.
+_PREPARES = re.compile(
+    r"bashrc|profile|activate|conda|modules?\b|lmod|/etc/|set_?env|setvars|spack|nvm|hpcx|venv|virtualenv|/opt/|cuda|"
+    r"env/bin|mamba|rocm|ascend|cann|oneapi|proxy|secret|token|credential|\.env$|nccl|wandb|utils?\.sh|log(ging)?\.sh",
+    re.IGNORECASE,
+)
+
+
+def _bracket(machine: Machine, argv: list[str], state: State) -> Verdict:
+    items = argv[1:-1] if argv[0] in ("[", "[[") else argv[1:]
+    return tested(machine, items, state, double=argv[0] == "[[")
+
+
+def _echo(machine: Machine, argv: list[str], state: State) -> Verdict:
+    if argv[:2] == ["printf", "-v"] and len(argv) > 3:
+        state.set(argv[2], printed(["printf", *argv[3:]], None, cwd=state.cwd) or "")
+        return True
+    machine.emit(printed(argv, None, cwd=state.cwd) or "")
+    return True
+
+
+def _cd(machine: Machine, argv: list[str], state: State) -> Verdict:
+    target = next((word for word in argv[1:] if not word.startswith("-")), "")
+    target = machine.unknowns.as_shell(target)
+    if target:
+        state.cwd = posixpath.normpath(posixpath.join(state.cwd, target)) if is_known(target) else target
+    return True
+
+
+def _shift(_: Machine, argv: list[str], state: State) -> Verdict:
+    count = int(argv[1]) if len(argv) > 1 and argv[1].isdigit() else 1
+    fine = count <= len(state.positional)
+    if fine:
+        del state.positional[:count]
+    return fine
+
+
+def _set(_: Machine, argv: list[str], state: State) -> Verdict:
+    for number, word in enumerate(argv[1:], 1):
+        if word == "--":
+            state.positional = argv[number + 1 :]
+            return True
+        if word == "-o" or word == "+o":
+            continue
+        names = {word} if number > 1 and argv[number - 1] in ("-o", "+o") else set()
+        names |= {"nounset"} if re.fullmatch(r"-[a-z]*u[a-z]*", word) else set()
+        names |= {"allexport"} if re.fullmatch(r"-[a-z]*a[a-z]*", word) else set()
+        if word.startswith("+") or argv[number - 1] == "+o":
+            state.options -= {"nounset"} if "u" in word else {"allexport"} if "a" in word else names
+        else:
+            state.options |= names
+    return True
+
+
+def _eval(machine: Machine, argv: list[str], state: State) -> Verdict:
+    return machine.run_text(" ".join(argv[1:]), f"{machine.here}: eval", state, marked=True)
+
+
+def _source(machine: Machine, argv: list[str], state: State) -> Verdict:
+    if len(argv) < 2:
+        return True
+    path = argv[1]
+    text = machine.files.read(path, state)
+    shown = machine.unknowns.shown(path)
+    if text is None:
+        prepares = _PREPARES.search(shown) and not re.search(r"(model|train|config|param|args|hyper)", shown)
+        if not prepares:
+            machine.absent[shown] = None
+            state.missing.append(shown)
+        return True
+    outer = state.positional
+    if len(argv) > 2:
+        state.positional = argv[2:]
+    before, state.script = state.script, path
+    try:
+        return machine.run_text(text, posixpath.basename(shown), state)
+    except Return as error:
+        return error.fine
+    finally:
+        state.script = before
+        if len(argv) > 2:
+            state.positional = outer
+
+
+def _exit(_: Machine, argv: list[str], __: State) -> Verdict:
+    raise Exit(int(argv[1]) if len(argv) > 1 and re.fullmatch(r"\d{1,4}", argv[1]) else 0 if len(argv) == 1 else None)
+
+
+def _return(_: Machine, argv: list[str], __: State) -> Verdict:
+    raise Return(len(argv) < 2 or argv[1] == "0")
+
+
+def _levels(argv: list[str]) -> int:
+    return int(argv[1]) if len(argv) > 1 and argv[1].isdigit() else 1
+
+
+def _break(_: Machine, argv: list[str], __: State) -> Verdict:
+    raise Break(_levels(argv))
+
+
+def _continue(_: Machine, argv: list[str], __: State) -> Verdict:
+    raise Continue(_levels(argv))
+
+
+def _let(machine: Machine, argv: list[str], state: State) -> Verdict:
+    for text in argv[1:]:
+        machine.parameters(state).arithmetic(text)
+    return True
+
+
+def _read(machine: Machine, argv: list[str], state: State) -> Verdict:
+    text = machine.stdin[-1]
+    flags = [word for word in argv[1:] if word.startswith("-")]
+    array = "-a" in flags or "-ra" in flags
+    skip = {argv.index(flag) + 1 for flag in flags if flag[-1] in "pndtu" and argv.index(flag) + 1 < len(argv)}
+    names = [w for i, w in enumerate(argv) if i and not w.startswith("-") and i not in skip] or ["REPLY"]
+    if text is None:
+        if state.variables.get("__read") == names[0]:
+            state.variables.pop("__read")
+            return False
+        state.variables["__read"] = names[0]
+        for name in names:
+            state.set(name, machine.unknowns.mark(Unknown(f"${name} (read from input)", f"--env {name}=…")))
+        return True
+    line, newline, rest = text.partition("\n")
+    machine.stdin[-1] = rest
+    if not line and not newline:
+        return False
+    ifs = state.variables.get("IFS", " \t\n")
+    parts = [part for part in re.split(f"[{re.escape(str(ifs))}]", line) if part] if ifs else [line]
+    if array:
+        state.variables[names[0]] = parts
+        return True
+    for number, name in enumerate(names):
+        last = number == len(names) - 1
+        value = " ".join(parts[number:]) if last else parts[number] if number < len(parts) else ""
+        state.set(name, value)
+    return True
+
+
+def _mapfile(machine: Machine, argv: list[str], state: State) -> Verdict:
+    name = argv[-1] if len(argv) > 1 and not argv[-1].startswith("-") else "MAPFILE"
+    text = machine.stdin[-1]
+    unknown = [machine.unknowns.mark(Unknown(f"${name} (read from input)"))]
+    state.variables[name] = unknown if text is None else text.splitlines()
+    return True
+
+
+def _getopts(_: Machine, argv: list[str], state: State) -> Verdict:
+    if len(argv) < 3:
+        return False
+    spec, name = argv[1], argv[2]
+    index = int(str(state.variables.get("OPTIND", "1")))
+    if index > len(state.positional) or not state.positional[index - 1].startswith("-"):
+        return False
+    word = state.positional[index - 1]
+    letter = word[1:2]
+    state.set(name, letter if letter and letter in spec else "?")
+    if f"{letter}:" in spec:
+        attached = word[2:]
+        following = state.positional[index] if index < len(state.positional) else ""
+        state.set("OPTARG", attached or following)
+        index += 0 if attached else 1
+    state.set("OPTIND", str(index + 1))
+    return True
+
+
+def _unaliased(machine: Machine, argv: list[str], state: State) -> Verdict:
+    rest = argv[1:]
+    if argv[0] == "command" and rest and rest[0] in ("-v", "-V"):
+        name = rest[-1]
+        machine.emit(name + "\n")
+        return Undecided(f"{machine.unknowns.shown(name)} is installed", files=True)
+    rest = [word for number, word in enumerate(rest) if number or not word.startswith("-")]
+    if not rest:
+        return True
+    builtin = BUILTINS.get(rest[0])
+    verdict = builtin(machine, rest, state) if builtin else machine.programs.run(rest, state, "", 0)
+    if argv[0] == "exec":
+        raise Exit(0)
+    return verdict
+
+
+BUILTINS: dict[str, Callable[[Machine, list[str], State], Verdict]] = {
+    "[": _bracket,
+    "[[": _bracket,
+    "test": _bracket,
+    "echo": _echo,
+    "printf": _echo,
+    "cd": _cd,
+    "pushd": _cd,
+    "shift": _shift,
+    "set": _set,
+    "eval": _eval,
+    "source": _source,
+    ".": _source,
+    "exit": _exit,
+    "return": _return,
+    "break": _break,
+    "continue": _continue,
+    "let": _let,
+    "read": _read,
+    "mapfile": _mapfile,
+    "readarray": _mapfile,
+    "getopts": _getopts,
+    "command": _unaliased,
+    "builtin": _unaliased,
+    "exec": _unaliased,
+    "true": lambda *_: True,
+    ":": lambda *_: True,
+    "false": lambda *_: False,
+    "trap": lambda *_: True,
+    "wait": lambda *_: True,
+}

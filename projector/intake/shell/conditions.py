@@ -1,0 +1,197 @@
+"""``[ … ]``, ``test`` and ``[[ … ]]``: true, false, or what decides it.
+
+Bash reference manual, "Bash Conditional Expressions". A variable that is not set counts as empty, as in a shell; files
+are known only where the script wrote them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from projector.intake.shell import patterns
+from projector.intake.shell.unknown import Unknowns, is_known
+
+
+class Undecided:
+    """A condition that only the run settles: ``text`` for people and to decide it the same way everywhere."""
+
+    def __init__(self, text: str, *, files: bool = False, opposite: bool = False) -> None:
+        self.text, self.files, self.opposite = text, files, opposite
+
+
+Verdict = bool | Undecided
+
+_FILES = frozenset(("-f", "-d", "-e", "-s", "-r", "-w", "-x", "-L", "-h", "-b", "-c", "-p", "-S", "-t"))
+_NUMBERS: dict[str, Callable[[int, int], bool]] = {
+    "-eq": lambda a, b: a == b,
+    "-ne": lambda a, b: a != b,
+    "-lt": lambda a, b: a < b,
+    "-le": lambda a, b: a <= b,
+    "-gt": lambda a, b: a > b,
+    "-ge": lambda a, b: a >= b,
+}
+_COMPARE = ("=", "==", "!=", "=~", "<", ">", *_NUMBERS, "-nt", "-ot", "-ef")
+
+
+def negated(verdict: Verdict) -> Verdict:
+    if isinstance(verdict, Undecided):
+        return Undecided(verdict.text, files=verdict.files, opposite=not verdict.opposite)
+    return not verdict
+
+
+class _Test:
+    """Recursive descent over the words of one test. ``wild``: words that may be patterns keep their escapes ([[ only)."""
+
+    def __init__(
+        self, items: list[str], unknowns: Unknowns, *, double: bool, exists: Callable[[str], bool | None],
+        is_set: Callable[[str], bool], number: Callable[[str], str | None], matched: Callable[[list[str]], None],
+    ) -> None:  # fmt: skip
+        self.items, self.unknowns, self.double = items, unknowns, double
+        self.exists, self.is_set, self.number, self.matched = exists, is_set, number, matched
+        self.at = 0
+
+    def _peek(self, ahead: int = 0) -> str:
+        position = self.at + ahead
+        return self.items[position] if position < len(self.items) else ""
+
+    def either(self) -> Verdict:
+        found = self.both()
+        while self._peek() in (("||",) if self.double else ("-o",)) and self.at < len(self.items):
+            self.at += 1
+            right = self.both()
+            found = combined(found, right, any_=True)
+        return found
+
+    def both(self) -> Verdict:
+        found = self.one()
+        while self._peek() in (("&&",) if self.double else ("-a",)) and self.at < len(self.items):
+            self.at += 1
+            right = self.one()
+            found = combined(found, right, any_=False)
+        return found
+
+    def one(self) -> Verdict:
+        word = self._peek()
+        if self.at >= len(self.items):
+            return False
+        if self._peek(1) in _COMPARE and self.at + 2 < len(self.items):
+            left, operator, right = word, self._peek(1), self._peek(2)
+            self.at += 3
+            return self._compared(left, operator, right)
+        if word == "!" and self.at + 1 < len(self.items):
+            self.at += 1
+            return negated(self.one())
+        if word == "(" and self.at + 1 < len(self.items):
+            self.at += 1
+            found = self.either()
+            self.at += 1
+            return found
+        if re.fullmatch(r"-[a-zA-Z]", word) and self.at + 1 < len(self.items):
+            self.at += 2
+            return self._unary(word, self.items[self.at - 1])
+        self.at += 1
+        return self._nonempty(word)
+
+    def _nonempty(self, text: str) -> Verdict:
+        text = self.unknowns.as_shell(text)
+        if text and not is_known(text) and not re.sub("\ue000\\d+\ue001", "", text):
+            if any(item.filled for item in self.unknowns.within(text)):
+                return True
+            return self._undecided(f"-n {text}")
+        return bool(text)
+
+    def _unary(self, operator: str, text: str) -> Verdict:
+        if operator == "-n":
+            return self._nonempty(text)
+        if operator == "-z":
+            return negated(self._nonempty(text))
+        if operator == "-v":
+            return self.is_set(text)
+        if operator in _FILES:
+            if not self.unknowns.as_shell(text):
+                return False
+            known = self.exists(text) if is_known(text) else None
+            if known is not None:
+                return known
+            return Undecided(self.unknowns.shown(f"{operator} {text}"), files=True)
+        return self._undecided(f"{operator} {text}")
+
+    def _compared(self, left: str, operator: str, right: str) -> Verdict:
+        shown = f"{left} {operator} {right}"
+        left, right = self.unknowns.judge(left), self.unknowns.judge(right)
+        if operator in _NUMBERS:
+            return self._numbers(left, operator, right, shown)
+        if operator in ("-nt", "-ot", "-ef"):
+            return Undecided(self.unknowns.shown(shown), files=True)
+        if not is_known(left) or not is_known(right):
+            if operator == "!=":
+                return negated(self._undecided(f"{left} == {right}"))
+            return self._undecided(f"{left} {'==' if operator == '=' else operator} {right}")
+        if operator == "=~":
+            groups = _searched(right, left)
+            self.matched(groups)
+            return bool(groups)
+        if operator in ("<", ">"):
+            return left < right if operator == "<" else left > right
+        plain = re.sub(r"\\(.)", r"\1", right) if not self.double else right
+        same = patterns.matches(left, right) if self.double else left == plain
+        return same if operator != "!=" else not same
+
+    def _numbers(self, left: str, operator: str, right: str, shown: str) -> Verdict:
+        values = []
+        for text in (left, right):
+            bare = text.strip()
+            if not is_known(bare):
+                return self._undecided(shown)
+            if re.fullmatch(r"[-+]?\d{1,30}", bare):
+                values.append(int(bare))
+            elif self.double:
+                number = self.number(bare) if bare else "0"
+                if number is None or not re.fullmatch(r"-?\d+", number):
+                    return self._undecided(shown)
+                values.append(int(number))
+            else:
+                return False  # "integer expression expected": an error is not true
+        return _NUMBERS[operator](*values)
+
+    def _undecided(self, text: str) -> Undecided:
+        return Undecided(self.unknowns.shown(text))
+
+
+def combined(left: Verdict, right: Verdict, *, any_: bool) -> Verdict:
+    """``left || right`` (``any_``) or ``left && right``, where either may be undecided."""
+    for verdict, other in ((left, right), (right, left)):
+        if isinstance(verdict, bool):
+            return verdict if verdict == any_ else other
+    assert isinstance(left, Undecided)
+    assert isinstance(right, Undecided)
+    texts = [("! " if item.opposite else "") + item.text for item in (left, right)]
+    return Undecided(f" {'||' if any_ else '&&'} ".join(texts), files=left.files and right.files)
+
+
+def _searched(pattern: str, text: str) -> list[str]:
+    """What ``pattern`` found in ``text`` and its groups, as ``BASH_REMATCH`` holds them; empty: nothing."""
+    translated = pattern.replace("[:digit:]", "0-9").replace("[:space:]", r"\s").replace("[:alpha:]", "A-Za-z")
+    try:
+        found = re.search(translated, text)
+    except re.error:
+        return []
+    return [found[0], *(group or "" for group in found.groups())] if found else []
+
+
+def test_words(
+    items: list[str], unknowns: Unknowns, *, double: bool, exists: Callable[[str], bool | None],
+    is_set: Callable[[str], bool], number: Callable[[str], str | None], matched: Callable[[list[str]], None],
+) -> Verdict:  # fmt: skip
+    """The verdict of the words between the brackets (``double``: of ``[[``, where right sides are patterns); ``matched``
+    is told what a regular expression found."""
+    if not double and len(items) == 1:
+        items = ["-n", items[0]]
+    elif not double and len(items) == 2 and items[0] == "!":
+        items = ["-z", items[1]]
+    test = _Test(items, unknowns, double=double, exists=exists, is_set=is_set, number=number, matched=matched)
+    found = test.either()
+    if test.at < len(test.items):
+        return Undecided(unknowns.shown(" ".join(items)))
+    return found

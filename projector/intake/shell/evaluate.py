@@ -1,0 +1,155 @@
+"""Every way that a script can go when conditions depend on the machine, and what each of them launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from projector.errors import InputError, Problem
+from projector.intake.shell import scheduler
+from projector.intake.shell.conditions import Undecided
+from projector.intake.shell.control import Break, Continue, Exit, Return, TooLong, Unreadable
+from projector.intake.shell.files import Files
+from projector.intake.shell.launch import Launch
+from projector.intake.shell.machine import Machine
+from projector.intake.shell.state import State
+from projector.intake.shell.syntax import PLACEHOLDER, places
+from projector.intake.shell.unknown import Unknown, Unknowns
+from projector.io.files import read_text
+
+_MOST_WAYS = 48
+_MOST_COMMANDS = 100_000  # of all ways together: more is a program in shell, and takes minutes
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way through a script. ``taken``: how the conditions were settled that only a run settles; ``ended``: why it
+    ended before its last line; ``absent``: scripts that it starts or sources and that are not there."""
+
+    launches: tuple[Launch, ...]
+    unknowns: Unknowns
+    taken: Mapping[str, bool]
+    ended: str = ""
+    failed: bool = False
+    absent: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    written: Mapping[str, str] = field(default_factory=dict)
+    files: Files | None = None
+    unset: tuple[str, ...] = ()
+    commands: int = 0
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All ways through a script; ``whole`` is False when there were more of them than were followed."""
+
+    where: str
+    paths: tuple[Way, ...]
+    whole: bool = True
+
+
+class _Choices:
+    """Settles open conditions: as ``wanted`` says, the first way (false) beyond it; remembers what it was asked."""
+
+    def __init__(self, wanted: Sequence[bool]) -> None:
+        self.wanted = wanted
+        self.asked: dict[str, bool] = {}
+
+    def __call__(self, verdict: Undecided) -> bool:
+        if verdict.text not in self.asked:
+            position = len(self.asked)
+            self.asked[verdict.text] = self.wanted[position] if position < len(self.wanted) else False
+        return self.asked[verdict.text]
+
+
+def evaluate(
+    path: str | Path, args: Sequence[str] = (), env: Mapping[str, str] | None = None, text: str | None = None
+) -> Evaluation:
+    """Evaluates the shell script at ``path``, or the shell ``text`` that the file there holds, as if started with ``args``
+    in the environment ``env``.
+
+    Raises :class:`InputError` for a file that cannot be read or holds lines that are no shell.
+    """
+    file = Path(path)
+    text = read_text(file, "a readable script") if text is None else text
+    found: list[Way] = []
+    waiting: list[tuple[bool, ...]] = [()]
+    while waiting and len(found) < _MOST_WAYS and sum(way.commands for way in found) < _MOST_COMMANDS:
+        wanted = waiting.pop(0)
+        choices = _Choices(wanted)
+        found.append(_one(file, text, args, env or {}, choices))
+        values = tuple(choices.asked.values())
+        waiting += [(*values[:position], True) for position in range(len(wanted), len(values))]
+    return Evaluation(where=str(file), paths=tuple(found), whole=not waiting)
+
+
+def _one(file: Path, text: str, args: Sequence[str], env: Mapping[str, str], choices: _Choices) -> Way:
+    machine = Machine(Files(file.parent), choices, given=frozenset(env))
+    state = State(
+        variables=dict(env),
+        exported=set(env),
+        positional=list(args),
+        script=str(file.resolve()),
+        cwd=str(file.parent.resolve()),
+    )
+    request = scheduler.directives(text)
+    if request:
+        machine.programs.submit(request, scheduler.Request(), state)
+    ended, failed = "", False
+    try:
+        machine.run_text(text, file.name, state)
+    except Exit as error:
+        failed = error.code != 0
+        ended = error.why or ("exit" if error.code is None else f"exit {error.code}" if failed else "")
+    except (Return, Break, Continue):
+        pass
+    except Unreadable as error:
+        expected = error.expected or "a launch script, or a case, a Primus experiment or Megatron-LM arguments in YAML"
+        place = f"line {error.line}" if error.where == file.name else f"{error.where}, line {error.line}"
+        raise InputError([Problem(str(file), place, error.text, expected)]) from None
+    except (TooLong, RecursionError) as error:
+        what = str(error) or "commands inside one another without end"
+        raise InputError([Problem(str(file), "", what, "a script that ends")]) from None
+    _fill_placeholders(machine)
+    left = places(text)
+    if left:
+        machine.note(f"{', '.join(left[:4])}: left to fill in, where nothing depends on it")
+    return Way(
+        launches=tuple(machine.launches),
+        unknowns=machine.unknowns,
+        taken=dict(choices.asked),
+        ended=ended,
+        failed=failed,
+        absent=tuple(machine.absent),
+        notes=tuple(machine.notes),
+        written=dict(machine.files.written),
+        files=machine.files,
+        unset=tuple(machine.unset),
+        commands=machine.commands,
+    )
+
+
+def _shown(place: str) -> str:
+    return place.replace("⟨", "<").replace("⟩", ">").replace("\u00a0", " ") + ", a place to fill in"
+
+
+def _fill_placeholders(machine: Machine) -> None:
+    """``<path to data>`` that a user was to fill in becomes unknown in what is launched."""
+
+    def filled(word: str) -> str:
+        match = PLACEHOLDER.search(word)
+        return word if match is None else machine.unknowns.mark(Unknown(_shown(match[0])))
+
+    machine.launches = [
+        Launch(
+            program=item.program,
+            arguments=tuple(filled(word) for word in item.arguments),
+            steps=item.steps,
+            environment=item.environment,
+            where=item.where,
+            line=item.line,
+            cwd=item.cwd,
+        )
+        for item in machine.launches
+    ]

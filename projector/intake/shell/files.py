@@ -1,0 +1,74 @@
+"""Files as a script sees them: what it wrote itself, and what lies beside it. Nothing else of this machine."""
+
+from __future__ import annotations
+
+import posixpath
+from pathlib import Path
+
+from projector.errors import InputError
+from projector.intake.shell.state import State
+from projector.intake.shell.unknown import MARK
+from projector.io.files import read_text
+
+_LEVELS = 4  # folders above the script in which a repository's paths may start
+
+
+class Files:
+    """``folder``: where the script lies; paths that only the run knows are looked for by what is known of their end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.written: dict[str, str] = {}
+
+    def write(self, path: str, text: str, state: State, *, append: bool = False) -> None:
+        """Keeps what the script wrote."""
+        name = self._name(path, state)
+        before = self.written.get(name, "") if append else ""
+        if len(before) + len(text) < 4_000_000:
+            self.written[name] = before + text
+
+    def wrote(self, path: str, state: State) -> bool:
+        return self._name(path, state) in self.written
+
+    def read(self, path: str, state: State) -> str | None:
+        """The text of a file; None when it is neither written here nor beside the script."""
+        name = self._name(path, state)
+        if name in self.written:
+            return self.written[name]
+        found = self.find(path, state)
+        if found is None:
+            return None
+        try:
+            return read_text(found)
+        except InputError:
+            return None
+
+    def find(self, path: str, state: State) -> Path | None:
+        """A real file beside the script (or in the repository above it) that ``path`` means."""
+        known = MARK.split(path)[-1].lstrip("/") if MARK.search(path) else path
+        known = known.strip()
+        if not known or known.endswith("/") or "\n" in known or len(known) > 500:
+            return None
+        bases = [state.cwd, str(self.folder)] if not MARK.search(state.cwd) else [str(self.folder)]
+        if posixpath.isabs(known):
+            inside = posixpath.normpath(known)
+            return self._regular(Path(inside)) if inside.startswith(str(self.folder.resolve()) + "/") else None
+        parents = [str(parent) for parent in list(self.folder.resolve().parents)[:_LEVELS]]
+        roots = [str(self.folder.resolve()), *parents]
+        for base in [*bases, *parents]:
+            place = Path(posixpath.normpath(posixpath.join(base, known)))
+            if not any(str(place.absolute()).startswith(root + "/") for root in roots[: _LEVELS + 1] if root != "/"):
+                continue
+            found = self._regular(place)
+            if found is not None:
+                return found
+        return None
+
+    def _regular(self, place: Path) -> Path | None:
+        try:
+            return place if place.is_file() else None
+        except (OSError, ValueError):
+            return None
+
+    def _name(self, path: str, state: State) -> str:
+        return posixpath.normpath(posixpath.join(state.cwd, path)) if path else path

@@ -1,0 +1,235 @@
+"""Control flow of a shell: lists, pipelines, branches and loops, over the machine that evaluates their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from projector.intake.shell import conditions, words
+from projector.intake.shell.conditions import Undecided, Verdict
+from projector.intake.shell.control import Break, Continue, Exit, Return
+from projector.intake.shell.patterns import matches
+from projector.intake.shell.state import State
+from projector.intake.shell.syntax import Source, named, text_of
+from projector.intake.shell.trees import adjacent, alternatives, branches
+from projector.intake.shell.unknown import is_known
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+    from projector.intake.shell.machine import Machine
+
+_MOST_LOOPS = 1_000
+
+
+def _list(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
+    parts = [child for child in node.children if child.type != "comment"]
+    verdict = machine.statement(source, parts[0], state)
+    for sign, part in zip(parts[1::2], parts[2::2], strict=False):
+        wanted = sign.type == "&&"
+        if isinstance(verdict, Undecided):
+            if not machine.matters(source, part):
+                continue
+            verdict = machine.decided(verdict)
+        if verdict == wanted:
+            verdict = machine.statement(source, part, state)
+    return verdict
+
+
+def pipeline(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
+    stages = named(node)
+    verdict: Verdict = True
+    text: str | None = machine.stdin[-1]
+    for number, stage in enumerate(stages):
+        last = number == len(stages) - 1
+        machine.stdin.append(text)
+        if not last:
+            machine.captures.append([])
+        try:
+            verdict = machine.statement(source, stage, state.child())
+        except (Exit, Return) as error:
+            verdict = getattr(error, "fine", False)
+        finally:
+            machine.stdin.pop()
+            if not last:
+                text = "".join(machine.captures.pop())
+    return verdict
+
+
+def _negated_command(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
+    return conditions.negated(machine.statement(source, named(node)[-1], state))
+
+
+def _subshell(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
+    try:
+        return machine.sequence(source, node, state.child())
+    except Exit as error:
+        if error.why:
+            raise
+        return error.code == 0
+
+
+def _compound_statement(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
+    if node.children and node.children[0].type == "((":
+        return machine.arithmetic_test(text_of(source, node).strip()[2:-2], state)
+    return machine.sequence(source, node, state)
+
+
+_do_group = _compound_statement
+
+
+def _if_statement(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
+    groups = branches(node)
+    bodies = [item for _, body in groups for item in body]
+    for condition, body in groups:
+        verdict: Verdict = True
+        for item in condition:
+            verdict = machine.statement(source, item, state)
+        if isinstance(verdict, Undecided):
+            if not any(machine.matters(source, item) for item in bodies):
+                return True
+            verdict = machine.decided(verdict)
+        if verdict:
+            result: Verdict = True
+            for item in body:
+                result = machine.statement(source, item, state)
+            return result
+    return True
+
+
+def _case_statement(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
+    children = [child for child in node.children if child.type != "comment"]
+    opening = next((i for i, child in enumerate(children) if child.type == "in"), 2)
+    value = machine.single("".join(text_of(source, child) for child in children[1:opening]).strip(), state)
+    value = machine.unknowns.judge(value)
+    falling = False
+    for item in (child for child in children if child.type == "case_item"):
+        parts = [part for part in item.children if part.type != "comment"]
+        closing = next((i for i, part in enumerate(parts) if part.type == ")"), 0)
+        tests = alternatives(source, parts[:closing])
+        fits = falling or any(_fits(machine, value, test, state) for test in tests)
+        if not fits:
+            continue
+        verdict: Verdict = True
+        for part in parts[closing + 1 :]:
+            if part.is_named:
+                verdict = machine.statement(source, part, state)
+        end = parts[-1].type
+        falling = end in (";&", ";;&") and end == ";&"
+        if end not in (";&", ";;&"):
+            return verdict
+    return True
+
+
+def _fits(machine: Machine, value: str, test: str, state: State) -> bool:
+    pattern = machine.parameters(state).pattern(test)
+    if is_known(value) and is_known(pattern):
+        return matches(value, pattern)
+    if pattern == "*":
+        return True
+    return machine.decided(Undecided(f"{machine.unknowns.shown(value)} is {machine.unknowns.shown(pattern)}"))
+
+
+def _for_statement(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
+    children = [child for child in node.children if child.type != "comment"]
+    name = text_of(source, children[1])
+    body = children[-1]
+    listed = any(child.type == "in" for child in children)
+    items = list(state.positional)
+    if listed:
+        items = [word for text in adjacent(source, children[3:-1]) for word in machine.fields(text, state)]
+        items = [word for word in items if machine.unknowns.as_shell(word)]
+    return _loop(machine, items, body, source, state, lambda item: state.set(name, item))
+
+
+def _loop(
+    machine: Machine, items: list[str], body: Node, source: Source, state: State, assign: Callable[[str], None]
+) -> Verdict:
+    verdict: Verdict = True
+    for item in items[:_MOST_LOOPS]:
+        assign(item)
+        try:
+            verdict = machine.statement(source, body, state)
+        except Continue as jump:
+            if jump.levels > 1:
+                raise Continue(jump.levels - 1) from None
+        except Break as jump:
+            if jump.levels > 1:
+                raise Break(jump.levels - 1) from None
+            break
+    return verdict
+
+
+def _c_style_for_statement(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
+    text = text_of(source, node)
+    opening = text.index("((")
+    stop = words.closing(text, opening)
+    first, test, step = [*text[opening + 2 : stop - 1].split(";"), "", ""][:3]
+    parameters = machine.parameters(state)
+    parameters.arithmetic(first)
+    for _ in range(_MOST_LOOPS):
+        verdict = machine.arithmetic_test(test, state) if test.strip() else True
+        if not (machine.decided(verdict) if isinstance(verdict, Undecided) else verdict):
+            break
+        try:
+            machine.statement(source, node.children[-1], state)
+        except Continue:
+            pass
+        except Break:
+            break
+        if isinstance(verdict, Undecided):
+            break
+        parameters.arithmetic(step)
+    return True
+
+
+def _while_statement(machine: Machine, source: Source, node: Node, state: State) -> Verdict:
+    until = node.children[0].type == "until"
+    parts = named(node)
+    for _ in range(_MOST_LOOPS):
+        verdict: Verdict = True
+        for part in parts[:-1]:
+            verdict = machine.statement(source, part, state)
+        verdict = conditions.negated(verdict) if until else verdict
+        open_ = isinstance(verdict, Undecided)
+        if isinstance(verdict, Undecided):
+            if not machine.matters(source, parts[-1]):
+                return True
+            verdict = machine.decided(verdict)
+        if not verdict:
+            return True
+        try:
+            machine.statement(source, parts[-1], state)
+        except Continue as jump:
+            if jump.levels > 1:
+                raise Continue(jump.levels - 1) from None
+        except Break as jump:
+            if jump.levels > 1:
+                raise Break(jump.levels - 1) from None
+            return True
+        if open_:
+            return True
+    return True
+
+
+def _function_definition(_: Machine, source: Source, node: Node, state: State) -> Verdict:
+    parts = named(node)
+    state.functions[text_of(source, parts[0])] = (source, parts[-1])
+    return True
+
+
+#: By the type of a node.
+HANDLERS: Mapping[str, Callable[[Machine, Source, Node, State], Verdict]] = {
+    "list": _list,
+    "pipeline": pipeline,
+    "negated_command": _negated_command,
+    "subshell": _subshell,
+    "compound_statement": _compound_statement,
+    "do_group": _compound_statement,
+    "if_statement": _if_statement,
+    "case_statement": _case_statement,
+    "for_statement": _for_statement,
+    "c_style_for_statement": _c_style_for_statement,
+    "while_statement": _while_statement,
+    "function_definition": _function_definition,
+}

@@ -1,0 +1,157 @@
+"""A launch: what starts how many processes of which program, with which arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from projector.intake.shell.unknown import Unknown, Unknowns, is_known
+
+#: How a program is counted that nothing starts more than once.
+ALONE = "one process"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launcher on the way to the program (``srun``, ``mpirun``, ``torchrun``), its options by name."""
+
+    kind: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """``program``: the script or module; ``arguments``: its words, with marks where unknown; ``steps``: outermost first."""
+
+    program: str
+    arguments: tuple[str, ...]
+    steps: tuple[Step, ...]
+    environment: Mapping[str, str]
+    where: str
+    line: int
+    cwd: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.where}, line {self.line}" if self.line else self.where
+
+
+def ranks(launch: Launch, unknowns: Unknowns, hosts: Mapping[str, str]) -> tuple[str, str]:
+    """(processes of the job, how they are counted); the first holds marks where the script does not say.
+
+    ``hosts``: the host files that the script wrote, by name.
+    """
+    last = launch.steps[-1] if launch.steps else None
+    if last is not None and last.kind == "torchrun":
+        return _torchrun(last, launch, unknowns)
+    if last is not None and last.kind == "deepspeed":
+        return _deepspeed(last, launch, unknowns, hosts)
+    if last is not None and last.kind == "accelerate":
+        return _accelerate(last, unknowns)
+    if last is not None and last.kind == "msrun":
+        return product(unknowns, last.options.get("worker_num", "8")), "msrun --worker_num"
+    for step in reversed(launch.steps):
+        if step.kind == "srun":
+            return _srun(step, launch, unknowns)
+        if step.kind == "mpirun":
+            return _mpirun(step, launch, unknowns)
+    other = next((step for step in launch.steps if step.kind == "other"), None)
+    if other is not None:
+        name = unknowns.shown(other.options["name"])
+        return unknowns.mark(Unknown(f"the processes that {name} starts", "--gpus N")), name
+    world = launch.environment.get("WORLD_SIZE", "")
+    if world and unknowns.as_shell(world):
+        return world, "WORLD_SIZE"
+    return "1", ALONE
+
+
+def product(unknowns: Unknowns, *counts: str) -> str:
+    """The product of counts as text; marks of all that is unknown in them."""
+    numbers = 1
+    unsure = ""
+    for text in counts:
+        if re.fullmatch(r"\d{1,9}", text.strip()):
+            numbers *= int(text)
+        elif is_known(text):
+            unsure += unknowns.mark(Unknown(f"{text!r} for a number"))
+        else:
+            unsure += text
+    return unknowns.mark(*unknowns.within(unsure)) if unsure else str(numbers)
+
+
+def _torchrun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
+    nodes = step.options.get("nnodes") or launch.environment.get(
+        "PET_NNODES", "1"
+    )  # torch/distributed/argparse_util.py
+    each = step.options.get("nproc_per_node") or launch.environment.get("PET_NPROC_PER_NODE", "1")
+    match = re.fullmatch(r"(\d+):(\d+)", nodes)
+    if match:
+        nodes = match[2] if match[1] == match[2] else unknowns.mark(Unknown(f"--nnodes {nodes} (elastic)", "--gpus N"))
+    if each in ("gpu", "auto", "cuda"):
+        each = _visible(launch, unknowns, f"--nproc_per_node {each}")
+    shown = f"{unknowns.shown(nodes)} nodes × {unknowns.shown(each)} processes"
+    return product(unknowns, nodes, each), shown
+
+
+def _visible(launch: Launch, unknowns: Unknowns, asked: str) -> str:
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        listed = launch.environment.get(name)
+        if listed and re.fullmatch(r"\d+(,\d+)*", listed):
+            return str(listed.count(",") + 1)
+    return unknowns.mark(Unknown(f"{asked} (the GPUs of a machine)", "--env CUDA_VISIBLE_DEVICES=0,1,… or --gpus N"))
+
+
+def _deepspeed(step: Step, launch: Launch, unknowns: Unknowns, hosts: Mapping[str, str]) -> tuple[str, str]:
+    option = step.options
+    include = option.get("include", "")
+    if include and is_known(include):
+        listed = [part.partition(":")[2] for part in include.split("@")]
+        if all(listed):
+            return str(sum(part.count(",") + 1 for part in listed)), f"--include {include}"
+    file = option.get("hostfile", "")
+    text = next((text for name, text in hosts.items() if file and name.endswith("/" + file.lstrip("./"))), None)
+    nodes, each = option.get("num_nodes", ""), option.get("num_gpus", "")
+    if text is not None:
+        slots = [int(match) for match in re.findall(r"slots=(\d+)", text)]
+        if slots and len(slots) == len([line for line in text.splitlines() if line.strip()]):
+            slots = slots[: int(nodes)] if nodes.isdigit() else slots
+            total = len(slots) * int(each) if each.isdigit() else sum(slots)
+            return str(total), f"the {len(slots)} hosts of {file}"
+    if file and not nodes:
+        nodes = unknowns.mark(Unknown(f"the hosts of {unknowns.shown(file)}", "--gpus N"))
+    if not each:
+        each = _visible(launch, unknowns, "deepspeed without --num_gpus")
+    return product(unknowns, nodes or "1", each), f"{unknowns.shown(nodes or '1')} nodes × {unknowns.shown(each)} GPUs"
+
+
+def _accelerate(step: Step, unknowns: Unknowns) -> tuple[str, str]:
+    count = step.options.get("num_processes")
+    if count:
+        return product(unknowns, count), "--num_processes"
+    if "multi_gpu" not in step.options and "config_file" not in step.options:
+        return unknowns.mark(Unknown("accelerate without --num_processes", "--gpus N")), ""
+    return unknowns.mark(Unknown("the processes of accelerate's configuration", "--gpus N")), ""
+
+
+def _srun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
+    option, environment = step.options, launch.environment
+    if option.get("ntasks"):
+        return product(unknowns, option["ntasks"]), "srun --ntasks"
+    nodes = option.get("nodes") or environment.get("SLURM_NNODES") or environment.get("SLURM_JOB_NUM_NODES")
+    each = option.get("ntasks-per-node") or environment.get("SLURM_NTASKS_PER_NODE")
+    if not option.get("nodes") and not option.get("ntasks-per-node") and environment.get("SLURM_NTASKS"):
+        return product(unknowns, environment["SLURM_NTASKS"]), "the job's tasks"
+    if nodes is None:
+        return unknowns.mark(Unknown("the nodes of srun's job", "--env SLURM_NNODES=…")), "srun"
+    return product(unknowns, nodes, each or "1"), f"srun: {unknowns.shown(nodes)} nodes × {unknowns.shown(each or '1')}"
+
+
+def _mpirun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
+    option = step.options
+    if option.get("np"):
+        return product(unknowns, option["np"]), "mpirun -np"
+    each, nodes = option.get("per_node"), option.get("nodes") or launch.environment.get("SLURM_NNODES")
+    if each and nodes:
+        return product(unknowns, nodes, each), f"{unknowns.shown(nodes)} nodes × {unknowns.shown(each)} processes"
+    return unknowns.mark(Unknown("mpirun's processes (-np)", "--gpus N")), "mpirun"

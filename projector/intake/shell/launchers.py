@@ -1,0 +1,241 @@
+"""Command lines of launchers and of the wrappers in front of them, taken apart."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Sequence
+
+from projector.intake.shell.launch import Step
+from projector.intake.shell.lists import word_set
+from projector.intake.shell.unknown import MARK
+
+MPI = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "aprun", "jsrun", "prun", "horovodrun")
+TEXT_TOOLS = word_set(
+    """
+    grep egrep sed awk perl find xargs diff sort uniq jq yq tar zip rm cp mv kill pkill
+    """
+)
+#: Words in front of a command that change nothing here; the command is found behind their own options.
+_WRAPPERS = word_set(
+    """
+    nohup time env numactl nsys ncu singularity apptainer docker podman podman-hpc enroot shifter charliecloud
+    ch-run taskset timeout stdbuf uv pixi conda mamba micromamba poetry pipenv setsid nice ionice sudo chrt
+    catchsegv rocprof rocprofv2 rocprofv3 hpcrun dlprof omnitrace omnitrace-run script unbuffer flock choom
+    prlimit cgexec dbus-run-session gdb strace ltrace valgrind compute-sanitizer cuda-memcheck py-spy memray
+    kernprof coverage viztracer scalene xargs parallel screen tmux proxychains proxychains4 torch_npu_run
+    ccc_mprun hy-smi hyqual sarus xpmem likwid-perfctr ray
+    """
+)
+_PYTHON = re.compile(r"(?:i?python|pypy)(?:\d+(?:\.\d+)?)?t?$")
+_TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic.run")
+_TORCH_FLAGS = word_set(
+    """
+    standalone module m no_python use_env run_path version h help no-python
+    """
+)
+_DEEPSPEED_FLAGS = word_set(
+    """
+    no_ssh no_ssh_check force_multi save_pid no_python module elastic_training no_local_rank
+    bind_cores_to_rank h help
+    """
+)
+_ACCELERATE_FLAGS = word_set(
+    """
+    multi_gpu cpu tpu use_deepspeed use_fsdp use_megatron_lm same_network no_python module m quiet q debug
+    use_xpu ipex dynamo_use_fullgraph dynamo_use_dynamic rdzv_conf_none main_training_function_none
+    """
+)
+_MPI_TWO = frozenset(["--mca", "-mca", "--gmca", "-gmca", "-genv", "-env", "--prtemca", "--pmixmca"])
+_MPI_NONE = word_set(
+    """
+    --allow-run-as-root -allow-run-as-root --report-bindings --tag-output --oversubscribe --display-map
+    --display-allocation -v --verbose -q --quiet --nooversubscribe --no-oversubscribe -l --label --line-buffer
+    -envall -genvall -envnone --do-not-launch --merge-stderr-to-stdout --timestamp-output --continuous
+    --enable-recovery -nolocal --nolocal --bycore -bycore --bind-to-core -bind-to-core --no-transfer --pernode
+    -pernode --smpiargs-none
+    """
+)
+_MPI_COUNT = {"-np": "np", "--np": "np", "-n": "np", "-c": "np", "--n": "np"}
+_MPI_EACH = frozenset(["-N", "--npernode", "-npernode", "-ppn", "--ppn", "-perhost", "--ntasks-per-node", "-r"])
+#: Of NVIDIA Base Command Platform's ``bcprun``: options with a value by the name that counts here, as in
+#: NVIDIA/NeMo-Framework-Launcher launcher_scripts/nemo_launcher/core/launchers.py; any other is a switch.
+_BCP = {
+    **dict.fromkeys(("-n", "--nnodes"), "nodes"),
+    **dict.fromkeys(("-p", "--npernode"), "per_node"),
+    **dict.fromkeys(("-c", "--cmd"), "cmd"),
+    **dict.fromkeys(("-e", "--env"), "exported"),
+    **dict.fromkeys(("-w", "--workdir"), "cwd"),
+    **dict.fromkeys(("-l", "--launcher"), "launcher"),
+}
+
+
+def starts_program(word: str) -> bool:
+    """Whether ``word`` is the start of a command that may train: an interpreter, a launcher, a shell script."""
+    name = posixpath.basename(MARK.sub("", word))
+    return (
+        name in ("torchrun", "deepspeed", "accelerate", "msrun", "bash", "sh", "srun", "zsh", *MPI)
+        or _PYTHON.match(name) is not None
+        or bool(re.search(r"\.(sh|bash|py)$", name))
+    )
+
+
+def unwrapped(name: str, argv: Sequence[str]) -> list[str] | None:
+    """The command behind a wrapper; None when ``name`` is none."""
+    if name not in _WRAPPERS:
+        return None
+    if name == "env":
+        return list(argv[1:])
+    for at in range(1, len(argv)):
+        word = argv[at]
+        if starts_program(word) and not _is_value(argv, at):
+            return list(argv[at:])
+    plain = [at for at in range(1, len(argv)) if not argv[at].startswith("-")]
+    return list(argv[plain[0] :]) if name in ("nohup", "time", "sudo", "setsid") and plain else []
+
+
+def _is_value(argv: Sequence[str], at: int) -> bool:
+    return argv[at - 1] in ("--entrypoint", "-o", "--output", "--name", "-w", "--workdir")
+
+
+def launched(name: str, argv: Sequence[str]) -> tuple[Step | None, str, list[str]] | None:
+    """(launcher, program, its arguments) of an interpreter or a launcher; None for any other command."""
+    if name in ("torchrun", "torch_run", "torchrun_launcher"):
+        return _torchrun(list(argv[1:]))
+    if name in ("deepspeed", "ds", "deepspeed.pt"):
+        options, rest = _options(argv[1:], _DEEPSPEED_FLAGS, {"H": "hostfile", "i": "include", "e": "exclude"})
+        return Step("deepspeed", options), *_program(rest)
+    if name == "msrun":
+        options, rest = _options(argv[1:], frozenset(), {})
+        return Step("msrun", options), *_program(rest)
+    if name == "accelerate":
+        rest = list(argv[2:]) if argv[1:2] == ["launch"] else []
+        options, rest = _options(rest, _ACCELERATE_FLAGS, {})
+        return Step("accelerate", options), *_program(rest)
+    if _PYTHON.match(name):
+        return _python(list(argv[1:]))
+    if re.search(r"\.py$", name):
+        return None, argv[0], list(argv[1:])
+    return None
+
+
+def _python(rest: list[str]) -> tuple[Step | None, str, list[str]]:
+    while rest:
+        word = rest[0]
+        if word == "-m":
+            module = rest[1] if len(rest) > 1 else ""
+            if module in _TORCH_MODULES:
+                return _torchrun(rest[2:])
+            if module in ("deepspeed.launcher.runner", "deepspeed.launcher.launch", "deepspeed"):
+                return launched("deepspeed", ["deepspeed", *rest[2:]]) or (None, "", [])
+            if module == "accelerate.commands.launch":
+                return launched("accelerate", ["accelerate", "launch", *rest[2:]]) or (None, "", [])
+            return None, module, rest[2:]
+        if word in ("-c", "-", "-V", "--version") or not word:
+            return None, "", []
+        if word in ("-W", "-X"):
+            rest = rest[2:]
+        elif word.startswith("-"):
+            rest = rest[1:]
+        else:
+            break
+    if rest and posixpath.basename(rest[0]) in ("torchrun", "deepspeed", "accelerate"):
+        return launched(posixpath.basename(rest[0]), rest) or (None, "", [])
+    return None, rest[0] if rest else "", rest[1:]
+
+
+def _torchrun(words: list[str]) -> tuple[Step | None, str, list[str]]:
+    options, rest = _options(words, _TORCH_FLAGS, {"r": "redirects", "t": "tee"})
+    return Step("torchrun", options), *_program(rest)
+
+
+def _program(rest: list[str]) -> tuple[str, list[str]]:
+    """The trainer, and its words; with ``--no_python`` an interpreter may stand before it."""
+    if rest and _PYTHON.match(posixpath.basename(rest[0])):
+        found = _python(rest[1:])
+        return found[1], found[2]
+    if rest and posixpath.basename(rest[0]) == "python-m":
+        return rest[1] if len(rest) > 1 else "", rest[2:]
+    return (rest[0], rest[1:]) if rest else ("", [])
+
+
+def _options(words: Sequence[str], flags: frozenset[str], short: dict[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Options at the head of ``words`` (dashes as underscores), and what follows them."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if MARK.fullmatch(word):
+            at += 1
+            continue
+        if not word.startswith("-") or word == "-":
+            break
+        at += 1
+        if word == "--":
+            break
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        name = short.get(name, name)
+        if name in flags:
+            found[name] = "True"
+            continue
+        if not equals and " " in name:  # one quoted word: "--nnodes 2"
+            name, _, value = name.partition(" ")
+            equals = "="
+        if not equals and at < len(words):
+            value = words[at]
+            at += 1
+        found[name] = value.strip()
+    return found, list(words[at:])
+
+
+def mpi_options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """``np``, ``per_node`` and ``exported`` (lines of NAME=value) of mpirun, and the command behind its options."""
+    found: dict[str, str] = {}
+    exported: list[str] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if not word.startswith("-"):
+            if MARK.fullmatch(word):
+                at += 1
+                continue
+            break
+        name, equals, value = word.partition("=")
+        at += 1
+        if name in _MPI_TWO:
+            at += 2
+            continue
+        if name in _MPI_NONE:
+            found |= {"per_node": "1"} if "pernode" in name else {}
+            continue
+        if not equals and at < len(words):
+            if starts_program(words[at]) and not name.startswith(("-x", "-wdir", "--wdir")):
+                continue
+            value = words[at]
+            at += 1
+        if name in _MPI_COUNT:
+            found["np"] = value
+        elif name in _MPI_EACH:
+            found["per_node"] = value
+        elif name in ("--map-by", "-map-by") and value.startswith("ppr:"):
+            found["per_node"] = value.split(":")[1]
+        elif name == "-x":
+            exported.append(value)
+    if exported:
+        found["exported"] = "\n".join(exported)
+    return found, list(words[at:])
+
+
+def bcp_options(words: Sequence[str]) -> dict[str, str]:
+    """``nodes``, ``per_node``, the shell text ``cmd``, the folder ``cwd`` ``exported`` (lines of NAME=value) of bcprun."""
+    found: dict[str, str] = {}
+    waiting = iter(words)
+    for word in waiting:
+        name, equals, value = word.partition("=")
+        kind = _BCP.get(name)
+        if kind is None:
+            continue
+        value = value if equals else next(waiting, "")
+        found[kind] = f"{found[kind]}\n{value}" if kind == "exported" and kind in found else value
+    return found

@@ -1,0 +1,290 @@
+"""``$x`` and ``${x…}``: what a variable expands to. Bash reference manual, "Shell Parameter Expansion"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from projector.intake.shell import patterns, words
+from projector.intake.shell.arithmetic import Arithmetic, NotANumber
+from projector.intake.shell.lists import word_set
+from projector.intake.shell.state import State, Value
+from projector.intake.shell.unknown import MARK, Unknown, Unknowns, is_known
+from projector.intake.shell.words import Piece
+
+if TYPE_CHECKING:
+    from projector.intake.shell.machine import Machine
+
+_INNER = re.compile(r"([A-Za-z_]\w*|\d+|[@*#?$!-])", re.DOTALL)
+_OPERATOR = re.compile(r":[-=?+]|[-=?+]|##?|%%?|/[/#%]?|\^\^?|,,?|:|@")
+#: Set on every machine, to what only that machine knows.
+_MACHINE = word_set(
+    """
+    HOME USER LOGNAME HOSTNAME HOST PATH LD_LIBRARY_PATH SHELL TERM LANG RANDOM SECONDS EPOCHSECONDS UID EUID PPID
+    BASHPID HOSTTYPE OSTYPE SRANDOM TMPDIR PYTHONPATH CPATH LIBRARY_PATH C_INCLUDE_PATH MANPATH CUDA_HOME CONDA_PREFIX
+    VIRTUAL_ENV LINENO BASH_REMATCH SHLVL OLDPWD BASH_SUBSHELL
+    """
+)
+#: The shell of which this is an evaluation: scripts look whether it is new enough.
+_BASH: Mapping[str, Value] = {"BASH_VERSION": "5.2.15(1)-release", "BASH_VERSINFO": ["5", "2", "15", "1", "release"]}
+
+
+class Required(Exception):
+    """``${x:?message}`` of a variable that is not set: the script ends."""
+
+    def __init__(self, name: str, message: str) -> None:
+        self.name, self.message = name, message
+        super().__init__(message)
+
+
+class Parameters:
+    """Expansion against the state of one machine."""
+
+    def __init__(self, machine: Machine, state: State) -> None:
+        self.machine, self.state = machine, state
+        self.unknowns: Unknowns = machine.unknowns
+
+    # what words.lex asks for
+
+    def command(self, text: str) -> str:
+        return self.machine.substitution(text, self.state)
+
+    def arithmetic(self, text: str) -> str | None:
+        """The value of an expression as text (marks where unknown); None for text that is none."""
+        expanded = words.joined(words.lex(text, self, inside=True))
+        try:
+            return str(self._arithmetic().value(expanded))
+        except NotANumber:
+            source = f"$(({self.unknowns.shown(expanded).strip()[:60]}))"
+            return self.unknowns.mark(*self.unknowns.within(expanded), Unknown(source))
+
+    def expand(self, inner: str, inside: bool) -> list[Piece]:
+        """The pieces of ``${inner}``."""
+        prefix = ""
+        if len(inner) > 1 and inner[0] in "#!" and _INNER.match(inner, 1):
+            prefix, inner = inner[0], inner[1:]
+        match = _INNER.match(inner)
+        if match is None:
+            return [Piece(self.unknowns.mark(Unknown("${" + inner[:40] + "}")), quoted=inside)]
+        name, rest = match[0], inner[match.end() :]
+        subscript = None
+        if rest.startswith("[") and (name[0].isalpha() or name[0] == "_"):
+            stop = words.closing(rest, 0)
+            subscript, rest = rest[1:stop], rest[stop + 1 :]
+        if prefix == "!":
+            return self._indirect(name, subscript, rest, inside)
+        values = self._values(name, subscript)
+        if prefix == "#":
+            return [Piece(self._length(name, subscript, values), quoted=inside)]
+        many = subscript in ("@", "*") or (subscript is None and name in ("@", "*"))
+        star = subscript == "*" or name == "*"
+        return self._operated(name, subscript, values, rest, inside=inside, many=many, star=star)
+
+    # variables
+
+    def text(self, name: str) -> str:
+        """The text of a variable, a mark when it is not set."""
+        values = self._values(name, None)
+        return values[0] if values else self.missing(name)
+
+    def is_set(self, name: str) -> bool:
+        return bool(self._values(name, None))
+
+    def number(self, name: str) -> str:
+        """A variable in arithmetic: ``a`` or ``a[3]``."""
+        base, _, key = name.partition("[")
+        values = self._values(base, key.rstrip("]") if key else None)
+        return values[0] if values else self.missing(base)
+
+    def missing(self, name: str) -> str:
+        """What stands for a variable that is not set."""
+        if name in _MACHINE:
+            return self.unknowns.mark(Unknown(f"${name}", f"--env {name}=…", plain=True))
+        self.machine.looked_for(name)
+        if name.isdigit():
+            return self.unknowns.mark(Unknown(f"${name}", "--args", unset=True))
+        if self.state.missing and not name.startswith("SLURM_"):
+            files = ", ".join(self.state.missing[-2:])
+            return self.unknowns.mark(
+                Unknown(f"${name}, perhaps set in {files}, which is not there", f"--env {name}=…")
+            )
+        return self.unknowns.mark(Unknown(f"${name}", f"--env {name}=…", unset=True))
+
+    def _values(self, name: str, subscript: str | None) -> list[str]:
+        """Elements of an array, else the one value; empty when not set."""
+        state = self.state
+        if name in ("@", "*"):
+            return list(state.positional)
+        if name.isdigit():
+            number = int(name[:6])
+            if number == 0:
+                return [state.script]
+            return state.positional[number - 1 : number]
+        special = {"#": str(len(state.positional)), "?": "0", "PIPESTATUS": "0", "$": "4242", "!": "4243", "-": "hB"}
+        if name in special:
+            return [special[name]]
+        if name == "PWD" and name not in state.variables:
+            return [state.cwd]
+        if name in ("BASH_SOURCE", "FUNCNAME"):
+            return [state.script]
+        found = state.variables.get(name, _BASH.get(name))
+        if found is None:
+            return []
+        if subscript in ("@", "*"):
+            return list(found.values()) if isinstance(found, dict) else [found] if isinstance(found, str) else found[:]
+        if subscript is None:
+            if isinstance(found, dict):
+                return [found["0"]] if "0" in found else []
+            return [found] if isinstance(found, str) else found[:1]
+        if isinstance(found, dict):
+            key = words.joined(words.lex(subscript, self))
+            if not is_known(key) and self.unknowns.as_shell(key) != key:
+                return [self.unknowns.mark(*self.unknowns.within(key))]
+            return [found[key]] if key in found else []
+        items = [found] if isinstance(found, str) else found
+        index = self.arithmetic(subscript) or ""
+        if not is_known(index):
+            return [self.unknowns.mark(*self.unknowns.within(index))]
+        number = int(index)
+        number = number + len(items) if number < 0 else number
+        return items[number : number + 1]
+
+    def _arithmetic(self) -> Arithmetic:
+        return Arithmetic(self.number, self.machine.writer(self.state), self._joined)
+
+    def _joined(self, text: str) -> str:
+        return self.unknowns.mark(*self.unknowns.within(text))
+
+    # operators
+
+    def _length(self, name: str, subscript: str | None, values: list[str]) -> str:
+        if subscript in ("@", "*") or name in ("@", "*"):
+            return str(len(values))
+        text = values[0] if values else ""
+        text = self.unknowns.as_shell(text)
+        return str(len(text)) if is_known(text) else self.unknowns.mark(*self.unknowns.within(text))
+
+    def _indirect(self, name: str, subscript: str | None, rest: str, inside: bool) -> list[Piece]:
+        found = self.state.variables.get(name)
+        if subscript in ("@", "*"):
+            keys = list(found) if isinstance(found, dict) else [str(i) for i in range(len(found or ()))]
+            return self._elements(keys, inside=inside, star=subscript == "*")
+        if rest in ("@", "*"):
+            return self._elements(
+                [key for key in self.state.variables if key.startswith(name)], inside=inside, star=False
+            )
+        target = self.unknowns.as_shell(self.text(name)) if not subscript else ""
+        if not re.fullmatch(r"[A-Za-z_]\w*(\[[\w@*]+\])?|\d+", target):
+            marks = self.unknowns.within(self.text(name)) or (Unknown("${!" + name + "}"),)
+            return [Piece(self.unknowns.mark(*marks), quoted=inside)]
+        return self.expand(target + rest, inside)
+
+    def _elements(self, values: list[str], *, inside: bool, star: bool) -> list[Piece]:
+        if star and inside:
+            return [Piece(" ".join(values), quoted=True)]
+        found: list[Piece] = []
+        for number, value in enumerate(values):
+            if number:
+                found.append(Piece("", ends=True))
+            found.append(Piece(value, quoted=inside, split=not inside))
+        return found or [Piece("")]
+
+    def _operated(
+        self, name: str, subscript: str | None, values: list[str], rest: str, *, inside: bool, many: bool, star: bool
+    ) -> list[Piece]:
+        operator = _OPERATOR.match(rest)
+        if not operator:
+            if not values and not many:
+                values = [self._unset(name)]
+            return self._elements(values, inside=inside, star=star)
+        sign, argument = operator[0], rest[operator.end() :]
+        if sign[-1] in "-=?+" and sign not in ("@",):
+            return self._defaulted(name, subscript, values, sign, argument, inside=inside, many=many, star=star)
+        if not values and not many:
+            values = [self._unset(name)]
+        if sign == ":":
+            return self._elements(self._cut(values, argument, many), inside=inside, star=star)
+        return self._elements([self._changed(value, sign, argument) for value in values], inside=inside, star=star)
+
+    def _unset(self, name: str) -> str:
+        if "nounset" in self.state.options and name not in _MACHINE and not self.state.missing:
+            raise Required(name, "not set, and the script says set -u")
+        return self.missing(name)
+
+    def _defaulted(
+        self, name: str, subscript: str | None, values: list[str], sign: str, argument: str, *,
+        inside: bool, many: bool, star: bool,
+    ) -> list[Piece]:  # fmt: skip
+        text = self.unknowns.as_shell("".join(values))
+        present = bool(values) and (bool(text) or not sign.startswith(":"))
+        if not values and (self.state.missing or name in _MACHINE) and not name.isdigit() and not many:
+            return [Piece(self.missing(name), quoted=inside)]
+        if sign[-1] == "+":
+            return words.lex(argument, self, inside=inside) if present else [Piece("", quoted=False)]
+        if present:
+            return self._elements(values, inside=inside, star=star)
+        if sign[-1] == "?":
+            raise Required(name, words.joined(words.lex(argument, self)) or "not set")
+        pieces = [
+            piece if piece.quoted or piece.ends else Piece(piece.text, split=True)
+            for piece in words.lex(argument, self, inside=inside)
+        ]
+        self.machine.looked_for(name)
+        if sign[-1] == "=" and subscript is None:
+            self.state.set(name, words.joined(pieces))
+        return pieces
+
+    def _cut(self, values: list[str], argument: str, many: bool) -> list[str]:
+        first, _, length = argument.partition(":")
+        start = self.arithmetic(first.strip() or "0") or "0"
+        size = self.arithmetic(length) if length.strip() else None
+        marks = [text for text in (start, size or "") if not is_known(text)]
+        if marks:
+            return [self.unknowns.mark(*self.unknowns.within("".join(marks)))]
+        begin, count = int(start), None if size is None else int(size)
+        if many:
+            begin = max(0, begin - 1) if values == self.state.positional and begin > 0 else begin
+            return values[begin:] if count is None else values[begin : begin + max(0, count)]
+        return [self._sub(value, begin, count) for value in values]
+
+    def _sub(self, value: str, begin: int, count: int | None) -> str:
+        value = self.unknowns.as_shell(value)
+        if not is_known(value):
+            return self.unknowns.mark(*self.unknowns.within(value))
+        if begin + len(value) < 0:
+            return ""
+        begin = begin + len(value) if begin < 0 else begin
+        stop = None if count is None else (len(value) + count if count < 0 else begin + count)
+        return value[begin:stop]
+
+    def _changed(self, value: str, sign: str, argument: str) -> str:
+        if sign in ("^", "^^", ",", ",,"):
+            change = str.upper if sign[0] == "^" else str.lower
+            return change(value) if len(sign) == 2 else change(value[:1]) + value[1:]
+        if sign == "@":
+            return value
+        if sign[0] == "/":
+            pattern, by = self._parts(argument)
+            return patterns.replace_in(value, pattern, by, how=sign)
+        pattern = self.pattern(argument)
+        if not is_known(value) and MARK.fullmatch(value) and not self.unknowns.as_shell(value):
+            return value
+        strip = patterns.strip_prefix if sign[0] == "#" else patterns.strip_suffix
+        return strip(value, pattern, longest=len(sign) == 2)
+
+    def _parts(self, argument: str) -> tuple[str, str]:
+        at = 0
+        while at < len(argument) and argument[at] != "/":
+            char = argument[at]
+            at = words.quoted_end(argument, at) if char == '"' else at + 1 if char == "\\" else at
+            at = words.closing(argument, at + 1) if char == "$" and argument[at + 1 : at + 2] in ("{", "(") else at
+            at += 1
+        return self.pattern(argument[:at]), words.joined(words.lex(argument[at + 1 :], self))
+
+    def pattern(self, text: str) -> str:
+        """A word as a pattern: quoted characters mean themselves."""
+        return "".join(
+            re.sub(r"([*?\[\]\\()|])", r"\\\1", piece.text) if piece.quoted else piece.text
+            for piece in words.lex(text, self)
+        )

@@ -1,0 +1,298 @@
+"""Programs that a script starts: launchers and wrappers are looked through, other scripts are evaluated, trainers noted."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import TYPE_CHECKING
+
+from projector.intake.shell import launchers, scheduler
+from projector.intake.shell.conditions import Undecided, Verdict
+from projector.intake.shell.control import Exit, Return, Unreadable
+from projector.intake.shell.launch import Launch, Step
+from projector.intake.shell.lists import word_set
+from projector.intake.shell.outputs import FILTERS, SILENT, printed
+from projector.intake.shell.state import State
+from projector.intake.shell.unknown import MARK, Unknown
+
+if TYPE_CHECKING:
+    from projector.intake.shell.machine import Machine
+
+#: Commands whose output is a word or a path: never an option, never a count that matters.
+_PLAIN = word_set("date hostname whoami uuidgen mktemp id pwd realpath readlink ip ifconfig git uname tty")
+_SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
+_CONFIGURATION = re.compile(r"\w\.ya?ml$")
+#: An argument where a command stands: the line before it does not go on, and bash starts the trainer without it.
+_LOST = re.compile(r"--[A-Za-z][\w-]*(?:=|$)|\+*[A-Za-z]\w*(?:\.\w+)+=")
+_ASKED = frozenset(
+    ("grep", "egrep", "diff", "cmp", "pgrep", "nvidia-smi", "rocm-smi", "ping", "nc", "ibstat", "python-test")
+)
+
+
+class Programs:
+    """Evaluates the words of a command that is no builtin."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.steps: list[Step] = []
+
+    def run(self, argv: list[str], state: State, where: str, line: int) -> Verdict:
+        """Evaluates one program with its arguments."""
+        argv = list(argv)
+        if argv and self.machine.launches and not self.machine.captures and _LOST.match(argv[0]):
+            raise Unreadable(
+                where, line, f"{argv[0]} as a command", "\\ at the end of the line before, and no comment there"
+            )
+        while argv and not self.machine.unknowns.as_shell(argv[0]):
+            argv = argv[1:]
+        if not argv:
+            return True
+        name = posixpath.basename(MARK.sub("", argv[0]))
+        if name in _SHELLS:
+            return self._shell(argv, state, where, line)
+        if name in ("srun", "sbatch", "salloc"):
+            return self._slurm(name, argv, state, where, line)
+        if name in launchers.MPI:
+            options, rest = launchers.mpi_options(argv[1:])
+            return self._within(Step("mpirun", options), rest, _exporting(options, state), where, line)
+        if name == "bcprun":
+            options = launchers.bcp_options(argv[1:])
+            child = _exporting(options, state)
+            child.cwd = options.pop("cwd", state.cwd)
+            return self._within(Step("mpirun", options), ["bash", "-c", options.pop("cmd", "")], child, where, line)
+        if name in ("ssh", "pdsh", "clush"):
+            return self._remote(argv, state, where)
+        inner = launchers.unwrapped(name, argv)
+        if inner is not None:
+            if name == "env":
+                inner, state = _environment(inner, state)
+            return self.run(inner, state, where, line) if inner else True
+        launch = launchers.launched(name, argv)
+        if launch is not None:
+            return self._note(launch, state, where, line)
+        if self._is_script(argv[0], state):
+            return self._script(argv, state)
+        return self._other(argv, state, where, line)
+
+    def _other(self, argv: list[str], state: State, where: str, line: int) -> Verdict:
+        machine = self.machine
+        name = posixpath.basename(argv[0])
+        if name == "cat":
+            return self._cat(argv, state)
+        if name == "tee":
+            self._tee(argv, state)
+            return True
+        if name == "scontrol" and "hostnames" in argv:
+            nodes = str(state.variables.get("SLURM_NNODES", ""))
+            if nodes.isdigit() and len(nodes) < 6:
+                machine.emit("".join(f"node{number}\n" for number in range(int(nodes))))
+                return True
+        text = printed(*self._fed(argv, state), cwd=state.cwd)
+        if text is not None:
+            machine.emit(text)
+            return True
+        if name not in SILENT and name not in _ASKED:
+            at = next((i for i, word in enumerate(argv[1:], 1) if launchers.starts_program(word)), None)
+            if at is not None and name not in launchers.TEXT_TOOLS:
+                return self._within(Step("other", {"name": name}), argv[at:], state, where, line)
+            told = any(word.startswith("--") for word in argv[1:])
+            if told or (not machine.captures and any(_CONFIGURATION.search(word) for word in argv[1:])):
+                return self._note((Step("other", {"name": name}), argv[0], argv[1:]), state, where, line)
+        if machine.captures:
+            shown = machine.unknowns.shown(" ".join(argv))
+            unset = machine.unknowns.within(" ".join(argv))
+            plain = name in _PLAIN
+            machine.emit(
+                machine.unknowns.mark(*[u for u in unset if not u.unset], Unknown(f"$({shown[:60]})", plain=plain))
+            )
+        if name in _ASKED:
+            return Undecided(machine.unknowns.shown(" ".join(argv))[:100])
+        return True
+
+    def _fed(self, argv: list[str], state: State) -> tuple[list[str], str | None]:
+        """A text tool and what it reads: the file that is its last word, where that is at hand, else its input."""
+        if posixpath.basename(argv[0]) in FILTERS and len(argv) > 1 and not argv[-1].startswith("-"):
+            text = self.machine.files.read(argv[-1], state)
+            if text is not None:
+                return argv[:-1], text
+        return argv, self.machine.stdin[-1]
+
+    def _cat(self, argv: list[str], state: State) -> Verdict:
+        machine = self.machine
+        paths = [word for word in argv[1:] if not word.startswith("-")]
+        if not paths:
+            machine.emit(machine.stdin[-1] or "")
+            return True
+        for path in paths:
+            text = machine.files.read(path, state)
+            shown = machine.unknowns.shown(path)
+            machine.emit(machine.unknowns.mark(Unknown(f"$(cat {shown})")) if text is None else text)
+        return True
+
+    def _tee(self, argv: list[str], state: State) -> None:
+        text = self.machine.stdin[-1] or ""
+        for path in argv[1:]:
+            if not path.startswith("-"):
+                self.machine.files.write(path, text, state, append="-a" in argv)
+        self.machine.emit(text)
+
+    # other scripts
+
+    def _is_script(self, word: str, state: State) -> bool:
+        return bool(re.search(r"\.(sh|bash|slurm|sbatch|sub|job|pbs|lsf)$", word)) or (
+            "/" in word and self.machine.files.wrote(word, state)
+        )
+
+    def _shell(self, argv: list[str], state: State, where: str, line: int) -> Verdict:
+        at = 1
+        text = None
+        while at < len(argv) and argv[at][:1] in "-+" and argv[at] not in ("-", "--"):
+            if argv[at].startswith("-") and not argv[at].startswith("--") and "c" in argv[at]:
+                text = argv[at + 1] if at + 1 < len(argv) else ""
+                at += 1
+            elif argv[at] in ("-o", "+o", "--rcfile", "--init-file"):
+                at += 1
+            at += 1
+        if text is not None:
+            inner = state.process(argv[at] if at < len(argv) else "bash", argv[at + 1 :])
+            return self._process(text, f"{where}, line {line}: -c", inner, marked=True)
+        if at < len(argv) and argv[at] not in ("-", "-s", "--"):
+            return self._script(argv[at:], state)
+        stdin = self.machine.stdin[-1]
+        if stdin:
+            return self._process(stdin, where, state.process("bash", argv[at + 1 :]), marked=True)
+        return True
+
+    def _script(self, argv: list[str], state: State, request: scheduler.Request | None = None) -> Verdict:
+        machine = self.machine
+        text = machine.files.read(argv[0], state)
+        shown = machine.unknowns.shown(argv[0])
+        if text is None:
+            at = next((i for i, word in enumerate(argv[1:], 1) if launchers.starts_program(word)), None)
+            if at is not None:
+                machine.note(f"{shown} is not there: taken for a wrapper of the command behind it")
+                name = posixpath.basename(shown)
+                return self._within(Step("other", {"name": name}), argv[at:], state, shown, 0)
+            machine.absent[shown] = None
+            return True
+        written = machine.files.wrote(argv[0], state)
+        inner = state.process(argv[0], argv[1:])
+        if request is not None:
+            self.submit(scheduler.directives(text), request, inner)
+        return self._process(text, posixpath.basename(shown), inner, marked=written)
+
+    def _process(self, text: str, where: str, state: State, *, marked: bool) -> Verdict:
+        try:
+            return self.machine.run_text(text, where, state, marked=marked)
+        except Exit as error:
+            if error.why:
+                raise
+            return error.code == 0
+        except Return as error:
+            return error.fine
+
+    # launchers
+
+    def submit(self, written: scheduler.Request, given: scheduler.Request, state: State) -> None:
+        """Sets the variables of a job: its directives, and what stands on the command line over them."""
+        request = given.over(written)
+        for name, value in scheduler.variables(request).items():
+            if name in state.variables and (value is None or name in self.machine.given):
+                continue
+            unknown = Unknown(f"${name}", f"--env {name}=…", filled=True)
+            state.set(name, self.machine.unknowns.mark(unknown) if value is None else value)
+            state.exported.add(name)
+        if request.kind == "slurm":
+            self.machine.first_rank(state)
+        if request.kind == "pbs":
+            self._pbs(request, state)
+
+    def _pbs(self, request: scheduler.Request, state: State) -> None:
+        nodes, each = (
+            request.values.get("nodes", ""),
+            request.values.get("ntasks-per-node") or request.values.get("ppn"),
+        )
+        state.set("PBS_NODEFILE", "/var/spool/pbs/aux/nodefile")
+        state.exported.add("PBS_NODEFILE")
+        if nodes.isdigit() and int(nodes) < 20_000:
+            hosts = [f"node{number}\n" for number in range(int(nodes)) for _ in range(int(each or 1))]
+            self.machine.files.write("/var/spool/pbs/aux/nodefile", "".join(hosts), state)
+
+    def _slurm(self, name: str, argv: list[str], state: State, where: str, line: int) -> Verdict:
+        options, rest = scheduler.options(argv[1:])
+        request = scheduler.Request("slurm", options)
+        if name == "srun":
+            inner = state.child()
+            self.machine.first_rank(inner)
+            return self._within(Step("srun", options), rest, inner, where, line)
+        if name == "salloc":
+            inner = state.child()
+            self.submit(scheduler.Request(), request, inner)
+            return self.run(rest, inner, where, line)
+        wrap = options.get("wrap")
+        if wrap is not None or not rest:
+            text = wrap if wrap is not None else self.machine.stdin[-1] or ""
+            inner = state.process("sbatch", [])
+            self.submit(scheduler.directives(text), request, inner)
+            return self._process(text, f"{where}, line {line}: sbatch", inner, marked=True)
+        return self._script(rest, state, request)
+
+    def _within(self, step: Step, argv: list[str], state: State, where: str, line: int) -> Verdict:
+        self.steps.append(step)
+        try:
+            return self.run(argv, state, where, line) if argv else True
+        finally:
+            self.steps.pop()
+
+    def _remote(self, argv: list[str], state: State, where: str) -> Verdict:
+        at = 1
+        while at < len(argv) and argv[at].startswith("-"):
+            at += 2 if argv[at] in ("-p", "-i", "-o", "-l", "-w", "-F", "-f", "-g", "-x", "-R") else 1
+        text = " ".join(argv[at + (0 if posixpath.basename(argv[0]) != "ssh" else 1) :])
+        if not text:
+            text = self.machine.stdin[-1] or ""
+        return self._process(text, f"{where}: {argv[0]}", state.process(argv[0], []), marked=True)
+
+    def _note(self, found: tuple[Step | None, str, list[str]], state: State, where: str, line: int) -> Verdict:
+        step, program, arguments = found
+        steps = (*self.steps, step) if step else tuple(self.steps)
+        self.machine.launches.append(
+            Launch(
+                program=program,
+                arguments=tuple(arguments),
+                steps=steps,
+                environment=state.environment(),
+                where=where,
+                line=line,
+                cwd=state.cwd,
+            )
+        )
+        if self.machine.captures:
+            self.machine.emit(self.machine.unknowns.mark(Unknown(f"$({posixpath.basename(program) or 'python'} …)")))
+        return True
+
+
+def _exporting(options: dict[str, str], state: State) -> State:
+    """A child of ``state`` with the variables that a launcher hands on."""
+    inner = state.child()
+    for text in options.pop("exported", "").split("\n"):
+        name, equals, value = text.partition("=")
+        if equals:
+            inner.set(name, value)
+            inner.exported.add(name)
+    return inner
+
+
+def _environment(argv: list[str], state: State) -> tuple[list[str], State]:
+    """``env A=1 B=2 command``: the command, with what it is given."""
+    inner = state.child()
+    while argv and (re.match(r"[A-Za-z_]\w*=", argv[0]) or argv[0].startswith("-")):
+        name, equals, value = argv[0].partition("=")
+        if equals and not name.startswith("-"):
+            inner.set(name, value)
+            inner.exported.add(name)
+        elif argv[0] in ("-u", "--unset"):
+            inner.variables.pop(argv[1] if len(argv) > 1 else "", None)
+            argv = argv[1:]
+        argv = argv[1:]
+    return argv, inner

@@ -1,0 +1,91 @@
+"""Shell text to its syntax tree (tree-sitter's grammar of bash), and the little that every reader of trees needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from projector.intake.shell.unknown import clean
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+#: ``DATA=<path to your data>/x``: a place that a user fills in, which a shell reads as redirections.
+_PLACEHOLDER = re.compile(
+    r"^(\s*(?:export\s+)?[A-Za-z_]\w*=)([^\s<>\"'#;&|()]*<[^<>\n]*>[^\s;#&|]*)[ \t]*(?=$|#)", re.MULTILINE
+)
+_PLACE = re.compile(r"<[^<>\n]*>")
+_ARGUMENT = re.compile(r"(?<=[\s=])(<[A-Za-z][\w /.,:'-]*>)(?=[\s/_.:\\]|$)", re.MULTILINE)
+#: How such a place reads in values: brackets that mean nothing to a shell, and no blanks.
+PLACEHOLDER = re.compile(r"⟨[^⟨⟩\n]*⟩")
+#: ``10#$X``: a number of a stated base, whose sign the grammar takes for a comment's.
+_BASE = re.compile(rb"(?<=\d)#(?=[$\"'])")
+#: Characters beyond the first plane: the grammar's tables of letters end before some of them, and reading one there crashes.
+_FAR = re.compile(rb"[\xf0-\xf4][\x80-\xbf]{3}")
+_DEEPEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A parsed text: ``where`` names its file; ``data`` are the bytes that nodes point into."""
+
+    where: str
+    data: bytes
+    root: Node
+    first_line: int = 1
+
+    def line(self, node: Node) -> int:
+        """The line of ``node`` in its file, from 1."""
+        return int(node.start_point[0]) + self.first_line
+
+
+@cache
+def _parser() -> Any:
+    import tree_sitter
+    import tree_sitter_bash
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+def parse(text: str, where: str, *, marked: bool = False, first_line: int = 1) -> Source:
+    """The tree of ``text``. ``marked``: the text holds values, whose marks stay."""
+    plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+    plain = plain if marked else clean(plain)
+    plain = _PLACEHOLDER.sub(lambda match: match[1] + _PLACE.sub(lambda place: f"'{_bare(place[0])}'", match[2]), plain)
+    plain = _ARGUMENT.sub(lambda match: f"'{_bare(match[1])}'", plain)
+    data = (plain if plain.endswith("\n") else plain + "\n").encode("utf-8", errors="replace")
+    root = _parser().parse(_FAR.sub(b"wwww", _BASE.sub(b"+", data))).root_node
+    return Source(where=where, data=data, root=root, first_line=first_line)
+
+
+def places(text: str) -> tuple[str, ...]:
+    """What the script ``text`` leaves to its user to fill in, as it writes it: ``<path to data>``."""
+    plain = re.sub(r"^\s*#.*$", "", clean(text), flags=re.MULTILINE)
+    inside = [part for match in _PLACEHOLDER.finditer(plain) for part in _PLACE.findall(match[2])]
+    return tuple(dict.fromkeys([*inside, *(match[1] for match in _ARGUMENT.finditer(plain))]))
+
+
+def _bare(text: str) -> str:
+    """One word whatever it is expanded in, now and when its text is evaluated again."""
+    return text.replace("'", "").replace(" ", "\u00a0").replace("<", "⟨").replace(">", "⟩")
+
+
+def text_of(source: Source, node: Node) -> str:
+    """The text of ``node``."""
+    return source.data[node.start_byte : node.end_byte].decode("utf-8", errors="replace")
+
+
+def named(node: Node) -> list[Node]:
+    """Children that mean something: no punctuation, no comments."""
+    return [child for child in node.children if child.is_named and child.type != "comment"]
+
+
+def deep(node: Node, depth: int = 0) -> Iterator[Node]:
+    """``node`` and everything below it, first to last."""
+    yield node
+    if depth < _DEEPEST:
+        for child in node.children:
+            yield from deep(child, depth + 1)

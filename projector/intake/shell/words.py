@@ -1,0 +1,238 @@
+"""Expansion of words: quotes, variables, arithmetic and commands in them, then splitting into fields.
+
+Bash reference manual, "Shell Expansions"; names of files are never looked up (a pattern stays as it stands).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from projector.intake.shell.control import TooLong
+from projector.intake.shell.unknown import MARK
+
+if TYPE_CHECKING:
+    from projector.intake.shell.parameters import Parameters
+
+_NAME = re.compile(r"[A-Za-z_]\w*|\d|[@*#?$!-]")
+_BRACE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?\}")
+_ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
+_MOST_FIELDS, _MOST_TEXT = 20_000, 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a word. ``quoted``: patterns in it mean themselves; ``split``: blanks in it end a field;
+    ``ends``: a field ends here (between the elements of ``"$@"``)."""
+
+    text: str
+    quoted: bool = False
+    split: bool = False
+    ends: bool = False
+
+
+def lex(text: str, parameters: Parameters, *, inside: bool = False) -> list[Piece]:
+    """The pieces of a word; ``inside``: the text stands between double quotes (or in a here-document)."""
+    if len(text) > _MOST_TEXT:
+        raise TooLong(f"a word of {len(text):,} characters")
+    found: list[Piece] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char == "\\":
+            following = text[at + 1 : at + 2]
+            if following == "\n":
+                at += 2
+                continue
+            if inside and following not in ('"', "\\", "$", "`"):
+                found.append(Piece(char, quoted=True))
+                at += 1
+                continue
+            found.append(Piece(following or "\\", quoted=True))
+            at += 2
+        elif char == "'" and not inside:
+            stop = text.find("'", at + 1)
+            stop = len(text) if stop < 0 else stop
+            found.append(Piece(text[at + 1 : stop], quoted=True))
+            at = stop + 1
+        elif char == '"' and inside:  # of "${x:-"y"}": quotes inside a quoted expansion
+            at += 1
+        elif char == '"':
+            stop = quoted_end(text, at)
+            inner = lex(text[at + 1 : stop], parameters, inside=True)
+            found += inner or [Piece("", quoted=True)]
+            at = stop + 1
+        elif char == "$" and text[at + 1 : at + 2] in ("'", '"') and not inside:
+            if text[at + 1] == '"':
+                at += 1
+                continue
+            stop = _ansi_end(text, at + 2)
+            found.append(Piece(_ansi(text[at + 2 : stop]), quoted=True))
+            at = stop + 1
+        elif char == "$":
+            pieces, at = _dollar(text, at, parameters, inside)
+            found += pieces
+        elif char == "`":
+            stop = _backtick_end(text, at + 1)
+            command = re.sub(r"\\([`\\$])", r"\1", text[at + 1 : stop])
+            found.append(_result(parameters.command(command), inside))
+            at = stop + 1
+        else:
+            stop = at + 1
+            while stop < len(text) and text[stop] not in "\\'\"$`":
+                stop += 1
+            found.append(Piece(text[at:stop], quoted=inside))
+            at = stop
+    return found
+
+
+def _result(text: str, inside: bool) -> Piece:
+    return Piece(text, quoted=inside, split=not inside)
+
+
+def _dollar(text: str, at: int, parameters: Parameters, inside: bool) -> tuple[list[Piece], int]:
+    following = text[at + 1 : at + 2]
+    if following == "(":
+        stop = closing(text, at + 1)
+        inner = text[at + 2 : stop]
+        if inner.startswith("(") and inner.endswith(")"):
+            value = parameters.arithmetic(inner[1:-1])
+            if value is not None:
+                return [_result(value, inside)], stop + 1
+        return [_result(parameters.command(inner), inside)], stop + 1
+    if following == "{":
+        stop = closing(text, at + 1)
+        return parameters.expand(text[at + 2 : stop], inside), stop + 1
+    if following == "[":
+        stop = closing(text, at + 1)
+        return [_result(parameters.arithmetic(text[at + 2 : stop]) or "", inside)], stop + 1
+    name = _NAME.match(text, at + 1)
+    if name is None:
+        return [Piece("$", quoted=inside)], at + 1
+    return parameters.expand(name[0], inside), name.end()
+
+
+def closing(text: str, opening: int) -> int:
+    """Where the bracket at ``opening`` closes, quotes and nested brackets respected; the end when it does not."""
+    pairs = {"(": ")", "{": "}", "[": "]"}
+    wanted, own = pairs[text[opening]], text[opening]
+    depth, at = 0, opening
+    while at < len(text):
+        char = text[at]
+        if char == "\\":
+            at += 1
+        elif char == "'" and not _unpaired(text, at):
+            stop = text.find("'", at + 1)
+            at = len(text) if stop < 0 else stop
+        elif char == '"':
+            at = quoted_end(text, at)
+        elif char == "$" and text[at + 1 : at + 2] in ("{", "(") and at + 1 != opening:
+            at = closing(text, at + 1)
+        elif char == "`":
+            at = _backtick_end(text, at + 1)
+        elif char == own:
+            depth += 1
+        elif char == wanted:
+            depth -= 1
+            if depth == 0:
+                return at
+        at += 1
+    return len(text)
+
+
+def _unpaired(text: str, at: int) -> bool:
+    """A single quote in ``${x:-it's}`` that never closes is a character."""
+    return text.find("'", at + 1) < 0
+
+
+def quoted_end(text: str, opening: int) -> int:
+    """Where the double quote at ``opening`` closes."""
+    at = opening + 1
+    while at < len(text):
+        char = text[at]
+        if char == "\\":
+            at += 1
+        elif char == '"':
+            return at
+        elif char == "$" and text[at + 1 : at + 2] in ("{", "("):
+            at = closing(text, at + 1)
+        elif char == "`":
+            at = _backtick_end(text, at + 1)
+        at += 1
+    return len(text)
+
+
+def _backtick_end(text: str, at: int) -> int:
+    while at < len(text) and text[at] != "`":
+        at += 2 if text[at] == "\\" else 1
+    return min(at, len(text))
+
+
+def _ansi_end(text: str, at: int) -> int:
+    while at < len(text) and text[at] != "'":
+        at += 2 if text[at] == "\\" else 1
+    return min(at, len(text))
+
+
+def _ansi(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: _ANSI.get(match[1], match[1]), text, flags=re.DOTALL)
+
+
+def joined(pieces: list[Piece]) -> str:
+    """One text, as in an assignment: nothing splits, elements are separated by a blank."""
+    found = "".join(" " if piece.ends else piece.text for piece in pieces)
+    if len(found) > _MOST_TEXT:
+        raise TooLong(f"a value of {len(found):,} characters")
+    return found
+
+
+def fields_of(pieces: list[Piece], ifs: str = " \t\n") -> list[str]:
+    """The words of a command line that ``pieces`` make."""
+    found: list[str] = []
+    current: list[str] = []
+    solid = False  # whether the current field exists even when it is empty
+
+    def end() -> None:
+        nonlocal solid
+        if current or solid:
+            found.append("".join(current))
+        current.clear()
+        solid = False
+
+    for piece in pieces:
+        if len(found) > _MOST_FIELDS:
+            break
+        if piece.ends:
+            end()
+        elif not piece.split:
+            if piece.text:
+                current.append(piece.text)
+            solid = solid or piece.quoted
+        elif piece.text:
+            parts = re.split(f"[{re.escape(ifs)}]+", piece.text) if ifs else [piece.text]
+            for number, part in enumerate(parts):
+                if number:
+                    end()
+                if part:
+                    current.append(part)
+    end()
+    return found
+
+
+def braces(words: list[str]) -> list[str]:
+    """``{1..4}`` and ``{a,b}`` written out; of unquoted words only."""
+    found = []
+    for word in words:
+        match = _BRACE.search(word)
+        if match:
+            first, last, step = int(match[1]), int(match[2]), abs(int(match[3] or 1)) or 1
+            numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
+            found += [word[: match.start()] + str(number) + word[match.end() :] for number in numbers[:1000]]
+            continue
+        listed = re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", word)
+        if listed and not MARK.search(listed[1]):
+            found += [word[: listed.start()] + part + word[listed.end() :] for part in listed[1].split(",")]
+            continue
+        found.append(word)
+    return found

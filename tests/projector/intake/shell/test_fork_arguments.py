@@ -1,0 +1,258 @@
+"""Arguments of Megatron-LM's forks on a launch script's command line: in its own words, refused by name, or told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from projector.errors import InputError, Unsupported
+from projector.intake import scripts
+from projector.intake.loaded import Loaded
+from projector.workload.layout import chunks
+from projector.workload.lora import LoRA
+
+_BASE = (
+    "--num-layers 32 --hidden-size 1024 --num-attention-heads 16 --ffn-hidden-size 4096 --seq-length 2048 "
+    "--max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 64 --bf16 --vocab-size 32000 "
+    "--attention-dropout 0 --hidden-dropout 0"
+)
+
+_EXPERTS = "--num-experts 8 --moe-router-topk 2"
+
+
+def _loaded(folder: Path, options: str, *, before: str = "") -> Loaded:
+    path = folder / "run.sh"
+    path.write_text(f"#!/bin/bash\n{before}\ntorchrun --nproc_per_node 8 pretrain_gpt.py {_BASE} {options}\n")
+    return scripts.load(path)
+
+
+def _layers(loaded: Loaded) -> list[int]:
+    assert loaded.recipe is not None
+    return [len(chunk.layers) for chunk in chunks(loaded.model, loaded.recipe)]
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "value"),
+    [
+        ("--overlapped-distributed-optimizer", "data_parallel_sharding", "optim"),
+        ("--context-parallel-size 2 --context-parallel-algo ulysses_cp_algo", "cp_comm_type", "a2a"),
+        ("--context-parallel-size 2 --context-parallel-algo megatron_cp_algo", "cp_comm_type", "p2p"),
+        ("--optimizer hybridadam", "optimizer_cpu_offload", True),
+        ("--cpu-optimizer", "optimizer_cpu_offload", True),
+        ("--pipeline-model-parallel-size 4 --enable-zbh1-pipeline", "pipeline_schedule", "zb-h1"),
+        (f"{_EXPERTS} --tensor-model-parallel-size 2 --expert-model-parallel-size 2 --moe-tp-extend-ep", "ep", 4),
+        (f"{_EXPERTS} --tensor-model-parallel-size 2 --expert-model-parallel-size 2 --moe-tp-extend-ep", "etp", 1),
+    ],
+)
+def test_a_forks_word_is_read_as_megatrons(tmp_path: Path, options: str, field: str, value: object) -> None:
+    loaded = _loaded(tmp_path, options)
+    assert getattr(loaded.recipe, field) == value
+    assert not loaded.unmodelled
+
+
+def test_gates_and_adapters_of_forks(tmp_path: Path) -> None:
+    plain, *gated = (_loaded(tmp_path, option).model for option in ("", "--swiglu", "--gelu-tanh", "--t5-swiglu"))
+    assert not plain.gated_linear_unit
+    assert all(model.gated_linear_unit and model.ffn_hidden_size == plain.ffn_hidden_size for model in gated)
+    tuned = _loaded(tmp_path, "--lora-r 8 --lora-alpha 32 --lora-target-modules linear_qkv linear_proj").recipe
+    assert tuned is not None
+    assert tuned.lora == LoRA(dim=8, targets=("linear_qkv", "linear_proj"))
+    alone = _loaded(tmp_path, "--lora-r 8").recipe
+    assert alone is not None
+    assert alone.lora is None
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--pipeline-model-parallel-size 4 --num-layer-list 7,8,9,8", [7, 8, 9, 8]),
+        ("--pipeline-model-parallel-size 4 --noop-layers 0,31", [7, 8, 8, 7]),
+        (
+            "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4 --noop-layers 30,31",
+            [4, 4, 4, 4, 4, 4, 4, 2],
+        ),
+        ("--num-layers 22 --pipeline-model-parallel-size 8 --allow-padding-num-layers", [2, 3, 3, 3, 3, 3, 3, 2]),
+        ("--num-layers 21 --pipeline-model-parallel-size 8 --allow-padding-num-layers", [2, 2, 3, 3, 3, 3, 3, 2]),
+    ],
+)
+def test_layers_stand_where_the_fork_puts_them(tmp_path: Path, options: str, expected: list[int]) -> None:
+    loaded = _loaded(tmp_path, options)
+    assert _layers(loaded) == expected
+    assert loaded.model.num_layers == sum(expected)
+
+
+def test_places_without_a_layer_hold_no_experts_either(tmp_path: Path) -> None:
+    stages = "--first-k-dense-replace 3 --pipeline-model-parallel-size 4 --noop-layers 1,31"
+    loaded = _loaded(tmp_path, f"{_EXPERTS} {stages}")
+    assert loaded.model.moe is not None
+    assert loaded.model.moe.moe_layer_freq == (0, 0, *[1] * 28)
+
+
+def test_whole_chunks_are_replayed(tmp_path: Path) -> None:
+    virtual = "--pipeline-model-parallel-size 8 --num-layers-per-virtual-pipeline-stage 1 --allow-padding-num-layers"
+    replay = "--recompute-granularity full --recompute-method chunk --recompute-num-layers 2"
+    loaded = _loaded(tmp_path, f"--num-layers 30 {virtual} {replay}")
+    assert loaded.recipe is not None
+    assert loaded.recipe.recompute_layer_ids == tuple(range(15))
+    assert _layers(loaded) == [0, *[1] * 30, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("--mamba-d-conv 4", "Mamba"),
+        ("--linear-num-key-heads 8 --mamba-d-conv 4", "linear attention"),
+        ("--full-attention-interval 4", "linear attention"),
+        ("--index-topk 2048", "sparse attention"),
+        ("--enable-dsa-indexer", "sparse attention"),
+        ("--num-zero-experts 64", "experts that compute nothing"),
+        ("--num-experts 32 32 64", "unlike numbers of experts"),
+        ("--num-experts 8 --moe-router-topk 2 --mlp-type residual", "residual"),
+        ("--schedule-method seq1f1b", "seq1f1b"),
+        ("--layerzero", "layerzero"),
+        ("--moe-extended-tp --num-experts 8 --moe-router-topk 2", "moe_extended_tp"),
+        ("--my-own-tensor-parallel-degree 4", "my_own_tensor_parallel_degree=4"),
+        ("--use-brand-new-fsdp", "use_brand_new_fsdp"),
+        ("--use-zero3-of-ours", "use_zero3_of_ours"),
+        ("--skip-train", "trains nothing"),
+        ("--stage dpo", "dpo is reinforcement learning or preference training"),
+        ("--patch-size 16", "images"),
+        ("--use-lf-gate --lf-conv2d-group 1", "convolutions before attention"),
+        ("--process-checkpoint", "rewrites a checkpoint"),
+        ("--kd --load-teacher /t", "teacher"),
+    ],
+)
+def test_what_is_another_run_is_refused_by_name(tmp_path: Path, options: str, reason: str) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        _loaded(tmp_path, options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--my-own-tensor-parallel-degree 1", "--schedule-method vanilla", "--log-parallel-sizes", "--tp-2d false"],
+)
+def test_what_cuts_nothing_is_no_reason(tmp_path: Path, options: str) -> None:
+    assert _loaded(tmp_path, options).recipe is not None
+
+
+@pytest.mark.parametrize("options", ["--gas 8", "--deepspeed --deepspeed_config ds.json"])
+def test_what_is_accumulated_is_in_the_batch(tmp_path: Path, options: str) -> None:
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 8}')
+    path = tmp_path / "run.sh"
+    base = _BASE.replace("--global-batch-size 64", "--stage sft")
+    path.write_text(
+        f"#!/bin/bash\ntorchrun --nproc_per_node 8 pretrain_gpt.py {base} --pipe-parallel-size 4 {options}\n"
+    )
+    recipe = scripts.load(path).recipe
+    assert recipe is not None
+    assert (recipe.pp, recipe.micro_batch_size, recipe.global_batch_size) == (4, 1, 8 * 2)
+
+
+def test_an_accumulation_that_only_a_run_knows_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    base = _BASE.replace("--global-batch-size 64", "--gas $STEPS")
+    path.write_text(f"#!/bin/bash\ntorchrun --nproc_per_node 8 pretrain_gpt.py {base}\n")
+    with pytest.raises(InputError, match="gradient_accumulation_steps"):
+        scripts.load(path)
+    loaded = scripts.load(path, env={"STEPS": "3"})
+    assert loaded.recipe is not None
+    assert loaded.recipe.global_batch_size == 24
+
+
+def test_what_may_matter_is_told(tmp_path: Path) -> None:
+    loaded = _loaded(tmp_path, "--use-distributed-optimizer --swap-optimizer --reuse-fp32-param")
+    assert {"swap_optimizer=True", "reuse_fp32_param=True"} <= set(loaded.unmodelled)
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ("--fp16", "fp16"),
+        ("--overlap-param-gather --overlap-grad-reduce", "overlap_param_gather"),
+        ("--overlap-param-gather --use-distributed-optimizer", "overlap_param_gather"),
+        ("--tensor-model-parallel-size 2 --tp-comm-overlap", "tp_comm_overlap"),
+        ("--recompute-granularity selective --recompute-method uniform", "recompute_method"),
+        ("--recompute-granularity full", "recompute_granularity"),
+        ("--recompute-granularity full --recompute-method block --distribute-saved-activations",
+         "distribute_saved_activations"),
+        ("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 3",
+         "num_layers_per_virtual_pipeline_stage"),
+        ("--num-layers-per-virtual-pipeline-stage 4", "num_layers_per_virtual_pipeline_stage"),
+        ("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 4 --no-overlap-p2p-communication",
+         "num_layers_per_virtual_pipeline_stage"),
+        ("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2 "
+         "--num-virtual-stages-per-pipeline-rank 4", "num_virtual_stages_per_pipeline_rank"),
+        ("--use-torch-fsdp2 --pipeline-model-parallel-size 2", "pipeline_model_parallel_size"),
+        ("--use-torch-fsdp2 --use-distributed-optimizer", "use_distributed_optimizer"),
+        ("--seq-length 4096", "max_position_embeddings"),
+    ],
+)  # fmt: skip
+def test_what_megatron_asserts_is_an_error(tmp_path: Path, options: str, key: str) -> None:
+    with pytest.raises(InputError) as caught:
+        _loaded(tmp_path, options)
+    assert key in {problem.key for problem in caught.value.problems}
+
+
+def test_a_count_that_only_a_run_prints_is_no_zero(tmp_path: Path) -> None:
+    counted = "N=$(($(ds_ssh nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)-2))"
+    with pytest.raises(InputError, match="known only when it runs"):
+        _loaded(tmp_path, "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size $N", before=counted)
+
+
+def test_places_to_fill_in_are_told(tmp_path: Path) -> None:
+    loaded = _loaded(tmp_path, "--data-path $DATA", before="DATA=/data/<YOUR DATA>/text_document")
+    assert any("<YOUR DATA>" in note for note in loaded.assumed)
+    with pytest.raises(InputError, match="fill in"):
+        _loaded(tmp_path, "--num-layers $LAYERS", before="LAYERS=<number of layers>")
+
+
+def test_a_template_beside_the_script_is_filled_in_by_sed(tmp_path: Path) -> None:
+    made = 'sed "s/STAGE/2/" ds_TEMPLATE.json | sed "s/GBS/${GBS}/" > ds.json'
+    options = "--deepspeed --deepspeed_config ds.json"
+    with pytest.raises(InputError, match=r"ds_TEMPLATE\.json"):
+        _loaded(tmp_path, options, before=f"GBS=64\n{made}")
+    (tmp_path / "ds_TEMPLATE.json").write_text('{"train_batch_size": GBS, "zero_optimization": {"stage": STAGE}}')
+    loaded = _loaded(tmp_path, options, before=f"GBS=64\n{made}")
+    assert loaded.recipe is not None
+    assert loaded.recipe.data_parallel_sharding == "optim_grads"
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("models/ver3.0/llm-jp-tokenizer-100k.ver3.0b1.model", 99574), ("org/test_150k_vocab_tokenizer", 150_000)],
+)
+def test_a_tokenizers_name_counts_before_its_type(tmp_path: Path, name: str, size: int) -> None:
+    path = tmp_path / "run.sh"
+    line = _BASE.replace("--vocab-size 32000", f"--tokenizer-type Llama2Tokenizer --tokenizer-model {name}")
+    path.write_text(f"#!/bin/bash\ntorchrun --nproc_per_node 8 pretrain_gpt.py {line}\n")
+    assert scripts.load(path).model.vocab_size == size
+
+
+def test_dualpipev_is_two_chunks_a_rank_with_exchanges_beside_the_other_direction(tmp_path: Path) -> None:
+    recipe = _loaded(tmp_path, "--schedules-method dualpipev --moe-fb-overlap --pipeline-model-parallel-size 4").recipe
+    assert recipe is not None
+    assert (recipe.pipeline_schedule, recipe.vpp, recipe.pp) == ("dualpipe-v", 2, 4)
+    assert recipe.overlap_moe_expert_parallel_comm
+
+
+def test_the_gate_of_shared_experts_has_another_name_in_mindspeed(tmp_path: Path) -> None:
+    shared = f"{_EXPERTS} --moe-shared-expert-intermediate-size 2048"
+    for option in ("--shared-expert-gate", "--moe-shared-expert-gate"):
+        moe = _loaded(tmp_path, f"{shared} {option}").model.moe
+        assert moe is not None
+        assert moe.moe_shared_expert_gate
+    plain = _loaded(tmp_path, shared).model.moe
+    assert plain is not None
+    assert not plain.moe_shared_expert_gate
+
+
+def test_answers_that_nothing_pads_have_lengths_that_nothing_states(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match="lengths that nothing states"):
+        _loaded(tmp_path, "--is-instruction-dataset --no-pad-to-seq-lengths")
+    for padded in (
+        "--is-instruction-dataset",
+        "--is-instruction-dataset --no-pad-to-seq-lengths --pack",
+        "--no-pad-to-seq-lengths",
+    ):
+        assert _loaded(tmp_path, padded).recipe.seq_length == 2048

@@ -1,0 +1,178 @@
+"""Shell inside YAML: Kubernetes manifests, SkyPilot tasks, AzureML jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from projector.errors import InputError
+from projector.intake import detect
+from projector.intake.loaded import Loaded
+
+_ARGUMENTS = (
+    "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --micro-batch-size 1 --bf16 "
+    "--global-batch-size 64 --tensor-model-parallel-size $TP --vocab-size 32000 --max-position-embeddings 4096"
+)
+_TRAINS = f"pretrain_gpt.py {_ARGUMENTS}"
+
+
+def _container(**fields: Any) -> dict[str, Any]:
+    env = [{"name": "TP", "value": "2"}, {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    limits = {"resources": {"limits": {"nvidia.com/gpu": 8}}}
+    return {"name": "main", "image": "x", "env": env, **limits, **fields}
+
+
+def _pod(**fields: Any) -> dict[str, Any]:
+    return {"template": {"spec": {"containers": [_container(**fields)]}}}
+
+
+def _load(folder: Path, *documents: Any, **options: Any) -> Loaded:
+    file = folder / "job.yaml"
+    file.write_text(documents[0] if isinstance(documents[0], str) else yaml.safe_dump_all(documents))
+    return detect.load(file, **options)
+
+
+def _job(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+
+
+_BASH = {"command": ["/bin/bash", "-lc"], "args": [f"cd /w\nexec torchrun --nproc_per_node=gpu {_TRAINS}"]}
+_LISTED = {"command": ["torchrun", "--nproc_per_node=8"], "args": _TRAINS.replace("$TP", "$(TP)").split()}
+_ALONE = {"command": ["python", *_TRAINS.replace("$TP", "$(TP)").split()]}
+_KINDS = {
+    "PyTorchJob": (
+        _job("PyTorchJob", {"pytorchReplicaSpecs": {"Master": _pod(**_BASH), "Worker": {"replicas": 3, **_pod(**_BASH)}}}),
+        32,  # a Master that states no number, and 3 Workers
+    ),
+    "PyTorchJob, a process a pod": (
+        _job("PyTorchJob", {"pytorchReplicaSpecs": {"Worker": {"replicas": 16, **_pod(**_ALONE)}}}),
+        16,
+    ),
+    "Job": (_job("Job", {"parallelism": 4, "completions": 4, **_pod(**_LISTED)}), 32),
+    "JobSet": (
+        _job("JobSet", {"replicatedJobs": [{"replicas": 2, "template": {"spec": {"parallelism": 4, **_pod(**_BASH)}}}]}),
+        64,
+    ),
+    "TrainJob": (
+        _job("TrainJob", {"trainer": {"numNodes": 3, "numProcPerNode": 8, "env": [{"name": "TP", "value": "2"}],
+                                      "command": ["torchrun"], "args": _TRAINS.replace("$TP", "$(TP)").split()}}),
+        24,
+    ),
+    "MPIJob": (
+        _job("MPIJob", {"mpiReplicaSpecs": {"Launcher": _pod(command=["mpirun", "-np", "16", "python"],
+                                                             args=_TRAINS.replace("$TP", "$(TP)").split()),
+                                            "Worker": {"replicas": 2, **_pod()}}}),
+        16,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_what_its_containers_run_is_read(tmp_path: Path, kind: str) -> None:
+    document, gpus = _KINDS[kind]
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd"}, "spec": {"ports": []}}
+    loaded = _load(tmp_path, service, document)
+    work = loaded.workload()
+    assert work.recipe is not None
+    assert (work.gpus, work.recipe.tp, work.model.num_layers, work.recipe.global_batch_size) == (gpus, 2, 32, 64)
+    assert loaded.cluster is None
+
+
+def test_two_of_the_same_pods_are_one_training_and_two_different_ones_are_refused(tmp_path: Path) -> None:
+    other = {**_BASH, "args": [_BASH["args"][0].replace("--num-layers 32", "--num-layers 16")]}
+    pods = {"Master": _pod(**_BASH), "Worker": {"replicas": 1, **_pod(**other)}}
+    with pytest.raises(InputError, match="2 different trainings"):
+        _load(tmp_path, _job("PyTorchJob", {"pytorchReplicaSpecs": pods}))
+
+
+def test_a_script_of_a_config_map_runs_where_it_is_mounted(tmp_path: Path) -> None:
+    script = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"},
+              "data": {"train.sh": f"torchrun --nnodes $NNODES --nproc_per_node 8 {_TRAINS}\n"}}  # fmt: skip
+    pod = _pod(command=["bash", "/code/train.sh"], volumeMounts=[{"name": "c", "mountPath": "/code"}])
+    pod["template"]["spec"]["volumes"] = [{"name": "c", "configMap": {"name": "code"}}]
+    assert _load(tmp_path, script, _job("Job", pod), env={"NNODES": "4"}).gpus == 32
+    with pytest.raises(InputError, match="NNODES"):
+        _load(tmp_path, script, _job("Job", pod))
+
+
+def test_what_envsubst_fills_in_is_asked_for_by_name(tmp_path: Path) -> None:
+    line = {"command": ["torchrun", "--nproc_per_node=${GPUS}", "--nnodes=${NODES}"], "args": _TRAINS.split()}
+    document = _job("PyTorchJob", {"pytorchReplicaSpecs": {"Worker": {"replicas": "${NODES}", **_pod(**line)}}})
+    with pytest.raises(InputError, match=r"--env GPUS=….*--env NODES|--env NODES=….*--env GPUS"):
+        _load(tmp_path, document)
+    assert _load(tmp_path, document, env={"GPUS": "8", "NODES": "2"}).gpus == 16
+
+
+@pytest.mark.parametrize(
+    ("labels", "cluster"),
+    [
+        ({"node.kubernetes.io/instance-type": "p5.48xlarge"}, "p5.48xlarge"),
+        ({"cloud.google.com/gke-accelerator": "nvidia-h100-mega-80gb"}, "a3-megagpu-8g"),
+        ({"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}, "a2-highgpu-8g"),
+        ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, "h100_sxm"),
+        ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "beta.kubernetes.io/instance-type": "Standard_ND96isr_H100_v5"},
+         "ND96isr_H100_v5"),
+        ({"pool": "training"}, None),
+    ],
+)  # fmt: skip
+def test_the_machine_that_a_pod_asks_for_is_the_cluster(tmp_path: Path, labels: dict[str, str], cluster: str) -> None:
+    pod = _pod(**_LISTED)
+    pod["template"]["spec"]["nodeSelector"] = labels
+    loaded = _load(tmp_path, _job("Job", pod))
+    assert loaded.cluster == cluster
+    assert cluster is None or any(note.startswith(f"cluster={cluster} (") for note in loaded.assumed)
+
+
+def test_tasks_of_skypilot_and_jobs_of_azureml(tmp_path: Path) -> None:
+    run = f"torchrun --nnodes $SKYPILOT_NUM_NODES --nproc_per_node $SKYPILOT_NUM_GPUS_PER_NODE {_TRAINS}"
+    task = {"resources": {"accelerators": "H100:8"}, "num_nodes": 4, "envs": {"TP": 2}, "run": run}
+    loaded = _load(tmp_path, task)
+    assert (loaded.gpus, loaded.cluster, loaded.recipe and loaded.recipe.tp) == (32, "h100_sxm", 2)
+    job = {"command": f"python {_TRAINS}".replace("$TP", "${{inputs.tp}}"), "environment": "azureml:x", "inputs": {"tp": 2},
+           "resources": {"instance_count": 2, "instance_type": "Standard_ND96isr_H100_v5"},
+           "distribution": {"type": "pytorch", "process_count_per_instance": 8}}  # fmt: skip
+    loaded = _load(tmp_path, job)
+    assert (loaded.gpus, loaded.cluster) == (16, "ND96isr_H100_v5")
+
+
+def test_what_is_no_manifest_of_a_training_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="helm template"):
+        _load(tmp_path, "apiVersion: v1\nkind: Job\nmetadata:\n  name: {{ .Values.name }}\n")
+    with pytest.raises(InputError, match="YAML"):
+        _load(tmp_path, "apiVersion: v1\nkind: [\n")
+    with pytest.raises(InputError, match=r"starts no program|states a run"):
+        _load(tmp_path, _job("Job", _pod()))
+    with pytest.raises(InputError, match="starts no program"):
+        _load(tmp_path, _job("Job", _pod(command=["sleep", "infinity"])))
+    applied = f"#!/bin/bash\ncat <<EOF | kubectl apply -f -\napiVersion: v1\nkind: Job\nEOF\ntorchrun {_TRAINS}\n"
+    (tmp_path / "run.sh").write_text(applied.replace("$TP", "1"))
+    assert detect.load(tmp_path / "run.sh").gpus == 1
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (("env",), {"TP": "2"}),
+        (("env",), [{"value": "2"}, "TP"]),
+        (("resources",), {"limits": ["nvidia.com/gpu"]}),
+        (("volumeMounts",), [{"name": "scripts"}, 7]),
+        (("command",), {"run": "bash"}),
+        (("args",), 7),
+    ],
+)
+def test_fields_of_other_types_end_in_no_traceback(tmp_path: Path, at: tuple[str], value: Any) -> None:
+    pod = {"containers": [_container(**_BASH) | {at[0]: value}, "a word"], "volumes": "none", "nodeSelector": ["gpu"]}
+    scripts = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": "scripts", "data": ["a.sh"]}
+    try:
+        said = f"{_load(tmp_path, _job('Job', {'template': {'spec': pod}}), scripts).model.num_layers} layers"
+    except InputError as error:
+        said = str(error)
+    assert said == "32 layers" or "job.yaml" in said
+
+
+def test_a_document_that_is_broken_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"job\.yaml"):
+        _load(tmp_path, "apiVersion: v1\nkind: Job\nspec: [1,\n---\nkind: Pod\n")

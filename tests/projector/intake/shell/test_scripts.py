@@ -1,0 +1,249 @@
+# ruff: noqa: E501 (shell text in tables)
+"""Launch scripts as users write them: what is launched wins, what is not known is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from projector.errors import InputError, Unsupported
+from projector.intake import detect, scripts
+
+MODEL = "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --micro-batch-size 2 --bf16"
+TOKENIZER = "--tokenizer-type Llama2Tokenizer --tokenizer-model /t"
+TP = "--tensor-model-parallel-size"
+RUN = "torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py"
+
+
+def load(tmp_path, text, args=(), **env):
+    file = tmp_path / "train.sh"
+    file.write_text("#!/bin/bash\n" + text)
+    return detect.load(file, args=args, env=env)
+
+
+def seen(loaded):
+    recipe = loaded.recipe
+    return (loaded.gpus, recipe.tp, recipe.pp, recipe.micro_batch_size, recipe.global_batch_size)
+
+
+#: All of these start 16 processes with tensor parallelism 4; the eights are traps.
+TRAPS = {
+    "comment": f"# old: torchrun --nproc_per_node 8 x.py {TP} 8\nA='{MODEL}'\n{RUN} $A {TP} 4 # {TP} 8",
+    "prose": f"cat <<'EOF'\nuse {TP} 8 --num-layers 2\nEOF\necho torchrun {TP} 8\n{RUN} {MODEL} {TP} 4",
+    "branch": f"TP=4; if [ $TP -gt 4 ]; then {RUN} {MODEL} {TP} 8; fi\n{RUN} {MODEL} {TP} $TP",
+    "function": f"big() {{ {RUN} {TP} 8; }}\n"
+    f"run() {{ torchrun --nnodes $1 --nproc_per_node 8 pretrain_gpt.py {MODEL} {TP} $2; }}\nrun 2 4",
+    "last wins": f"torchrun --nnodes=2 --nproc-per-node=8 pretrain_gpt.py {TP} 8 {MODEL} {TP}=4",
+    "commented array": f'A=(\n{MODEL}\n# {TP} 8\n{TP} 4)\n{RUN} "${{A[@]}}"',
+    "preprocessing first": f"python tools/preprocess_data.py --input x --tokenizer-type GPT2BPETokenizer\n{RUN} {MODEL} {TP} 4",
+    "wrapped": f"nohup numactl -l nsys profile -o x {RUN} {MODEL} {TP} 4 > log 2>&1 &",
+    "module": f"python -u -m torch.distributed.launch --nnodes 2 --nproc_per_node 8 -m pretrain_gpt {MODEL} {TP} 4",
+    "slurm": "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n"
+    f"srun -l singularity exec --nv x.sif python pretrain_gpt.py {MODEL} {TP} 4",
+    "slurm, a task a node": "#SBATCH -N 2\n#SBATCH --gres=gpu:h100:8\nsrun --ntasks-per-node=1 bash -c 'torchrun --nnodes "
+    f"$SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE pretrain_gpt.py {MODEL} {TP} 4'",
+    "slurm, itself": f'#SBATCH --nodes=2\n[ -z "$SLURM_JOB_ID" ] && {{ sbatch $0; exit; }}\nsrun {RUN} {MODEL} {TP} 4',
+    "srun options": f"srun -N2 -n16 python pretrain_gpt.py {MODEL} {TP} 4",
+    "mpirun": f"mpirun --allow-run-as-root -np 16 -H a:8,b:8 -x PATH -mca btl tcp python pretrain_gpt.py {MODEL} {TP} 4",
+    "bcprun": f"bcprun --debug -n 2 -p 8 -w /opt -e A=1 -c 'cd b && python3 -u pretrain_gpt.py {MODEL} {TP} 4'",
+    "bcprun and torchrun": f"bcprun --nnodes=2 --npernode=1 --cmd 'torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py {MODEL} {TP} 4'",
+    "mpirun by node": f"mpiexec -n 16 --map-by ppr:8:node python pretrain_gpt.py {MODEL} {TP} 4",
+    "pbs": "#PBS -l select=2:ncpus=64:ngpus=8:mpiprocs=1\nN=$(wc -l < $PBS_NODEFILE)\n"
+    f"torchrun --nnodes $N --nproc_per_node 8 pretrain_gpt.py {MODEL} {TP} 4",
+    "hosts by name": "#SBATCH --nodes 2\nH=($(scontrol show hostnames $SLURM_JOB_NODELIST))\nfor h in ${H[@]}; do\n"
+    f'ssh $h "torchrun --nnodes ${{#H[@]}} --nproc_per_node 8 pretrain_gpt.py {MODEL} {TP} 4" &\ndone',
+    "visible devices": "export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\n"
+    f"torchrun --nnodes 2 --nproc_per_node gpu pretrain_gpt.py {MODEL} {TP} 4",
+    "abbreviated": f"{RUN} {MODEL} --tensor-model-parallel 4",
+    "old word": f"{RUN} {MODEL} --model-parallel-size 4",
+    "inner script": f"cat > run.sh <<EOF\ntorchrun --nnodes \\$1 --nproc_per_node 8 pretrain_gpt.py {MODEL} {TP} 4\nEOF\n"
+    "chmod +x run.sh; ./run.sh 2",
+    "files": f"[ -f pretrain_gpt.py ] || {{ echo no; exit 1; }}\n[ -d ckpt ] && L='--load ckpt'\n{RUN} {MODEL} $L {TP} 4",
+    "not set": f"{RUN} {MODEL} $EXTRA_ARGS {TP} 4 --bf16 $MORE",
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_what_is_launched(name, tmp_path):
+    assert seen(load(tmp_path, TRAPS[name])) == (16, 4, 1, 2, 8)
+
+
+def test_arguments_and_environment(tmp_path):
+    text = (
+        "case $1 in 8B) L=32; H=4096;; 70B) L=80; H=8192;; *) echo usage; exit 1;; esac\n"
+        f"TP=${{TP:-2}}\ntorchrun --nnodes $NNODES --nproc_per_node 8 pretrain_gpt.py {MODEL} --num-layers $L --hidden-size $H "
+        f"--micro-batch-size $2 {TP} $TP"
+    )
+    loaded = load(tmp_path, text, ("70B", "1"), NNODES="4", TP="8")
+    assert (*seen(loaded), loaded.model.num_layers) == (32, 8, 1, 1, 4, 80)
+    assert "environment=NNODES=4 TP=8" in loaded.assumed
+    with pytest.raises(InputError, match="--args"):
+        load(tmp_path, text)
+    with pytest.raises(InputError, match="--env NNODES"):
+        load(tmp_path, text, ("8B", "1"))
+
+
+UNKNOWN = {
+    "G=$(nvidia-smi -L | wc -l)\ntorchrun --nproc_per_node $G pretrain_gpt.py MODEL": "nvidia-smi -L .*--env G=",
+    "torchrun --nnodes 1:4 --nproc_per_node 8 pretrain_gpt.py MODEL": "elastic",
+    "torchrun --nproc_per_node 8 pretrain_gpt.py MODEL TP $TP": r"\$TP .*--env TP=",
+    "torchrun --nproc_per_node auto pretrain_gpt.py MODEL": "--nproc_per_node auto",
+    "deepspeed pretrain_gpt.py MODEL": "--gpus N",
+    "srun python pretrain_gpt.py MODEL": "--gpus N",
+    "someones-launcher --nodes 4 python pretrain_gpt.py MODEL": "someones-launcher",
+    "python pretrain_gpt.py MODEL TP 8": "started once",
+    "source args.sh\ntorchrun --nproc_per_node 8 pretrain_gpt.py MODEL $MORE": "args.sh",
+    "source args.sh\ntorchrun --nproc_per_node ${G:-8} pretrain_gpt.py MODEL": "args.sh",
+    "for t in 1 2; do torchrun --nproc_per_node 8 pretrain_gpt.py MODEL TP $t; done": "2 different",
+    "if nvidia-smi | grep -q H100; then T=8; else T=4; fi\ntorchrun --nproc_per_node 8 pretrain_gpt.py MODEL TP $T": "grep -q H100",
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --use-checkpoint-args --load /x --micro-batch-size 1 --seq-length 8": "--model",
+    "torchrun --nproc_per_node 8 pretrain_gpt.py MODEL --deepspeed --deepspeed_config ds.json": "ds.json",
+    "bash train_inner.sh": "train_inner.sh",
+    "if [ -z $DATA ]; then echo set DATA; exit 1; fi\ntorchrun pretrain_gpt.py MODEL": "--env DATA",
+    "DATA=${DATA:?needed}\ntorchrun pretrain_gpt.py MODEL": "--env DATA",
+    "torchrun --nproc_per_node 8 pretrain_gpt.py MODEL TP <your TP>": "to fill in",
+    "TP=<number of GPUs>\ntorchrun --nproc_per_node 8 pretrain_gpt.py MODEL TP $TP": "to fill in",
+}
+
+
+@pytest.mark.parametrize("text", UNKNOWN)
+def test_what_is_not_known_is_named(text, tmp_path):
+    with pytest.raises(InputError, match=UNKNOWN[text]):
+        load(tmp_path, text.replace("MODEL TP", f"{MODEL} {TP}").replace("MODEL", MODEL))
+
+
+def test_a_value_of_the_environment_stands_for_a_command(tmp_path):
+    text = f"G=$(nvidia-smi -L | wc -l)\ntorchrun --nproc_per_node $G pretrain_gpt.py {MODEL}"
+    assert load(tmp_path, text, G="8").gpus == 8
+
+
+def test_the_flag_of_the_caller_settles_the_gpus(tmp_path):
+    file = tmp_path / "train.sh"
+    file.write_text(f"srun python pretrain_gpt.py {MODEL} --global-batch-size 64")
+    assert detect.load(file, gpus_given=True).gpus is None
+
+
+def test_launches_that_agree_are_one(tmp_path):
+    text = (
+        f"A='{MODEL}'\nfor r in 0 1; do torchrun --nnodes 2 --nproc_per_node 8 --node_rank $r pretrain_gpt.py $A & done"
+    )
+    assert load(tmp_path, text).gpus == 16
+
+
+@pytest.mark.parametrize(
+    ("stage", "sharding"), [(0, "optim"), (1, "optim"), (2, "optim_grads"), (3, "optim_grads_params")]
+)
+def test_deepspeed_configuration_of_the_script(stage, sharding, tmp_path):
+    text = (
+        f"MBS=2; Z={stage}\ncat <<EOF > ds.json\n"
+        '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": $MBS, "bf16": {"enabled": true},\n'
+        ' "zero_optimization": {"stage": $Z}}\nEOF\n'
+        f"deepspeed --num_gpus 8 --num_nodes 4 pretrain_gpt.py {MODEL} --global-batch-size 64 --deepspeed --deepspeed_config ds.json "
+        "--checkpoint-activations"
+    )
+    loaded = load(tmp_path, text)
+    assert (loaded.framework, loaded.gpus) == ("megatron-deepspeed", 32)
+    assert (loaded.recipe.data_parallel_sharding, loaded.recipe.recompute_granularity) == (sharding, "full")
+    half = load(tmp_path, text.replace("bf16", "fp16"))  # stage 0 shares what bf16 needs, and nothing in fp16
+    assert half.recipe.data_parallel_sharding == (sharding if stage else "no_shard")
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ('"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}', "offload_param"),
+        ('"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}', "zero_hpz_partition_size=8"),
+        ('"zero_optimization": {"stage": 3, "zero_quantized_weights": true}', "zero_quantized_weights"),
+        ('"zero_optimization": {"stage": 2}, "data_types": {"grad_accum_dtype": "fp32"}', "grad_accum_dtype=fp32"),
+        (
+            '"zero_optimization": {"stage": 1}, "activation_checkpointing": {"cpu_checkpointing": true}',
+            "cpu_checkpointing",
+        ),
+        ('"zero_optimization": {"stage": 3, "offload_param": {"device": "none"}, "zero_hpz_partition_size": 1}', ""),
+    ],
+)
+def test_what_stands_deep_in_deepspeeds_configuration_is_told(section, told, tmp_path):
+    text = (
+        f"cat <<'EOF' > ds.json\n{{{section}}}\nEOF\n"
+        f"deepspeed --num_gpus 8 pretrain_gpt.py {MODEL} --global-batch-size 64 --deepspeed --deepspeed_config ds.json "
+    )
+    unmodelled = [text for text in load(tmp_path, text).unmodelled if "." in text.partition("=")[0]]
+    assert len(unmodelled) == bool(told)
+    assert all(told in text for text in unmodelled)
+
+
+RECOMPUTE = {
+    "": ("none", None, None),
+    "--recompute-activations": ("selective", None, None),
+    "--checkpoint-activations": ("full", "uniform", 1),
+    "--activations-checkpoint-method block --activations-checkpoint-num-layers 3": ("full", "block", 3),
+    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2": ("full", "uniform", 2),
+}
+
+
+@pytest.mark.parametrize("words", RECOMPUTE)
+def test_recompute_in_the_words_of_every_year(words, tmp_path):
+    recipe = load(tmp_path, f"{RUN} {MODEL} {words}").recipe
+    assert (recipe.recompute_granularity, recipe.recompute_method, recipe.recompute_num_layers) == RECOMPUTE[words]
+
+
+VOCABULARY = {
+    TOKENIZER: 32000,
+    "--tokenizer-type GPT2BPETokenizer --vocab-file $V --merge-file $M": 50257,
+    "--tokenizer-type HuggingFaceTokenizer --tokenizer-model meta-llama/Llama-3.1-8B": 128256,
+    "--tokenizer-type HuggingFaceTokenizer --tokenizer-model /data/Qwen2.5-7B-Instruct/": 151665,
+    "--tokenizer-type NullTokenizer --vocab-size 128256": 128257,
+    "--tokenizer-type SentencePieceTokenizer --tokenizer-model /m/deepseek-v3/tokenizer.model": 128815,
+    "--vocab-size 100": 100,
+    "--tokenizer-type HuggingFaceTokenizer --tokenizer-model $T": 128256,
+}
+
+
+@pytest.mark.parametrize("words", VOCABULARY)
+def test_vocabulary(words, tmp_path):
+    loaded = load(tmp_path, f"{RUN} {MODEL} {words}")
+    assert loaded.model.vocab_size == VOCABULARY[words]
+    stated = [text for text in loaded.assumed if text.startswith("vocab_size=")]
+    assert bool(stated) == (words != "--vocab-size 100")
+
+
+def test_an_encoder_and_a_decoder_have_tokens_and_layers_of_their_own(tmp_path):
+    """NVIDIA/Megatron-LM@157006d6 examples/t5/train_t5_220m_distributed.sh, its arguments; BERT's words and 100 more."""
+    stated = (
+        "--encoder-num-layers 12 --decoder-num-layers 12 --hidden-size 768 --num-attention-heads 12 --kv-channels 64 "
+        "--ffn-hidden-size 3072 --encoder-seq-length 512 --max-position-embeddings 512 --micro-batch-size 64 "
+        "--global-batch-size 512 --bf16 --vocab-extra-ids 100 --vocab-file bert-large-cased-vocab.txt "
+        "--tokenizer-type BertWordPieceCase --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1"
+    )
+    command = f"torchrun --nproc_per_node 8 pretrain_t5.py {stated}"
+    loaded = load(tmp_path, f"{command} --decoder-seq-length 128")
+    assert (loaded.recipe.seq_length, loaded.recipe.encoder_seq_length, loaded.gpus) == (128, 512, 8)
+    assert (loaded.model.num_layers, loaded.model.encoder.num_layers) == (12, 12)
+    assert (loaded.model.vocab_size, loaded.model.position_embedding_type) == (29096, "learned_absolute")
+    with pytest.raises(InputError, match="decoder_seq_length"):
+        load(tmp_path, command)
+
+
+OTHERS = {
+    "pretrain_bert.py": "BERT",
+    "pretrain_retro.py": "encoder-decoder",
+    "pretrain_mamba.py": "Mamba",
+    "pretrain_vlm.py": "images",
+    "pretrain_gpt.py --img-h 336": "images",
+    "tasks/main.py --task MNLI": "MNLI",
+}
+
+
+@pytest.mark.parametrize("command", OTHERS)
+def test_other_trainers_are_named(command, tmp_path):
+    with pytest.raises(Unsupported, match=OTHERS[command]):
+        load(tmp_path, f"torchrun --nproc_per_node 8 {command} {MODEL}")
+
+
+def test_the_dropout_that_nobody_turned_off_is_told(tmp_path):
+    told = "attention_dropout=0.1", "hidden_dropout=0.1"
+    path = tmp_path / "run.sh"
+    words = f"torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL} --global-batch-size 16 --vocab-size 32000"
+    path.write_text(words)
+    assert set(told) <= set(scripts.load(path).unmodelled)
+    path.write_text(f"{words} --attention-dropout 0.0 --hidden-dropout 0")
+    assert not set(told) & set(scripts.load(path).unmodelled)

@@ -1,0 +1,166 @@
+"""What a file holds beyond what is read: nothing to say, a warning, or a slip; and no false alarm on real files."""
+
+from __future__ import annotations
+
+import pytest
+
+from projector.errors import InputError, Unsupported
+from projector.intake import detect, known_settings
+from projector.intake.asked import names_read
+from projector.intake.assemble import _READERS, Origin, assemble
+from projector.intake.megatron_recipe import recipe_fields
+from projector.intake.spelling import misspelt
+from projector.intake.values import Reader
+
+ARGS = {
+    "num_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "vocab_size": 32000,
+    "micro_batch_size": 1,
+    "global_batch_size": 64,
+    "seq_length": 4096,
+    "bf16": True,
+}
+READ = names_read(_READERS)
+
+
+def loaded(**further):
+    return assemble({**ARGS, **further}, Origin(where="file", name="mine"))
+
+
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [
+        ("tensor_model_paralel_size", "tensor_model_parallel_size"),
+        ("tensor_model_parallel_sizee", "tensor_model_parallel_size"),
+        ("tensor_model_parralel_size", "tensor_model_parallel_size"),
+        ("tensor_modle_parallel_size", "tensor_model_parallel_size"),
+        ("Tensor_Model_Parallel_Size", "tensor_model_parallel_size"),
+        ("tensor_parallel_size", "tensor_model_parallel_size"),
+        ("parallel_model_tensor_size", "tensor_model_parallel_size"),
+        ("tensor_modelparallel_size", "tensor_model_parallel_size"),
+        ("virtual_pipeline_parallel_size", "virtual_pipeline_model_parallel_size"),
+        ("recompute_granularty", "recompute_granularity"),
+        ("use_distributed_optimiser", "use_distributed_optimizer"),
+        ("no_overlap_p2p_com", "no_overlap_p2p_comm"),
+        ("tp", "tensor_model_parallel_size"),
+        ("ep", "expert_model_parallel_size"),
+    ],
+)
+def test_a_slip_is_refused_with_what_was_meant(slip, meant):
+    with pytest.raises(InputError) as error:
+        loaded(**{slip: 8})
+    (problem,) = error.value.problems
+    assert (problem.where, problem.key, problem.found) == ("file", slip, 8)
+    assert meant in problem.expected
+
+
+def test_every_single_slip_in_a_name_that_is_read_is_refused():
+    """A letter left out, doubled or swapped with its neighbour, at every place of every long name."""
+    for name in sorted(READ):
+        if len(name) < 12:
+            continue
+        for i in (i for i in range(1, len(name) - 1) if not name[i : i + 2].isdigit() and name[i].isalpha()):
+            for slip in (
+                name[:i] + name[i + 1 :],
+                name[:i] + name[i] + name[i:],
+                name[:i] + name[i + 1] + name[i] + name[i + 2 :],
+            ):
+                known = slip in READ or known_settings.known().get(slip) is not None
+                assert known or name in misspelt(slip, [name]), slip
+
+
+def test_a_trainer_that_prints_its_own_arguments_makes_no_slips():
+    made = assemble({**ARGS, "tensor_model_parallel_sizes": 8}, Origin(where="log", name="mine", written=False))
+    assert made.unmodelled == ("tensor_model_parallel_sizes=8 (unknown)",)
+
+
+def test_names_of_their_own_are_none():
+    for name in ("fp6_recipe", "my_fork_switch", "recompute_mtp_layers", "moe_expert_dropout", "lr_schedule"):
+        assert not misspelt(name, READ), name
+
+
+def test_neutral_settings_are_counted_and_others_named():
+    made = loaded(lr=1e-4, save_interval=100, wandb_project="x", attention_dropout=0.1, my_fork_switch=3)
+    assert made.ignored == ("lr", "save_interval", "wandb_project")
+    assert made.unmodelled == ("attention_dropout=0.1", "my_fork_switch=3 (unknown)")
+
+
+def test_what_is_off_or_at_its_neutral_value_is_no_warning():
+    made = loaded(
+        attention_dropout=0.0, hidden_dropout="0.0", deterministic_mode=False, my_fork_switch=False, my_fork_path=None,
+        bias_dropout_fusion=True, transformer_impl="transformer_engine", lora={"enabled": False, "dim": 8},
+    )  # fmt: skip
+    assert made.unmodelled == ()
+    assert loaded(bias_dropout_fusion=False).unmodelled == ("bias_dropout_fusion=False",)
+
+
+def test_what_is_read_under_other_settings_has_no_effect_here():
+    assert "pp_algorithm" in loaded(patch_primus_pipeline=False, pp_algorithm="zero-bubble").ignored
+
+
+def test_the_inventory_lists_no_name_twice_and_none_that_is_read():
+    from projector.io.files import read_yaml
+
+    content = read_yaml(known_settings._FILE)
+    for family in ("neutral", "unmodelled"):
+        assert set(content[family]) <= set(content["sources"]), family
+    neutral = [n for releases in content["neutral"].values() for names in releases.values() for n in names.split()]
+    unmodelled = [n for releases in content["unmodelled"].values() for names in releases.values() for n in names]
+    megatron = [n for n in neutral if n not in content["neutral"]["huggingface"]["main"].split()]
+    assert len(megatron) == len(set(megatron))
+    assert not set(neutral) & set(unmodelled)
+
+
+def test_what_loaders_read_is_asked_of_them():
+    assert {"tensor_model_parallel_size", "no_bias_swiglu_fusion", "pp_algorithm", "world_size", "zero_stage"} <= READ
+    assert {"zero_bubble_v_schedule", "enable_zero_bubble"} <= READ  # behind two other switches
+
+
+def test_hugging_face_keys(tmp_path):
+    import json
+
+    config = {
+        "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "vocab_size": 100,
+        "num_attention_heads": 4, "torch_dtype": "bfloat16", "attention_dropout": 0.1,
+    }  # fmt: skip
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**config, "num_key_value_heds": 2}))
+    with pytest.raises(InputError, match="num_key_value_heads"):
+        detect.load_architecture(str(file))
+    file.write_text(json.dumps(config))
+    made = detect.load_architecture(str(file))
+    assert (made.ignored, made.unmodelled) == (("model_type", "torch_dtype"), ("attention_dropout=0.1",))
+
+
+def test_real_files_hold_no_slips(shared, every):
+    """Every configuration, script and log at hand: whatever else is wrong with it, no name of it is called misspelt."""
+    folders = (shared / "inputs", shared / "logs_wild", shared / "corpus" / "logs")
+    files = [
+        path for folder in folders for path in folder.rglob("*") if path.suffix in (".yaml", ".sh", ".json", ".log")
+    ]
+    assert len(files) > 500
+    for path in files[::every]:
+        assert not [p for p in problems_of(path) if p.expected.startswith("a known setting")], path
+
+
+def problems_of(path):
+    try:
+        detect.load(path)
+    except InputError as error:
+        return error.problems
+    except Unsupported:
+        return ()
+    return ()
+
+
+def test_context_parallelism_by_the_length_of_each_sample_is_not_projected() -> None:
+    """Under it a rank has other tokens than its part of a sample, unless both are alike."""
+    left = known_settings.sort({"max_seqlen_per_dp_cp_rank": 4096}, frozenset(), "f")
+    assert {text.split("=")[0] for text in left.cutting} == {"max_seqlen_per_dp_cp_rank"}
+    for tokens, cutting in ((4096, False), (8192, True)):
+        args = Reader({"seq_length": 8192, "context_parallel_size": 2, "hybrid_context_parallel": True,
+                       "max_seqlen_per_dp_cp_rank": tokens})  # fmt: skip
+        assert recipe_fields(args, 2)["dynamic_context_parallel"] is True
+        assert ("max_seqlen_per_dp_cp_rank" not in args.used) == cutting

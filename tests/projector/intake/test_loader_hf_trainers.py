@@ -1,0 +1,204 @@
+"""Axolotl's and LLaMA-Factory's configurations: packed samples, ZeRO, FSDP, adapters, command lines, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from projector.errors import InputError, Unsupported
+from projector.intake import detect
+from projector.workload.validate import problems
+
+AXOLOTL = {
+    "base_model": "NousResearch/Meta-Llama-3.1-8B",
+    "datasets": [{"path": "tatsu-lab/alpaca", "type": "alpaca"}],
+    "sequence_len": 8192,
+    "sample_packing": True,
+    "gradient_accumulation_steps": 8,
+    "micro_batch_size": 2,
+    "optimizer": "paged_adamw_8bit",
+    "bf16": "auto",
+    "gradient_checkpointing": True,
+    "attn_implementation": "flash_attention_2",
+    "learning_rate": 2e-5,
+}
+FACTORY = {
+    "model_name_or_path": "Qwen/Qwen3-4B-Instruct-2507",
+    "stage": "sft",
+    "do_train": True,
+    "finetuning_type": "full",
+    "packing": True,
+    "cutoff_len": 4096,
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": 4,
+    "learning_rate": 1e-5,
+    "bf16": True,
+}
+
+
+def load(folder, base, changes=(), **given):
+    file = folder / "run.yaml"
+    file.write_text(yaml.safe_dump({**base, **dict(changes)}))
+    return detect.load(file, **given)
+
+
+def test_a_whole_configuration_of_axolotl(tmp_path):
+    loaded = load(tmp_path, AXOLOTL)
+    recipe = loaded.recipe
+    assert (loaded.model.name, loaded.framework, loaded.gpus) == ("llama3.1_8b", "pytorch", None)
+    assert (recipe.micro_batch_size, recipe.seq_length, recipe.precision) == (2, 8192, "bf16")
+    assert (recipe.optimizer, recipe.attention_backend, recipe.recompute_granularity) == ("adam_8bit", "fa2", "full")
+    assert (recipe.data_parallel_sharding, recipe.main_params_dtype) == ("no_shard", "bf16")
+    assert loaded.workload(8).recipe.global_batch_size == 2 * 8 * 8
+    assert problems(loaded.workload(8)) == ()
+
+
+def test_a_whole_configuration_of_llama_factory(tmp_path):
+    loaded = load(tmp_path, FACTORY)
+    recipe = loaded.recipe
+    assert (loaded.model.name, loaded.framework, loaded.unmodelled) == ("qwen3_4b", "pytorch", ())
+    assert (recipe.micro_batch_size, recipe.seq_length, recipe.precision) == (2, 4096, "bf16")
+    assert (recipe.optimizer, recipe.recompute_granularity, recipe.main_params_dtype) == ("adamw", "full", None)
+    assert loaded.workload(8).recipe.global_batch_size == 2 * 4 * 8
+    assert problems(loaded.workload(8)) == ()
+
+
+def test_what_llama_factory_leaves_out_is_its_own(tmp_path):
+    bare = {"model_name_or_path": "Qwen/Qwen3-8B", "stage": "pt", "finetuning_type": "lora", "bf16": True}
+    recipe = load(tmp_path, bare).recipe
+    assert (recipe.micro_batch_size, recipe.seq_length, recipe.lora.dim) == (8, 2048, 8)
+    assert recipe.lora.targets == ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+    with pytest.raises(Unsupported, match="lengths that nothing states"):
+        load(tmp_path, {**bare, "packing": False})
+
+
+@pytest.mark.parametrize("base", [AXOLOTL, FACTORY])
+@pytest.mark.parametrize(
+    ("stage", "sharding"), [(0, "no_shard"), (1, "optim"), (2, "optim_grads"), (3, "optim_grads_params")]
+)
+def test_zero_is_that_of_the_file_beside_or_above(tmp_path, base, stage, sharding):
+    (tmp_path / "ds").mkdir()
+    zero = {"stage": stage, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}
+    (tmp_path / "ds" / "zero.json").write_text(json.dumps({"zero_optimization": zero, "train_batch_size": "auto"}))
+    (tmp_path / "runs").mkdir()
+    loaded = load(tmp_path / "runs", base, {"deepspeed": "ds/zero.json"})
+    assert (loaded.framework, loaded.recipe.data_parallel_sharding) == ("deepspeed", sharding)
+    assert loaded.recipe.optimizer_cpu_offload is True
+    assert any("offload_param" in text for text in loaded.unmodelled)
+    with pytest.raises(InputError, match=r"deepspeed.*gone"):
+        load(tmp_path / "runs", base, {"deepspeed": "ds/gone.json"})
+
+
+@pytest.mark.parametrize(
+    ("stated", "sharding", "recompute"),
+    [
+        ({"fsdp_version": 2, "fsdp_config": {"reshard_after_forward": True}}, "optim_grads_params", "full"),
+        (
+            {"fsdp": ["full_shard", "auto_wrap"], "fsdp_config": {"fsdp_offload_params": False}},
+            "optim_grads_params",
+            "full",
+        ),
+        ({"fsdp_config": {"fsdp_sharding_strategy": "SHARD_GRAD_OP"}}, "optim_grads", "full"),
+        (
+            {"gradient_checkpointing": None, "fsdp_config": {"activation_checkpointing": True}},
+            "optim_grads_params",
+            "full",
+        ),
+        ({"gradient_checkpointing": None, "fsdp_config": {"offload_params": False}}, "optim_grads_params", "none"),
+    ],
+)
+def test_fsdp_of_axolotl(tmp_path, stated, sharding, recompute):
+    recipe = load(tmp_path, AXOLOTL, stated).recipe
+    assert (recipe.data_parallel_sharding, recipe.recompute_granularity) == (sharding, recompute)
+
+
+def test_adapters(tmp_path):
+    lora = {
+        "adapter": "lora",
+        "lora_r": 32,
+        "lora_target_modules": ["q_proj", "v_proj", "down_proj"],
+        "lora_dropout": 0.05,
+    }
+    loaded = load(tmp_path, AXOLOTL, lora)
+    assert (loaded.recipe.lora.dim, loaded.recipe.lora.targets) == (32, ("linear_qkv", "linear_fc2"))
+    assert "lora_dropout=0.05" in loaded.unmodelled
+    every = load(tmp_path, AXOLOTL, {"adapter": "lora", "lora_r": 16, "lora_target_linear": True}).recipe.lora
+    assert every.targets == ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+    some = load(
+        tmp_path, FACTORY, {"finetuning_type": "lora", "lora_rank": 4, "lora_target": "q_proj,o_proj"}
+    ).recipe.lora
+    assert (some.dim, some.targets) == (4, ("linear_qkv", "linear_proj"))
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "named"),
+    [
+        (AXOLOTL, {"sample_packing": False}, "lengths that nothing states"),
+        (AXOLOTL, {"adapter": "qlora"}, "adapter=qlora"),
+        (AXOLOTL, {"load_in_8bit": True}, "load_in_8bit"),
+        (AXOLOTL, {"rl": "dpo"}, "rl=dpo"),
+        (AXOLOTL, {"gradient_checkpointing": "offload"}, "gradient_checkpointing=offload"),
+        (AXOLOTL, {"processor_type": "AutoProcessor"}, "processor_type"),
+        (AXOLOTL, {"lisa_n_layers": 4}, "lisa_n_layers"),
+        (FACTORY, {"packing": None}, "lengths that nothing states"),
+        (FACTORY, {"stage": "dpo"}, "stage=dpo"),
+        (FACTORY, {"finetuning_type": "freeze"}, "finetuning_type=freeze"),
+        (FACTORY, {"quantization_bit": 4}, "quantization_bit=4"),
+        (FACTORY, {"use_galore": True}, "use_galore"),
+    ],
+)
+def test_other_trainings_are_refused(tmp_path, base, changes, named):
+    with pytest.raises(Unsupported, match=named):
+        load(tmp_path, base, changes)
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "named"),
+    [
+        (AXOLOTL, {"base_model": "somebody/else"}, "base_model.*--model"),
+        (AXOLOTL, {"sequence_len": "long"}, "sequence_len"),
+        (AXOLOTL, {"optimizer": "shampoo"}, "optimizer"),
+        (AXOLOTL, {"fsdp_config": {"sharding_strategy": "HYBRID_SHARD"}}, "sharding_strategy"),
+        (AXOLOTL, {"gradient_acumulation_steps": 2}, "gradient_accumulation_steps"),
+        (FACTORY, {"model_name_or_path": "somebody/else"}, "model_name_or_path.*--model"),
+        (FACTORY, {"cutoff_len": "long"}, "cutoff_len"),
+        (FACTORY, {"optim": "shampoo"}, "optimizer"),
+        (FACTORY, {"per_device_train_batch_sise": 2}, "per_device_train_batch_size"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, base, changes, named):
+    with pytest.raises(InputError, match=named):
+        load(tmp_path, base, changes)
+
+
+def test_a_setting_that_nobody_knows_is_told(tmp_path):
+    assert "a_new_kernel=fast (unknown)" in load(tmp_path, AXOLOTL, {"a_new_kernel": "fast"}).unmodelled
+    assert "a_new_kernel=fast (unknown)" in load(tmp_path, FACTORY, {"a_new_kernel": "fast"}).unmodelled
+
+
+@pytest.mark.parametrize(
+    ("base", "command", "gpus", "micro"),
+    [
+        (AXOLOTL, "axolotl train own.yaml --micro-batch-size 4", None, 4),
+        (AXOLOTL, "accelerate launch --num_processes 16 -m axolotl.cli.train own.yaml", 16, 2),
+        (FACTORY, "NNODES=2 NPROC_PER_NODE=8 llamafactory-cli train own.yaml per_device_train_batch_size=4", 16, 4),
+        (FACTORY, "FORCE_TORCHRUN=1 llamafactory-cli train own.yaml", None, 2),
+    ],
+)
+def test_a_script_names_the_file(tmp_path, base, command, gpus, micro):
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(base))
+    script = tmp_path / "run.sh"
+    script.write_text(f"#!/bin/bash\n{command}\n")
+    loaded = detect.load(script)
+    assert (loaded.gpus, loaded.recipe.micro_batch_size) == (gpus, micro)
+
+
+@pytest.mark.parametrize("option", ["--use_fsdp", "--config_file fsdp.yaml", "--use_deepspeed"])
+def test_what_shards_a_run_beside_its_configuration_is_refused(tmp_path, option):
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(AXOLOTL))
+    script = tmp_path / "run.sh"
+    script.write_text(f"#!/bin/bash\naccelerate launch {option} --num_processes 8 -m axolotl.cli.train own.yaml\n")
+    with pytest.raises(Unsupported, match=option.split()[0]):
+        detect.load(script)

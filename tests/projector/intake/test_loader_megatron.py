@@ -1,0 +1,271 @@
+"""Megatron-LM argument dumps, mappings and command lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from projector.errors import InputError
+from projector.intake import megatron_args
+from projector.intake.megatron_model import model_fields
+from projector.intake.megatron_recipe import recipe_fields
+from projector.intake.values import Reader
+from projector.workload import zoo
+from projector.workload.layout import virtual_stages
+from projector.workload.parameters import count
+from projector.workload.validate import problems
+
+DUMP = Path(__file__).parent / "data" / "dump_mixtral.log"
+PREFIXES = {
+    "plain": "{line}",
+    "rank": "6:{line}",
+    "primus": "[20260101 10:00:00][rank-0/8][INFO ]     [---------arguments.py:775] : {line}",
+    "old primus": "[20251202 09:12:08][rank-7/8][INFO ] [arguments.py:775]:{line}",
+    "colour": "\x1b[32m[20260101 10:00:00]\x1b[0m[rank-0/8]\x1b[1m[INFO]\x1b[0m [a.py:7] : {line}",
+}
+MINIMAL = {
+    "num_layers": 2,
+    "hidden_size": 1024,
+    "num_attention_heads": 16,
+    "vocab_size": 32000,
+    "micro_batch_size": 1,
+    "global_batch_size": 8,
+    "seq_length": 1024,
+}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_dump_behind_every_prefix(tmp_path, prefix):
+    lines = [PREFIXES[prefix].format(line=line) for line in DUMP.read_text().splitlines()]
+    log = tmp_path / "train.log"
+    log.write_text("\n".join(lines))
+    loaded = megatron_args.load(log)
+    mixtral = zoo.load("mixtral_8x22b")
+    assert count(loaded.model) == count(mixtral)
+    assert loaded.model.layer_kinds == mixtral.layer_kinds
+    recipe = loaded.recipe
+    assert recipe is not None
+    assert (recipe.tp, recipe.pp, recipe.vpp, recipe.ep, recipe.etp) == (1, 4, 2, 8, 1)
+    assert (recipe.micro_batch_size, recipe.global_batch_size, recipe.seq_length) == (2, 128, 8192)
+    assert (recipe.recompute_granularity, recipe.recompute_method, recipe.recompute_num_layers) == ("full", "block", 2)
+    assert recipe.recompute_modules is None
+    assert recipe.exp_avg_dtype is None
+    assert recipe.attention_backend == "auto"
+    assert recipe.data_parallel_sharding == "optim"
+    assert loaded.gpus == 64
+    assert problems(loaded.workload()) == ()
+
+
+def test_whose_modules_and_flash_attention_by_its_older_name():
+    """``--use-flash-attn`` until --attention-backend came with fa0dcc4872 (2024-12)."""
+    for stated, expected in (
+        ({}, (None, None)),
+        ({"transformer_impl": "local", "use_flash_attn": True}, ("local", "flash")),
+        ({"transformer_impl": "transformer_engine", "use_flash_attn": False}, ("transformer_engine", None)),
+        ({"use_flash_attn": True, "attention_backend": "unfused"}, (None, "unfused")),
+    ):
+        recipe = megatron_args.from_mapping(MINIMAL | stated, "args").recipe
+        assert recipe is not None
+        assert (recipe.transformer_impl, recipe.attention_backend) == expected
+
+
+@pytest.mark.parametrize(("backend", "units"), [("deepep", 20), ("hybridep", 16)])
+def test_each_dispatcher_has_its_own_number_of_compute_units(backend, units):
+    """A dump prints the defaults of both."""
+    printed = {"moe_deepep_num_sms": 20, "moe_hybridep_num_sms": 16, "moe_token_dispatcher_type": "flex"}
+    experts = {"num_experts": 8, "moe_router_topk": 2, "moe_flex_dispatcher_backend": backend}
+    recipe = megatron_args.from_mapping(MINIMAL | printed | experts | {"ddp_bucket_size": 10**8}, "args").recipe
+    assert recipe is not None
+    assert (recipe.moe_deepep_num_sms, recipe.ddp_bucket_size) == (units, 10**8)
+
+
+def test_mapping_fills_in_megatrons_defaults():
+    loaded = megatron_args.from_mapping(MINIMAL, "args")
+    model = loaded.model
+    assert (model.gated_linear_unit, model.normalization, model.add_bias_linear) == (False, "LayerNorm", True)
+    assert (model.ffn_hidden_size, model.kv_channels, model.num_query_groups) == (4096, 64, 16)
+    assert loaded.gpus is None
+    with pytest.raises(InputError, match="number of GPUs"):
+        loaded.workload()
+
+
+def test_gated_default_width():
+    """Megatron-LM validate_args: two thirds of 4H, rounded down to 64."""
+    loaded = megatron_args.from_mapping(MINIMAL | {"swiglu": True}, "args")
+    assert loaded.model.ffn_hidden_size == 2688
+
+
+@pytest.mark.parametrize(
+    ("args", "fields"),
+    [
+        ({"fp8": "hybrid", "fp8_recipe": "tensorwise", "bf16": True}, {"precision": "fp8", "fp8_recipe": "tensorwise"}),
+        ({"fp8_format": "e4m3", "fp8_recipe": "mxfp8"}, {"precision": "mxfp8"}),
+        ({"fp4": "e2m1", "bf16": True}, {"precision": "nvfp4"}),
+        ({"fp16": True}, {"precision": "fp16"}),
+        ({"use_torch_fsdp2": True}, {"data_parallel_sharding": "optim_grads_params"}),
+        (
+            {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": "optim_grads"},
+            {"data_parallel_sharding": "optim_grads"},
+        ),
+        ({"use_distributed_optimizer": False}, {"data_parallel_sharding": "no_shard"}),
+        ({"no_check_for_nan_in_loss_and_grad": True}, {"check_for_nan_in_loss_and_grad": False}),
+        ({"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te"}, {"cross_entropy_fusion": "te"}),
+        ({"recompute_activations": True}, {"recompute_granularity": "selective"}),
+        ({"checkpoint_activations": True}, {"recompute_granularity": "full"}),
+        ({"cuda_graph_impl": "none", "cuda_graph_scope": "full"}, {"cuda_graph_scope": ()}),
+        ({"cuda_graph_impl": "local", "cuda_graph_scope": ["attn", "mlp"]}, {"cuda_graph_scope": ("attn", "mlp")}),
+        ({"moe_use_legacy_grouped_gemm": True, "moe_grouped_gemm": True}, {"moe_grouped_gemm": "legacy"}),
+        ({"patch_primus_pipeline": True, "pp_algorithm": "zbv-formatted"}, {"pipeline_schedule": "zbv"}),
+        ({"enable_zero_bubble": True, "patch_zero_bubble": False}, {}),
+        ({"cp_comm_type": ["p2p"]}, {"cp_comm_type": "p2p"}),
+        ({"recompute_layer_ids": "0,3, 4"}, {"recompute_layer_ids": (0, 3, 4)}),
+        ({"pipeline_model_parallel_size": 2, "num_layers_per_virtual_pipeline_stage": 1}, {"vpp": 4}),
+        ({"use_precision_aware_optimizer": True, "exp_avg_dtype": "torch.bfloat16"}, {"exp_avg_dtype": "bf16"}),
+        ({"tensor_model_parallel_size": 4, "num_experts": 8}, {"etp": 4}),
+    ],
+)
+def test_recipe_fields(args, fields):
+    found, misfits = megatron_args.partial_recipe(args, num_layers=8)
+    assert misfits == []
+    assert fields.items() <= found.items()
+
+
+def test_model_fields_of_a_moe_with_latent_attention():
+    args = MINIMAL | {
+        "num_layers": 4,
+        "multi_latent_attention": True,
+        "kv_lora_rank": 512,
+        "qk_head_dim": 128,
+        "qk_pos_emb_head_dim": 64,
+        "v_head_dim": 128,
+        "num_experts": 8,
+        "moe_ffn_hidden_size": 256,
+        "moe_layer_freq": "([0]*1+[1]*3)",
+        "mtp_num_layers": 1,
+        "pipeline_model_parallel_size": 2,
+        "pipeline_model_parallel_layout": "Ett|t|t|mL",
+        "moe_router_topk": 2,
+    }
+    loaded = megatron_args.from_mapping(args, "args")
+    assert loaded.model.mla is not None
+    assert loaded.model.moe is not None
+    assert loaded.model.moe.moe_layer_freq == (0, 1, 1, 1)
+    assert loaded.recipe is not None
+    assert virtual_stages(loaded.recipe) == 2
+
+
+def test_vocabulary_of_the_model_that_the_name_means():
+    args = {key: value for key, value in MINIMAL.items() if key != "vocab_size"}
+    loaded = megatron_args.from_mapping(args, "args", name="Qwen3-8B")
+    assert loaded.model.vocab_size == 151936
+    assert loaded.assumed == ("vocab_size=151936 (of qwen3_8b)",)
+
+
+def test_zoo_model_behind_a_few_arguments():
+    few = {"num_layers": 4, "micro_batch_size": 1, "global_batch_size": 8, "seq_length": 4096}
+    loaded = megatron_args.from_mapping(few, "args", model="deepseek_v2_lite")
+    assert loaded.model.num_layers == 4
+    assert loaded.model.mla == zoo.load("deepseek_v2_lite").mla
+
+
+def test_every_mistake_at_once():
+    args = MINIMAL | {"num_layers": "many", "tensor_model_parallel_size": "two", "recompute_granularity": "ful"}
+    del args["micro_batch_size"]
+    with pytest.raises(InputError) as error:
+        megatron_args.from_mapping(args, "args")
+    assert {"num_layers", "tensor_model_parallel_size", "recompute_granularity", "micro_batch_size"} <= {
+        problem.key for problem in error.value.problems
+    }
+
+
+@pytest.mark.parametrize("content", ["", "nothing here", "iteration 1/ 10 | loss 1", "a: [", "[1, 2]"])
+def test_files_without_arguments(tmp_path, content):
+    file = tmp_path / "file.txt"
+    file.write_text(content)
+    with pytest.raises(InputError, match="no arguments"):
+        megatron_args.load(file)
+    with pytest.raises(InputError, match="readable"):
+        megatron_args.load(tmp_path / "missing.log")
+
+
+def test_logs_of_bigscience(shared):
+    for log in sorted((shared / "corpus" / "logs" / "nvidia").glob("bigscience_meg*.log")):
+        loaded = megatron_args.load(log)
+        assert loaded.model.vocab_size == 50257
+        assert problems(loaded.workload()) == ()
+
+
+def test_launch_arguments_in_the_results_tables(shared):
+    import yaml
+
+    text = (shared / "corpus" / "nvidia.yaml").read_text()
+    rows = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    rows = [row for row in rows if (row.get("other") or {}).get("args") and "V4" not in row["model"]]
+    assert len(rows) > 8
+    for row in rows:
+        loaded = megatron_args.from_mapping(row["other"]["args"], row["id"], name=row["model"])
+        assert count(loaded.model).main == pytest.approx(count(zoo.load(zoo.find(row["model"]))).main, rel=1e-3)
+        assert problems(loaded.workload(row["gpus"])) == ()
+
+
+KEYS = sorted({line.split()[0] for line in DUMP.read_text().splitlines() if " ..." in line})
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.lists(st.integers())
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4))
+def test_mutated_arguments_raise_nothing_else(changes):
+    try:
+        megatron_args.from_mapping(megatron_args.parse(DUMP.read_text()) | changes, "args")
+    except InputError as error:
+        assert error.problems  # noqa: PT017
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200))
+def test_any_text_parses_or_is_refused(text):
+    assert isinstance(megatron_args.parse(text), dict)
+
+
+DENSE = {
+    "num_layers": 8,
+    "hidden_size": 1024,
+    "num_attention_heads": 8,
+    "vocab_size": 32000,
+    "seq_length": 2048,
+    "micro_batch_size": 1,
+    "global_batch_size": 8,
+    "tensor_model_parallel_size": 4,
+}
+
+
+@pytest.mark.parametrize("printed", [None, "None", 4, "4", 1])
+def test_a_dense_dump_may_print_an_expert_tensor_size(printed: object) -> None:
+    """Megatron-LM's validate_args gives every model the tensor size as its expert tensor size, and prints it."""
+    loaded = megatron_args.from_mapping({**DENSE, "expert_tensor_parallel_size": printed, "world_size": 4}, "dump")
+    assert loaded.recipe is not None
+    assert loaded.recipe.etp == 1
+    assert problems(loaded.workload()) == ()
+
+
+@pytest.mark.parametrize(("given", "expected"), [({"recompute_granularity": None}, "none"), ({}, None)])
+def test_a_printed_none_is_stated_and_silence_is_not(given: dict[str, object], expected: str | None) -> None:
+    loaded = megatron_args.from_mapping({**DENSE, **given}, "dump")
+    assert loaded.recipe is not None
+    assert loaded.recipe.recompute_granularity == expected
+
+
+def test_arguments_of_a_pair_of_stacks_are_told_from_those_of_a_model_that_sees():
+    """Both state ``decoder_seq_length``; a dump of any other training prints the encoder's names alone, as its own."""
+    printed = {"num_layers": 4, "encoder_num_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "vocab_size": 1000,
+               "seq_length": 512, "encoder_seq_length": 512, "decoder_seq_length": None}  # fmt: skip
+    plain, pair = Reader(printed), Reader({**printed, "decoder_seq_length": 128})
+    assert "encoder" not in model_fields(plain)
+    assert recipe_fields(plain, 4)["seq_length"] == 512
+    assert model_fields(pair)["encoder"] == {"num_layers": 4}
+    assert {"seq_length": 128, "encoder_seq_length": 512}.items() <= recipe_fields(pair, 4).items()
+    sees = Reader({**printed, "decoder_seq_length": 2048, "vision_model_type": "clip"})
+    assert model_fields(sees)["unsupported"] == ["images beside text"]

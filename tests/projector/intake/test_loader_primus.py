@@ -1,0 +1,168 @@
+"""Primus experiments: variables, presets, their order, and every mistake at once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from projector.errors import InputError, Problem
+from projector.intake import primus
+from projector.intake.yaml_files import deep_merge, substitute
+from projector.workload import zoo
+from projector.workload.layout import chunks, virtual_stages
+from projector.workload.parameters import count
+from projector.workload.validate import problems
+
+DATA = Path(__file__).parent / "data"
+DEEPSEEK, LLAMA = DATA / "primus_deepseek_v3.yaml", DATA / "primus_llama.yaml"
+
+
+def test_experiment_without_primus():
+    loaded = primus.load(DEEPSEEK, env={}, gpus=256)
+    recipe = loaded.recipe
+    assert recipe is not None
+    assert loaded.framework == "primus"
+    assert (loaded.model.family, loaded.model.mtp_num_layers, loaded.model.num_layers) == ("deepseek_v3", 0, 61)
+    assert (recipe.tp, recipe.pp, recipe.ep, recipe.seq_length) == (1, 16, 8, 4096)
+    assert virtual_stages(recipe) == 2
+    assert len(chunks(loaded.model, recipe)) == 32
+    assert (recipe.moe_token_dispatcher_type, recipe.moe_flex_dispatcher_backend) == ("flex", "deepep")
+    assert (recipe.moe_grouped_gemm, recipe.sync_free_stage) == ("legacy", 1)
+    assert (recipe.main_grads_dtype, recipe.exp_avg_dtype, recipe.main_params_dtype) == ("bf16", "bf16", "fp32")
+    assert recipe.recompute_layer_ids == (0, 3, 4)
+    assert recipe.cross_entropy_fusion == "te"
+    assert recipe.pipeline_schedule is None
+    assert recipe.data_parallel_sharding == "optim"
+    assert loaded.assumed
+    assert "stderr_sink_level" in loaded.ignored
+    assert problems(loaded.workload()) == ()
+
+
+def test_layout_that_places_no_mtp_layer_builds_none(tmp_path):
+    """As the published DeepSeek-V3 experiments do: the preset has one MTP layer, the layout none."""
+    file = tmp_path / "exp.yaml"
+    layout = "Et*1|t*1|" + "t*2|" * 29 + "t*1,L"
+    text = re.sub(r"\n +mtp_num_layers: 0", "", DEEPSEEK.read_text()).replace("Et|(tt|)*29t|tL", layout)
+    file.write_text(text)
+    loaded = primus.load(file, env={}, gpus=256)
+    assert loaded.model.mtp_num_layers == 0
+    assert any("mtp_num_layers" in text for text in loaded.assumed)
+    assert loaded.recipe is not None
+    assert [len(chunk.layers) for chunk in chunks(loaded.model, loaded.recipe)] == [1, 1, *[2] * 29, 1]
+
+
+def test_variables_reach_into_strings():
+    env = {"TEST_MODEL": "deepseek_v2", "TEST_PP": "1", "TEST_SEQ": "8192", "NNODES": "4"}
+    loaded = primus.load(DEEPSEEK, env=env)
+    with pytest.raises(InputError, match="60 × decoder layers t"):
+        chunks(loaded.model, loaded.recipe)
+    loaded = primus.load(DEEPSEEK, env=env | {"GPUS_PER_NODE": "8"}, overrides={"pipeline_model_parallel_layout": None})
+    assert loaded.gpus == 32
+    assert loaded.recipe is not None
+    assert (loaded.recipe.pp, loaded.recipe.seq_length, loaded.model.num_layers) == (1, 8192, 60)
+
+
+def test_presets_of_a_configs_folder():
+    loaded = primus.load(LLAMA, configs=DATA / "primus_configs", env={}, gpus=64)
+    recipe = loaded.recipe
+    assert recipe is not None
+    assert count(loaded.model) == count(zoo.load("llama3.1_8b"))
+    assert loaded.model.mla is None
+    assert loaded.model.moe is None
+    assert (recipe.precision, recipe.fp8_recipe) == ("fp8", "delayed")
+    assert recipe.data_parallel_sharding == "optim_grads_params"
+    assert (recipe.seq_length, recipe.micro_batch_size, recipe.global_batch_size) == (8192, 2, 128)
+    assert loaded.assumed == ("vocab_size=128256 (of llama3.1_8B)",)
+
+
+def test_module_preset_wins_over_the_model_preset(tmp_path):
+    file = tmp_path / "exp.yaml"
+    file.write_text(re.sub(r"\n +seq_length: 8192", "", LLAMA.read_text()))
+    loaded = primus.load(file, configs=DATA / "primus_configs", env={})
+    assert loaded.recipe is not None
+    assert loaded.recipe.seq_length == 4096
+    assert loaded.gpus is None
+
+
+def test_latent_attention_can_be_switched_off(tmp_path):
+    file = tmp_path / "exp.yaml"
+    text = LLAMA.read_text().replace("llama3.1_8B", "deepseek_v2_lite")
+    file.write_text(text + "      multi_latent_attention: false\n")
+    model = primus.load(file, env={}).model
+    assert model.mla is None
+    assert (model.kv_channels, model.num_query_groups) == (128, 16)
+
+
+def test_every_mistake_at_once(tmp_path):
+    file = tmp_path / "exp.yaml"
+    file.write_text(
+        "work_group: ${NOT_SET}\nuser_name: x\nmodules:\n  pre_trainer:\n    framework: tensorflow\n"
+        "    model: llama9_8B.yaml\n    overrides: [1]\n"
+    )
+    with pytest.raises(InputError) as error:
+        primus.load(file, env={})
+    keys = {problem.key for problem in error.value.problems}
+    assert {
+        "work_group",
+        "exp_name",
+        "workspace",
+        "modules.pre_trainer.framework",
+        "modules.pre_trainer.model",
+        "modules.pre_trainer.overrides",
+    } <= keys
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 1", "", "modules: {}", "modules: {pre_trainer: 3}", "extends: 4"])
+def test_broken_files(tmp_path, text):
+    file = tmp_path / "exp.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError):
+        primus.load(file, env={})
+
+
+def test_missing_files_and_cycles(tmp_path):
+    with pytest.raises(InputError, match="readable"):
+        primus.load(tmp_path / "no.yaml", env={})
+    (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("extends: [a.yaml]\n")
+    with pytest.raises(InputError, match="cycle"):
+        primus.load(tmp_path / "a.yaml", env={})
+    with pytest.raises(InputError, match="readable"):
+        primus.load(LLAMA, configs=tmp_path, env={})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("${A}", 1), ("${A:2}", 1), ("${B:2}", 2), ("${B:1.0e-5}", 1e-5), ("${B:true}", True), ("x${A}", "x1"),
+     ("${B:null}", None), ("null", None), ("${B:}", ""), ("3.2e12", "3.2e12")],
+)  # fmt: skip
+def test_substitution(text, value):
+    found: list[Problem] = []
+    assert substitute({"k": [text]}, {"A": "1"}, "f", "", found) == {"k": [value]}
+    assert found == []
+
+
+def test_merge_replaces_lists():
+    assert deep_merge({"a": {"b": 1, "c": [1]}}, {"a": {"c": [2]}, "d": 3}) == {"a": {"b": 1, "c": [2]}, "d": 3}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@given(data=st.data())
+def test_mutated_files_raise_nothing_else(tmp_path, data):
+    text = DEEPSEEK.read_text()
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        stop = min(len(text), start + data.draw(st.integers(0, 12)))
+        text = text[:start] + data.draw(st.text(max_size=6)) + text[stop:]
+    file = tmp_path / "exp.yaml"
+    file.write_text(text, encoding="utf-8", errors="replace")
+    try:
+        loaded = primus.load(file, env={}, gpus=256)
+    except InputError as error:
+        assert error.problems  # noqa: PT017
+    else:
+        problems(loaded.workload())

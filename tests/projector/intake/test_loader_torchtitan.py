@@ -1,0 +1,169 @@
+"""torchtitan's job files as users bring them: today's sections, those of 2024, and what does not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from projector.errors import InputError, Unsupported
+from projector.intake import detect, torchtitan
+from projector.intake.loaded import Loaded
+from projector.workload.validate import problems
+
+NOW = """\
+# a job of torchtitan
+[job]
+description = "70B"
+[model]
+name = "llama3"
+flavor = "70B"
+converters = ["float8"]
+[optimizer]
+name = "AdamW"
+lr = 3e-4
+[training]
+local_batch_size = 4
+seq_len = 8192
+steps = 1_000
+[parallelism]
+data_parallel_replicate_degree = 2
+data_parallel_shard_degree = 16
+tensor_parallel_degree = 8
+[activation_checkpoint]
+mode = "full"
+[compile]
+enable = true
+components = ["model", "loss"]
+[float8]
+recipe_name = "rowwise"
+"""
+OLD = """\
+[model]
+name = "llama3"
+flavor = "405B"
+norm_type = "rmsnorm"
+[training]
+batch_size = 8
+seq_len = 8192
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8
+compile = true
+[experimental]
+pipeline_parallel_degree = 4
+enable_async_tensor_parallel = true
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+[float8]
+enable_float8_linear = true
+"""
+
+
+def load(folder: Path, text: str, name: str = "job.toml", **given) -> Loaded:
+    file = folder / name
+    file.write_text(text)
+    return detect.load(file, **given)
+
+
+@pytest.mark.parametrize("name", ["job.toml", "job.txt", "job"])
+def test_todays_sections(tmp_path, name):
+    loaded = load(tmp_path, NOW, name)
+    recipe = loaded.workload().recipe
+    assert (loaded.framework, loaded.model.name, loaded.gpus) == ("torchtitan", "llama3.1_70b", 256)
+    assert (recipe.tp, recipe.pp, recipe.micro_batch_size, recipe.global_batch_size) == (8, 1, 4, 4 * 32)
+    assert (recipe.precision, recipe.fp8_recipe, recipe.torch_compile) == ("fp8", "rowwise", True)
+    assert (recipe.data_parallel_sharding, recipe.data_parallel_shard_size) == ("optim_grads_params", 16)
+    assert recipe.recompute_granularity == "full"
+    assert "gpus=256 (the product of the degrees)" in loaded.assumed
+    assert problems(loaded.workload()) == ()
+
+
+def test_sections_of_2024(tmp_path):
+    loaded = load(tmp_path, OLD)
+    recipe = loaded.workload(512).recipe
+    assert (loaded.model.name, loaded.gpus, recipe.tp, recipe.pp) == ("llama3.1_405b", None, 8, 4)
+    assert recipe.micro_batch_size == 8 // 4  # as many micro-batches as stages
+    assert recipe.global_batch_size == 8 * 512 // 32
+    assert (recipe.precision, recipe.torch_compile, recipe.tp_comm_overlap) == ("fp8", True, True)
+    assert recipe.recompute_modules == ("op_sac",)
+
+
+def test_yaml_and_json_say_the_same(tmp_path):
+    import tomllib
+
+    first = load(tmp_path, NOW)
+    for name in ("job.yaml", "job.json"):
+        assert load(tmp_path, json.dumps(tomllib.loads(NOW)), name) == first
+
+
+def test_parameters_in_bf16(tmp_path):
+    recipe = load(tmp_path, NOW.replace("steps =", 'dtype = "bfloat16"\nsteps =')).workload().recipe
+    assert recipe.main_params_dtype == "bf16"
+    assert load(tmp_path, NOW).workload().recipe.main_params_dtype != "bf16"
+
+
+@pytest.mark.parametrize(("ep", "stated", "etp"), [(1, "", 8), (1, "1", 8), (8, "", 1), (8, "1", 1), (8, "8", 8)])
+def test_experts_without_a_group_of_their_own_are_cut_as_the_rest(tmp_path, ep, stated, etp):
+    text = NOW.replace("llama3", "llama4").replace("70B", "17bx16e").replace("shard_degree = 16", "shard_degree = 8")
+    degrees = f"expert_parallel_degree = {ep}\n" + (f"expert_tensor_parallel_degree = {stated}\n" if stated else "")
+    recipe = load(tmp_path, text.replace("[activation", f"{degrees}[activation")).workload().recipe
+    assert (recipe.tp, recipe.ep, recipe.etp) == (8, ep, etp)
+    assert load(tmp_path, NOW).workload().recipe.etp == 1  # a dense model has none
+
+
+def test_only_the_loss_is_compiled(tmp_path):
+    assert load(tmp_path, NOW.replace('["model", "loss"]', '["loss"]')).workload().recipe.torch_compile is False
+
+
+def test_replicas_of_what_is_left_need_the_number_of_gpus(tmp_path):
+    text = NOW.replace("shard_degree = 16", "shard_degree = -1")
+    with pytest.raises(InputError, match="--gpus"):
+        load(tmp_path, text)
+    recipe = load(tmp_path, text, gpus=128, gpus_given=True).workload(128).recipe
+    assert recipe.data_parallel_shard_size == 8
+    with pytest.raises(InputError, match="product"):
+        load(tmp_path, NOW, gpus=64, gpus_given=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("tensor_parallel_degree", "tensor_paralel_degree", r"nearest: parallelism\.tensor_parallel_degree"),
+        ("[parallelism]", "[paralellism]", r"nearest: parallelism\."),
+        ("seq_len = 8192\n", "", r"training\.seq_len"),
+        ('"70B"\nconverters', '"debugmodel"\nconverters', r"model\.flavor"),
+        ('"70B"\nconverters', '"32B"\nconverters', r"model\.flavor"),
+        ("mode =", "mode = [", "valid TOML"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, old, new, named):
+    assert old in NOW
+    with pytest.raises(InputError, match=named):
+        load(tmp_path, NOW.replace(old, new))
+
+
+def test_a_family_alone_is_no_size(tmp_path):
+    text = NOW.replace('"llama3"', '"deepseek_v3"').replace('"70B"', '"debugmodel"')
+    with pytest.raises(InputError, match="flavor"):
+        load(tmp_path, text)
+    assert load(tmp_path, text, model="deepseek_v3").model.name == "deepseek_v3"
+
+
+def test_what_nothing_lowers(tmp_path):
+    with pytest.raises(Unsupported, match="flux"):
+        load(tmp_path, NOW.replace('"llama3"', '"flux"'))
+    cut = OLD.replace("[activation", 'pipeline_parallel_split_points = ["layers.30"]\n[activation', 1)
+    with pytest.raises(Unsupported, match="cut by hand"):
+        load(tmp_path, cut)
+
+
+def test_other_toml(tmp_path):
+    with pytest.raises(InputError, match="torchtitan job"):
+        load(tmp_path, '[project]\nname = "x"\n', "pyproject.toml")
+
+
+def test_todays_name_counts():
+    both = {"training.batch_size": 1, "training.local_batch_size": 2, "training.steps": 3}
+    assert torchtitan.renamed(both) == {"training.local_batch_size": 2, "training.steps": 3}
