@@ -30,15 +30,27 @@ _READ: Mapping[tuple[type, bool], Callable[..., object]] = {
 def stated(args: Reader, *frameworks: str) -> dict[str, object]:
     """Recipe field to value, None where no setting states it, for every field that one of ``frameworks`` has a name for.
     What is no value of the field ends in ``args.problems``."""
-    return {field: read(args, *names) for field, read, names in _named(frameworks)}
+    return read(args, declared(*frameworks))
+
+
+def read(args: Reader, names: Mapping[str, tuple[str, ...]]) -> dict[str, object]:
+    """Recipe field to the value, of the field's type, of the first of its ``names`` that has one; None: none has."""
+    return {field: _kinds()[field](args, *several) for field, several in names.items()}
 
 
 @cache
-def _named(frameworks: tuple[str, ...]) -> tuple[tuple[str, Callable[..., object], tuple[str, ...]], ...]:
+def declared(*frameworks: str) -> Mapping[str, tuple[str, ...]]:
+    """Recipe field to what ``frameworks`` call it, where they have a name for it."""
     told = about_of(Recipe)
-    kinds = {field.key: _READ[field.kind, field.many] for field in fields() if len(field.path) == 1}
-    names = {field: tuple(name for each in frameworks for name in told[field].names.get(each, ())) for field in kinds}
-    return tuple((field, kinds[field], names[field]) for field in kinds if names[field])
+    names = {
+        field: tuple(name for each in frameworks for name in told[field].names.get(each, ())) for field in _kinds()
+    }
+    return {field: several for field, several in names.items() if several}
+
+
+@cache
+def _kinds() -> Mapping[str, Callable[..., object]]:
+    return {field.key: _READ[field.kind, field.many] for field in fields() if len(field.path) == 1}
 
 
 @cache

@@ -66,9 +66,9 @@ def sort(unread: Mapping[str, object], read: frozenset[str], where: str, *, writ
         elif _changes_nothing(value, neutral_at):
             neutral.append(name)
         else:
-            unmodelled.append(f"{name}={_shown(value)}" + ("" if neutral_at else " (unknown)"))
+            unmodelled.append(f"{name}={shown(value)}" + ("" if neutral_at else " (unknown)"))
             if _cuts(normal(name), literal(value)):
-                cutting.append(f"{name}={_shown(value)}")
+                cutting.append(f"{name}={shown(value)}")
     return Unread(
         neutral=tuple(neutral), unmodelled=tuple(unmodelled), cutting=tuple(cutting), problems=tuple(problems)
     )
@@ -136,5 +136,6 @@ def _changes_nothing(value: object, neutral_at: tuple[object, ...] | None) -> bo
     return plain is False if neutral_at is None else plain in neutral_at
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """``value`` on one line, cut where it is long."""
     return cut(str(value).replace("\n", " "), _LONGEST)

@@ -12,14 +12,14 @@ from projector.intake import (
     primus_bridge,
     primus_maxtext,
     primus_megatron,
-    primus_torchtitan,
+    torchtitan,
 )
 from projector.intake.loaded import Loaded
 from projector.intake.primus_experiment import Experiment, read_experiment
 
 _FRAMEWORKS: Mapping[str, Callable[[Experiment], Loaded]] = {
     "megatron": primus_megatron.load,
-    "torchtitan": primus_torchtitan.load,
+    "torchtitan": torchtitan.of_experiment,
     "maxtext": primus_maxtext.load,
     "megatron_bridge": primus_bridge.load,
 }

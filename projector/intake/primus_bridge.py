@@ -53,7 +53,7 @@ def load(experiment: Experiment) -> Loaded:
     assets = str(settings.get("hf_path") or "").rpartition("/")[2]
     base = None
     if name not in HYBRIDS:
-        base = model_named((name, assets, "" if flavor else experiment.model_name), experiment, "flavor", {})
+        base = model_named((name, assets, "" if flavor else experiment.model_name), experiment.where, "flavor", {})
         name = base.name
     adapters = _adapters(settings, name, tuned, match["kind"] if match else "", experiment)
     if base is None and adapters is not None:

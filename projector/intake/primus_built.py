@@ -24,14 +24,14 @@ def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return found
 
 
-def model_named(texts: tuple[str, ...], experiment: Experiment, key: str, changes: Mapping[str, object]) -> Model:
+def model_named(texts: tuple[str, ...], where: str, key: str, changes: Mapping[str, object]) -> Model:
     """The zoo model that the first text with a meaning means, with ``changes`` of its fields. Raises InputError."""
     for text in texts:
         found = zoo.find(text) if text else None
         if found is not None:
             return zoo.load(found, **changes)
     shown = next((text for text in texts if text), "")
-    problem = Problem(experiment.where, key, shown, f"{zoo.expected(shown)}; or another one with --model")
+    problem = Problem(where, key, shown, f"{zoo.expected(shown)}; or another one with --model")
     raise InputError([problem])
 
 

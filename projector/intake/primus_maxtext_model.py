@@ -96,9 +96,9 @@ def model_of(args: Reader, experiment: Experiment) -> Model:
         known = _NAMES.get(name, "")
         if routed and (experts.get("num_experts") or 0) > 1:
             changes["moe"] = routed
-        return model_named((known, name), experiment, "model_name", changes)
+        return model_named((known, name), experiment.where, "model_name", changes)
     if not changes and scale == 1:  # nothing but the file's name says what it is
-        return model_named((experiment.model_name,), experiment, "model_name", {})
+        return model_named((experiment.model_name,), experiment.where, "model_name", {})
     changes = _scaled({**{_FIELDS[word]: value for word, value in SIZES.items()}, **changes}, scale, experiment.where)
     return _custom(args, experiment, changes, _scaled(routed, scale, experiment.where), shared or 0)
 

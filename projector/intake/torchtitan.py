@@ -1,6 +1,6 @@
-"""torchtitan's job configurations: the sections of a TOML (or YAML) file, in the words of several generations.
+"""torchtitan's job configurations, its own (TOML or YAML) and those inside Primus' experiments: what its YAML cannot say.
 
-Words and defaults: pytorch/torchtitan torchtitan/config/job_config.py, and config_manager.py of 2024 for the older names.
+Names, values and sources: ``dialects/torchtitan.yaml``.
 """
 
 from __future__ import annotations
@@ -8,60 +8,24 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.intake import primus_torchtitan
+from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
-from projector.intake.primus_built import flat
+from projector.intake.primus_built import model_named
 from projector.intake.primus_experiment import Experiment
-from projector.intake.spelling import misspelt
-from projector.intake.torchtitan_words import READ, SECTIONS, is_neutral
+from projector.intake.values import Reader
+from projector.workload import zoo
 from projector.workload.model import Model
 
-_DEGREES = (
-    "tensor_parallel",
-    "pipeline_parallel",
-    "context_parallel",
-    "data_parallel_replicate",
-    "data_parallel_shard",
-)
-#: Names of 2024 for those of today.
-_OLD = {
-    "training.batch_size": "training.local_batch_size",
-    "training.compile": "compile.enable",
-    "training.enable_float8_linear": "float8.enable_float8_linear",
-    "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
-    **{
-        f"{section}.{degree}_degree": f"parallelism.{degree}_degree"
-        for section in ("training", "experimental")
-        for degree in _DEGREES
-    },
-    **{
-        f"{section}.{name}": f"parallelism.{name}"
-        for section in ("training", "experimental")
-        for name in (
-            "enable_async_tensor_parallel",
-            "pipeline_parallel_schedule",
-            "pipeline_parallel_microbatches",
-            "pipeline_parallel_split_points",
-            "fsdp_reshard_after_forward",
-            "enable_compiled_autograd",
-            "disable_loss_parallel",
-            "context_parallel_rotate_method",
-        )
-    },
-}
-#: Where torchtitan's defaults are not those of the experiments that Primus ships for it.
-_DEFAULTS: Mapping[str, object] = {
-    "compile.enable": False,
-    "activation_checkpoint.mode": "selective",
-    "activation_checkpoint.selective_ac_option": "2",
-    "training.mock_data": False,
-}
+_DEGREES = ("tensor_parallel", "pipeline_parallel", "data_parallel_replicate", "context_parallel")
 _CUTS = ("parallelism.pipeline_parallel_split_points", "parallelism.module_fqns_per_model_part")
-_NOT_LANGUAGE = ("flux", "llama3_vlm", "vlm", "qwen3_vl", "llama_multimodal", "wan")
+#: A flavor that is a size: 8b, 0.6b, 30b-a3b, 17bx16e.
+_SIZE = re.compile(r"(?:\d+x)?\d+(?:\.\d+)?[bm](?:x\d+e)?(?:[-_]?a\d+(?:\.\d+)?b)?")
+#: Layers that embedding and loss count as where stages are cut, and the rule for what is left.
+_REMAINDERS = {(1, 1): "weighted", (0, 0): "first"}
 
 
 def is_job(mapping: Mapping[str, object]) -> bool:
@@ -81,55 +45,29 @@ def parse(text: str, where: str, named: str = "") -> dict[str, object]:
         raise InputError([Problem(where, named, str(error)[:120], "valid TOML")]) from None
 
 
-def renamed(settings: Mapping[str, object]) -> dict[str, object]:
-    """Settings under today's names; of two names for one, today's counts."""
-    old = {_OLD[key]: value for key, value in settings.items() if key in _OLD}
-    stages = settings.get("experimental.pipeline_parallel_degree", settings.get("training.pipeline_parallel_degree"))
-    if stages is not None:  # then a batch was cut into as many as there are stages
-        old = {"parallelism.pipeline_parallel_microbatches": stages, **{k: v for k, v in old.items() if v is not None}}
-    return {**old, **{key: value for key, value in settings.items() if _OLD.get(key, key) == key}}
-
-
 def load(content: Mapping[str, object], where: str, *, gpus: int | None, model: Model | None) -> Loaded:
     """The workload of a job configuration (nested or dotted keys). ``gpus``: None where only the degrees say how many.
 
     Raises :class:`InputError` with everything that does not fit, :class:`Unsupported` for what nothing lowers.
     """
-    settings = renamed(flat(content))
+    job = Settings(dialect("torchtitan"), content, where)
+    settings = job.stated
     name = str(settings.get("model.name", ""))
-    if name in _NOT_LANGUAGE:
+    if name in job.dialect.tables["not_language"]:
         raise Unsupported(f"{where}: model.name {name}: not a language model")
-    problems = [*_near(settings, where)]
     if "training.seq_len" not in settings:
-        problems.append(Problem(where, "training.seq_len", "nothing", "the length of the sequences"))
-    if problems:
-        raise InputError(problems)
-    if settings.get("float8.enable_float8_linear") is True:
-        settings["model.converters"] = ["float8"]
-    settings |= _micro_batches(settings, where)
-    stated = gpus
-    degrees = _product(settings)
-    if gpus is None:
-        gpus = degrees
-    if gpus is None and _whole(settings.get("parallelism.data_parallel_replicate_degree"), 1) > 1:
+        missing = Problem(where, "training.seq_len", "nothing", "the length of the sequences")
+        raise InputError([*job.unread(written=True).problems, missing])
+    each = _micro_batch(job)
+    degrees = _product(job.args)
+    stated, gpus = gpus, degrees if gpus is None else gpus
+    if gpus is None and (job.args.integer("parallelism.data_parallel_replicate_degree") or 1) > 1:
         open_ = "replicas of shards over all ranks that are left"
-        raise InputError([Problem(where, "gpus", open_, "--gpus N, or a data_parallel_shard_degree above 0")])
+        job.args.problems.append(("gpus", open_, "--gpus N, or a data_parallel_shard_degree above 0"))
     if stated is not None and degrees is not None and stated != degrees:
         found = f"{stated}, and degrees whose product is {degrees}"
-        raise InputError(
-            [Problem(where, "gpus", found, "the product of the degrees, or data_parallel_shard_degree = -1")]
-        )
-    experiment = Experiment(
-        where=where,
-        framework="torchtitan",
-        model_name=model.name if model else str(settings.get("model.flavor", "")),
-        trainer="",
-        settings=_nested({**_DEFAULTS, **settings}),
-        overrides=settings,
-        env={},
-        gpus=gpus,
-    )
-    loaded = primus_torchtitan.load(experiment, model)
+        job.args.problems.append(("gpus", found, "the product of the degrees, or data_parallel_shard_degree = -1"))
+    loaded = _loaded(job, model, gpus, named=model.name if model else "", each=each)
     counted: tuple[str, ...] = (
         (f"gpus={gpus} (the product of the degrees)",) if stated is None and gpus is not None else ()
     )
@@ -138,57 +76,169 @@ def load(content: Mapping[str, object], where: str, *, gpus: int | None, model: 
     return replace(loaded, assumed=(*counted, *loaded.assumed))
 
 
-def _near(settings: Mapping[str, object], where: str) -> Iterable[Problem]:
-    """Slips of the pen: a key that no generation has and that misspells one that decides something."""
-    for key, value in settings.items():
-        if key in READ or (is_neutral(key) and key.partition(".")[0] in SECTIONS):
-            continue
-        section, _, name = key.partition(".")
-        alike = misspelt(section, SECTIONS) if section not in SECTIONS else (section,)
-        known = [*(word.partition(".")[2] for word in READ if word.partition(".")[0] in alike)]
-        names = (name,) if name in known else misspelt(name, known)
-        if alike and names and f"{alike[0]}.{names[0]}" != key:
-            yield Problem(where, key, value, f"a known setting; nearest: {alike[0]}.{names[0]}")
+def of_experiment(experiment: Experiment) -> Loaded:
+    """The workload of a Primus experiment. Raises :class:`InputError` with everything that does not fit."""
+    own = dialect("torchtitan")
+    presets = dict(own.tables["primus"])
+    if not experiment.whole and experiment.model_name.endswith("-fp8"):  # what such a preset adds to the other
+        presets["model.converters"] = ["quantize.linear.float8"]
+    stated = Settings(own, experiment.overrides, experiment.where, below=experiment.settings, preset=presets)
+    return _loaded(stated, None, experiment.gpus, named=experiment.model_name)
 
 
-def _micro_batches(settings: Mapping[str, object], where: str) -> dict[str, object]:
-    """The size of a micro-batch where their number is stated (until 2025). Stages cut by hand are refused."""
-    pp = _whole(settings.get("parallelism.pipeline_parallel_degree"), 1)
+def _loaded(job: Settings, model: Model | None, gpus: int | None, *, named: str, each: int | None = None) -> Loaded:
+    """``named``: what the model is called where no flavor says; ``each``: the size of a micro-batch that is worked out."""
+    args, fields = job.args, job.fields
+    model = model or _model(job, named)
+    assumed = _precision(job, model)
+    local, total = args.integer("training.local_batch_size") or 1, args.integer("training.global_batch_size")
+    pp = args.integer("parallelism.pipeline_parallel_degree") or 1
+    cut = each or args.integer("parallelism.pipeline_parallel_microbatch_size") or 1
+    stated = total is not None and total > 0
+    compiled = args.flag("compile.enable") and "model" in (args.words("compile.components") or ("model",))
+    fields |= {
+        "micro_batch_size": cut if pp > 1 else local,
+        "global_batch_size": total if stated else local,
+        "pp": pp,
+        "torch_compile": compiled,
+    }
+    if (fields.get("ep") or 1) == 1:  # without it torchtitan cuts experts as it cuts the rest (apply_moe_ep_tp)
+        fields["etp"] = fields.get("tp")
+    if pp > 1:
+        fields |= _pipeline(job, model, pp)
+    fields |= _data_parallel(args, gpus)
+    if args.word("activation_checkpoint.mode") == "selective":
+        fields |= _selective(args, model)
+    if args.flag("primus_turbo.enable_primus_turbo"):
+        fields |= _turbo(args, model)
+    rank = None if stated else local
+    return job.loaded(
+        model, framework="torchtitan", gpus=gpus, assumed=assumed, samples_per_rank=rank, written=not job.below
+    )
+
+
+def _micro_batch(job: Settings) -> int | None:
+    """The size of a micro-batch where their number is stated (until 2025), which before the section ``parallelism`` was
+    that of the stages. Stages cut by hand are refused."""
+    args, count = job.args, "parallelism.pipeline_parallel_microbatches"
+    pp = args.integer("parallelism.pipeline_parallel_degree") or 1
     if pp <= 1:
-        return {}
-    cut = next((key for key in _CUTS if settings.get(key)), None)
+        return None
+    cut = next((key for key in _CUTS if args.raw(key)), None)
     if cut is not None:
-        raise Unsupported(f"{where}: {cut}: pipeline stages cut by hand")
-    given = settings.get("parallelism.pipeline_parallel_microbatches")
+        raise Unsupported(f"{job.where}: {cut}: pipeline stages cut by hand")
+    given = args.integer(count)
+    if given is None and job.was("parallelism.pipeline_parallel_degree"):
+        given = pp
     if given is None:
-        return {}
-    local, count = _whole(settings.get("training.local_batch_size"), 8), _whole(given, pp)
-    if count < 1 or local % count:
+        return None
+    local = args.integer("training.local_batch_size") or 1
+    if given < 1 or local % given:
         expected = f"a number that divides the {local} samples of training.local_batch_size"
-        raise InputError([Problem(where, "parallelism.pipeline_parallel_microbatches", count, expected)])
-    return {"parallelism.pipeline_parallel_microbatch_size": local // count}
+        raise InputError([Problem(job.where, count, given, expected)])
+    return local // given
 
 
-def _product(settings: Mapping[str, object]) -> int | None:
+def _product(args: Reader) -> int | None:
     """GPUs that the degrees make, None where the shards are all that is left."""
-    shards = _whole(settings.get("parallelism.data_parallel_shard_degree"), -1)
-    degrees = [_whole(settings.get(f"parallelism.{name}_degree"), 1) for name in _DEGREES[:-1]]
-    return math.prod([*degrees, shards]) if shards > 0 and min(degrees) > 0 else None
+    names = (*(f"parallelism.{name}_degree" for name in _DEGREES), "parallelism.data_parallel_shard_degree")
+    degrees = [args.integer(name) or 0 for name in names]
+    return math.prod(degrees) if min(degrees) > 0 else None
 
 
-def _whole(value: object, default: int) -> int:
-    if isinstance(value, str) and re.fullmatch(r"-?\d{1,9}", value):
-        return int(value)
-    return value if type(value) is int else default
+def _model(job: Settings, named: str) -> Model:
+    args, tables = job.args, job.dialect.tables
+    name, flavor = args.word("model.name") or "", str(args.raw("model.flavor") or "").lower()
+    bare = flavor.removesuffix("_irope").removesuffix("_flex").removesuffix("_varlen").removesuffix("_flex_attn")
+    stated = {field: args.integer(f"model.{word}") for word, field in tables["sizes"].items()}
+    changes: dict[str, object] = {field: value for field, value in stated.items() if value is not None}
+    known = tables["flavors"].get(name, {}).get(bare, "")
+    if known == "deepseek_v3":
+        changes["mtp_num_layers"] = 0  # this revision of torchtitan has no multi-token prediction
+    alike = f"{name} {bare}" if bare else ""
+    if bare and not known and (not _SIZE.fullmatch(bare) or zoo.find(alike) in (None, zoo.find(name))):
+        # a text that names a family and no size of it would mean its best-known member
+        expected = "a published size (8B, 30B-A3B, …), or the architecture with --model"
+        raise InputError([Problem(job.where, "model.flavor", alike, expected)])
+    assets = str(args.raw("model.hf_assets_path") or args.raw("model.tokenizer_path") or "").rpartition("/")[2]
+    return model_named(
+        (known, alike, "" if bare else assets, "" if bare else named), job.where, "model.flavor", changes
+    )
 
 
-def _nested(settings: Mapping[str, object]) -> dict[str, object]:
-    made: dict[str, object] = {}
-    for key, value in settings.items():
-        *path, last = key.split(".")
-        inside = made
-        for part in path:
-            step = inside.setdefault(part, {})
-            inside = step if isinstance(step, dict) else {}
-        inside[last] = value
-    return made
+def _precision(job: Settings, model: Model) -> tuple[str, ...]:
+    """Converters quantise the linear layers; the experts only where their names are listed."""
+    args, fields = job.args, job.fields
+    old = args.flag("float8.enable_float8_linear")
+    words = "float8" if old else " ".join(args.words("model.converters") or ())
+    experts = args.raw("quantize.grouped_mm.float8.fqns") or args.raw("quantize.grouped_mm.mx.fqns")
+    if "mx" in words:
+        fields["precision"] = "mxfp8"
+    elif "float8" in words:
+        recipe = args.word("quantize.linear.float8.recipe_name", "float8.recipe_name") or "tensorwise"
+        fields |= {"precision": "fp8", "fp8_recipe": recipe.removesuffix("_with_gw_hp")}
+        gathered = ("quantize.linear.float8", "float8")
+        fields["fp8_param_gather"] = args.flag(*(f"{section}.enable_fsdp_float8_all_gather" for section in gathered))
+    else:
+        fields["precision"] = args.word("training.mixed_precision_param")
+        return ()
+    turbo = args.flag("primus_turbo.enable_primus_turbo") and args.flag("primus_turbo.use_moe_fp8")
+    if model.moe is None or experts or turbo:
+        return ()
+    return (f"precision={fields['precision']} of the experts, too (there bf16)",)
+
+
+def _pipeline(job: Settings, model: Model, pp: int) -> dict[str, object]:
+    args, key = job.args, "parallelism.pipeline_parallel_schedule"
+    schedules = {word.lower(): means for word, means in job.dialect.tables["schedules"].items()}
+    name = args.word(key) or ""
+    found = schedules.get(name.lower().replace("_", "").removeprefix("flexible"))
+    if found is None:
+        args.problems.append((key, name, "1F1B, GPipe, Interleaved1F1B, LoopedBFS, ZBVZeroBubble, DualPipeV, …"))
+        return {}
+    schedule, chunks = found
+    each = args.integer("parallelism.pipeline_parallel_layers_per_stage")
+    ends = tuple(args.integer(f"parallelism.pipeline_parallel_{end}_stage_less_layers") for end in ("first", "last"))
+    weights = tuple(1 if end is None else end for end in ends)
+    if each and each > 0:
+        chunks = max(1, math.ceil((model.num_layers + sum(weights)) / each) // pp)
+    if weights not in _REMAINDERS:
+        raise Unsupported(f"embedding and loss counted as {weights[0]} and {weights[1]} layers of a pipeline")
+    return {"pipeline_schedule": schedule, "vpp": chunks, "pipeline_remainder": _REMAINDERS[weights]}
+
+
+def _data_parallel(args: Reader, gpus: int | None) -> dict[str, object]:
+    """FSDP2 over the shard degree (-1: all ranks left), replicated as often as is asked (HSDP)."""
+    copies = args.integer("parallelism.data_parallel_replicate_degree") or 1
+    shards = args.integer("parallelism.data_parallel_shard_degree") or -1
+    sizes = [args.integer(f"parallelism.{name}_parallel_degree") or 1 for name in ("tensor", "pipeline", "context")]
+    fields: dict[str, object] = {"data_parallel_sharding": "optim_grads_params"}
+    if shards == 1 and copies > 1:
+        return {"data_parallel_sharding": "no_shard"}
+    if shards > 1:
+        fields["data_parallel_shard_size"] = shards * sizes[2]
+    elif copies > 1 and gpus and gpus % (math.prod(sizes) * copies) == 0:
+        fields["data_parallel_shard_size"] = gpus // (sizes[0] * sizes[1] * copies)
+    return fields
+
+
+def _selective(args: Reader, model: Model) -> dict[str, object]:
+    """Every n-th layer by a number, or all but listed operators by ``op``."""
+    option = str(args.raw("activation_checkpoint.selective_ac_option"))
+    if option == "op":
+        return {"recompute_granularity": "selective", "recompute_modules": ["op_sac"]}
+    if not option.isdigit():
+        args.problems.append(("activation_checkpoint.selective_ac_option", option, "op or a whole number"))
+        return {}
+    every = int(option) or 1
+    layers = [layer for layer in range(model.num_layers) if (layer + 1) % every == 0]
+    return {"recompute_granularity": "full", "recompute_layer_ids": layers}
+
+
+def _turbo(args: Reader, model: Model) -> dict[str, object]:
+    grouped = args.flag("primus_turbo.use_turbo_grouped_mm") and model.moe is not None
+    return {
+        "use_turbo_attention": args.flag("primus_turbo.use_turbo_attention"),
+        "fp8_dot_product_attention": args.flag("primus_turbo.enable_attention_float8"),
+        **({"moe_grouped_gemm": "fused"} if grouped else {}),
+    }

@@ -42,7 +42,7 @@ def load(
         )
         raise InputError([Problem(where, "the job's configuration", found, expected)])
     content = torchtitan.parse(text, where, str(stated.get(CONFIG_FILE)))
-    settings = torchtitan.renamed({**flat(content), **stated})
+    settings = {**flat(content), **stated}
     open_ = {key: value for key, value in settings.items() if isinstance(value, str) and not is_known(value)}
     problems = [
         Problem(where, key, "; ".join(str(item) for item in unknowns.within(value)), "--env or --args for it")

@@ -89,7 +89,7 @@ class Reader:
 
     def word(self, *names: str) -> str | None:
         """The first of ``names`` that has a value, as text; enum prefixes go, torch types get their short names."""
-        return self._first(names, _word, "a word")
+        return self._first(names, word_of, "a word")
 
     def words(self, *names: str) -> tuple[str, ...] | None:
         """A list of words, or one text of them separated by commas or blanks."""
@@ -142,7 +142,8 @@ def _number(value: object) -> float | None:
     return float(value) if plain else None  # type: ignore[arg-type]
 
 
-def _word(value: object) -> str | None:
+def word_of(value: object) -> str | None:
+    """A text by its short name: of an enum its member, of a torch type ours; None of anything else."""
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
     if not isinstance(value, str):

@@ -13,7 +13,8 @@ from typing import Any
 
 from projector import pipeline
 from projector.errors import InputError, Problem
-from projector.intake import megatron_recipe, primus_torchtitan
+from projector.intake import megatron_recipe
+from projector.intake.dialect import dialect
 from projector.workload.declared import about_of
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
@@ -122,9 +123,10 @@ def _ordered(recipe: Recipe, name: str | None = None) -> str:
 
 
 def _flavor(load: Workload) -> dict[str, Any]:
-    for (name, flavor), model in primus_torchtitan.FLAVORS.items():
-        if model == load.model.name or model.replace("llama3.1_", "llama3_") == load.model.name:
-            return {"name": name, "flavor": flavor.upper() if name != "llama4" else flavor}
+    for name, flavors in dialect("torchtitan").tables["flavors"].items():
+        for flavor, model in flavors.items():
+            if model == load.model.name or model.replace("llama3.1_", "llama3_") == load.model.name:
+                return {"name": name, "flavor": flavor.upper() if name != "llama4" else flavor}
     found = Problem("--write", "model.flavor", load.model.name, "a model of torchtitan's own flavors")
     raise InputError([found])
 
@@ -151,7 +153,7 @@ def _degrees(load: Workload) -> Iterator[tuple[str, Any]]:
     if recipe.pp == 1:
         return
     yield "pipeline_parallel_microbatch_size", recipe.micro_batch_size
-    for word, (name, usual) in _SCHEDULES.items():
+    for word, (name, usual) in dialect("torchtitan").tables["schedules"].items():
         if (usual > 1) == (recipe.vpp > 1) and _ordered(recipe, name) == _ordered(recipe):
             yield "pipeline_parallel_schedule", word
             if recipe.vpp != usual:
@@ -160,10 +162,6 @@ def _degrees(load: Workload) -> Iterator[tuple[str, Any]]:
     if recipe.pipeline_remainder == "first":
         ends = ("pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers")
         yield from ((name, 0) for name in ends)
-
-
-_CASES = ("1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
-_SCHEDULES = {word: primus_torchtitan.SCHEDULES[word.lower()] for word in _CASES}
 
 
 def _again(load: Workload) -> Iterator[tuple[str, Any]]:

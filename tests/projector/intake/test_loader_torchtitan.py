@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from projector.errors import InputError, Unsupported
-from projector.intake import detect, torchtitan
+from projector.intake import detect
+from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.workload.validate import problems
 
@@ -131,7 +132,7 @@ def test_replicas_of_what_is_left_need_the_number_of_gpus(tmp_path):
     ("old", "new", "named"),
     [
         ("tensor_parallel_degree", "tensor_paralel_degree", r"nearest: parallelism\.tensor_parallel_degree"),
-        ("[parallelism]", "[paralellism]", r"nearest: parallelism\."),
+        ("[parallelism]", "[paralellism]", "nearest: parallelism"),
         ("seq_len = 8192\n", "", r"training\.seq_len"),
         ('"70B"\nconverters', '"debugmodel"\nconverters', r"model\.flavor"),
         ('"70B"\nconverters', '"32B"\nconverters', r"model\.flavor"),
@@ -166,4 +167,4 @@ def test_other_toml(tmp_path):
 
 def test_todays_name_counts():
     both = {"training.batch_size": 1, "training.local_batch_size": 2, "training.steps": 3}
-    assert torchtitan.renamed(both) == {"training.local_batch_size": 2, "training.steps": 3}
+    assert Settings(dialect("torchtitan"), both, "f").stated == {"training.local_batch_size": 2, "training.steps": 3}

@@ -1,0 +1,282 @@
+"""One engine for the configurations of other tools. A dialect is a YAML file of names and values, ``dialects/NAME.yaml``:
+
+=========  =============================================================================================================
+title      what its files are, for messages
+marks      names that tell its files: all of them stand there (``a|b``: one of the two; ``a.b``: b in section a)
+sections   keys whose settings stand beside those at the top, as if they had been written there
+default    what the tool takes for a setting that nobody states
+renamed    names of other years as regular expressions, with today's
+declared   the framework under whose names recipe fields declare settings that hold their value as it stands
+names      more such settings: ``setting: field``
+values     settings whose values mean fields, value by value; ``null``: not stated, ``_``: any other, a text: a bundle
+hook       settings that the dialect's own Python reads
+neutral    settings that change neither seconds nor bytes; ``*`` stands for any text
+doubtful   settings that may change them and that nothing models, with the values that change nothing
+another    settings of another kind of training or of layers, with the values that are none
+=========  =============================================================================================================
+
+Any other key is a table for the dialect's Python. Words of ``values`` stand in lower case, types by their short names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from projector.errors import InputError, Problem, Unsupported
+from projector.intake import aliases, known_settings
+from projector.intake.loaded import Loaded
+from projector.intake.spelling import misspelt, normal
+from projector.intake.values import Reader, word_of
+from projector.io.files import read_yaml
+from projector.workload.model import Model
+from projector.workload.optimizers import named
+from projector.workload.schema import parse_recipe
+
+_FOLDER = Path(__file__).with_name("dialects")
+_OWN_TYPE = ("main_params_dtype", "main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
+_SHARDED = ("no_shard", "optim", "optim_grads", "optim_grads_params")
+#: Several fields that one value of a setting means, in many dialects.
+BUNDLES: Mapping[str, Mapping[str, object]] = {
+    "nothing": {},
+    "full recompute": {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
+    "no recompute": {"recompute_granularity": "none"},
+    "bf16 states": {"use_precision_aware_optimizer": True, **dict.fromkeys(_OWN_TYPE, "bf16")},
+    "bf16 alone": {
+        "use_precision_aware_optimizer": True,
+        "grad_reduce_in_bf16": True,
+        **dict.fromkeys(_OWN_TYPE, "bf16"),
+    },
+    **{f"zero {stage}": {"data_parallel_sharding": word} for stage, word in enumerate(_SHARDED)},
+}
+_PARTS = ("title", "marks", "sections", "default", "renamed", "declared", "names", "values", "hook", "neutral",
+          "doubtful", "another")  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """A dialect's file, see the head of this module. ``names``: field to settings, the first that has a value counts."""
+
+    name: str
+    title: str
+    marks: tuple[str, ...]
+    sections: tuple[str, ...]
+    default: Mapping[str, object]
+    renamed: Mapping[str, str]
+    names: Mapping[str, tuple[str, ...]]
+    values: Mapping[str, Mapping[object, Mapping[str, object]]]
+    hook: frozenset[str]
+    neutral: tuple[str, ...]
+    doubtful: Mapping[str, tuple[object, ...]]
+    another: Mapping[str, tuple[tuple[object, ...], str]]
+    tables: Mapping[str, Any]
+
+    @cached_property
+    def deciding(self) -> frozenset[str]:
+        """The settings that may change what a file means, whoever reads them."""
+        told = (name for names in self.names.values() for name in names)
+        return self.hook.union(told, self.values, self.doubtful, self.another)
+
+    @cached_property
+    def heads(self) -> frozenset[str]:
+        """The sections in which this dialect has names."""
+        places = [name.split(".")[:-1] for name in {*self.deciding, *self.neutral, *self.default}]
+        return frozenset(".".join(path[:depth]) for path in places for depth in range(1, len(path) + 1))
+
+    def today(self, name: str) -> str:
+        """What a setting is called today."""
+        for old, new in self.renamed.items():
+            if match := re.fullmatch(old, name):
+                return match.expand(new)
+        return name
+
+    def fits(self, content: Mapping[str, object]) -> bool:
+        """Whether ``content`` is a file of this dialect by its marks."""
+        return bool(self.marks) and fits(self.marks, content)
+
+
+def fits(marks: Iterable[str], content: Mapping[str, object]) -> bool:
+    """Whether every one of ``marks`` stands in ``content``: ``a|b`` is one of the two, ``a.b`` is b in section a."""
+
+    def stands(place: str) -> bool:
+        section, dot, name = place.partition(".")
+        inside = content.get(section)
+        return isinstance(inside, Mapping) and name in inside if dot else place in content
+
+    return all(any(stands(place) for place in mark.split("|")) for mark in marks)
+
+
+@cache
+def dialect(name: str) -> Dialect:
+    """The dialect of ``dialects/NAME.yaml``."""
+    told = read_yaml(_FOLDER / f"{name}.yaml")
+    fields = {field: list(names) for field, names in aliases.declared(told.get("declared", "")).items()}
+    for setting, field in told.get("names", {}).items():
+        fields.setdefault(field, []).append(setting)
+    return Dialect(
+        name=name,
+        title=told["title"],
+        marks=tuple(told.get("marks", "").split()),
+        sections=tuple(told.get("sections", "").split()),
+        default=told.get("default", {}),
+        renamed=told.get("renamed", {}),
+        names={field: tuple(names) for field, names in fields.items()},
+        values={
+            setting: {value: BUNDLES[means] if isinstance(means, str) else means for value, means in table.items()}
+            for setting, table in told.get("values", {}).items()
+        },
+        hook=frozenset(told.get("hook", "").split()),
+        neutral=tuple(told.get("neutral", "").split()),
+        doubtful={setting: _several(off) for setting, off in told.get("doubtful", {}).items()},
+        another=dict(_another(told.get("another", {}))),
+        tables={key: table for key, table in told.items() if key not in _PARTS},
+    )
+
+
+def _several(values: object) -> tuple[object, ...]:
+    return tuple(values) if isinstance(values, list) else (values,)
+
+
+def _another(told: Mapping[str, object]) -> Iterator[tuple[str, tuple[tuple[object, ...], str]]]:
+    """``setting: values`` or ``setting: {why: text, off: values}``."""
+    for setting, off in told.items():
+        if isinstance(off, Mapping):
+            yield setting, (_several(off.get("off")), str(off.get("why", "")))
+        else:
+            yield setting, (_several(off), "")
+
+
+class Settings:
+    """What a configuration states in a dialect, read as far as the dialect's YAML says, with an account of every word.
+
+    ``args``: typed access to what is stated and to defaults, for the dialect's Python, whose own findings are added to
+    ``fields`` (recipe field to value, None: not stated), ``doubts`` and ``args.problems``. ``stated``: the settings to
+    account for, by dotted name; those of a file ``below`` them are read and not accounted for, over ``preset``, which
+    stands over the dialect's defaults.
+    """
+
+    def __init__(
+        self, of: Dialect, content: Mapping[str, object], where: str, *, below: Mapping[str, object] | None = None,
+        preset: Mapping[str, object] | None = None,
+    ) -> None:  # fmt: skip
+        """Raises :class:`Unsupported` for another kind of training or of layers."""
+        self.dialect, self.where, self.below = of, where, below
+        self.renamed: set[str] = set()
+        under = self._under_todays_names(below or {})
+        self.stated = self._under_todays_names(content)
+        given = {key: value for key, value in {**under, **self.stated}.items() if value is not None}
+        whole = {**of.default, **(preset or {}), **given}
+        self._refuse(whole)
+        self.args = Reader(whole)
+        self.doubts: list[str] = []
+        self.fields: dict[str, object] = aliases.read(self.args, of.names)
+        if isinstance(word := self.fields.get("optimizer"), str):
+            self.fields["optimizer"] = named(word.removeprefix("paged_"))
+        for setting, table in of.values.items():
+            self.fields |= self._meaning(setting, table)
+
+    def _under_todays_names(self, content: Mapping[str, object]) -> dict[str, object]:
+        """Of two names for one setting, today's counts."""
+        named = [(key, self.dialect.today(key), value) for key, value in _flat(content, self.dialect)]
+        old = {today: value for key, today, value in named if today != key}
+        self.renamed |= set(old)
+        return {**old, **{key: value for key, today, value in named if today == key}}
+
+    def was(self, setting: str) -> bool:
+        """Whether ``setting`` is stated under a name of another year."""
+        return setting in self.renamed
+
+    def _refuse(self, stated: Mapping[str, object]) -> None:
+        for setting, (off, why) in self.dialect.another.items():
+            value = stated.get(setting)
+            if value and not any(value is each or (value == each and value is not True) for each in off):
+                what = f"{setting}: {why}" if why else f"{setting}={value}"
+                raise Unsupported(f"{self.where}: {self.dialect.title} with {what}")
+
+    def _meaning(self, setting: str, table: Mapping[object, Mapping[str, object]]) -> Mapping[str, object]:
+        """The fields that the value of ``setting`` means; a problem where the dialect has no such value."""
+        value = self.args.raw(setting)
+        word = (word_of(value) or "").lower() if isinstance(value, str) else value
+        known = isinstance(word, (str, int, float, type(None)))
+        if known and word in table:
+            return table[word]
+        if value is not None and "_" not in table:
+            words = [str(each).lower() for each in table if each is not None]
+            self.args.problems.append((setting, value, f"one of {', '.join(words)}"))
+        return {} if value is None else table.get("_", {})
+
+    def loaded(
+        self, model: Model | None, *, told: Iterable[str] = (), problems: Iterable[Problem] = (), written: bool = True,
+        **more: Any,
+    ) -> Loaded:  # fmt: skip
+        """The workload of all that was read. ``told``: more doubts; ``problems``: more of them; ``more``: of the result.
+
+        Raises :class:`InputError` with everything that does not fit.
+        """
+        left = self.unread(written)
+        stated = {field: value for field, value in self.fields.items() if value is not None}
+        if model is not None and model.moe is None:
+            stated = {field: value for field, value in stated.items() if field not in ("ep", "etp")}
+        recipe, wrong = parse_recipe(stated, self.where, "")
+        found = [*problems, *self.problems, *left.problems]
+        if model is None or recipe is None or found:
+            raise InputError([*found, *wrong])
+        doubts = (*self._doubtful(), *self.doubts, *told, *left.unmodelled)
+        return Loaded(model=model, recipe=recipe, ignored=left.neutral, unmodelled=doubts, **more)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What does not fit, each once."""
+        return list({(key, repr(value)): Problem(self.where, key, value, expected)
+                     for key, value, expected in self.args.problems}.values())  # fmt: skip
+
+    def _doubtful(self) -> Iterator[str]:
+        for setting, off in self.dialect.doubtful.items():
+            value = self.stated.get(setting)
+            if setting not in self.args.used and value is not None and value not in off:
+                yield f"{setting}={known_settings.shown(value)}"
+
+    def unread(self, written: bool) -> known_settings.Unread:
+        """Settings that nobody read: neutral ones, slips of the pen, and the rest, which may change anything."""
+        deciding, unread = self.dialect.deciding, {}
+        neutral = []
+        for key, value in self.stated.items():
+            if key in self.args.used:
+                continue
+            if key in deciding or any(fnmatchcase(key, each) for each in self.dialect.neutral):
+                neutral.append(key)
+            else:
+                unread[key] = value
+        slips = list(self._slips(unread)) if written else []
+        unread = {key: value for key, value in unread.items() if key not in {slip.key for slip in slips}}
+        left = known_settings.sort(unread, deciding, self.where, written=False)
+        silent = {text.partition("=")[0] for text in self._doubtful()}
+        calm = tuple(sorted({*neutral, *left.neutral} - silent))
+        return known_settings.Unread(neutral=calm, unmodelled=left.unmodelled, problems=tuple(slips))
+
+    def _slips(self, unread: Mapping[str, object]) -> Iterator[Problem]:
+        """Settings and sections that nobody knows and that misspell those that decide something."""
+        for key, value in unread.items():
+            section, _, name = key.rpartition(".")
+            beside = [each.rpartition(".") for each in self.dialect.deciding]
+            near = misspelt(name, [last for head, _, last in beside if head == section])
+            places = [f"{section}.{each}".lstrip(".") for each in near]
+            if isinstance(value, Mapping) and key not in self.dialect.heads and not near:
+                places = list(misspelt(key, self.dialect.heads))
+            if places and normal(key) not in known_settings.known():
+                yield Problem(self.where, key, value, f"a known setting; nearest: {', '.join(places)}")
+
+
+def _flat(content: Mapping[str, object], of: Dialect, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Settings by dotted name, as deep as the dialect has names; those of its ``sections`` by their bare ones."""
+    for key, value in content.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value and (name in of.heads or name in of.sections):
+            yield from _flat(value, of, "" if name in of.sections else f"{name}.")
+        else:
+            yield name, value
