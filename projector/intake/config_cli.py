@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from projector.errors import InputError, Problem
-from projector.intake import maxtext, nanotron, nemo, primus_maxtext
+from projector.intake import maxtext, nanotron, nemo
+from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import text_beside, values_of
 from projector.intake.script_problems import flag, hydra, uncounted
@@ -55,7 +56,7 @@ def _is_maxtext(launch: Launch) -> bool:
     if not re.fullmatch(r".*\.ya?ml", first) or not re.search(r"train(\.py)?$", launch.program):
         return False
     return "maxtext" in (launch.program + first).lower() or any(
-        word.partition("=")[0] in primus_maxtext.WORDS for word in rest
+        word.partition("=")[0] in dialect("maxtext").deciding for word in rest
     )
 
 
@@ -65,7 +66,7 @@ def _maxtext(launch: Launch, way: Way, where: str, model: Model | None) -> Loade
     if text is None and posixpath.basename(name) != "base.yml":
         raise InputError([Problem(where, launch.place, way.unknowns.shown(name), "that file beside the script")])
     stated = stated_words(
-        launch.arguments[1:], way, where, lambda key: key in primus_maxtext.WORDS or "parallelism" in key
+        launch.arguments[1:], way, where, lambda key: key in dialect("maxtext").deciding or "parallelism" in key
     )
     content = _mapping(text, name) if text else {"base_config": "base.yml"}
     env = {name: way.unknowns.shown(value) for name, value in launch.environment.items()}

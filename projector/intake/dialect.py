@@ -9,7 +9,7 @@ renamed    names of other years as regular expressions, with today's
 declared   the framework under whose names recipe fields declare settings that hold their value as it stands
 names      more such settings: ``setting: field``
 values     settings whose values mean fields, value by value; ``null``: not stated, ``_``: any other, a text: a bundle
-hook       settings that the dialect's own Python reads
+hook       settings that the dialect's own Python reads; ``a_{b,c}`` are two
 neutral    settings that change neither seconds nor bytes; ``*`` stands for any text
 doubtful   settings that may change them and that nothing models, with the values that change nothing
 another    settings of another kind of training or of layers, with the values that are none
@@ -130,12 +130,20 @@ def dialect(name: str) -> Dialect:
             setting: {value: BUNDLES[means] if isinstance(means, str) else means for value, means in table.items()}
             for setting, table in told.get("values", {}).items()
         },
-        hook=frozenset(told.get("hook", "").split()),
-        neutral=tuple(told.get("neutral", "").split()),
+        hook=frozenset(_words(told.get("hook", ""))),
+        neutral=tuple(_words(told.get("neutral", ""))),
         doubtful={setting: _several(off) for setting, off in told.get("doubtful", {}).items()},
         another=dict(_another(told.get("another", {}))),
         tables={key: table for key, table in told.items() if key not in _PARTS},
     )
+
+
+def _words(text: str) -> Iterator[str]:
+    """The words of ``text``, ``a_{b,c}`` as two."""
+    for word in text.split():
+        before, brace, rest = word.partition("{")
+        several, _, behind = rest.partition("}")
+        yield from (word,) if not brace else _words(" ".join(f"{before}{each}{behind}" for each in several.split(",")))
 
 
 def _several(values: object) -> tuple[object, ...]:
@@ -197,6 +205,14 @@ class Settings:
             if value and not any(value is each or (value == each and value is not True) for each in off):
                 what = f"{setting}: {why}" if why else f"{setting}={value}"
                 raise Unsupported(f"{self.where}: {self.dialect.title} with {what}")
+
+    def one_of(self, setting: str, table: str) -> Any:
+        """What the dialect's ``table`` has for the word of ``setting``; a problem where it has none."""
+        words = self.dialect.tables[table]
+        word = (self.args.word(setting) or "").lower()
+        if word not in words:
+            self.args.problems.append((setting, word, f"one of {', '.join(words)}"))
+        return words.get(word)
 
     def _meaning(self, setting: str, table: Mapping[object, Mapping[str, object]]) -> Mapping[str, object]:
         """The fields that the value of ``setting`` means; a problem where the dialect has no such value."""

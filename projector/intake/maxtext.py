@@ -1,4 +1,8 @@
-"""MaxText's own configuration files: ``base.yml`` and files over it. Words: :mod:`.primus_maxtext`."""
+"""MaxText's configurations, its own (``base.yml`` and files over it) and those inside Primus' experiments: what its YAML
+cannot say: axes of the mesh, batches, policies of rematerialisation, architectures by MaxText's names and sizes.
+
+Names, values and sources: ``dialects/maxtext.yaml``.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +13,27 @@ from dataclasses import replace
 from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.intake import primus_maxtext
+from projector.intake import xla_flags
+from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
+from projector.intake.primus_built import model_named
 from projector.intake.primus_experiment import Experiment
-from projector.intake.primus_maxtext_model import REPEATED, SIZES
-from projector.intake.spelling import misspelt
+from projector.intake.values import Reader
+from projector.workload import zoo
+from projector.workload.checks import LIMITS
 from projector.workload.model import Model
+from projector.workload.model_schema import model_from_mapping
 
 _AXIS = re.compile(r"(ici|dcn)_\w+_parallelism")
 _MARKS = ("per_device_batch_size", "max_target_length", "base_emb_dim", "remat_policy", "base_num_decoder_layers")
-#: Where base.yml differs from the preset of Primus.
-_DEFAULTS: Mapping[str, object] = {"dataset_type": "tfds", "attention": "autoselected"}
 _STATED = ("per_device_batch_size", "max_target_length")
-_LONG = 12  # letters: MaxText has hundreds of names, of which short ones resemble each other
-#: Words of MaxDiffusion, which shares the axes and the batch.
-_DIFFUSION = ("weights_dtype", "activations_dtype", "num_inference_steps", "guidance_scale", "unet_checkpoint")
-_EACH = 8
+_EACH = 8  # GPUs of a host
+_AXES = (
+    *("data", "fsdp", "fsdp_transpose", "sequence", "context", "context_usp_ulysses", "tensor", "tensor_sequence"),
+    *("pipeline", "expert", "autoregressive", "diloco"),
+)
+#: Axes over which weights are cut (``logical_axis_rules`` of ``embed``); they are copied over data.
+_SHARDED = ("fsdp", "fsdp_transpose", "sequence", "context", "context_usp_ulysses", "expert")
 
 
 def is_maxtext(mapping: Mapping[str, object]) -> bool:
@@ -46,68 +55,92 @@ def load(
 
     Raises :class:`InputError` with everything that does not fit, :class:`Unsupported` for what nothing lowers.
     """
-    images = next((key for key in _DIFFUSION if key in content), None)
-    if images is not None:
-        raise Unsupported(f"{where}: {images}: a configuration of MaxDiffusion, not of a language model")
-    if content.get("use_dpo") is True or content.get("use_grpo") is True:
-        raise Unsupported(f"{where}: use_dpo or use_grpo: preference training, not a causal language model's loss")
-    if content.get("teacher_overrides") or content.get("student_overrides"):
-        raise Unsupported(f"{where}: teacher_overrides: a teacher runs beside the model that it trains")
     base = Path(str(content.get("base_config") or "base.yml")).name
     if base != "base.yml":
         raise InputError([Problem(where, "base_config", base, "base.yml, or that file's settings in this one")])
     content, idle = _sizes({**content, **(words or {})}, words or {})
-    known = _known()
-    slips = [
-        Problem(where, key, value, f"a known setting; nearest: {', '.join(near)}")
-        for key, value in content.items()
-        if key not in known and (near := misspelt(key, [name for name in known if len(name) >= _LONG]))
-    ]
-    slips += [
-        Problem(where, key, "nothing", "it stated: the file is an architecture alone without a batch and a length")
-        for key in _STATED
-        if not set(_STATED) & set(content)
-    ]
-    if slips:
-        raise InputError(slips)
+    job = Settings(dialect("maxtext"), content, where)
+    if not set(_STATED) & set(content):
+        expected = "it stated: the file is an architecture alone without a batch and a length"
+        missing = [Problem(where, key, "nothing", expected) for key in _STATED]
+        raise InputError([*job.unread(written=True).problems, *missing])
     each = _closed(content, "ici") or _EACH
     hosts = _closed(content, "dcn")
     counted = gpus if gpus is not None else each * hosts if hosts else None
     if gpus is not None and hosts and gpus != each * hosts:
         found = f"{gpus}, and axes whose product is {each * hosts}"
         raise InputError([Problem(where, "gpus", found, "the product of the axes, or one of them -1")])
-    experiment = Experiment(
-        where=where,
-        framework="maxtext",
-        model_name=model.name if model else Path(where).stem,
-        trainer="",
-        settings={**_DEFAULTS, **content},
-        overrides=content,
-        env={**(env or {}), "GPUS_PER_NODE": str(min(each, counted or each))},
-        gpus=counted,
-    )
-    loaded = primus_maxtext.load(experiment, model)
-    assumed: tuple[str, ...] = (
-        () if gpus is not None or counted is None else (f"gpus={counted} (the product of the axes)",)
-    )
-    assumed += tuple(f"{key} of {content['model_name']}, not {value}" for key, value in idle.items())
-    assumed += tuple(f"{key}={primus_maxtext.DEFAULTS[key]} (base.yml)" for key in _STATED if key not in content)
+    assumed = [f"gpus={counted} (the product of the axes)"] if gpus is None and counted is not None else []
+    assumed += [f"{key} of {content['model_name']}, not {value}" for key, value in idle.items()]
+    assumed += [f"{key}={job.dialect.default[key]} (base.yml)" for key in _STATED if key not in content]
+    named = model.name if model else Path(where).stem
+    loaded = _loaded(job, model, named, gpus=counted, each=min(each, counted or each), env=env or {})
     return replace(loaded, assumed=(*assumed, *loaded.assumed))
+
+
+def of_experiment(experiment: Experiment) -> Loaded:
+    """The workload of a Primus experiment. Raises :class:`InputError` with everything that does not fit."""
+    own = dialect("maxtext")
+    stated = Settings(
+        own, experiment.overrides, experiment.where, below=experiment.settings, preset=own.tables["primus"]
+    )
+    each, env = experiment.gpus_per_node, experiment.env
+    return _loaded(stated, None, experiment.model_name, gpus=experiment.gpus, each=each, env=env)
+
+
+def _loaded(
+    job: Settings, model: Model | None, named: str, *, gpus: int | None, each: int, env: Mapping[str, str]
+) -> Loaded:
+    """``model``: an architecture in place of the one that is named; ``named``: what else says which it is; ``each``: GPUs of
+    a host; ``env``: of the launch."""
+    args, fields = job.args, job.fields
+    model = model or _model(job, named)
+    axes = _mesh(job, gpus, each)
+    batch, steps = _samples(args), args.integer("gradient_accumulation_steps") or 1
+    tp, pp = axes["tensor"] * axes["tensor_sequence"], axes["pipeline"]
+    cp = axes["context"] * axes["context_usp_ulysses"]
+    of_xla, wrong = xla_flags.stated(env)
+    args.problems += wrong
+    fields |= of_xla
+    fields |= {
+        "micro_batch_size": _micro_batch(args, batch * tp * cp * pp, pp),
+        "global_batch_size": max(1, round(batch * steps * (gpus or 1))),
+        "tp": tp,
+        "cp": cp,
+        "pp": pp,
+        "ep": axes["expert"],
+        "device_memory_fraction": _pool(args, env),
+    }
+    if cp > 1:
+        fields["cp_comm_type"] = job.one_of("context_parallel_strategy", "context")
+    fields |= _sharding(axes)
+    if pp > 1:
+        fields |= _pipeline(args, model, pp)
+    fields |= {**_recompute(job), **_precision(job)}
+    if model.moe is not None:
+        fields |= _experts(args, axes["expert"])
+    return job.loaded(model, framework="maxtext", gpus=gpus, samples_per_gpu=batch * steps, written=job.below is None)
 
 
 def _sizes(content: Mapping[str, object], words: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
     """``content`` with base.yml's sizes of a model without a name; of one with a name without those of the file, and
     these where base.yml says otherwise."""
+    sizes, repeated = dialect("maxtext").tables["sizes"], _repeated()
     if content.get("model_name", "default") == "default":
-        return {**SIZES, **content}, {}
+        return {**sizes, **content}, {}
     idle = {
         key: value
         for key, value in content.items()
-        if key not in words and (key in SIZES or value in REPEATED.get(key, ()))
+        if key not in words and (key in sizes or value in repeated.get(key, ()))
     }
     return {key: value for key, value in content.items() if key not in idle}, {
-        key: value for key, value in idle.items() if value not in REPEATED[key]
+        key: value for key, value in idle.items() if value not in repeated[key]
     }
+
+
+def _repeated() -> Mapping[str, list[object]]:
+    tables = dialect("maxtext").tables
+    return {**{key: [value] for key, value in tables["sizes"].items()}, **tables["repeated"]}
 
 
 def _closed(content: Mapping[str, object], level: str) -> int | None:
@@ -119,5 +152,186 @@ def _closed(content: Mapping[str, object], level: str) -> int | None:
     return math.prod(whole) if len(whole) == len(sizes) else None
 
 
-def _known() -> frozenset[str]:
-    return frozenset(primus_maxtext.WORDS) | frozenset(primus_maxtext.UNMODELLED) | {"base_config", "hardware"}
+def _mesh(job: Settings, gpus: int | None, each: int) -> dict[str, int]:
+    """Sizes of the axes over both networks. -1 inside a host: what its GPUs leave; between hosts: what the hosts leave,
+    0 where nobody says how many there are.
+    """
+    inside = _level(job, "ici", each)
+    between = _level(job, "dcn", None if gpus is None else max(1, gpus // each))
+    return {axis: inside[axis] * between[axis] for axis in _AXES}
+
+
+def _level(job: Settings, level: str, devices: int | None) -> dict[str, int]:
+    sizes = {axis: job.args.integer(f"{level}_{axis}_parallelism") or 1 for axis in _AXES}
+    open_axes = [axis for axis, size in sizes.items() if size == -1]
+    known = math.prod(size for size in sizes.values() if size > 0)
+    wrong = [axis for axis, size in sizes.items() if size < -1]
+    if wrong or len(open_axes) > 1:
+        named = ", ".join(f"{level}_{axis}_parallelism={sizes[axis]}" for axis in (*wrong, *open_axes))
+        raise InputError([Problem(job.where, level, named, "positive sizes, and -1 once")])
+    if devices is not None and (devices % known or (not open_axes and devices != known and level == "ici")):
+        found = " · ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "1"
+        key, of = f"{level}_…_parallelism", "GPUs of a host" if level == "ici" else "hosts"
+        raise InputError([Problem(job.where, key, found, f"a product that makes {devices} {of}")])
+    for axis in open_axes:
+        sizes[axis] = 0 if devices is None else devices // known
+    return sizes
+
+
+def _samples(args: Reader) -> float:
+    """Samples a device and micro-batch; a share of one where several devices work on a sample."""
+    each = args.number("per_device_batch_size")
+    if each is not None and 0 < each <= LIMITS["micro_batch_size"]:
+        return each
+    args.problems.append(("per_device_batch_size", each, "a number above 0"))
+    return 1.0
+
+
+def _micro_batch(args: Reader, batch: float, pp: int) -> int | None:
+    """Samples of one data-parallel rank in a micro-batch: a pipeline cuts its batch into as many as it has stages."""
+    cut = args.integer("num_pipeline_microbatches") or -1
+    size = batch / (1 if pp == 1 else cut if cut > 0 else pp)
+    if size < 1 or not float(size).is_integer():
+        args.problems.append(("per_device_batch_size", size, "whole samples for every data-parallel rank"))
+        return None
+    return int(size)
+
+
+def _sharding(axes: Mapping[str, int]) -> dict[str, object]:
+    shards = math.prod(axes[axis] for axis in _SHARDED)
+    if shards == 1:
+        return {"data_parallel_sharding": "no_shard"}
+    size = shards if shards and axes["data"] != 1 else None
+    return {"data_parallel_sharding": "optim_grads_params", "data_parallel_shard_size": size}
+
+
+def _pipeline(args: Reader, model: Model, pp: int) -> dict[str, object]:
+    repeats, each = args.integer("num_pipeline_repeats") or -1, args.integer("num_layers_per_pipeline_stage") or 1
+    if repeats < 1:
+        repeats = max(1, model.num_layers // (pp * each))
+    return {"pipeline_schedule": "looped-bfs", "vpp": repeats}
+
+
+def _recompute(job: Settings) -> dict[str, object]:
+    policy = (job.args.word("remat_policy") or "full").lower()
+    if policy in job.dialect.tables["offloaded"]:
+        raise Unsupported(f"remat_policy {policy}: saved outputs that go to the host's memory")
+    if policy in ("full", "none"):
+        return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    return {"recompute_granularity": "full", "recompute_saved": job.one_of("remat_policy", "policies") or []}
+
+
+def _precision(job: Settings) -> Mapping[str, object]:
+    word = str(job.args.raw("quantization") or "").strip('"').lower()
+    if not word:
+        kind = job.args.word("dtype")
+        if kind not in ("bf16", "fp16", "fp32"):
+            job.args.problems.append(("dtype", kind, "bfloat16, float16 or float32"))
+        return {"precision": kind}
+    if "int" in word:
+        raise Unsupported(f"quantization {word}: products of whole numbers")
+    found: Mapping[str, object] = job.one_of("quantization", "quantised") or {}
+    return found
+
+
+def _experts(args: Reader, ep: int) -> dict[str, object]:
+    """Capacity with einsums, or dropless with grouped products (megablox, ragged dot)."""
+    fields: dict[str, object] = {"moe_token_dispatcher_type": "alltoall" if ep > 1 else None}
+    if args.flag("sparse_matmul"):
+        args.flag("megablox")
+        return fields | {"moe_grouped_gemm": "fused"}
+    factor = args.number("capacity_factor") or -1.0
+    if factor <= 0:
+        raise Unsupported("dense products without a capacity: every token through every expert")
+    return fields | {"moe_expert_capacity_factor": factor, "moe_pad_expert_input_to_capacity": True}
+
+
+def _pool(args: Reader, env: Mapping[str, str]) -> float | None:
+    text = env.get("XLA_PYTHON_CLIENT_MEM_FRACTION", "")
+    try:
+        return float(text) if text else None
+    except ValueError:
+        args.problems.append(("XLA_PYTHON_CLIENT_MEM_FRACTION", text, "a share of the device's memory"))
+        return None
+
+
+def _model(job: Settings, named: str) -> Model:
+    """The model that ``model_name`` means, changed by what is stated of it. Raises :class:`InputError`."""
+    tables, args = job.dialect.tables, job.args
+    name = str(args.raw("model_name") or "default")
+    says = job.stated
+    if job.below is not None or name != "default":  # where a preset repeats a default it says nothing of a named model
+        under = {
+            key: value for key, value in (job.below or {}).items() if key not in says and not _idle(name, key, value)
+        }
+        args = Reader({key: value for key, value in {**under, **says}.items() if value is not None})
+    changes: dict[str, object] = {}
+    changes |= {field: value for word, field in tables["fields"].items() if (value := args.integer(word)) is not None}
+    experts = {field: args.integer(word) for word, field in tables["experts"].items()}
+    routed = {field: value for field, value in experts.items() if value is not None and value > 0}
+    shared, tied = args.integer("shared_experts") or 0, args.flag("logits_via_embedding")
+    if tied is not None:
+        changes["untie_embeddings_and_output_weights"] = not tied
+    scale = job.args.integer("global_parameter_scale") or 1
+    job.args.used |= args.used
+    job.args.problems += args.problems if args is not job.args else []
+    if name != "default":
+        if scale > 1:
+            raise Unsupported(f"global_parameter_scale {scale} of {name}: a published model made larger")
+        if routed.get("num_experts", 0) > 1:
+            changes["moe"] = routed
+        return model_named((tables["models"].get(name, ""), name), job.where, "model_name", changes)
+    if not changes and scale == 1:  # nothing but the file's name says what it is
+        return model_named((named,), job.where, "model_name", {})
+    usual = {tables["fields"][word]: value for word, value in tables["sizes"].items()}
+    sizes = _scaled({**usual, **changes}, scale, job.where)
+    return _custom(job, args, named, sizes, _scaled(routed, scale, job.where), shared)
+
+
+def _idle(name: str, key: str, value: object) -> bool:
+    return name != "default" and value in _repeated().get(key, ())
+
+
+def _scaled(sizes: Mapping[str, object], scale: int, where: str) -> dict[str, object]:
+    """``sizes`` of a model with about ``scale`` times the parameters: heads and MLP, then width, then layers double in
+    turn (pyconfig.py ``get_individual_scales``)."""
+    if scale < 1 or scale & (scale - 1):
+        raise InputError([Problem(where, "global_parameter_scale", scale, "a power of two")])
+    turns, rest = divmod(scale.bit_length() - 1, 3)
+    wide = dict.fromkeys(
+        ("num_attention_heads", "num_query_groups", "ffn_hidden_size", "moe_ffn_hidden_size"), turns + (rest > 0)
+    )
+    doublings = {**wide, "hidden_size": turns + (rest > 1), "num_layers": turns}
+    return {
+        key: value << doublings.get(key, 0) if type(value) is int and value > 0 else value
+        for key, value in sizes.items()
+    }
+
+
+def _custom(
+    job: Settings, args: Reader, named: str, changes: Mapping[str, object], routed: Mapping[str, object], shared: int
+) -> Model:
+    style = args.word("decoder_block") or "llama2"
+    if style not in job.dialect.tables["plain"]:
+        raise Unsupported(f"decoder_block {style} of a model that no published name gives")
+    gated = args.raw("mlp_activations")
+    alike = zoo.find(named)
+    mapping: dict[str, object] = {
+        "gated_linear_unit": not isinstance(gated, (list, tuple)) or len(gated) > 1,
+        "qk_layernorm": bool(args.flag("use_qk_norm")),
+        "normalization": "LayerNorm" if style == "gpt3" else "RMSNorm",
+        **changes,
+        "name": named,
+        "family": zoo.load(alike).family if alike else named,
+    }
+    count, width = routed.get("num_experts"), routed.get("moe_ffn_hidden_size", mapping["ffn_hidden_size"])
+    if isinstance(count, int) and count > 1:
+        experts: dict[str, object] = {"moe_router_topk": 1, **routed, "moe_ffn_hidden_size": width}
+        if shared and isinstance(width, int):
+            experts["moe_shared_expert_intermediate_size"] = shared * width
+        mapping["moe"] = experts
+    model, problems = model_from_mapping(mapping, job.where, "")
+    job.args.used |= args.used
+    if model is None:
+        raise InputError(problems)
+    return model

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake import (
+    maxtext,
     primus_bridge,
-    primus_maxtext,
     primus_megatron,
     torchtitan,
 )
@@ -20,7 +20,7 @@ from projector.intake.primus_experiment import Experiment, read_experiment
 _FRAMEWORKS: Mapping[str, Callable[[Experiment], Loaded]] = {
     "megatron": primus_megatron.load,
     "torchtitan": torchtitan.of_experiment,
-    "maxtext": primus_maxtext.load,
+    "maxtext": maxtext.of_experiment,
     "megatron_bridge": primus_bridge.load,
 }
 #: What Primus also launches and what it trains there (primus/configs/models).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from projector.intake.primus_maxtext import POLICIES
+from projector.intake.dialect import dialect
 from projector.workload.checks import CHOICES
 
 Words = tuple[dict[str, object], str, str]
@@ -35,10 +35,10 @@ def recompute(text: str, per_op: str = "") -> Words:
 
 
 def _policy(text: str) -> Words:
-    names = POLICIES.get(text.lower().split()[-1])
+    names = dialect("maxtext").tables["policies"].get(text.lower().split()[-1])
     if names is None:
         return {}, "", f"recompute policy {text!r} has no equivalent here"
-    return {"recompute_granularity": "full", "recompute_saved": names}, "", ""
+    return {"recompute_granularity": "full", "recompute_saved": tuple(names)}, "", ""
 
 
 def _full(words: str) -> dict[str, object]:
