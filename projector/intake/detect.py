@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from projector.intake import (
     torchtune,
 )
 from projector.intake.assemble import Origin, assemble
+from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
 from projector.intake.other_tools import refuse_other_tools
 from projector.intake.yaml_files import read
@@ -43,13 +44,20 @@ KINDS = (
     "a MaxText, NeMo 1, nanotron, LLM Foundry, GPT-NeoX, torchtune, LitGPT, Axolotl or LLaMA-Factory configuration, "
     "or Megatron-LM arguments (a log, a mapping, a launch script)"
 )
+
+
+def _by_marks(name: str) -> Callable[[Mapping[str, object]], bool]:
+    """Whether a mapping is a file of the dialect, whose own file is read when that is first asked."""
+    return lambda content: dialect(name).fits(content)
+
+
 #: Configurations that are a workload by themselves: what tells them, and what reads them, by kind.
 _WHOLE = {
     "nemo": (nemo.is_nemo, nemo.load),
     "nanotron": (nanotron.is_nanotron, nanotron.load),
     "llm-foundry": (llm_foundry.is_llm_foundry, llm_foundry.load),
-    "llama-factory": (llama_factory.is_llama_factory, llama_factory.load),
-    "axolotl": (axolotl.is_axolotl, axolotl.load),
+    "llama-factory": (_by_marks("llama_factory"), llama_factory.load),
+    "axolotl": (_by_marks("axolotl"), axolotl.load),
     "torchtune": (torchtune.is_torchtune, torchtune.load),
     "litgpt": (litgpt.is_litgpt, litgpt.load),
     "gpt-neox": (gpt_neox.is_gpt_neox, gpt_neox.load),

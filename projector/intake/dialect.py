@@ -8,7 +8,8 @@ default    what the tool takes for a setting that nobody states
 renamed    names of other years as regular expressions, with today's
 declared   the framework under whose names recipe fields declare settings that hold their value as it stands
 names      more such settings: ``setting: field``
-values     settings whose values mean fields, value by value; ``null``: not stated, ``_``: any other, a text: a bundle
+values     settings whose values mean fields, value by value; ``null``: not stated, ``_``: any other; a text names one of
+           :data:`BUNDLES`, or is ``doubtful``: it may change seconds or bytes, and nothing models it
 hook       settings that the dialect's own Python reads; ``a_{b,c}`` are two
 neutral    settings that change neither seconds nor bytes; ``*`` stands for any text
 doubtful   settings that may change them and that nothing models, with the values that change nothing
@@ -69,7 +70,7 @@ class Dialect:
     default: Mapping[str, object]
     renamed: Mapping[str, str]
     names: Mapping[str, tuple[str, ...]]
-    values: Mapping[str, Mapping[object, Mapping[str, object]]]
+    values: Mapping[str, Mapping[object, Any]]
     hook: frozenset[str]
     neutral: tuple[str, ...]
     doubtful: Mapping[str, tuple[object, ...]]
@@ -127,7 +128,9 @@ def dialect(name: str) -> Dialect:
         renamed=told.get("renamed", {}),
         names={field: tuple(names) for field, names in fields.items()},
         values={
-            setting: {value: BUNDLES[means] if isinstance(means, str) else means for value, means in table.items()}
+            setting: {
+                value: BUNDLES.get(means, means) if isinstance(means, str) else means for value, means in table.items()
+            }
             for setting, table in told.get("values", {}).items()
         },
         hook=frozenset(_words(told.get("hook", ""))),
@@ -214,13 +217,16 @@ class Settings:
             self.args.problems.append((setting, word, f"one of {', '.join(words)}"))
         return words.get(word)
 
-    def _meaning(self, setting: str, table: Mapping[object, Mapping[str, object]]) -> Mapping[str, object]:
+    def _meaning(self, setting: str, table: Mapping[object, Any]) -> Mapping[str, object]:
         """The fields that the value of ``setting`` means; a problem where the dialect has no such value."""
         value = self.args.raw(setting)
         word = (word_of(value) or "").lower() if isinstance(value, str) else value
         known = isinstance(word, (str, int, float, type(None)))
         if known and word in table:
-            return table[word]
+            means = table[word]
+            if means == "doubtful":
+                self.doubts.append(f"{setting}={known_settings.shown(value)}")
+            return means if isinstance(means, Mapping) else {}
         if value is not None and "_" not in table:
             words = [str(each).lower() for each in table if each is not None]
             self.args.problems.append((setting, value, f"one of {', '.join(words)}"))
@@ -241,7 +247,7 @@ class Settings:
         recipe, wrong = parse_recipe(stated, self.where, "")
         found = [*problems, *self.problems, *left.problems]
         if model is None or recipe is None or found:
-            raise InputError([*found, *wrong])
+            raise InputError([*found, *(each for each in wrong if not found or each.found != "nothing")])
         doubts = (*self._doubtful(), *self.doubts, *told, *left.unmodelled)
         return Loaded(model=model, recipe=recipe, ignored=left.neutral, unmodelled=doubts, **more)
 

@@ -6,15 +6,14 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from projector.errors import InputError, Problem
-from projector.intake import deepspeed_config, known_settings
+from projector.errors import Problem
+from projector.intake import deepspeed_config
+from projector.intake.dialect import Settings
 from projector.intake.loaded import Loaded
 from projector.intake.shell.unknown import Unknowns
-from projector.intake.values import Reader
 from projector.io.files import read_text
 from projector.workload import zoo
 from projector.workload.model import Model
-from projector.workload.schema import parse_recipe
 
 _SHARDING = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 #: Linear layers of a decoder by the names of its modules.
@@ -25,16 +24,6 @@ _LINEARS = {
     "lm_head": "output_layer",
 }  # fmt: skip
 ALL_LINEARS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
-ATTENTION = {
-    "fa2": "fa2", "flash_attention_2": "fa2", "fa3": "fa3", "flash_attention_3": "fa3", "eager": "materialised",
-    "disabled": "materialised",
-}  # fmt: skip
-#: Weights, gradients and moments of the model's own type: nothing keeps them in fp32.
-IN_BF16: Mapping[str, object] = {
-    "use_precision_aware_optimizer": True,
-    "grad_reduce_in_bf16": True,
-    **dict.fromkeys(("main_params_dtype", "main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"), "bf16"),
-}
 _ABOVE = 4  # folders in which a path of the configuration is looked for
 
 
@@ -56,7 +45,7 @@ def zero(value: object, where: str, problems: list[Problem]) -> tuple[dict[str, 
         "optimizer_cpu_offload": stated.get("optimizer_cpu_offload"),
     }
     told = [f"deepspeed {key}={inner}" for key, inner in stated.items() if "." in key or key in deepspeed_config.ASIDE]
-    return fields, tuple(told)
+    return {key: value for key, value in fields.items() if value is not None}, tuple(told)
 
 
 def adapters(rank: object, targets: object, every: bool) -> dict[str, object]:
@@ -75,40 +64,21 @@ def published(name: str, where: str, key: str, problems: list[Problem]) -> Model
     return None
 
 
-def loaded(
-    args: Reader,
-    content: Mapping[str, object],
-    where: str,
-    *,
-    named: str,
-    model: Model | None,
-    fields: Mapping[str, object],
-    others: frozenset[str],
-    unmodelled: Mapping[str, object],
-    told: tuple[str, ...],
-    problems: list[Problem],
+def finished(
+    job: Settings, model: Model | None, *, named: str, told: tuple[str, ...], problems: list[Problem]
 ) -> Loaded:
-    """The workload of ``fields`` of a recipe (None: not stated). ``named``: the setting that names the model; ``others``:
-    settings that need no reader; ``unmodelled``: those that are told, and the value that changes nothing.
+    """The workload of all that was read. ``named``: the setting that names the model; ``told``: doubts beside the job's own.
 
     Raises :class:`InputError` with all that is wrong.
     """
-    name = str(content[named])
-    model = model or published(name, where, named, problems)
-    recipe, wrong = parse_recipe({key: value for key, value in fields.items() if value is not None}, where, "")
-    known = frozenset(args.used | others | set(unmodelled))
-    left = known_settings.sort({key: value for key, value in content.items() if key not in known}, known, where)
-    problems += [Problem(where, key, value, expected) for key, value, expected in args.problems] + list(left.problems)
-    if model is None or recipe is None or problems:
-        raise InputError([*problems, *wrong])
-    framework = "deepspeed" if content.get("deepspeed") else "pytorch"
-    mine = [f"{key}={content[key]}" for key, off in unmodelled.items() if content.get(key, off) not in (off, None)]
-    return Loaded(
-        model=model,
-        recipe=recipe,
+    name = str(job.args.raw(named) or "")
+    model = model or published(name, job.where, named, problems)
+    framework = "deepspeed" if job.stated.get("deepspeed") else "pytorch"
+    return job.loaded(
+        model,
+        told=told,
+        problems=problems,
         framework=framework,
-        samples_per_rank=recipe.global_batch_size,
-        assumed=(f"framework={framework}", f"model={model.name} ({name})"),
-        ignored=left.neutral,
-        unmodelled=(*mine, *told, *left.unmodelled),
+        samples_per_rank=job.fields["global_batch_size"],
+        assumed=(f"framework={framework}", f"model={model.name if model else name} ({name})"),
     )

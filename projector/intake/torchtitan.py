@@ -113,7 +113,7 @@ def _loaded(job: Settings, model: Model | None, gpus: int | None, *, named: str,
         fields |= _turbo(args, model)
     rank = None if stated else local
     return job.loaded(
-        model, framework="torchtitan", gpus=gpus, assumed=assumed, samples_per_rank=rank, written=not job.below
+        model, framework="torchtitan", gpus=gpus, assumed=assumed, samples_per_rank=rank, written=job.below is None
     )
 
 
