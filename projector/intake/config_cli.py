@@ -86,7 +86,7 @@ def _nanotron(launch: Launch, way: Way, where: str, model: Model | None, gpus_gi
     if text is None:
         raise InputError([Problem(where, "config_file", shown, "that file beside the script")])
     content = _mapping(text, name)
-    if not nanotron.is_nanotron(content):
+    if not dialect("nanotron").fits(content):
         raise InputError([Problem(where, "config_file", shown, "a nanotron configuration")])
     loaded = nanotron.load(content, where, model=model)
     count, how = ranks(launch, way.unknowns, way.written)

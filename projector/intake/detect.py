@@ -54,12 +54,12 @@ def _by_marks(name: str) -> Callable[[Mapping[str, object]], bool]:
 #: Configurations that are a workload by themselves: what tells them, and what reads them, by kind.
 _WHOLE = {
     "nemo": (nemo.is_nemo, nemo.load),
-    "nanotron": (nanotron.is_nanotron, nanotron.load),
+    "nanotron": (_by_marks("nanotron"), nanotron.load),
     "llm-foundry": (llm_foundry.is_llm_foundry, llm_foundry.load),
     "llama-factory": (_by_marks("llama_factory"), llama_factory.load),
     "axolotl": (_by_marks("axolotl"), axolotl.load),
     "torchtune": (torchtune.is_torchtune, torchtune.load),
-    "litgpt": (litgpt.is_litgpt, litgpt.load),
+    "litgpt": (_by_marks("litgpt"), litgpt.load),
     "gpt-neox": (gpt_neox.is_gpt_neox, gpt_neox.load),
 }
 _PRIMUS = ("modules", "work_group", "exp_name")

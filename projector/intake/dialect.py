@@ -9,7 +9,7 @@ renamed    names of other years as regular expressions, with today's
 declared   the framework under whose names recipe fields declare settings that hold their value as it stands
 names      more such settings: ``setting: field``
 values     settings whose values mean fields, value by value; ``null``: not stated, ``_``: any other; a text names one of
-           :data:`BUNDLES`, or is ``doubtful``: it may change seconds or bytes, and nothing models it
+           :data:`BUNDLES`, or is ``doubtful`` (it may change seconds or bytes, and nothing models it) or ``needed``
 hook       settings that the dialect's own Python reads; ``a_{b,c}`` are two
 neutral    settings that change neither seconds nor bytes; ``*`` stands for any text
 doubtful   settings that may change them and that nothing models, with the values that change nothing
@@ -205,7 +205,8 @@ class Settings:
     def _refuse(self, stated: Mapping[str, object]) -> None:
         for setting, (off, why) in self.dialect.another.items():
             value = stated.get(setting)
-            if value and not any(value is each or (value == each and value is not True) for each in off):
+            unset = value in (None, False, 0, "") or value == []
+            if not unset and not any(value is each or (value == each and value is not True) for each in off):
                 what = f"{setting}: {why}" if why else f"{setting}={value}"
                 raise Unsupported(f"{self.where}: {self.dialect.title} with {what}")
 
@@ -226,6 +227,9 @@ class Settings:
             means = table[word]
             if means == "doubtful":
                 self.doubts.append(f"{setting}={known_settings.shown(value)}")
+            elif means == "needed":
+                words = [str(each).lower() for each in table if each is not None]
+                self.args.problems.append((setting, "nothing", f"one of {', '.join(words)}"))
             return means if isinstance(means, Mapping) else {}
         if value is not None and "_" not in table:
             words = [str(each).lower() for each in table if each is not None]

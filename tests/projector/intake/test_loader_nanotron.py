@@ -118,10 +118,10 @@ def test_other_layers_are_refused(tmp_path, changes, named):
     ("changes", "named"),
     [
         ({"parallelism.recompute_layers": True}, "nearest: recompute_layer"),
-        ({"parallelism.pp_engine": "zb"}, "pp_engine.*1f1b or afab"),
+        ({"parallelism.pp_engine": "zb"}, "pp_engine.*1f1b, afab"),
         ({"parallelism.tp_mode": "RING"}, "tp_mode"),
         ({"parallelism.dp": "many"}, "dp.*a whole number"),
-        ({"optimizer.zero_stage": 3}, "zero_stage.*0 or 1"),
+        ({"optimizer.zero_stage": 3}, "zero_stage.*0, 1"),
         ({"tokens.micro_batch_size": None}, "micro_batch_size"),
         ({"tokens.batch_accumulation_per_replica": 0}, "global_batch_size"),
         ({"model.dtype": "int8"}, "precision"),
