@@ -205,7 +205,7 @@ class Settings:
     def _refuse(self, stated: Mapping[str, object]) -> None:
         for setting, (off, why) in self.dialect.another.items():
             value = stated.get(setting)
-            unset = value in (None, False, 0, "") or value == []
+            unset = value in (None, False, 0, "") or value == [] or value == {}
             if not unset and not any(value is each or (value == each and value is not True) for each in off):
                 what = f"{setting}: {why}" if why else f"{setting}={value}"
                 raise Unsupported(f"{self.where}: {self.dialect.title} with {what}")
