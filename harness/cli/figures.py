@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import math
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from harness.calibrate import held
+from harness.calibrate.held import Judged
 from harness.cli import against
 from harness.cli.common import Subparsers, add_command, add_measured_folder, folder_problems, positive, say
-from harness.contracts.results import BASELINE, unique
+from harness.contracts.results import BASELINE, Evaluation, unique
 from harness.evaluation import evaluate, first_look, observations, speed
 from harness.evidence import shelf, suite
 from harness.evidence.runs_of import runs_of_all
@@ -69,10 +72,10 @@ def command(args: argparse.Namespace) -> int:
     tools = evaluate.tools_for("both")
     with progress("projecting", len(runs) * len(tools)) as told:
         made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs, progress=told)
-    with progress("projecting as a code base without a profile"):
-        bare = evaluate.without_profiles(runs, made, view_figures.MAIN, jobs=args.jobs)
+    with progress("judging rows that nobody had seen"):
+        judged = _judged(made)
     with progress("writing reports"):
-        report = view_figures.build(made, timed, _suites(args.suite.parent, args.measured), bare)
+        report = view_figures.build(made, timed, _suites(args.suite.parent, args.measured), judged)
         if args.out is not None:
             read = provenance.collect(paths, ("harness", *args.argv), 0.0)
             _write(args.out, report, files.Saved(evaluation=made, gates={}, provenance=read), args.jobs)
@@ -82,6 +85,13 @@ def command(args: argparse.Namespace) -> int:
     held, plain = against.compare(args, earlier, made, view_figures.MAIN)
     say(args, view_drift.added(report, held, plain), most=None, written=str(args.out or ""))
     return 0 if held.passed and plain.passed else 1
+
+
+def _judged(made: Evaluation) -> list[Judged]:
+    """First looks of the main predictor, by other sources' rows alone."""
+    rows = [o for o in made.observed[view_figures.MAIN] if math.isfinite(o.log_ratio)]
+    errors = {look.run_id: look.error for look in first_look.read(first_look.FILE) if not look.doubt}
+    return held.unseen(rows, held.looked(rows, errors)) if errors else []
 
 
 def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:

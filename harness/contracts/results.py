@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from harness.contracts.estimates import Chosen, Estimate, Factor, Observation
+from harness.contracts.estimates import Observation
 from harness.contracts.runs import BREAKDOWN
 
 if TYPE_CHECKING:
@@ -155,10 +155,8 @@ def parted(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Rows in the order cases × predictors × fits, the facts of each run, and the factors by (predictor, key).
+    """Rows in the order cases × predictors × fits, and the facts of each run.
 
-    ``fallbacks``: (predictor, run id) → the coarser key that a held-out row rests on ("" where there was none at all).
-    ``heldout``: (predictor, run id) → the estimate of its held-out row; ``laws``: predictor → the law fitted on all rows;
     ``observed``: predictor → what its projections of these runs can teach.
     ``doubted``: the rows of runs that their sources doubt. They stand apart: nothing is fitted on them, and no figure or
     gate counts them.
@@ -166,10 +164,6 @@ class Evaluation:
 
     rows: tuple[Row, ...]
     facts: Mapping[str, RunFacts]
-    factors: Mapping[tuple[str, str], Factor] = field(default_factory=dict)
-    fallbacks: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    heldout: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
-    laws: Mapping[str, Chosen] = field(default_factory=dict)
     observed: Mapping[str, tuple[Observation, ...]] = field(default_factory=dict)
     doubted: tuple[Row, ...] = ()
 

@@ -9,19 +9,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness import predictors
-from harness.calibrate import calibration, folds
-from harness.calibrate.folds import Bench, Fold
-from harness.contracts.estimates import Estimate, Factor, Observation
+from harness.calibrate import held
+from harness.calibrate.fit import Conditioned
+from harness.contracts.estimates import Estimate, Observation
 from harness.contracts.results import BASELINE, FITS, Evaluation, Row, RunFacts, parted
 from harness.contracts.runs import BREAKDOWN, MeasuredRun, Prediction
 from harness.contracts.sources import publisher
-from harness.evaluation.facts import facts_of
+from harness.evaluation import observations
+from harness.evaluation.facts import facts_of as run_facts
 from harness.evaluation.peaks import undecided
+from harness.predictors.ours import cluster_of
 from harness.predictors.protocol import Predictor
 from harness.predictors.remembered import Remembering
-from projector import experience
-from projector.io.kept import keep, recall
+from projector import posterior
+from projector.expect import facts_of
 from projector.kernels.settings import DEFAULT, Settings
+from projector.posterior import Posterior
 
 __all__ = ["Evaluation", "Selected", "evaluate", "row_of", "tools_for"]
 
@@ -54,13 +57,14 @@ def evaluate(
     projection.
     """
     runs = {s.run.id: s.run for s in selected}
-    facts = {run.id: facts_of(run) for run in runs.values()}
+    facts = {run.id: run_facts(run) for run in runs.values()}
     tasks = [(tool, run) for run in runs.values() for tool in tools]
     made = _predict_all(tasks, jobs, progress)
     predictions = {(tool.name, run.id): p for (tool, run), p in zip(tasks, made, strict=True)}
     known = evidence or {}
     fitted = {
-        tool.name: _fit(_observed(tool, runs.values(), facts, predictions), known.get(tool.name)) for tool in tools
+        tool.name: _fit(tool.name, _observed(runs.values(), facts, predictions, tool.name), known.get(tool.name))
+        for tool in tools
     }
     rows = [
         row_of(s, tool.name, fit, predictions[tool.name, s.run.id], fitted[tool.name].by_fit[fit].get(s.run.id))
@@ -68,86 +72,82 @@ def evaluate(
         for tool in tools
         for fit in FITS
     ]
-    held = {(name, run_id): f for name, fits in fitted.items() for run_id, f in fits.by_fit["heldout"].items()}
     sound, doubted = parted(rows)
     return Evaluation(
         rows=sound,
         doubted=doubted,
         facts=facts,
-        factors={(name, key): f for name, fits in fitted.items() for key, f in fits.by_key.items()},
-        fallbacks={place: estimate.key for place, estimate in held.items() if estimate.fallback},
-        heldout=held,
-        laws={name: fits.fold for name, fits in fitted.items()},
         observed={name: fits.seen for name, fits in fitted.items()},
     )
 
 
-def without_profiles(runs: Sequence[MeasuredRun], own: Evaluation, name: str, *, jobs: int = 1) -> Evaluation:
-    """``runs`` with one predictor, each as a code base that has no profile; corrected by what ``own`` observed elsewhere."""
-    bare = [replace(run, stack=replace(run.stack, framework=experience.UNKNOWN)) for run in runs if run.measured.tgs]
-    tools = [tool for tool in tools_for("simulate") if tool.name == name]
-    return evaluate([Selected("", run) for run in bare], tools, jobs=jobs, evidence=own.observed)
-
-
 @dataclass(frozen=True)
 class _Fitted:
-    """Of one predictor: what its projections teach, the fold that leaves nothing out, and estimates by fit and run id."""
+    """Of one predictor: what its projections teach, and estimates by fit and run id."""
 
     seen: tuple[Observation, ...]
-    fold: Fold
     by_fit: Mapping[str, Mapping[str, Estimate]]
 
-    @property
-    def by_key(self) -> dict[str, Factor]:
-        """The factor of each finest key, the mean over the cells of its rows, and the spread that it leaves."""
-        rows: dict[str, list[Observation]] = {}
-        for o in self.seen:
-            if math.isfinite(o.log_ratio) and o.run_id in self.by_fit["shipped"]:
-                rows.setdefault(o.levels[0], []).append(o)
-        logs = self.by_fit["shipped"]
-        return {key: calibration.mean_factor(some, [logs[o.run_id].log for o in some]) for key, some in rows.items()}
+
+def _fit(name: str, seen: Sequence[Observation], evidence: Sequence[Observation] | None) -> _Fitted:
+    """Each row by the evidence without its source, without its family, and by what the package carries."""
+    teaching = [o for o in (seen if evidence is None else evidence) if math.isfinite(o.log_ratio)]
+    if not teaching:
+        return _Fitted(tuple(seen), {fit: {} for fit in FITS})
+    packaged = posterior.load()
+    ours = name in predictors.MODES
+    looked = [] if ours else [o for o in observations.looks() if math.isfinite(o.log_ratio)]
+    known = Conditioned.of(teaching, held.deviations_of(packaged, () if ours else teaching, looked))
+    tail = packaged.tail if ours else None
+    return _Fitted(
+        tuple(seen),
+        {
+            "uncalibrated": {},
+            "shipped": {o.run_id: _shipped(packaged, o) for o in seen} if ours else {},
+            "heldout": held.estimates(known, seen, held.by_source, tail),
+            "heldout-family": held.estimates(known, seen, held.by_family, tail),
+        },
+    )
 
 
-def _fit(seen: Sequence[Observation], evidence: Sequence[Observation] | None) -> _Fitted:
-    """A run of a source, or of a family, that the evidence does not know is estimated by all of it; of a device outside the
-    catalogue it says nothing."""
-    teaching = seen if evidence is None else evidence
-    asked = seen if evidence is None else [o for o in seen if "vendor:" not in o.levels]
-    content = repr((seen, evidence))
-    known = recall("fits", content)
-    if isinstance(known, _Fitted):
-        return known
-    benches = {"heldout": Bench.of(teaching, folds.by_source), "heldout-family": Bench.of(teaching, folds.by_family)}
-    fold = benches["heldout"].fold(None)
-    held = {fit: bench.held_out(asked=asked) for fit, bench in benches.items()}
-    shipped = {o.run_id: fold.estimate(o) for o in asked}
-    made = _Fitted(tuple(seen), fold, {"uncalibrated": {}, "shipped": shipped, **held})
-    keep("fits", content, made)
-    return made
+def _shipped(packaged: Posterior, row: Observation) -> Estimate:
+    """What a user of the package is told of this run, whose source it does not know."""
+    log, variance = packaged.log_ratio(replace(row.facts, source="own"))
+    spread = math.sqrt(variance)
+    return Estimate(log=log, deviation=spread, half=packaged.tail * spread)
 
 
 def _observed(
-    tool: Predictor,
     runs: Iterable[MeasuredRun],
     facts: Mapping[str, RunFacts],
     predictions: Mapping[tuple[str, str], Prediction],
+    name: str,
 ) -> list[Observation]:
     """What can be projected; cases (nothing measured) and doubted runs among it are estimated and teach nothing."""
-    projected = [(run, predictions[tool.name, run.id]) for run in runs]
-    return [_observation(tool, run, facts[run.id], p, p.step_seconds) for run, p in projected if p.step_seconds]
+    law = posterior.load().law
+    return [
+        observation(run, publisher(facts[run.id].source), p, law)
+        for run in runs
+        if (p := predictions[name, run.id]).step_seconds
+    ]
 
 
-def _observation(tool: Predictor, run: MeasuredRun, facts: RunFacts, p: Prediction, step: float) -> Observation:
-    return Observation(
-        run_id=run.id,
-        family=run.model.family if run.model else "",
-        framework=run.stack.framework,
-        levels=tool.levels(run, facts),
-        log_ratio=math.log(_tgs(run, step) / run.measured.tgs) if run.measured.tgs and not run.doubt else math.nan,
-        gpu=run.gpu,
-        traits=experience.traits(step, p.breakdown, (*run.assumed, *p.assumed), run.recipe.cp if run.recipe else 1),
-        source=publisher(facts.source),
+def observation(run: MeasuredRun, source: str, p: Prediction, law: Mapping[str, float]) -> Observation:
+    """What the projection ``p`` of ``run`` teaches. ``law``: coefficients of :mod:`projector.reference_law`."""
+    step = p.step_seconds or math.nan
+    workload = run.workload
+    facts = facts_of(
+        workload,
+        cluster_of(run.cluster, run.gpu, run.gpus_per_node),
+        step,
+        p.breakdown,
+        tuple(dict.fromkeys((*run.assumed, *p.assumed))),
+        law,
+        unread=getattr(run, "unread", ()),
+        source=source,
     )
+    log_ratio = math.log(_tgs(run, step) / run.measured.tgs) if run.measured.tgs and not run.doubt else math.nan
+    return Observation(run_id=run.id, facts=facts, log_ratio=log_ratio)
 
 
 def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction, estimate: Estimate | None) -> Row:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.contracts.sources import publisher
+from harness.evaluation.evaluate import observation
 from harness.evidence import csvcell
 from harness.predictors.protocol import Predictor
-from projector import experience
+from projector import posterior
 from projector.errors import InputError, Problem
-from projector.hardware import catalogue
 from projector.io import csv_file
 from projector.io.files import read_text, write_whole
 
@@ -28,8 +28,8 @@ FILE = Path("reports/first_look.csv")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """Throughputs in tokens/s/GPU; ``error`` = projected / measured − 1, before any correction; ``expected``, ``low`` and
-    ``high``: what the shipped experience made of the projection, None where it says nothing. ``status``, ``reason``: as in
-    :class:`Row`. ``revision``: of the checkout that looked."""
+    ``high``: what the posterior of that time made of the projection, None where it said nothing. ``status``,
+    ``reason``: as in :class:`Row`. ``revision``: of the checkout that looked."""
 
     run_id: str
     publisher: str
@@ -85,14 +85,8 @@ def look(
 def _look(run: MeasuredRun, p: Prediction, step_seconds: float, revision: str) -> Look:
     measured = run.measured.tgs or math.nan
     rate = run.workload.tokens_per_step / run.gpus
-    told = experience.expected(
-        step_seconds,
-        p.breakdown,
-        tuple(dict.fromkeys((*run.assumed, *p.assumed))),
-        catalogue.gpu(run.gpu),
-        framework=run.stack.framework,
-        cp=run.workload.recipe.cp,
-    )
+    known = posterior.load()
+    told = known.expect(observation(run, "own", p, known.law).facts)
     projected = rate / step_seconds
     return Look(
         run_id=run.id,
@@ -103,9 +97,9 @@ def _look(run: MeasuredRun, p: Prediction, step_seconds: float, revision: str) -
         doubt=run.doubt,
         measured=measured,
         projected=projected,
-        expected=rate / told.middle if told else None,
-        low=rate / told.high if told else None,
-        high=rate / told.low if told else None,
+        expected=rate / told.middle,
+        low=rate / told.high,
+        high=rate / told.low,
         error=projected / measured - 1.0,
         status=p.status,
         reason=p.reason,

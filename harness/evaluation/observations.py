@@ -1,8 +1,8 @@
 """What the runs of ``measured/`` teach of each predictor, as a file beside the reports: corrections and intervals of any run
 come from all of it less what is held out, never from the runs that happen to be evaluated with it.
 
-``harness figures --out`` writes it. One line a measured run and predictor: ln(measured / projected step time), and what
-:class:`harness.contracts.estimates.Observation` says beside.
+``harness figures --out`` writes it: one line a measured run and predictor, with ln(measured / projected step time) and what
+:class:`projector.posterior.Facts` says beside.
 """
 
 from __future__ import annotations
@@ -11,31 +11,38 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
+from harness.calibrate.held import looked
 from harness.contracts.estimates import Observation
 from harness.evidence import csvcell, shelf
-from projector import experience
 from projector.errors import InputError, Problem
 from projector.io import csv_file
 from projector.io.files import read_text
+from projector.posterior import ASSUMPTIONS, PARTS, Facts
 
 FILE = "observations.csv"
+LOOKS = "first_look.csv"
+MAIN = "simulate"
 #: Of a checkout, and of an installed package (pyproject.toml, force-include).
 _FOLDERS = (shelf.PACKAGED.parent / "reports", shelf.PACKAGED / "reports")
-_BETWEEN = "|"  # levels
-_WORDS = ("predictor", "run_id", "source", "family", "framework", "gpu", "levels")
-_FIGURES = ("log_ratio", *experience.TRAITS)
+_WORDS = ("predictor", "run_id", "source", "family", "model", "framework", "gpu", "assumed")
+_FIGURES = ("log_ratio", "step_seconds", "law", *PARTS)
+_BETWEEN = "|"
 
 
 def text(observed: Mapping[str, Sequence[Observation]]) -> str:
-    """The file's text: of every predictor the observations that teach, figures to five significant digits."""
+    """The file's text: of every predictor the observations that teach, figures to six significant digits."""
     rows: list[tuple[object, ...]] = [(*_WORDS, *_FIGURES)]
     for predictor, seen in observed.items():
         for o in seen:
             if math.isfinite(o.log_ratio):
-                words = (predictor, o.run_id, o.source, o.family, o.framework, o.gpu, _BETWEEN.join(o.levels))
-                figures = (f"{value:.5g}" for value in (o.log_ratio, *o.traits))
-                rows.append((*map(csvcell.shielded, words), *figures))
+                f = o.facts
+                assumed = _BETWEEN.join(sorted(f.assumed))
+                words = (predictor, o.run_id, f.source, f.family, f.model, f.framework, f.gpu, assumed)
+                figures = (o.log_ratio, f.step_seconds, f.law, *(f.shares.get(part, 0.0) for part in PARTS))
+                rows.append((*map(csvcell.shielded, words), *(f"{value:.6g}" for value in figures)))
     return csv_file.text(*rows)
 
 
@@ -60,23 +67,42 @@ def parse(content: str, where: str) -> dict[str, tuple[Observation, ...]]:
 
 
 def _observation(cells: Sequence[str]) -> tuple[str, Observation]:
-    predictor, run_id, source, family, framework, gpu, levels = map(csvcell.plain, cells[: len(_WORDS)])
-    log_ratio, *traits = map(float, cells[len(_WORDS) :])
-    if len(traits) != len(experience.TRAITS) or not all(map(math.isfinite, (log_ratio, *traits))):
+    predictor, run_id, source, family, model, framework, gpu, assumed = map(csvcell.plain, cells[: len(_WORDS)])
+    log_ratio, step_seconds, law, *shares = map(float, cells[len(_WORDS) :])
+    kinds = frozenset(filter(None, assumed.split(_BETWEEN)))
+    if len(shares) != len(PARTS) or not kinds <= set(ASSUMPTIONS) or not math.isfinite(log_ratio + step_seconds + law):
         raise ValueError(cells)
-    return predictor, Observation(
-        run_id=run_id,
-        family=family,
-        framework=framework,
-        levels=tuple(levels.split(_BETWEEN)),
-        log_ratio=log_ratio,
+    facts = Facts(
+        step_seconds=step_seconds,
+        shares={part: share for part, share in zip(PARTS, shares, strict=True) if share > 0.0},
         gpu=gpu,
-        traits=tuple(traits),
+        framework=framework,
+        family=family,
+        model=model,
         source=source,
+        assumed=kinds,
+        law=law,
     )
+    return predictor, Observation(run_id=run_id, facts=facts, log_ratio=log_ratio)
 
 
+@cache
 def packaged() -> dict[str, tuple[Observation, ...]] | None:
     """Those of the project's own measured runs, from a checkout or an installed package; None where there are none."""
-    path = next((folder / FILE for folder in _FOLDERS if (folder / FILE).is_file()), None)
+    path = _packaged(FILE)
     return None if path is None else parse(read_text(path, "what measured runs teach"), str(path))
+
+
+def looks() -> list[Observation]:
+    """The packaged observations that were looked at before anybody tuned on them, with their ln ratio of that time."""
+    from harness.evaluation import first_look
+
+    path, known = _packaged(LOOKS), packaged()
+    if path is None or known is None:
+        return []
+    errors = {look.run_id: look.error for look in first_look.read(path) if not look.doubt}
+    return looked(known.get(MAIN, ()), errors)
+
+
+def _packaged(name: str) -> Path | None:
+    return next((folder / name for folder in _FOLDERS if (folder / name).is_file()), None)

@@ -79,5 +79,5 @@ def _own(word: str) -> Predictor:
         expected = f"module:Class that can be imported and made ({type(error).__name__}: {error})"
         raise InputError([Problem("command line", "--with", word, expected)]) from None
     if not isinstance(made, Predictor):
-        raise InputError([Problem("command line", "--with", word, "a class with name, predict and levels")])
+        raise InputError([Problem("command line", "--with", word, "a class with name and predict")])
     return made

@@ -19,14 +19,14 @@ from harness.predictors import calculon_inputs as inputs
 from harness.predictors import calculon_package as package
 from harness.predictors import peer
 from harness.predictors.calculon_package import NAME
-from harness.predictors.refusal import ByGpu
+from harness.predictors.refusal import Guarded
 from projector.errors import Unsupported
 
 __all__ = ["NAME", "Calculon"]
 
 
 @dataclass(frozen=True)
-class Calculon(ByGpu):
+class Calculon(Guarded):
     """Raises :class:`InputError` when made where Calculon is not installed, or where its inputs are other ones."""
 
     name: str = NAME

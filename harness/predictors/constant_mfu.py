@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun, Prediction
-from harness.predictors.refusal import ByGpu
+from harness.predictors.refusal import Guarded
 from projector.errors import Unsupported
 from projector.workload.model import Model
 
@@ -21,7 +20,7 @@ PUBLISHED_MFU = 0.40
 
 
 @dataclass(frozen=True)
-class ConstantMfu(ByGpu):
+class ConstantMfu(Guarded):
     name: str = "constant-mfu"
     mfu: float = PUBLISHED_MFU
 
@@ -35,10 +34,6 @@ class ConstantMfu(ByGpu):
             raise Unsupported(str(error.args[0])) from None
         flops = flops_per_token(work.model, work.recipe.seq_length) * work.tokens_per_step
         return Prediction(status="ok", step_seconds=flops / (run.gpus * peak * self.mfu), measured_share=0.0)
-
-    def levels(self, run: MeasuredRun, facts: RunFacts) -> tuple[str, ...]:
-        precision = run.recipe.precision if run.recipe else ""
-        return tuple(key for scope in super().levels(run, facts) for key in (f"{scope} {precision}", scope))
 
 
 def flops_per_token(model: Model, seq_length: int) -> float:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors.ours import cluster_of, prediction_of
-from harness.predictors.protocol import Predictor, gpu_levels
+from harness.predictors.protocol import Predictor
 from harness.predictors.refusal import guarded
 
 if TYPE_CHECKING:
@@ -85,6 +84,3 @@ class Live:
             return self.recorded.predict(run)
         cluster = cluster_of(place.cluster, "", None)
         return guarded(run, lambda: prediction_of(place.project(run.workload), run, cluster))
-
-    def levels(self, run: MeasuredRun, facts: RunFacts) -> tuple[str, ...]:
-        return gpu_levels(run, facts)

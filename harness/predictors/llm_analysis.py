@@ -22,7 +22,7 @@ from typing import Any
 
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors import peer
-from harness.predictors.refusal import ByGpu
+from harness.predictors.refusal import Guarded
 from projector.errors import Unsupported
 from projector.hardware.types import Cluster
 from projector.workload.recipe import Recipe
@@ -48,7 +48,7 @@ _MIN_LATENCY = 8e-6
 
 
 @dataclass(frozen=True)
-class LlmAnalysis(ByGpu):
+class LlmAnalysis(Guarded):
     """Raises :class:`InputError` when made where the package is not installed."""
 
     name: str = NAME

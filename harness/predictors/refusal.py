@@ -9,17 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from harness.contracts.results import RunFacts
 from harness.contracts.runs import MeasuredRun, Prediction
-from harness.predictors.protocol import gpu_levels
 from projector.errors import InputError, NoMeasurement, Unsupported
 
 #: How the reason of a prediction begins that a mistake of its predictor cost.
 INTERNAL = "internal error"
 
 
-class ByGpu(ABC):
-    """A predictor that refuses by raising, and is calibrated by one factor per GPU."""
+class Guarded(ABC):
+    """A predictor that refuses by raising."""
 
     @abstractmethod
     def project(self, run: MeasuredRun) -> Prediction:
@@ -27,9 +25,6 @@ class ByGpu(ABC):
 
     def predict(self, run: MeasuredRun) -> Prediction:
         return guarded(run, lambda: self.project(run))
-
-    def levels(self, run: MeasuredRun, facts: RunFacts) -> tuple[str, ...]:
-        return gpu_levels(run, facts)
 
 
 def guarded(run: MeasuredRun, call: Callable[[], Prediction]) -> Prediction:

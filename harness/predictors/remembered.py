@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from harness.contracts.runs import MeasuredRun, Prediction
-from harness.predictors.refusal import INTERNAL, ByGpu, refused
+from harness.predictors.refusal import INTERNAL, Guarded, refused
 from projector.io.kept import keep, recall
 
 _KIND = "prediction"
 
 
-class Remembering(ByGpu):
+class Remembering(Guarded):
     """A predictor that is asked once for what it says of a run. ``seconds_to_project`` is what it took then."""
 
     @abstractmethod

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.estimates import Factor
 from harness.contracts.results import (
     COLUMNS,
     FITS,
@@ -55,15 +54,12 @@ def rounded(row: Row) -> Row:
 
 
 def json_text(saved: Saved) -> str:
-    """The rows plus everything a report needs to be made again: facts, factors, gates, provenance, schema version."""
+    """The rows plus everything a report needs to be made again: facts, gates, provenance, schema version."""
     e = saved.evaluation
     document = {
         "schema_version": SCHEMA_VERSION,
         "provenance": dict(saved.provenance),
         "gates": {name: dict(gate) for name, gate in saved.gates.items()},
-        "factors": [{"predictor": name, **asdict(f)} for (name, _), f in e.factors.items()],
-        "laws": [{"predictor": n, "law": f.law, "scores": dict(f.scores)} for n, f in e.laws.items()],
-        "fallbacks": [{"predictor": n, "run_id": i, "key": key} for (n, i), key in e.fallbacks.items()],
         "facts": [f.to_mapping() for f in e.facts.values()],
         "rows": [row.to_mapping() for row in e.every],
     }
@@ -153,10 +149,6 @@ def _problems(saved: Saved, where: str) -> list[Problem]:
             found.append(Problem(where, f"rows[{i}].error", row.error, "projected over measured throughput, less one"))
     for i, facts in enumerate(e.facts.values()):
         found += type_problems(facts, where, f"facts[{i}].")
-    for i, factor in enumerate(e.factors.values()):
-        found += type_problems(factor, where, f"factors[{i}].")
-    if not all(isinstance(text, str) for pair in e.fallbacks for text in (*pair, e.fallbacks[pair])):
-        found.append(Problem(where, "fallbacks", "other content", "predictor, run_id and key as text"))
     gates: Mapping[str, object] = saved.gates
     for name, limits in gates.items():
         if not isinstance(limits, Mapping):
@@ -178,7 +170,6 @@ def _saved(document: Mapping[str, Any]) -> Saved:
     facts = [
         RunFacts(**{**f, "assumed": tuple(f["assumed"]), "switches": tuple(f["switches"])}) for f in document["facts"]
     ]
-    factors = {(f["predictor"], f["key"]): _factor(f) for f in document["factors"]}
     sound, doubted = parted(
         row_from_mapping({**row, "fit": RENAMED.get(row["fit"], row["fit"])}) for row in document["rows"]
     )
@@ -186,15 +177,9 @@ def _saved(document: Mapping[str, Any]) -> Saved:
         rows=sound,
         doubted=doubted,
         facts={f.run_id: f for f in facts},
-        factors=factors,
-        fallbacks={(f["predictor"], f["run_id"]): f["key"] for f in document["fallbacks"]},
     )
     return Saved(
         evaluation=evaluation,
         gates=as_mapping(document["gates"], "gates"),
         provenance=as_mapping(document["provenance"], "provenance"),
     )
-
-
-def _factor(mapping: Mapping[str, Any]) -> Factor:
-    return Factor(**{k: v for k, v in mapping.items() if k != "predictor"})

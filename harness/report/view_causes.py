@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from harness.calibrate.observe import entries
+from harness.calibrate.assumed_words import entries
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report.spec import percent0, signed0, span, stated, yes_no

@@ -1,4 +1,4 @@
-"""The tables behind the headline: memory, assumptions, factors, refusals, and error by whatever else a reader asks."""
+"""The tables behind the headline: memory, assumptions, refusals, and error by whatever else a reader asks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report import view_intervals
 from harness.report.parallelism import DEGREES
-from harness.report.spec import NOT_STATED, Spec, number0, number3, table
+from harness.report.spec import NOT_STATED, Spec, number0, table
 from harness.report.table import Column, Table, figure, listed, signed, text
 from harness.score import accuracy
 
@@ -50,8 +50,6 @@ def of_predictor(evaluation: Evaluation, name: str, *, repeats: bool = False) ->
         *(table(rows, spec, name) for spec in _BY),
         _by_parallelism(rows, name),
         table(rows, _SOURCE, name),
-        _factors(evaluation, name),
-        _fallbacks(evaluation, name),
     ]
     return [each for each in made if each.rows]
 
@@ -97,34 +95,6 @@ def _refusals(rows: pd.DataFrame, name: str) -> Table:
     total = int(rows["projected_step_seconds"].isna().sum())
     note = f"{total} of {len(rows)} rows have no projection; a row with two reasons counts in both."
     return listed(f"{name}: refusals", found, made, note)
-
-
-def _factors(evaluation: Evaluation, name: str) -> Table:
-    made = (
-        text("key", "key"),
-        figure("step-time factor", "value", number3),
-        figure("spread", "spread", number3, "weighted median of |ln(measured / calibrated)|"),
-        figure("rows", "rows"),
-        figure("cells", "cells"),
-    )
-    found = (factor for (predictor, _), factor in sorted(evaluation.factors.items()) if predictor == name)
-    note = "What the law in use makes of the rows of a key: the mean over its (family × framework) cells."
-    return listed(f"{name}: calibration factors", found, made, note, detail=True)
-
-
-def _fallbacks(evaluation: Evaluation, name: str) -> Table:
-    found: dict[str, list[str]] = {}
-    apart = {row.run_id for row in evaluation.doubted}
-    for (predictor, run_id), key in evaluation.fallbacks.items():
-        if predictor == name and run_id not in apart:
-            found.setdefault(key or "nothing: left uncalibrated", []).append(run_id)
-    made = (
-        text("held out by", lambda item: item[0]),
-        figure("rows", lambda item: len(item[1])),
-        text("for example", lambda item: item[1][0], minor=1),
-    )
-    note = "No other source measured their GPU: what is expected leans on related GPUs."
-    return listed(f"{name}: rows whose family is alone on its GPU", found.items(), made, note, detail=True)
 
 
 def of_rows(rows: pd.DataFrame, names: Sequence[str]) -> list[Table]:

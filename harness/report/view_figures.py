@@ -5,12 +5,13 @@ Goals are the project's own. A figure is of ``simulate`` unless it says otherwis
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
+from harness.calibrate.held import Judged
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.evaluation.speed import Speed
-from harness.report import view, view_causes, view_intervals, view_ranking, view_transfer
+from harness.report import view, view_causes, view_intervals, view_posterior, view_ranking
 from harness.report.spec import GOAL, Spec, table, values
 from harness.report.table import NONE, Column, Report, Table, number, percent, without
 from harness.score import accuracy
@@ -51,10 +52,10 @@ def build(
     evaluation: Evaluation,
     speed: Speed | None = None,
     suites: Mapping[str, Collection[str]] | None = None,
-    bare: Evaluation | None = None,
+    judged: Sequence[Judged] = (),
 ) -> Report:
     """``evaluation``: all measured runs under :data:`MAIN`, the baseline and any other predictor. ``suites``: run ids by
-    suite, for the order inside groups. ``bare``: the same runs, each as a code base without a profile.
+    suite, for the order inside groups. ``judged``: rows by others alone, seen and unseen (:mod:`harness.calibrate.held`).
     """
     rows = evaluation.once
     of = Figures(frame.part(rows, predictor=MAIN), rows)
@@ -65,8 +66,7 @@ def build(
         view_ranking.by_suite(evaluation, MAIN, suites),
         table(rows, _BY_GPU, MAIN),
         table(rows, _BY_MODEL, MAIN),
-        *view_transfer.of_evaluation(evaluation, MAIN),
-        *([view_transfer.unprofiled(evaluation, bare, MAIN)] if bare else []),
+        *([view_posterior.by_group(judged), view_posterior.own_runs(judged)] if judged else []),
         view_intervals.of_predictor(rows, MAIN),
         *view_causes.of_predictor(evaluation, MAIN),
         table(rows[rows["memory_error"].notna()], _MEMORY, MAIN),

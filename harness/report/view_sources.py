@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.evaluation.first_look import Look
 from harness.report import view_first_look
 from harness.report.spec import Spec, table, values
 from harness.report.table import Column, Report, Table, percent, signed
 from harness.score import accuracy
-from harness.score.transfer import of_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,8 +32,8 @@ _EVERY = Spec(
 
 def build(evaluation: Evaluation, looks: Sequence[Look], predictor: str) -> Report:
     """Of ``predictor``'s rows, each by a fit that saw no row of its source; ``looks``: at runs that were new."""
-    outcome = of_rows(evaluation.once, predictor).outcome("source")
-    held = outcome.rows[outcome.rows["error"].notna()]
+    rows = frame.part(evaluation.once, predictor=predictor, fit="heldout")
+    held = rows[rows["error"].notna()]
     sound = [each for each in looks if not each.doubt]
     tables = (_then_and_now(held, sound), table(held, _EVERY))
     lines = (sentence(held), *_first(sound)) if len(held) else ("nothing to compare",)

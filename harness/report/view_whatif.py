@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from harness.calibrate import ratios
-from harness.calibrate.ratios import Change
+from harness.calibrate import held
+from harness.calibrate.fit import Conditioned
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.report.spec import percent0
 from harness.report.table import Report, Table, figure, listed, number, percent, text
 from harness.score.ceiling import ceiling, repeats
-from harness.score.changes import Pair, Score, observed, pairs, score
+from harness.score.changes import Pair, Score, pairs, score
 from harness.score.ranking import group_rankings
 from harness.score.switches import REAL
+from projector import posterior
 
 #: Of a projected ratio: median and p90 of its error at most, share of right signs at least.
 GOALS = (0.03, 0.10, 0.95)
@@ -25,20 +26,23 @@ _GROUPS = 20
 _NAMED = 3
 
 Line = tuple[str, Score, str]
+Widths = Mapping[tuple[str, str], float]
 
 
 def build(evaluation: Evaluation, predictor: str) -> Report:
     """On ``predictor``'s uncalibrated projections: a factor that both runs share cancels."""
     found = pairs(frame.part(evaluation.once, predictor=predictor, fit="uncalibrated"))
     seen = [p for p in found if p.seen]
-    changes = ratios.held_out(observed(found))
-    by_kind = _lines(found, lambda p: p.kind, changes)
+    known = posterior.load()
+    conditioned = Conditioned.of(evaluation.observed.get(predictor, ()), held.deviations_of(known))
+    widths = held.ratio_widths(conditioned, [(p.first, p.second) for p in found], known.tail)
+    by_kind = _lines(found, lambda p: p.kind, widths)
     tables = (
-        _table("In short", "which", [*_whole(found, changes)]),
+        _table("In short", "which", [*_whole(found, widths)]),
         _table("By kind of change, alone", "kind", by_kind),
-        _table("By kind of change, alone or with others", "kind", _touching(seen, changes)),
+        _table("By kind of change, alone or with others", "kind", _touching(seen, widths)),
         _reachable(evaluation, predictor, found),
-        _table("By source", "source", _lines(seen, lambda p: p.publisher, changes)),
+        _table("By source", "source", _lines(seen, lambda p: p.publisher, widths)),
         _table(
             "Groups that are furthest off", "group", _lines([p for p in seen if p.group], lambda p: p.group)[:_GROUPS]
         ),
@@ -68,7 +72,7 @@ def _worst(by_kind: Sequence[Line]) -> str:
     return "Furthest off, nine in ten: " + ", ".join(f"{name} {percent(of.p90)}" for name, of, _ in worst)
 
 
-def _whole(found: Sequence[Pair], changes: Sequence[tuple[Change, float]]) -> Iterable[Line]:
+def _whole(found: Sequence[Pair], widths: Widths | None) -> Iterable[Line]:
     parts: tuple[tuple[str, Callable[[Pair], bool]], ...] = (
         ("all that differ in what a projector sees", lambda p: p.seen),
         ("of them inside a group", lambda p: p.seen and bool(p.group)),
@@ -77,40 +81,39 @@ def _whole(found: Sequence[Pair], changes: Sequence[tuple[Change, float]]) -> It
         ("one configuration twice", lambda p: not p.seen and not p.unseen),
     )
     for name, holds in parts:
-        yield from _line(name, [p for p in found if holds(p)], changes)
+        yield from _line(name, [p for p in found if holds(p)], widths)
 
 
-def _lines(
-    found: Sequence[Pair], key: Callable[[Pair], str], changes: Sequence[tuple[Change, float]] = ()
-) -> list[Line]:
+def _lines(found: Sequence[Pair], key: Callable[[Pair], str], widths: Widths | None = None) -> list[Line]:
     """A line a value, furthest off first."""
     by: dict[Hashable, list[Pair]] = {}
     for pair in found:
         by.setdefault(key(pair), []).append(pair)
-    made = [line for name, those in by.items() for line in _line(str(name), those, changes)]
+    made = [line for name, those in by.items() for line in _line(str(name), those, widths)]
     return sorted(made, key=lambda line: (-line[1].p90, line[0]))
 
 
-def _touching(seen: Sequence[Pair], changes: Sequence[tuple[Change, float]]) -> list[Line]:
+def _touching(seen: Sequence[Pair], widths: Widths | None) -> list[Line]:
     kinds = sorted({kind for pair in seen for kind in pair.kinds})
-    made = [line for kind in kinds for line in _line(kind, [p for p in seen if kind in p.kinds], changes)]
+    made = [line for kind in kinds for line in _line(kind, [p for p in seen if kind in p.kinds], widths)]
     return sorted(made, key=lambda line: (-line[1].p90, line[0]))
 
 
-def _line(name: str, those: Sequence[Pair], changes: Sequence[tuple[Change, float]]) -> Iterable[Line]:
+def _line(name: str, those: Sequence[Pair], widths: Widths | None) -> Iterable[Line]:
     of = score(those)
     if of is not None:
-        yield name, of, _inside(those, changes)
+        yield name, of, _inside(those, widths)
 
 
-def _inside(those: Sequence[Pair], changes: Sequence[tuple[Change, float]]) -> str:
+def _inside(those: Sequence[Pair], widths: Widths | None) -> str:
     """Share of pairs inside the interval that other sources give, and its median half width."""
-    errors = {(p.publisher, p.kinds, p.error) for p in those}
-    mine = [(abs(c.error) <= half, half) for c, half in changes if (c.source, c.kinds, c.error) in errors]
+    mine = [
+        (abs(p.error) <= half, half) for p in those if (half := (widths or {}).get((p.first, p.second))) is not None
+    ]
     if not mine:
         return ""
-    held, halves = np.array(mine).T
-    return f"{percent0(float(held.mean()))}, ±{percent0(float(np.expm1(np.median(halves))))}"
+    inside, halves = np.array(mine).T
+    return f"{percent0(float(inside.mean()))}, ±{percent0(float(np.expm1(np.median(halves))))}"
 
 
 def _reachable(evaluation: Evaluation, predictor: str, found: Sequence[Pair]) -> Table:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.calibrate.ratios import Change
 from harness.contracts.sources import publisher
 from harness.score.switches import Gain, different, gain, twos, usable
 from projector.workload.kinds import between
@@ -77,11 +76,6 @@ def _pair(first: Any, second: Any) -> Pair | None:
         unseen=frozenset(unseen),
         **gain(first, second),
     )
-
-
-def observed(found: Sequence[Pair]) -> list[Change]:
-    """What intervals of ratios are learnt from: pairs that differ in what a projector sees, and repeats."""
-    return [Change(source=p.publisher, kinds=p.kinds, error=p.error) for p in found if p.seen or not p.unseen]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

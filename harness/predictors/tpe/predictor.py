@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors import peer
-from harness.predictors.refusal import ByGpu
+from harness.predictors.refusal import Guarded
 from harness.predictors.tpe.layer import Shape
 from harness.predictors.tpe.step import Config, Estimate, Placed, estimate
 from harness.predictors.tpe.system import System
@@ -29,7 +29,7 @@ _HALF_OTHERS = 2.0
 
 
 @dataclass(frozen=True)
-class Tpe(ByGpu):
+class Tpe(Guarded):
     name: str = NAME
 
     def project(self, run: MeasuredRun) -> Prediction:

@@ -1,0 +1,76 @@
+"""The posterior that the projector carries, from measured runs and their projections. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from harness.calibrate import learn, weights
+from harness.calibrate.held import looked
+from harness.contracts.estimates import Observation
+from harness.contracts.runs import MeasuredRun
+from harness.predictors.ours import cluster_of
+from projector import reference_law
+from projector.frameworks.flops import flops_per_token
+from projector.posterior import Posterior
+
+#: Weight of the law's prior of zero, as a share of that of all runs.
+_RIDGE = 0.02
+
+
+def learnt(
+    runs: Sequence[MeasuredRun], observed: Sequence[Observation], errors: Mapping[str, float]
+) -> tuple[Posterior, list[Observation], list[Observation]]:
+    """The posterior, the rows that it rests on and those of them that were looked at first. ``errors``: at the first
+    look, by run id."""
+    by_id = {run.id: run for run in runs}
+    rows = [o for o in observed if math.isfinite(o.log_ratio)]
+    law = _law([by_id[o.run_id] for o in rows], rows)
+    rows = [replace(o, facts=replace(o.facts, law=_excess(by_id[o.run_id], o, law))) for o in rows]
+    first = looked(rows, errors)
+    known = learn.learn(rows, first, law)
+    lines = sorted(f"{o.run_id} {o.log_ratio:.5f}" for o in rows)
+    evidence = {
+        "rows": str(len(rows)),
+        "sources": str(len({o.source for o in rows})),
+        "first looks": f"{len(first)} rows of {len({o.source for o in first})} sources",
+        "digest": f"sha256 of the lines 'run id, ln(measured / projected)': {_digest(lines)}",
+    }
+    return replace(known, evidence=evidence), rows, first
+
+
+def _digest(lines: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _flops(run: MeasuredRun) -> float:
+    return flops_per_token(run.workload, "megatron-2026-05") * run.workload.tokens_per_step
+
+
+def _law(runs: Sequence[MeasuredRun], rows: Sequence[Observation]) -> dict[str, float]:
+    """Coefficients of the law by ridge regression of ln(MFU), every source weighing the same."""
+    seen = [
+        reference_law.features(run.workload, cluster_of(run.cluster, run.gpu, run.gpus_per_node).gpu) for run in runs
+    ]
+    names = sorted({name for each in seen for name in each})
+    x = np.array([[each.get(name, 0.0) for name in names] for each in seen])
+    y = np.array([_log_mfu(run, o) for run, o in zip(runs, rows, strict=True)])
+    weight = weights.by_cell(o.source for o in rows)
+    gram = (x * weight[:, None]).T @ x + _RIDGE * weight.sum() * np.diag([float(name != "constant") for name in names])
+    return dict(zip(names, np.linalg.solve(gram, (x * weight[:, None]).T @ y).tolist(), strict=True))
+
+
+def _log_mfu(run: MeasuredRun, row: Observation) -> float:
+    gpu = cluster_of(run.cluster, run.gpu, run.gpus_per_node).gpu
+    measured = row.facts.step_seconds * math.exp(row.log_ratio)
+    return math.log(_flops(run) / (measured * run.gpus * gpu.peak_of("bf16")))
+
+
+def _excess(run: MeasuredRun, row: Observation, law: Mapping[str, float]) -> float:
+    gpu = cluster_of(run.cluster, run.gpu, run.gpus_per_node).gpu
+    by_law = reference_law.log_step(law, run.workload, gpu, _flops(run))
+    return reference_law.excess(by_law, math.log(row.facts.step_seconds))
