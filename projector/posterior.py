@@ -1,0 +1,336 @@
+"""What measured runs teach about a projection: the step to expect, a 90 % interval, and what the user's own runs add.
+
+A projected step is a sum of parts, and stacks differ in how fast each part is. For one run
+
+    ln(measured / projected) = Σ_k share_k (θ_k + θ_k,framework + θ_k,source) + share_compute θ_gpu
+                               + θ_(gpu, family) + θ_source + θ_(source, model) + Σ_a θ_(a, source) + x θ_law + θ_run + ε
+
+with k over :data:`PARTS` (shares of the projected step; the bubble follows the rest), a over the kinds of input that were assumed or
+not understood, and x by how much the projection lies outside a law of plain utilisation (:mod:`projector.reference_law`). Every θ
+is a random effect: normal, of zero mean, with a variance of its term. This is a linear mixed model (Laird, Ware, *Random-effects
+models for longitudinal data*, Biometrics 38, 1982) in its Gaussian-process form (Rasmussen, Williams, *Gaussian Processes for
+Machine Learning*, 2006, 2.7): to condition it on runs is one matrix and two solves.
+
+``posterior.json`` beside this file holds the variances, which come from runs that nobody had seen when they were projected, and the
+posterior of all effects that do not belong to one source. ``python -m harness calibrate`` writes it. Nothing else corrects a
+projection.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from projector.errors import InputError, Problem
+
+Array: TypeAlias = NDArray[np.float64]
+#: (term, level): the random effect that a term has on one level, such as ("host, framework", "nemo").
+Effect: TypeAlias = tuple[str, str]
+
+#: Parts of a step: the columns of a breakdown, with exchange inside a node apart from exchange between nodes.
+PARTS = ("compute", "host", "tp", "ep", "ep between nodes", "cp", "pp", "dp", "dp between nodes", "optimizer", "other")
+#: Parts in which frameworks and sources do not differ more than what they share: their likelihood does not fall without it.
+_ALIKE = frozenset({"cp", "pp", "other"})
+#: Kinds of input that can be assumed or not understood, each an effect of its own.
+ASSUMPTIONS = ("size", "layout", "recompute", "software", "unread")
+LEVEL = 0.9
+#: Degrees of freedom of Student's t for runs: what lies far off counts less.
+FREEDOM = 4.0
+#: Standard deviation of ln(step seconds) between two measurements of one configuration: 388 such pairs differ by 2.9 % (docs/proof).
+REPEAT = 0.02
+_FILE = Path(__file__).with_name("posterior.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the posterior sees of one projection.
+
+    ``shares``: of the projected step by part, summing to 1 (:func:`shares`). ``source``: who runs it; runs of one source share its
+    effects. ``assumed``: the :data:`ASSUMPTIONS` that apply. ``law``: ln(law / projected step) beyond ± 1, else 0
+    (:func:`projector.reference_law.excess`).
+    """
+
+    step_seconds: float
+    shares: Mapping[str, float]
+    gpu: str
+    framework: str
+    family: str
+    model: str = ""
+    source: str = "own"
+    assumed: frozenset[str] = frozenset()
+    law: float = 0.0
+
+    @property
+    def effects(self) -> dict[Effect, float]:
+        """By effect, what it is multiplied with."""
+        found: dict[Effect, float] = {}
+        for part, share in self.shares.items():
+            if share > 0.0:
+                found[part, ""] = share
+                if part not in _ALIKE:
+                    found[f"{part}, framework", self.framework] = share
+                    found[f"{part}, source", self.source] = share
+        found["compute, gpu", self.gpu] = self.shares.get("compute", 0.0)
+        found["family on gpu", f"{self.family} on {self.gpu}"] = 1.0
+        found["source", self.source] = 1.0
+        found["model, source", f"{self.model}, {self.source}"] = 1.0
+        for kind in self.assumed:
+            found[f"assumed {kind}", self.source] = 1.0
+        if self.law:
+            found["law", ""] = self.law
+        found["run", self.fingerprint] = 1.0
+        return found
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for two measurements of one configuration by one source."""
+        sizes = ",".join(f"{part}={share:.9g}" for part, share in sorted(self.shares.items()))
+        return f"{self.source}|{self.gpu}|{self.framework}|{self.model}|{self.step_seconds:.9g}|{sizes}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A measured run: its projection's facts, and what was measured, in seconds a step."""
+
+    facts: Facts
+    measured_seconds: float
+
+    @property
+    def log_ratio(self) -> float:
+        """ln(measured / projected step time)."""
+        return math.log(self.measured_seconds / self.facts.step_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """Seconds of a step, or a ratio of two, that measured runs let expect: its middle and the ends of the interval.
+
+    ``parts``: half width in ln by cause, whose squares add up to that of the whole. ``rests_on``: a sentence on which runs.
+    """
+
+    low: float
+    middle: float
+    high: float
+    level: float = LEVEL
+    parts: Mapping[str, float] = field(default_factory=dict)
+    rests_on: str = ""
+
+    @property
+    def half_width(self) -> float:
+        """Half width of the interval in ln."""
+        return 0.5 * math.log(self.high / self.low)
+
+
+def shares(breakdown: Mapping[str, float], crossing: Collection[str] = ()) -> dict[str, float]:
+    """The shares of a step by part from its breakdown (``compute_s`` …, exposed seconds). The bubble follows the rest.
+
+    ``crossing``: exchanges (``ep``, ``dp``) that leave the node. Without a breakdown all is compute.
+    """
+    seconds = {name.removesuffix("_s"): max(value, 0.0) for name, value in breakdown.items() if name != "bubble_s"}
+    for part in crossing:
+        seconds[f"{part} between nodes"] = seconds.pop(part, 0.0)
+    total = math.fsum(seconds.values())
+    if not total > 0.0:
+        return {"compute": 1.0}
+    return {part: value / total for part, value in seconds.items() if value > 0.0}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Posterior:
+    """A normal distribution over effects.
+
+    ``deviations``: prior standard deviation of every term in ln; a term that is not there has no effect. ``effects``, ``mean`` (n,),
+    ``covariance`` (n, n): what is known of effects; others have their prior. ``tail``: half widths of the 90 % interval in
+    standard deviations. ``counts``: rows and sources that it rests on, by GPU × framework, GPU and framework. ``evidence``: where it
+    comes from, as text. ``law``: coefficients of :mod:`projector.reference_law`.
+    """
+
+    deviations: Mapping[str, float]
+    tail: float
+    effects: tuple[Effect, ...] = ()
+    mean: Array = field(default_factory=lambda: np.zeros(0))
+    covariance: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    law: Mapping[str, float] = field(default_factory=dict)
+    own: int = 0
+
+    def given(self, runs: Sequence[Run]) -> Posterior:
+        """The posterior after further runs. A run that is given twice counts once, and their order does not matter.
+
+        A run far from what is expected of it counts less (the weight of Student's t), so one broken log does not spoil the rest.
+        More runs never widen an interval.
+        """
+        runs = list({(run.facts.fingerprint, run.measured_seconds): run for run in runs}.values())
+        if not runs:
+            return self
+        wide = self._with(effect for run in runs for effect in run.facts.effects)
+        z = wide._design([run.facts for run in runs])
+        residual = np.array([run.log_ratio for run in runs]) - z @ wide.mean
+        spread = z @ wide.covariance @ z.T
+        noise = REPEAT**2 * np.maximum(1.0, _outlying(residual, np.diag(spread) + REPEAT**2))
+        gain = np.linalg.solve(spread + np.diag(noise), z @ wide.covariance).T
+        return replace(
+            wide,
+            mean=wide.mean + gain @ residual,
+            covariance=wide.covariance - gain @ (z @ wide.covariance),
+            own=self.own + len(runs),
+        )
+
+    def log_ratio(self, facts: Facts) -> tuple[float, float]:
+        """Mean and variance of ln(measured / projected step time) of one more run."""
+        wide = self._with(facts.effects)
+        z = wide._design([facts])[0]
+        return float(z @ wide.mean), float(max(z @ wide.covariance @ z, 0.0)) + REPEAT**2
+
+    def expect(self, facts: Facts) -> Expectation:
+        """The step to expect of a projection, in seconds, with its interval and where the uncertainty comes from."""
+        wide = self._with(facts.effects)
+        z = wide._design([facts])[0]
+        return wide._expectation(z, facts.step_seconds, REPEAT**2, self.basis(facts))
+
+    def ratio(self, target: Facts, anchor: Facts) -> Expectation:
+        """The ratio of two measured steps, target over anchor: what both share cancels. Of a run to itself it is exactly 1."""
+        wide = self._with([*target.effects, *anchor.effects])
+        z = np.subtract(*wide._design([target, anchor]))
+        noise = 0.0 if target.fingerprint == anchor.fingerprint else 2.0 * REPEAT**2
+        return wide._expectation(z, target.step_seconds / anchor.step_seconds, noise, self.basis(target))
+
+    def basis(self, facts: Facts) -> str:
+        """One sentence: which measured runs an expectation rests on."""
+        own = f"{self.own} {'run' if self.own == 1 else 'runs'} of your own and " if self.own else ""
+        for key, name in (
+            (f"{facts.gpu} × {facts.framework}", f"{facts.framework} on {facts.gpu}"),
+            (facts.gpu, f"{facts.gpu} under other frameworks"),
+            (facts.framework, f"{facts.framework} on other GPUs"),
+        ):
+            if key in self.counts:
+                rows, sources = self.counts[key]
+                return f"{own}{rows} measured runs of {name}, from {sources} {'source' if sources == 1 else 'sources'}"
+        return (
+            f"{own}no measured run of this GPU or this framework" if not own else f"{own}none of this GPU or framework"
+        )
+
+    def _expectation(self, z: Array, scale: float, noise: float, basis: str) -> Expectation:
+        each = z * (self.covariance @ z)
+        variance = max(float(each.sum()), 0.0) + noise
+        half, middle = self.tail * math.sqrt(variance), scale * math.exp(float(z @ self.mean))
+        parts: dict[str, float] = {}
+        for (term, _), value in zip(self.effects, each.tolist(), strict=True):
+            if value:
+                parts[cause(term)] = parts.get(cause(term), 0.0) + value
+        parts["the run itself"] = parts.get("the run itself", 0.0) + noise
+        widths = {name: self.tail * math.sqrt(value) for name, value in parts.items() if value > 0.0}
+        ordered = dict(sorted(widths.items(), key=lambda item: -item[1]))
+        return Expectation(
+            low=middle * math.exp(-half), middle=middle, high=middle * math.exp(half), parts=ordered, rests_on=basis
+        )
+
+    def _with(self, effects: object) -> Posterior:
+        """The same over further effects too, which have their prior."""
+        known = set(self.effects)
+        new = [e for e in dict.fromkeys(effects) if e not in known and self.deviations.get(e[0])]  # type: ignore[call-overload]
+        if not new:
+            return self
+        prior = np.array([self.deviations[term] ** 2 for term, _ in new])
+        n = len(self.effects)
+        covariance = np.zeros((n + len(new),) * 2)
+        covariance[:n, :n] = self.covariance
+        covariance[range(n, n + len(new)), range(n, n + len(new))] = prior
+        mean = np.concatenate([self.mean, np.zeros(len(new))])
+        return replace(self, effects=(*self.effects, *new), mean=mean, covariance=covariance)
+
+    def _design(self, facts: Sequence[Facts]) -> Array:
+        """The matrix (facts, effects) of what each effect is multiplied with."""
+        place = {effect: column for column, effect in enumerate(self.effects)}
+        z = np.zeros((len(facts), len(place)))
+        for row, each in enumerate(facts):
+            for effect, x in each.effects.items():
+                if effect in place:
+                    z[row, place[effect]] = x
+        return z
+
+
+def _outlying(residual: Array, variance: Array) -> Array:
+    """By how much the variance of a run grows for its distance, as in the weights of Student's t (Lange, Little, Taylor, *Robust
+    statistical modeling using the t distribution*, JASA 84, 1989)."""
+    weight: Array = (FREEDOM + residual**2 / variance) / (FREEDOM + 1.0)
+    return weight
+
+
+def cause(term: str) -> str:
+    """The words for a term: what a user can look into."""
+    part = term.partition(",")[0]
+    words = {
+        "compute": "kernels",
+        "tp": "tensor-parallel exchange",
+        "ep": "expert exchange in a node",
+        "ep between nodes": "expert exchange between nodes",
+        "cp": "context-parallel exchange",
+        "pp": "pipeline messages",
+        "dp": "gradient exchange in a node",
+        "dp between nodes": "gradient exchange between nodes",
+        "family on gpu": "this kind of model on this GPU",
+        "model": "the model",
+        "source": "the stack",
+        "run": "the run itself",
+        "law": "far from plain utilisation",
+    }
+    return words.get(part, part)
+
+
+@lru_cache(maxsize=1)
+def load() -> Posterior:
+    """What the package carries. Raises :class:`InputError` for a broken file."""
+    return parse(_FILE.read_text(encoding="utf-8"), str(_FILE))
+
+
+def parse(text: str, where: str) -> Posterior:
+    """A posterior from its file. Raises :class:`InputError` naming what is wrong."""
+    try:
+        data = json.loads(text)
+        effects = tuple((str(term), str(level)) for term, level in data["effects"])
+        lower = np.zeros((len(effects),) * 2)
+        for row, values in enumerate(data["covariance"]):
+            lower[row, : row + 1] = values
+        return Posterior(
+            deviations={str(k): float(v) for k, v in data["deviations"].items()},
+            tail=float(data["tail"]),
+            effects=effects,
+            mean=np.array(data["mean"], dtype=np.float64),
+            covariance=lower + np.tril(lower, -1).T,
+            counts={str(k): (int(rows), int(sources)) for k, (rows, sources) in data["counts"].items()},
+            evidence={str(k): str(v) for k, v in data["evidence"].items()},
+            law={str(k): float(v) for k, v in data["law"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        keys = "evidence, deviations, tail, counts, law, effects, mean and covariance"
+        raise InputError([Problem(where, "", f"{type(error).__name__}: {error}", keys)]) from error
+
+
+def text(known: Posterior) -> str:
+    """The file of a posterior: one line an effect, its mean and the lower triangle of the covariance to six digits."""
+    head = {
+        "evidence": dict(known.evidence),
+        "tail": round(known.tail, 4),
+        "deviations": {term: round(value, 4) for term, value in known.deviations.items()},
+        "law": {name: round(value, 5) for name, value in known.law.items()},
+        "counts": {key: list(pair) for key, pair in known.counts.items()},
+        "effects": [list(effect) for effect in known.effects],
+        "mean": _digits(known.mean),
+    }
+    lines = [f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()]
+    rows = [json.dumps(_digits(known.covariance[i, : i + 1])) for i in range(len(known.effects))]
+    return "{\n" + ",\n".join(lines) + ',\n "covariance": [\n' + ",\n".join(rows) + "\n]}\n"
+
+
+def _digits(values: Array) -> list[float]:
+    return [float(f"{value:.6g}") for value in values.tolist()]
