@@ -5,15 +5,16 @@ A projected step is a sum of parts, and stacks differ in how fast each part is. 
     ln(measured / projected) = Σ_k share_k (θ_k + θ_k,framework + θ_k,source) + share_compute θ_gpu
                                + θ_(gpu, family) + θ_source + θ_(source, model) + Σ_a θ_(a, source) + x θ_law + θ_run + ε
 
-with k over :data:`PARTS` (shares of the projected step; the bubble follows the rest), a over the kinds of input that were assumed or
-not understood, and x by how much the projection lies outside a law of plain utilisation (:mod:`projector.reference_law`). Every θ
-is a random effect: normal, of zero mean, with a variance of its term. This is a linear mixed model (Laird, Ware, *Random-effects
-models for longitudinal data*, Biometrics 38, 1982) in its Gaussian-process form (Rasmussen, Williams, *Gaussian Processes for
-Machine Learning*, 2006, 2.7): to condition it on runs is one matrix and two solves.
+with k over :data:`PARTS` (shares of the projected step; the bubble follows the rest), a over the kinds of input that
+were assumed or not understood, and x by how much the projection lies outside a law of plain utilisation
+(:mod:`projector.reference_law`). Every θ is a random effect: normal, of zero mean, with a variance of its term. This
+is a linear mixed model (Laird, Ware, *Random-effects models for longitudinal data*, Biometrics 38, 1982) in its
+Gaussian-process form (Rasmussen, Williams, *Gaussian Processes for Machine Learning*, 2006, 2.7): to condition it on
+runs is one matrix and two solves.
 
-``posterior.json`` beside this file holds the variances, which come from runs that nobody had seen when they were projected, and the
-posterior of all effects that do not belong to one source. ``python -m harness calibrate`` writes it. Nothing else corrects a
-projection.
+``posterior.json`` beside this file holds the variances, which come from runs that nobody had seen when they were
+projected, and the posterior of all effects that do not belong to one source. ``python -m harness calibrate`` writes
+it. Nothing else corrects a projection.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ ASSUMPTIONS = ("size", "layout", "recompute", "software", "unread")
 LEVEL = 0.9
 #: Degrees of freedom of Student's t for runs: what lies far off counts less.
 FREEDOM = 4.0
-#: Standard deviation of ln(step seconds) between two measurements of one configuration: 388 such pairs differ by 2.9 % (docs/proof).
+#: Standard deviation of ln(step seconds) between two measurements of one configuration: 388 such pairs differ by 2.9
+#: % (docs/proof).
 REPEAT = 0.02
 _FILE = Path(__file__).with_name("posterior.json")
 
@@ -53,9 +55,9 @@ _FILE = Path(__file__).with_name("posterior.json")
 class Facts:
     """What the posterior sees of one projection.
 
-    ``shares``: of the projected step by part, summing to 1 (:func:`shares`). ``source``: who runs it; runs of one source share its
-    effects. ``assumed``: the :data:`ASSUMPTIONS` that apply. ``law``: ln(law / projected step) beyond ± 1, else 0
-    (:func:`projector.reference_law.excess`).
+    ``shares``: of the projected step by part, summing to 1 (:func:`shares`). ``source``: who runs it; runs of one
+    source share its effects. ``assumed``: the :data:`ASSUMPTIONS` that apply. ``law``: ln(law / projected step)
+    beyond ± 1, else 0 (:func:`projector.reference_law.excess`).
     """
 
     step_seconds: float
@@ -113,7 +115,8 @@ class Run:
 class Expectation:
     """Seconds of a step, or a ratio of two, that measured runs let expect: its middle and the ends of the interval.
 
-    ``parts``: half width in ln by cause, whose squares add up to that of the whole. ``rests_on``: a sentence on which runs.
+    ``parts``: half width in ln by cause, whose squares add up to that of the whole. ``rests_on``: which runs it rests
+    on, as words. ``unusual``: a sentence where the projection lies far from what runs like it reach.
     """
 
     low: float
@@ -122,6 +125,7 @@ class Expectation:
     level: float = LEVEL
     parts: Mapping[str, float] = field(default_factory=dict)
     rests_on: str = ""
+    unusual: str = ""
 
     @property
     def half_width(self) -> float:
@@ -147,10 +151,11 @@ def shares(breakdown: Mapping[str, float], crossing: Collection[str] = ()) -> di
 class Posterior:
     """A normal distribution over effects.
 
-    ``deviations``: prior standard deviation of every term in ln; a term that is not there has no effect. ``effects``, ``mean`` (n,),
-    ``covariance`` (n, n): what is known of effects; others have their prior. ``tail``: half widths of the 90 % interval in
-    standard deviations. ``counts``: rows and sources that it rests on, by GPU × framework, GPU and framework. ``evidence``: where it
-    comes from, as text. ``law``: coefficients of :mod:`projector.reference_law`.
+    ``deviations``: prior standard deviation of every term in ln; a term that is not there has no effect. ``effects``,
+    ``mean`` (n,), ``covariance`` (n, n): what is known of effects; others have their prior. ``tail``: half widths of
+    the 90 % interval in standard deviations. ``counts``: rows and sources that it rests on, by GPU × framework, GPU
+    and framework. ``evidence``: where it comes from, as text. ``law``: coefficients of
+    :mod:`projector.reference_law`.
     """
 
     deviations: Mapping[str, float]
@@ -166,10 +171,10 @@ class Posterior:
     def given(self, runs: Sequence[Run]) -> Posterior:
         """The posterior after further runs. A run that is given twice counts once, and their order does not matter.
 
-        A run far from what is expected of it counts less (the weight of Student's t), so one broken log does not spoil the rest.
-        More runs never widen an interval.
+        A run far from what is expected of it counts less (the weight of Student's t), so one broken log does not
+        spoil the rest. More runs never widen an interval.
         """
-        runs = list({(run.facts.fingerprint, run.measured_seconds): run for run in runs}.values())
+        runs = distinct(runs)
         if not runs:
             return self
         wide = self._with(effect for run in runs for effect in run.facts.effects)
@@ -197,11 +202,16 @@ class Posterior:
         z = wide._design([facts])[0]
         return wide._expectation(z, facts.step_seconds, REPEAT**2, self.basis(facts))
 
-    def ratio(self, target: Facts, anchor: Facts) -> Expectation:
-        """The ratio of two measured steps, target over anchor: what both share cancels. Of a run to itself it is exactly 1."""
+    def ratio(self, target: Facts, anchor: Facts, variant: bool = False) -> Expectation:
+        """The ratio of two measured steps, target over anchor: what both share cancels. Of a run to itself it is
+        exactly 1. ``variant``: the target is the anchor's run with a setting changed, so what is special about the run
+        is shared, too; else a change of a run that was slower than expected would seem to gain by chance."""
         wide = self._with([*target.effects, *anchor.effects])
         z = np.subtract(*wide._design([target, anchor]))
-        noise = 0.0 if target.fingerprint == anchor.fingerprint else 2.0 * REPEAT**2
+        if variant:
+            z[[term == "run" for term, _ in wide.effects]] = 0.0
+        same = target.fingerprint == anchor.fingerprint and not variant
+        noise = 0.0 if same else 2.0 * REPEAT**2
         return wide._expectation(z, target.step_seconds / anchor.step_seconds, noise, self.basis(target))
 
     def basis(self, facts: Facts) -> str:
@@ -228,7 +238,9 @@ class Posterior:
             if value:
                 parts[cause(term)] = parts.get(cause(term), 0.0) + value
         parts["the run itself"] = parts.get("the run itself", 0.0) + noise
-        widths = {name: self.tail * math.sqrt(value) for name, value in parts.items() if value > 0.0}
+        # Parts that make up for others have no width of their own: the rest share what is left.
+        positive = math.fsum(value for value in parts.values() if value > 0.0)
+        widths = {name: half * math.sqrt(value / positive) for name, value in parts.items() if value > 0.0}
         ordered = dict(sorted(widths.items(), key=lambda item: -item[1]))
         return Expectation(
             low=middle * math.exp(-half), middle=middle, high=middle * math.exp(half), parts=ordered, rests_on=basis
@@ -259,9 +271,14 @@ class Posterior:
         return z
 
 
+def distinct(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Each run once, however often it is given."""
+    return tuple({(run.facts.fingerprint, run.measured_seconds): run for run in runs}.values())
+
+
 def _outlying(residual: Array, variance: Array) -> Array:
-    """By how much the variance of a run grows for its distance, as in the weights of Student's t (Lange, Little, Taylor, *Robust
-    statistical modeling using the t distribution*, JASA 84, 1989)."""
+    """By how much the variance of a run grows for its distance, as in the weights of Student's t (Lange, Little,
+    Taylor, *Robust statistical modeling using the t distribution*, JASA 84, 1989)."""
     weight: Array = (FREEDOM + residual**2 / variance) / (FREEDOM + 1.0)
     return weight
 

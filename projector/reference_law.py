@@ -1,8 +1,9 @@
 """A law of plain utilisation, to see where a projection is far from what runs like it reach.
 
-ln(MFU) is linear in a few sizes and switches of a run (:func:`features`); ``python -m harness calibrate`` fits the coefficients to
-measured runs, every source weighing the same. The law knows nothing of kernels and networks, so it is no projection. But a
-projection that lies more than a factor of e from it is either of an unusual run or wrong, and an interval should say so.
+ln(MFU) is linear in a few sizes and switches of a run (:func:`features`); ``python -m harness calibrate`` fits the
+coefficients to measured runs, every source weighing the same. The law knows nothing of kernels and networks, so it is
+no projection. But a projection that lies more than a factor of e from it is either of an unusual run or wrong, and an
+interval should say so.
 """
 
 from __future__ import annotations
@@ -63,3 +64,11 @@ def excess(log_law: float, log_projected: float) -> float:
     """By how much ln(law / projected step) lies outside ± :data:`USUAL`; 0 inside."""
     gap = log_law - log_projected
     return math.copysign(max(abs(gap) - USUAL, 0.0), gap) if abs(gap) > USUAL else 0.0
+
+
+def words(excess: float) -> str:
+    """A sentence for an :func:`excess` that is not 0, else nothing."""
+    if not excess:
+        return ""
+    times, way = math.exp(abs(excess) + USUAL), "faster" if excess > 0 else "slower"
+    return f"{times:.1f} times {way} than runs like it reach: check the configuration; the interval is wider for it"
