@@ -115,7 +115,8 @@ class Run:
 class Expectation:
     """Seconds of a step, or a ratio of two, that measured runs let expect: its middle and the ends of the interval.
 
-    ``parts``: half width in ln by cause, whose squares add up to that of the whole. ``rests_on``: a sentence on which runs.
+    ``parts``: half width in ln by cause, whose squares add up to that of the whole. ``rests_on``: which runs it rests
+    on, as words. ``unusual``: a sentence where the projection lies far from what runs like it reach.
     """
 
     low: float
@@ -124,6 +125,7 @@ class Expectation:
     level: float = LEVEL
     parts: Mapping[str, float] = field(default_factory=dict)
     rests_on: str = ""
+    unusual: str = ""
 
     @property
     def half_width(self) -> float:
@@ -150,10 +152,10 @@ class Posterior:
     """A normal distribution over effects.
 
     ``deviations``: prior standard deviation of every term in ln; a term that is not there has no effect. ``effects``,
-    ``mean`` (n,),
-    ``covariance`` (n, n): what is known of effects; others have their prior. ``tail``: half widths of the 90 % interval in
-    standard deviations. ``counts``: rows and sources that it rests on, by GPU × framework, GPU and framework.
-    ``evidence``: where it comes from, as text. ``law``: coefficients of :mod:`projector.reference_law`.
+    ``mean`` (n,), ``covariance`` (n, n): what is known of effects; others have their prior. ``tail``: half widths of
+    the 90 % interval in standard deviations. ``counts``: rows and sources that it rests on, by GPU × framework, GPU
+    and framework. ``evidence``: where it comes from, as text. ``law``: coefficients of
+    :mod:`projector.reference_law`.
     """
 
     deviations: Mapping[str, float]
@@ -172,7 +174,7 @@ class Posterior:
         A run far from what is expected of it counts less (the weight of Student's t), so one broken log does not
         spoil the rest. More runs never widen an interval.
         """
-        runs = list({(run.facts.fingerprint, run.measured_seconds): run for run in runs}.values())
+        runs = distinct(runs)
         if not runs:
             return self
         wide = self._with(effect for run in runs for effect in run.facts.effects)
@@ -200,12 +202,16 @@ class Posterior:
         z = wide._design([facts])[0]
         return wide._expectation(z, facts.step_seconds, REPEAT**2, self.basis(facts))
 
-    def ratio(self, target: Facts, anchor: Facts) -> Expectation:
+    def ratio(self, target: Facts, anchor: Facts, variant: bool = False) -> Expectation:
         """The ratio of two measured steps, target over anchor: what both share cancels. Of a run to itself it is
-        exactly 1."""
+        exactly 1. ``variant``: the target is the anchor's run with a setting changed, so what is special about the run
+        is shared, too; else a change of a run that was slower than expected would seem to gain by chance."""
         wide = self._with([*target.effects, *anchor.effects])
         z = np.subtract(*wide._design([target, anchor]))
-        noise = 0.0 if target.fingerprint == anchor.fingerprint else 2.0 * REPEAT**2
+        if variant:
+            z[[term == "run" for term, _ in wide.effects]] = 0.0
+        same = target.fingerprint == anchor.fingerprint and not variant
+        noise = 0.0 if same else 2.0 * REPEAT**2
         return wide._expectation(z, target.step_seconds / anchor.step_seconds, noise, self.basis(target))
 
     def basis(self, facts: Facts) -> str:
@@ -232,7 +238,9 @@ class Posterior:
             if value:
                 parts[cause(term)] = parts.get(cause(term), 0.0) + value
         parts["the run itself"] = parts.get("the run itself", 0.0) + noise
-        widths = {name: self.tail * math.sqrt(value) for name, value in parts.items() if value > 0.0}
+        # Parts that make up for others have no width of their own: the rest share what is left.
+        positive = math.fsum(value for value in parts.values() if value > 0.0)
+        widths = {name: half * math.sqrt(value / positive) for name, value in parts.items() if value > 0.0}
         ordered = dict(sorted(widths.items(), key=lambda item: -item[1]))
         return Expectation(
             low=middle * math.exp(-half), middle=middle, high=middle * math.exp(half), parts=ordered, rests_on=basis
@@ -261,6 +269,11 @@ class Posterior:
                 if effect in place:
                     z[row, place[effect]] = x
         return z
+
+
+def distinct(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Each run once, however often it is given."""
+    return tuple({(run.facts.fingerprint, run.measured_seconds): run for run in runs}.values())
 
 
 def _outlying(residual: Array, variance: Array) -> Array:

@@ -50,6 +50,7 @@ class Projection:
     breakdown: Mapping[str, float]
     memory: MemoryPlan
     resolved: Resolved
+    cluster: Cluster
     timeline: Timeline
     measured_share: float
     assumed: tuple[str, ...] = ()
@@ -99,6 +100,7 @@ def project(
         breakdown=step.breakdown,
         memory=plan(resolved, gpu, _made_for_times(step.timeline.compiled.schedule)),
         resolved=resolved,
+        cluster=cluster,
         timeline=step.timeline,
         spans=step.spans,
         measured_share=step.measured_share,

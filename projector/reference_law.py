@@ -64,3 +64,11 @@ def excess(log_law: float, log_projected: float) -> float:
     """By how much ln(law / projected step) lies outside ± :data:`USUAL`; 0 inside."""
     gap = log_law - log_projected
     return math.copysign(max(abs(gap) - USUAL, 0.0), gap) if abs(gap) > USUAL else 0.0
+
+
+def words(excess: float) -> str:
+    """A sentence for an :func:`excess` that is not 0, else nothing."""
+    if not excess:
+        return ""
+    times, way = math.exp(abs(excess) + USUAL), "faster" if excess > 0 else "slower"
+    return f"{times:.1f} times {way} than runs like it reach: check the configuration; the interval is wider for it"

@@ -22,7 +22,7 @@ from harness.predictors.ours import cluster_of
 from harness.predictors.protocol import Predictor
 from harness.predictors.remembered import Remembering
 from projector import posterior
-from projector.expect import facts_of
+from projector.expectation import facts_of
 from projector.kernels.settings import DEFAULT, Settings
 from projector.posterior import Posterior
 

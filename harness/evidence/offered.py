@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.contracts.runs import MeasuredRun
 from harness.evidence.ingest import command
 from harness.evidence.ingest.context import read_context
 from harness.evidence.runs_of import runs_of
 from harness.evidence.suite import load_all
+from projector.cli.evidence import Measured
 from projector.errors import InputError, Problem
 from projector.intake.loaded import Loaded
 from projector.workload.workload import Workload
-
-_MOST_NAMED = 4  # runs of a file that a mistake names
 
 
 def workloads(paths: Sequence[Path]) -> tuple[Workload, ...]:
@@ -31,27 +31,32 @@ def _workload(run: object) -> Workload | None:
     return made
 
 
-def measured(path: Path, gpu: str | None, gpus: int | None, framework: str | None) -> tuple[Loaded, float]:
-    """The one run of a log or of a table of runs, and the seconds of its step; the other words say what a log does not.
-
-    Raises :class:`InputError` for several runs, a run that cannot be projected, and one without a step time.
-    """
+def measured(path: Path, gpu: str | None, gpus: int | None, framework: str | None) -> Measured:
+    """The runs of a log or a table with the seconds of their steps, and why others of it have none; the other words
+    say what a log does not. Raises :class:`InputError` for what cannot be read."""
     said = read_context(None, gpu, gpus, framework)
     try:
         runs = runs_of(path, said)
     except InputError as error:
         if not (path.is_file() and command.is_table(path)):
             raise
-        expected = "the seconds of its step, where it is a configuration"
+        expected = "--anchor FILE with the seconds of its step, where it is a configuration"
         raise InputError([*error.problems, Problem(str(path), "", "no --anchor-step", expected)]) from None
-    if len(runs) > 1:
-        named = ", ".join(run.id for run in runs[:_MOST_NAMED])
-        raise InputError([Problem(str(path), "", f"{len(runs)} runs ({named}, …)", "a file of one measured run")])
-    (run,) = runs
-    seconds = run.measured.step_seconds
-    if run.problem or run.model is None or run.recipe is None or seconds is None:
-        raise InputError([Problem(str(path), run.id, run.problem or "no step time", "a run with its step time")])
-    loaded = Loaded(
+    found: list[tuple[str, Loaded, float]] = []
+    refused: list[Problem] = []
+    for run in runs:
+        loaded, seconds = _loaded(run), run.measured.step_seconds
+        if loaded is None or seconds is None:
+            refused.append(Problem(str(path), run.id, run.problem or "no step time", "a run with its step time"))
+        else:
+            found.append((run.id, loaded, seconds))
+    return found, refused
+
+
+def _loaded(run: MeasuredRun) -> Loaded | None:
+    if run.problem or run.model is None or run.recipe is None:
+        return None
+    return Loaded(
         model=run.model,
         recipe=run.recipe,
         gpus=run.gpus,
@@ -60,4 +65,3 @@ def measured(path: Path, gpu: str | None, gpus: int | None, framework: str | Non
         cluster=run.cluster or run.gpu,
         assumed=run.assumed,
     )
-    return loaded, seconds

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from projector.cli import expected
 from projector.cli.inputs import Case
 from projector.cli.job import dp_scaling, tokens_per_second
 from projector.cli.leftover import left_open
-from projector.experience import Expected, expected
 from projector.memory.verdict import verdict
 from projector.projection import Projection
 from projector.workload.layout import Chunk, chunks
@@ -35,6 +35,7 @@ def performance(case: Case, made: Projections) -> dict[str, Any]:
                 "status": "ok" if item.projection.memory.fits else "out-of-memory",
                 "step_seconds": item.projection.step_seconds,
                 "tgs": item.projection.tgs,
+                "expected": expected.as_document(expected.expectation(case, item.projection)),
                 "bubble": item.projection.bubble,
                 "device_bytes": item.projection.memory.device,
             }
@@ -101,21 +102,7 @@ def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
     }
 
 
-def expectation(case: Case, made: Projection) -> Expected | None:
-    """What measured runs let expect of a projection."""
-    workload = made.resolved.workload
-    return expected(
-        made.step_seconds,
-        made.breakdown,
-        (*case.assumed, *made.assumed),
-        case.cluster.gpu,
-        framework=workload.framework,
-        cp=workload.recipe.cp,
-    )
-
-
 def _projection(case: Case, made: Projection) -> dict[str, Any]:
-    found = expectation(case, made)
     return {
         "status": "ok" if made.memory.fits else "out-of-memory",
         "step_seconds": made.step_seconds,
@@ -124,7 +111,7 @@ def _projection(case: Case, made: Projection) -> dict[str, Any]:
         "mfu": made.mfu,
         "bubble": made.bubble,
         "measured_share": made.measured_share,
-        "expected": None if found is None else asdict(found),
+        "expected": expected.as_document(expected.expectation(case, made)),
         "breakdown": dict(made.breakdown),
         "stages": [
             {

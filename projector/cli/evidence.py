@@ -2,7 +2,7 @@
 
 [project.entry-points."projector.evidence"]
 workloads = "package.module:function"      # (paths of suites) -> workloads
-measured = "package.module:function"       # (path, gpu, gpus, framework) -> (Loaded, seconds of a step)
+measured = "package.module:function"       # (path, gpu, gpus, framework) -> Measured
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from projector.errors import InputError, Problem
 from projector.intake.loaded import Loaded
 from projector.workload.workload import Workload
 
+#: Of a file: (name, configuration, seconds of a step) of each run that has all of these, and what is wrong with the others.
+Measured: TypeAlias = tuple[Sequence[tuple[str, Loaded, float]], Sequence[Problem]]
 GROUP = "projector.evidence"
 #: The readers of this project's other package; found without its metadata too, as in a checkout that was never installed.
 _OURS = "harness.evidence.offered"
@@ -27,10 +29,10 @@ def workloads(paths: Sequence[Path]) -> tuple[Workload, ...]:
     return tuple(_reader("workloads", "--suite", paths[0])(paths))
 
 
-def measured(path: Path, gpu: str | None, gpus: int | None, framework: str | None) -> tuple[Loaded, float]:
-    """The one run of a log or a table, and the seconds of its step; ``gpu``, ``gpus`` and ``framework`` say what the log
-    does not. Raises :class:`InputError`, also where nothing reads logs, and for several runs or none."""
-    found: tuple[Loaded, float] = _reader("measured", "--anchor", path)(path, gpu, gpus, framework)
+def measured(flag: str, path: Path, gpu: str | None, gpus: int | None, framework: str | None) -> Measured:
+    """The measured runs of a log or a table that ``flag`` names; ``gpu``, ``gpus`` and ``framework`` say what a log
+    does not. Raises :class:`InputError`, also where nothing reads logs."""
+    found: Measured = _reader("measured", flag, path)(path, gpu, gpus, framework)
     return found
 
 

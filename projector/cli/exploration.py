@@ -9,7 +9,8 @@ from typing import Any
 from projector.cli.inputs import Case
 from projector.io.table import Line, Table, figure, listed, number1, signed, text
 from projector.projection import Projection, project
-from projector.search.explore import Tried, walk
+from projector.search.explore import Tried, gains, walk
+from projector.workload.workload import Workload
 
 _COLUMNS = (
     text("category", "change.category", minor=3),
@@ -25,7 +26,11 @@ _COLUMNS = (
 
 def explored(case: Case, mode: str) -> tuple[Projection, tuple[Tried, ...]]:
     """The walk from the case's configuration. Raises as :func:`project` does for the configuration itself."""
-    return walk(case.workload, case.cluster.gpu, lambda w: project(w, case.cluster, mode, settings=case.settings))
+
+    def made(workload: Workload) -> Projection:
+        return project(workload, case.cluster, mode, settings=case.settings)
+
+    return walk(case.workload, case.cluster.gpu, made, case.known)
 
 
 def scaled(case: Case, nodes: int, projected: Callable[[Case], Projection]) -> tuple[Projection, float]:
@@ -37,16 +42,21 @@ def scaled(case: Case, nodes: int, projected: Callable[[Case], Projection]) -> t
     return small, whole.tgs / small.tgs
 
 
-def table(baseline: Projection, tried: Sequence[Tried]) -> Iterator[Line | Table]:
+def table(case: Case, baseline: Projection, tried: Sequence[Tried]) -> Iterator[Line | Table]:
     """Every change tried, those that stay marked, and what they come to together."""
     title = "Exploration: each change alone on the best configuration before it"
-    note = "* kept for the categories after it; moved: seconds of this step, or why there is none"
+    note = (
+        "* kept for the categories after it; gain: as measured runs let expect it; moved: seconds of this step, or why "
+        "there is none"
+    )
     yield listed(title, tried, _COLUMNS, note)
     kept = [t.projection for t in tried if t.kept and t.projection]
     if kept:
+        times, low, high = (1.0 + x for x in gains(case.known.ratio(kept[-1], baseline), kept[-1], baseline))
         yield Line("")
         yield Line(
-            f"Together: {kept[-1].tgs:.1f} tokens/s/GPU, {kept[-1].tgs / baseline.tgs:.2f} times the baseline", "bold"
+            f"Together: {kept[-1].tgs:.1f} tokens/s/GPU; expected {times:.2f} times the baseline ({low:.2f} to {high:.2f})",
+            "bold",
         )
 
 
@@ -54,10 +64,12 @@ def _moved(part: str, seconds: float) -> str:
     return f"{part.removesuffix('_s')} {seconds:+.3f} s"
 
 
-def as_document(baseline: Projection, tried: Sequence[Tried]) -> dict[str, Any]:
-    """The walk as JSON values."""
+def as_document(case: Case, baseline: Projection, tried: Sequence[Tried]) -> dict[str, Any]:
+    """The walk as JSON values. ``together``: expected gain of all that is kept, with its interval; null where nothing is."""
+    kept = [t.projection for t in tried if t.kept and t.projection]
     return {
         "baseline_tgs": baseline.tgs,
+        "together": _together(case, baseline, kept[-1]) if kept else None,
         "steps": [
             {
                 "category": t.change.category,
@@ -75,3 +87,7 @@ def as_document(baseline: Projection, tried: Sequence[Tried]) -> dict[str, Any]:
             for t in tried
         ],
     }
+
+
+def _together(case: Case, baseline: Projection, last: Projection) -> dict[str, float]:
+    return dict(zip(("gain", "low", "high"), gains(case.known.ratio(last, baseline), last, baseline), strict=True))

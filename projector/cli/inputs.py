@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from projector.cli.changes import ALL, changed
@@ -15,6 +15,7 @@ from projector.cli.kernel_settings import read_settings
 from projector.cli.said import changed_model, said
 from projector.cli.source import read_source
 from projector.errors import InputError, Problem, nearest
+from projector.expectation import Knowledge
 from projector.hardware import catalogue, own
 from projector.hardware import primus as primus_hardware
 from projector.hardware.machines import machine_of
@@ -40,7 +41,7 @@ _HERE = "command line"
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """What is projected. ``assumed``, ``ignored``, ``unmodelled``: as the loader of the file says; ``notes``: on the
-    cluster; ``changes``: what flags say over the file."""
+    cluster; ``changes``: what flags say over the file; ``known``: what expectations rest on."""
 
     config: str
     workload: Workload
@@ -51,6 +52,7 @@ class Case:
     changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     settings: Settings = DEFAULT
+    known: Knowledge = field(default_factory=Knowledge, compare=False)
 
 
 def read_case(options: argparse.Namespace) -> Case:

@@ -43,8 +43,10 @@ def _run(options: argparse.Namespace) -> None:
     helping = remedies.found(case, made)
     if options.json:
         content = document.memory(case, made)
-        as_json.write(content if helping is None else {**content, "remedies": remedies.as_document(helping, made)})
+        as_json.write(
+            content if helping is None else {**content, "remedies": remedies.as_document(case, helping, made)}
+        )
         return
     width = options.width or shutil.get_terminal_size((120, 24)).columns
     course = [Line(""), *(Line(text) for text in sketch(lines, width).splitlines())]
-    show((*report.memory(case, made, course), *(remedies.lines(helping, made) if helping else ())))
+    show((*report.memory(case, made, course), *(remedies.lines(case, helping, made) if helping else ())))

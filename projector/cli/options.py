@@ -99,10 +99,6 @@ class _Flags:
     def __call__(self) -> tuple[str, ...]:
         return tuple(flag for action in arguments(self._parser) for flag in action.option_strings)
 
-    def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """What these words alone would say."""
-        return parse(self._parser, words)
-
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
     """The flags of ``argv``. Raises :class:`InputError` with every word that no flag takes."""
@@ -178,6 +174,14 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     _add_changes(parser)
     add_kernels(parser)
     parser.set_defaults(changes=(), read={})
+
+
+def selection() -> Parser:
+    """A parser of nothing but a configuration and its devices."""
+    parser = Parser(add_help=False, allow_abbrev=False)
+    add_selection(parser)
+    parser.set_defaults(options=_Flags(parser))
+    return parser
 
 
 def add_kernels(parser: Any) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from projector.cli import anchor
+from projector.cli import runs
 from projector.cli.live import add_live, asked, one_voice
 from projector.cli.made import Projections
 from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
@@ -62,7 +62,7 @@ def register(commands: Subparsers) -> None:
         metavar="N",
         help="the same job on N hosts, as many samples for each GPU: the scaling efficiency from there",
     )
-    anchor.add_anchor(group)
+    runs.add_runs(group)
     group.add_argument(
         "--trace",
         metavar="FILE",
@@ -82,14 +82,16 @@ def _projected(options: argparse.Namespace) -> None:
     from projector.cli.vocabulary_range import ranged
     from projector.io.terminal import show
 
-    anchor.prepare(options)
+    runs.prepare(options)
     case = read_case(options)
+    own = runs.taught(options, _first(options))
+    case = own.on(case)
     with blamed(options):
         case = ranged(case)
         made = _projections(case, options)
     if options.trace:
         write_trace(made.first, options.trace)
-    further = _further(case, options, made)
+    further = _further(case, options, made, own)
     if options.json:
         as_json.write({**document.performance(case, made), **further.values})
     else:
@@ -104,22 +106,25 @@ class _Further:
     values: Mapping[str, object] = field(default_factory=dict)
 
 
-def _further(case: Case, options: argparse.Namespace, made: Projections) -> _Further:
+def _first(options: argparse.Namespace) -> str:
+    """The mode of the projection that everything else is told of."""
+    return SIMULATE if options.profiling_mode == BOTH else str(options.profiling_mode)
+
+
+def _further(case: Case, options: argparse.Namespace, made: Projections, own: runs.Taught) -> _Further:
     from projector.cli import communication, exploration, remedies
     from projector.io.table import Line
     from projector.projection import project
 
-    mode = SIMULATE if options.profiling_mode == BOTH else options.profiling_mode
+    mode = _first(options)
     blocks: list[Line | Table] = []
     values: dict[str, object] = {}
-    if options.anchor:
-        beside = anchor.anchored(case, options, made, mode)
-        blocks += anchor.lines(beside)
-        values["anchor"] = anchor.as_document(beside)
+    blocks += runs.lines(own)
+    values |= runs.as_values(own)
     helping = remedies.found(case, made.first)
     if helping is not None:
-        blocks += remedies.lines(helping, made.first)
-        values["remedies"] = remedies.as_document(helping, made.first)
+        blocks += remedies.lines(case, helping, made.first)
+        values["remedies"] = remedies.as_document(case, helping, made.first)
     if options.sub_target_nodes:
         small, efficiency = exploration.scaled(case, options.sub_target_nodes, partial(_in_mode, options, mode))
         nodes = options.sub_target_nodes
@@ -133,8 +138,8 @@ def _further(case: Case, options: argparse.Namespace, made: Projections) -> _Fur
         values["communication"] = communication.as_document(rows)
     if options.explore:
         baseline, tried = exploration.explored(case, mode)
-        blocks += exploration.table(baseline, tried)
-        values["exploration"] = exploration.as_document(baseline, tried)
+        blocks += exploration.table(case, baseline, tried)
+        values["exploration"] = exploration.as_document(case, baseline, tried)
     return _Further(blocks=tuple(blocks), values=values)
 
 

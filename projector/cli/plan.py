@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from projector.cli import runs
 from projector.cli.options import Subparsers, add_command, add_json, add_selection, whole
 from projector.cli.quantities import price, tokens
 from projector.errors import InputError, Problem
@@ -22,6 +23,7 @@ def register(commands: Subparsers) -> None:
         ),
     )
     add_selection(parser)
+    runs.add_runs(parser.add_argument_group("what was measured"))
     group = parser.add_argument_group("what is planned")
     add = group.add_argument
     add("--tokens", type=tokens, required=True, metavar="N", help="tokens of the whole run: 15T, 300B, 14.8e12")
@@ -54,12 +56,15 @@ def _run(options: argparse.Namespace) -> None:
     problems: list[Problem] = []
     collected(problems, lambda: one_schedule(options, "projector performance compares them all"))
     ranges = collected(problems, lambda: assumed(options.assume))
+    collected(problems, lambda: runs.prepare(options))
     case = collected(problems, lambda: read_case(options))
     if case is None or ranges is None or problems:
         raise InputError(problems)
     price, gpu = options.price, case.cluster.gpu.name
     if price is not None and not price.at(gpu):
         raise InputError([Problem("--price", "", f"none of {gpu}", "price_per_gpu_hour, or one of it in price_by_gpu")])
+    own = runs.taught(options)
+    case = own.on(case)
     with blamed(options):
         made = plan(
             case.workload,
@@ -69,8 +74,10 @@ def _run(options: argparse.Namespace) -> None:
             settings=case.settings,
             assumed=case.assumed,
             seed=options.seed,
+            known=case.known,
         )
     if options.json:
-        as_json.write(plan_view.as_document(case, made, price))
+        content = plan_view.as_document(case, made, price)
+        as_json.write({**content, **runs.as_values(own)})
     else:
-        show(plan_view.as_page(case, made, price))
+        show((*plan_view.as_page(case, made, price), *runs.lines(own)))

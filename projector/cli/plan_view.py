@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from projector.cli import document, report
+from projector.cli.expected import expectation, sources
 from projector.cli.inputs import Case
 from projector.io.table import NONE, Column, Line, Table, figure, listed, number3, percent, signed, text
 from projector.plan.assumptions import WORDS, ends
@@ -30,7 +31,7 @@ def as_page(case: Case, made: Plan, price: Price | None) -> Iterator[Line | Tabl
     yield from report.head(case, made.made)
     yield report.verdict(case, made.made)
     yield _figures(made, price)
-    yield from (Line(text) for text in (_step(made), _failures(made), _power(case, made)))
+    yield from (Line(text) for text in (_step(case, made), _failures(made), _power(case, made)))
     yield _sizes(made)
     yield _moved(made)
     if price is None:
@@ -79,11 +80,13 @@ def _unit(made: Plan) -> tuple[str, float]:
     return ("days", 1.0) if days >= 2.0 else ("hours", 24.0) if days >= 2.0 / 24.0 else ("minutes", 24.0 * 60.0)
 
 
-def _step(made: Plan) -> str:
+def _step(case: Case, made: Plan) -> str:
     low, value, high = ends(made.ranges["step_seconds"])
+    found = expectation(case, made.made)
     steps = made.tokens / made.made.resolved.workload.tokens_per_step
     return (
-        f"Step: {value:.3f} s ({low:.3f} to {high:.3f}), {steps:,.0f} steps; projected {made.made.step_seconds:.3f} s"
+        f"Step: {value:.3f} s ({low:.3f} to {high:.3f}), {steps:,.0f} steps; projected {made.made.step_seconds:.3f} s; "
+        f"{sources(found)}, from {found.rests_on}" + (f". Unusual: {found.unusual}" if found.unusual else "")
     )
 
 

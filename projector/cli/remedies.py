@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from projector.cli import expected
 from projector.cli.inputs import Case
-from projector.io.table import Line, Table, figure, gib, listed, number1, number3, text
+from projector.io.table import Cell, Line, Table, figure, gib, listed, number1, number3, text
 from projector.projection import Projection, project
 from projector.search.remedies import Remedies, Remedy, remedies
 
-_COLUMNS = (
-    text("change", "change.label"),
-    figure("step s", "projection.step_seconds", number3),
-    figure("tokens/s/GPU", "projection.tgs", number1),
-    figure("needed GiB", "projection.memory.required", gib),
-    figure("to spare GiB", "projection.memory.margin_bytes", gib),
-    text("verdict", "projection.memory.status"),
-)
+
+def _columns(case: Case) -> tuple[Cell, ...]:
+    return (
+        text("change", "change.label"),
+        figure("step s", "projection.step_seconds", number3),
+        *expected.columns(case),
+        figure("tokens/s/GPU", "projection.tgs", number1),
+        figure("needed GiB", "projection.memory.required", gib),
+        figure("to spare GiB", "projection.memory.margin_bytes", gib),
+        text("verdict", "projection.memory.status"),
+    )
 
 
 def found(case: Case, made: Projection) -> Remedies | None:
@@ -30,14 +34,14 @@ def found(case: Case, made: Projection) -> Remedies | None:
 _SEARCH = "projector search, with the same flags, finds the best of all that fits."
 
 
-def lines(result: Remedies, made: Projection) -> Iterator[Line | Table]:
+def lines(case: Case, result: Remedies, made: Projection) -> Iterator[Line | Table]:
     verdict = made.memory.words[0].upper() + made.memory.words[1:]
     if result.found:
         title, note = (
             f"{verdict}. Changes that make it fit, cheapest first",
             f"cheapest: fewest GPU-seconds for the same tokens, of what fits before what is too close to tell. {_SEARCH}",
         )
-        yield listed(title, result.found, _COLUMNS, note)
+        yield listed(title, result.found, _columns(case), note)
         return
     yield Line("")
     yield Line(f"{verdict}, and none of {result.tried} changes makes it fit. {_SEARCH}", "bad")
@@ -47,17 +51,17 @@ def lines(result: Remedies, made: Projection) -> Iterator[Line | Table]:
         yield Line(f"Nearest: {result.nearest.change.label}: {gib(memory.required)} GiB needed, {short} GiB too much.")
 
 
-def as_document(result: Remedies, made: Projection) -> dict[str, Any]:
+def as_document(case: Case, result: Remedies, made: Projection) -> dict[str, Any]:
     """``out_of_memory_bytes``: by how much; ``changes``: recipe fields and GPUs of each, with its step and memory."""
     return {
         "out_of_memory_bytes": float(-made.memory.margin_bytes),
-        "changes": [_values(remedy) for remedy in result.found],
-        "nearest": None if result.nearest is None else _values(result.nearest),
+        "changes": [_values(case, remedy) for remedy in result.found],
+        "nearest": None if result.nearest is None else _values(case, result.nearest),
         "tried": result.tried,
     }
 
 
-def _values(remedy: Remedy) -> dict[str, Any]:
+def _values(case: Case, remedy: Remedy) -> dict[str, Any]:
     made = remedy.projection
     return {
         "change": remedy.change.label,
@@ -65,6 +69,7 @@ def _values(remedy: Remedy) -> dict[str, Any]:
         "fields": {name: list(v) if isinstance(v, tuple) else v for name, v in remedy.change.fields},
         "gpus": remedy.gpus,
         "step_seconds": made.step_seconds,
+        "expected": expected.as_document(expected.expectation(case, made)),
         "tgs": made.tgs,
         "fits": bool(made.memory.fits),
         "memory_status": made.memory.status,

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from projector.cli.document import expectation, rank_totals, stages
+from projector.cli import expected
+from projector.cli.document import rank_totals, stages
 from projector.cli.inputs import Case
 from projector.cli.job import dp_scaling, tokens_per_second
 from projector.cli.leftover import counted, left_open, some
@@ -45,10 +46,10 @@ def performance(case: Case, made: Projections) -> Iterator[Line | Table]:
         yield verdict(case, made.first)
     yield _summary(made)
     yield _job(case, made.first)
-    yield from _expected(case, made.first)
+    yield from expected.lines(case, made.first)
     if made.compared:
-        yield _schedules(made)
-    yield _breakdown(made)
+        yield _schedules(case, made)
+    yield _breakdown(case, made)
     yield _stages(made)
     yield Line("")
     if not misfit:
@@ -118,30 +119,11 @@ def _job(case: Case, made: Projection) -> Line:
     )
 
 
-def _expected(case: Case, made: Projection) -> Iterator[Line]:
-    """What measured runs let expect of it; nothing is shown where no run was measured."""
-    found = expectation(case, made)
-    if found is None:
-        return
-    tokens = made.tgs * made.step_seconds
-    yield Line(
-        f"Expected: {found.middle:.3f} s, {tokens / found.middle:.1f} tokens/s/GPU; "
-        f"{100 * found.level:.0f} % interval {found.low:.3f} to {found.high:.3f} s "
-        f"({tokens / found.high:.1f} to {tokens / found.low:.1f})"
-    )
-    place = found.rests_on.replace("arch:", "").replace("vendor:", "")
-    framework = made.resolved.workload.framework
-    yield Line(
-        f"(× {found.factor:.3f} on the projection; {found.sources} sources measured {found.cells} kinds of runs on {place},"
-        f" {found.stack_sources} measured {found.stack_cells} of {framework}; interval from errors on sources left out)",
-        "dim",
-    )
-
-
-def _schedules(made: Projections) -> Table:
+def _schedules(case: Case, made: Projections) -> Table:
     columns = (
         text("schedule", "schedule"),
         figure("step s", "projection.step_seconds", number3),
+        *expected.columns(case),
         figure("tokens/s/GPU", "projection.tgs", number1),
         figure("bubble", "projection.bubble", percent),
         figure("device GiB", "projection.memory.device", gib),
@@ -153,13 +135,16 @@ def _schedules(made: Projections) -> Table:
     return listed("Schedules", made.compared, columns, note)
 
 
-def _breakdown(made: Projections) -> Table:
-    """Seconds on the rank that works longest; parts that are zero in every mode are left out."""
+def _breakdown(case: Case, made: Projections) -> Table:
+    """Seconds on the rank that works longest, and how much of the uncertainty of the step is each part's; parts that
+    are zero in every mode are left out."""
+    bars = expected.bars(expected.expectation(case, made.first))
     each = list(made.by_mode.items())
     columns = [Column("part", numeric=False)]
     for mode, _ in each:
         words = f" ({mode})" if len(each) > 1 else ""
         columns += [Column(f"seconds{words}"), Column("share")]
+    columns.append(Column("uncertain by", numeric=False))
     rows = []
     for key in made.first.breakdown:
         if not any(p.breakdown[key] for _, p in each):
@@ -167,12 +152,12 @@ def _breakdown(made: Projections) -> Table:
         row = [_PARTS.get(key, key)]
         for _, p in each:
             row += [f"{p.breakdown[key]:.4f}", percent(p.breakdown[key] / p.step_seconds)]
-        rows.append(tuple(row))
+        rows.append((*row, bars.get(key, "")))
     total = ["step"]
     for _, p in each:
         total += [f"{p.step_seconds:.4f}", percent(1.0)]
     title = "Where the step goes (exposed seconds on the busiest rank)"
-    return Table(title=title, columns=tuple(columns), rows=(*rows, tuple(total)), total=True)
+    return Table(title=title, columns=tuple(columns), rows=(*rows, (*total, bars["step"])), total=True)
 
 
 def _stages(made: Projections) -> Table:

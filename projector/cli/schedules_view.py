@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from projector.cli import document, report
+from projector.cli import document, expected, report
 from projector.cli.comparison import Row, alive
 from projector.cli.inputs import Case
 from projector.errors import InputError
@@ -66,6 +66,7 @@ def _schedules(case: Case, rows: tuple[Row, ...], shown: Row) -> Table:
         text("schedule", "row", lambda row: row.schedule + (" *" if row is shown else "")),
         figure("vpp", "row.vpp"),
         figure("step s", "made.step_seconds", number3),
+        *expected.columns(case, "made"),
         figure("tokens/s/GPU", "made.tgs", number1),
         figure("bubble of makespan", lambda item: item["line"].bubble_of_makespan.mean(), percent),
         figure("of span", lambda item: item["line"].bubble_of_span.mean(), percent, minor=2),

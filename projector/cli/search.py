@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from projector.cli import runs
 from projector.cli.options import Subparsers, add_command, add_json, add_selection, quantity, whole
 from projector.cli.quantities import price
 from projector.errors import InputError, Problem
@@ -34,6 +35,7 @@ def register(commands: Subparsers) -> None:
         ),
     )
     add_selection(parser)
+    runs.add_runs(parser.add_argument_group("what was measured"))
     group = parser.add_argument_group("what is searched")
     add = group.add_argument
     fixed = "hold a field that is searched to these values; may be given again. Flags of fields hold theirs, too"
@@ -79,8 +81,10 @@ def _run(options: argparse.Namespace) -> None:
     limits = _limits(options)
     if options.objective == "cost" and options.price is None:
         raise InputError([Problem("command line", "--price", "nothing", "the price of a GPU-hour: none is invented")])
+    runs.prepare(options)
     _completed(options)
-    case = read_case(options)
+    own = runs.taught(options)
+    case = own.on(read_case(options))
     with blamed(options):
         made = _space(case, options)
         found = _found(case, options, made, limits)
@@ -89,9 +93,11 @@ def _run(options: argparse.Namespace) -> None:
 
             raise unfit(found, case.cluster, options.memory_margin, case.settings)
     if options.json:
-        as_json.write(search_view.as_document(case, found, options.objective))
+        content = search_view.as_document(case, found, options.objective)
+        as_json.write({**content, **runs.as_values(own)})
     else:
         show(search_view.as_page(case, found, options.top))
+        show(runs.lines(own))
     if options.plots or options.page:
         from projector.io.files import folder
         from projector.search import looks, page, plots

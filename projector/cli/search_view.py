@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from projector.cli import expected
 from projector.cli.inputs import Case
 from projector.io.table import Line, Table, figure, listed, number1, number3, signed, text
 from projector.search.axes import Option
@@ -24,8 +25,9 @@ def as_page(case: Case, found: Found, top: int) -> Iterator[Line | Table]:
         yield Line("Nothing that fits was found so far: a larger --budget looks on.", "bad")
         return
     first = found.best[0].projection
-    yield _best(found, top)
+    yield _best(case, found, top)
     yield Line("")
+    yield from expected.lines(case, found.best[0].projection)
     if found.close is not None or first.memory.order:
         yield Line(_too_close(found))
     yield Line(_told_apart(found))
@@ -68,7 +70,7 @@ def _told_apart(found: Found) -> str:
     return text if all_of_them else f"At least {text} --alike finds all of them."
 
 
-def _best(found: Found, top: int) -> Table:
+def _best(case: Case, found: Found, top: int) -> Table:
     first, several = found.best[0], len({each.workload.gpus for each in found.best}) > 1
     made = (
         figure("", 0),
@@ -76,6 +78,7 @@ def _best(found: Found, top: int) -> Table:
         figure("tokens/s/GPU", lambda hit: number1(hit[1].projection.tgs)),
         figure("against best", lambda hit: signed(hit[1].projection.tgs / first.projection.tgs - 1)),
         figure("step (s)", lambda hit: number3(hit[1].projection.step_seconds), minor=1),
+        figure("expected s", lambda hit: number3(expected.expectation(case, hit[1].projection).middle), minor=1),
         figure("GB", lambda hit: number1(hit[1].projection.memory.allocated / _GB), minor=2),
         text("told apart", lambda hit: "" if hit[1] is first else "no" if hit[1].alike else "yes", minor=3),
     )
@@ -138,8 +141,8 @@ def as_document(case: Case, found: Found, objective: str) -> dict[str, Any]:
         "gap": found.gap,
         "seconds": found.seconds,
         "alike": found.alike,
-        "best": [_one(each) for each in found.best],
-        "too_close": None if found.close is None else _one(found.close),
+        "best": [_one(case, each) for each in found.best],
+        "too_close": None if found.close is None else _one(case, found.close),
         "next_layout": {"fields": _fields(found.next.fields), "moved": dict(found.moved)} if found.next else None,
         "front": [
             {"fields": _fields(hit.fields), "step_seconds": hit.seconds, "allocated": hit.memory} for hit in found.front
@@ -150,7 +153,7 @@ def as_document(case: Case, found: Found, objective: str) -> dict[str, Any]:
     }
 
 
-def _one(each: Best) -> dict[str, Any]:
+def _one(case: Case, each: Best) -> dict[str, Any]:
     made = each.projection
     return {
         "fields": _fields(each.fields),
@@ -158,6 +161,7 @@ def _one(each: Best) -> dict[str, Any]:
         "gpus": each.workload.gpus,
         "objective": each.value,
         "step_seconds": made.step_seconds,
+        "expected": expected.as_document(expected.expectation(case, made)),
         "tgs": made.tgs,
         "mfu": made.mfu,
         "breakdown": dict(made.breakdown),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from projector.cli import runs
 from projector.cli.options import Subparsers, add_command, add_json, whole
 
 if TYPE_CHECKING:
@@ -41,10 +42,12 @@ def register(commands: Subparsers) -> None:
     parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler (tcp://…) in place of processes here")
     parser.add_argument("--plots", metavar="DIR", help="figures of what the grid has, as PNG")
     parser.add_argument("--page", metavar="FILE", help="the same figures and the table as one HTML page")
+    runs.add_runs(parser)
     add_json(parser)
 
 
 def _run(options: argparse.Namespace) -> None:
+    from projector.expectation import Knowledge
     from projector.io.files import folder
     from projector.io.progress import progress
     from projector.io.terminal import show
@@ -52,6 +55,8 @@ def _run(options: argparse.Namespace) -> None:
     from projector.search.sweep import grid, plots, run, store, study
 
     made = grid.read(Path(options.file))
+    runs.prepare(options)
+    own = runs.taught(options)
     workers = (os.cpu_count() or 1) if options.all_cores else options.workers
     kept = store.opened(Path(options.out))
     try:
@@ -62,7 +67,7 @@ def _run(options: argparse.Namespace) -> None:
     finally:
         kept.close()
     frame = frame[frame["key"].isin({grid.key_of(point) for point in made.points()})] if before else frame
-    best = study.best(frame, made)
+    best = study.best(frame, made, Knowledge(runs=own.runs))
     figures = plots.figures(frame, best, made.tokens) if options.plots or options.page else {}
     files = looks.save(figures, folder(options.plots, "--plots")) if options.plots else []
     if options.page:
@@ -71,9 +76,9 @@ def _run(options: argparse.Namespace) -> None:
     if options.json:
         from projector.cli import as_json
 
-        as_json.write(_document(frame, best, new, options.out, files))
+        as_json.write({**_document(frame, best, new, options.out, files), **runs.as_values(own)})
     else:
-        show(_page(frame, best, new, options.out, files))
+        show((*_page(frame, best, new, options.out, files), *runs.lines(own)))
 
 
 def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) -> Iterator[Line | Table]:
@@ -95,6 +100,7 @@ def _page(frame: Frame, best: Frame, new: int, out: str, figures: list[Path]) ->
         figure("GPUs", lambda row: row["gpus"]),
         figure("tokens/s/GPU", lambda row: number1(row["tgs"])),
         figure("step (s)", lambda row: number3(row["step_seconds"]), minor=1),
+        figure("expected (s)", lambda row: number3(row["expected.middle"]), minor=1),
         figure("GB", lambda row: number1(row["memory"] / 1e9), minor=2),
         text("layout", lambda row: brief(layout(row)), minor=3),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from projector.errors import Unsupported
-from projector.experience import expected
+from projector.expectation import Knowledge
 from projector.hardware.efficiency import of as efficiency_of
 from projector.hardware.types import Cluster
 from projector.kernels.settings import DEFAULT, Settings
@@ -46,16 +46,19 @@ def plan(
     seed: int = 0,
     grow: bool = True,
     published: bool = False,
+    known: Knowledge | None = None,
 ) -> Plan:
-    """``ranges``: the assumptions, and prices where there are any; ``assumed``: what the loader of the workload had to
-    assume, which widens the interval of the step; ``published``: see :func:`projector.projection.project`.
+    """``ranges``: the assumptions, and prices where there are any; ``assumed``: what the loader of the workload had
+    to assume, which widens the interval of the step; ``published``: see :func:`projector.projection.project`;
+    ``known``: what the expected step rests on, None: what the package carries.
 
     Raises what :func:`projector.projection.project` does, and :class:`Unsupported` for a run that failures stop.
     """
+    known = known or Knowledge()
     made = project(load, cluster, settings=settings, published=published)
     chip = growth.slowest_chip(load, cluster, settings, made) if grow else None
     further: Mapping[str, Parameter] = {"slowest_chip": chip} if chip else {}
-    every = {"step_seconds": step_range(made, cluster, assumed), **ranges, **further}
+    every = {"step_seconds": step_range(made, known, assumed), **ranges, **further}
     found = forecast(_run(made, cluster, tokens), every, seed=seed)
     middle = found.middle
     simulated = simulate(
@@ -68,18 +71,14 @@ def plan(
         runs=_RUNS,
     )
     first = Size(gpus=load.gpus, slowest=slowest(efficiency_of(cluster.gpu), load.gpus), made=made, forecast=found)
-    rest = _sizes(load, cluster, settings, tokens, ranges, assumed, seed) if grow else ()
+    rest = _sizes(load, cluster, settings, tokens, ranges, assumed, seed, known) if grow else ()
     return Plan(tokens=tokens, made=made, ranges=every, forecast=found, simulated=simulated, sizes=(first, *rest))
 
 
-def step_range(made: Projection, cluster: Cluster, assumed: Sequence[str] = ()) -> Parameter:
-    """Seconds of a step as measured runs let expect them, with the interval; as projected where none was measured."""
-    load = made.resolved.workload
-    texts = (*assumed, *made.assumed)
-    found = expected(made.step_seconds, made.breakdown, texts, cluster.gpu, framework=load.framework, cp=load.recipe.cp)
-    if found is None:
-        return Parameter(made.step_seconds, "derived", "projected; nothing measured says how far off", unit="s")
-    source = f"projected × {found.factor:.3f}, {100 * found.level:.0f} % interval of measured runs"
+def step_range(made: Projection, known: Knowledge, assumed: Sequence[str] = ()) -> Parameter:
+    """Seconds of a step as measured runs let expect them, with the interval."""
+    found = known.expect(made, assumed)
+    source = f"projected × {found.middle / made.step_seconds:.3f}, {100 * found.level:.0f} % interval; {found.rests_on}"
     return Parameter(found.middle, "derived", source, found.low, found.high, "s")
 
 
@@ -96,13 +95,14 @@ def _sizes(
     ranges: Ranges,
     assumed: Sequence[str],
     seed: int,
+    known: Knowledge,
 ) -> Iterator[Size]:
     for size in growth.sizes(load, cluster, settings):
         if size.made is None:
             yield size
             continue
         try:
-            every = {"step_seconds": step_range(size.made, cluster, assumed), **ranges}
+            every = {"step_seconds": step_range(size.made, known, assumed), **ranges}
             yield replace(size, forecast=forecast(_run(size.made, cluster, tokens), every, seed=seed))
         except Unsupported as error:
             yield replace(size, refused=str(error))

@@ -14,8 +14,10 @@ from typing import Any
 
 from projector import pipeline
 from projector.errors import InputError, NoMeasurement, Unsupported, cut
+from projector.expectation import Knowledge
 from projector.hardware.types import Gpu
 from projector.parameter import parameter
+from projector.posterior import Expectation
 from projector.projection import Projection
 from projector.search.axes import RUN_BY
 from projector.settle import capable, launch
@@ -59,8 +61,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One change on the best configuration before it. ``gain``: throughput over that, less 1, with its 90 % interval;
-    ``moved``: part of the step (and its seconds) that changed most; ``reason``: why there is no projection."""
+    """One change on the best configuration before it. ``gain``: expected throughput over that, less 1, with its 90 %
+    interval; ``moved``: part of the step (and its seconds) that changed most; ``reason``: why there is no
+    projection."""
 
     change: Change
     projection: Projection | None = None
@@ -73,21 +76,32 @@ class Tried:
 
 
 def walk(
-    workload: Workload, gpu: Gpu, project: Callable[[Workload], Projection]
+    workload: Workload, gpu: Gpu, project: Callable[[Workload], Projection], known: Knowledge | None = None
 ) -> tuple[Projection, tuple[Tried, ...]]:
     """The baseline and every change tried, in order, of those that ``gpu`` can do. ``project`` may raise as
-    :func:`projector.projection.project` does; the baseline's exceptions pass through."""
+    :func:`projector.projection.project` does; the baseline's exceptions pass through. ``known``: what the gains rest
+    on (None: what the package carries)."""
+    known = known or Knowledge()
     best = baseline = project(workload)
     workload = _settled(workload, baseline)
     tried: list[Tried] = []
     for category in CATEGORIES:
-        found = [_try(change, workload, best, project) for change in changes(category, best.resolved.workload, gpu)]
+        found = [
+            _try(change, workload, best, project, known) for change in changes(category, best.resolved.workload, gpu)
+        ]
         good = [t for t in found if t.projection and t.gain > _WORTH and t.projection.memory.order <= best.memory.order]
         winner = max(good, key=lambda t: t.gain, default=None)
         tried += [replace(t, kept=t is winner) for t in found]
         if winner is not None and winner.projection is not None:
             workload, best = winner.change.on(workload), winner.projection
     return baseline, tuple(tried)
+
+
+def gains(step: Expectation, made: Projection, base: Projection) -> tuple[float, float, float]:
+    """(middle, low, high) of the gain: throughput of ``made`` over that of ``base``, less 1, for the expected ratio of their
+    steps."""
+    tokens = made.tgs * made.step_seconds / (base.tgs * base.step_seconds)
+    return tokens / step.middle - 1.0, tokens / step.high - 1.0, tokens / step.low - 1.0
 
 
 def spread(log: float) -> float:
@@ -108,13 +122,14 @@ def _settled(workload: Workload, made: Projection) -> Workload:
     return replace(workload, recipe=recipe)
 
 
-def _try(change: Change, workload: Workload, best: Projection, project: Callable[[Workload], Projection]) -> Tried:
+def _try(
+    change: Change, workload: Workload, best: Projection, project: Callable[[Workload], Projection], known: Knowledge
+) -> Tried:
     try:
         made = project(change.on(workload))
     except (InputError, Unsupported, NoMeasurement) as error:
         return Tried(change=change, reason=_words(error))
-    log = math.log(made.tgs / best.tgs)
-    half = spread(log)
+    gain, low, high = gains(known.ratio(made, best), made, best)
     # per token, so that another batch size moves no part by itself
     tokens = [p.tgs * p.step_seconds for p in (best, made)]
     moves = {k: made.breakdown[k] / tokens[1] - best.breakdown[k] / tokens[0] for k in made.breakdown}
@@ -122,9 +137,9 @@ def _try(change: Change, workload: Workload, best: Projection, project: Callable
     return Tried(
         change=change,
         projection=made,
-        gain=math.expm1(log),
-        low=math.expm1(log - half),
-        high=math.expm1(log + half),
+        gain=gain,
+        low=low,
+        high=high,
         moved=(part, moves[part] * tokens[0]),
     )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
 from projector import Projection, project, project_many
 from projector.errors import InputError, Unsupported
+from projector.expectation import Knowledge, facts_of, kinds
 from projector.hardware.types import Cluster
 from projector.search.found import Limits, search
 from projector.search.objective import Objective
@@ -106,7 +108,19 @@ def explained(point: Point) -> Row:
 
 def _told(load: Workload, made: Projection) -> Row:
     row: Row = {f"best.{name}": getattr(load.recipe, name) for name in _SHOWN} | {"best.dp": load.dp}
+    row["assumed"] = "+".join(sorted(kinds(made.assumed)))
     return row | {f"time.{name}": seconds for name, seconds in made.breakdown.items()}
+
+
+def expected(point: Point, row: Mapping[str, Any], known: Knowledge) -> Row:
+    """The expected step of a point that has its layout and its time by part, and the ends of its interval, in seconds."""
+    fields = {name: row[f"best.{name}"] for name in _SHOWN if row[f"best.{name}"] == row[f"best.{name}"]}
+    load = with_fields(_load(point), {name: int(v) if isinstance(v, float) else v for name, v in fields.items()})
+    breakdown = {name[5:]: value for name, value in row.items() if name.startswith("time.") and value == value}
+    facts = facts_of(load, _cluster(point), row["step_seconds"], breakdown, (), known.law)
+    told = row.get("assumed")
+    found = known.of(replace(facts, assumed=frozenset(told.split("+") if told and isinstance(told, str) else ())))
+    return {f"expected.{name}": getattr(found, name) for name in ("low", "middle", "high")}
 
 
 def _lists(given: Mapping[str, Any] | None) -> dict[str, tuple[Any, ...]]:

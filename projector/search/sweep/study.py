@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from projector.expectation import Knowledge
 from projector.search.sweep.grid import Grid, key_of
-from projector.search.sweep.points import explained
+from projector.search.sweep.points import expected, explained
 
 Frame = Any  # a pandas.DataFrame: the types of its columns are those of a file
 
 
-def best(frame: Frame, grid: Grid) -> Frame:
-    """A row each, by model, system, factors and GPUs. Points that were projected get what searched ones have: ``best.*`` and
-    ``time.*``."""
+def best(frame: Frame, grid: Grid, known: Knowledge) -> Frame:
+    """A row each, by model, system, factors and GPUs, with the step to expect by what is ``known`` (``expected.middle``) and
+    its interval. Points that were projected get what searched ones have: ``best.*`` and ``time.*``."""
     fine = frame[frame["status"] == "ok"]
     if fine.empty:
         return fine
     by = ["model", "system", *(name for name in frame if name.startswith("scale.")), "gpus"]
     rows = fine.loc[fine.groupby(by)["tgs"].idxmax()]
-    if grid.search is not None:
-        return rows
-    wanted, known = set(rows["key"]), {}
+    wanted = {row["key"]: row.to_dict() for _, row in rows.iterrows()}
+    told: dict[str, dict[str, Any]] = {}
     for point in grid.points():
         key = key_of(point)
         if key in wanted:
-            known[key] = explained(point)
-            if len(known) == len(wanted):
+            row = wanted[key] if grid.search is not None else wanted[key] | explained(point)
+            told[key] = row | expected(point, row, known)
+            if len(told) == len(wanted):
                 break
-    more = [known.get(key, {}) for key in rows["key"]]
+    more = [told.get(key, {}) for key in rows["key"]]
     return rows.assign(
         **{name: [each.get(name) for each in more] for name in dict.fromkeys(n for m in more for n in m)}
     )

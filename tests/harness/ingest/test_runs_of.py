@@ -75,17 +75,19 @@ def test_a_log_is_an_anchor_that_tells_its_own_step(tmp_path: Path, capsys: pyte
     run = only(log)
     write([run], tmp_path / "strict.yaml")
     found = [anchored(capsys, "--anchor", str(path)) for path in (log, tmp_path / "strict.yaml")]
-    for one in found:
-        assert (one["ratio"], one["measured_step_seconds"]) == (1.0, run.measured.step_seconds)
-    changed = anchored(capsys, "--anchor", str(log), "--micro-batch-size", "1")
-    assert changed["projected_step_seconds"] == found[0]["projected_step_seconds"]
-    assert changed["ratio"] != 1.0
+    for one, expected in found:
+        assert one["measured_step_seconds"] == run.measured.step_seconds == pytest.approx(expected)
+    changed, expected = anchored(capsys, "--anchor", str(log), "--micro-batch-size", "1")
+    assert changed["projected_step_seconds"] == found[0][0]["projected_step_seconds"]
+    assert expected != pytest.approx(run.measured.step_seconds)
 
 
-def anchored(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+def anchored(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, float], float]:
+    """The one run that was used, and the expected step of the target."""
     assert projector(["performance", *words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    return document["anchor"]
+    (used,) = document["own_runs"]["used"]
+    return used, document["projections"]["simulate"]["expected"]["middle"]
 
 
 def test_an_anchor_that_tells_no_step_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from projector import experience
 from projector.__main__ import main
 from projector.cli import run as command
 from projector.errors import InputError, Unsupported
@@ -197,14 +196,7 @@ def test_the_command_says_it_as_a_page_and_as_a_document(case: str, capsys: pyte
     assert all(each["source"] for each in found["assumptions"])
 
 
-def test_the_interval_of_a_step_is_that_of_its_projection(
-    case: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With every sign of trouble counting, so also the width of the context parallel group."""
-    known = experience.load()
-    assert known is not None
-    ones = tuple(1.0 for _ in known.coefficients)
-    monkeypatch.setattr(experience, "load", lambda: replace(known, coefficients=ones, quantile=0.1))
+def test_the_interval_of_a_step_is_that_of_its_projection(case: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--config", case, "--cp", "4"]
     assert command(["performance", *asked, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["projections"]["simulate"]["expected"]

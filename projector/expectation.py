@@ -1,0 +1,138 @@
+"""From projections to what to expect of them: ``expect(projection)``, with runs of one's own where there are some."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from projector import posterior, reference_law
+from projector.frameworks.flops import flops_per_token
+from projector.posterior import Expectation, Facts, Posterior, Run
+
+if TYPE_CHECKING:
+    from projector.hardware.types import Cluster
+    from projector.projection import Projection
+    from projector.workload.workload import Workload
+
+#: The kind of each assumed entry, by the words it begins with; what none matches is of the software.
+_KINDS = (
+    ("size", re.compile(r"(?:dense layers|num_layers|seq_length|(?:global|micro)_batch_size|documents)\b")),
+    ("recompute", re.compile(r"recompute")),
+    ("layout", re.compile(r"(?:tp|pp|vpp|ep|cp|etp|data_parallel_sharding)\b")),
+)
+
+
+def expect(
+    made: Projection, runs: Iterable[tuple[Projection, float]] = (), assumed: Collection[str] = ()
+) -> Expectation:
+    """The step to expect of a projection, in seconds, with its 90 % interval.
+
+    ``runs``: projections of runs of one's own, each with the seconds that one of its steps was measured to take; they
+    teach beside what the package carries. ``assumed``: what the reader of the configuration had to assume, beyond
+    what the projection says itself.
+    """
+    known = Knowledge()
+    own = tuple(Run(facts=known.facts(each), measured_seconds=seconds) for each, seconds in runs)
+    return Knowledge(runs=own).expect(made, assumed)
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """What expectations rest on: the posterior that the package carries (or ``known``), and ``runs`` of the user's own."""
+
+    runs: tuple[Run, ...] = ()
+    known: Posterior | None = None
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """The posterior after the user's own runs."""
+        return (self.known or posterior.load()).given(self.runs)
+
+    @cached_property
+    def anchor(self) -> Run | None:
+        """The user's run where there is just one."""
+        runs = posterior.distinct(self.runs)
+        return runs[0] if len(runs) == 1 else None
+
+    def expect(self, made: Projection, assumed: Collection[str] = ()) -> Expectation:
+        """The step of a projection, in seconds. ``assumed``: by the reader of its configuration."""
+        return self.of(self.facts(made, assumed))
+
+    def of(self, facts: Facts) -> Expectation:
+        """The step of a projection, in seconds. One run of the user's own is trusted: the step is what was measured
+        times the ratio of the two, so that the run itself is expected to take what it took. Several are weighed
+        against each other."""
+        known = self.posterior
+        if self.anchor is None:
+            found = known.expect(facts)
+        else:
+            of, measured = known.ratio(facts, self.anchor.facts), self.anchor.measured_seconds
+            found = replace(of, low=of.low * measured, middle=of.middle * measured, high=of.high * measured)
+        return replace(found, unusual=reference_law.words(facts.law))
+
+    def ratio(self, target: Projection, base: Projection, assumed: Collection[str] = ()) -> Expectation:
+        """The step of ``target``, a variant of ``base``, over that of ``base``: what both share cancels."""
+        return self.posterior.ratio(self.facts(target, assumed), self.facts(base, assumed), variant=True)
+
+    def facts(self, made: Projection, assumed: Collection[str] = ()) -> Facts:
+        """What the posterior sees of a projection."""
+        texts = (*assumed, *made.assumed)
+        return facts_of(made.resolved.workload, made.cluster, made.step_seconds, made.breakdown, texts, self.law)
+
+    @property
+    def law(self) -> Mapping[str, float]:
+        """Coefficients of :mod:`projector.reference_law`."""
+        return (self.known or posterior.load()).law
+
+
+def facts_of(
+    workload: Workload,
+    cluster: Cluster,
+    step_seconds: float,
+    breakdown: Mapping[str, float],
+    assumed: Collection[str],
+    law: Mapping[str, float],
+    *,
+    unread: Collection[str] = (),
+    source: str = "own",
+) -> Facts:
+    """What the posterior sees of any projection of ``workload``. ``breakdown``: exposed seconds by part, empty where
+    there is none; ``law``: coefficients of :mod:`projector.reference_law`; ``unread``: words of the input that nobody
+    understood."""
+    return Facts(
+        step_seconds=step_seconds,
+        shares=posterior.shares(breakdown, crossing=crossing(workload, cluster.gpus_per_node)),
+        gpu=cluster.gpu.name,
+        framework=workload.framework,
+        family=workload.model.family,
+        model=workload.model.name,
+        source=source,
+        assumed=frozenset(kinds(assumed)) | (frozenset({"unread"}) if unread else frozenset()),
+        law=_law(workload, cluster, step_seconds, law),
+    )
+
+
+def crossing(workload: Workload, domain: int) -> frozenset[str]:
+    """Which exchanges, ``ep`` and ``dp``, leave the ``domain`` of GPUs that a fast fabric joins. Ranks of tensor and
+    expert parallelism are neighbours; those of data parallelism are the farthest apart."""
+    recipe = workload.recipe
+    experts = recipe.ep * (recipe.etp or 1)
+    return frozenset(name for name, wide in (("ep", experts), ("dp", workload.gpus)) if wide > domain)
+
+
+def kinds(assumed: Collection[str]) -> set[str]:
+    """The :data:`projector.posterior.ASSUMPTIONS` among assumed entries such as ``micro_batch_size=1 (not stated)``."""
+    return {next((kind for kind, words in _KINDS if words.match(entry)), "software") for entry in assumed}
+
+
+def _law(workload: Workload, cluster: Cluster, step_seconds: float, coefficients: Mapping[str, float]) -> float:
+    if not coefficients:
+        return 0.0
+    flops = flops_per_token(workload, "megatron-2026-05") * workload.tokens_per_step
+    return reference_law.excess(
+        reference_law.log_step(coefficients, workload, cluster.gpu, flops), math.log(step_seconds)
+    )

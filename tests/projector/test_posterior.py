@@ -1,0 +1,129 @@
+"""Laws of the posterior: what measured runs teach, and what they cannot."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from projector import posterior
+from projector.errors import InputError
+from projector.posterior import REPEAT, Expectation, Facts, Posterior, Run
+
+KNOWN = Posterior(
+    deviations={"compute": 0.1, "host": 0.5, "host, framework": 0.4, "host, source": 0.3, "source": 0.05, "run": 0.05},
+    tail=1.8,
+)
+steps = st.floats(0.01, 100.0)
+
+
+@st.composite
+def facts(draw: st.DrawFn) -> Facts:
+    host = draw(st.floats(0.0, 0.9))
+    return Facts(
+        step_seconds=draw(steps),
+        shares={"compute": 1.0 - host, "host": host},
+        gpu=draw(st.sampled_from(["h100_sxm", "mi300x"])),
+        framework=draw(st.sampled_from(["megatron-lm", "nemo"])),
+        family="dense",
+        model=draw(st.sampled_from(["a", "b"])),
+    )
+
+
+runs = st.lists(st.builds(Run, facts=facts(), measured_seconds=steps), max_size=5)
+
+
+def same(a: Expectation, b: Expectation) -> None:
+    assert (a.low, a.middle, a.high) == pytest.approx((b.low, b.middle, b.high), rel=1e-6)
+
+
+@given(facts())
+def test_without_data_what_is_projected_is_expected(target: Facts) -> None:
+    found = KNOWN.expect(target)
+    assert found.middle == target.step_seconds
+    assert found.low < found.middle < found.high
+
+
+@given(facts(), runs, runs)
+def test_more_runs_never_widen(target: Facts, some: list[Run], more: list[Run]) -> None:
+    """Of runs given after others; a run given with others may be an outlier beside them."""
+    before = KNOWN.given(some)
+    assert before.given(more).expect(target).half_width <= before.expect(target).half_width * (1 + 1e-6)
+
+
+@given(facts(), runs, st.randoms())
+def test_neither_order_nor_repetition_matters(target: Facts, some: list[Run], random: object) -> None:
+    shuffled = [*some, *some]
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    same(KNOWN.given(some).expect(target), KNOWN.given(shuffled).expect(target))
+
+
+@given(facts(), runs)
+def test_the_ratio_of_a_run_to_itself_is_one(target: Facts, some: list[Run]) -> None:
+    found = KNOWN.given(some).ratio(target, target)
+    assert (found.low, found.middle, found.high, found.half_width) == (1.0, 1.0, 1.0, 0.0)
+
+
+@given(facts(), facts(), runs)
+def test_what_two_runs_share_cancels(target: Facts, other: Facts, some: list[Run]) -> None:
+    """A variant shares what is special about the run; both ways round the ratio is the same."""
+    known = KNOWN.given(some)
+    there, back = known.ratio(target, other), known.ratio(other, target)
+    assert there.middle * back.middle == pytest.approx(1.0)
+    assert there.half_width == pytest.approx(back.half_width)
+    free = KNOWN.ratio(target, replace(target, step_seconds=target.step_seconds / 2), variant=True)
+    assert free.middle == pytest.approx(2.0)
+    assert free.half_width == pytest.approx(KNOWN.tail * math.sqrt(2.0) * REPEAT)
+
+
+@given(facts(), runs)
+def test_squares_of_the_parts_add_up(target: Facts, some: list[Run]) -> None:
+    found = KNOWN.given(some).expect(target)
+    assert math.hypot(*found.parts.values()) == pytest.approx(found.half_width)
+
+
+@given(st.floats(-0.02, 0.02), st.floats(0.05, 1.0))
+def test_closed_form_of_one_part(y: float, tau: float) -> None:
+    """mean = y τ² / (τ² + σ²), variance τ² σ² / (τ² + σ²), where the run is no outlier."""
+    one = Posterior(deviations={"compute": tau}, tail=1.0)
+    target = Facts(step_seconds=2.0, shares={"compute": 1.0}, gpu="g", framework="f", family="d")
+    after = one.given([Run(facts=target, measured_seconds=2.0 * math.exp(y))])
+    mean, variance = after.log_ratio(target)
+    assert mean == pytest.approx(y * tau**2 / (tau**2 + REPEAT**2))
+    assert variance == pytest.approx(tau**2 * REPEAT**2 / (tau**2 + REPEAT**2) + REPEAT**2)
+
+
+def test_an_outlier_counts_less_than_its_distance() -> None:
+    target = Facts(step_seconds=1.0, shares={"compute": 1.0}, gpu="g", framework="f", family="d")
+    one = Posterior(deviations={"compute": 0.05}, tail=1.0)
+    learnt = [one.given([Run(facts=target, measured_seconds=math.exp(y))]).log_ratio(target)[0] / y for y in (0.1, 1.0)]
+    assert learnt[1] < learnt[0]
+
+
+def test_an_unknown_framework_is_wider_than_a_known_one() -> None:
+    known = posterior.load()
+    of = Facts(
+        step_seconds=1.0, shares={"compute": 0.6, "host": 0.4}, gpu="h100_sxm", framework="megatron-lm", family="dense"
+    )
+    other = replace(of, framework="unheard of")
+    assert known.expect(other).half_width > known.expect(of).half_width
+    assert "other frameworks" in known.expect(other).rests_on
+
+
+def test_the_file_is_what_it_was_written_from() -> None:
+    known = posterior.load()
+    again = posterior.parse(posterior.text(known), "again")
+    target = Facts(step_seconds=1.0, shares={"compute": 0.9, "tp": 0.1}, gpu="b200", framework="nemo", family="moe")
+    same(known.expect(target), again.expect(target))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", "nonsense", '{"effects": 3}', '{"effects": [], "covariance": [], "mean": [], "tail": "wide"}'],
+)
+def test_a_broken_file_is_told(text: str) -> None:
+    with pytest.raises(InputError, match=r"broken\.json"):
+        posterior.parse(text, "broken.json")
