@@ -154,10 +154,10 @@ def _several(values: object) -> tuple[object, ...]:
 
 
 def _another(told: Mapping[str, object]) -> Iterator[tuple[str, tuple[tuple[object, ...], str]]]:
-    """``setting: values`` or ``setting: {why: text, off: values}``."""
+    """``setting: values`` or ``setting: {why: text, unless: values}``."""
     for setting, off in told.items():
         if isinstance(off, Mapping):
-            yield setting, (_several(off.get("off")), str(off.get("why", "")))
+            yield setting, (_several(off.get("unless")), str(off.get("why", "")))
         else:
             yield setting, (_several(off), "")
 
@@ -301,7 +301,7 @@ class Settings:
 def _flat(content: Mapping[str, object], of: Dialect, prefix: str = "") -> Iterator[tuple[str, object]]:
     """Settings by dotted name, as deep as the dialect has names; those of its ``sections`` by their bare ones."""
     for key, value in content.items():
-        name = f"{prefix}{key}"
+        name = f"{prefix}{key}".replace("-", "_")
         if isinstance(value, Mapping) and value and (name in of.heads or name in of.sections):
             yield from _flat(value, of, "" if name in of.sections else f"{name}.")
         else:
