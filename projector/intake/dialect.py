@@ -170,7 +170,7 @@ def _another(told: Mapping[str, object]) -> Iterator[tuple[str, tuple[tuple[obje
         told_so = values if isinstance(values, Mapping) else {"unless": values}
         off = STATED if told_so.get("stated") else told_so.get("unless")
         for setting in _words(several):
-            yield setting, (_several(off), told_so.get("why", ""))
+            yield setting, (_several(off), str(told_so.get("why", "")))
 
 
 class Settings:

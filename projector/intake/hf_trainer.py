@@ -8,7 +8,7 @@ from pathlib import Path
 
 from projector.errors import Problem
 from projector.intake import deepspeed_config
-from projector.intake.dialect import Settings
+from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.shell.unknown import Unknowns
 from projector.io.files import read_text
@@ -44,7 +44,11 @@ def zero(value: object, where: str, problems: list[Problem]) -> tuple[dict[str, 
         "data_parallel_sharding": _SHARDING.get(stated.get("zero_stage", 0)),  # type: ignore[call-overload]
         "optimizer_cpu_offload": stated.get("optimizer_cpu_offload"),
     }
-    told = [f"deepspeed {key}={inner}" for key, inner in stated.items() if "." in key or key in deepspeed_config.ASIDE]
+    told = [
+        f"deepspeed {key}={inner}"
+        for key, inner in stated.items()
+        if "." in key or key in dialect("deepspeed").tables["aside"]
+    ]
     return {key: value for key, value in fields.items() if value is not None}, tuple(told)
 
 

@@ -16,9 +16,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from projector.errors import InputError, Unsupported
-from projector.intake import detect, known_settings
+from projector.intake import deepspeed_config, detect, known_settings
 from projector.intake.dialect import Dialect, Settings, dialect
 from projector.intake.loaded import Loaded
+from projector.intake.shell.unknown import Unknowns
 from tests.projector.intake import (
     test_loader_gpt_neox,
     test_loader_hf_trainers,
@@ -89,7 +90,20 @@ def told(loaded: Loaded) -> str:
 
 
 def test_every_dialect_has_a_file_here() -> None:
-    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(FILES)
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == {*FILES, "deepspeed"}
+
+
+@given(nonsense=NONSENSE, section=st.sampled_from(["", "zero_optimization", "activation_checkpointing"]))
+def test_what_deepspeeds_configuration_says_is_read_or_told(nonsense: str, section: str) -> None:
+    content = {section: {nonsense: 3}} if section else {nonsense: 3}
+    stated, _ = deepspeed_config.arguments(json.dumps(content), "ds.json", Unknowns())
+    assert any(nonsense in name for name in stated)
+    for place in ("zero_optimization.stage", "zero_optimization.offload_optimizer.device", "bf16.enabled"):
+        value: object = nonsense
+        for key in reversed(place.split(".")):
+            value = {key: value}
+        with pytest.raises(InputError, match=place):
+            deepspeed_config.arguments(json.dumps(value), "ds.json", Unknowns())
 
 
 @DIALECTS
