@@ -370,3 +370,32 @@ def test_a_layer_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert whole.memory.allocated < after.memory.allocated
     replayed = lower.layer(plain.model.layer_kinds[0], whole.resolved).recompute
     assert {"gate", "gated"} <= {op.name for op in replayed}
+
+
+def test_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from projector.errors import InputError, Unsupported
+    from projector.intake import dialect as engine
+
+    (text,), (python,) = code("extend/configuration.md", "yaml"), code("extend/configuration.md", "python")
+    (tmp_path / "madeup.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(engine, "_FOLDER", tmp_path)
+    load = module(python, tmp_path, "made_up_loader").load
+    train = {"tokens_per_sample": 4096, "samples": 2, "accumulate": 4, "dtype": "bfloat16", "shard": 2, "log_every": 3}
+    content = {"checkpoint": "meta-llama/Llama-3.1-8B", "train": train, "dropout": 0.1, "optimizer": "adamw_torch"}
+    assert engine.dialect("madeup").fits(content)
+    made = load(content, "f", model=None)
+    recipe = made.workload(16).recipe
+    assert (recipe.seq_length, recipe.micro_batch_size, recipe.global_batch_size) == (4096, 2, 8 * 16)
+    assert (recipe.data_parallel_sharding, recipe.optimizer, recipe.main_params_dtype) == (
+        "optim_grads",
+        "adamw",
+        "bf16",
+    )
+    assert (made.ignored, made.unmodelled) == (("log_every",), ("dropout=0.1",))
+    assert load({**content, "kernel": 7}, "f", model=None).unmodelled == ("dropout=0.1", "kernel=7 (unknown)")
+    for slip in ({"train": {**train, "dtype": "int3"}}, {"acumulate": 2}):
+        with pytest.raises(InputError, match=r"dtype|accumulate"):
+            load({**content, **slip}, "f", model=None)
+    with pytest.raises(Unsupported, match="weights in 4 bits"):
+        load({**content, "quantize": True}, "f", model=None)
+    engine.dialect.cache_clear()

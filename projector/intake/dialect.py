@@ -6,6 +6,7 @@ marks      names that tell its files: all of them stand there (``a|b``: one of t
 sections   keys whose settings stand beside those at the top, as if they had been written there
 default    what the tool takes for a setting that nobody states
 renamed    names of other years as regular expressions, with today's
+into       ``arguments``: what is called a recipe field below is an argument of Megatron-LM; another loader reads on
 declared   the framework under whose names recipe fields declare settings that hold their value as it stands
 names      more such settings: ``setting: field``
 values     settings whose values mean fields, value by value; ``null``: not stated, ``_``: any other; a text names one of
@@ -55,7 +56,9 @@ BUNDLES: Mapping[str, Mapping[str, object]] = {
     },
     **{f"zero {stage}": {"data_parallel_sharding": word} for stage, word in enumerate(_SHARDED)},
 }
-_PARTS = ("title", "marks", "sections", "default", "renamed", "declared", "names", "values", "hook", "neutral",
+#: Of a setting that is another kind of training wherever it is stated, be it off.
+STATED = object()
+_PARTS = ("title", "marks", "into", "sections", "default", "renamed", "declared", "names", "values", "hook", "neutral",
           "doubtful", "another")  # fmt: skip
 
 
@@ -69,6 +72,7 @@ class Dialect:
     sections: tuple[str, ...]
     default: Mapping[str, object]
     renamed: Mapping[str, str]
+    arguments: bool
     names: Mapping[str, tuple[str, ...]]
     values: Mapping[str, Mapping[object, Any]]
     hook: frozenset[str]
@@ -116,7 +120,13 @@ def fits(marks: Iterable[str], content: Mapping[str, object]) -> bool:
 def dialect(name: str) -> Dialect:
     """The dialect of ``dialects/NAME.yaml``."""
     told = read_yaml(_FOLDER / f"{name}.yaml")
-    fields = {field: list(names) for field, names in aliases.declared(told.get("declared", "")).items()}
+    arguments, declared = told.get("into") == "arguments", told.get("declared", "")
+    fields: dict[str, list[str]] = {}
+    if arguments:
+        for setting, argument in aliases.renamings(declared).items():
+            fields.setdefault(argument, []).append(setting)
+    else:
+        fields |= {field: list(names) for field, names in aliases.declared(declared).items()}
     for setting, field in told.get("names", {}).items():
         fields.setdefault(field, []).append(setting)
     return Dialect(
@@ -126,6 +136,7 @@ def dialect(name: str) -> Dialect:
         sections=tuple(told.get("sections", "").split()),
         default=told.get("default", {}),
         renamed=told.get("renamed", {}),
+        arguments=arguments,
         names={field: tuple(names) for field, names in fields.items()},
         values={
             setting: {
@@ -154,12 +165,12 @@ def _several(values: object) -> tuple[object, ...]:
 
 
 def _another(told: Mapping[str, object]) -> Iterator[tuple[str, tuple[tuple[object, ...], str]]]:
-    """``setting: values`` or ``setting: {why: text, off: values}``."""
-    for setting, off in told.items():
-        if isinstance(off, Mapping):
-            yield setting, (_several(off.get("off")), str(off.get("why", "")))
-        else:
-            yield setting, (_several(off), "")
+    """``setting: values`` or ``setting: {why: text, unless: values}`` (``stated: true``: unless it is null)."""
+    for several, values in told.items():
+        told_so = values if isinstance(values, Mapping) else {"unless": values}
+        off = STATED if told_so.get("stated") else told_so.get("unless")
+        for setting in _words(several):
+            yield setting, (_several(off), str(told_so.get("why", "")))
 
 
 class Settings:
@@ -185,7 +196,11 @@ class Settings:
         self._refuse(whole)
         self.args = Reader(whole)
         self.doubts: list[str] = []
-        self.fields: dict[str, object] = aliases.read(self.args, of.names)
+        self.fields: dict[str, object] = (
+            {name: self._first(settings) for name, settings in of.names.items()}
+            if of.arguments
+            else aliases.read(self.args, of.names)
+        )
         if isinstance(word := self.fields.get("optimizer"), str):
             self.fields["optimizer"] = named(word.removeprefix("paged_"))
         for setting, table in of.values.items():
@@ -205,10 +220,13 @@ class Settings:
     def _refuse(self, stated: Mapping[str, object]) -> None:
         for setting, (off, why) in self.dialect.another.items():
             value = stated.get(setting)
-            unset = value in (None, False, 0, "") or value == [] or value == {}
+            unset = value is None or (STATED not in off and (value in (False, 0, "") or value in ([], {})))
             if not unset and not any(value is each or (value == each and value is not True) for each in off):
                 what = f"{setting}: {why}" if why else f"{setting}={value}"
                 raise Unsupported(f"{self.where}: {self.dialect.title} with {what}")
+
+    def _first(self, settings: Iterable[str]) -> object:
+        return next((value for each in settings if (value := self.args.raw(each)) is not None), None)
 
     def one_of(self, setting: str, table: str) -> Any:
         """What the dialect's ``table`` has for the word of ``setting``; a problem where it has none."""
@@ -252,7 +270,7 @@ class Settings:
         found = [*problems, *self.problems, *left.problems]
         if model is None or recipe is None or found:
             raise InputError([*found, *(each for each in wrong if not found or each.found != "nothing")])
-        doubts = (*self._doubtful(), *self.doubts, *told, *left.unmodelled)
+        doubts = (*self.doubtful(), *self.doubts, *told, *left.unmodelled)
         return Loaded(model=model, recipe=recipe, ignored=left.neutral, unmodelled=doubts, **more)
 
     @property
@@ -261,7 +279,8 @@ class Settings:
         return list({(key, repr(value)): Problem(self.where, key, value, expected)
                      for key, value, expected in self.args.problems}.values())  # fmt: skip
 
-    def _doubtful(self) -> Iterator[str]:
+    def doubtful(self) -> Iterator[str]:
+        """Settings that may change seconds or bytes and that nothing models, at values that do."""
         for setting, off in self.dialect.doubtful.items():
             value = self.stated.get(setting)
             if setting not in self.args.used and value is not None and value not in off:
@@ -281,7 +300,7 @@ class Settings:
         slips = list(self._slips(unread)) if written else []
         unread = {key: value for key, value in unread.items() if key not in {slip.key for slip in slips}}
         left = known_settings.sort(unread, deciding, self.where, written=False)
-        silent = {text.partition("=")[0] for text in self._doubtful()}
+        silent = {text.partition("=")[0] for text in self.doubtful()}
         calm = tuple(sorted({*neutral, *left.neutral} - silent))
         return known_settings.Unread(neutral=calm, unmodelled=left.unmodelled, problems=tuple(slips))
 
@@ -301,7 +320,7 @@ class Settings:
 def _flat(content: Mapping[str, object], of: Dialect, prefix: str = "") -> Iterator[tuple[str, object]]:
     """Settings by dotted name, as deep as the dialect has names; those of its ``sections`` by their bare ones."""
     for key, value in content.items():
-        name = f"{prefix}{key}"
+        name = f"{prefix}{key}".replace("-", "_")
         if isinstance(value, Mapping) and value and (name in of.heads or name in of.sections):
             yield from _flat(value, of, "" if name in of.sections else f"{name}.")
         else:

@@ -28,7 +28,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None, writ
     """The workload of a whole configuration, whose number of GPUs comes from elsewhere. Raises :class:`InputError` with
     everything that does not fit, :class:`Unsupported` for other trainings and layers. ``written``: by a person, and not
     printed by the trainer."""
-    job = Settings(dialect("gpt_neox"), {str(key).replace("-", "_"): value for key, value in content.items()}, where)
+    job = Settings(dialect("gpt_neox"), content, where)
     args, stated = job.args, job.stated
     _recipe(job)
     shape = _architecture(job)

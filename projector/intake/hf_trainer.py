@@ -8,14 +8,13 @@ from pathlib import Path
 
 from projector.errors import Problem
 from projector.intake import deepspeed_config
-from projector.intake.dialect import Settings
+from projector.intake.dialect import BUNDLES, Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.shell.unknown import Unknowns
 from projector.io.files import read_text
 from projector.workload import zoo
 from projector.workload.model import Model
 
-_SHARDING = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 #: Linear layers of a decoder by the names of its modules.
 _LINEARS = {
     "q_proj": "linear_qkv", "k_proj": "linear_qkv", "v_proj": "linear_qkv", "qkv_proj": "linear_qkv",
@@ -40,12 +39,15 @@ def zero(value: object, where: str, problems: list[Problem]) -> tuple[dict[str, 
         problems.append(Problem(where, "deepspeed", value, "that file beside the configuration"))
         return {}, ()
     stated, _ = deepspeed_config.arguments(text, str(value), Unknowns())
-    fields = {
-        "data_parallel_sharding": _SHARDING.get(stated.get("zero_stage", 0)),  # type: ignore[call-overload]
-        "optimizer_cpu_offload": stated.get("optimizer_cpu_offload"),
-    }
-    told = [f"deepspeed {key}={inner}" for key, inner in stated.items() if "." in key or key in deepspeed_config.ASIDE]
-    return {key: value for key, value in fields.items() if value is not None}, tuple(told)
+    fields = dict(BUNDLES[f"zero {stated['zero_stage']}"])
+    if "optimizer_cpu_offload" in stated:
+        fields["optimizer_cpu_offload"] = stated["optimizer_cpu_offload"]
+    told = [
+        f"deepspeed {key}={inner}"
+        for key, inner in stated.items()
+        if "." in key or key in dialect("deepspeed").tables["aside"]
+    ]
+    return fields, tuple(told)
 
 
 def adapters(rank: object, targets: object, every: bool) -> dict[str, object]:

@@ -57,7 +57,7 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     ]
     plain = ("gradient_clipping", "low_precision_layernorm")
     job.doubts += [f"algorithms.{key}" for key in section(settings, "algorithms") if key not in plain]
-    args.used |= {"train_loader", "compile_config"}
+    args.used |= {"train_loader.dataset.packing_ratio", "compile_config"}
     args.used |= {name for name in job.stated if name.startswith(("model.", "algorithms."))}
     hub = str(given.get("pretrained_model_name_or_path") or "")
     problems: list[Problem] = []

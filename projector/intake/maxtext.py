@@ -16,7 +16,7 @@ from projector.errors import InputError, Problem, Unsupported
 from projector.intake import xla_flags
 from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
-from projector.intake.primus_built import model_named
+from projector.intake.named_models import model_named
 from projector.intake.primus_experiment import Experiment
 from projector.intake.values import Reader
 from projector.workload import zoo

@@ -14,10 +14,10 @@ from projector.errors import InputError, Problem, Unsupported
 from projector.intake.assemble import Origin, assemble
 from projector.intake.loaded import Loaded
 from projector.intake.megatron_adapters import LORA_TARGETS
+from projector.intake.named_models import model_named
 from projector.intake.primus_bridge_hybrids import HYBRIDS
 from projector.intake.primus_bridge_hybrids import defaults as hybrids
 from projector.intake.primus_bridge_recipes import COMMON, defaults_of, own_sizes
-from projector.intake.primus_built import model_named
 from projector.intake.primus_experiment import Experiment
 from projector.intake.primus_megatron import switched
 

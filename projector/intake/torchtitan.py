@@ -14,7 +14,7 @@ from dataclasses import replace
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
-from projector.intake.primus_built import model_named
+from projector.intake.named_models import model_named
 from projector.intake.primus_experiment import Experiment
 from projector.intake.values import Reader
 from projector.workload import zoo

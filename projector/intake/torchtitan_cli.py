@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from projector.errors import InputError, Problem
 from projector.intake import torchtitan
 from projector.intake.loaded import Loaded
-from projector.intake.primus_built import flat
+from projector.intake.named_models import flat
 from projector.intake.shell.unknown import Unknowns, is_known
 from projector.intake.values import literal
 from projector.workload.model import Model

@@ -111,7 +111,7 @@ def test_what_nothing_lowers(tmp_path, path, value, named):
 
 
 def test_an_unknown_norm(tmp_path):
-    with pytest.raises(InputError, match=r"model\.normalization"):
+    with pytest.raises(InputError, match="normalization"):
         load(tmp_path, {"model.normalization": "batchnorm"})
 
 

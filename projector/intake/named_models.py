@@ -1,0 +1,31 @@
+"""What loaders of several frameworks share: settings by dotted name, and models by what a configuration calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from projector.errors import InputError, Problem
+from projector.workload import zoo
+from projector.workload.model import Model
+
+
+def flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Nested mappings as one, keys joined by dots (``training.seq_len``)."""
+    found: dict[str, object] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def model_named(texts: tuple[str, ...], where: str, key: str, changes: Mapping[str, object]) -> Model:
+    """The zoo model that the first text with a meaning means, with ``changes`` of its fields. Raises InputError."""
+    for text in texts:
+        found = zoo.find(text) if text else None
+        if found is not None:
+            return zoo.load(found, **changes)
+    shown = next((text for text in texts if text), "")
+    problem = Problem(where, key, shown, f"{zoo.expected(shown)}; or another one with --model")
+    raise InputError([problem])

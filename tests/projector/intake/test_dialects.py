@@ -1,0 +1,183 @@
+"""The laws of the engine that reads other tools' files: every word is read, known as neutral, told or refused."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from projector.errors import InputError, Unsupported
+from projector.intake import deepspeed_config, detect, known_settings
+from projector.intake.dialect import Dialect, Settings, dialect
+from projector.intake.loaded import Loaded
+from projector.intake.shell.unknown import Unknowns
+from tests.projector.intake import (
+    test_loader_gpt_neox,
+    test_loader_hf_trainers,
+    test_loader_litgpt,
+    test_loader_llm_foundry,
+    test_loader_maxtext,
+    test_loader_nanotron,
+    test_loader_nemo,
+    test_loader_torchtitan,
+    test_loader_torchtune,
+)
+
+_HEAD = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
+#: A sound file of every dialect.
+FILES: Mapping[str, dict[str, Any]] = {
+    "axolotl": test_loader_hf_trainers.AXOLOTL,
+    "gpt_neox": test_loader_gpt_neox.FILE,
+    "litgpt": test_loader_litgpt.FILE,
+    "llama_factory": test_loader_hf_trainers.FACTORY,
+    "llm_foundry": test_loader_llm_foundry.FILE,
+    "maxtext": test_loader_maxtext.FILE,
+    "nanotron": test_loader_nanotron.FILE,
+    "nemo": test_loader_nemo.FILE,
+    "torchtitan": tomllib.loads(test_loader_torchtitan.NOW),
+    "torchtune": test_loader_torchtune.FILE,
+}
+NONSENSE = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=5, max_size=12).map(lambda word: f"zz{word}")
+DIALECTS = pytest.mark.parametrize("name", sorted(FILES))
+FOLDER = Path(known_settings.__file__).with_name("dialects")
+
+
+def read(name: str, content: Mapping[str, object], folder: Path) -> Loaded:
+    file = folder / "run.yaml"
+    file.write_text(yaml.safe_dump(json.loads(json.dumps(content))))
+    return detect.load(file, gpus=None)
+
+
+def leaves(content: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def sections(content: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            yield from sections(value, (*path, key))
+
+
+def changed(content: Mapping[str, Any], path: tuple[str, ...], value: object) -> dict[str, Any]:
+    made: dict[str, Any] = copy.deepcopy(dict(content))
+    inside = made
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = value
+    return made
+
+
+def answer(loaded: Loaded) -> Loaded:
+    return dataclasses.replace(loaded, ignored=(), unmodelled=(), assumed=())
+
+
+def told(loaded: Loaded) -> str:
+    return " ".join((*loaded.unmodelled, *loaded.assumed))
+
+
+def test_every_dialect_has_a_file_here() -> None:
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == {*FILES, "deepspeed"}
+
+
+@given(nonsense=NONSENSE, section=st.sampled_from(["", "zero_optimization", "activation_checkpointing"]))
+def test_what_deepspeeds_configuration_says_is_read_or_told(nonsense: str, section: str) -> None:
+    content = {section: {nonsense: 3}} if section else {nonsense: 3}
+    stated, _ = deepspeed_config.arguments(json.dumps(content), "ds.json", Unknowns())
+    assert any(nonsense in name for name in stated)
+    for place in ("zero_optimization.stage", "zero_optimization.offload_optimizer.device", "bf16.enabled"):
+        value: object = nonsense
+        for key in reversed(place.split(".")):
+            value = {key: value}
+        with pytest.raises(InputError, match=place):
+            deepspeed_config.arguments(json.dumps(value), "ds.json", Unknowns())
+
+
+@DIALECTS
+@given(data=st.data(), nonsense=NONSENSE)
+def test_a_word_that_means_nothing_is_never_the_same_answer_in_silence(
+    tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject, nonsense: str
+) -> None:
+    folder = tmp_path_factory.mktemp("f")
+    before = read(name, FILES[name], folder)
+    path = data.draw(st.sampled_from(list(leaves(FILES[name]))))
+    try:
+        after = read(name, changed(FILES[name], path, nonsense), folder)
+    except (InputError, Unsupported):
+        return
+    known = neutral(dialect(name), path) or path[-1] in told(after)
+    assert known or answer(after) != answer(before), (path, nonsense)
+
+
+@DIALECTS
+@given(data=st.data(), nonsense=NONSENSE, value=st.sampled_from([True, 3, 0.5, "on", ["a"], {"b": 1}]))
+def test_a_setting_that_nobody_knows_is_told_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject, nonsense: str, value: object
+) -> None:
+    path = (*data.draw(st.sampled_from(list(sections(FILES[name])))), nonsense)
+    assume(not neutral(dialect(name), path))
+    try:
+        after = read(name, changed(FILES[name], path, value), tmp_path_factory.mktemp("f"))
+    except (InputError, Unsupported):
+        return
+    assert nonsense in told(after), path
+
+
+def neutral(of: Dialect, path: tuple[str, ...]) -> bool:
+    """Whether the dialect's YAML, or the list of what all trainers take, says that a setting changes nothing."""
+    from fnmatch import fnmatchcase
+
+    bare = [name.replace("-", "_") for name in path if name not in of.sections]
+    places = [".".join(bare[: depth + 1]) for depth in range(len(bare))]
+    return any(
+        fnmatchcase(place, each) or known_settings.known().get(place) is known_settings.NEUTRAL
+        for each in of.neutral
+        for place in places
+    )
+
+
+@DIALECTS
+def test_every_word_of_a_file_is_accounted_for_once(name: str) -> None:
+    job = Settings(dialect(name), FILES[name], "f")
+    left = job.unread(written=True)
+    doubtful = {text.partition("=")[0] for text in left.unmodelled}
+    assert not set(left.neutral) & doubtful
+    assert set(job.stated) == (job.args.used & set(job.stated)) | set(left.neutral) | doubtful | {
+        text.partition("=")[0] for text in job.doubtful()
+    }
+
+
+@DIALECTS
+def test_a_setting_has_one_place_in_its_dialect(name: str) -> None:
+    of = dialect(name)
+    places = [set(of.values), set(of.doubtful), set(of.neutral)]
+    for at, one in enumerate(places):
+        for other in places[at + 1 :]:
+            assert not one & other
+
+
+@DIALECTS
+def test_values_and_names_are_fields_of_a_recipe(name: str) -> None:
+    from projector.workload.declared import about_of
+    from projector.workload.recipe import Recipe
+
+    of, fields = dialect(name), set(about_of(Recipe))
+    if of.arguments:
+        return
+    assert set(of.names) <= fields
+    for setting, table in of.values.items():
+        for means in table.values():
+            assert means in ("doubtful", "needed") or set(means) <= fields, setting
