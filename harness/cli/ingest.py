@@ -185,7 +185,7 @@ def _row(row: RowReport) -> Iterator[str]:
         ("mapped", row.mapped),
         ("assumed", row.assumed),
         ("refused", row.refused if row.status == "refused" else ()),
-        ("unused", row.unused),
+        ("unread", row.unread),
     ):
         if items:
             more = f"; and {len(items) - _MOST} more" if len(items) > _MOST else ""

@@ -71,6 +71,12 @@ def shown(value: object) -> str:
     return _LISTED.repr(value)
 
 
+def one_line(value: object) -> str:
+    """A value as text of one line."""
+    text = str(value)
+    return (text if text.isprintable() else _CONTROLS.sub(" ", text)).strip()
+
+
 def _without_unit(value: object, key: str) -> object:
     """``"1.5s"`` → 1.5 where the key has that unit; any other value as it is."""
     if not isinstance(value, str) or not value.rstrip()[-1:].isalpha():
@@ -109,6 +115,7 @@ class Record:
         self.assumed: list[str] = []
         self.refused: list[str] = []
         self.doubts: list[str] = []
+        self.unread: dict[str, str] = {}
 
     @classmethod
     def of_cells(cls, keys: Sequence[str], cells: Sequence[str], where: str) -> Record:
@@ -161,8 +168,7 @@ class Record:
         value = self.get(*keys)
         if value is None:
             return ""
-        text = str(value)
-        return (text if text.isprintable() else _CONTROLS.sub(" ", text)).strip()
+        return one_line(value)
 
     def integer(self, *keys: str) -> int | None:
         """A whole number; a stated value that is none is refused by name."""
@@ -191,6 +197,21 @@ class Record:
             return None
         return found
 
+    def flag(self, *keys: str) -> bool | None:
+        """True or False; a stated value that is neither is left unread."""
+        value = self.get(*keys)
+        found = boolean(value)
+        if found is None and value is not None:
+            self.leave(next(key for key in keys if key in self.values), value)
+        return found
+
+    def leave(self, key: str, words: object) -> None:
+        """Words at a key that nobody reads: they are said, and kept with the run."""
+        if words == "":
+            return
+        before = self.unread.get(key)
+        self.unread[key] = one_line(words) if before is None else f"{before}, {one_line(words)}"
+
     def _misfit(self, text: str, key: str) -> None:
         if key.startswith("other."):
             self.doubts.append(text)
@@ -209,6 +230,7 @@ class Record:
             self.refused.append(reason)
 
     def unused(self) -> Iterator[str]:
+        """Keys that nobody looked at."""
         return (key for key in self.values if key not in self.used)
 
 
