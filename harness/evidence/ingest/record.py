@@ -177,7 +177,7 @@ class Record:
             return None
         found = integer(_without_unit(value, keys[0]))
         if found is None:
-            self._misfit(_why_not(value, keys[0], "a whole number"), keys[0])
+            self._misfit(value, keys, "a whole number")
         return found
 
     def number(self, *keys: str) -> float | None:
@@ -186,7 +186,7 @@ class Record:
             return None
         found = number(_without_unit(value, keys[0]))
         if found is None:
-            self._misfit(_why_not(value, keys[0], "a number"), keys[0])
+            self._misfit(value, keys, "a number")
         return found
 
     def positive(self, *keys: str) -> float | None:
@@ -207,16 +207,17 @@ class Record:
 
     def leave(self, key: str, words: object) -> None:
         """Words at a key that nobody reads: they are said, and kept with the run."""
-        if words == "":
-            return
-        before = self.unread.get(key)
-        self.unread[key] = one_line(words) if before is None else f"{before}, {one_line(words)}"
+        text, before = one_line(words), self.unread.get(key, "")
+        if text and text not in before.split(", "):
+            self.unread[key] = f"{before}, {text}" if before else text
 
-    def _misfit(self, text: str, key: str) -> None:
+    def _misfit(self, value: object, keys: Sequence[str], what: str) -> None:
+        """A value that is no number: of a framework's argument it is left unread, of a run's own sizes it is refused."""
+        key = next(key for key in keys if key in self.values)
         if key.startswith("other."):
-            self.doubts.append(text)
+            self.leave(key, value)
         else:
-            self.refuse(text)
+            self.refuse(_why_not(value, key, what))
 
     def map(self, field: str, value: object, key: str = "") -> None:
         self.mapped.append(f"{field}={value}" + (f" ({key})" if key and key != field else ""))

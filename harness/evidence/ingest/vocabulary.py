@@ -28,6 +28,7 @@ _FILE_NAME = re.compile(r"\S+\.(?:ya?ml|sh|py|md|toml|json|slurm)")
 _LETTERS = re.compile(r"[a-z]+")
 _DENIED = re.compile(r"\b(?:not?|non|without|never|w/o)[ -]$", re.IGNORECASE)
 _TAKEN = " ; "
+_LONGEST = 1000  # characters of a value that are read
 #: Fields whose text keeps its letters as they are.
 _VERBATIM = ("pipeline_model_parallel_layout",)
 
@@ -99,8 +100,8 @@ def read(subject: str, text: str) -> Reading:
     settings: dict[str, object] = {}
     usual: dict[str, object] = {}
     understood = False
-    kept: list[str] = []
-    left = text
+    kept = [f"{len(text) - _LONGEST} characters more"] if len(text) > _LONGEST else []
+    left = text[:_LONGEST]
     for pattern, hard, soft in subjects()[subject].words:
 
         def take(found: re.Match[str], hard: Mapping[str, object] = hard, soft: Mapping[str, object] = soft) -> str:

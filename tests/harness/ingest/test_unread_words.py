@@ -89,7 +89,7 @@ def said(data: dict[str, Any]) -> str:
     """All that an import says of a record, the run that it writes included."""
     made = convert([data], "t")
     row = made.rows[0]
-    return " ".join((*row.unread, *row.refused, *row.doubts, *row.assumed, run_text.to_yaml(made.runs)))
+    return " ".join((*row.unread, *row.refused, *row.assumed, run_text.to_yaml(made.runs)))
 
 
 def neutral(place: Path_) -> bool:
@@ -137,6 +137,11 @@ def test_nonsense_is_unread_by_every_subject(subject: str, word: str) -> None:
 def test_a_word_that_is_denied_is_not_taken(denial: str) -> None:
     found = vocabulary.read("optimizer", f"adam, {denial} bf16 states")
     assert (dict(found.settings), " ".join(found.unread).split()[-2:]) == ({"optimizer": "adam"}, ["bf16", "states"])
+
+
+def test_a_value_without_end_takes_no_time_and_its_rest_is_said() -> None:
+    for subject in vocabulary.subjects():
+        assert vocabulary.read(subject, "-" * 10**6).unread[0] == "999000 characters more"
 
 
 @given(st.text(max_size=60))
