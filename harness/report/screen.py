@@ -199,7 +199,7 @@ def _unread(screen: Screen) -> Iterator[Line]:
     if rows:
         counts = Counter(text for texts in rows.values() for text in texts).most_common()
         named = [f"{textwrap.shorten(text, _WORDS_SHOWN, placeholder=' …')} ({count})" for text, count in counts]
-        yield Line(f"Unread words in {len(rows)} rows, most often: {spec.few(named, _NAMED)}.")
+        yield Line(f"Unread words of rows: {len(rows)}. Most often: {spec.few(named, _NAMED)}.")
 
 
 def _changed(drift: Drift, most: int) -> Iterator[Line]:

@@ -199,7 +199,7 @@ def test_what_is_unread_is_counted_and_the_most_frequent_named(many: Evaluation)
     said = {LONG.format(0): "attention: FlexAttention; xla: lhs", LONG.format(7): "attention: FlexAttention"}
     rows = tuple(replace(row, unread=said.get(row.run_id, "")) for row in many.rows)
     text = " ".join(" ".join(shown(Screen(report=Report(title="x"), evaluation=replace(many, rows=rows)))).split())
-    assert "Unread words in 2 rows, most often: attention: FlexAttention (2), xla: lhs (1)." in text
+    assert "Unread words of rows: 2. Most often: attention: FlexAttention (2), xla: lhs (1)." in text
     assert "Unread" not in " ".join(shown(Screen(report=Report(title="x"), evaluation=many)))
 
 

@@ -160,10 +160,6 @@ class Record:
                 return self.values[key]
         return None
 
-    def setting(self, name: str) -> object | None:
-        """A framework argument, wherever the record keeps it."""
-        return self.get(f"other.args.{name}", f"other.{name}", name)
-
     def text(self, *keys: str) -> str:
         value = self.get(*keys)
         if value is None:

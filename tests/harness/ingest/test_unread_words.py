@@ -36,7 +36,9 @@ RICH: dict[str, Any] = record(
     flash_attn="FA3",
     deepep=True,
     grouped_gemm="turbo",
+    metrics={"iteration_ms": 10000.0, "memory_gb": 60, "memory_kind": "reserved", "status": "ok", "samples": 9},
     other={
+        "result": "passed",
         **dict.fromkeys(("compile", "liger_kernel", "cuda_graphs", "mock_data", "sequence_parallel"), True),
         "attention": "flash",
         "optimizer": "adam",
