@@ -35,6 +35,8 @@ sizes that do not make up the ranks; a batch that its micro-batches do not divid
 and no run is written); a table of no column of a run, with a
 column or an id given twice, or with a row of more cells than columns; a CSV of more than 16 MiB beside other inputs
 (alone it is read row by row).
+Unread, a line below the row, the run keeps it: words of a value, or keys, that nothing reads and that are not known to
+change neither seconds nor bytes; of two values that disagree the weaker one.
 Doubtful, a line beside the row, the run is kept: less than 0.5 % of the peak; printed tokens/s or TFLOP/s that the step
 time does not give; two levels of step time; lines that repeat a step with another time; a job that failed; compressed
 data that ends early."""
@@ -185,7 +187,7 @@ def _row(row: RowReport) -> Iterator[str]:
         ("mapped", row.mapped),
         ("assumed", row.assumed),
         ("refused", row.refused if row.status == "refused" else ()),
-        ("unused", row.unused),
+        ("unread", row.unread),
     ):
         if items:
             more = f"; and {len(items) - _MOST} more" if len(items) > _MOST else ""

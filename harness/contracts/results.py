@@ -4,6 +4,7 @@ History of ``SCHEMA_VERSION``
     1  first columns.
     2  ``doubt``.
     3  fits ``shipped`` (what was ``calibrated``) and ``heldout-family``; ``heldout`` is by source.
+    4  ``unread``, the last column.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from harness.contracts.runs import BREAKDOWN
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 #: Columns that files of an older schema lack, by the version that brought them.
-SINCE = {"doubt": 2}
+SINCE = {"doubt": 2, "unread": 4}
 
 #: The predictor that every projector must beat; shown beside the others, never alone.
 BASELINE = "constant-mfu"
@@ -39,9 +40,10 @@ class Row:
     """One row of ``results.csv``. Times in seconds, TGS in tokens/s/GPU, memory in GiB, errors signed and relative.
 
     ``error`` = projected_tgs / measured_tgs − 1; ``memory_error`` likewise on GiB. None: the figure does not exist.
-    The last ten columns are the exposed seconds of one step and sum to ``projected_step_seconds`` where a predictor
+    Ten columns are the exposed seconds of one step and sum to ``projected_step_seconds`` where a predictor
     gives them. A row with status ``out-of-memory`` keeps the time it would take. ``assumed`` joins with ``; `` what
     the importer and the framework defaults filled in. ``doubt``: as in :class:`MeasuredRun`; such a row stands apart.
+    ``unread`` joins with ``; `` the words of its source that nothing reads.
     """
 
     run_id: str
@@ -81,6 +83,7 @@ class Row:
     dp_s: float | None = None
     optimizer_s: float | None = None
     other_s: float | None = None
+    unread: str = ""
 
     @property
     def breakdown(self) -> dict[str, float]:

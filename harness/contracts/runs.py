@@ -77,7 +77,8 @@ class MeasuredRun:
     """One measured run with its whole configuration, or a case: the same with nothing measured.
 
     ``problem``: why the row cannot be projected as it stands (configuration incomplete or outside the models); it is
-    kept in every table. ``assumed``: what an importer or default filled in. ``doubt``: why, by its own source, a figure is
+    kept in every table. ``assumed``: what an importer or default filled in. ``unread``: ``key: words`` of its source that
+    nothing reads, so that its recipe may be another one. ``doubt``: why, by its own source, a figure is
     no sound measurement of this configuration; such a run is projected and scored apart, and teaches nothing.
     """
 
@@ -95,6 +96,7 @@ class MeasuredRun:
     group: str = ""
     switches: Mapping[str, object] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     problem: str = ""
     doubt: str = ""
     notes: str = ""

@@ -187,6 +187,7 @@ def row_of(selected: Selected, predictor: str, fit: str, prediction: Prediction,
         measured_share=p.measured_share,
         seconds_to_project=p.seconds_to_project if p.step_seconds is not None else None,
         **figures,
+        unread="; ".join(run.unread),
     )
 
 

@@ -154,6 +154,7 @@ def _run(item: object, where: str, key: str, lenient: bool) -> tuple[MeasuredRun
         group=item.get("group") or "",
         switches=item.get("switches") or {},
         assumed=tuple(item.get("assumed") or ()),
+        unread=tuple(item.get("unread") or ()),
         problem=lacks(lacking) if lacking else item.get("problem") or "",
         doubt=item.get("doubt") or "",
         notes=item.get("notes") or "",
@@ -230,8 +231,9 @@ def _scalars(item: Mapping[str, Any], where: str, label: str) -> list[Problem]:
         "gpus_per_node", type(item.get("gpus_per_node")) is int and item["gpus_per_node"] > 0, "a positive whole number"
     )
     check("switches", isinstance(item.get("switches"), Mapping), "a mapping")
-    assumed = item.get("assumed")
-    check("assumed", isinstance(assumed, list) and all(isinstance(a, str) for a in assumed), "a list of texts")
+    for name in ("assumed", "unread"):
+        texts = item.get(name)
+        check(name, isinstance(texts, list) and all(isinstance(text, str) for text in texts), "a list of texts")
     return found + _figures(item.get("measured"), where, f"{label}measured.", excused)
 
 

@@ -50,6 +50,8 @@ def _texts(run: MeasuredRun) -> Iterator[tuple[str, str]]:
         yield "switches", flow(dict(run.switches))
     if run.assumed:
         yield "assumed", _list_text(run.assumed)
+    if run.unread:
+        yield "unread", _list_text(run.unread)
     if run.problem:
         yield "problem", flow(run.problem)
     if run.doubt:

@@ -4,6 +4,7 @@ everything else lies."""
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ _WORST = 5
 _SPEEDS = {"measured": "measured_tgs", "projected": "plain", "expected": "projected_tgs"}
 _MOVED = 0.001  # a tenth of a point; less is not worth a line
 _REASON = 120  # characters of a refusal
+_WORDS_SHOWN = 60  # characters of what is unread of a row
 _NO_GATE = "Gate: none; a suite sets thresholds."
 _WORDS = {"PASS": "Holds: ", "FAIL": "Does not hold: ", "INCONCLUSIVE": "Holds as far as measurements tell: "}
 _NAMED = 3  # cases, and rows that moved, which are named
@@ -90,7 +92,7 @@ def blocks(screen: Screen) -> list[Block]:
     """At most :data:`LINES` lines at 80 columns: where it would be more, names are broken less often at the cost of columns,
     and fewer rows and failures are listed."""
     head = (Line(screen.report.title, "bold"), Line(_verdict(screen)), spec.table(screen.evaluation.once, FIVE))
-    single, refused = _rows(screen), [*_refused(screen), *_doubted(screen)]
+    single, refused = _rows(screen), [*_refused(screen), *_doubted(screen), *_unread(screen)]
     for name, most in ((24, view_rows.FEW), *((0, most) for most in range(view_rows.FEW, 0, -1))):
         made = [*head, *_single(single, most, name), *refused, *_tail(screen, most)]
         if sum(1 for _ in terminal.plain(made, _WIDTH)) <= LINES:
@@ -189,6 +191,15 @@ def _doubted(screen: Screen) -> Iterator[Line]:
     if named:
         said = f"Doubted by their own sources, and part of no figure here: {spec.few(named, _NAMED)}."
         yield Line(said)
+
+
+def _unread(screen: Screen) -> Iterator[Line]:
+    """Words of the sources that nothing reads: how many rows have some, and those that most rows have."""
+    rows = {row.run_id: row.unread.split("; ") for row in screen.evaluation.every if row.unread}
+    if rows:
+        counts = Counter(text for texts in rows.values() for text in texts).most_common()
+        named = [f"{textwrap.shorten(text, _WORDS_SHOWN, placeholder=' …')} ({count})" for text, count in counts]
+        yield Line(f"Unread words of rows: {len(rows)}. Most often: {spec.few(named, _NAMED)}.")
 
 
 def _changed(drift: Drift, most: int) -> Iterator[Line]:

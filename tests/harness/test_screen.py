@@ -195,6 +195,14 @@ def test_forty_lines_hold_the_worst_whatever_fails(many: Evaluation) -> None:
     assert "Gate: INCONCLUSIVE, 0 of 1 checks hold." in unsure
 
 
+def test_what_is_unread_is_counted_and_the_most_frequent_named(many: Evaluation) -> None:
+    said = {LONG.format(0): "attention: FlexAttention; xla: lhs", LONG.format(7): "attention: FlexAttention"}
+    rows = tuple(replace(row, unread=said.get(row.run_id, "")) for row in many.rows)
+    text = " ".join(" ".join(shown(Screen(report=Report(title="x"), evaluation=replace(many, rows=rows)))).split())
+    assert "Unread words of rows: 2. Most often: attention: FlexAttention (2), xla: lhs (1)." in text
+    assert "Unread" not in " ".join(shown(Screen(report=Report(title="x"), evaluation=many)))
+
+
 def test_few_rows_are_all_shown_with_bars(make_row: Callable[..., Row]) -> None:
     parts = {"compute_s": 0.5, "host_s": 0.02, "ep_s": 0.25, "bubble_s": 0.23, "projected_step_seconds": 1.0}
     rows = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from harness.evidence.ingest.record import Record, boolean, integer
+from harness.evidence.ingest import vocabulary
+from harness.evidence.ingest.record import Record, integer
 from projector.errors import Problem
 from projector.workload import zoo
 from projector.workload.model import Model
@@ -37,6 +38,8 @@ _MOE = {
     "moe_ffn": "moe_ffn_hidden_size",
     "shared_expert_ffn": "moe_shared_expert_intermediate_size",
 }
+_OF_MODELS = re.compile(r"arch\.").match  # subjects of a vocabulary
+_FLAGS = {"attention_sinks": "attention_sinks", "swiglu": "gated_linear_unit", "bias": "add_bias_linear"}
 _MOST_LAYERS = 1000
 _MAY_BE_ZERO = ("q_lora_rank", "shared_expert_ffn", "sliding_window", "window_attn_skip_freq")
 # Marks of parts that no operator lowers: recurrent or state-space layers, compressed and sparse attention.
@@ -72,27 +75,20 @@ def _stated(record: Record) -> dict[str, object]:
     for key, field in _PLAIN.items():
         if (value := _count(record, key)) is not None:
             found[field] = value
-    tied = boolean(record.get("arch.tied_embeddings"))
-    if tied is not None:
+    if (tied := record.flag("arch.tied_embeddings")) is not None:
         found["untie_embeddings_and_output_weights"] = not tied
-    if (sinks := boolean(record.get("arch.attention_sinks"))) is not None:
-        found["attention_sinks"] = sinks
-    if (norm := record.text("arch.norm")) in ("RMSNorm", "LayerNorm"):
-        found["normalization"] = norm
-    if (gated := boolean(record.get("arch.swiglu"))) is not None:
-        found["gated_linear_unit"] = gated
-    if (biases := boolean(record.get("arch.bias"))) is not None:
-        found["add_bias_linear"] = biases
-    if position := record.text("arch.position"):
-        words = (("alibi", "alibi"), ("rot", "rope"))
-        found["position_embedding_type"] = next((kind for word, kind in words if word in position), "learned_absolute")
-    elif re.search(r"\balibi attention\b", record.text("note").lower()):
+    for key, field in _FLAGS.items():
+        if (flag := record.flag(f"arch.{key}")) is not None:
+            found[field] = flag
+    for key in filter(_OF_MODELS, vocabulary.subjects()):
+        words = vocabulary.read(key, record.text(key))
+        found |= words.settings
+        record.leave(key, ", ".join(words.unread))
+    if "position_embedding_type" not in found and "alibi attention" in record.text("note").lower():
         found["position_embedding_type"] = "alibi"
     if pattern := record.text("arch.hybrid_layer_pattern"):
         found["hybrid_layer_pattern"] = pattern
-    mtp = integer(
-        record.get("other.mtp_num_layers", "other.args.mtp_num_layers", "arch.mtp_layers", "other.mtp_layers")
-    )
+    mtp = record.integer("other.mtp_num_layers", "other.args.mtp_num_layers", "arch.mtp_layers", "other.mtp_layers")
     if mtp is not None:
         found["mtp_num_layers"] = mtp
     if mla and ("kv_lora_rank" in mla):
@@ -101,8 +97,6 @@ def _stated(record: Record) -> dict[str, object]:
     if moe:
         found["moe"] = moe
     found |= _compressed(record)
-    for key in ("mla", "attention", "shared_experts", "note", "params", "mlp", "activation", "qk_head_dim"):
-        record.get(f"arch.{key}")
     return found
 
 
@@ -110,7 +104,7 @@ def _compressed(record: Record) -> dict[str, object]:
     """Compressed sparse attention: tokens of an entry by layer, one for the prediction depths last; entries chosen;
     whether a loss of its own trains the indexer."""
     ratios = record.get("arch.compress_ratios", "other.args.csa_compress_ratios")
-    topk = integer(record.get("arch.index_topk"))
+    topk = record.integer("arch.index_topk")
     found = {"index_topk": topk, "compress_ratios": numbers(ratios, _MOST_LAYERS)}
     sizes = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items() if value}
     coefficient = record.number("other.indexer_distill_loss_coeff", "other.args.dsa_indexer_loss_coeff")
@@ -132,6 +126,8 @@ def _count(record: Record, key: str) -> int | None:
     if found is None and isinstance(value, str) and (inner := re.search(r"\((\d{3,})[^)]*\)", value)):
         found = int(inner[1])
         record.assume(f"{_PLAIN.get(key, key)}={found} (source says {value!r})")
+    elif found is None and value is not None:
+        record.leave(f"arch.{key}", value)
     return found
 
 
@@ -212,7 +208,7 @@ def _layer_pattern(record: Record, base: Model, overrides: dict[str, object]) ->
         return
     layers = overrides.get("num_layers", base.num_layers)
     assert isinstance(layers, int)
-    dense = integer(record.get("arch.dense_layers"))
+    dense = record.integer("arch.dense_layers")
     prefix = _dense_prefix(base.moe.moe_layer_freq)
     record.get("arch.moe_layer_freq", "other.args.moe_layer_freq")
     if dense is None:
@@ -286,7 +282,7 @@ def _style(record: Record, text: str, stated: Mapping[str, object]) -> dict[str,
 
 def _complete_moe(record: Record, full: dict[str, object]) -> dict[str, object]:
     layers = full["num_layers"]
-    dense = integer(record.get("arch.dense_layers")) or 0
+    dense = record.integer("arch.dense_layers") or 0
     pattern = record.get("arch.moe_layer_freq", "other.args.moe_layer_freq")
     assert isinstance(layers, int)
     moe = {"moe_layer_freq": pattern or f"([0]*{dense}+[1]*{layers - dense})", **full["moe"]}  # type: ignore[dict-item]

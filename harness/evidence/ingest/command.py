@@ -158,7 +158,9 @@ def is_table(path: Path) -> bool:
 
 def _strict_row(run: MeasuredRun, path: Path) -> RowReport:
     refused = (run.problem,) if run.problem else ()
-    return RowReport(where=path.name, id=run.id, assumed=run.assumed, refused=refused, doubts=judge(run).doubts)
+    return RowReport(
+        where=path.name, id=run.id, assumed=run.assumed, unread=run.unread, refused=refused, doubts=judge(run).doubts
+    )
 
 
 def stream_table(

@@ -45,6 +45,7 @@ class Configured:
     switches: Mapping[str, object]
     used: frozenset[str]
     texts: tuple[tuple[str, ...], ...]
+    unread: Mapping[str, str]
     place: str
 
 
@@ -52,7 +53,7 @@ def configure(record: Record, known: ImportMap) -> Configured:
     """Read every field that is no figure; what stops a projection is refused on the record."""
     gpu, stack, source = gpu_of(record), stack_of(record), source_of(record, known.strip)
     model, name = architecture(record)
-    words = recipe_words(record, stack)
+    words = recipe_words(record, stack, gpu)
     size = group_sizes(record, model, stack, words)
     recipe = recipe_of(record, gpu, model, size, words)
     workload = None
@@ -63,8 +64,9 @@ def configure(record: Record, known: ImportMap) -> Configured:
     switches: dict[str, object] = {}
     if path := record.text("other.moe_path"):
         switches["moe_path"] = path
-    if (phase := record.text("other.phase", "other.task").lower().partition(" ")[0]) in ("sft", "lora"):
+    if phase := words.pop("phase", None):
         switches["phase"] = phase
+    node = gpus_per_node(record, size.gpus)
     return Configured(
         gpu=gpu,
         stack=stack,
@@ -75,7 +77,7 @@ def configure(record: Record, known: ImportMap) -> Configured:
         size=size,
         recipe=recipe,
         workload=workload,
-        gpus_per_node=gpus_per_node(record, size.gpus) if gpu and not _rack(gpu) else None,
+        gpus_per_node=node if gpu and not _rack(gpu) else None,
         cluster=record.text("cluster") or None,
         group=record.text("group"),
         note=_note(record, known),
@@ -83,6 +85,7 @@ def configure(record: Record, known: ImportMap) -> Configured:
         switches=switches,
         used=frozenset(record.used),
         texts=(tuple(record.mapped), tuple(record.assumed), tuple(record.refused), tuple(record.doubts)),
+        unread=dict(record.unread),
         place=record.where,
     )
 
@@ -150,6 +153,7 @@ def _recall(record: Record, found: Configured) -> None:
     record.assumed += assumed
     record.refused += refused
     record.doubts += doubts
+    record.unread |= found.unread
 
 
 def _rack(gpu: str) -> bool:

@@ -1,9 +1,8 @@
-"""GPU, framework, software date and precision from the texts that people write."""
+"""Framework and software date from the texts that people write."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from projector import frameworks
 
@@ -35,87 +34,27 @@ def framework_slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-@dataclass(frozen=True)
-class Precision:
-    """Compute type and scaling recipe; ``assumed`` where the text leaves a choice; ``dpa``: FP8 inside attention."""
-
-    name: str
-    recipe: str | None = None
-    dpa: bool | None = None
-    assumed: str = ""
-
-
-def precision(text: str, gpu: str) -> Precision | None:
-    """The precision a text names, or None when it names none. ``gpu``: decides between alternatives per GPU."""
-    words = re.sub(r"\bno \w+", "", _segment_for(text.lower(), gpu))
-    if "nvfp4" in words:
-        return Precision("nvfp4")
-    if "mxfp4" in words:
-        return Precision("mxfp4")
-    if re.search(r"mxfp8|fp8[-_ ]mx|32x32", words):
-        return Precision("mxfp8")
-    if re.search(r"fp8|float8", words):
-        return Precision("fp8", _fp8_recipe(words), False if "bf16 attention" in words else None)
-    if "fp16/bf16" in words or "bf16/fp16" in words:
-        return Precision("fp16", assumed="precision=fp16 (source says fp16 or bf16; both run at one rate)")
-    if re.search(r"bf16|bfloat16", words):
-        return Precision("bf16")
-    if re.search(r"fp16|float16|half", words):
-        return Precision("fp16")
-    if re.search(r"fp32|float32|tf32", words):
-        return Precision("fp32")
-    return None
-
-
-def _segment_for(words: str, gpu: str) -> str:
-    """Of ``"32x32 on A/B; 128x128 on C"`` the part that names the GPU, after the text before the bracket."""
-    if ";" not in words:
-        return words
-    short = re.sub(r"_.*", "", gpu.lower())
-    parts = [part for part in re.split(r"[;()]", words) if re.search(rf"\b{re.escape(short)}\b", part)]
-    return re.sub(r"\(.*", "", words) + (parts[0] if parts else "")
-
-
-def _fp8_recipe(words: str) -> str | None:
-    if re.search(r"block|128x128", words):
-        return "blockwise"
-    if "rowwise" in words:
-        return "rowwise"
-    if re.search(r"tensorwise|fp8[-_ ]cs|current|float8", words):
-        return "tensorwise"
-    return "delayed" if re.search(r"delayed|per-tensor", words) else None
-
-
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+
+
+def _months_of(text: str) -> dict[str, str]:
+    """Versions with their months, from ``version=month`` words."""
+    return dict(word.split("=") for word in text.split())
+
+
 # Months of release: Megatron-Core (NVIDIA/Megatron-LM releases) and PyTorch (pytorch/pytorch releases).
-_MCORE = {
-    "0.5": "2024-03",
-    "0.6": "2024-04",
-    "0.7": "2024-06",
-    "0.8": "2024-08",
-    "0.9": "2024-10",
-    "0.10": "2025-02",
-    "0.11": "2025-03",
-    "0.12": "2025-05",
-    "0.13": "2025-07",
-    "0.14": "2025-10",
-    "0.15": "2025-12",
-    "0.16": "2026-02",
-}
-_TORCH = {
-    "1.13": "2022-10",
-    "2.0": "2023-03",
-    "2.1": "2023-10",
-    "2.2": "2024-01",
-    "2.3": "2024-04",
-    "2.4": "2024-07",
-    "2.5": "2024-10",
-    "2.6": "2025-01",
-    "2.7": "2025-04",
-    "2.8": "2025-08",
-    "2.9": "2025-10",
-    "2.10": "2026-01",
-}
+_MCORE = _months_of(
+    """
+    0.5=2024-03 0.6=2024-04 0.7=2024-06 0.8=2024-08 0.9=2024-10 0.10=2025-02 0.11=2025-03 0.12=2025-05
+    0.13=2025-07 0.14=2025-10 0.15=2025-12 0.16=2026-02
+    """
+)
+_TORCH = _months_of(
+    """
+    1.13=2022-10 2.0=2023-03 2.1=2023-10 2.2=2024-01 2.3=2024-04 2.4=2024-07 2.5=2024-10 2.6=2025-01
+    2.7=2025-04 2.8=2025-08 2.9=2025-10 2.10=2026-01
+    """
+)
 
 
 # PaddlePaddle/Paddle releases.

@@ -86,61 +86,43 @@ def report_of(run: MeasuredRun, record: Record) -> RowReport:
         assumed=tuple(record.assumed),
         refused=tuple(record.refused),
         doubts=tuple(record.doubts),
-        unused=tuple(record.unused()),
+        unread=run.unread,
     )
 
 
 class Groups:
-    """The short unmapped values that differ within the rows of one group: no field holds them, and yet they tell rows
-    apart. They are known when every row has been seen."""
+    """Short values that differ within the rows of one group, at keys of which something is unread in one of them: they tell
+    rows apart and no field holds them. They are known when every row has been seen."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[str, set[str]]] = {}
+        self._unread: dict[str, set[str]] = {}
         self._sizes: Counter[str] = Counter()
 
     def see(self, run: MeasuredRun, record: Record) -> None:
         if run.group:
             self._sizes[run.group] += 1
+            self._unread.setdefault(run.group, set()).update(text.partition(": ")[0] for text in run.unread)
             values = self._values.setdefault(run.group, {})
-            for key, value in _leftovers(record).items():
+            for key, value in _short(record):
                 values.setdefault(key, set()).add(str(value))
 
     def with_switches(self, run: MeasuredRun, record: Record) -> MeasuredRun:
-        varied = self._values.get(run.group)
-        if not varied:
+        unread = self._unread.get(run.group)
+        if not unread:
             return run
-        kept = {
-            key.removeprefix("other."): value
-            for key, value in _leftovers(record).items()
-            if len(varied.get(key, ())) > 1 and len(varied[key]) < max(3, self._sizes[run.group])
-        }
+        varied, most = self._values[run.group], max(3, self._sizes[run.group])
+        kept = {key: value for key, value in _short(record) if key in unread and 1 < len(varied[key]) < most}
         return replace(run, switches={**run.switches, **kept}) if kept else run
 
 
 _MOST_SHOWN = 20  # mistakes of one kind
-_NOISE = (
-    "check_",
-    "source_",
-    "slurm",
-    "hfu",
-    "mfu",
-    "samples_per",
-    "recipe_",
-    "config_",
-    "time_to",
-    "dp_in",
-    "topology",
-    "real_reserved",
-)
+_LONGEST = 60  # characters of a value that tells rows apart
 
 
-def _leftovers(record: Record) -> dict[str, object]:
-    return {
-        key: value
-        for key in record.unused()
-        if key.startswith("other.")
-        and key.count(".") == 1
-        and not key.removeprefix("other.").startswith(_NOISE)
-        and isinstance(value := record.values[key], (str, int, float, bool))
-        and len(str(value)) <= 60
-    }
+def _short(record: Record) -> Iterator[tuple[str, object]]:
+    """The values that no section but ``other`` has, as far as they are short."""
+    for key, value in record.values.items():
+        one = key.startswith("other.") and key.count(".") == 1 and isinstance(value, (str, int, float, bool))
+        if one and len(str(value)) <= _LONGEST:
+            yield key.removeprefix("other."), value

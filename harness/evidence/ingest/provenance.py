@@ -6,7 +6,7 @@ import re
 
 from harness.contracts.runs import Source, Stack
 from harness.evidence.ingest.fields import framework_slug, software_date
-from harness.evidence.ingest.record import Record
+from harness.evidence.ingest.record import Record, integer
 from projector import frameworks
 from projector.experience import UNKNOWN
 from projector.hardware import catalogue
@@ -41,6 +41,13 @@ def stack_of(record: Record) -> Stack:
     text = record.text("framework") or _from_source(record)
     slug = framework_slug(text)
     name = slug if slug in frameworks.names() else (frameworks.find(text) if text else None)
+    if (
+        name == "deepspeed"
+        and "deepspeed" not in f"{text} {record.text('zero')}".lower()
+        and not integer(record.values.get("zero"))
+    ):
+        name = "pytorch"  # a trainer of Hugging Face runs on what it is given
+        record.assume(f"framework={name} ({text}: DeepSpeed is not named)")
     if not text:
         record.refuse("framework not stated")
     elif name is None:
@@ -91,7 +98,7 @@ def gpu_of(record: Record) -> str:
 
 def gpus_per_node(record: Record, gpus: int | None) -> int | None:
     """GPUs of one node, where the record says so and it is not the usual 8."""
-    stated, nodes = record.integer("gpus_per_node"), record.integer("nodes")
+    stated, nodes = record.integer("gpus_per_node", "other.gpus_per_node"), record.integer("nodes")
     if stated is None and gpus and nodes and nodes > 1 and gpus % nodes == 0:
         stated = gpus // nodes
     return stated if stated not in (None, 8) else None

@@ -1,18 +1,18 @@
-"""The recipe of a record: arguments first, then the texts, then the sizes of its groups."""
+"""The recipe of a record: what its words and arguments say, then the sizes of its groups."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields
 
 from harness.contracts.runs import Stack
-from harness.evidence.ingest.arguments import arguments
-from harness.evidence.ingest.moe_words import moe_words
 from harness.evidence.ingest.parallel import Sizes, sizes
-from harness.evidence.ingest.precision import precision_of
-from harness.evidence.ingest.recipe_words import Words, recompute, schedule, sharding
-from harness.evidence.ingest.record import Record, boolean, integer
+from harness.evidence.ingest.record import Record, integer
+from harness.evidence.ingest.settings import settings_of
 from projector import frameworks
+from projector.hardware import catalogue
+from projector.intake.dialect import BUNDLES, dialect
 from projector.workload.lora import LoRA
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -21,45 +21,67 @@ from projector.workload.schema import parse_recipe, recipe_to_mapping
 _RECIPE_FIELDS = frozenset(field.name for field in fields(Recipe))
 
 
-def recipe_words(record: Record, stack: Stack) -> dict[str, object]:
-    """Recipe fields from arguments first, then from texts that fill what is left open."""
-    found = arguments(record)
-    per_op = "op_sac" if stack.framework.startswith("torchtitan") else ""
-    zero = record.text("zero")
-    texts: list[Words] = []
-    if text := record.text("recompute"):
-        texts.append(recompute(text, per_op))
-    if zero:
-        texts.append(sharding(zero))
-    if text := record.text("schedule"):
-        texts.append(schedule(text))
-    texts.append((_data_parallel(record), "", ""))
-    texts.append((moe_words(record), "", ""))
-    for fields_of, assumed, refused in texts:
-        found = {**fields_of, **found} if "recompute_granularity" not in fields_of else {**found, **fields_of}
-        if assumed:
-            record.assume(assumed)
-        if refused:
-            record.refuse(refused)
-    return found
+def recipe_words(record: Record, stack: Stack, gpu: str) -> dict[str, object]:
+    """Recipe fields that the record states, in the words of ``Recipe``; sizes of groups stay in its keys."""
+    found = settings_of(record, gpu)
+    _recompute(record, stack, found)
+    if found.get("data_parallel_shard_size") == 1:
+        found |= {"data_parallel_sharding": "no_shard", "data_parallel_shard_size": None}
+    if (version := re.fullmatch(r"v(\d)", str(found.get("moe_dispatch_scatter_adds")))) is not None:
+        # the third version of that code is said to be scatter-free, each earlier one has a gather more to undo
+        found["moe_dispatch_scatter_adds"] = 3 - int(version[1])
+    alone = found.pop("processes", None) == "one_gpu"
+    if found.get("moe_all_to_all_kernel") == "one_shot" and (alone or "1-gpu" in record.text("other.launcher").lower()):
+        # the kernel copies between GPUs of one process; with one GPU a process the exchange falls back on the library
+        found.pop("moe_all_to_all_kernel")
+    if found.pop("graphs", None) is False:
+        found["cuda_graph_scope"] = ()
+    sms = found.pop("hybridep_num_sms", None)
+    if found.get("moe_flex_dispatcher_backend") == "hybridep" and sms is not None:
+        found["moe_deepep_num_sms"] = sms
+    held, mixed = found.pop("held", None), found.pop("mixed", None)
+    if held and mixed is False:  # nothing casts
+        found |= BUNDLES["bf16 alone"]
+    elif held and mixed is None:
+        record.leave("torch_dtype", f"{held}, without mixed_precision")
+    default = frameworks.load(stack.framework).defaults if stack.framework in frameworks.names() else {}
+    if found.pop("grouped", None) and default.get("moe_grouped_gemm") == "loop":
+        found.setdefault("moe_grouped_gemm", "fused")
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _data_parallel(record: Record) -> dict[str, object]:
-    """Sharding from switches: Megatron's distributed optimizer or FSDP, MaxText and torchtitan shard counts."""
-    if boolean(record.setting("use_megatron_fsdp")) or record.setting("data_parallel_sharding_strategy"):
-        strategy = str(record.setting("data_parallel_sharding_strategy") or "optim_grads_params")
-        return {"data_parallel_sharding": strategy}
-    group = integer(record.get("other.fsdp_shard_group", "other.dp_shard")) or 0
-    shards = record.get("fsdp", "other.fsdp")
-    if group > 1:
-        return {"data_parallel_sharding": "optim_grads_params", "data_parallel_shard_size": group}
-    if (boolean(shards) is True and not isinstance(shards, int)) or shards is True or (integer(shards) or 0) > 1:
-        return {"data_parallel_sharding": "optim_grads_params"}
-    optimizer = record.get("dist_opt", "other.use_distributed_optimizer", "other.args.use_distributed_optimizer")
-    optimizer = optimizer if optimizer is not None else record.get("other.config_exports.USE_DIST_OPTIMIZER")
-    if boolean(optimizer):
-        return {"data_parallel_sharding": "optim"}
-    return {}
+def _recompute(record: Record, stack: Stack, found: dict[str, object]) -> None:
+    """Layers, modules and policies of recompute as fields have them."""
+    modules = found.get("recompute_modules")
+    if isinstance(modules, tuple) and "op_sac" in modules:
+        if stack.framework.startswith("torchtitan"):
+            record.assume("recompute_modules=[op_sac] (stands for the per-operator policy of the framework)")
+        else:
+            record.refuse(f"per-operator recompute is not modelled: {record.text('recompute').lower()!r}")
+            found.pop("recompute_modules")
+            found.pop("recompute_granularity", None)
+    if isinstance(ids := found.get("recompute_layer_ids"), (str, int)):
+        found["recompute_layer_ids"] = _ids(str(ids))
+    if isinstance(policy := found.get("recompute_saved"), str):
+        names = dialect("maxtext").tables["policies"].get(policy)
+        if names is None:
+            record.refuse(f"recompute policy {record.text('recompute')!r} has no equivalent here")
+        found["recompute_saved"] = names and tuple(names)
+    count = found.get("recompute_num_layers")
+    if count == 0 and found.get("recompute_method") == "block":
+        found["recompute_granularity"] = "none"
+    if found.get("recompute_granularity") == "none" or count == 0:
+        found.pop("recompute_num_layers", None)
+        if found.get("recompute_granularity") == "none":
+            found.pop("recompute_method", None)
+
+
+def _ids(text: str) -> tuple[int, ...]:
+    ids: list[int] = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        first, _, last = part.partition("-")
+        ids += range(int(first), int(last or first) + 1)
+    return tuple(ids)
 
 
 def group_sizes(record: Record, model: Model | None, stack: Stack, words: dict[str, object]) -> Sizes:
@@ -89,8 +111,15 @@ def _chunks(layout: str) -> int:
 
 def recipe_of(record: Record, gpu: str, model: Model | None, size: Sizes, words: dict[str, object]) -> Recipe | None:
     """The recipe, or None where the record does not state enough of it (each gap is refused by name)."""
-    kind = precision_of(record, gpu, words)
-    lora = _lora(record)
+    kind = _precision(record, gpu, words)
+    lora = _lora(record, words)
+    _shard_group(record, gpu, size, words)
+    _offloaded(record, model, size, words)
+    if words.pop("flash_switch", None):
+        if model is not None and model.position_embedding_type == "alibi":
+            record.leave("flash_attn", "true, beside ALiBi")  # a framework that cannot leaves its switch without effect
+        else:
+            words.setdefault("attention_backend", "flash")
     if kind is None or not size.complete:
         return None
     stated = {name: value for name, value in words.items() if name in _RECIPE_FIELDS}
@@ -99,8 +128,6 @@ def recipe_of(record: Record, gpu: str, model: Model | None, size: Sizes, words:
     if size.pp == 1:
         for name in ("pipeline_schedule", "pipeline_model_parallel_layout"):
             stated.pop(name, None)
-    if size.shard is not None:
-        stated.setdefault("data_parallel_shard_size", size.shard)
     stated |= {**size.stated, "etp": size.etp, "precision": kind, "lora": lora}
     recipe, wrong = parse_recipe(recipe_to_mapping(Recipe(**stated)), record.where, "")  # type: ignore[arg-type]
     for problem in wrong:
@@ -108,38 +135,95 @@ def recipe_of(record: Record, gpu: str, model: Model | None, size: Sizes, words:
     return recipe
 
 
+# What a framework's tables leave unsaid: BigScience's chronicles name bf16 where a run used DeepSpeed's new BF16_Optimizer.
+_UNSAID = {"megatron-deepspeed": "fp16"}
+
+
+def _precision(record: Record, gpu: str, words: dict[str, object]) -> str | None:
+    """The compute type: as stated, else the only one that the GPU allows; None (and refused) where neither says it."""
+    name = words.pop("precision", None)
+    if words.pop("either_half", None):
+        record.assume("precision=fp16 (source says fp16 or bf16; both run at one rate)")
+    if name is None:
+        return None if record.text("precision") else _assumed_precision(record, gpu)
+    if name == "fp8" and words.get("fp8_recipe") == "mxfp8":
+        name = "mxfp8"
+    if name != "fp8" and (name != "mxfp8" or words.get("fp8_recipe") == "mxfp8"):
+        words.pop("fp8_recipe", None)  # 16-bit runs have no scaling recipe, the others one only
+    record.map("precision", name, record.text("precision"))
+    return str(name)
+
+
+def _assumed_precision(record: Record, gpu: str) -> str | None:
+    """Mixed precision on a device without 8-bit matrix units can only be 16-bit: bf16, or fp16 without bf16."""
+    candidates = record.get("other.precision_candidates")
+    if isinstance(candidates, list) and candidates:
+        record.refuse("precision not stated (" + " or ".join(str(item) for item in candidates) + ")")
+        return None
+    peaks = catalogue.gpu(gpu).peak if catalogue.knows_gpu(gpu) else {}
+    if peaks and not any("fp8" in name for name in peaks):
+        usual = _UNSAID.get(frameworks.find(record.text("framework")) or "")
+        kind = usual or ("bf16" if "bf16" in peaks else "fp16")
+        why = "tables of this framework name bf16 where it is used" if usual else "16-bit types run at one rate"
+        record.assume(f"precision={kind} (not stated; the GPU has no 8-bit matrix rate and {why})")
+        return kind
+    record.refuse("precision not stated")
+    return None
+
+
+def _shard_group(record: Record, gpu: str, size: Sizes, words: dict[str, object]) -> None:
+    """The ranks that share one copy of the weights; ``node`` (HSDP, HYBRID_SHARD): the data-parallel ranks of one node."""
+    if size.shard is not None:
+        words["data_parallel_shard_size"] = size.shard
+    if words.get("data_parallel_shard_size") != "node":
+        return
+    nodes, stated = record.integer("nodes"), record.integer("gpus_per_node", "other.gpus_per_node")
+    known = catalogue.default_cluster(gpu).gpus_per_host if catalogue.knows_gpu(gpu) else 8
+    node = stated or (size.gpus // nodes if nodes and size.gpus else known)
+    ranks = max(1, node // (size.tp or 1))
+    words.pop("data_parallel_shard_size")
+    if ranks < (size.dp or 1) * (size.cp or 1):
+        words["data_parallel_shard_size"] = ranks
+        record.assume(f"data_parallel_shard_size={ranks} (the ranks of a node)")
+
+
+def _offloaded(record: Record, model: Model | None, size: Sizes, words: dict[str, object]) -> None:
+    """The share of the layers whose activations go to the host. What recompute keeps, and stages, are not modelled there."""
+    share = words.pop("offloaded_activations", None)
+    if not isinstance(share, (int, float)) or not share or model is None:
+        return
+    key = "activation_offload_ratio" if share != 1.0 else "cpu_offload"
+    if words.get("recompute_granularity") in (None, "none") and size.pp == 1 and share <= 1:
+        words["cpu_offloading_num_layers"] = min(max(1, round(share * model.num_layers)), model.num_layers - 1)
+        record.map("cpu_offloading_num_layers", words["cpu_offloading_num_layers"], key)
+    else:
+        record.leave(key, f"activations on the host ({share:g} of them)")
+
+
 #: Linears with adapters where a source does not say, by framework (NVIDIA-NeMo/Automodel examples: match_all_linear);
 #: elsewhere Megatron-Bridge's.
 _LORA_TARGETS = {"automodel": ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")}
 
 
-def _lora(record: Record) -> LoRA | None:
+def _lora(record: Record, words: dict[str, object]) -> LoRA | None:
     text = record.text("model").lower()
-    flag = boolean(record.get("other.lora"))
-    phase = record.text("other.phase", "other.task").lower()
+    flag = record.flag("other.lora")
+    targets, phase = words.pop("lora_targets", None), words.get("phase")
+    rank = record.integer("other.lora_dim", "other.lora_rank", "other.lora_r")
     if not (flag or "lora" in text or phase == "lora"):
         return None
-    rank = integer(record.get("other.lora_dim", "other.lora_rank"))
     if rank is None and (found := re.search(r"rank (\d+)", text)):
         rank = int(found[1])
-    targets = record.get("other.lora_target_modules", "other.lora_targets", "other.targets")
-    if isinstance(targets, str):
-        named = re.findall(r"\b(?:qkv|o_proj|proj|fc1|fc2)(?=_proj\b|\b)", targets)
-        targets = [f"linear_{word.removeprefix('o_')}" for word in named]
     if rank is None:
         rank = 16
         record.assume("lora rank=16 (not stated)")
-    if isinstance(targets, list) and targets:
-        return LoRA(dim=rank, targets=tuple(str(item) for item in targets))
+    if isinstance(targets, tuple) and targets:
+        return LoRA(dim=rank, targets=targets)
     usual = _LORA_TARGETS.get(frameworks.find(record.text("framework")) or "", LoRA(dim=rank).targets)
     record.assume(f"lora targets={', '.join(usual)} (not stated)")
     return LoRA(dim=rank, targets=usual)
 
 
-def partial_recipe(size: Sizes, words: dict[str, object]) -> dict[str, object]:
+def partial_recipe(size: Sizes, words: Mapping[str, object]) -> dict[str, object]:
     """What an incomplete row does state of its recipe, so that nothing of it is lost."""
-    return size.stated | {name: _plain(value) for name, value in words.items()}
-
-
-def _plain(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
+    return size.stated | {name: list(value) if isinstance(value, tuple) else value for name, value in words.items()}

@@ -71,6 +71,12 @@ def shown(value: object) -> str:
     return _LISTED.repr(value)
 
 
+def one_line(value: object) -> str:
+    """A value as text of one line."""
+    text = str(value)
+    return (text if text.isprintable() else _CONTROLS.sub(" ", text)).strip()
+
+
 def _without_unit(value: object, key: str) -> object:
     """``"1.5s"`` → 1.5 where the key has that unit; any other value as it is."""
     if not isinstance(value, str) or not value.rstrip()[-1:].isalpha():
@@ -109,6 +115,7 @@ class Record:
         self.assumed: list[str] = []
         self.refused: list[str] = []
         self.doubts: list[str] = []
+        self.unread: dict[str, str] = {}
 
     @classmethod
     def of_cells(cls, keys: Sequence[str], cells: Sequence[str], where: str) -> Record:
@@ -153,16 +160,11 @@ class Record:
                 return self.values[key]
         return None
 
-    def setting(self, name: str) -> object | None:
-        """A framework argument, wherever the record keeps it."""
-        return self.get(f"other.args.{name}", f"other.{name}", name)
-
     def text(self, *keys: str) -> str:
         value = self.get(*keys)
         if value is None:
             return ""
-        text = str(value)
-        return (text if text.isprintable() else _CONTROLS.sub(" ", text)).strip()
+        return one_line(value)
 
     def integer(self, *keys: str) -> int | None:
         """A whole number; a stated value that is none is refused by name."""
@@ -171,7 +173,7 @@ class Record:
             return None
         found = integer(_without_unit(value, keys[0]))
         if found is None:
-            self._misfit(_why_not(value, keys[0], "a whole number"), keys[0])
+            self._misfit(value, keys, "a whole number")
         return found
 
     def number(self, *keys: str) -> float | None:
@@ -180,7 +182,7 @@ class Record:
             return None
         found = number(_without_unit(value, keys[0]))
         if found is None:
-            self._misfit(_why_not(value, keys[0], "a number"), keys[0])
+            self._misfit(value, keys, "a number")
         return found
 
     def positive(self, *keys: str) -> float | None:
@@ -191,11 +193,27 @@ class Record:
             return None
         return found
 
-    def _misfit(self, text: str, key: str) -> None:
+    def flag(self, *keys: str) -> bool | None:
+        """True or False; a stated value that is neither is left unread."""
+        value = self.get(*keys)
+        found = boolean(value)
+        if found is None and value is not None:
+            self.leave(next(key for key in keys if key in self.values), value)
+        return found
+
+    def leave(self, key: str, words: object) -> None:
+        """Words at a key that nobody reads: they are said, and kept with the run."""
+        text, before = one_line(words), self.unread.get(key, "")
+        if text and text not in before.split(", "):
+            self.unread[key] = f"{before}, {text}" if before else text
+
+    def _misfit(self, value: object, keys: Sequence[str], what: str) -> None:
+        """A value that is no number: of a framework's argument it is left unread, of a run's own sizes it is refused."""
+        key = next(key for key in keys if key in self.values)
         if key.startswith("other."):
-            self.doubts.append(text)
+            self.leave(key, value)
         else:
-            self.refuse(text)
+            self.refuse(_why_not(value, key, what))
 
     def map(self, field: str, value: object, key: str = "") -> None:
         self.mapped.append(f"{field}={value}" + (f" ({key})" if key and key != field else ""))
@@ -209,6 +227,7 @@ class Record:
             self.refused.append(reason)
 
     def unused(self) -> Iterator[str]:
+        """Keys that nobody looked at."""
         return (key for key in self.values if key not in self.used)
 
 

@@ -1,4 +1,4 @@
-"""What an import did with every row: mapped, assumed, refused or left unused, as data (a command line prints it)."""
+"""What an import did with every row: mapped, assumed, refused or left unread, as data (a command line prints it)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from projector.workload.structure import to_mapping
 
 @dataclass(frozen=True, kw_only=True)
 class RowReport:
-    """One row of the input. ``mapped``: ``field=value`` with the key it came from; ``unused``: keys nothing reads.
+    """One row of the input. ``mapped``: ``field=value`` with the key it came from; ``unread``: ``key: words`` that nothing
+    reads.
 
     ``refused``: why the row cannot be projected (the run carries the same text as ``problem``); ``doubts``: stated
     values that contradict each other but do not stop a projection. ``read``: the figures of a log without its whole
@@ -27,7 +28,7 @@ class RowReport:
     assumed: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     missing: tuple[tuple[str, str], ...] = ()
 
@@ -113,5 +114,5 @@ def _row(run: MeasuredRun, row: RowReport) -> dict[str, object]:
         "assumed": list(row.assumed),
         "refused": list(row.refused),
         "doubts": list(row.doubts),
-        "unused": list(row.unused),
+        "unread": list(row.unread),
     }

@@ -10,8 +10,10 @@ from harness.evidence.ingest.evidence import settle
 from harness.evidence.ingest.importmap import ImportMap
 from harness.evidence.ingest.parallel import Sizes
 from harness.evidence.ingest.recipe import partial_recipe
-from harness.evidence.ingest.record import Record
+from harness.evidence.ingest.record import Record, one_line
+from harness.evidence.ingest.settings import plain_key
 from harness.evidence.ingest.throughput import measured
+from harness.evidence.ingest.vocabulary import changes_nothing
 from harness.evidence.physics import judge
 from projector.errors import Unsupported
 from projector.frameworks import flops
@@ -57,6 +59,12 @@ def convert_row(record: Record, index: int, known: ImportMap, memory: Memory | N
     return _judged(record, run)
 
 
+def unread_of(record: Record) -> dict[str, str]:
+    """What nothing reads of a record, by its keys: words of values, and whole values of keys that nobody looks at."""
+    whole = {key: one_line(record.values[key]) for key in record.unused()}
+    return record.unread | {key: text for key, text in whole.items() if not changes_nothing(plain_key(key), text)}
+
+
 def _moved(read: Configured, place: str) -> Source:
     source = read.source
     if source.title != read.place:
@@ -70,7 +78,8 @@ def _judged(record: Record, run: MeasuredRun) -> MeasuredRun:
     for reason in found.refused:
         record.refuse(reason)
     record.doubts += found.doubts
-    return replace(run, problem="; ".join(record.refused)) if record.refused else run
+    unread = tuple(f"{plain_key(key)}: {words.replace(';', ',')}" for key, words in unread_of(record).items())
+    return replace(run, problem="; ".join(record.refused), unread=unread)
 
 
 def _figures(record: Record, stack: Stack, workload: Workload | None, size: Sizes) -> Measured:

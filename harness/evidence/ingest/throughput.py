@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 from harness.contracts.runs import Measured
 from harness.evidence.agreement import both, contradiction
-from harness.evidence.ingest.record import Record, integer, number
+from harness.evidence.ingest.record import Record, number
 
 _PERCENT_OF = re.compile(r"(?:metrics|other)\.memory_pct_of_(\d+)")
 
@@ -145,7 +145,7 @@ def _samples(record: Record) -> int | None:
     stated = record.integer("metrics.samples")
     if stated is not None:
         return stated
-    return integer(record.get("other.step_count_in_log", "other.iterations"))
+    return record.integer("other.step_count_in_log", "other.iterations")
 
 
 def _spread(record: Record, step: float | None) -> float | None:

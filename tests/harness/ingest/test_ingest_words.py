@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from loose_cases import one, record
 
-from harness.evidence.ingest.fields import framework_slug, precision, software_date
-from harness.evidence.ingest.recipe_words import recompute, schedule, sharding
+from harness.evidence.ingest.fields import framework_slug, software_date
+from harness.evidence.ingest.record import Record
+from harness.evidence.ingest.settings import settings_of
+from harness.evidence.ingest.vocabulary import read
 
 
 @pytest.mark.parametrize(
@@ -35,12 +38,19 @@ from harness.evidence.ingest.recipe_words import recompute, schedule, sharding
     ],
 )
 def test_recompute(text: str, expected: dict[str, object]) -> None:
-    assert recompute(text) == (expected, "", "")
+    run, row = one(**record(recompute=text, framework="torchtitan"))
+    assert run.recipe is not None
+    assert {name: getattr(run.recipe, name) for name in expected} == expected
+    assert row.unread == ()
 
 
 @pytest.mark.parametrize("text", ["null", "not stated", "not stated in README (recipe default)", "unknown"])
 def test_recompute_that_is_not_stated_stays_open(text: str) -> None:
-    assert recompute(text) == ({}, "", "")
+    found = read("recompute", text)
+    assert (dict(found.settings), found.unread, found.understood) == ({}, (), True)
+
+
+FULL = "optim_grads_params"
 
 
 @pytest.mark.parametrize(
@@ -51,47 +61,72 @@ def test_recompute_that_is_not_stated_stays_open(text: str) -> None:
         ("ZeRO stage 2 (sharding stage2, degree 4)", "optim_grads", 4),
         ("sharding stage 1 over 4", "optim", 4),
         ("sharding stage 2 over 8", "optim_grads", 8),
-        ("FSDP, shard 128", "optim_grads_params", 128),
+        ("FSDP, shard 128", FULL, 128),
+        ("FSDP2, shard 8", FULL, 8),
         ("none (sharding degree 1)", "no_shard", None),
+        ("FSDP2, shard 1", "no_shard", None),
+        ("distributed optimizer (recipe default)", "optim", None),
+        ("DeepSpeed ZeRO stage 1", "optim", None),
+        (1, "optim", None),
+        ("FSDP SHARD_GRAD_OP (ZeRO-2)", "optim_grads", None),
+        ("FSDP FULL_SHARD (ZeRO-3)", FULL, None),
+        (3, FULL, None),
+        ("none", "no_shard", None),
+        ("FSDP HYBRID_SHARD", FULL, 16),
+        ("FSDP _HYBRID_SHARD_ZERO2", "optim_grads", 16),
+        ("HSDP", FULL, 16),
+        ("HSDP: FSDP shard 8, replicas between nodes", FULL, 8),
+        ("HSDP (shard inside a node, replicate across nodes)", FULL, 16),
+        ("ZeRO-3, partition 8 (MiCS)", FULL, 8),
+        ("FSDP within a node, data parallel between nodes", FULL, 16),
     ],
 )
-def test_shard_groups_in_words(text: str, degree: str, shard: int | None) -> None:
-    fields = {"data_parallel_sharding": degree} | ({"data_parallel_shard_size": shard} if shard else {})
-    assert sharding(text) == (fields, "", "")
+def test_sharding_and_its_groups(text: object, degree: str, shard: int | None) -> None:
+    run, row = one(
+        **record(zero=text, gpus=256, nodes=16, dp=256, global_batch_size=256, metrics={"iteration_ms": 1e4})
+    )
+    assert run.recipe is not None
+    assert (run.recipe.data_parallel_sharding, run.recipe.data_parallel_shard_size) == (degree, shard)
+    assert row.unread == ()
+    assert ("data_parallel_shard_size=16 (the ranks of a node)" in run.assumed) == (shard == 16)
+
+
+def test_a_group_of_a_node_is_all_ranks_on_one_node() -> None:
+    run, _ = one(**record(zero="HSDP"))
+    assert run.recipe is not None
+    assert (run.recipe.data_parallel_sharding, run.recipe.data_parallel_shard_size) == (FULL, None)
+
+
+def test_layerwise_muon_and_nonsense() -> None:
+    assert read("sharding", "layer-wise distributed Muon (dist_muon)").settings["optimizer"] == "dist_muon"
+    assert "sharding text not understood: 'something'" in one(**record(zero="something"))[0].problem
 
 
 def test_recompute_that_no_field_holds_is_refused() -> None:
-    assert "no equivalent" in recompute("remat_policy minimal_offloaded")[2]
-    kept = {"recompute_granularity": "full", "recompute_saved": ("qkv_proj", "out_proj", "mlpwo")}
-    assert recompute("remat_policy save_dot_except_mlpwi") == (kept, "", "")
-    assert "not understood" in recompute("outer layer groups")[2]
-    assert "not modelled" in recompute("selective (per-op SAC)")[2]
-    stands_for = recompute("selective (op SAC)", per_op="mlp")
-    assert stands_for[0]["recompute_modules"] == ("mlp",)
-    assert "stands for" in stands_for[1]
+    assert "no equivalent" in one(**record(recompute="remat_policy minimal_offloaded"))[0].problem
+    kept = one(**record(recompute="remat_policy save_dot_except_mlpwi", framework="MaxText"))[0].recipe
+    assert kept is not None
+    assert kept.recompute_saved == ("qkv_proj", "out_proj", "mlpwo")
+    assert "not understood" in one(**record(recompute="outer layer groups"))[0].problem
+    assert "not modelled" in one(**record(recompute="selective (per-op SAC)"))[0].problem
+    stands_for, _ = one(**record(recompute="selective (op SAC)", framework="torchtitan"))
+    assert stands_for.recipe is not None
+    assert stands_for.recipe.recompute_modules == ("op_sac",)
+    assert any("stands for" in text for text in stands_for.assumed)
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "modules", "unread"),
     [
-        ("distributed optimizer (recipe default)", "optim"),
-        ("DeepSpeed ZeRO stage 1", "optim"),
-        ("1", "optim"),
-        ("FSDP SHARD_GRAD_OP (ZeRO-2)", "optim_grads"),
-        ("FSDP FULL_SHARD (ZeRO-3)", "optim_grads_params"),
-        ("3", "optim_grads_params"),
-        ("none", "no_shard"),
+        ("selective: norm and MLP activation function", ("layernorm", "moe_act"), ()),
+        ("selective norm, act, shared_expert", ("shared_experts", "layernorm", "moe_act"), ()),
+        ("selective (mlp)", ("mlp",), ()),
+        ("selective: layernorm, frobnicator", ("layernorm",), ("frobnicator",)),
     ],
 )
-def test_sharding(text: str, expected: str) -> None:
-    assert sharding(text)[0]["data_parallel_sharding"] == expected
-
-
-def test_sharding_groups_and_layerwise_muon() -> None:
-    assert sharding("FSDP2, shard 8")[0]["data_parallel_shard_size"] == 8
-    assert sharding("FSDP2, shard 1")[0] == {"data_parallel_sharding": "no_shard"}
-    assert sharding("layer-wise distributed Muon (dist_muon)")[0]["optimizer"] == "dist_muon"
-    assert "not understood" in sharding("something")[2]
+def test_modules_of_selective_recompute(text: str, modules: tuple[str, ...], unread: tuple[str, ...]) -> None:
+    found = read("recompute", text)
+    assert (found.settings["recompute_modules"], found.unread) == (modules, unread)
 
 
 @pytest.mark.parametrize(
@@ -102,16 +137,18 @@ def test_sharding_groups_and_layerwise_muon() -> None:
         ("interleaved zero bubble", "zero-bubble", None),
         ("zbv-formatted", "zbv-formatted", None),
         ("ZB-2P", "zb-h2", None),
+        ("ZB-V", "zbv", None),
+        ("DualPipeV", "dualpipe-v", None),
         ("no pipeline", None, None),
     ],
 )
 def test_schedule(text: str, name: str | None, vpp: int | None) -> None:
-    fields = schedule(text)[0]
+    fields = settings_of(Record({"schedule": text}, "t"), "")
     assert (fields.get("pipeline_schedule"), fields.get("vpp")) == (name, vpp)
 
 
 def test_schedule_with_layout_and_overlap() -> None:
-    fields = schedule("interleaved via layout Ett|(tt|)*6mL with 1F1B EP A2A overlap")[0]
+    fields = read("schedule", "interleaved via layout Ett|(tt|)*6mL with 1F1B EP A2A overlap").settings
     assert fields["pipeline_model_parallel_layout"] == "Ett|(tt|)*6mL"
     assert fields["overlap_moe_expert_parallel_comm"] is True
 
@@ -119,27 +156,135 @@ def test_schedule_with_layout_and_overlap() -> None:
 @pytest.mark.parametrize(
     ("text", "gpu", "name", "scaling"),
     [
-        ("FP8-MX", "b200", "mxfp8", None),
-        ("fp8 (mxfp8)", "mi355x", "mxfp8", None),
-        ("FP8-CS", "gb200", "fp8", "tensorwise"),
-        ("FP8 (per-tensor)", "h100_sxm", "fp8", "delayed"),
-        ("float8 rowwise", "h100_sxm", "fp8", "rowwise"),
-        ("NVFP4", "gb300", "nvfp4", None),
-        ("mxfp4 (Hadamard)", "mi355x", "mxfp4", None),
-        ("fp16 mixed", "a100_sxm_80gb", "fp16", None),
-        ("FP8, alternative (32x32 on GB200/B200; 128x128 weights on H100)", "h100_sxm", "fp8", "blockwise"),
-        ("FP8, alternative (32x32 on GB200/B200; 128x128 weights on H100)", "gb200", "mxfp8", None),
-        ("bf16 (no float8, no compile, no async TP)", "mi355x", "bf16", None),
+        ("FP8-MX", "B200", "mxfp8", None),
+        ("fp8 (mxfp8)", "MI355X", "mxfp8", None),
+        ("FP8-CS", "GB200", "fp8", "tensorwise"),
+        ("FP8 (per-tensor)", "H100", "fp8", "delayed"),
+        ("float8 rowwise", "H100", "fp8", "rowwise"),
+        ("NVFP4", "GB300", "nvfp4", None),
+        ("fp16 mixed", "A100-SXM-80GB", "fp16", None),
+        ("FP8, alternative (32x32 on GB200/B200; 128x128 weights on H100)", "H100", "fp8", "blockwise"),
+        ("FP8, alternative (32x32 on GB200/B200; 128x128 weights on H100)", "GB200", "mxfp8", None),
+        ("bf16 (no float8, no compile, no async TP)", "MI355X", "bf16", None),
     ],
 )
 def test_precision(text: str, gpu: str, name: str, scaling: str | None) -> None:
-    found = precision(text, gpu)
-    assert found is not None
-    assert (found.name, found.recipe) == (name, scaling)
+    run, row = one(**record(precision=text, gpu=gpu))
+    assert run.recipe is not None
+    assert (run.recipe.precision, run.recipe.fp8_recipe, row.unread) == (name, scaling, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ("MXFP8 (last 5 layers bf16)", 0, 5),
+        ("FP8 (current scaling; first and last layer bf16)", 1, 1),
+        ("fp8 (first 2 layers in bf16)", 2, 0),
+        ("fp8 (first 1 and last 3 layers in bf16)", 1, 3),
+    ],
+)
+def test_layers_of_another_precision(text: str, start: int, end: int) -> None:
+    recipe = one(**record(precision=text, gpu="B200"))[0].recipe
+    assert recipe is not None
+    assert recipe.first_last_layers_bf16
+    assert (recipe.num_layers_at_start_in_bf16, recipe.num_layers_at_end_in_bf16) == (start, end)
 
 
 def test_precision_of_nothing() -> None:
-    assert precision("quantised somehow", "h100_sxm") is None
+    assert one(**record(precision="quantised somehow"))[0].problem == "precision not understood: 'quantised somehow'"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "backend"),
+    [
+        ("attention", "FA2", "fa2"),
+        ("attention", "FA3", "fa3"),
+        ("flash_attn", "flash-attention v2", "fa2"),
+        ("attention", "SDPA flash v2", "fa2"),
+        ("flash_attn", 2, "fa2"),
+        ("flash_attn", True, "flash"),
+        ("attention", "eager", "materialised"),
+        ("attention", "math", "materialised"),
+        ("attention", "xformers", "flash"),
+        ("attention", "AITER", "fused"),
+        ("attention", "CK", "fused"),
+        ("attn_implementation", "flash_attention_2", "fa2"),
+        ("attn_implementation", "sdpa", "flash"),
+        ("attention_backend", "TransformerEngine DotProductAttention", "fused"),
+    ],
+)
+def test_attention(key: str, value: object, backend: str) -> None:
+    run, row = one(**record(other={key: value}))
+    assert run.recipe is not None
+    assert (run.recipe.attention_backend, row.unread) == (backend, ())
+
+
+def test_a_kernel_that_is_not_modelled_is_said() -> None:
+    assert one(**record(other={"attention": "FlexAttention"}))[0].unread == ("attention: FlexAttention",)
+
+
+def test_graphs_of_modules_and_what_their_switch_says() -> None:
+    words = one(**record(other={"cuda_graphs": "moe_router, moe_preprocess"}))[0].recipe
+    off = one(**record(other={"cuda_graph_impl": "none", "cuda_graph_scope": ["full_iteration"]}))[0].recipe
+    assert words is not None
+    assert off is not None
+    assert (words.cuda_graph_scope, off.cuda_graph_scope) == (("moe_router", "moe_preprocess"), ())
+
+
+def test_a_type_that_nothing_casts_leaves_no_copy_in_fp32() -> None:
+    pure = one(**record(framework="pytorch", other={"torch_dtype": "bfloat16", "mixed_precision": "no"}))[0].recipe
+    amp, said = one(**record(framework="pytorch", other={"torch_dtype": "bfloat16"}))
+    assert pure is not None
+    assert amp.recipe is not None
+    assert (pure.main_params_dtype, pure.exp_avg_dtype, amp.recipe.main_params_dtype) == ("bf16", "bf16", None)
+    assert said.unread == ("torch_dtype: bf16, without mixed_precision",)
+
+
+@pytest.mark.parametrize(
+    ("other", "layers", "unread"),
+    [
+        ({"cpu_offload": "activations"}, 31, ()),
+        ({"activation_offload_ratio": 0.5}, 16, ()),
+        ({"activation_offload_ratio": 0}, None, ()),
+        ({"cpu_offload": "activations", "recompute_granularity": "full"}, None, ("cpu_offload",)),
+    ],
+)
+def test_activations_on_the_host(other: dict[str, object], layers: int | None, unread: tuple[str, ...]) -> None:
+    run, row = one(**record(other=other))
+    assert run.recipe is not None
+    assert run.recipe.cpu_offloading_num_layers == layers
+    assert tuple(text.partition(":")[0] for text in row.unread) == unread
+
+
+MOE = {"model": "Mixtral 8x7B", "ep": 8, "gpu": "MI300X"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "zero", "name"),
+    [
+        ("Our own (Hugging Face Trainer)", "FSDP2", "pytorch"),
+        ("Our own (Hugging Face Trainer)", "DeepSpeed ZeRO stage 3", "deepspeed"),
+        ("Our own (Hugging Face Trainer)", 3, "deepspeed"),
+        ("Hugging Face Trainer + DeepSpeed", None, "deepspeed"),
+    ],
+)
+def test_a_trainer_of_hugging_face_runs_on_what_it_is_given(framework: str, zero: object, name: str) -> None:
+    assert one(**record(framework=framework, zero=zero))[0].stack.framework == name
+
+
+@pytest.mark.parametrize(("stated", "way"), [(True, "fused"), (False, "loop"), ("HF loop", "loop"), ("turbo", "fused")])
+def test_experts_run_as_the_row_says(stated: object, way: str) -> None:
+    recipe = one(**record(**MOE, framework="DeepSpeed", other={"grouped_gemm": stated}))[0].recipe
+    assert recipe is not None
+    assert recipe.moe_grouped_gemm == way
+
+
+def test_units_of_dispatch_are_those_of_the_dispatcher() -> None:
+    turbo = one(**record(**MOE, deepep=True, other={"turbo_deepep_num_cu": 80}))[0].recipe
+    hybrid = {"moe_hybridep_num_sms": 16, "moe_token_dispatcher_type": "flex"}
+    own = one(**record(**MOE, other=hybrid | {"moe_flex_dispatcher_backend": "hybridep"}))[0].recipe
+    other = one(**record(**MOE, other=hybrid | {"moe_flex_dispatcher_backend": "deepep"}))[0].recipe
+    assert [recipe and recipe.moe_deepep_num_sms for recipe in (turbo, own, other)] == [80, 16, None]
 
 
 @pytest.mark.parametrize(

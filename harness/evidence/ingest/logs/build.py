@@ -69,6 +69,7 @@ def build(record: Record, dialect: str, where: str, context: Context) -> LogRun:
         measured=measured,
         switches=strategy_of(record),
         assumed=found.assumed,
+        unread=found.unread,
         problem="; ".join(refused),
         notes=context.notes,
     )
@@ -85,7 +86,7 @@ def build(record: Record, dialect: str, where: str, context: Context) -> LogRun:
         assumed=found.assumed,
         refused=tuple(refused),
         doubts=(*found.doubts, *judged.doubts, *step_doubts(record, state), *map(str, rates)),
-        unused=found.unused,
+        unread=found.unread,
         missing=_lacking(refused, found, judged),
     )
     if state is not None:

@@ -64,7 +64,8 @@ class Stated:
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """``gpu``: a catalogue name or empty. ``date``: the month that its arguments tell.
-    ``dumped``: how many arguments the log printed. ``unused``: those not read."""
+    ``dumped``: how many arguments the log printed. ``unread``: ``name=value`` of those that may change a step and
+    that nothing reads."""
 
     model: Model
     recipe: Recipe
@@ -75,7 +76,7 @@ class Settings:
     dumped: int = 0
     line: int = 0
     assumed: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     doubts: tuple[str, ...] = field(default=())
 
 
@@ -148,7 +149,7 @@ def settings(record: Record, dialect: str, where: str, context: Context) -> Sett
         dumped=printed.stated or len(printed.values) if printed else 0,
         line=line,
         assumed=(*assumed, *unread, *_of_experts(dialect, model, recipe, printed)),
-        unused=(*loaded.unmodelled, *loaded.ignored) if loaded else (),
+        unread=loaded.unmodelled if loaded else (),
         doubts=tuple(_overruled(record, context)),
     )
 

@@ -1,0 +1,191 @@
+"""A value is read, or it is said: no word of a record is dropped in silence, and what is unread stays with the run."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from loose_cases import SIMUMAX, one, record
+
+from harness.contracts.results import COLUMNS
+from harness.evaluation.evaluate import Selected, row_of
+from harness.evidence import dataset, run_text
+from harness.evidence.ingest import vocabulary
+from harness.evidence.ingest.loose import convert
+from harness.evidence.ingest.settings import plain_key
+from harness.evidence.ingest.tables import read_records
+
+#: Words that say a source's kind, and nothing of its run.
+SAYS_NOTHING = ("source_kind",)
+NESTED = ("args", "config_exports", "env")
+NONSENSE = st.text("bcdfghjkqvxz", min_size=6, max_size=9).map(lambda text: f"zq{text}")
+
+RICH: dict[str, Any] = record(
+    model="Mixtral 8x7B (32 layers)",
+    ep=8,
+    etp=1,
+    arch={"layers": 32, "hidden": 4096, "norm": "RMSNorm", "position": "rotary", "swiglu": True, "attention": "gqa"},
+    zero="FSDP2, shard 8",
+    recompute="selective: layernorm, moe_act",
+    schedule="no pipeline",
+    flash_attn="FA3",
+    deepep=True,
+    grouped_gemm="turbo",
+    metrics={"iteration_ms": 10000.0, "memory_gb": 60, "memory_kind": "reserved", "status": "ok", "samples": 9},
+    other={
+        "result": "passed",
+        **dict.fromkeys(("compile", "liger_kernel", "cuda_graphs", "mock_data", "sequence_parallel"), True),
+        "attention": "flash",
+        "optimizer": "adam",
+        "routing": "uniform",
+        "dataset": "c4",
+        "phase": "pre-training",
+        "overlap_grad_reduce": True,
+        "turbo_deepep_num_cu": 64,
+        "cpu_offload": "none",
+        "torch_dtype": "bfloat16",
+        "mixed_precision": "no",
+        "loss_fusion": "te",
+        "precision_aware_optimizer": "bf16",
+        "grad_accum": 16,
+        "moe_path": "sparse_matmul dropless, turbo grouped GEMM",
+        "float8_recipe": "rowwise",
+        "lora": False,
+        "args": {"moe_router_dtype": "fp32", "recompute_modules": ["layernorm"], "grad_reduce_in_fp32": True},
+        "config_exports": {"FULL_CUDA_GRAPH": False, "NVTE_FUSED_ATTN": 1},
+        "env": {"CUDA_DEVICE_MAX_CONNECTIONS": 1},
+    },
+)
+
+Path_ = tuple[str, ...]
+
+
+def places(data: dict[str, Any]) -> Iterator[Path_]:
+    """Where the values of a record stand."""
+    for key, value in data.items():
+        if key in ("arch", "metrics", "other") and isinstance(value, dict):
+            for inner, item in value.items():
+                if inner in NESTED and isinstance(item, dict):
+                    yield from ((key, inner, name) for name, leaf in item.items() if leaf is not None)
+                elif item is not None:
+                    yield key, inner
+        elif value is not None and key not in SAYS_NOTHING:
+            yield (key,)
+
+
+def changed(data: dict[str, Any], place: Path_, change: Callable[[Any], Any]) -> dict[str, Any]:
+    made = copy.deepcopy(data)
+    inner = made
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = change(inner[place[-1]])
+    return made
+
+
+def said(data: dict[str, Any]) -> str:
+    """All that an import says of a record, the run that it writes included."""
+    made = convert([data], "t")
+    row = made.rows[0]
+    return " ".join((*row.unread, *row.refused, *row.assumed, run_text.to_yaml(made.runs)))
+
+
+def neutral(place: Path_) -> bool:
+    return vocabulary.changes_nothing(plain_key(".".join(place)), "another value")
+
+
+def broken(data: dict[str, Any], place: Path_, word: str) -> list[str]:
+    """The changes of one value by a nonsense word that pass in silence."""
+    if neutral(place):
+        return []
+    changes = {
+        "replaced": lambda _: word,
+        "qualified": lambda old: [*old, word] if isinstance(old, list) else f"{old} ({word})",
+    }
+    return [name for name, change in changes.items() if word not in said(changed(data, place, change))]
+
+
+@given(st.sampled_from([(data, place) for data in (RICH, SIMUMAX) for place in places(data)]), NONSENSE)
+def test_no_word_of_a_record_is_dropped_in_silence(case: tuple[dict[str, Any], Path_], word: str) -> None:
+    assert broken(*case, word) == []
+
+
+def test_nor_of_any_row_of_the_corpora(shared: Path, every: int) -> None:
+    seen: set[tuple[Path_, str]] = set()
+    silent = []
+    for table in sorted((shared / "corpus").glob("*.yaml")):
+        for data in read_records(table)[::every]:
+            assert isinstance(data, dict)
+            for place in places(data):
+                framework = str(data.get("framework"))
+                if (place, framework) not in seen:
+                    seen.add((place, framework))
+                    silent += [(table.stem, data["id"], place, how) for how in broken(data, place, "zqkvbx")]
+    assert silent == []
+
+
+@given(st.sampled_from(sorted(vocabulary.subjects())), NONSENSE)
+def test_nonsense_is_unread_by_every_subject(subject: str, word: str) -> None:
+    found = vocabulary.read(subject, word)
+    assert (dict(found.settings), dict(found.usual), found.unread) == ({}, {}, (word,))
+    assert not found.understood
+
+
+@pytest.mark.parametrize("denial", ["not", "no", "without"])
+def test_a_word_that_is_denied_is_not_taken(denial: str) -> None:
+    found = vocabulary.read("optimizer", f"adam, {denial} bf16 states")
+    assert (dict(found.settings), " ".join(found.unread).split()[-2:]) == ({"optimizer": "adam"}, ["bf16", "states"])
+
+
+def test_a_value_without_end_takes_no_time_and_its_rest_is_said() -> None:
+    for subject in vocabulary.subjects():
+        assert vocabulary.read(subject, "-" * 10**6).unread[0] == "999000 characters more"
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_accounted_for(text: str) -> None:
+    for subject in vocabulary.subjects():
+        found = vocabulary.read(subject, text)
+        assert all(word.strip() for word in found.unread)
+
+
+def test_a_key_that_nobody_knows_is_unread_unless_it_is_off() -> None:
+    run, row = one(**record(other={"paged_stash": True, "sub_graphs": False, "recipe_source": "a file"}))
+    assert run.unread == row.unread == ("paged_stash: True",)
+
+
+def test_of_two_that_disagree_the_stronger_counts_and_the_other_is_said() -> None:
+    run, _ = one(**record(recompute="full", other={"recompute_granularity": "none"}))
+    assert run.recipe is not None
+    assert run.recipe.recompute_granularity == "full"
+    assert run.unread == ("recompute_granularity: recompute_granularity=none where full is stated too",)
+
+
+def test_alternatives_of_other_gpus_are_left_out_and_no_others() -> None:
+    text = "FP8 (32x32 on GB200/B200; 128x128 on H100; zqkv)"
+    assert vocabulary.part_for(text, "h100_sxm") == "FP8 (; 128x128 on H100; zqkv)"
+
+
+def test_what_is_unread_stays_with_the_run_and_its_row(tmp_path: Path) -> None:
+    from harness.contracts.runs import Prediction
+
+    run, _ = one(**record(other={"attention": "FlexAttention", "paged_stash": "yes; on 2 streams"}))
+    assert run.unread == ("attention: FlexAttention", "paged_stash: yes, on 2 streams")
+    dataset.write([run], tmp_path / "runs.yaml")
+    assert dataset.read(tmp_path / "runs.yaml") == [run]
+    row = row_of(Selected("", run), "simulate", "uncalibrated", Prediction(status="unsupported"), None)
+    assert row.unread == "attention: FlexAttention; paged_stash: yes, on 2 streams"
+    assert COLUMNS[-1] == "unread"
+
+
+@pytest.mark.parametrize("value", ["a text", [1], {"a": "b"}])
+def test_unread_of_a_strict_file_is_a_list_of_texts(tmp_path: Path, value: object) -> None:
+    run, _ = one(**record())
+    text = run_text.to_yaml([run]).rstrip() + f"\n  unread: {value!r}\n"
+    (tmp_path / "runs.yaml").write_text(text)
+    with pytest.raises(Exception, match=r"unread: found .* expected a list of texts"):
+        dataset.read(tmp_path / "runs.yaml")
