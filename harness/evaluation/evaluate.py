@@ -20,7 +20,7 @@ from harness.evaluation.peaks import undecided
 from harness.predictors.protocol import Predictor
 from harness.predictors.remembered import Remembering
 from projector import experience
-from projector.io.kept import keep, recall
+from projector.io.kept import Shelf
 from projector.kernels.settings import DEFAULT, Settings
 
 __all__ = ["Evaluation", "Selected", "evaluate", "row_of", "tools_for"]
@@ -108,21 +108,23 @@ class _Fitted:
         return {key: calibration.mean_factor(some, [logs[o.run_id].log for o in some]) for key, some in rows.items()}
 
 
+_SHELF = Shelf("fits", _Fitted)
+
+
 def _fit(seen: Sequence[Observation], evidence: Sequence[Observation] | None) -> _Fitted:
     """A run of a source, or of a family, that the evidence does not know is estimated by all of it; of a device outside the
     catalogue it says nothing."""
     teaching = seen if evidence is None else evidence
     asked = seen if evidence is None else [o for o in seen if "vendor:" not in o.levels]
     content = repr((seen, evidence))
-    known = recall("fits", content)
-    if isinstance(known, _Fitted):
+    if (known := _SHELF.recall(content)) is not None:
         return known
     benches = {"heldout": Bench.of(teaching, folds.by_source), "heldout-family": Bench.of(teaching, folds.by_family)}
     fold = benches["heldout"].fold(None)
     held = {fit: bench.held_out(asked=asked) for fit, bench in benches.items()}
     shipped = {o.run_id: fold.estimate(o) for o in asked}
     made = _Fitted(tuple(seen), fold, {"uncalibrated": {}, "shipped": shipped, **held})
-    keep("fits", content, made)
+    _SHELF.keep(content, made)
     return made
 
 
