@@ -66,7 +66,7 @@ class Shelf(Generic[T]):
             return None
 
     def keep(self, content: str, value: T) -> None:
-        """Remembers ``value`` for the next process. Where it is not of the shelf's type, or the disk is full or not writable,
+        """Remembers ``value`` for the next process. Where it is not of the shelf's type, or the disk cannot be written,
         nothing is remembered, and nothing but time is lost."""
         folder = _folder()
         if folder is None or not _as_it_was(int(time.monotonic() / _LOOK)):
