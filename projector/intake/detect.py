@@ -27,6 +27,7 @@ from projector.intake import (
     scripts,
     torchtitan,
     torchtune,
+    trainer,
 )
 from projector.intake.assemble import Origin, assemble
 from projector.intake.dialect import dialect
@@ -57,6 +58,7 @@ _WHOLE = {
     "nanotron": (_by_marks("nanotron"), nanotron.load),
     "llm-foundry": (llm_foundry.is_llm_foundry, llm_foundry.load),
     "llama-factory": (_by_marks("llama_factory"), llama_factory.load),
+    "trainer": (_by_marks("trainer"), trainer.load),
     "axolotl": (_by_marks("axolotl"), axolotl.load),
     "torchtune": (torchtune.is_torchtune, torchtune.load),
     "litgpt": (_by_marks("litgpt"), litgpt.load),
