@@ -23,6 +23,7 @@ from harness.predictors.protocol import Predictor
 from harness.predictors.remembered import Remembering
 from projector import posterior
 from projector.expectation import facts_of
+from projector.hardware import catalogue
 from projector.kernels.settings import DEFAULT, Settings
 from projector.posterior import Posterior
 
@@ -96,6 +97,8 @@ def _fit(name: str, seen: Sequence[Observation], evidence: Sequence[Observation]
         return _Fitted(tuple(seen), {fit: {} for fit in FITS})
     packaged = posterior.load()
     ours = name in predictors.MODES
+    # of a device that no vendor of these runs made, such as the processor at hand, they say nothing
+    asked = seen if evidence is None else [o for o in seen if _vendor(o.facts.gpu)]
     looked = [] if ours else [o for o in observations.looks() if math.isfinite(o.log_ratio)]
     known = Conditioned.of(teaching, held.deviations_of(packaged, () if ours else teaching, looked))
     tail = packaged.tail if ours else None
@@ -103,11 +106,15 @@ def _fit(name: str, seen: Sequence[Observation], evidence: Sequence[Observation]
         tuple(seen),
         {
             "uncalibrated": {},
-            "shipped": {o.run_id: _shipped(packaged, o) for o in seen} if ours else {},
-            "heldout": held.estimates(known, seen, held.by_source, tail),
-            "heldout-family": held.estimates(known, seen, held.by_family, tail),
+            "shipped": {o.run_id: _shipped(packaged, o) for o in asked} if ours else {},
+            "heldout": held.estimates(known, asked, held.by_source, tail),
+            "heldout-family": held.estimates(known, asked, held.by_family, tail),
         },
     )
+
+
+def _vendor(gpu: str) -> str:
+    return catalogue.gpu(gpu).vendor if gpu in catalogue.gpu_names() else ""
 
 
 def _shipped(packaged: Posterior, row: Observation) -> Estimate:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from harness.contracts.runs import Measured, MeasuredRun, Source, Stack
 from harness.evidence.dataset import lacks, missing_model
 from projector.errors import InputError, Problem, nearest
+from projector.frameworks import experts_follow
 from projector.hardware.types import Cluster
 
 KEYS = (
@@ -87,6 +88,11 @@ def _case(item: Mapping[str, object], where: str, key: str) -> tuple[MeasuredRun
         switches={"strategy": str(item["strategy"])} if "strategy" in item else {},
         notes=str(item.get("notes", "")),
     )
+    if model is not None and "etp" not in item["recipe"]:  # type: ignore[operator]
+        try:
+            run = replace(run, recipe=experts_follow(run.workload, where)[0].recipe)
+        except InputError as error:
+            problems += [replace(p, key=f"{key}recipe.{p.key}") for p in error.problems]
     if model is not None:
         problems += [replace(p, key=key + p.key) for p in validate.problems(run.workload, where)]
     return run, problems

@@ -20,7 +20,7 @@ from harness.evidence.run_text import to_yaml
 from projector.errors import InputError, Problem, nearest
 from projector.hardware import catalogue, own
 from projector.io.files import parse_yaml, read_text, write_whole
-from projector.io.kept import keep, recall
+from projector.io.kept import Shelf
 from projector.workload import zoo
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -30,6 +30,7 @@ from projector.workload.structure import parse_dataclass
 _KEYS = [field.name for field in fields(MeasuredRun)]
 _REQUIRED = ("id", "source", "gpu", "gpus", "stack", "measured")
 _STATUS = ("ok", "out-of-memory")
+_SHELF = Shelf("runs", list[MeasuredRun])
 _MEMORY = ("allocated", "reserved", "device")
 
 
@@ -69,15 +70,14 @@ def _parsed(text: str, where: str, lenient: bool) -> list[MeasuredRun]:
 
 def remembered(text: str) -> list[MeasuredRun] | None:
     """The runs of a strict file with this text, where this code has read it before."""
-    known: list[MeasuredRun] | None = recall("runs", text)
-    return known
+    return _SHELF.recall(text)
 
 
 def remember(text: str, runs: Sequence[MeasuredRun]) -> None:
     """For :func:`remembered`: what was read of ``text`` without a mistake. A file that names others (hardware of its own) is
     read again each time."""
     if not any(catalogue.is_path(name) for run in runs for name in (run.gpu, run.cluster) if name):
-        keep("runs", text, list(runs))
+        _SHELF.keep(text, list(runs))
 
 
 def _files(paths: Iterable[str | Path], problems: list[Problem]) -> list[Path]:

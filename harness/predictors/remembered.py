@@ -6,9 +6,9 @@ from abc import abstractmethod
 
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.predictors.refusal import INTERNAL, Guarded, refused
-from projector.io.kept import keep, recall
+from projector.io.kept import Shelf
 
-_KIND = "prediction"
+_SHELF = Shelf("prediction", Prediction)
 
 
 class Remembering(Guarded):
@@ -24,8 +24,7 @@ class Remembering(Guarded):
         if refusal is not None:
             return refusal
         content = self._whole(run)
-        found = recall(_KIND, content) if content else None
-        return found if isinstance(found, Prediction) else None
+        return _SHELF.recall(content) if content else None
 
     def predict(self, run: MeasuredRun) -> Prediction:
         found = self.recalled(run)
@@ -33,7 +32,7 @@ class Remembering(Guarded):
             found = super().predict(run)
             content = self._whole(run)
             if content and not found.reason.startswith(INTERNAL):
-                keep(_KIND, content, found)
+                _SHELF.keep(content, found)
         return found
 
     def _whole(self, run: MeasuredRun) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from harness.report.table import Report, Table
@@ -56,9 +57,9 @@ def _row(cells: Sequence[str], *, marked: bool = False) -> str:
     return "| " + " | ".join(c if marked else escape(c) for c in cells) + " |"
 
 
+_MARKUP = re.compile(r"[\\|*<`\[\]~]|:(?=//)|(?<=www)\.|(?<![^\W_])_|_(?![^\W_])")  # "_" inside a word is itself
+
+
 def escape(text: str) -> str:
-    """Characters that Markdown would read as markup in a cell or a sentence."""
-    made = text.replace("\\", "\\\\").replace("\n", " ")
-    for mark in "|*<`":
-        made = made.replace(mark, "\\" + mark)
-    return made
+    """Characters that Markdown would read as markup in a cell or a sentence, addresses that GitHub links included."""
+    return _MARKUP.sub(r"\\\g<0>", text.replace("\n", " "))

@@ -12,7 +12,7 @@ from itertools import repeat
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
-from projector.io.kept import keep, recall
+from projector.io.kept import Shelf
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DOTS_PER_INCH = 150  # of a PNG
 
+_SHELF = Shelf("picture", dict[str, bytes])
 _RUN_OWN = "seconds_to_project"  # differs from one run to the next, and no picture shows it
 
 
@@ -57,12 +58,12 @@ def drawn(
     columns = (rows[name].tolist() for name in rows.columns if name != _RUN_OWN)
     shown = hashlib.sha256(repr([list(rows.columns), *columns]).encode("utf-8", errors="replace")).hexdigest()
     contents = [f"{p.stem} {p.kinds} {dots_per_inch} {shown}" for p in pictures]
-    known = [recall("picture", content) for content in contents]
-    missing = [i for i, found in enumerate(known) if found is None]
+    known = {content: found for content in contents if (found := _SHELF.recall(content)) is not None}
+    missing = [i for i, content in enumerate(contents) if content not in known]
     for i, made in zip(missing, _drawn([pictures[i] for i in missing], jobs, dots_per_inch), strict=True):
-        keep("picture", contents[i], made)
-        known[i] = made
-    return known
+        _SHELF.keep(contents[i], made)
+        known[contents[i]] = made
+    return [known[content] for content in contents]
 
 
 def _drawn(pictures: Sequence[Picture], jobs: int, dots_per_inch: int) -> list[dict[str, bytes]]:

@@ -4,6 +4,7 @@ to see it again. Every figure is computed; the tables are also what LaTeX is giv
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -241,7 +242,13 @@ def _refused(of: Figures) -> Table:
 def _again(of: Figures, provenance: Mapping[str, Any]) -> Iterator[str]:
     command = " ".join(["python -m", *map(str, provenance.get("command", ("harness", "figures", "--out", "reports")))])
     worst = of.held.worst_id or of.rows["run_id"].iloc[0]
-    yield from ("```sh", f"{command}   # all of it", f"{payload.again(provenance)} {worst}   # one run", "```", "")
+    yield from (
+        "```sh",
+        f"{command}   # all of it",
+        f"{payload.again(provenance)} {shlex.quote(worst)}   # one run",
+        "```",
+        "",
+    )
     yield from _paragraph(*_made_of(provenance))
     yield from _paragraph(
         "Held out is the calibration alone: several constants of the models were chosen with these same runs at hand, so"

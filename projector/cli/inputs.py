@@ -16,6 +16,7 @@ from projector.cli.said import changed_model, said
 from projector.cli.source import read_source
 from projector.errors import InputError, Problem, nearest
 from projector.expectation import Knowledge
+from projector.frameworks import experts_follow
 from projector.hardware import catalogue, own
 from projector.hardware import primus as primus_hardware
 from projector.hardware.machines import machine_of
@@ -85,12 +86,15 @@ def read_case(options: argparse.Namespace) -> Case:
         framework=framework,
         framework_date=date or loaded.framework_date,
     )
+    split: tuple[str, ...] = ()
+    if "etp" not in told.flags and not (loaded.recipe and loaded.etp_stated):
+        workload, split = experts_follow(workload, options.config or _HERE)
     options.told = told
     return Case(
         config=options.config or _HERE,
         workload=workload,
         cluster=cluster,
-        assumed=(*_still(loaded.assumed, options), *assumed, *counted),
+        assumed=(*_still(loaded.assumed, options), *assumed, *counted, *split),
         ignored=loaded.ignored,
         unmodelled=(*loaded.unmodelled, *loaded.model.unmodelled),
         changes=told.texts if options.config else (),

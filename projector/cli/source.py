@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from projector.cli.said import pairs
 from projector.errors import InputError, Problem
+from projector.hardware import catalogue
 from projector.intake import detect
 from projector.intake.loaded import Loaded
 from projector.intake.values import literal
@@ -50,8 +51,17 @@ def read_source(options: argparse.Namespace) -> Source:
         env=_environment(options.env),
         gpus_given=bool(options.gpus or options.target_nodes),
         gpus=options.gpus,
+        node_gpus=_node_gpus(options.cluster or options.gpu),
     )
     return Source(loaded, {} if own_words else given)
+
+
+def _node_gpus(name: str | None) -> int | None:
+    """GPUs of a machine of the cluster or GPU of that name; None where there is none (which is said where it is needed)."""
+    try:
+        return catalogue.cluster(name).gpus_per_host if name else None
+    except InputError:
+        return None
 
 
 def _words(given: Sequence[str]) -> list[str]:

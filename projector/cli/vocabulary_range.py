@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from projector.workload.tokenizers import UNNAMED
+from projector.workload.tokenizers import STANDS_IN
 
 if TYPE_CHECKING:
     from projector.cli.inputs import Case
@@ -16,7 +16,7 @@ _SIZES = (32_000, 256_000)
 
 def ranged(case: Case) -> Case:
     """``case`` with the change of its step beside the vocabulary it assumes; as it is where a tokenizer is named."""
-    if not any(UNNAMED in text for text in case.assumed):
+    if not any(STANDS_IN in text for text in case.assumed):
         return case
     from projector.projection import project
 
@@ -28,5 +28,5 @@ def ranged(case: Case) -> Case:
     base = seconds(None)
     changes = (f"{100 * (seconds(size) / base - 1):+.1f} % with {size // 1000}k" for size in _SIZES)
     remark = f"; the step changes by {', '.join(changes)}"
-    assumed = tuple(text.replace(UNNAMED, UNNAMED + remark) for text in case.assumed)
+    assumed = tuple(text.replace(STANDS_IN, STANDS_IN + remark) for text in case.assumed)
     return replace(case, assumed=assumed)

@@ -1,8 +1,9 @@
 """Frameworks as data: one YAML file each under ``profiles/``; no model of ours ever asks for a framework's name."""
 
+from projector.frameworks.experts import experts_follow
 from projector.frameworks.profiles_io import find, load, named, names
 from projector.frameworks.resolve import resolve
 from projector.frameworks.types import Framework, Resolved
 from projector.mechanisms import Execution
 
-__all__ = ["Execution", "Framework", "Resolved", "find", "load", "named", "names", "resolve"]
+__all__ = ["Execution", "Framework", "Resolved", "experts_follow", "find", "load", "named", "names", "resolve"]

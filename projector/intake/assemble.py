@@ -87,6 +87,7 @@ def assemble(args: Mapping[str, object], origin: Origin) -> Loaded:
         recipe=recipe,
         gpus=gpus,
         framework=framework,
+        etp_stated=reader.has("expert_tensor_parallel_size"),
         framework_date=_BEFORE_FLASH if old else "",
         assumed=(*assumed, f"framework_date={_BEFORE_FLASH} (its arguments know of no flash attention)")
         if old

@@ -48,6 +48,7 @@ def from_mapping(case: Mapping[str, object], path: Path, *, model: Loaded | None
         nodes=counts["nodes"],
         framework=str(case.get("framework", "megatron-lm")),
         framework_date=str(case.get("framework_date", "")),
+        etp_stated=isinstance(case["recipe"], Mapping) and "etp" in case["recipe"],
         cluster=None if name is None else _beside(str(name), path),
         assumed=() if "framework" in case else ("framework=megatron-lm",),
         ignored=architecture.ignored,

@@ -21,12 +21,14 @@ from projector.intake import (
     manifests,
     maxtext,
     megatron_args,
+    megatron_swift,
     nanotron,
     nemo,
     primus,
     scripts,
     torchtitan,
     torchtune,
+    trainer,
 )
 from projector.intake.assemble import Origin, assemble
 from projector.intake.dialect import dialect
@@ -57,6 +59,8 @@ _WHOLE = {
     "nanotron": (_by_marks("nanotron"), nanotron.load),
     "llm-foundry": (llm_foundry.is_llm_foundry, llm_foundry.load),
     "llama-factory": (_by_marks("llama_factory"), llama_factory.load),
+    "ms-swift": (megatron_swift.is_dump, megatron_swift.of_dump),
+    "trainer": (_by_marks("trainer"), trainer.load),
     "axolotl": (_by_marks("axolotl"), axolotl.load),
     "torchtune": (torchtune.is_torchtune, torchtune.load),
     "litgpt": (_by_marks("litgpt"), litgpt.load),
@@ -84,15 +88,16 @@ def load(
     env: Mapping[str, str] | None = None,
     gpus_given: bool = False,
     gpus: int | None = None,
+    node_gpus: int | None = None,
 ) -> Loaded:
     """The workload of a configuration file of any kind.
 
     ``configs``: the configs folder of Primus, for its presets. ``model``: a zoo name or a Hugging Face ``config.json``
     that stands in for the architecture of the file. ``overrides``: arguments over those of a file that is made of them
     (see :func:`takes_overrides`). ``args``, ``env``: arguments and environment with which a launch script is started;
-    ``gpus_given``: its number of GPUs comes from elsewhere; ``gpus``: that number, where
-    it is known. Raises :class:`InputError` with every mistake of the file, also for an architecture alone,
-    which says nothing about how it is trained.
+    ``gpus_given``: its number of GPUs comes from elsewhere; ``gpus``: that number, where it is known; ``node_gpus``: those
+    of a machine. Raises :class:`InputError` with every mistake of the file, also for an architecture alone, which says
+    nothing about how it is trained.
     """
     file = Path(path)
     architecture = load_architecture(model) if model else None
@@ -131,7 +136,9 @@ def load(
         return _WHOLE[kind][1](mapping, str(file), model=chosen)
     if kind == "script":
         shell = manifest.script if manifest else text
-        loaded = scripts.load(file, args=args, env=env, model=chosen, gpus_given=gpus_given, text=shell)
+        loaded = scripts.load(
+            file, args=args, env=env, model=chosen, gpus_given=gpus_given, text=shell, node_gpus=node_gpus
+        )
         return images.dated(manifest.placed(loaded) if manifest else loaded, text)
     return _megatron(text, mapping, file, chosen, overrides or {})
 

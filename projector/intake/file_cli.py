@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from projector.errors import InputError, Problem, Unsupported
-from projector.intake import axolotl, config_cli, gpt_neox, litgpt, llama_factory, torchtune
+from projector.intake import axolotl, config_cli, gpt_neox, litgpt, llama_factory, torchtune, trainer
+from projector.intake.dialect import dialect
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import text_beside, values_of
 from projector.intake.script_problems import uncounted
@@ -28,6 +29,7 @@ from projector.io.files import as_mapping, parse_yaml
 from projector.workload.model import Model
 
 _SHARDS = ("config_file", "use_fsdp", "use_deepspeed", "use_megatron_lm")  # of accelerate
+_TRAINER = {"--model_name_or_path", "--per_device_train_batch_size"}
 _ASIDE = re.compile(r".*(dir|path|files?|logger|seed|name|project|log_\w+)$")  # words that only name things
 
 
@@ -54,7 +56,11 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     tool = _tool(launch)
     assert tool is not None
     beside = [
-        f"--{name}" for step in launch.steps if step.kind == "accelerate" for name in _SHARDS if name in step.options
+        f"--{name}"
+        for step in launch.steps
+        if step.kind == "accelerate" and not (tool.words is _of_parser and "deepspeed_config_file" in step.options)
+        for name in _SHARDS
+        if name in step.options
     ]
     if beside:
         raise Unsupported(
@@ -96,7 +102,9 @@ def _content(names: list[str], launch: Launch, way: Way, where: str) -> dict[str
 
 def _tool(launch: Launch) -> _Tool | None:
     started = f"{launch.program} {launch.arguments[0] if launch.arguments else ''}"
-    return next((tool for tool in _TOOLS if tool.named.match(started)), None)
+    found = next((tool for tool in _TOOLS if tool.named.match(started)), None)
+    trains = {word.partition("=")[0] for word in launch.arguments} >= _TRAINER
+    return found or (_TRAINER_TOOL if trains and launch.program.endswith(".py") else None)
 
 
 def _of_option(launch: Launch) -> list[str]:
@@ -179,6 +187,31 @@ def _stated_gpus(_launch: Launch, _content: Mapping[str, object], _way: Way) -> 
     return ""
 
 
+def _of_parser(launch: Launch) -> list[str]:
+    """``--key value``, ``--key=value`` and switches that stand alone, of transformers' ``HfArgumentParser``; of accelerate
+    the type and DeepSpeed's file, which it hands on."""
+    words, found = list(launch.arguments), []
+    for word, following in zip(words, [*words[1:], "--"], strict=True):
+        name, equals, value = word[2:].partition("=")
+        if word.startswith("--"):
+            found.append(
+                f"{name.replace('-', '_')}={value if equals else 'true' if following.startswith('--') else following}"
+            )
+    for step in launch.steps:
+        if step.kind == "accelerate":
+            kept = {"deepspeed_config_file": "deepspeed"}
+            found += [f"{kept[name]}={value}" for name, value in step.options.items() if name in kept]
+            mixed = step.options.get("mixed_precision")
+            found += [f"{mixed}=true"] if mixed in ("bf16", "fp16") else []
+    return found
+
+
+def _of_trainer(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
+    """By LLaMA-Factory's words, where it has them."""
+    own = dialect("llama_factory").fits(content)
+    return (llama_factory if own else trainer).load(content, where, model=model)
+
+
 _TOOLS = (
     _Tool(re.compile(r"(?:.*/)?deepy\.py "), _of_neox, _nothing, gpt_neox.load, _neox_gpus),
     _Tool(re.compile(r"(?:.*/)?tune run"), _of_option, _of_tune, torchtune.load, _tune_gpus),
@@ -188,3 +221,5 @@ _TOOLS = (
         re.compile(r"(?:.*/)?axolotl train|axolotl\.cli\.train "), _first_file, _of_axolotl, axolotl.load, _started_gpus
     ),
 )
+_TRAINER_TOOL = _Tool(re.compile(""), _nothing, _of_parser, _of_trainer, _started_gpus)
+"""Any program that has the arguments of transformers' Trainer; LLaMA-Factory's before its command line among them."""

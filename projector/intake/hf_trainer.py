@@ -58,6 +58,11 @@ def adapters(rank: object, targets: object, every: bool) -> dict[str, object]:
     return {"lora": {"dim": rank, "targets": list(dict.fromkeys(linears))}}
 
 
+def loose(tokens: object) -> str:
+    """What to tell of samples that are not packed, whose lengths nothing states: the longest decide the memory."""
+    return f"samples shorter than {tokens} tokens (all are counted as that long)"
+
+
 def published(name: str, where: str, key: str, problems: list[Problem]) -> Model | None:
     """The zoo's model of a hub's ``name``; a problem where it has none."""
     if found := zoo.named(name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from projector.errors import Problem, Unsupported
+from projector.errors import Problem
 from projector.intake import hf_trainer
 from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
@@ -18,9 +18,6 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
     job = Settings(dialect("llama_factory"), content, where)
     args, fields = job.args, job.fields
     packing, neat = args.flag("packing"), args.flag("neat_packing")
-    if not (packing or neat) and (args.word("stage") == "sft" or packing is False):
-        what = "packing not true: samples of lengths that nothing states"
-        raise Unsupported(f"{where}: a LLaMA-Factory configuration with {what}")
     half = args.flag("bf16") or args.flag("pure_bf16")
     steps = args.integer("gradient_accumulation_steps") or 1
     fields |= {
@@ -32,10 +29,12 @@ def load(content: Mapping[str, object], where: str, *, model: Model | None) -> L
         targets = args.words("lora_target") or ()
         fields |= hf_trainer.adapters(args.integer("lora_rank"), targets, "all" in targets)
     problems: list[Problem] = []
-    told: tuple[str, ...] = ()
+    loose = not (packing or neat) and (args.word("stage") == "sft" or packing is False)
+    told = (hf_trainer.loose(fields["seq_length"]),) if loose else ()
     if args.raw("deepspeed") is not None:
-        deep, told = hf_trainer.zero(job.stated["deepspeed"], where, problems)
+        deep, more = hf_trainer.zero(job.stated["deepspeed"], where, problems)
         fields |= deep
+        told = (*told, *more)
     if neat:
         told = ("neat_packing=True (attention inside each document: counted over the whole sample)", *told)
     return hf_trainer.finished(job, model, named="model_name_or_path", told=told, problems=problems)

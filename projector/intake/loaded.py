@@ -20,7 +20,7 @@ class Loaded:
     ``nodes``: hosts, where it counts these instead of GPUs.
     ``samples_per_rank``, ``samples_per_gpu``: the global batch of a framework that states none: as many samples a
     data-parallel rank (torchtitan) or a device (MaxText) each step, whatever their number. ``ran``: it is what a trainer
-    printed, so the run exists.
+    printed, so the run exists. ``etp_stated``: whether the recipe's ``etp`` is the file's own word.
     """
 
     model: Model
@@ -32,6 +32,7 @@ class Loaded:
     nodes: int | None = None
     samples_per_rank: int | None = None
     samples_per_gpu: float | None = None
+    etp_stated: bool = True
     assumed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     unmodelled: tuple[str, ...] = ()

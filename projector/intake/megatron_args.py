@@ -19,7 +19,9 @@ from projector.io.files import parse_yaml, read_text
 from projector.workload import tokenizers, zoo
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_DUMP = re.compile(r"(?:^|[\]:])\s*:?\s*([A-Za-z_][A-Za-z0-9_]*)\s+\.{3,}\s?(.*?)\s*$")
+_DUMP = re.compile(  # but not DeepSpeed's table of the operators that it could build: cpu_adam ... [NO] ....... [OKAY]
+    r"(?:^|[\]:])\s*:?\s*([A-Za-z_][A-Za-z0-9_]*)\s+\.{3,}(?!\.|\s?\[(?:NO|YES|OKAY|FAIL|SUCCESS)\])\s?(.*?)\s*$"
+)
 _WORLD = re.compile(r"using world size:\s*(\d+)")
 _VOCABULARY = re.compile(r"padded vocab \(size: (\d+)\)")
 _LEAST_LINES = 8  # of a dump: fewer are a coincidence (Megatron-LM prints some 300)

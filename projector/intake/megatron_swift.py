@@ -19,7 +19,7 @@ from projector.intake.script_problems import uncounted, unsettled
 from projector.intake.shell import Launch
 from projector.intake.shell.evaluate import Way
 from projector.intake.shell.launch import product
-from projector.intake.shell.unknown import Unknown, is_known
+from projector.intake.shell.unknown import Unknown, Unknowns, is_known
 from projector.intake.values import literal
 from projector.io.files import as_mapping, parse_yaml
 from projector.workload import zoo
@@ -56,6 +56,19 @@ _ADAPTED = [f"linear_{name}" for name in ("qkv", "proj", "fc1", "fc2", "q_proj",
 def takes(launch: Launch) -> bool:
     """Whether ``launch`` is one of them."""
     return launch.program == "megatron" and launch.arguments[:1] in (("sft",), ("pt",))
+
+
+def is_dump(content: Mapping[str, object]) -> bool:
+    """Whether ``content`` is the ``args.json`` that a run writes beside its checkpoints."""
+    return {"model", "template", "max_length", "micro_batch_size", "tensor_model_parallel_size"} <= set(content)
+
+
+def of_dump(content: Mapping[str, object], where: str, *, model: Model | None) -> Loaded:
+    """The workload of an ``args.json``, which does not say on how many GPUs it ran. Raises as :func:`load`."""
+    stated = {key: value for key, value in content.items() if value not in (None, [], {})}
+    words = [word for key, value in stated.items() for word in (f"--{key}", *_words(value))]
+    launch = Launch("megatron", ("sft", *words), (), {}, where, 0, "")
+    return load(launch, Way((), Unknowns(), {}), where, model, gpus_given=True)
 
 
 def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> Loaded:

@@ -74,16 +74,17 @@ def is_script(text: str, name: str) -> bool:
 
 def load(
     path: str | Path, *, args: Sequence[str] = (), env: Mapping[str, str] | None = None, model: Model | None = None,
-    gpus_given: bool = False, text: str | None = None,
+    gpus_given: bool = False, text: str | None = None, node_gpus: int | None = None,
 ) -> Loaded:  # fmt: skip
     """The workload that the script at ``path``, or the shell ``text`` in the file there, launches when started with ``args``
     and ``env``.
 
-    ``model`` stands in for the architecture; ``gpus_given``: the number of GPUs comes from elsewhere. Raises
+    ``model`` stands in for the architecture; ``gpus_given``: the number of GPUs comes from elsewhere;
+    ``node_gpus``: those of a machine, where they are known. Raises
     :class:`InputError` with what is missing and the flag that gives it, :class:`Unsupported` for other trainings.
     """
     where = str(path)
-    evaluation = evaluate(path, args, env, text)
+    evaluation = evaluate(path, args, env, text, node_gpus)
     found = [
         _read(launch, way, where, model, gpus_given)
         for way in evaluation.paths
@@ -116,6 +117,8 @@ def _one(item: _Found, env: Mapping[str, str]) -> Loaded:
     notes = [f"launch={item.launch.place}"]
     if env:
         notes.append("environment=" + " ".join(f"{name}={value}" for name, value in sorted(env.items())))
+    if asked := item.path.unknowns.counted:
+        notes.append(f"gpus_per_node={item.path.unknowns.node_gpus} (of the cluster, for {', '.join(asked)})")
     return replace(item.loaded, assumed=(*notes, *item.path.notes, *item.loaded.assumed))
 
 
@@ -183,7 +186,8 @@ def _trains(launch: Launch, way: Way) -> bool:
 
 def _read(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: bool) -> _Found:
     program = posixpath.basename(MARK.sub("", launch.program))
-    if tool := another_tool(launch.program, launch.arguments):
+    read = any(tool.takes(launch) for tool in (config_cli, file_cli, megatron_swift))
+    if not read and (tool := another_tool(launch.program, launch.arguments)):
         return _Found(launch, way, unsupported=f"{where}: {tool}")
     for pattern, reason in _OTHER_KINDS:
         if re.search(pattern, program.lower().removesuffix(".py")):

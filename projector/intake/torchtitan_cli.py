@@ -6,7 +6,8 @@ The file itself: :mod:`projector.intake.torchtitan`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from projector.errors import InputError, Problem
 from projector.intake import torchtitan
@@ -32,17 +33,13 @@ def load(
     Raises :class:`InputError` with everything that does not fit or is not known.
     """
     stated = _options(words)
-    if text is None:
-        named = stated.get(CONFIG_FILE) or " ".join(
-            f"--{key} {stated[key]}" for key in ("module", "config") if key in stated
-        )
-        found = unknowns.shown(str(named or "no --job.config_file"))
-        expected = (
-            "that TOML file beside the script (of a configuration in Python: its settings as TOML, or its run's log)"
-        )
+    program = _registered(stated) if text is None else None
+    if text is None and program is None:
+        found = unknowns.shown(str(stated.get(CONFIG_FILE) or "no --job.config_file"))
+        expected = "that TOML file beside the script, or --module NAME --config NAME_FLAVOR of a registry in Python"
         raise InputError([Problem(where, "the job's configuration", found, expected)])
-    content = torchtitan.parse(text, where, str(stated.get(CONFIG_FILE)))
-    settings = {**flat(content), **stated}
+    content = program if text is None else torchtitan.parse(text, where, str(stated.get(CONFIG_FILE)))
+    settings = {**flat(content or {}), **stated}
     open_ = {key: value for key, value in settings.items() if isinstance(value, str) and not is_known(value)}
     problems = [
         Problem(where, key, "; ".join(str(item) for item in unknowns.within(value)), "--env or --args for it")
@@ -52,7 +49,23 @@ def load(
     if problems:
         raise InputError(problems)
     known = {key: value for key, value in settings.items() if key not in open_}
-    return torchtitan.load(known, where, gpus=gpus, model=model)
+    if not program:
+        return torchtitan.load(known, where, gpus=gpus, model=model)
+    known.pop("module"), known.pop("config")
+    loaded = torchtitan.load(known, where, gpus=gpus, model=model)
+    told = f"what --config {stated['config']} states in Python beside the line (torchtitan's defaults stand in)"
+    return replace(loaded, unmodelled=(told, *loaded.unmodelled))
+
+
+def _registered(stated: Mapping[str, object]) -> dict[str, object] | None:
+    """The model and its flavor that a registry's function is named after: ``--module torchtitan.models.deepseek_v3 --config
+    deepseek_v3_671b`` (pytorch/torchtitan torchtitan/config/manager.py: ``MODULE.config_registry.CONFIG``). None where the
+    line names none."""
+    module, config = str(stated.get("module", "")).rpartition(".")[2], str(stated.get("config", ""))
+    flavor = config.removeprefix(f"{module}_")
+    if not module or flavor == config:
+        return None
+    return {"model.name": module, "model.flavor": flavor.upper() if flavor[:1].isdigit() else flavor}
 
 
 def _options(words: Sequence[str]) -> dict[str, object]:

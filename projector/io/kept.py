@@ -4,71 +4,129 @@ They lie in ``projector`` of the user's cache folder (``$XDG_CACHE_HOME``, else 
 ``PROJECTOR_CACHE=off`` keeps nothing. A value is named by its content, by the hash of all code and by the versions of what
 computes beside it, so it is never stale; where code changed on disk after this process began, what runs is not what lies
 there, and nothing is kept. It is written whole or not at all, and carries its own hash: a torn or damaged one is made
-again. Only files of the user's own are read.
+again.
+
+A value is text of a declared type (:mod:`projector.io.packed`): it can be wrong, but it cannot run anything. Only a folder
+that nobody but the user can enter (mode 0700) and only the user's own regular files in it are used; links are refused. A
+system without users (Windows) keeps nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import pickle
+import re
+import secrets
 import shutil
+import stat
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
 from projector.io.code import changed, code_hash
-from projector.io.files import write_whole
+from projector.io.packed import pack, unpack
 
+T = TypeVar("T")
 _VERSIONS = 4  # of the code, whose values are left for whoever goes back to them
 _MOST_BYTES = 256 << 20  # of one of them
 _SEAL = 32  # bytes of the hash before each value
 _BEGAN = time.time() - time.process_time() - 1.0  # of this process, or earlier
 _LOOK = 1.0  # seconds between two looks at the files of the code
 _LIBRARIES = ("numpy", "scipy", "matplotlib", "pillow")  # whose figures and pictures values may hold
+_VERSION = re.compile(r"[0-9a-f]{24}-[a-z]+-[0-9]+-[0-9a-f]{8}")  # the name of a folder of one version
+_PRIVATE = 0o700
+_OTHERS = 0o077
 
 
-def recall(kind: str, content: str) -> Any:
-    """What :func:`keep` was given for this content, by this code; None where there is nothing."""
-    folder = _folder()
-    if folder is None:
-        return None
-    try:
-        file = _file(folder, kind, content)
-        if hasattr(os, "getuid") and file.stat().st_uid != os.getuid():
+@dataclass(frozen=True)
+class Shelf(Generic[T]):
+    """Values of one kind: ``name`` begins the names of their files, ``holds`` is their type."""
+
+    name: str
+    holds: type[T]
+
+    def recall(self, content: str) -> T | None:
+        """What :meth:`keep` was given for this content, by this code; None where there is nothing of that type."""
+        folder = _folder()
+        if folder is None:
             return None
-        data = file.read_bytes()
-        if hashlib.sha256(data[_SEAL:]).digest() != data[:_SEAL]:
+        try:
+            with _opened(folder) as at:
+                data = _read(at, self._file(content))
+            if hashlib.sha256(data[_SEAL:]).digest() != data[:_SEAL]:
+                return None
+            return unpack(data[_SEAL:], self.holds)
+        except (OSError, ValueError):  # whatever is wrong with it, it can be made again
             return None
-        return pickle.loads(data[_SEAL:])
-    except Exception:  # whatever is wrong with it, it can be made again
-        return None
 
+    def keep(self, content: str, value: T) -> None:
+        """Remembers ``value`` for the next process. Where it is not of the shelf's type, or the disk cannot be written,
+        nothing is remembered, and nothing but time is lost."""
+        folder = _folder()
+        if folder is None or not _as_it_was(int(time.monotonic() / _LOOK)):
+            return
+        with suppress(OSError, TypeError):
+            data = pack(value, self.holds)
+            seal = hashlib.sha256(data).digest()
+            fresh = not folder.is_dir()
+            folder.mkdir(_PRIVATE, parents=True, exist_ok=True)
+            with _opened(folder) as at:
+                _write(at, self._file(content), seal + data)
+            if fresh:
+                _forget(folder)
+            elif not seal[0]:  # one in 256
+                _thin(folder)
 
-def keep(kind: str, content: str, value: object) -> None:
-    """Remembers ``value`` for the next process. A disk that is full or not writable costs nothing but the time saved."""
-    folder = _folder()
-    if folder is None or not _as_it_was(int(time.monotonic() / _LOOK)):
-        return
-    with suppress(OSError, pickle.PicklingError):
-        data = pickle.dumps(value, protocol=5)
-        fresh = not folder.is_dir()
-        seal = hashlib.sha256(data).digest()
-        write_whole(_file(folder, kind, content), seal + data)
-        if fresh:
-            _forget(folder)
-        elif not seal[0]:  # one in 256
-            _thin(folder)
+    def _file(self, content: str) -> str:
+        return f"{self.name}-{hashlib.sha256(content.encode('utf-8', errors='replace')).hexdigest()}"
 
 
 def switch_off() -> None:
     """For this process and those that it starts."""
     os.environ["PROJECTOR_CACHE"] = "off"
     _folder.cache_clear()
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """A handle of ``folder``, so that nobody can put another one in its place meanwhile. Raises :class:`OSError` where it is
+    a link, somebody else's, or open to others."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if (about := os.fstat(handle)).st_uid != os.getuid() or about.st_mode & _OTHERS:
+            raise PermissionError("a folder that others can enter")
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _read(folder: int, name: str) -> bytes:
+    """The content of a regular file of the user's own; raises :class:`OSError` for anything else."""
+    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    with open(handle, "rb") as file:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid() or about.st_size > _MOST_BYTES:
+            raise PermissionError("no file of the user's own")
+        return file.read()
+
+
+def _write(folder: int, name: str, data: bytes) -> None:
+    """Whole or not at all: a new file, in the place of what stood there (a link itself, not what it points to)."""
+    new = f".{name[:20]}.{secrets.token_hex(8)}"
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+    try:
+        with open(handle, "wb") as stream:
+            stream.write(data)
+        os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(new, dir_fd=folder)
+        raise
 
 
 @lru_cache(maxsize=1)
@@ -79,14 +137,10 @@ def _as_it_was(_moment: int) -> bool:
     return False
 
 
-def _file(folder: Path, kind: str, content: str) -> Path:
-    return folder / f"{kind}-{hashlib.sha256(content.encode('utf-8', errors='replace')).hexdigest()}"
-
-
 @cache
 def _folder() -> Path | None:
     stated = os.environ.get("PROJECTOR_CACHE", "")
-    if stated.lower() in ("off", "0", "no"):
+    if stated.lower() in ("off", "0", "no") or not hasattr(os, "getuid"):
         return None
     try:
         base = Path(stated or Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "projector")
@@ -106,15 +160,16 @@ def _version(library: str) -> str:
 
 
 def _forget(folder: Path) -> None:
-    """Values of all but the last few versions of the code."""
+    """Removes the values of all but the last few versions of the code, and no folder beside them that somebody else made."""
     with suppress(OSError):
-        others = sorted((p for p in folder.parent.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
+        versions = [p for p in folder.parent.iterdir() if _VERSION.fullmatch(p.name) and p.is_dir()]
+        others = sorted(versions, key=lambda p: p.stat().st_mtime)
         for old in others[:-_VERSIONS]:
             shutil.rmtree(old, ignore_errors=True)
 
 
 def _thin(folder: Path) -> None:
-    """The older half of the values of one version, where they are too large together."""
+    """Removes the older half of the values of one version, where they are too large together."""
     with suppress(OSError):
         files = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in folder.iterdir())
         if sum(size for _, size, _ in files) > _MOST_BYTES:

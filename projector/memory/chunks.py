@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -142,15 +143,18 @@ def _segments(resolved: Resolved, chunk: Composition) -> list[tuple[_Segment, in
     out: list[tuple[_Segment, int]] = []
     for (group, replayed), number in checkpointed(recipe, chunk):
         own = tuple(lower.layer(layer.kind, resolved) for layer in group)
-        made = _replayed(own, lower.residual_bytes(group[0].kind, resolved)) if replayed else _plain(recipe, own[0])
+        widths = [lower.residual_bytes(each.kind, resolved) for each in group]
+        made = _replayed(own, widths) if replayed else _plain(recipe, own[0])
         out.append((made, number))
     return _offloaded(recipe, out)
 
 
-def _replayed(own: tuple[Block, ...], x: float) -> _Segment:
-    """A group keeps the input of its first layer, and its replay makes the others' and the output."""
-    saved = sum(each.kept_bytes for each in own) - x * (len(own) - 1)
-    returned = sum(each.dropped_bytes for each in own) + x * len(own)
+def _replayed(own: tuple[Block, ...], widths: Sequence[float]) -> _Segment:
+    """A group keeps the input of its first layer, and its replay makes the others' and the output. ``widths``: bytes that
+    enter each layer; one without modules (Llama-Nemotron's) saves nothing and hands on what it is given."""
+    passed = [width for each, width in zip(own, widths, strict=True) if each.kept_bytes]
+    saved = sum(each.kept_bytes for each in own) - sum(passed[1:])
+    returned = sum(each.dropped_bytes for each in own) + sum(passed)
     beside = max(each.replay_transient.net if each.replay_transient else 0.0 for each in own)
     return _Segment(own, saved, returned, beside, True)
 

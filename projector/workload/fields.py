@@ -21,7 +21,8 @@ class Field:
     """One recipe field, or a part of one (``lora.dim``).
 
     ``path``: its place in a recipe mapping; ``names``: what it is called, Megatron-LM's argument first; ``kind``: the type
-    of one value; ``many``: a list of them; ``choices``: the words it may hold; ``essential``: most runs state it.
+    of one value; ``many``: a list of them; ``choices``: the words it may hold; ``essential``: most runs state it;
+    ``unit``: what is counted.
     """
 
     path: tuple[str, ...]
@@ -31,6 +32,7 @@ class Field:
     choices: tuple[str, ...] = ()
     help: str = ""
     essential: bool = False
+    unit: str = ""
 
     @property
     def key(self) -> str:
@@ -88,4 +90,5 @@ def _of(kind: Any, path: tuple[str, ...]) -> Iterator[Field]:
             choices=CHOICES.get(name, ()),
             help=told.help,
             essential=told.essential,
+            unit=told.unit,
         )

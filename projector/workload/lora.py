@@ -16,7 +16,7 @@ _ADAPTED = (
 class LoRA:
     """Low-rank adapters on frozen weights. ``targets``: Megatron linear names (``linear_qkv``, ``linear_proj``, …)."""
 
-    dim: int = field(metadata=about("rank of the adapters", "layer step memory"))
+    dim: int = field(metadata=about("rank of the adapters", "layer step memory", also="lora_rank lora_r"))
     targets: tuple[str, ...] = recipe_field(
         "linear layers that have adapters", "layer step memory", default=("linear_qkv", "linear_proj"), choices=_ADAPTED
     )

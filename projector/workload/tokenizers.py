@@ -20,10 +20,15 @@ from projector.parameter import parameter
 DEFAULT_SIZE = parameter(
     128256, kind="assumed", source="that of Llama 3, between the 32k and 256k that are in use", low=32_000, high=262_144
 )
-#: How a default that stands for silence is told.
-UNNAMED = "no tokenizer is named: the size of Llama 3's stands in"
+#: How the default is told, after what is missing.
+STANDS_IN = "the size of Llama 3's stands in; --vocab-size states it"
+UNNAMED = f"no tokenizer is named: {STANDS_IN}"
 _NULL = ("NullTokenizer", "NullMultimodalTokenizer")
 _GPT2_FILES = ("vocab_file", "merge_file")
+_FILES = ("tokenizer_model", "tokenizer_name_or_path", "tokenizer_file")
+_ANY_FILE = frozenset(("vocab.json", "encoder.json"))  # what GPT-2's own vocabulary is called
+#: A version behind a name (``3.5``, ``-v2``), which is neither a size (``-6.7b``, ``8x7b``) nor a date (``-0324``).
+_VERSION = re.compile(r"[-_. ]?v?\d{1,2}(?:[._]\d{1,2})*(?![a-z\d]|[._]\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,9 @@ def vocabulary(
     if counted and not _fixed_against(kind, tokenizer_model or ""):
         return Vocabulary(int(counted[1]) * 1000, f"tokenizer {_short(tokenizer_model or '')}, by its name")
     facts = _facts()["types"]
+    if kind == "GPT2BPETokenizer" and vocab_file and not _of_gpt2(vocab_file):
+        why = f"{kind}; {_short(vocab_file)} may hold another number, which --vocab-size states"
+        return Vocabulary(facts[kind]["size"], why, sure=False)
     if kind in facts:
         return Vocabulary(facts[kind]["size"], kind)
     for text in names:
@@ -78,7 +86,8 @@ def vocabulary(
 def completed(args: Mapping[str, object], names: tuple[str, ...] = ()) -> Vocabulary | None:
     """The vocabulary that Megatron-LM arguments mean without stating it; None where they state it as it is.
 
-    ``names``: as in :func:`vocabulary`. Where nothing says, :data:`DEFAULT_SIZE`, which is then not ``sure``.
+    ``names``: as in :func:`vocabulary`. Where nothing says, or names one that nobody knows, :data:`DEFAULT_SIZE`, which is
+    then not ``sure``.
     """
     kind = _text(args.get("tokenizer_type"))
     stated = args.get("vocab_size")
@@ -86,7 +95,7 @@ def completed(args: Mapping[str, object], names: tuple[str, ...] = ()) -> Vocabu
         return None
     if stated and not (kind in _NULL and type(stated) is int):
         return None
-    model = _text(args.get("tokenizer_model")) or _text(args.get("tokenizer_name_or_path"))
+    model = next((text for name in _FILES if (text := _text(args.get(name)))), None)
     merges = all(_text(args.get(name)) for name in _GPT2_FILES)
     found = vocabulary(
         kind or ("GPT2BPETokenizer" if merges else None),
@@ -98,7 +107,9 @@ def completed(args: Mapping[str, object], names: tuple[str, ...] = ()) -> Vocabu
     extra = args.get("extra_vocab_size")
     if found and type(extra) is int and extra > 0 and not stated:
         found = Vocabulary(found.size + extra, f"{found.why}, extra_vocab_size {extra}", found.sure)
-    return found or Vocabulary(int(DEFAULT_SIZE), UNNAMED, sure=False)
+    named = model or _text(args.get("vocab_file")) or kind
+    missing = f"tokenizer {_short(named)} is not known: {STANDS_IN}" if named else UNNAMED
+    return found or Vocabulary(int(DEFAULT_SIZE), missing, sure=False)
 
 
 def _text(value: object) -> str | None:
@@ -114,30 +125,41 @@ def _fixed_against(kind: str, text: str) -> bool:
     return kind in ("GPT2BPETokenizer", "TikTokenizer", *_NULL) and "gpt2" not in text.lower()
 
 
+def _of_gpt2(file: str) -> bool:
+    """Whether the name of a vocabulary file says, or leaves open, that it is GPT-2's own."""
+    name = posixpath.basename(file).lower()
+    return "gpt2" in file.lower() or "gpt-2" in name or name in _ANY_FILE or not re.search(r"[a-z]", name)
+
+
 def _family(text: str) -> int | None:
-    """The size for the family that a name or a path means; its last parts count before its folders."""
+    """The size for the family that a name or a path means; its last parts count before its folders. A version that no
+    family has ends the search: Qwen/Qwen3.5 is no Qwen."""
     for family in _facts()["families"]:
         if any("/" in word and text.lower().rstrip("/").endswith(word) for word in family["words"]):
             return int(family["size"])
     parts = [part for part in re.split(r"[/\\]", text) if part]
     for part in reversed(parts):
-        words = _words(part)
+        words, older = _words(part)
         for family in _facts()["families"]:
             if any(word in words for word in family["words"]):
                 return int(family["size"])
+        if any(word in older for family in _facts()["families"] for word in family["words"]):
+            return None
     return None
 
 
-def _words(part: str) -> set[str]:
-    """Every run of neighbouring pieces of a name, joined: ``Llama-2-7b`` has llama, llama2, llama27b, 2, …"""
-    pieces = re.findall(r"[a-z]+|\d+[a-z]*", part.lower())
-    plain = re.split(r"[-_.\s]+", part.lower())
-    runs = {part.lower()}
-    for items in (pieces, plain):
+def _words(part: str) -> tuple[set[str], set[str]]:
+    """Every run of neighbouring pieces of a name, joined, and those that a version follows: ``Llama-2-7b`` has llama2,
+    llama27b, 2, … and llama."""
+    lower = part.lower()
+    runs, older = {lower}, set[str]()
+    for shape in (r"[a-z]+|\d+[a-z]*", r"[^-_.\s]+"):
+        items = list(re.finditer(shape, lower))
         for start in range(min(len(items), 24)):
-            for stop in range(start + 1, min(len(items), start + 6) + 1):
-                runs.add("".join(items[start:stop]))
-    return runs
+            for stop in range(start, min(len(items), start + 6)):
+                followed = _VERSION.match(lower, items[stop].end())
+                (older if followed else runs).add("".join(item[0] for item in items[start : stop + 1]))
+    return runs, older
 
 
 @cache

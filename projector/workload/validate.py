@@ -43,7 +43,8 @@ def problems(workload: Workload, where: str = "", split: bool | None = None) -> 
         alone, layers = _of_model(Same(model), where)
         found += alone
         found += layers or _divisions(workload, where)
-        found += layout.problems(model, _splitting(workload.recipe, split), where)
+        if not (alone or layers):  # where a layer has no sizes, nobody can split the layers
+            found += layout.problems(model, _splitting(workload.recipe, split), where)
         found += _combinations(workload, where)
     return tuple(found)
 
@@ -114,6 +115,9 @@ _KNOWN, _FORM = "_known", "_form"
 _NOTHING: dict[str, object] = {}
 
 
+_MOST_STEPS = (
+    1 << 19
+)  # forwards in a schedule: seconds and half a gigabyte to order; published ones have some thousands
 _SMALL = 1_000_000  # what every size may be, see LIMITS
 
 
@@ -266,6 +270,11 @@ def _divisions(workload: Workload, where: str) -> Iterable[Problem]:
     if recipe.global_batch_size % batch:
         expected = f"a multiple of micro_batch_size · dp = {recipe.micro_batch_size} · {workload.dp} = {batch}"
         yield Problem(where, "recipe.global_batch_size", recipe.global_batch_size, expected)
+    steps = recipe.global_batch_size // batch * recipe.pp * recipe.vpp
+    if steps > _MOST_STEPS:
+        found = f"{recipe.global_batch_size:,} sequences: {recipe.global_batch_size // batch:,} micro-batches a rank"
+        expected = f"at most {_MOST_STEPS:,} forwards of a chunk in a schedule, over all its ranks"
+        yield Problem(where, "recipe.global_batch_size", found, expected)
     shard = recipe.data_parallel_shard_size
     if shard and (workload.dp * recipe.cp) % shard:
         expected = f"a divisor of the {workload.dp * recipe.cp} data-parallel ranks"

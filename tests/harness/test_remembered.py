@@ -142,7 +142,7 @@ def test_a_damaged_or_foreign_prediction_is_made_again(cache: Path, runs: list[M
     for damaged in (b"", whole[:-1], whole[:60] + b"?" + whole[61:]):
         file.write_bytes(damaged)
         assert tool.recalled(run) is None
-    kept.keep("prediction", f"Ours {tool.content(run)}", {"not": "a prediction"})
+    kept.Shelf("prediction", dict[str, str]).keep(f"Ours {tool.content(run)}", {"not": "a prediction"})
     assert len(_files(cache)) == 1
     assert tool.recalled(run) is None
     again = tool.predict(run)

@@ -19,6 +19,7 @@ from harness.report import (
     files,
     junit,
     latex,
+    markdown,
     parallelism,
     plot,
     plot_details,
@@ -281,3 +282,14 @@ def test_new_rows_remove_old_plots(saved: files.Saved, tmp_path: Path) -> None:
 def test_an_unknown_format_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path), "--format", "docx"]) == 2
     assert "docx" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ["[run](http://example.org)", "a*b*", "`x`", "<b>", "a|b", "~~x~~", "_x_ y", "see www.example.org"]
+)
+def test_a_name_is_no_markup(text: str) -> None:
+    """An id is anybody's text: in a table of ``post.md`` it is neither a link nor emphasis, and reads as it was."""
+    made = markdown.escape(text)
+    assert re.sub(r"\\(.)", r"\1", made) == text
+    assert not re.search(r"(?<!\\)[*`<|\[\]~]|[^\\]://|www\.|(?<!\\)_x|x_", made)
+    assert markdown.escape("moe_router_topk=8, tp2") == "moe_router_topk=8, tp2"

@@ -26,7 +26,8 @@ from harness.evidence.ingest.loose import Groups, converted, report_of
 from harness.evidence.ingest.report import RowReport
 from projector.errors import InputError, Problem
 
-_LONG = 16 * 2**20  # bytes above which a table is not held
+_STREAMED = 4 * 2**20  # bytes above which a table alone is not held: a row of 70 takes 5 kB of memory
+_LONG = 16 * 2**20  # bytes above which it is not held with others either
 _CHUNK = 2**20
 _MOST_REASONS = 1000  # different reasons that are counted apart
 _MODE = 0o644
@@ -47,15 +48,16 @@ class Totals:
             self.refusals[reason if known else "other reasons"] += 1
 
 
-def is_long(path: Path) -> bool:
-    """Whether a file is a CSV that is better not held in memory; of gzip what it unpacks to counts."""
+def is_long(path: Path, most: int | None = None) -> bool:
+    """Whether a file is a CSV of ``most`` bytes, by default of as many as are better not held in memory; of gzip what it
+    unpacks to counts."""
     if not is_csv(path) or not path.is_file():
         return False
-    return path.stat().st_size >= _LONG or (path.suffix == ".gz" and _unpacks_long(path))
+    most = _STREAMED if most is None else most
+    return path.stat().st_size >= most or (path.suffix == ".gz" and _unpacks_to(path, most))
 
 
-def _unpacks_long(path: Path) -> bool:
-    left = _LONG
+def _unpacks_to(path: Path, left: int) -> bool:
     try:
         with gzip.open(path) as data:
             while left > 0 and (chunk := data.read(_CHUNK)):
@@ -67,7 +69,7 @@ def _unpacks_long(path: Path) -> bool:
 
 def refuse_long(path: Path) -> None:
     """Raises :class:`InputError` for a table that is too long to be held with others: a million rows take gigabytes."""
-    if is_long(path):
+    if is_long(path, _LONG):
         expected = f"at most {_LONG >> 20} MiB here, where all rows are held: split it"
         alone = "`harness ingest` of this table alone reads it row by row"
         raise InputError([Problem(str(path), "", f"a table of more than {_LONG >> 20} MiB", f"{expected}, or {alone}")])

@@ -174,7 +174,7 @@ def _searched(pattern: str, text: str) -> list[str]:
     """What ``pattern`` found in ``text`` and its groups, as ``BASH_REMATCH`` holds them; empty: nothing."""
     translated = pattern.replace("[:digit:]", "0-9").replace("[:space:]", r"\s").replace("[:alpha:]", "A-Za-z")
     try:
-        found = re.search(translated, text)
+        found = patterns.searchable(translated, len(text)).search(text)
     except re.error:
         return []
     return [found[0], *(group or "" for group in found.groups())] if found else []

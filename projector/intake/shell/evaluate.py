@@ -64,10 +64,14 @@ class _Choices:
 
 
 def evaluate(
-    path: str | Path, args: Sequence[str] = (), env: Mapping[str, str] | None = None, text: str | None = None
+    path: str | Path,
+    args: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    text: str | None = None,
+    node_gpus: int | None = None,
 ) -> Evaluation:
     """Evaluates the shell script at ``path``, or the shell ``text`` that the file there holds, as if started with ``args``
-    in the environment ``env``.
+    in the environment ``env`` on machines of ``node_gpus`` GPUs (None: not known).
 
     Raises :class:`InputError` for a file that cannot be read or holds lines that are no shell.
     """
@@ -78,14 +82,16 @@ def evaluate(
     while waiting and len(found) < _MOST_WAYS and sum(way.commands for way in found) < _MOST_COMMANDS:
         wanted = waiting.pop(0)
         choices = _Choices(wanted)
-        found.append(_one(file, text, args, env or {}, choices))
+        found.append(_one(file, text, args, env or {}, choices, node_gpus))
         values = tuple(choices.asked.values())
         waiting += [(*values[:position], True) for position in range(len(wanted), len(values))]
     return Evaluation(where=str(file), paths=tuple(found), whole=not waiting)
 
 
-def _one(file: Path, text: str, args: Sequence[str], env: Mapping[str, str], choices: _Choices) -> Way:
-    machine = Machine(Files(file.parent), choices, given=frozenset(env))
+def _one(
+    file: Path, text: str, args: Sequence[str], env: Mapping[str, str], choices: _Choices, node_gpus: int | None
+) -> Way:
+    machine = Machine(Files(file.parent), choices, given=frozenset(env), node_gpus=node_gpus)
     state = State(
         variables=dict(env),
         exported=set(env),

@@ -48,7 +48,7 @@ def ranks(launch: Launch, unknowns: Unknowns, hosts: Mapping[str, str]) -> tuple
     if last is not None and last.kind == "deepspeed":
         return _deepspeed(last, launch, unknowns, hosts)
     if last is not None and last.kind == "accelerate":
-        return _accelerate(last, unknowns)
+        return _accelerate(last, launch, unknowns)
     if last is not None and last.kind == "msrun":
         return product(unknowns, last.options.get("worker_num", "8")), "msrun --worker_num"
     for step in reversed(launch.steps):
@@ -89,17 +89,18 @@ def _torchrun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]
     if match:
         nodes = match[2] if match[1] == match[2] else unknowns.mark(Unknown(f"--nnodes {nodes} (elastic)", "--gpus N"))
     if each in ("gpu", "auto", "cuda"):
-        each = _visible(launch, unknowns, f"--nproc_per_node {each}")
+        each = visible(launch.environment, unknowns, f"--nproc_per_node {each}")
     shown = f"{unknowns.shown(nodes)} nodes × {unknowns.shown(each)} processes"
     return product(unknowns, nodes, each), shown
 
 
-def _visible(launch: Launch, unknowns: Unknowns, asked: str) -> str:
+def visible(environment: Mapping[str, str], unknowns: Unknowns, asked: str) -> str:
+    """The GPUs that a process sees: those that the environment lists, else all of its machine."""
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
-        listed = launch.environment.get(name)
+        listed = environment.get(name)
         if listed and re.fullmatch(r"\d+(,\d+)*", listed):
             return str(listed.count(",") + 1)
-    return unknowns.mark(Unknown(f"{asked} (the GPUs of a machine)", "--env CUDA_VISIBLE_DEVICES=0,1,… or --gpus N"))
+    return unknowns.node(asked)
 
 
 def _deepspeed(step: Step, launch: Launch, unknowns: Unknowns, hosts: Mapping[str, str]) -> tuple[str, str]:
@@ -121,16 +122,17 @@ def _deepspeed(step: Step, launch: Launch, unknowns: Unknowns, hosts: Mapping[st
     if file and not nodes:
         nodes = unknowns.mark(Unknown(f"the hosts of {unknowns.shown(file)}", "--gpus N"))
     if not each:
-        each = _visible(launch, unknowns, "deepspeed without --num_gpus")
+        each = visible(launch.environment, unknowns, "deepspeed without --num_gpus")
     return product(unknowns, nodes or "1", each), f"{unknowns.shown(nodes or '1')} nodes × {unknowns.shown(each)} GPUs"
 
 
-def _accelerate(step: Step, unknowns: Unknowns) -> tuple[str, str]:
+def _accelerate(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
     count = step.options.get("num_processes")
     if count:
         return product(unknowns, count), "--num_processes"
-    if "multi_gpu" not in step.options and "config_file" not in step.options:
-        return unknowns.mark(Unknown("accelerate without --num_processes", "--gpus N")), ""
+    nodes = step.options.get("num_machines", "1")
+    if "config_file" not in step.options and nodes == "1":  # accelerate/commands/launch.py: what torch counts
+        return visible(launch.environment, unknowns, "accelerate without --num_processes"), "the GPUs of a machine"
     return unknowns.mark(Unknown("the processes of accelerate's configuration", "--gpus N")), ""
 
 
@@ -141,10 +143,22 @@ def _srun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:
     nodes = option.get("nodes") or environment.get("SLURM_NNODES") or environment.get("SLURM_JOB_NUM_NODES")
     each = option.get("ntasks-per-node") or environment.get("SLURM_NTASKS_PER_NODE")
     if not option.get("nodes") and not option.get("ntasks-per-node") and environment.get("SLURM_NTASKS"):
-        return product(unknowns, environment["SLURM_NTASKS"]), "the job's tasks"
+        alone = not each and environment["SLURM_NTASKS"] == nodes
+        return product(unknowns, environment["SLURM_NTASKS"]), "the job's tasks" + (
+            _idle(nodes, step, launch) if alone else ""
+        )
     if nodes is None:
         return unknowns.mark(Unknown("the nodes of srun's job", "--env SLURM_NNODES=…")), "srun"
-    return product(unknowns, nodes, each or "1"), f"srun: {unknowns.shown(nodes)} nodes × {unknowns.shown(each or '1')}"
+    how = f"srun: {unknowns.shown(nodes)} nodes × {unknowns.shown(each or '1')}"
+    return product(unknowns, nodes, each or "1"), how + ("" if each else _idle(nodes, step, launch))
+
+
+def _idle(nodes: str | None, step: Step, launch: Launch) -> str:
+    """What to say where a node of several GPUs starts one task, which runs on one of them."""
+    held = step.options.get("gpus-per-node") or launch.environment.get("SLURM_GPUS_ON_NODE", "")
+    if not (nodes and nodes.isdigit() and held.isdigit() and int(held) > 1):
+        return ""
+    return f", one a node: {int(nodes) * (int(held) - 1)} GPUs of the job idle without --ntasks-per-node"
 
 
 def _mpirun(step: Step, launch: Launch, unknowns: Unknowns) -> tuple[str, str]:

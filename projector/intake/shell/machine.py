@@ -30,9 +30,15 @@ _NOT_WORDS = frozenset(("comment", "file_redirect", "heredoc_redirect", "herestr
 class Machine:
     """One evaluation. ``decide`` settles a condition that only a run would; ``launches`` is what came of it."""
 
-    def __init__(self, files: Files, decide: Callable[[Undecided], bool], given: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        files: Files,
+        decide: Callable[[Undecided], bool],
+        given: frozenset[str] = frozenset(),
+        node_gpus: int | None = None,
+    ) -> None:
         self.given = given
-        self.unknowns = Unknowns()
+        self.unknowns = Unknowns(node_gpus)
         self.files = files
         self.launches: list[Launch] = []
         self.notes: list[str] = []

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import re
 
+from projector.intake.shell.control import TooLong
+
+_MOST_STEPS = 1e8  # of a search with a regular expression: seconds
+_EACH = 4.0  # ways that one character of a text may double a search by, at the worst
+_PIECE = re.compile(r"\\.|\[\]?[^\]]*\]|\((?:\?(?:P<\w+>|[:=!]|<[=!]))?|\{(\d*)(,?)(\d*)\}|.", re.DOTALL)
+
 _GROUPS = {"@": "(?:{})", "?": "(?:{})?", "*": "(?:{})*", "+": "(?:{})+", "!": "(?!(?:{})$).*"}
 
 
@@ -58,29 +64,62 @@ def _alternatives(text: str) -> list[str]:
     return parts
 
 
-def _compiled(pattern: str, *, lazy: bool = False) -> re.Pattern[str]:
+def most_steps(regex: str, size: int) -> float:
+    """How many ways a backtracking search may try on a text of ``size`` characters, at most; infinite for a repetition of
+    what can match in several ways (``(a+)+``)."""
+    groups: list[tuple[float, bool]] = []  # of every open group: the ways before it, whether it has alternatives
+    ways, last, several = 1.0, 1.0, False
+    for piece in _PIECE.finditer(regex):
+        text = piece[0]
+        if text.startswith("("):
+            groups.append((ways, several))
+            ways, several = 1.0, False
+        elif text == ")" and groups:
+            last = 2 * ways if several else ways
+            (before, several), ways = groups.pop(), 1.0
+            ways = before * last
+        elif text == "|":
+            several = True
+        elif text in "*+" or (piece[2] and not piece[3]) or (piece[3] and int(piece[3]) > 1):
+            ways *= size + 1 if last == 1 else float("inf")
+        elif text == "?":  # behind an atom, which may be left out, or behind a repetition, which it makes lazy
+            ways *= 2
+        else:
+            last = 1.0
+    return min(ways * (size + 1), _EACH**size)
+
+
+def searchable(regex: str, size: int) -> re.Pattern[str]:
+    """``regex`` for a text of ``size`` characters. Raises :class:`TooLong` where a search could outlast anybody's patience,
+    :class:`re.error` where it is none."""
+    if most_steps(regex, size) > _MOST_STEPS:
+        raise TooLong(f"the pattern {regex[:60]} on a text of {size:,} characters")
+    return re.compile(regex, re.DOTALL)
+
+
+def _compiled(pattern: str, text: str, *, lazy: bool = False) -> re.Pattern[str]:
     try:
-        return re.compile(to_regex(pattern, lazy=lazy), re.DOTALL)
+        return searchable(to_regex(pattern, lazy=lazy), len(text))
     except re.error:
         return re.compile(re.escape(pattern))
 
 
 def matches(text: str, pattern: str) -> bool:
     """Whether the whole of ``text`` fits ``pattern``."""
-    return _compiled(pattern).fullmatch(text) is not None
+    return _compiled(pattern, text).fullmatch(text) is not None
 
 
 def strip_prefix(text: str, pattern: str, *, longest: bool) -> str:
     """``${x#pattern}`` and, longest, ``${x##pattern}``."""
     cuts = range(len(text), -1, -1) if longest else range(len(text) + 1)
-    compiled = _compiled(pattern)
+    compiled = _compiled(pattern, text)
     return next((text[cut:] for cut in cuts if compiled.fullmatch(text, 0, cut)), text)
 
 
 def strip_suffix(text: str, pattern: str, *, longest: bool) -> str:
     """``${x%pattern}`` and, longest, ``${x%%pattern}``."""
     cuts = range(len(text) + 1) if longest else range(len(text), -1, -1)
-    compiled = _compiled(pattern)
+    compiled = _compiled(pattern, text)
     return next((text[:cut] for cut in cuts if compiled.fullmatch(text, cut)), text)
 
 
@@ -91,6 +130,6 @@ def replace_in(text: str, pattern: str, by: str, *, how: str) -> str:
     regex = to_regex(pattern)
     anchored = {"/#": f"\\A(?:{regex})", "/%": f"(?:{regex})\\Z"}.get(how, regex)
     try:
-        return re.sub(anchored, lambda _: by, text, count=0 if how == "//" else 1, flags=re.DOTALL)
+        return searchable(anchored, len(text)).sub(lambda _: by, text, count=0 if how == "//" else 1)
     except re.error:
         return text

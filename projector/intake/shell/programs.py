@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from projector.intake.shell import launchers, scheduler
 from projector.intake.shell.conditions import Undecided, Verdict
 from projector.intake.shell.control import Exit, Return, Unreadable
-from projector.intake.shell.launch import Launch, Step
+from projector.intake.shell.launch import Launch, Step, visible
 from projector.intake.shell.lists import word_set
 from projector.intake.shell.outputs import FILTERS, SILENT, printed
 from projector.intake.shell.state import State
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 #: Commands whose output is a word or a path: never an option, never a count that matters.
 _PLAIN = word_set("date hostname whoami uuidgen mktemp id pwd realpath readlink ip ifconfig git uname tty")
 _SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
+_COUNTS = re.compile(r"^\S*python[\d.]* -c import torch\s*;\s*print\(torch\.cuda\.device_count\(\)\)\s*;?\s*$")
 _CONFIGURATION = re.compile(r"\w\.ya?ml$")
 #: An argument where a command stands: the line before it does not go on, and bash starts the trainer without it.
 _LOST = re.compile(r"--[A-Za-z][\w-]*(?:=|$)|\+*[A-Za-z]\w*(?:\.\w+)+=")
@@ -69,6 +70,11 @@ class Programs:
             return self.run(inner, state, where, line) if inner else True
         launch = launchers.launched(name, argv)
         if launch is not None:
+            if self.machine.captures and _COUNTS.match(" ".join(argv)):
+                self.machine.emit(
+                    visible(state.environment(), self.machine.unknowns, "torch.cuda.device_count()") + "\n"
+                )
+                return True
             return self._note(launch, state, where, line)
         if self._is_script(argv[0], state):
             return self._script(argv, state)
@@ -87,7 +93,7 @@ class Programs:
             if nodes.isdigit() and len(nodes) < 6:
                 machine.emit("".join(f"node{number}\n" for number in range(int(nodes))))
                 return True
-        text = printed(*self._fed(argv, state), cwd=state.cwd)
+        text = self._listed(argv) or printed(*self._fed(argv, state), cwd=state.cwd)
         if text is not None:
             machine.emit(text)
             return True
@@ -108,6 +114,19 @@ class Programs:
         if name in _ASKED:
             return Undecided(machine.unknowns.shown(" ".join(argv))[:100])
         return True
+
+    def _listed(self, argv: list[str]) -> str | None:
+        """What ``nvidia-smi`` prints of the GPUs of a machine, a line each, where it is asked for nothing else."""
+        if (
+            posixpath.basename(argv[0]) != "nvidia-smi"
+            or not self.machine.captures
+            or self.machine.unknowns.node_gpus is None
+        ):
+            return None
+        words = " ".join(argv[1:])
+        if not re.fullmatch(r"-L|--list-gpus|--query-gpu=\S+ --format=csv,\s*noheader\S*", words):
+            return None
+        return "".join(f"GPU {i}\n" for i in range(int(self.machine.unknowns.node(f"nvidia-smi {words}"))))
 
     def _fed(self, argv: list[str], state: State) -> tuple[list[str], str | None]:
         """A text tool and what it reads: the file that is its last word, where that is at hand, else its input."""

@@ -33,9 +33,12 @@ class Unknown:
 
 
 class Unknowns:
-    """The marks of one evaluation."""
+    """The marks of one evaluation. ``node_gpus``: GPUs of every machine that it runs on, where whoever asks knows them;
+    ``counted``: what of the script asked for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, node_gpus: int | None = None) -> None:
+        self.node_gpus = node_gpus
+        self.counted: dict[str, None] = {}
         self._items: list[tuple[Unknown, ...]] = []
         self._index: dict[tuple[Unknown, ...], int] = {}
         self.judged: dict[Unknown, None] = {}
@@ -47,6 +50,14 @@ class Unknowns:
             self._index[key] = len(self._items)
             self._items.append(key)
         return f"{_OPEN}{self._index[key]}{_CLOSE}"
+
+    def node(self, asked: str) -> str:
+        """The GPUs of a machine, for which ``asked`` of the script asks; a mark where nobody knows them."""
+        if self.node_gpus is None:
+            settle = "--gpu NAME or --cluster NAME (which say how many a node has), --env CUDA_VISIBLE_DEVICES=0,1,…"
+            return self.mark(Unknown(f"{asked} (the GPUs of a machine)", f"{settle} or --gpus N"))
+        self.counted[asked] = None
+        return str(self.node_gpus)
 
     def within(self, text: str) -> tuple[Unknown, ...]:
         """What the marks in ``text`` stand for, each once."""

@@ -160,7 +160,7 @@ def test_a_long_table_gives_what_a_short_one_gives(
     said = []
     for out in (short, long):
         if out is long:
-            monkeypatch.setattr(stream, "_LONG", 0)
+            monkeypatch.setattr(stream, "_STREAMED", 0)
         assert main(["ingest", str(path), "--out", str(out)]) == 0
         said.append(capsys.readouterr().out.replace(str(out), "OUT"))
     assert said[0] == said[1]

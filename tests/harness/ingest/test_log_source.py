@@ -161,3 +161,17 @@ def test_nothing_in_a_log_is_executed(tmp_path: Path) -> None:
     with suppress(InputError):
         load(path)
     assert not mark.exists()
+
+
+def test_a_gigabyte_of_zeros_in_a_small_file_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.evidence.ingest.logs.source._MOST_HOLE", 1 << 20)
+    path = tmp_path / "train.log.gz"
+    with gzip.open(path, "wb") as packed:
+        packed.write(bytes(1 << 19) + b"what a rotation left: 512 KiB of zeros\n")
+    assert "rotation" in open_source(path).head()
+    with gzip.open(path, "wb") as packed:
+        packed.write(bytes(1 << 24) + b"nobody looks here\n")
+    with pytest.raises(InputError, match="found 'zeros'"):
+        open_source(path)

@@ -32,3 +32,12 @@ def test_what_a_person_wrote_tells_nothing_by_what_it_lacks(tmp_path: Path) -> N
     file = tmp_path / "arguments.yaml"
     file.write_text("".join(f"{name}: {value}\n" for name, value in _SIZES.items()))
     assert megatron_args.load(file).framework_date == ""
+
+
+def test_deepspeeds_table_of_operators_is_no_dump() -> None:
+    operators = ("async_io", "cpu_adam", "fused_adam", "fused_lamb", "quantizer", "random_ltd", "utils", "transformer")
+    table = "".join(f"{name} {'.' * (24 - len(name))} [NO] ....... [OKAY]\n" for name in operators)
+    assert megatron_args.parse(table) == {}
+    assert not megatron_args.is_dump(table)
+    rows = "".join(f"  argument_{i} ................................... {i}\n" for i in range(8))
+    assert megatron_args.parse(table + rows) == {f"argument_{i}": i for i in range(8)}

@@ -6,13 +6,19 @@ import dataclasses
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from memory_cases import deepseek_v3, gpu, llama, recipe, resolved, tensors
 
+from projector.errors import InputError, Unsupported
 from projector.frameworks.types import Resolved
+from projector.layers import lower
 from projector.layers.lower import layer
+from projector.mechanisms.data_parallel import Gathered
+from projector.memory.chunks import chunk_memory
 from projector.memory.plan import plan
+from projector.workload import zoo
+from projector.workload.composition import compositions
 from projector.workload.lora import LoRA
 from projector.workload.model import decoder
 
@@ -216,3 +222,42 @@ def test_an_attention_mask_is_on_the_device_of_the_first_and_the_last_stage(cp: 
         assert made[rank].allocated >= made[rank].static + mask
         assert 0 < made[rank].allocated - without[rank].allocated <= mask * (1 + (cp > 1) / cp)
     assert [r.allocated for r in made[1:3]] == [r.allocated for r in without[1:3]]
+
+
+_ODD = ("llama_nemotron_ultra_253b", "llama_nemotron_super_49b", "nemotron_h_8b", "gemma3n_e4b", "deepseek_v3")
+
+
+@given(
+    st.sampled_from(sorted({*_ODD, *list(zoo.names())[::9]} & set(zoo.names()))),
+    st.integers(1, 7),
+    st.sampled_from([1, 2]),
+    st.sampled_from([512, 4096]),
+)
+@settings(max_examples=40, deadline=None)
+def test_groups_of_unlike_layers_keep_their_first_input_and_free_it(
+    name: str, number: int, micro: int, seq: int
+) -> None:
+    """Layers without modules among them (NAS models): nothing is negative, and a group never keeps more than its layers."""
+    how = recipe(
+        micro_batch_size=micro,
+        seq_length=seq,
+        recompute_granularity="full",
+        recompute_method="uniform",
+        recompute_num_layers=number,
+    )
+    try:
+        case = resolved(zoo.load(name), how, 64)
+        alone = resolved(zoo.load(name), dataclasses.replace(how, recompute_num_layers=1), 64)
+        chunk = compositions(case.workload.model, how)[1][0]
+        grouped, single = (chunk_memory(each, chunk, True, True, Gathered()) for each in (case, alone))
+    except (InputError, Unsupported):
+        reject()
+    layers = [(lower.layer(each.kind, case), lower.residual_bytes(each.kind, case)) for each in chunk.layers]
+    groups = [layers[i : i + number] for i in range(0, len(layers), number)]
+    inputs = sum(next((width for block, width in group if block.kept_bytes), 0.0) for group in groups)
+    beside = sum(block.kept_bytes - width for block, width in layers if block.kept_bytes)
+    every = sum(width for block, width in layers if block.kept_bytes)
+    assert single.saved - grouped.saved == pytest.approx(every - inputs, rel=1e-9, abs=1.0)
+    assert 0.0 <= inputs + beside <= grouped.saved <= single.saved
+    for memory in (grouped, single):
+        assert min(*memory.sizes, memory.forward.saved, memory.backward.saved) >= 0.0

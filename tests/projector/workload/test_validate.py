@@ -118,3 +118,16 @@ def test_the_number_of_gpus_is_looked_at_where_all_else_is_known(gpus: object) -
     assert project(right, cluster).step_seconds > 0
     with pytest.raises(InputError, match="gpus"):
         project(dataclasses.replace(right, gpus=gpus), cluster)  # type: ignore[arg-type]
+
+
+def test_a_schedule_of_millions_of_micro_batches_is_refused_before_it_is_made() -> None:
+    assert "micro-batches a rank" in found(tp=4, pp=2, global_batch_size=16_000_000)["recipe.global_batch_size"]
+    assert found(tp=4, pp=2, global_batch_size=100_000) == {}
+
+
+@given(st.sampled_from(zoo.names()), st.integers(1, 200))
+def test_another_depth_of_any_model_runs_or_is_refused(name: str, layers: int) -> None:
+    """Lists of one entry a layer (Gemma 3n's) do not follow ``num_layers``."""
+    model = dataclasses.replace(zoo.load(name), num_layers=layers)
+    for problem in problems(Workload(model=model, recipe=Recipe(**GOOD), gpus=8), "file.yaml"):
+        assert problem.expected

@@ -69,15 +69,19 @@ def _bare(line: str) -> str:
     return line[prefix.end() :] if prefix else line
 
 
+_MOST_HOLE = 128 << 20  # characters: what is longer is no log, but zeros that were packed to be unpacked
+
+
 class Source:
     """A log that can be read more than once. ``name``: what messages call it; ``-`` is standard input.
 
-    ``truncated`` is set when compressed data ended early; what came before it counts.
+    ``truncated`` is set when compressed data ended early; what came before it counts. ``hollow``: it begins with more
+    zeros than a rotation under a trainer leaves, and nobody looked for what follows.
     """
 
     def __init__(self, name: str, stream: IO[bytes] | None = None) -> None:
         self.name = name
-        self.truncated = False
+        self.truncated = self.hollow = False
         self._stream = stream
         self._last = 0, ""
 
@@ -115,10 +119,13 @@ class Source:
         What a rotation under a trainer that goes on writing leaves is a hole of NUL bytes at the start: it is left out.
         """
         parts: list[str] = []
+        hole, self.hollow = 0, False
         try:
-            while size > 0 and (part := text.readline(size)):
+            while size > 0 and not self.hollow and (part := text.readline(size)):
                 part = part if parts else part.lstrip("\0")
                 if not part:
+                    hole += size
+                    self.hollow = hole > _MOST_HOLE
                     continue
                 parts.append(part)
                 size -= len(part)
@@ -229,7 +236,7 @@ def _refuse_binary(source: Source) -> None:
     if source.truncated and not head:
         raise InputError([Problem(source.name, "", "compressed data that ends before any text", "a training log")])
     if not head.strip("\0 \t\r\n\ufeff"):
-        raise InputError([Problem(source.name, "", "an empty file", "a training log")])
+        raise InputError([Problem(source.name, "", "zeros" if source.hollow else "an empty file", "a training log")])
     odd = len(_HOLES.findall(head)) + head.count("\ufffd")  # writers of several nodes leave holes, too
     if odd > _BINARY_SHARE * len(head):
         raise InputError([Problem(source.name, "", "binary data", "text, or text in gzip, bzip2 or xz")])

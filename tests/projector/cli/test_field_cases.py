@@ -1,0 +1,167 @@
+"""Public bug reports and questions, asked as their authors would: the answer is what the facts were.
+
+Each folder of ``../shared/inputs/field`` holds the files of one report and its ``expected.yaml``: what was asked, and what
+was the case. A fact that the projection does not reach yet is expected to fail, with how far off it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.command_line import run
+
+_GIB = 2.0**30
+Answer = Mapping[str, Any]
+
+
+@pytest.fixture
+def field(shared: Path) -> Path:
+    folder = shared / "inputs" / "field"
+    if not folder.is_dir():
+        pytest.skip("the reports are not on this machine")
+    return folder
+
+
+def ask(*words: str | Path) -> Answer:
+    done = run("projector", "performance", *words, "--json", timeout=300)
+    assert done.stdout, done.stderr
+    found: Answer = json.loads(done.stdout)
+    return found
+
+
+def step(answer: Answer) -> float:
+    return float(answer["projections"]["simulate"]["step_seconds"])
+
+
+def fits(answer: Answer) -> bool:
+    return bool(answer["memory"]["fits"])
+
+
+def gib(answer: Answer, rank: int = 0) -> float:
+    return float(answer["memory"]["ranks"][rank]["reserved"]) / _GIB
+
+
+def test_every_report_is_asked(field: Path) -> None:
+    """A folder that is added here gets a test here."""
+    text = Path(__file__).read_text(encoding="utf-8")
+    for folder in sorted(field.iterdir()):
+        assert f'"{folder.name}"' in text
+        assert {"source", "wanted", "command", "fact"} <= yaml.safe_load((folder / "expected.yaml").read_text()).keys()
+
+
+def test_zero2_of_13b_on_four_a800_is_out_of_memory_and_zero3_is_the_way_out(field: Path) -> None:
+    script = field / "lf-1158-baichuan13b-zero2" / "train.sh"
+    done = run("projector", "memory", "--config", script, "--gpu", "a800", timeout=300)
+    assert "out of memory" in done.stdout.lower(), done.stdout + done.stderr
+    assert "shard weights too" in done.stdout
+
+
+def test_a_13b_under_zero3_fits(field: Path, tmp_path: Path) -> None:
+    folder = field / "lf-1158-baichuan13b-zero2"
+    (tmp_path / "train.sh").write_text((folder / "train.sh").read_text())
+    stated = json.loads((folder / "ds_config.json").read_text())
+    stated["zero_optimization"]["stage"] = 3
+    (tmp_path / "ds_config.json").write_text(json.dumps(stated))
+    assert fits(ask("--config", tmp_path / "train.sh", "--gpu", "a800"))
+
+
+@pytest.mark.parametrize("unfused", [True, pytest.param(False, marks=pytest.mark.xfail(reason="the age of the stack"))])
+def test_7b_without_flash_attention_is_out_of_memory(field: Path, unfused: bool) -> None:
+    script = field / "openinstruct-25-llama7b-zero" / "finetune_with_accelerate.sh"
+    words = ["--attention-backend", "unfused"] if unfused else []
+    answer = ask("--config", script, "--gpu", "a100", *words)
+    assert answer["cluster"]["gpus"] == 4
+    assert not fits(answer)
+    assert fits(ask("--config", script, "--gpu", "a100", "--attention-backend", "fa2"))
+
+
+def test_arguments_of_ms_swift_are_read_as_such(field: Path) -> None:
+    answer = ask("--config", field / "swift-8314-args-json" / "args.json", "--gpu", "h100", "--gpus", "8")
+    assert "qwen3.5_35b" in answer["model"]["name"]
+    recipe = answer["recipe"]
+    assert (recipe["ep"], recipe["micro_batch_size"], recipe["global_batch_size"], recipe["seq_length"]) == (
+        8,
+        1,
+        32,
+        16384,
+    )
+    assert recipe["recompute_granularity"] == "full"
+
+
+@pytest.mark.parametrize("script", ["run.sh", "run_upstream.sh"])
+def test_a_registry_in_python_is_read_by_what_stands_on_the_line(field: Path, script: str) -> None:
+    answer = ask("--config", field / "titan-3360-registry-gb200" / script, "--gpu", "gb200")
+    recipe = answer["recipe"]
+    assert answer["model"]["name"] == "deepseek_v3"
+    assert (recipe["ep"], recipe["micro_batch_size"], recipe["seq_length"]) == (64, 8, 4096)
+    assert recipe["recompute_granularity"] == "full"
+    assert any("--config deepseek_v3_671b" in text for text in answer["unmodelled"])
+
+
+def test_zero_bubble_beats_interleaving_without_recompute(field: Path) -> None:
+    folder = field / "titan-773-zb-pp8"
+    words = ("--gpu", "h100", "--gpus", "8")
+    interleaved, zero = (
+        ask("--config", folder / name, *words) for name in ("llama3_8b_pp8.toml", "llama3_8b_pp8_zb.toml")
+    )
+    assert 1.05 < step(interleaved) / step(zero) < 1.2, "measured: 11.5 %"
+
+
+@pytest.mark.parametrize(
+    ("name", "fact"),
+    [
+        ("lbs6_s4096", True),
+        ("lbs4_s6144", True),
+        ("lbs4_s4096", True),
+        pytest.param("lbs8_s4096", False, marks=pytest.mark.xfail(reason="131 GiB for 157")),
+        pytest.param("lbs4_s8192", False, marks=pytest.mark.xfail(reason="131 GiB for 157")),
+        ("lbs8_s4096_ep8", False),
+    ],
+)
+def test_what_fits_on_eight_b200(field: Path, name: str, fact: bool) -> None:
+    file = field / "titan-1993-dsv3-16b-b200" / f"dsv3_16b_{name}.toml"
+    assert fits(ask("--config", file, "--gpu", "b200", "--gpus", "8")) is fact
+
+
+@pytest.mark.xfail(reason="the age of the stack is not found in the script")
+def test_gpt2_on_a_v100_is_out_of_memory(field: Path) -> None:
+    script = field / "mlm-525-gpt2-large-v100" / "gpt2_774m.sh"
+    done = run("projector", "memory", "--config", script, "--gpu", "v100_sxm_32gb", timeout=300)
+    assert "out of memory" in done.stdout.lower()
+
+
+def test_gpt2_on_a_v100_of_its_time_is_out_of_memory(field: Path) -> None:
+    script = field / "mlm-525-gpt2-large-v100" / "gpt2_774m.sh"
+    words = ("--gpu", "v100_sxm_32gb", "--framework-date", "2023-09")
+    assert "out of memory" in run("projector", "memory", "--config", script, *words, timeout=300).stdout.lower()
+
+
+@pytest.mark.xfail(reason="DeepEP is 11 % faster here, and was slower inside one node")
+def test_deepep_inside_one_node_is_no_gain(field: Path) -> None:
+    script = field / "mlm-1456-deepep-ep4" / "train.sh"
+    base = ("--config", script, "--gpu", "h800", "--env")
+    plain, deep = ask(*base, "EXTRA="), ask(*base, "DISPATCH=flex", "EXTRA=--moe-enable-deepep")
+    assert step(deep) > step(plain)
+
+
+@pytest.mark.xfail(reason="54.9 for 28.4 GiB (16 GiB of a dense mask) and 13 for 88 s")
+def test_a_128k_lora_of_qwen35(field: Path) -> None:
+    folder = field / "cookbook-105-qwen35-27b"
+    answer = ask("--config", folder / "run.sh", "--model", folder / "config.json", "--gpu", "h200")
+    assert gib(answer) == pytest.approx(28.4, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("model", "seconds"),
+    [("Qwen/Qwen3-0.6B", 137), ("Qwen/Qwen3-8B", 364), ("Qwen/Qwen3-30B-A3B", 483), ("Qwen/Qwen3-32B", 1295)],
+)
+def test_a_million_tokens_on_one_node(field: Path, model: str, seconds: float) -> None:
+    words = (field / "trl-6845-1m-cp8" / "cmd.txt").read_text().split()
+    words[words.index("--model") + 1] = model
+    assert step(ask(*words)) == pytest.approx(seconds, rel=0.2)
