@@ -13,6 +13,7 @@ from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 
 NAME = "megatron"
+MARKS = ("elapsed", "-- arguments --", " tensor_model_parallel_size ..")
 
 _WORLD = re.compile(r"using world size:\s{0,9}([0-9,]{1,12})")
 _VOCABULARY = re.compile(r"padded vocab \(size: ([0-9,]{1,12})\)")
