@@ -260,13 +260,15 @@ def test_a_recipe_field(tmp_path: Path) -> None:
 
 
 def test_a_dialect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.evidence.ingest.logs import registry
+    from harness.evidence.ingest.logs import dialect, registry
     from harness.evidence.ingest.logs.events import Step
     from harness.evidence.ingest.logs.source import Source
 
-    (text,) = code("extend/dialect.md", "python")
-    made = module(text, tmp_path, "made_up").MadeUp
+    (text,) = code("extend/dialect.md", "yaml")
+    (tmp_path / "made-up.yaml").write_text(text, encoding="utf-8")
+    (made,) = dialect.read_all(tmp_path)
     monkeypatch.setattr(registry, "LINES", (*registry.LINES, made))
+    monkeypatch.setattr(registry, "_MARKS", (*registry._MARKS, (made.MARKS, made)))
     monkeypatch.setattr(registry, "_BY_NAME", {**registry._BY_NAME, made.NAME: made})
     log = tmp_path / "train.log"
     lines = [f"[train] it={i} t=0.5{i % 10}s tok/s/gpu=9100 loss=2.31" for i in range(30)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -191,12 +190,10 @@ def schedules() -> str:
 
 def dialects() -> str:
     """The dialects of logs that are read."""
-    from harness.evidence.ingest.logs import lines, registry
+    from harness.evidence.ingest.logs import registry
 
     known = (*registry.LINES, *registry.DOCUMENTS)
-    told = [each if each in lines.TABLE else inspect.getmodule(each) for each in known]
-    found = [(each.NAME, getattr(teller, "__doc__", "")) for each, teller in zip(known, told, strict=True)]
-    rows = [[f"`{name}`", _first(text or "")] for name, text in found]
+    rows = [[f"`{each.NAME}`", _first(getattr(each, "about", "") or each.__doc__ or "")] for each in known]
     return table(["dialect", "what it reads"], rows)
 
 

@@ -10,7 +10,7 @@ import pytest
 from harness.evidence.ingest.dialects import read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
 from harness.evidence.ingest.logs.clock import CLOCK, STAMP, Clock, taken
-from harness.evidence.ingest.logs.trainer import Trainer
+from harness.evidence.ingest.logs.dialect import Dialect
 
 
 def step(tmp_path: Path, text: str) -> float:
@@ -93,15 +93,12 @@ def test_clocks_of_all_forms(text: str, seconds: float) -> None:
 
 
 def test_a_trainer_with_a_clock_is_a_table(tmp_path: Path) -> None:
-    class Barred(Trainer):
-        NAME = "barred"
-        steps = {"# ": re.compile(rf"# (?P<step>[0-9.]+k?) \[{CLOCK}<")}
-
+    barred = Dialect(name="barred", steps={"# ": r"# (?P<step>[0-9.]+k?) \[$clock<"})
     lines = [(i, f"# {i} [{i * 7 // 60:02d}:{i * 7 % 60:02d}<") for i in range(1, 40)]
-    found = [event.seconds for event in Barred.events(lines) if hasattr(event, "seconds")]
+    found = [event.seconds for event in barred.events(lines) if hasattr(event, "seconds")]
     assert set(found) == {7.0}
     coarse = [(i, f"# {1 + i / 100:.1f}k [{i * 7 // 60:02d}:{i * 7 % 60:02d}<") for i in range(1, 900)]
-    far = [event.seconds for event in Barred.events(coarse) if hasattr(event, "seconds")]
+    far = [event.seconds for event in barred.events(coarse) if hasattr(event, "seconds")]
     assert far  # a hundred steps are a grain: twenty of them pass between two readings
     assert far == pytest.approx([0.7] * len(far), rel=0.06)
 

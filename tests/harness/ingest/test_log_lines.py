@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from harness.evidence.ingest.command import ingest
 from harness.evidence.ingest.dialects import read_log, read_records_of_log
 from harness.evidence.ingest.logs.build import state_of
+from harness.evidence.ingest.logs.dialect import read_all
 from projector.errors import InputError
 
 #: Trainer, its line(s) of step ``{i}``, basis and value of a step, memory.
@@ -170,3 +172,20 @@ def test_rates_that_are_none_of_a_gpus_are_refused_with_the_reason(tmp_path: Pat
     path.write_text("[batch=1/9]:\n    Train throughput/device/tokens_per_sec: 1255.17\n")
     with pytest.raises(InputError, match="window of batches"):
         read_log(path)
+
+
+def test_every_macro_of_a_dialect_is_known() -> None:
+    """What no macro replaces would be the end of a line and more behind it, and never match."""
+    for each in read_all():
+        written = (*each.steps.values(), *each.figures.values(), *each.memory.values(), *each.quotient)
+        for pattern in (*written, each.heads, each.gpus, each.settings, each.checkpoint, each.evaluation):
+            assert re.search(r"\$\{?[a-z]", each.compiled(pattern).pattern) is None, (each.name, pattern)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("step: {}", "step: found"), ("steps: [x]", "steps: found"), ("[a]", "a mapping")]
+)
+def test_a_dialect_that_is_none_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(InputError, match=said):
+        read_all(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 from harness.evidence.ingest.command import load
 from harness.evidence.ingest.context import read_context
 from harness.evidence.ingest.logs.events import Step
-from harness.evidence.ingest.logs.iteration_line import step
+from harness.evidence.ingest.logs.iteration_line import Steps, is_step, step
 from harness.evidence.ingest.logs.megatron import events
 from harness.evidence.ingest.logs.source import plain
 from harness.evidence.ingest.steady import steady
 from projector.errors import InputError
 
+LOGS = Path(__file__).resolve().parents[2] / "data" / "logs"
 TAIL = "learning rate: 1.0E-05 | global batch size:   128 | lm loss: 1.1E+01 | number of skipped iterations:   0 |"
 HEAD = "iteration        5/      50 | consumed samples:          640 |"
 MS = "elapsed time per iteration (ms)"
@@ -205,3 +207,28 @@ def test_bigscience_logs(shared: Path) -> None:
     assert run.recipe is not None
     assert (run.gpus, run.model.num_layers, run.recipe.tp, run.recipe.pp) == (64, 64, 4, 16)
     assert run.measured.step_seconds == pytest.approx(126.6, abs=0.5)
+
+
+def iteration_lines() -> list[str]:
+    """A line of every shape that the shipped logs have."""
+    found = [line for path in sorted(LOGS.glob("*.log")) for line in path.read_text().splitlines() if is_step(line)]
+    return list({re.sub(r"[0-9]+", "0", line): line for line in found}.values())
+
+
+@given(data=st.data())
+def test_a_line_like_an_earlier_one_is_read_as_if_it_stood_alone(data: st.DataObject) -> None:
+    """Other digits, more of them, decimals gone or come, a comma, a word in a number's place."""
+    first = data.draw(st.sampled_from(iteration_lines()))
+    steps = Steps()
+    assert steps.read(first, 1) == step(first, 1)
+    plain = "elapsed time per iteration" in first and not re.search("[0-9],[0-9]", first)
+    assert steps._shapes or not plain, "the shape of a line is kept, but for other spellings and thousands"
+    other = st.sampled_from(["0", "7", "1234567", "0.0", "12.75", "1,024", "1.", "nan", "3E+05", "1e999", "", " 8"])
+    changes = data.draw(st.lists(st.tuples(st.integers(0, 60), other), max_size=6))
+    for index, text in changes:
+        numbers = list(re.finditer(r"[0-9]+(?:\.[0-9]+)?", first))
+        at = numbers[index % len(numbers)]
+        line = first[: at.start()] + text + first[at.end() :]
+        assert steps.read(line, 2) == step(line, 2)
+    longer = re.sub(r"([0-9])(?=[0-9]* *[|/])", r"\g<1>1", first)
+    assert steps.read(longer, 3) == step(longer, 3)

@@ -14,6 +14,7 @@ from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.words import MEGATRON_WORDS
 
 NAME = "megatron-bridge"
+MARKS = ("Step Time :", "| seq_length:", "megatron.bridge", "Megatron-Bridge")
 
 _TIME = re.compile(rf"Step Time :\s{{0,9}}{NUMBER}s\b")
 _MOST_ALONE = 200_000  # steps kept until an iteration line is seen

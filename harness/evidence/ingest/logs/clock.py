@@ -7,6 +7,7 @@ import re
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import date
+from functools import lru_cache
 from typing import NamedTuple
 
 from harness.evidence.ingest.logs.numbers import measured
@@ -22,7 +23,7 @@ SHORTEST = 20.0  # seconds between readings of a clock of whole seconds: good to
 CLOCK = r"(?P<clock>(?:[0-9]{1,5}:)?[0-9]{1,2}:[0-9]{2})"
 #: The same of any logger, and how far into a line it may stand.
 _BEFORE = re.compile(
-    r"\b(20[0-9]{2})[-/]?([01][0-9])[-/]?([0-3][0-9])[ T_]{1,2}([0-2][0-9]):([0-5][0-9]):([0-5][0-9](?:[.,][0-9]{1,6})?)"
+    r"\b(20[0-9]{2}[-/]?[01][0-9][-/]?[0-3][0-9][ T_]{1,2}[0-2][0-9]:[0-5][0-9]):([0-5][0-9](?:[.,][0-9]{1,6})?)"
 )
 _WITHIN = 200
 _STAMPED = ("day", "hour", "minute", "second")
@@ -69,9 +70,14 @@ class Clock:
 def stamp(line: str) -> float:
     """Seconds, counted from some day, of the day and time that a logger puts before a line; NaN where there are none."""
     match = _BEFORE.search(line, 0, _WITHIN)
-    if match is None:
-        return math.nan
-    return _stamped("-".join(match.groups()[:3]), match[4], match[5], match[6]) or math.nan
+    return math.nan if match is None else _minute(match[1]) + float(match[2].replace(",", "."))
+
+
+@lru_cache(maxsize=64)
+def _minute(text: str) -> float:
+    """The seconds of a day and time to the minute; NaN on a day that no calendar has."""
+    digits = re.sub("[^0-9]", "", text)
+    return _stamped(f"{digits[:4]}-{digits[4:6]}-{digits[6:8]}", digits[8:10], digits[10:12], "0") or math.nan
 
 
 def seconds_of(hours: str | None, minutes: str, seconds: str, days: str | None = None) -> float:

@@ -17,6 +17,7 @@ from harness.evidence.ingest.logs.words import NEOX_WORDS
 from projector.intake.values import literal
 
 NAME = "gpt-neox"
+MARKS = ("samples/sec:", "NeoXArgs.", "global_num_gpus ....")
 
 _BEFORE = re.compile(r"\bsamples/sec: [0-9.]{1,20} \| iteration\s")
 _SAID = re.compile(r"\.{0,3}(?:updated|default)$")

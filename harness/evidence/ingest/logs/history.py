@@ -10,10 +10,14 @@ import re
 from collections.abc import Iterator, Mapping
 
 from harness.evidence.ingest.logs.clock import Clock, seconds_of
+from harness.evidence.ingest.logs.dialect import Dialect
 from harness.evidence.ingest.logs.events import Evaluation, Event, Fact
 from harness.evidence.ingest.logs.numbers import counted, finite
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.trainer import Trainer
+
+NAME = "history"
+MARKS = ("{", "step", "iteration", "Step")
 
 #: Of several the first that a record has: W&B's own ``_step`` counts records where a trainer logs its step beside them.
 _INDEX = ("step", "global_step", "train/global_step", "trainer/global_step", "iteration", "Step", "_step")
@@ -60,22 +64,25 @@ _RUNS = frozenset(("model", "gpu", "gpus", "framework", "tp", "pp", "recipe", "i
 Row = Mapping[str, object]
 
 
-class History(Trainer):
-    NAME = "history"
-    steps = {}
+def weigh(line: str) -> int:
+    """As :meth:`harness.evidence.ingest.logs.protocol.LineDialect.weigh`."""
+    row = _object(line) or dict.fromkeys(_header(line), 1.0)
+    return STEP if row and not _RUNS & row.keys() and _timed(row) else 0
 
-    def __init__(self) -> None:
-        super().__init__()
+
+def events(lines: Lines) -> Iterator[Event]:
+    """As :meth:`harness.evidence.ingest.logs.protocol.LineDialect.events`."""
+    return _History(Dialect(name=NAME)).read(lines)
+
+
+class _History(Trainer):
+    def __init__(self, of: Dialect) -> None:
+        super().__init__(of)
         self.columns: list[str] = []
         self.counter = self.timer = ""
         self.spent, self.exact = 0.0, False
 
-    @classmethod
-    def weigh(cls, line: str) -> int:
-        row = _object(line) or dict.fromkeys(_header(line), 1.0)
-        return STEP if row and not _RUNS & row.keys() and _timed(row) else 0
-
-    def _read(self, lines: Lines) -> Iterator[Event]:
+    def read(self, lines: Lines) -> Iterator[Event]:
         for number, line in lines:
             row = _object(line)
             if row is None and self.columns and line.count(",") == len(self.columns) - 1:

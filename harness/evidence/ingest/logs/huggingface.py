@@ -19,9 +19,10 @@ from harness.evidence.ingest.logs.events import Checkpoint, Evaluation, Event, F
 from harness.evidence.ingest.logs.numbers import NUMBER, measure, whole
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
-from harness.evidence.ingest.logs.words import TRAINER_WORDS, one_of
+from harness.evidence.ingest.logs.words import one_of
 
 NAME = "hf-trainer"
+MARKS = ("'train_steps_per_second'", "***** Running training *****", "{'loss':", "TrainOutput(")
 
 _SECONDS = re.compile(rf"'train_runtime': '?{NUMBER}")
 _RATE = re.compile(rf"'train_steps_per_second': '?{NUMBER}")
@@ -31,7 +32,8 @@ _BAR = re.compile(
     r"(?:^|[|\s])\s{0,3}([0-9]{1,12})/([0-9]{1,12}) \[(?:([0-9]{1,5}):)?([0-9]{1,2}):([0-9]{2})<[^\]]{0,40}(?:it/s|s/it)"
 )
 _WORDS = {
-    **TRAINER_WORDS,
+    "Instantaneous batch size per device": "micro_batch_size",
+    "Total train batch size (w. parallel, distributed & accumulation)": "global_batch_size",
     "Gradient Accumulation steps": "gradient_accumulation_steps",
     "Total optimization steps": "train_iters",
 }

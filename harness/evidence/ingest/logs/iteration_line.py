@@ -11,9 +11,12 @@ the first value counts: that of the step.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias
 
 from harness.evidence.ingest.logs.events import Step
-from harness.evidence.ingest.logs.numbers import NUMBER, group, loss, measure, measured, whole
+from harness.evidence.ingest.logs.numbers import LOSS, NUMBER, finite, measured, whole
 
 #: Behind a number: at a line's end it may be broken off.
 _GOES_ON = r"(?=\s{0,40}[^\s0-9.,])"
@@ -30,10 +33,15 @@ _FULLEST = re.compile(rf"max mem usage/usage_ratio:\s{{0,20}}{NUMBER}\s?Gi?B/")
 _RESERVED = re.compile(rf"memory usage/free/total:\s{{0,20}}{NUMBER}\s?GiB/")
 _RATIO = re.compile(r"mem usages:\s{0,20}([0-9]*\.[0-9]+)")
 _BATCH = re.compile(rf"(?:global|gloabl) batch size:\s{{0,20}}([0-9,]{{1,24}}){_GOES_ON}")
-_SKIPPED = re.compile(r"number of skipped iterations:\s{0,20}([1-9])")
+_SKIPPED = re.compile(r"number of skipped iterations:\s{0,20}([0-9]{1,18})")
 _LENGTH = re.compile(rf"(?:\bseq_length|actual seqlen):\s{{0,20}}([0-9,]{{1,24}}){_GOES_ON}")
 
 
+Span: TypeAlias = tuple[int, int]
+
+_TOKEN = re.compile(r"( {1,20})?([0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?)")  # a number, spaces before it
+_MOST_TOKENS = 80  # numbers of a line whose shape is kept
+_MOST_SHAPES = 4  # of one log that are tried
 _KEYED = "elapsed_time_per_iteration_ms="
 #: Fields of the ``key=value`` shape, in the words of the other; its ``[DS]TFLOPs`` count what DeepSpeed's profiler does.
 _SPELLED = (
@@ -59,37 +67,123 @@ def is_step(line: str) -> bool:
     return has_time(line) and _ITERATION.search(line) is not None
 
 
+class _Places(NamedTuple):
+    """Where the figures of a line are: ``spans`` in the order of :func:`_made`, None for what it does not say.
+    ``memory_kind`` is what its memory is, None for a share of the device."""
+
+    spans: tuple[Span | None, ...]
+    milliseconds: bool
+    memory_kind: str | None
+
+
 def step(line: str, number: int) -> Step | None:
     """The step of a line, None where it is none or was cut before its time."""
+    line = _spelled(line)
+    places = _places(line)
+    if places is None:
+        return None
+    return _made([None if span is None else line[slice(*span)] for span in places.spans], places, number)
+
+
+class Steps:
+    """Reads the iteration lines of one log. A line that is an earlier one but for its numbers has its figures where that
+    one has them: a pattern made of the earlier line finds all of them at once."""
+
+    def __init__(self) -> None:
+        self._shapes: list[tuple[re.Pattern[str], Callable[[Sequence[str | None]], Sequence[str | None]], _Places]] = []
+        self._left = _MOST_SHAPES
+
+    def read(self, line: str, number: int) -> Step | None:
+        """As :func:`step`."""
+        for pattern, chosen, places in self._shapes:
+            if (match := pattern.fullmatch(line)) is not None:
+                return _made(chosen((*match.groups(), None)), places, number)
+        if self._left and _KEYED not in line:
+            self._left -= 1
+            self._learn(line)
+        return step(line, number)
+
+    def _learn(self, line: str) -> None:
+        """Keeps the shape of a line, with the places of its figures among its numbers."""
+        numbers, places = list(_TOKEN.finditer(line)), _places(line)
+        if places is None or len(numbers) > _MOST_TOKENS:
+            return
+        index: dict[Span | None, int] = {match.span(2): order for order, match in enumerate(numbers)}
+        index[None] = len(numbers)
+        if any(span not in index for span in places.spans):
+            return
+        parts, end = [], 0
+        for match in numbers:
+            parts += [re.escape(line[end : match.start()]), " {1,20}" if match[1] else "", f"({_form(match[2])})"]
+            end = match.end()
+        pattern = re.compile("".join([*parts, re.escape(line[end:])]))
+        self._shapes.append((pattern, itemgetter(*(index[span] for span in places.spans)), places))
+
+
+def _form(text: str) -> str:
+    """A pattern of the numbers that are written like one."""
+    mantissa, *exponent = re.split("[eE]", text)
+    digits = r"[0-9]{1,18}\.[0-9]{1,18}" if "." in mantissa else "[0-9]{1,18}"
+    return digits + ("[eE][+-]?[0-9]{1,3}" if exponent else "")
+
+
+def _spelled(line: str) -> str:
     if _KEYED in line:
         for theirs, ours in _SPELLED:
             line = line.replace(theirs, ours)
+    return line
+
+
+def _made(texts: Sequence[str | None], places: _Places, number: int) -> Step | None:
+    """The step whose figures have these texts."""
+    iteration, elapsed, tokens, samples, tflops, batch, memory, length, skipped, loss = texts
+    seconds = measured(elapsed or "")
+    if not seconds or iteration is None:
+        return None
+    kind = places.memory_kind
+    return Step(
+        int(iteration),
+        seconds / 1000 if places.milliseconds else seconds,
+        number,
+        None if tokens is None else finite(tokens),
+        None if samples is None else measured(samples),
+        None if tflops is None else finite(tflops),
+        None if batch is None else whole(batch),
+        measured(memory) if memory is not None and kind is not None else None,
+        kind,
+        finite(memory) if memory is not None and kind is None else None,
+        None if length is None else whole(length),
+        skipped is not None and skipped[0] != "0",
+        None if loss is None else finite(loss),
+    )
+
+
+def _places(line: str) -> _Places | None:
+    """The places of a line's figures; None where it is no step or was cut before its time."""
     elapsed = _ELAPSED.search(line)
     if elapsed is None:
         return None
     iteration = _ITERATION.search(line, 0, elapsed.start())
-    seconds = measured(elapsed[2])
-    if iteration is None or not seconds or not _whole_number(elapsed, line):
+    if iteration is None or not _whole_number(elapsed, line):
         return None
     rest = elapsed.end()
-    batch = _BATCH.search(line, rest)
-    memory, kind, ratio = _memory(line)
-    length = _LENGTH.search(line, rest) if "seq" in line else None
-    return Step(
-        iteration=int(iteration[1]),
-        seconds=seconds / 1000 if elapsed[1] == "ms" else seconds,
-        line=number,
-        tokens_per_s=group(_TOKENS.search(line, rest)),
-        samples_per_s=measure(_SAMPLES.search(line, rest)) if "samples per" in line else None,
-        tflops=group(_TFLOPS.search(line, rest)),
-        global_batch_size=whole(batch[1]) if batch else None,
-        memory_gib=memory,
-        memory_kind=kind,
-        memory_ratio=ratio,
-        seq_length=whole(length[1]) if length else None,
-        skipped=_SKIPPED.search(line, rest) is not None,
-        loss=loss(line),
+    memory, kind = _memory(line)
+    others = (
+        _TOKENS.search(line, rest),
+        _SAMPLES.search(line, rest) if "samples per" in line else None,
+        _TFLOPS.search(line, rest),
+        _BATCH.search(line, rest),
+        memory,
+        _LENGTH.search(line, rest) if "seq" in line else None,
+        _SKIPPED.search(line, rest),
+        LOSS.search(line) if "loss" in line else None,
     )
+    spans = (iteration.span(1), elapsed.span(2), *map(_span, others))
+    return _Places(spans, elapsed[1] == "ms", kind)
+
+
+def _span(match: re.Match[str] | None) -> Span | None:
+    return None if match is None else match.span(1)
 
 
 def _whole_number(elapsed: re.Match[str], line: str) -> bool:
@@ -98,12 +192,12 @@ def _whole_number(elapsed: re.Match[str], line: str) -> bool:
     return bool(line[elapsed.end() :].strip()) or "." in elapsed[2][:-1]
 
 
-def _memory(line: str) -> tuple[float | None, str | None, float | None]:
-    """(GiB, kind, ratio) that the line states."""
+def _memory(line: str) -> tuple[re.Match[str] | None, str | None]:
+    """(GiB, kind) that the line states; of no kind it is a share of the device."""
     if "mem" not in line:
-        return None, None, None
+        return None, None
     if (fullest := _FULLEST.search(line)) or (fullest := _DEVICE.search(line)):
-        return measured(fullest[1]), "device", None
+        return fullest, "device"
     if reserved := _RESERVED.search(line):
-        return measured(reserved[1]), "reserved", None
-    return None, None, group(_RATIO.search(line))
+        return reserved, "reserved"
+    return _RATIO.search(line), None

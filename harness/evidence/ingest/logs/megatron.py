@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from harness.evidence.ingest.logs.dumps import DottedDump
 from harness.evidence.ingest.logs.events import Event, Fact, Restart, Timers
-from harness.evidence.ingest.logs.iteration_line import has_time, is_step, step
+from harness.evidence.ingest.logs.iteration_line import Steps, has_time, is_step
 from harness.evidence.ingest.logs.numbers import measured, whole
 from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 
 NAME = "megatron"
+MARKS = ("elapsed", "-- arguments --", " tensor_model_parallel_size ..")
 
 _WORLD = re.compile(r"using world size:\s{0,9}([0-9,]{1,12})")
 _VOCABULARY = re.compile(r"padded vocab \(size: ([0-9,]{1,12})\)")
@@ -30,11 +31,11 @@ def weigh(line: str) -> int:
 
 
 def events(lines: Lines) -> Iterator[Event]:
-    dump = DottedDump()
+    dump, steps = DottedDump(), Steps()
     seen: set[str] = set()
     for number, line in lines:
         if has_time(line):
-            if (found := step(line, number)) is not None:
+            if (found := steps.read(line, number)) is not None:
                 if (arguments := dump.take()) is not None:
                     yield arguments
                 if "world" not in seen:

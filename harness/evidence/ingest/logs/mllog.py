@@ -20,6 +20,7 @@ from harness.evidence.ingest.logs.protocol import STEP, Lines
 from harness.evidence.ingest.logs.words import MLLOG_WORDS
 
 NAME = "mllog"
+MARKS = (":::MLLOG",)
 
 _MARK = ":::MLLOG"
 _STEPS = ("train_step_time", "train_step_timing", '"throughput"', '"block_stop"', '"eval_stop"')

@@ -18,7 +18,7 @@ SCALED = rf"([0-9][0-9,]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{{1,3}}|[KMGBT](?![A-Za-z
 _SCALES = {"K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 #: Auxiliary losses (``load_balancing_loss``, ``mtp_1 loss``) stand beside the one of the language model.
 _BEFORE = r"(?:(?<=lm loss)|(?<=reduced_train_loss)|(?<=\s\sloss)|(?<=[|,;]\sloss))"
-_LOSS = re.compile(rf"loss{_BEFORE}[:=]\s{{0,9}}{NUMBER}")
+LOSS = re.compile(rf"loss{_BEFORE}[:=]\s{{0,9}}{NUMBER}")
 _COMMAS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
 _MOST = 1e18  # of a number of a document
 _MOST_DIGITS = 18  # of an iteration or a batch: more is no count
@@ -67,7 +67,7 @@ def measure(match: re.Match[str] | None, index: int = 1) -> float | None:
 
 def loss(line: str) -> float | None:
     """The loss of the language model that a step's line prints; None where it prints none, or NaN."""
-    return group(_LOSS.search(line)) if "loss" in line else None
+    return group(LOSS.search(line)) if "loss" in line else None
 
 
 def counted(text: str) -> int | None:

@@ -7,8 +7,10 @@ Facts: allenai/OLMo olmo/config.py (names), olmo/model.py (widths: a gate takes 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from harness.evidence.ingest.logs.events import Arguments, Event, Fact
+from harness.evidence.ingest.logs.trainer import Trainer
 from projector.intake.values import literal
 
 _HEAD = "TrainConfig("
@@ -30,6 +32,17 @@ _SHARDED = {
 }
 _PRECISIONS = {"amp_bf16": "bf16", "amp_fp16": "fp16"}
 _HALVED = ("swiglu", "geglu")
+
+
+class Olmo(Trainer):
+    """Its configuration stands in one line."""
+
+    def other(self, line: str, number: int) -> Iterable[Event] | None:
+        values, unread = arguments(line)
+        if not values:
+            return None
+        told = [Fact("note", f"{name}={value} is not read", number) for name, value in unread]
+        return [Arguments(values, number, len(values), unread), *told]
 
 
 def arguments(line: str) -> tuple[dict[str, object], tuple[tuple[str, str], ...]]:

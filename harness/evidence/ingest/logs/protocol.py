@@ -17,7 +17,13 @@ STEP = 2
 class LineDialect(Protocol):
     """A module or a class of this shape is a dialect; :mod:`harness.evidence.ingest.logs.registry` lists them."""
 
-    NAME: str
+    @property
+    def NAME(self) -> str: ...  # noqa: N802 - a constant of a module
+
+    @property
+    def MARKS(self) -> tuple[str, ...]:  # noqa: N802
+        """Texts without any of which a line is none of this dialect's."""
+        ...
 
     def weigh(self, line: str) -> int:
         """0: not of this dialect, 1: of it, 2: a step of it."""

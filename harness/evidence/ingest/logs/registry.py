@@ -9,8 +9,10 @@ from types import MappingProxyType
 from harness.evidence.ingest.logs import (
     bridge,
     deepspeed,
+    dialect,
     foreign,
     gpt_neox,
+    history,
     huggingface,
     itertable,
     megatron,
@@ -20,26 +22,18 @@ from harness.evidence.ingest.logs import (
     trace,
 )
 from harness.evidence.ingest.logs.events import Event
-from harness.evidence.ingest.logs.history import History
-from harness.evidence.ingest.logs.internevo import InternEvo
-from harness.evidence.ingest.logs.lines import TABLE
-from harness.evidence.ingest.logs.litgpt import LitGpt
-from harness.evidence.ingest.logs.nanotron import Nanotron
-from harness.evidence.ingest.logs.nemo import NeMo
-from harness.evidence.ingest.logs.paddlenlp import PaddleNlp
 from harness.evidence.ingest.logs.protocol import STEP, DocumentDialect, LineDialect
 from harness.evidence.ingest.logs.source import Source
-from harness.evidence.ingest.logs.xtuner import XTuner
 
 DOCUMENTS: tuple[DocumentDialect, ...] = (tprimat, trace)
 #: Where a line is of two, the first is the more special one.
 LINES: tuple[LineDialect, ...] = (
-    *TABLE,
-    *(gpt_neox, deepspeed, bridge, torchtitan, mllog, NeMo, megatron, itertable),
-    *(Nanotron, InternEvo, LitGpt, PaddleNlp, XTuner, huggingface, History),
+    *dialect.read_all(),
+    *(gpt_neox, deepspeed, bridge, torchtitan, mllog, megatron, itertable, huggingface, history),
 )
-NAMES = (*(dialect.NAME for dialect in LINES), *(document.NAME for document in DOCUMENTS))
-_BY_NAME = MappingProxyType({dialect.NAME: dialect for dialect in LINES})
+NAMES = (*(each.NAME for each in LINES), *(document.NAME for document in DOCUMENTS))
+_BY_NAME = MappingProxyType({each.NAME: each for each in LINES})
+_MARKS = tuple((each.MARKS, each) for each in LINES)
 #: A trainer that prints the lines of those it is built on, too: its own other lines tell it.
 _BUILT_ON = MappingProxyType({gpt_neox.NAME: (megatron.NAME, deepspeed.NAME)})
 _NEARLY = 0.9
@@ -49,9 +43,9 @@ _WINDOW = 2000  # lines read after the first step to see what other steps there 
 def is_document(head: str) -> bool:
     """Whether a text is a benchmark file, a trace, a trainer's own log or the history of a run, and no table of runs."""
     first = head.lstrip().partition("\n")[0]
-    return any(dialect.recognises(head) for dialect in DOCUMENTS) or STEP in (
+    return any(each.recognises(head) for each in DOCUMENTS) or STEP in (
         huggingface.weigh(first),
-        History.weigh(first),
+        history.weigh(first),
     )
 
 
@@ -66,13 +60,18 @@ def detect(source: Source) -> str | None:
     others: Counter[str] = Counter()
     left = _WINDOW
     for _, line in source.lines():
-        for dialect in LINES:
-            weight = dialect.weigh(line)
+        for hints, each in _MARKS:
+            for hint in hints:
+                if hint in line:
+                    break
+            else:
+                continue
+            weight = each.weigh(line)
             if weight == STEP:
-                steps[dialect.NAME] += 1
+                steps[each.NAME] += 1
                 break
             if weight:
-                others[dialect.NAME] += 1
+                others[each.NAME] += 1
         left -= bool(steps)
         if left < 0:
             break
@@ -83,7 +82,7 @@ def detect(source: Source) -> str | None:
 def _most(counts: Counter[str]) -> str | None:
     """The first of :data:`LINES` that has nearly most: one line more of another may be that the log was cut."""
     least = _NEARLY * max(counts.values(), default=0)
-    return next((dialect.NAME for dialect in LINES if counts[dialect.NAME] >= least), None) if counts else None
+    return next((each.NAME for each in LINES if counts[each.NAME] >= least), None) if counts else None
 
 
 def events_of(source: Source, name: str) -> Iterator[Event]:
@@ -94,7 +93,7 @@ def events_of(source: Source, name: str) -> Iterator[Event]:
     return _with_task(_BY_NAME[name], source)
 
 
-def _with_task(dialect: LineDialect, source: Source) -> Iterator[Event]:
+def _with_task(spoken: LineDialect, source: Source) -> Iterator[Event]:
     tasks: list[Event] = []
-    yield from dialect.events(foreign.watched(source.lines(), tasks))
+    yield from spoken.events(foreign.watched(source.lines(), tasks))
     yield from tasks

@@ -17,6 +17,7 @@ from harness.evidence.ingest.logs.words import TORCHTITAN_WORDS
 from projector.workload import zoo
 
 NAME = "torchtitan"
+MARKS = ("tps:", "wps:", "memory usage/free/total:", "[titan]", "torchtitan", "training.local_batch_size")
 
 _STEP = re.compile(r"(?<!validate )\bstep:\s{0,9}([0-9]{1,15})\s")  # a validation has a rate, too
 _RATE = re.compile(rf"\b[tw]ps:\s{{0,9}}{NUMBER}(?=\s)")

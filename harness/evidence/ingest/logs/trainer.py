@@ -1,66 +1,34 @@
-"""What the dialects of most trainers share: lines of steps, lines of settings, and what every trainer prints."""
+"""The reader of lines that a :class:`Dialect` describes: steps, settings, and what every trainer prints. A subclass reads
+what a description cannot say."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from harness.evidence.ingest.logs.clock import SHORTEST, Clock, taken
+from harness.evidence.ingest.logs.clock import Clock, taken
+from harness.evidence.ingest.logs.dialect import Dialect
 from harness.evidence.ingest.logs.dumps import KeyedDump
-from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Step
-from harness.evidence.ingest.logs.numbers import measured, scaled
-from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.events import Arguments, Checkpoint, Evaluation, Event, Fact, Memory, Step
+from harness.evidence.ingest.logs.numbers import measure, measured, scaled, whole
+from harness.evidence.ingest.logs.protocol import Lines
 from harness.evidence.ingest.logs.shared_lines import shared
 
 _FINE = 20  # grains of a rounded step number between two readings: good to a twentieth
-_NOTHING = re.compile(r"(?!)")
-_COUNTS = ("tokens_per_s", "loss", "mib", "bytes")  # that may have thousands and no decimals
-_GIB = {"bytes": 2.0**-30, "mib": 2.0**-10, "gib": 1.0, "gb": 1e9 / 2**30}
+_COUNTS = ("tokens_per_s", "loss", "mib", "mb", "bytes")  # that may have thousands and no decimals
+_GIB = {"bytes": 2.0**-30, "mib": 2.0**-10, "mb": 1e6 / 2**30, "gib": 1.0, "gb": 1e9 / 2**30}
 
 
 class Trainer:
-    """A dialect. A subclass says what its lines look like and what they mean; an instance reads one log.
+    """Reads one log in the dialect ``of``."""
 
-    ``steps``: text of a line → the pattern that tells a step by it; its groups ``step``, ``s`` (``minutes`` before it) or
-    ``ms`` and fields of :class:`Step` are read; of one with a clock (:func:`harness.evidence.ingest.logs.clock.taken`) the
-    time since an earlier line, at least ``shortest`` seconds before.
-    ``heads``: a line with the ``step`` of those that follow it without one. ``hints``: texts of other lines of this trainer.
-    ``figures``: fields of :class:`Step` beside number and time → pattern with the number as its first group;
-    ``allocated_mib``, ``reserved_bytes`` and the like are memory. ``settings``: pattern of a line with a key and a value,
-    ``words``: key → Megatron-LM's name; fewer than ``least`` of them are a coincidence.
-    ``said``: text of a line → event.
-    """
-
-    NAME: ClassVar[str]
-    framework: ClassVar[bool] = True  # whether the trainer is one, and not run by any
-    steps: ClassVar[Mapping[str, re.Pattern[str]]]
-    heads: ClassVar[re.Pattern[str] | None] = None
-    hints: ClassVar[tuple[str, ...]] = ()
-    figures: ClassVar[Mapping[str, re.Pattern[str]]] = {}
-    settings: ClassVar[re.Pattern[str]] = _NOTHING
-    words: ClassVar[Mapping[str, str]] = {}
-    least: ClassVar[int] = 2
-    shortest: ClassVar[float] = SHORTEST
-    said: ClassVar[Mapping[str, type[Checkpoint | Evaluation]]] = {}
-
-    def __init__(self) -> None:
+    def __init__(self, of: Dialect) -> None:
+        self.of = of
         self.seen: set[str] = set()
         self.head: str | None = None
-        self.clock = Clock(self.shortest)
-        self.config = KeyedDump(self.settings, self.words, self.least)
-
-    @classmethod
-    def weigh(cls, line: str) -> int:
-        """As :meth:`harness.evidence.ingest.logs.protocol.LineDialect.weigh`."""
-        if any(text in line and pattern.search(line) for text, pattern in cls.steps.items()):
-            return STEP
-        return int(any(text in line for text in cls.hints))
-
-    @classmethod
-    def events(cls, lines: Lines) -> Iterator[Event]:
-        """As :meth:`harness.evidence.ingest.logs.protocol.LineDialect.events`."""
-        return cls()._read(lines)
+        self.clock = Clock(of.shortest)
+        self.config = KeyedDump(of.compiled(of.settings), of.known, of.least)
 
     def step(self, match: re.Match[str], line: str, number: int) -> Iterable[Event]:
         """The events of a line with a step; none where it says nothing new."""
@@ -70,6 +38,9 @@ class Trainer:
         seconds, ms, minutes = (figures.pop(unit, None) for unit in ("s", "ms", "minutes"))
         if index is None:
             return ()
+        if self.of.quotient:
+            work, rate = (measure(self.of.compiled(pattern).search(line)) for pattern in self.of.quotient)
+            return (self.made(line, number, index, work / rate, mean=True),) if work and rate else ()
         if now is not None:
             return self._since(index, now, line, number, figures)
         if minutes and seconds is not None:
@@ -93,7 +64,9 @@ class Trainer:
     def arguments(self, number: int) -> Iterable[Arguments]:  # noqa: ARG002
         """The settings since the last step, before the one on line ``number`` (0: at the end)."""
         found = self.config.take()
-        return () if found is None else (found,)
+        if found is None:
+            return ()
+        return (found._replace(values=_in_sequences(found.values)) if "tokens" in self.of.words.values() else found,)
 
     def once(self, key: str) -> bool:
         """Whether this is the first time that ``key`` is asked for."""
@@ -103,7 +76,7 @@ class Trainer:
 
     def made(self, line: str, number: int, iteration: int | str, seconds: float | None, **known: Any) -> Step:
         """A step with what the line says beside its number and its time."""
-        for name, pattern in self.figures.items():
+        for name, pattern in self.of.figure_patterns.items():
             found = pattern.search(line)
             value = _number(name, found[1]) if found else None
             kind, _, unit = name.partition("_")
@@ -113,23 +86,68 @@ class Trainer:
                 known |= {"memory_gib": value * _GIB[unit], "memory_kind": kind}
         return Step(iteration=int(iteration), seconds=seconds, line=number, **known)
 
-    def _read(self, lines: Lines) -> Iterator[Event]:
+    def read(self, lines: Lines) -> Iterator[Event]:
+        """The events of a log, in its order. Never raises for any text."""
+        of, steps = self.of, tuple(self.of.step_patterns.items())
+        heads = of.compiled(of.heads).search if of.heads else None
+        others = self._others()
         for number, line in lines:
-            if self.heads is not None and (head := self.heads.search(line)):
+            if heads is not None and (head := heads(line)):
                 self.head = head["step"]
-            pattern = next((pattern for text, pattern in self.steps.items() if text in line), None)
-            if pattern is not None and (match := pattern.search(line)) is not None:
-                if self.framework and self.once("framework"):
-                    yield Fact("framework", self.NAME, number)
+            for text, pattern in steps:
+                if text in line:
+                    match = pattern.search(line)
+                    break
+            else:
+                match = None
+            if match is not None:
+                if of.framework and self.once("framework"):
+                    yield Fact("framework", of.name, number)
                 yield from self.arguments(number)
                 yield from self.step(match, line, number)
-            elif (event := next((kind for text, kind in self.said.items() if text in line), None)) is not None:
-                yield event(number)
+            elif (told := _told(others, line, number)) is not None:
+                yield told
             elif (own := self.other(line, number)) is not None:
                 yield from own
             elif not self.config.feed(line, number) and (common := shared(line, number, self.seen)) is not None:
                 yield common
         yield from self.arguments(0)
+
+    def _others(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
+        """(what it tells, pattern) of the lines that have no step."""
+        of = self.of
+        told = {"checkpoint": of.checkpoint, "evaluation": of.evaluation, "gpus": of.gpus, **of.memory}
+        return tuple((name, of.compiled(pattern)) for name, pattern in told.items() if pattern)
+
+
+def _told(others: Iterable[tuple[str, re.Pattern[str]]], line: str, number: int) -> Event | None:
+    """The event of a line without a step that its dialect describes."""
+    for name, pattern in others:
+        if (found := pattern.search(line)) is None:
+            continue
+        if name == "checkpoint":
+            return Checkpoint(number)
+        if name == "evaluation":
+            return Evaluation(number)
+        if name == "gpus":
+            return Fact("gpus", int(found[1]), number)
+        kind, _, unit = name.partition("_")
+        if used := _number(name, found[1]):
+            return Memory(used * _GIB[unit], kind, number)
+    return None
+
+
+def _in_sequences(values: Mapping[str, object]) -> dict[str, object]:
+    """Counts: products taken apart, and the batch that is stated in ``tokens`` in sequences, where they divide it."""
+    counts: dict[str, object] = {}
+    for name, value in values.items():
+        names, texts = name.split(" x "), str(value).split(" x ")
+        if len(names) == len(texts):
+            counts |= {each: whole(text) or 0 for each, text in zip(names, texts, strict=True)}
+    tokens, length = counts.pop("tokens", 0), counts.get("seq_length", 0)
+    if isinstance(tokens, int) and isinstance(length, int) and length and tokens and tokens % length == 0:
+        counts["global_batch_size"] = tokens // length
+    return counts
 
 
 def _number(name: str, text: str) -> float | None:

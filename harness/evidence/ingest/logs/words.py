@@ -38,16 +38,6 @@ _SAME = same(
 
 #: Megatron-Core's configuration fields as Megatron-Bridge and NeMo 2 print them.
 MEGATRON_WORDS: Mapping[str, str] = {**_SAME, "num_moe_experts": "num_experts", "gated_linear_unit": "swiglu"}
-#: NeMo 1's experiment configuration (its model section has Megatron's names for the parallel sizes).
-NEMO_WORDS: Mapping[str, str] = {
-    **MEGATRON_WORDS,
-    "encoder_seq_length": "seq_length",
-    "bias": "add_bias_linear",
-    "activations_checkpoint_granularity": "recompute_granularity",
-    "activations_checkpoint_method": "recompute_method",
-    "activations_checkpoint_num_layers": "recompute_num_layers",
-    **same("activation", "precision", "num_nodes", "devices"),
-}
 #: torchtitan's job configuration (torchtitan/config/job_config.py; section prefixes are stripped where unambiguous).
 TORCHTITAN_WORDS: Mapping[str, str] = {
     "training.local_batch_size": "micro_batch_size",
@@ -63,24 +53,6 @@ TORCHTITAN_WORDS: Mapping[str, str] = {
     "activation_checkpoint.mode": "activation_checkpoint_mode",
     "model.name": "model_name",
     "model.flavor": "model_flavor",
-}
-#: MaxText's parameters (MaxText/configs/base.yml); the resolved names without ``base_`` are printed, too.
-MAXTEXT_WORDS: Mapping[str, str] = {
-    "per_device_batch_size": "micro_batch_size",
-    "global_batch_size_to_train_on": "global_batch_size",
-    "max_target_length": "seq_length",
-    "num_decoder_layers": "num_layers",
-    "emb_dim": "hidden_size",
-    "mlp_dim": "ffn_hidden_size",
-    "num_query_heads": "num_attention_heads",
-    "num_kv_heads": "num_query_groups",
-    "head_dim": "kv_channels",
-    **same("vocab_size", "model_name", "quantization", "remat_policy", "num_experts", "hardware"),
-    "num_experts_per_tok": "moe_router_topk",
-    "ici_tensor_parallelism": "tensor_model_parallel_size",
-    "ici_expert_parallelism": "expert_model_parallel_size",
-    "ici_context_parallelism": "context_parallel_size",
-    "ici_pipeline_parallelism": "pipeline_model_parallel_size",
 }
 #: DeepSpeed's configuration as ``config.py`` prints it.
 DEEPSPEED_WORDS: Mapping[str, str] = {
@@ -99,11 +71,6 @@ NEOX_WORDS: Mapping[str, str] = {
     "model_parallel_size": "tensor_model_parallel_size",
     "pipe_parallel_size": "pipeline_model_parallel_size",
     **same("seq_length"),
-}
-#: The head of Hugging Face's Trainer, which PaddleNLP's prints, too.
-TRAINER_WORDS: Mapping[str, str] = {
-    "Instantaneous batch size per device": "micro_batch_size",
-    "Total train batch size (w. parallel, distributed & accumulation)": "global_batch_size",
 }
 #: Keys of MLPerf Training's logging (mlcommons/logging, constants.py) that state the configuration.
 MLLOG_WORDS: Mapping[str, str] = {

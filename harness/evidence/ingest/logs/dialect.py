@@ -1,0 +1,136 @@
+"""Dialects of lines as data: a YAML file each under ``dialects/`` says what a trainer's lines look like and mean.
+
+A pattern may use ``$number``, ``$scaled`` (``4.71K``), ``$loss`` (a number, NaN or infinity), ``$step``, ``$clock``,
+``$stamp``, ``$configuration`` (a line ``key: value``) and ``$words`` (any key of ``words`` and ``same``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.evidence.ingest.logs.clock import CLOCK, SHORTEST, STAMP
+from harness.evidence.ingest.logs.dumps import CONFIGURATION
+from harness.evidence.ingest.logs.events import Event
+from harness.evidence.ingest.logs.numbers import NUMBER, SCALED
+from harness.evidence.ingest.logs.protocol import STEP, Lines
+from harness.evidence.ingest.logs.words import MEGATRON_WORDS, one_of, same
+from projector.errors import InputError
+from projector.io.files import read_yaml
+from projector.workload.structure import parse_dataclass
+
+if TYPE_CHECKING:
+    from harness.evidence.ingest.logs.trainer import Trainer
+
+FOLDER = Path(__file__).parent / "dialects"
+_MACROS = {
+    "number": NUMBER,
+    "scaled": SCALED,
+    "loss": rf"(?:{NUMBER}|-?(?:nan|inf))",
+    "step": r"(?P<step>[0-9]{1,15})",
+    "clock": CLOCK,
+    "stamp": STAMP,
+    "configuration": CONFIGURATION.pattern,
+}
+_MACRO = re.compile(rf"\$({'|'.join((*_MACROS, 'words'))})")
+_NOTHING = re.compile(r"(?!)")
+
+Patterns = Mapping[str, re.Pattern[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """What the lines of a trainer look like. All patterns are texts here, and compiled when a line may need them.
+
+    ``about``: what it is, and where the meaning of its figures stands in its code. ``framework``: whether the trainer is
+    one, and not run by any. ``steps``: text of a line → the pattern that tells a step by it; its groups ``step``, ``s``
+    (``minutes`` before it) or ``ms`` are the step's number and its time, a ``$clock`` or a ``$stamp`` in it (or
+    ``clock_s``, ``clock_ms``) the time so far, at least ``shortest`` seconds of it; others are figures. ``heads``: a line
+    with the ``step`` of those that follow it without one. ``hints``: texts of other lines of this trainer. ``quotient``: two
+    patterns whose figures, the first over the second, are the mean seconds of a step. ``figures``:
+    fields of a step beside number and time → pattern with the number as its first group; ``allocated_mib``,
+    ``reserved_bytes`` and the like are memory. ``memory``: the same of lines of their own; ``gpus``: their number.
+    ``settings``: pattern of a line with a key and a value, ``words``: key → Megatron-LM's name (``tokens``: the batch in
+    tokens; ``a x b``: a product of two), ``same``: keys that are Megatron-LM's, ``megatron_words``: with all that
+    Megatron-Core's configuration has; fewer than ``least`` of them are a coincidence. ``checkpoint``, ``evaluation``:
+    patterns of lines that tell one. ``hook``: ``module:Class`` of a :class:`Trainer` that reads what YAML cannot say.
+    """
+
+    name: str
+    about: str = ""
+    framework: bool = True
+    steps: Mapping[str, str] = field(default_factory=dict)
+    heads: str = ""
+    hints: tuple[str, ...] = ()
+    quotient: tuple[str, ...] = ()
+    figures: Mapping[str, str] = field(default_factory=dict)
+    memory: Mapping[str, str] = field(default_factory=dict)
+    gpus: str = ""
+    settings: str = ""
+    words: Mapping[str, str] = field(default_factory=dict)
+    same: tuple[str, ...] = ()
+    megatron_words: bool = False
+    least: int = 2
+    shortest: float = SHORTEST
+    checkpoint: str = ""
+    evaluation: str = ""
+    hook: str = "trainer:Trainer"
+
+    @property
+    def NAME(self) -> str:  # noqa: N802 - as modules have it
+        return self.name
+
+    @property
+    def MARKS(self) -> tuple[str, ...]:  # noqa: N802
+        """As :attr:`harness.evidence.ingest.logs.protocol.LineDialect.MARKS`."""
+        return (*self.steps, *self.hints)
+
+    @cached_property
+    def known(self) -> Mapping[str, str]:
+        """Key of a setting → Megatron-LM's name."""
+        return {**(MEGATRON_WORDS if self.megatron_words else {}), **self.words, **same(*self.same)}
+
+    @cached_property
+    def step_patterns(self) -> Patterns:
+        return {text: self.compiled(pattern) for text, pattern in self.steps.items()}
+
+    @cached_property
+    def figure_patterns(self) -> Patterns:
+        return {name: self.compiled(pattern) for name, pattern in self.figures.items()}
+
+    def compiled(self, pattern: str) -> re.Pattern[str]:
+        """``pattern`` with its macros; one that never matches for an empty one."""
+        macros = {**_MACROS, "words": one_of(self.known)}
+        return re.compile(_MACRO.sub(lambda found: macros[found[1]], pattern)) if pattern else _NOTHING
+
+    def weigh(self, line: str) -> int:
+        """As :meth:`harness.evidence.ingest.logs.protocol.LineDialect.weigh`."""
+        if any(text in line and self.step_patterns[text].search(line) for text in self.steps):
+            return STEP
+        return int(any(text in line for text in self.hints))
+
+    def events(self, lines: Lines) -> Iterator[Event]:
+        """As :meth:`harness.evidence.ingest.logs.protocol.LineDialect.events`."""
+        module, _, name = self.hook.partition(":")
+        reader: type[Trainer] = getattr(import_module(f"harness.evidence.ingest.logs.{module}"), name)
+        return reader(self).read(lines)
+
+
+def read(path: Path) -> Dialect:
+    """The dialect of a file, called by its name. Raises :class:`InputError` for a key that no dialect has."""
+    content = read_yaml(path, "a mapping that says what the lines of a trainer look like")
+    named = {**content, "name": path.stem} if isinstance(content, Mapping) else content
+    found, wrong = parse_dataclass(Dialect, named, str(path), "")
+    if found is None:
+        raise InputError(wrong)
+    return found
+
+
+def read_all(folder: Path = FOLDER) -> tuple[Dialect, ...]:
+    """Every dialect of a folder, by name."""
+    return tuple(map(read, sorted(folder.glob("*.yaml"))))
