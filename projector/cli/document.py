@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from projector.cli import expected
 from projector.cli.inputs import Case
 from projector.cli.job import dp_scaling, tokens_per_second
-from projector.cli.leftover import left_open
+from projector.cli.leftover import dropped, left_open
 from projector.memory.verdict import verdict
 from projector.projection import Projection
+from projector.settle import launch
 from projector.workload.layout import Chunk, chunks
 from projector.workload.parameters import count
 from projector.workload.schema import recipe_to_mapping
@@ -93,10 +94,10 @@ def head(command: str, case: Case, made: Projection) -> dict[str, Any]:
             "minimum_dp": minimum,
             "dp_scaling_factor": scaling,
         },
-        "assumed": [*case.assumed, *made.assumed],
-        "left_to_framework": dict(left_open(case.workload.recipe, workload)),
+        "assumed": [*case.assumed, *made.assumed, *launch.foreign(workload)],
+        "left_to_framework": dict(left_open(case.workload, made.resolved, cluster.gpu.arch)),
         "settings": [*case.changes, *made.settings],
-        "unmodelled": list(case.unmodelled),
+        "unmodelled": [*case.unmodelled, *dropped(made.resolved)],
         "ignored": list(case.ignored),
         "notes": list(case.notes),
     }

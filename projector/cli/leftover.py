@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from projector.cli.said import flag_of
+from projector.frameworks import Resolved
+from projector.frameworks.resolve import EXCHANGE
+from projector.layers.lower import layer
+from projector.mechanisms.attention_kernels import UNFUSED, choose
+from projector.operators.types import Attention
+from projector.workload.fields import fields
 from projector.workload.recipe import Recipe
 from projector.workload.workload import Workload
 
@@ -18,6 +25,12 @@ def some(unmodelled: Sequence[str]) -> tuple[str, ...]:
     return (f"{', '.join(unmodelled[:_MOST])}{more}: not in the figures",)
 
 
+def dropped(resolved: Resolved) -> tuple[str, ...]:
+    """The dropout of attention where a flash kernel does it, which no model here prices."""
+    share, unfused = resolved.workload.recipe.attention_dropout, resolved.execution.fusion.attention_materialised
+    return (f"attention_dropout={share}",) if share and not unfused else ()
+
+
 def counted(ignored: Sequence[str]) -> tuple[str, ...]:
     """One remark that counts what cannot change time or memory."""
     if not ignored:
@@ -26,18 +39,60 @@ def counted(ignored: Sequence[str]) -> tuple[str, ...]:
     return (f"{settings} that cannot change time or memory (named with --json)",)
 
 
-def left_open(stated: Recipe, settled: Workload) -> Mapping[str, object]:
-    """What decides most and nobody stated, by field: the framework's own defaults."""
-    recipe = settled.recipe
+def left_open(stated: Workload, resolved: Resolved, arch: str) -> Mapping[str, object]:
+    """What decides most of time and memory and nobody stated, by field: the framework's own defaults; and
+    ``attention_kernel``, ``framework_date``: the kernel that runs on ``arch`` then, and the month of the stack."""
+    settled, moe = resolved.workload, bool(resolved.workload.model.moe)
+    recipe, unfused = settled.recipe, resolved.execution.fusion.attention_materialised
     asked = {
         "recompute_granularity": True,
         "data_parallel_sharding": settled.dp > 1,
         "overlap_grad_reduce": settled.dp > 1,
+        "grad_reduce_in_bf16": True,
+        "optimizer": True,
+        "use_precision_aware_optimizer": True,
+        "cross_entropy_fusion": True,
+        "attention_dropout": unfused,
         "sequence_parallel": recipe.tp > 1,
         "tp_comm_overlap": recipe.tp > 1,
         "cp_comm_type": recipe.cp > 1,
         "fp8_recipe": recipe.precision == "fp8",
+        "fp8_param_gather": recipe.quantised,
         "moe_token_dispatcher_type": recipe.ep > 1,
-        "moe_grouped_gemm": settled.model.moe,
+        "moe_grouped_gemm": moe,
     }
-    return {name: getattr(recipe, name) for name, matters in asked.items() if matters and getattr(stated, name) is None}
+    found = {
+        name: getattr(recipe, name)
+        for name, matters in asked.items()
+        if matters and getattr(stated.recipe, name) is None
+    }
+    if stated.recipe.attention_backend in (None, "auto") and (kernels := _attention(resolved, arch)):
+        found["attention_kernel"] = kernels
+    if not stated.framework_date:
+        found["framework_date"] = "today"
+    return found
+
+
+_FLAGS = {"attention_kernel": "--attention-backend", "framework_date": "--framework-date"}
+
+
+def with_flags(left: Mapping[str, object]) -> str:
+    """``name=value (--flag)`` of each, in one line."""
+    names = {known.key: flag_of(known) for known in fields()} | _FLAGS
+    return ", ".join(f"{name}={value} ({names[name]})" for name, value in left.items())
+
+
+def moot(stated: Recipe, settled: Recipe) -> tuple[str, ...]:
+    """One remark that names the switches that somebody stated and that change nothing, since their group has one rank."""
+    switches = ("sequence_parallel", "tp_comm_overlap", "overlap_p2p_comm", *EXCHANGE)
+    names = [name for name in switches if getattr(stated, name) and getattr(stated, name) != getattr(settled, name)]
+    return (f"{', '.join(names)}: of a group of one rank",) if names else ()
+
+
+def _attention(resolved: Resolved, arch: str) -> str:
+    """The kernels of attention that the layers run, forward and backward; empty where none has attention."""
+    blocks = [layer(kind, resolved) for kind in dict.fromkeys(resolved.workload.model.layer_kinds)]
+    ops = [op for block in blocks for op in (*block.forward, *block.backward_input) if isinstance(op, Attention)]
+    kernels = resolved.execution.kernels
+    names = (choose(kernels.attention, kernels.built, arch, op)[0] if op.flash else UNFUSED for op in ops)
+    return " + ".join(dict.fromkeys(names))

@@ -10,9 +10,10 @@ from projector.cli import expected
 from projector.cli.document import rank_totals, stages
 from projector.cli.inputs import Case
 from projector.cli.job import dp_scaling, tokens_per_second
-from projector.cli.leftover import counted, left_open, some
+from projector.cli.leftover import counted, dropped, left_open, moot, some, with_flags
 from projector.io.table import Column, Line, Table, figure, gib, listed, number1, number3, percent, text
 from projector.projection import Projection
+from projector.settle import launch
 from projector.workload.layout import Chunk
 from projector.workload.model import Model
 from projector.workload.recipe import Recipe
@@ -235,16 +236,14 @@ def verdict(case: Case, made: Projection) -> Line:
 
 
 def remarks(case: Case, made: Projection) -> Iterator[Line]:
-    left = left_open(case.workload.recipe, made.resolved.workload)
+    left = left_open(case.workload, made.resolved, case.cluster.gpu.arch)
     for name, items in (
-        ("Assumed", (*case.assumed, *made.assumed)),
-        (
-            f"Left to {made.resolved.workload.framework}",
-            [", ".join(f"{k}={v}" for k, v in left.items())] if left else [],
-        ),
+        ("Assumed", (*case.assumed, *made.assumed, *launch.foreign(made.resolved.workload))),
+        ("Assumed where nothing is said", [with_flags(left)] if left else []),
+        ("Without effect", moot(case.workload.recipe, made.resolved.workload.recipe)),
         ("Set", (*case.changes, *made.settings)),
         ("Cluster", case.notes),
-        ("Not modelled", some(case.unmodelled)),
+        ("Not modelled", some((*case.unmodelled, *dropped(made.resolved)))),
         ("Not used", counted(case.ignored)),
     ):
         for item in items:

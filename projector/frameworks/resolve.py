@@ -150,12 +150,12 @@ def _fill(workload: Workload, defaults: Mapping[str, Any]) -> Recipe:
     }
     chosen |= _implied(workload, chosen)
     if workload.model.moe and recipe.ep * recipe.etp == 1:  # no token travels, so no way of travelling is chosen
-        chosen |= {name: _frozen(defaults.get(name)) for name in _EXCHANGE}
+        chosen |= {name: _frozen(defaults.get(name)) for name in EXCHANGE}
     return Recipe(**chosen)
 
 
 #: Fields that say how tokens reach the ranks of their experts.
-_EXCHANGE = (
+EXCHANGE = (
     *("moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_deepep_num_sms", "moe_all_to_all_kernel"),
     *("moe_shared_expert_overlap", "overlap_moe_expert_parallel_comm", "delay_wgrad_compute"),
 )

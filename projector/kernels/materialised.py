@@ -1,6 +1,7 @@
 """Attention without a flash kernel: score matrices in device memory, as the trainers of 2021–2022 ran it.
 
-Forward: Q·Kᵀ (batched GEMM), scale+mask+softmax in one fused kernel, dropout, P·V. Backward: the two GEMMs of each
+Forward: Q·Kᵀ (batched GEMM), scale+mask+softmax in one fused kernel, dropout where there is any, P·V; an
+eager softmax in fp32 and the cast of its output instead (``wide``). Backward: the two GEMMs of each
 product and the two element-wise kernels in reverse. A mask skips nothing. Source: Megatron-LM
 core/transformer/dot_product_attention.py and fused_softmax.py.
 """
@@ -21,18 +22,26 @@ def expand(op: Attention) -> tuple[Gemm | Stream, ...]:
         return Gemm(name=name, m=m, n=n, k=k, batch=lists, dtype=op.dtype, layout=layout, out_bytes=size)
 
     q, s, qk, v = op.seq_q, op.seq_k, op.head_dim_qk, op.head_dim_v
+    once, masked = scores * size, scores * (size + 1.0)
+    read, write = (masked, once) if op.backward else (once, masked)
+    dropped = (Stream(name="dropout", kind="elementwise", read=read, write=write),) if op.dropout else ()
+    wide = 4.0 * scores if op.wide else once
+    read, write = (once, wide) if op.backward else (wide, once)
+    cast = (Stream(name="softmax_cast", kind="elementwise", read=read, write=write),) if op.wide else ()
     if not op.backward:
         return (
             product("scores", q, s, qk, "TN"),
-            Stream(name="softmax", kind="softmax", read=scores * size, write=scores * size),
-            Stream(name="dropout", kind="elementwise", read=scores * size, write=scores * (size + 1.0)),
+            Stream(name="softmax", kind="softmax", read=once, write=wide),
+            *cast,
+            *dropped,
             product("context", q, v, s, "NN"),
         )
     return (
         product("dprobs", q, s, v, "TN"),
         product("dvalue", s, v, q, "NT"),
-        Stream(name="dropout", kind="elementwise", read=scores * (size + 1.0), write=scores * size),
-        Stream(name="softmax", kind="softmax", read=2.0 * scores * size, write=scores * size),
+        *dropped,
+        *cast,
+        Stream(name="softmax", kind="softmax", read=2.0 * wide, write=once),
         product("dquery", q, qk, s, "NN"),
         product("dkey", s, qk, q, "NT"),
     )

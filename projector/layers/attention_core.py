@@ -25,11 +25,11 @@ _LAUNCHES = parameter(
 _MATERIALISED_LAUNCHES = parameter(
     (4, 6), unit="launches", kind="derived", source="a materialised one runs products, softmax and mask apart"
 )
-_SCORE_BYTES = parameter(
-    5.0,
+_DROPOUT_MASK = parameter(
+    1.0,
     unit="B/score",
     kind="published",
-    source="Korthikanti et al. (arXiv:2205.05198) §4: softmax output 2 B, its dropout mask 1 B and output 2 B",
+    source="Korthikanti et al. (arXiv:2205.05198) §4, and torch: native_dropout saves a boolean mask beside its output",
 )
 
 
@@ -71,6 +71,8 @@ def _forward(
         window=heads.window,
         dtype="fp8" if lo.recipe.fp8_dot_product_attention and lo.quantised else lo.dtype,
         flash=not materialised,
+        wide=materialised and lo.execution.fusion.softmax_fp32,
+        dropout=materialised and bool(lo.recipe.attention_dropout),
         sinks=lo.model.attention_sinks,
         keys=heads.keys,
         launches=launches[0] * batch,
@@ -91,6 +93,17 @@ def _backward(forward: Attention, lo: Local) -> Attention:
     launches = _LAUNCHES.get(family, (1, 3))[1] if forward.flash else _MATERIALISED_LAUNCHES[1]
     calls = max(1, forward.batch // lo.batch)
     return replace(forward, name=f"{forward.name}.bwd", backward=True, launches=(launches + grouped_sums) * calls)
+
+
+def _score_bytes(lo: Local) -> float:
+    """Bytes of a score that autograd keeps where scores lie in memory (NVIDIA/Megatron-LM@00caa53a
+    core/transformer/dot_product_attention.py): the fused softmax keeps its output, which is also the input of the product
+    with the values. The product before it writes into a buffer and needs its factors only, and dropout of nothing hands
+    its input on. Dropout of something keeps a mask, and makes the copy that the product then keeps."""
+    cast = (
+        4.0 if lo.execution.fusion.softmax_fp32 else 0.0
+    )  # the softmax keeps its own output, the product what was cast
+    return cast + (2.0 * lo.act + _DROPOUT_MASK if lo.recipe.attention_dropout else lo.act)
 
 
 def core(heads: Heads, lo: Local, tags: frozenset[str]) -> Part:
@@ -141,7 +154,7 @@ def remembering(
         output,
     ]
     if lo.execution.fusion.attention_materialised:
-        saves.append(Saved(name=f"{name}.scores", bytes=_SCORE_BYTES * queries * (length or lo.recipe.seq_length)))
+        saves.append(Saved(name=f"{name}.scores", bytes=_score_bytes(lo) * queries * (length or lo.recipe.seq_length)))
     else:
         saves.append(Saved(name=f"{name}.lse", bytes=4.0 * queries))
     if lo.recipe.cp > 1 and lo.recipe.cp_comm_type == "a2a" and lo.execution.fusion.cp_a2a_keeps_output:

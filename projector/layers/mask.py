@@ -14,3 +14,15 @@ def mask_bytes(resolved: Resolved) -> float:
     if not recipe.create_attention_mask_in_dataloader or not resolved.workload.model.causal:
         return 0.0
     return float(recipe.micro_batch_size * recipe.sequences) * recipe.seq_length**2
+
+
+def meant(resolved: Resolved) -> bool:
+    """Whether a mask that nobody asked for can have been meant: it is no larger than the 16-bit inputs of the layers of a
+    stage, which a rank keeps even where it recomputes everything. Kernels of causal attention read no mask, and Megatron-LM
+    has ``--no-create-attention-mask-in-dataloader`` for sequences that it would not fit (megatron/training/arguments.py)."""
+    workload = resolved.workload
+    recipe = workload.recipe
+    shared = recipe.cp * recipe.tp2 * (recipe.tp if recipe.sequence_parallel else 1)
+    tokens = recipe.micro_batch_size * recipe.sequences * recipe.seq_length / shared
+    inputs = 2.0 * tokens * workload.model.hidden_size * workload.model.num_layers / recipe.pp
+    return mask_bytes(resolved) <= inputs

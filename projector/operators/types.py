@@ -98,7 +98,8 @@ class Attention:
 
     FLOP = 2·batch·heads·pairs·(head_dim_qk + head_dim_v) forward, 2.5 times that backward (five products for two);
     pairs = seq_q·seq_k, half of it when causal with seq_q = seq_k, w·s − w²/2 under a window w. ``keys``: those that a
-    query sees on average where it chooses them (None: the mask says which).
+    query sees on average where it chooses them (None: the mask says which). ``dropout``: scores in memory are dropped;
+    ``wide``: their softmax is made in fp32 and cast.
     """
 
     name: str
@@ -114,6 +115,8 @@ class Attention:
     dtype: str = "bf16"
     backward: bool = False
     flash: bool = True
+    dropout: bool = False
+    wide: bool = False
     sinks: bool = False
     keys: float | None = None
     launches: int = 1

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from projector.errors import InputError, Problem
+from projector.frameworks import load
 from projector.hardware.architectures import precisions
 from projector.hardware.types import Cluster, Gpu
 from projector.settle import launch
@@ -17,6 +18,7 @@ from projector.workload.workload import Workload
 Option = Mapping[str, Any]
 Axis = tuple[Option, ...]
 
+_MASKED = 32_768  # tokens from which the data loader's mask of a sample has a GiB
 #: Precisions of fewer than 16 bits and who runs them: nvfp4 is Transformer Engine's, mxfp4 Primus-Turbo's.
 RUN_BY = {
     "fp8": ("megatron", "primus", "torchtitan"),
@@ -45,6 +47,8 @@ def layers(base: Workload) -> list[Axis]:
     else:
         axes.append(({"data_parallel_sharding": "optim"}, {"data_parallel_sharding": "no_shard"}))
         axes.append(({"tp_comm_overlap": False}, {"tp_comm_overlap": True}))
+    if load(base.framework).defaults["create_attention_mask_in_dataloader"] and base.recipe.seq_length >= _MASKED:
+        axes.append(({"create_attention_mask_in_dataloader": False}, {"create_attention_mask_in_dataloader": True}))
     if moe and kind != "torchtitan":
         deepep = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
         axes.append(({"moe_token_dispatcher_type": "alltoall", "moe_flex_dispatcher_backend": None}, deepep))

@@ -8,6 +8,7 @@ from typing import Any
 
 from projector.frameworks.types import Resolved
 from projector.hardware.types import Cluster
+from projector.layers.mask import mask_bytes
 from projector.layers.optimizers import MUON
 from projector.workload.workload import Workload
 
@@ -165,6 +166,11 @@ def _activation_offload(resolved: Resolved, _: Cluster) -> Options:
         yield f"activations of {n} layers on the host", {"cpu_offloading_num_layers": n}
 
 
+def _mask(resolved: Resolved, _: Cluster) -> Options:
+    if mask_bytes(resolved):
+        yield "no attention mask from the data loader", {"create_attention_mask_in_dataloader": False}
+
+
 def _loss(resolved: Resolved, _: Cluster) -> Options:
     if _megatron(resolved) and resolved.workload.recipe.cross_entropy_fusion in ("none", "unfused"):
         yield "fused cross-entropy", {"cross_entropy_fusion": "te"}
@@ -188,4 +194,5 @@ _KINDS: dict[str, Callable[[Resolved, Cluster], Options]] = {
     "optimizer offload": _optimizer_offload,
     "activation offload": _activation_offload,
     "loss": _loss,
+    "attention mask": _mask,
 }

@@ -11,7 +11,7 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -50,6 +50,33 @@ def schedules_of(framework: str) -> tuple[str, ...]:
     """Pipeline schedules that ``framework`` runs; those of Megatron-LM where nothing is known of it."""
     kind = family(framework)
     return _run_by(kind) or _run_by("megatron")
+
+
+#: Token dispatchers, and libraries of the flex one, by family of frameworks; of the others nothing is known.
+_DISPATCHERS: Mapping[str, tuple[str, ...]] = {
+    "megatron": ("allgather", "alltoall", "deepep", "hybridep"),
+    "primus": ("allgather", "alltoall", "deepep", "hybridep", "mega_moe"),
+    "torchtitan": ("alltoall", "deepep", "hybridep"),
+}
+
+
+def foreign(workload: Workload) -> tuple[str, ...]:
+    """What the (resolved) recipe asks for that its framework does not run, as texts for what is assumed: a plan may well
+    ask what another framework's schedule or dispatcher would bring."""
+    recipe, name, found = workload.recipe, workload.framework, []
+    schedule = pipeline.choose(recipe.pipeline_schedule, recipe.pp, recipe.vpp)
+    able = _run_by(family(name))
+    if recipe.pp > 1 and able and schedule not in able:
+        found.append(f"pipeline_schedule={schedule}, which {name} does not run (it runs {', '.join(able)})")
+    library = recipe.moe_token_dispatcher_type
+    if library == "flex":
+        library = recipe.moe_flex_dispatcher_backend or "deepep"
+    dispatchers = _DISPATCHERS.get(family(name), (library,))
+    if workload.model.moe and library not in dispatchers:
+        found.append(
+            f"moe_token_dispatcher_type={library}, which {name} does not run (it runs {', '.join(dispatchers)})"
+        )
+    return tuple(found)
 
 
 @cache

@@ -10,7 +10,7 @@ from projector.errors import InputError, Unsupported
 from projector.frameworks import Resolved, resolve
 from projector.hardware import efficiency, host_link
 from projector.hardware.types import Cluster
-from projector.layers.mask import mask_bytes
+from projector.layers.mask import mask_bytes, meant
 from projector.memo import Same, but
 from projector.memory import host
 from projector.settle import arguments, capable, inferred, scheduling, towers
@@ -37,7 +37,7 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
     resolved = resolve(workload, gpu.vendor, gpu.arch, cluster.host, published)
     resolved = _placed(inferred.settled(resolved, gpu, cluster.host, published), cluster)
     if workload.recipe.create_attention_mask_in_dataloader is None and mask_bytes(resolved) >= _WORTH_A_WORD:
-        resolved = but(resolved, assumed=(*resolved.assumed, _masked(resolved)))
+        resolved = _masked(resolved)
     beyond = [*capable.problems(workload.recipe, gpu), *host.problems(resolved, cluster)]
     if beyond and not published:
         raise InputError(beyond)
@@ -49,9 +49,17 @@ def settled(workload: Workload, cluster: Cluster, *, published: bool) -> Resolve
     return resolved
 
 
-def _masked(resolved: Resolved) -> str:
-    size = mask_bytes(resolved) / 2.0**30
-    return f"create_attention_mask_in_dataloader=True ({size:.3g} GiB a micro-batch, the default of this framework)"
+def _masked(resolved: Resolved) -> Resolved:
+    """Without a mask that nobody can have meant; either way it is said."""
+    name, size = "create_attention_mask_in_dataloader", mask_bytes(resolved) / 2.0**30
+    if meant(resolved):
+        words = f"{name}=True ({size:.3g} GiB a micro-batch, the default of this framework)"
+        return but(resolved, assumed=(*resolved.assumed, words))
+    words = (
+        f"{name}=False (the default of this framework is a mask of {size:,.0f} GiB, more than the inputs of all layers)"
+    )
+    workload = but(resolved.workload, recipe=but(resolved.workload.recipe, **{name: False}))
+    return but(resolved, workload=workload, assumed=(*resolved.assumed, words))
 
 
 @lru_cache(maxsize=256)

@@ -339,6 +339,9 @@ class Recipe:
     attention_backend: str | None = recipe_field(
         "which attention kernels run", "layer step memory", "kernels", megatron=SAME,
         choices=("flash", "fa2", "fa3", "fa4", "fused", "unfused", "local", "auto", "materialised"))
+    attention_dropout: float | None = recipe_field(
+        "share of attention scores that are dropped: above 0 unfused attention keeps a mask and a second copy of them",
+        "layer memory", "kernels", least=0, most=1, megatron=SAME)
     use_turbo_attention: bool | None = recipe_field(
         "Primus-Turbo's attention in place of Transformer Engine's", "layer step memory", "kernels", primus=SAME)
     use_turbo_gemm: bool | None = recipe_field(

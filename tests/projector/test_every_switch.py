@@ -139,6 +139,7 @@ CASES: dict[str, tuple[object, object, dict[str, Any]]] = {
     "activation_func_fp8_input_store": (False, True, {}),
     "cross_entropy_fusion": ("unfused", "te", {}),
     "attention_backend": ("flash", "unfused", {}),
+    "attention_dropout": (0.0, 0.1, {"attention_backend": "unfused"}),
     "cuda_graph_scope": ((), ("attn",), EXPERTS | {"micro_batch_size": 1, "seq_length": 512}),
     "torch_compile": (False, True, {}),
     "numa_binding": (

@@ -149,7 +149,8 @@ def test_the_closed_form_of_a_layer_whose_scores_are_written(tp: int, sequence_p
         gated_linear_unit=False,
         normalization="LayerNorm",
     )
-    how = Recipe(micro_batch_size=2, global_batch_size=64, seq_length=1024, tp=tp, sequence_parallel=sequence_parallel)
+    sizes = {"micro_batch_size": 2, "global_batch_size": 64, "seq_length": 1024, "tp": tp}
+    how = Recipe(**sizes, sequence_parallel=sequence_parallel, attention_dropout=0.1)
     made = resolve(Workload(model=model, recipe=how, gpus=64), "nvidia", "hopper")
     made = replace(made, execution=made.execution.but(fusion={"attention_materialised": True}))
     s, b, h, a = 1024, 2, 4096, 32

@@ -22,7 +22,8 @@ class Fusion(Strategy):
     """``qkv``, ``gate_up``: one product makes queries, keys and values; gate and up. ``norm``, ``residual``: one kernel
     a norm; residual additions inside others. ``norm_reads_fp32``: that kernel reads a copy in fp32. ``elementwise``: a
     compiler joins element-wise neighbours. ``gated_activation``: one kernel can apply a gate and its activation.
-    ``attention_materialised``: scores lie in memory. ``repeats_keys``: keys and values of grouped heads are written out for
+    ``attention_materialised``: scores lie in memory; ``softmax_fp32``: then their softmax is made in fp32 and its output
+    cast. ``repeats_keys``: keys and values of grouped heads are written out for
     every query head before attention. ``flash_copies``: what a flash kernel reads and writes is copied from and to another
     order of samples and tokens. ``eager_ring``: partial results of ring attention merged in fp32 by elementary kernels,
     heads expanded. ``cp_a2a_keeps_output``: attention's output saved before *and* after the context parallel all-to-all (TE
@@ -52,6 +53,7 @@ class Fusion(Strategy):
     elementwise: bool = False
     gated_activation: bool = True
     attention_materialised: bool = False
+    softmax_fp32: bool = False
     repeats_keys: bool = False
     flash_copies: bool = False
     eager_ring: bool = False

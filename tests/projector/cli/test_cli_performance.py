@@ -153,7 +153,14 @@ def test_what_decides_most_and_was_left_open_is_told():
     stated = ("--moe-token-dispatcher-type", "alltoall", "--recompute-granularity", "full", "--overlap-grad-reduce")
     now = projector(*run, *sizes, *stated, "--json").document["left_to_framework"]
     assert left.keys() - now.keys() == {"moe_token_dispatcher_type", "recompute_granularity", "overlap_grad_reduce"}
-    assert "Left to megatron-lm: recompute_granularity=none" in projector(*run, *sizes).out
+    assert {"attention_kernel": "cudnn", "framework_date": "today"}.items() <= left.items()
+    told = " ".join(projector(*run, *sizes).out.split())
+    assert "Assumed where nothing is said: recompute_granularity=none (--recompute-granularity)" in told
+    assert "attention_kernel=cudnn (--attention-backend), framework_date=today (--framework-date)" in told
+    dated = projector(*run, *sizes, "--framework-date", "2023-06", "--attention-backend", "unfused")
+    assert "attention_kernel=" not in dated.out
+    assert "framework_date=" not in dated.out
+    assert "attention_dropout=0.1 (--attention-dropout)" in " ".join(dated.out.split())
 
 
 def test_what_a_zoo_model_has_and_is_projected_otherwise_is_told(tmp_path):

@@ -84,7 +84,8 @@ def test_names_of_their_own_are_none():
 def test_neutral_settings_are_counted_and_others_named():
     made = loaded(lr=1e-4, save_interval=100, wandb_project="x", attention_dropout=0.1, my_fork_switch=3)
     assert made.ignored == ("lr", "save_interval", "wandb_project")
-    assert made.unmodelled == ("attention_dropout=0.1", "my_fork_switch=3 (unknown)")
+    assert made.unmodelled == ("my_fork_switch=3 (unknown)",)
+    assert made.recipe.attention_dropout == 0.1
 
 
 def test_what_is_off_or_at_its_neutral_value_is_no_warning():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -216,11 +216,12 @@ def test_nothing_takes_no_time() -> None:
 
 
 def test_materialised_attention_moves_the_score_matrix() -> None:
-    for backward in (False, True):
-        parts = expand(op(flash=False, backward=backward))
+    bytes_ = {(): (4, 6), ("dropout",): (9, 11), ("wide",): (12, 16)}  # of a score, forward and backward
+    for backward, named in product((False, True), bytes_):
+        parts = expand(op(flash=False, backward=backward, **dict.fromkeys(named, True)))
         scores = 2 * 16 * 4096 * 4096
         moved = sum(part.bytes for part in parts if isinstance(part, Stream))
-        assert moved >= (8 if not backward else 10) * scores
+        assert moved == bytes_[named][backward] * scores
         products = sum(part.flops for part in parts if isinstance(part, Gemm))
         assert products == (4 if not backward else 8) * scores * 128  # the whole square, no mask skipped
     for where in GPUS:

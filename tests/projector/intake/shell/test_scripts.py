@@ -240,10 +240,13 @@ def test_other_trainers_are_named(command, tmp_path):
 
 
 def test_the_dropout_that_nobody_turned_off_is_told(tmp_path):
-    told = "attention_dropout=0.1", "hidden_dropout=0.1"
+    told = {"hidden_dropout=0.1"}
     path = tmp_path / "run.sh"
     words = f"torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL} --global-batch-size 16 --vocab-size 32000"
     path.write_text(words)
-    assert set(told) <= set(scripts.load(path).unmodelled)
+    loaded = scripts.load(path)
+    assert told <= set(loaded.unmodelled)
+    assert loaded.recipe is not None
+    assert loaded.recipe.attention_dropout == 0.1
     path.write_text(f"{words} --attention-dropout 0.0 --hidden-dropout 0")
-    assert not set(told) & set(scripts.load(path).unmodelled)
+    assert not told & set(scripts.load(path).unmodelled)
