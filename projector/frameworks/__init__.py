@@ -6,4 +6,7 @@ from projector.frameworks.resolve import resolve
 from projector.frameworks.types import Framework, Resolved
 from projector.mechanisms import Execution
 
-__all__ = ["Execution", "Framework", "Resolved", "experts_follow", "find", "load", "named", "names", "resolve"]
+#: The framework that stands for a code base without a profile.
+UNKNOWN = "unknown"
+
+__all__ = ["UNKNOWN", "Execution", "Framework", "Resolved", "experts_follow", "find", "load", "named", "names", "resolve"]

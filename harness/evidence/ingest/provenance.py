@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-from projector.experience import UNKNOWN
-
 from harness.contracts.runs import Source, Stack
 from harness.evidence.ingest.fields import framework_slug, software_date
 from harness.evidence.ingest.record import Record, integer
 from projector import frameworks
+from projector.frameworks import UNKNOWN
 from projector.hardware import catalogue
 
 _KINDS = (

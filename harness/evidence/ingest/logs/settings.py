@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from projector.experience import UNKNOWN
-
 from harness.evidence.ingest.context import Context
 from harness.evidence.ingest.logs import foreign, gpt_neox, torchtitan, trainer_words
 from harness.evidence.ingest.logs.consistency import last_batch, place, refusals
@@ -18,6 +16,7 @@ from harness.evidence.ingest.logs.translate import translate
 from harness.evidence.ingest.logs.unread import may_matter
 from projector import frameworks
 from projector.errors import InputError, Problem, Unsupported
+from projector.frameworks import UNKNOWN
 from projector.hardware import catalogue
 from projector.intake import gpt_neox as neox_configuration
 from projector.intake import megatron_args
