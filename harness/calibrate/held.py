@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from harness.calibrate import fit, learn
 from harness.calibrate.fit import Conditioned
+from harness.calibrate.learn import NORMAL
 from harness.contracts.estimates import Estimate, Observation
 from projector.posterior import REPEAT, Posterior
 
@@ -57,6 +58,18 @@ def estimates(
                 scores.append((row.source, (row.log_ratio - log) / made[row.run_id][1]))
     width = learn.tail(scores) if tail is None else tail
     return {run: Estimate(log=log, deviation=spread, half=width * spread) for run, (log, spread) in made.items()}
+
+
+def all_in(known: Conditioned, asked: Sequence[Observation]) -> dict[str, Estimate]:
+    """By run id, each asked row by all rows, its own included."""
+    if not asked:
+        return {}
+    mean, covariance = known.without(np.zeros(len(known.rows), dtype=bool), [row.facts for row in asked])
+    spread = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
+    return {
+        row.run_id: Estimate(log=log, deviation=each, half=NORMAL * each)
+        for row, log, each in zip(asked, mean.tolist(), spread, strict=True)
+    }
 
 
 def by_source(row: Observation) -> str:

@@ -13,6 +13,9 @@ from harness.calibrate.fit import Conditioned, deviations, repeat_share
 from harness.contracts.estimates import Observation
 from projector.posterior import LEVEL, Posterior
 
+#: Standard deviations that hold 90 % of a normal distribution.
+NORMAL = 1.645
+
 
 def learn(rows: Sequence[Observation], looks: Sequence[Observation], law: Mapping[str, float]) -> Posterior:
     """The posterior after all sound ``rows``, with variances from ``looks`` (their ``log_ratio`` is the one at the
@@ -54,7 +57,7 @@ def tail(scores: Sequence[tuple[str, float]]) -> float:
     sources = len(set(names))
     level = LEVEL * (1.0 + 1.0 / sources) if sources else math.inf
     if level > 1.0:
-        return 1.645
+        return NORMAL
     return weights.quantile(np.abs([value for _, value in scores]), weights.by_cell(names), level)
 
 

@@ -79,6 +79,10 @@ def command(args: argparse.Namespace) -> int:
     if not runs:
         raise InputError([Problem("command line", "GPU", ", ".join(args.gpus), "GPUs of the measured runs")])
     looks = {look.run_id: look.error for look in first_look.read(args.looks) if not look.doubt}
+    if not any(run.id in looks for run in runs):
+        raise InputError(
+            [Problem(str(args.looks), "", "no first look at any of these runs", "`harness first-look` made some")]
+        )
     tools = evaluate.tools_for(NAME)[:1]
     with progress("projecting", len(runs)) as told:
         made = evaluate.evaluate([evaluate.Selected("", r) for r in runs], tools, jobs=args.jobs or 1, progress=told)

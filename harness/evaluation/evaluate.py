@@ -106,7 +106,7 @@ def _fit(name: str, seen: Sequence[Observation], evidence: Sequence[Observation]
         tuple(seen),
         {
             "uncalibrated": {},
-            "shipped": {o.run_id: _shipped(packaged, o) for o in asked} if ours else {},
+            "shipped": {o.run_id: _shipped(packaged, o) for o in asked} if ours else held.all_in(known, asked),
             "heldout": held.estimates(known, asked, held.by_source, tail),
             "heldout-family": held.estimates(known, asked, held.by_family, tail),
         },

@@ -9,4 +9,15 @@ from projector.mechanisms import Execution
 #: The framework that stands for a code base without a profile.
 UNKNOWN = "unknown"
 
-__all__ = ["UNKNOWN", "Execution", "Framework", "Resolved", "experts_follow", "find", "load", "named", "names", "resolve"]
+__all__ = [
+    "UNKNOWN",
+    "Execution",
+    "Framework",
+    "Resolved",
+    "experts_follow",
+    "find",
+    "load",
+    "named",
+    "names",
+    "resolve",
+]

@@ -64,11 +64,11 @@ def _efficiency(path: Path) -> object:
     return efficiency.parse(read_text(path), str(path))
 
 
-def _experience(path: Path) -> object:
-    from projector import experience_file
+def _posterior(path: Path) -> object:
+    from projector import posterior
     from projector.io.files import read_text
 
-    return experience_file.parse(read_text(path), str(path))
+    return posterior.parse(read_text(path), str(path))
 
 
 def _suite(path: Path) -> object:
@@ -151,7 +151,7 @@ LOADERS: Mapping[str, Loader] = {
     "cluster": Loader(samples.catalogue("clusters", "mi355x", "gb200"), _cluster),
     "hardware": Loader(lambda: (("hardware.yaml", samples.HARDWARE),), _hardware),
     "efficiency": Loader(samples.parameters, _efficiency),
-    "experience": Loader(samples.experiences, _experience),
+    "posterior": Loader(samples.posteriors, _posterior),
     "suite": Loader(lambda: (("suite.yaml", samples.SUITE),), _suite),
     "runs": Loader(samples.measured, _runs),
     "table": Loader(samples.tables, _ingested),

@@ -1,4 +1,4 @@
-"""``harness calibrate``: tables of the law in use, the file it writes, and what it refuses."""
+"""``harness calibrate``: tables of the posterior, the file it writes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from projector.experience_file import parse
+from projector.posterior import parse
 
 MODELS = ("llama3_8b", "mixtral_8x7b", "llama2_7b", "qwen3_8b", "gpt3_5b", "nemotron4_15b")
 
@@ -42,31 +42,33 @@ def runs(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_shows_the_law_and_writes_a_file_that_reads_back(
+def test_it_shows_where_stacks_differ_and_writes_a_file_that_reads_back(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    out = tmp_path / "experience.yaml"
-    assert main(["calibrate", "--runs", str(runs), "--out", str(out)]) == 0
+    out, looks = tmp_path / "posterior.json", tmp_path / "looks.csv"
+    assert main(["first-look", str(runs), "--out", str(looks), "--known", str(tmp_path / "none.csv")]) == 0
+    given = ["calibrate", "--runs", str(runs), "--looks", str(looks)]
+    assert main([*given, "--judge", "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    for title in ("Step-time factors", "Parameters", "What is left out", "Laws of calibration"):
+    for title in ("What a new source should expect", "What runs of one's own add", "Where stacks differ"):
         assert title in said
-    assert "Law: " in said
     written = out.read_text()
     found = parse(written, str(out))
-    assert {"h100_sxm", "b200", "mi300x", "vendor:amd", "all"} <= set(found.grounds)
+    assert {"h100_sxm", "b200", "mi300x", "megatron-lm"} <= set(found.counts)
     assert found.evidence["rows"] == "36"
-    assert main(["calibrate", "--runs", str(runs), "--out", str(out)]) == 0
-    assert out.read_text() == written
+    assert main([*given, "--against", str(out)]) == 0
+    assert "PASS" in capsys.readouterr().out
+    out.write_text(written.replace('"tail": ', '"tail": 9'))
+    assert main([*given, "--against", str(out)]) == 1
 
 
-def test_too_few_sources_write_nothing(
+def test_no_looks_and_unknown_gpus_write_nothing(
     project_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny = project_folder / "measured" / "runs" / "tiny.yaml"
-    out = tmp_path / "experience.yaml"
-    assert main(["calibrate", "--runs", str(tiny), "--out", str(out)]) == 2
-    assert "too few sources" in capsys.readouterr().err
+    out = tmp_path / "posterior.json"
+    assert main(["calibrate", "--runs", str(tiny), "--looks", str(tmp_path / "none.csv"), "--out", str(out)]) == 2
+    assert "no first look" in capsys.readouterr().err
+    assert main(["calibrate", "h200", "--runs", str(tiny), "--out", str(out)]) == 2
     assert not out.exists()
-    assert main(["calibrate", "--runs", str(tiny)]) == 0
-    assert main(["calibrate", "h200", "--runs", str(tiny)]) == 2

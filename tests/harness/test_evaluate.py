@@ -15,7 +15,7 @@ from harness.evaluation import evaluate
 from harness.evaluation.evaluate import Selected
 from harness.evidence import suite
 from harness.predictors.constant_mfu import PUBLISHED_MFU, flops_per_token
-from harness.predictors.protocol import Predictor, gpu_levels
+from harness.predictors.protocol import Predictor
 from harness.predictors.refusal import guarded
 from projector.errors import InputError, NoMeasurement, Problem, Unsupported
 from projector.hardware import catalogue
@@ -36,8 +36,6 @@ class Fixed:
         step = share * (run.measured.step_seconds or 1.0)
         parts = dict.fromkeys(BREAKDOWN, 0.0) | {"compute_s": 0.75 * step, "dp_s": 0.25 * step}
         return Prediction(status="ok", step_seconds=step, breakdown=parts, memory_gib=50.0, assumed=("a=1",))
-
-    levels = staticmethod(gpu_levels)
 
 
 @pytest.fixture
@@ -75,9 +73,7 @@ def test_fits_scale_time_and_breakdown_but_not_memory(runs: list[MeasuredRun]) -
     # Between what its two families say.
     fitted, held = rows["llama-tp1", "shipped"].error, rows["llama-tp1", "heldout"].error
     assert 0.0 < min(fitted, held) <= max(fitted, held) < 1.0
-    assert 1.25 < made.factors["fixed", "h100_sxm"].value < 2.0
     assert 1.25 / 2 - 1 <= rows["mixtral-ep8", "heldout"].error < 0.0
-    assert not made.fallbacks
     for row in made.rows:
         assert sum(row.breakdown.values()) == pytest.approx(row.projected_step_seconds)
         assert row.projected_tgs * row.projected_step_seconds == pytest.approx(64 * 4096 / 8)
@@ -102,10 +98,9 @@ def test_a_held_out_row_does_not_depend_on_its_own_measurement(runs: list[Measur
     assert projected(changed, "shipped") != projected(seen, "shipped")
 
 
-def test_a_lonely_source_is_flagged(runs: list[MeasuredRun]) -> None:
+def test_a_lonely_source_is_left_as_projected(runs: list[MeasuredRun]) -> None:
     llama, _ = families(runs)
     made = evaluate.evaluate([Selected("", r) for r in runs[:2]], [Fixed(((llama, 0.5),))])
-    assert made.fallbacks == {("fixed", "llama-tp1"): "", ("fixed", "llama-tp4"): ""}
     assert all(r.error == pytest.approx(1.0) for r in made.rows if r.fit == "heldout")
 
 

@@ -9,28 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from harness.calibrate.folds import Bench
+from harness.calibrate import learn
 from harness.contracts.estimates import Observation
 from harness.contracts.results import HELD
 from harness.evaluation import evaluate, observations
 from harness.evaluation.evaluate import Selected
 from harness.evidence import suite
-from projector import experience
+from projector import posterior
 from projector.errors import InputError
+from projector.posterior import Facts
 
 
-def seen(source: int, **changes: object) -> Observation:
-    made = Observation(
-        run_id=f"r{source}",
-        family=f"m{source % 5}",
-        framework=f"f{source % 2}",
-        levels=("h100_sxm", "arch:hopper", "vendor:nvidia", "all"),
-        log_ratio=round(0.2 + 0.01 * (source % 7), 2),
+def seen(source: int, log_ratio: float | None = None, run_id: str = "", family: str = "") -> Observation:
+    facts = Facts(
+        step_seconds=2.0 + source,
+        shares={"compute": 0.875, "host": 0.125},
         gpu="h100_sxm",
-        traits=(float(source % 2), 0.125, 0.25, 0.5),
+        framework=f"f{source % 2}",
+        family=family or f"m{source % 5}",
+        model="m",
         source=f"source {source}",
+        assumed=frozenset({"size"}) if source % 2 else frozenset(),
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    log = round(0.2 + 0.01 * (source % 7), 2) if log_ratio is None else log_ratio
+    return Observation(run_id=run_id or f"r{source}", facts=facts, log_ratio=log)
 
 
 def test_a_file_reads_back_and_holds_what_teaches() -> None:
@@ -39,7 +41,7 @@ def test_a_file_reads_back_and_holds_what_teaches() -> None:
     assert observations.parse(written, "here") == {"simulate": rows, "other": (seen(5, run_id="=1+1"),)}
 
 
-@pytest.mark.parametrize("spoil", [("0.125", "nan"), ("0.125", "much"), ("predictor", "tool"), (",h100_sxm,", ",")])
+@pytest.mark.parametrize("spoil", [("0.875", "much"), ("3,", "nan,"), ("predictor", "tool"), (",h100_sxm,", ",")])
 def test_a_broken_file_is_one_clear_error(spoil: tuple[str, str]) -> None:
     with pytest.raises(InputError, match="here"):
         observations.parse(observations.text({"simulate": (seen(1),)}).replace(*spoil), "here")
@@ -57,7 +59,7 @@ def test_a_verdict_does_not_depend_on_its_companions(project_folder: Path) -> No
     whole, alone = rows(lambda _: True), rows(lambda run_id: run_id == "llama-tp4")
     assert alone == {key: row for key, row in whole.items() if key[0] == "llama-tp4"}
     plain, held = whole["llama-tp4", "uncalibrated"], whole["llama-tp4", "heldout"]
-    assert held.projected_step_seconds == pytest.approx(plain.projected_step_seconds * math.exp(0.23), rel=0.03)
+    assert 1.0 < held.projected_step_seconds / plain.projected_step_seconds < math.exp(0.23)
     assert held.interval_low < held.projected_tgs < held.interval_high
     assert whole["llama-tp4", "shipped"].interval_low is not None
 
@@ -70,19 +72,13 @@ def test_leaving_out_by_source_and_by_family_are_two_fits(project_folder: Path) 
         [Selected("", r) for r in runs], evaluate.tools_for("simulate")[:1], evidence={"simulate": [*mine, *others]}
     )
     step = {row.fit: row.projected_step_seconds for row in made.rows}
-    assert step["heldout-family"] == pytest.approx(step["uncalibrated"] * math.exp(0.2), rel=0.03)
-    assert step["heldout"] == step["shipped"] > step["heldout-family"]
+    assert step["heldout"] > step["heldout-family"] > step["uncalibrated"]
     assert set(HELD) < set(step)
 
 
-def test_what_is_shipped_for_plans_and_for_runs_is_the_same() -> None:
-    """``projector/experience.yaml`` and the observations are written by one job of one corpus."""
-    known, packaged = experience.load(), observations.packaged()
-    assert known is not None
+def test_what_is_shipped_for_plans_and_for_runs_rests_on_the_same_rows() -> None:
+    """``projector/posterior.json`` and the observations are written by one job of one corpus."""
+    known, packaged = posterior.load(), observations.packaged()
     assert packaged is not None
-    fold = Bench.of(packaged["simulate"]).fold(None)
-    assert fold.law == known.law
-    for gpu in ("h100_sxm", "mi355x", "b200"):
-        levels = next(o.levels for o in packaged["simulate"] if o.gpu == gpu)
-        assert fold.ground(levels).value == pytest.approx(known.grounds[gpu].value, abs=2e-3)
-        assert fold.ground(levels).sources == known.grounds[gpu].sources
+    assert known.counts == learn.counts(packaged["simulate"])
+    assert {term for term, _ in known.effects} <= set(known.deviations)

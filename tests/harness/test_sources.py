@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 
 from harness import cli
-from harness.calibrate import folds, observe
-from harness.contracts import frame
+from harness.calibrate import held
 from harness.contracts.results import Evaluation
 from harness.contracts.runs import MeasuredRun, Prediction
 from harness.contracts.sources import publisher
 from harness.evaluation import evaluate, first_look
 from harness.evaluation.evaluate import Selected
 from harness.evidence import dataset, suite
-from harness.predictors.protocol import gpu_levels
 from harness.report import files, junit, payload, post, publish, screen, verdict, view
 from harness.score import gate
 from projector.errors import InputError
@@ -56,8 +54,6 @@ class Half:
 
     def predict(self, run: MeasuredRun) -> Prediction:
         return Prediction(status="ok", step_seconds=0.5 * (run.measured.step_seconds or 1.0))
-
-    levels = staticmethod(gpu_levels)
 
 
 @pytest.fixture
@@ -110,7 +106,6 @@ def _said(made: Evaluation, limits: Gate) -> list[object]:
         post.render(made, "t", (), {}, {}),
         payload.build(made),
         made.once.to_csv(),
-        {key: fold.scores for key, fold in made.laws.items()},
     ]
 
 
@@ -170,8 +165,8 @@ def test_rows_of_one_publisher_are_left_out_together(runs: list[MeasuredRun]) ->
     titles = ("a/b one.md", "A/b two.md", "c/d", "e/f")
     named = [replace(r, source=replace(r.source, title=title)) for r, title in zip(runs, titles, strict=False)]
     made = evaluate.evaluate([Selected("s", r) for r in named], [Half()])
-    seen = observe.of_rows(frame.part(frame.of(made.rows, made.facts), fit="uncalibrated"))
-    assert {folds.by_source(o) for o in seen} == {"a/b", "c/d", "e/f"} & {publisher(r.source.title) for r in named}
+    seen = made.observed["simulate"]
+    assert {held.by_source(o) for o in seen} == {"a/b", "c/d", "e/f"} & {publisher(r.source.title) for r in named}
 
 
 def test_a_look_is_made_once(runs: list[MeasuredRun], tmp_path: Path) -> None:

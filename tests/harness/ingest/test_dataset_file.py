@@ -145,7 +145,10 @@ def test_the_checked_in_runs_are_many_and_small(root: Path) -> None:
 def test_the_checked_in_runs_are_those_of_the_corpus(root: Path, shared: Path) -> None:
     from harness.evidence.ingest.command import ingest
 
-    tables = [shared / "corpus" / f"{name}.yaml" for name in ("nvidia", "amd", "nvidia_more", "amd_more")]
+    tables = [
+        shared / "corpus" / f"{name}.yaml"
+        for name in ("nvidia", "amd", "nvidia_more", "amd_more", "nvidia_third", "amd_third")
+    ]
     made = ingest(tables, None, root / "measured" / "import.yaml")
     stored = {run.id: run for run in dataset.read(root / "measured" / "runs")}
     assert {run.id for run in made.runs} == set(stored)

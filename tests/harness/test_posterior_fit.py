@@ -1,0 +1,135 @@
+"""The fit of the posterior: what it finds in made-up rows, that leaving out is leaving out, and what sources weigh."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from harness.calibrate import fit, held, learn
+from harness.calibrate.fit import Conditioned, Design
+from harness.contracts.estimates import Observation
+from projector.posterior import Facts, Posterior
+
+KNOWN = {"compute": 0.1, "host": 0.2, "host, framework": 0.3, "source": 0.2, "family on gpu": 0.1, "run": 0.05}
+
+
+def row(i: int, source: int, log: float, host: float = 0.2, framework: str = "f", law: float = 0.0) -> Observation:
+    facts = Facts(
+        step_seconds=1.0 + 0.01 * i,
+        shares={"compute": 1.0 - host, "host": host},
+        gpu="h100_sxm",
+        framework=framework,
+        family=f"m{i % 3}",
+        model=f"m{i % 3}",
+        source=f"s{source}",
+        law=law,
+    )
+    return Observation(run_id=f"r{source}-{i}", facts=facts, log_ratio=log)
+
+
+def drawn(sources: int = 30, rows: int = 8, seed: int = 0) -> list[Observation]:
+    """Rows whose host is off by a factor of its own in every source, with little noise."""
+    draw = np.random.default_rng(seed)
+    made = []
+    for source in range(sources):
+        theta = draw.normal(0.0, 1.0)
+        for i in range(rows):
+            host = float(draw.uniform(0.05, 0.6))
+            made.append(row(i, source, host * theta + float(draw.normal(0.0, 0.03)), host))
+    return made
+
+
+def test_the_likelihood_finds_the_part_in_which_sources_differ() -> None:
+    found = fit.deviations(drawn())
+    assert found["host, source"] == pytest.approx(1.0, rel=0.35)
+    assert found["run"] < 0.06
+    assert max(found["compute, source"], found["source"], found["model, source"]) < 0.3 * found["host, source"]
+
+
+def test_leaving_a_source_out_equals_never_having_seen_it() -> None:
+    rows = drawn(6)
+    whole = Conditioned.of(rows, KNOWN)
+    mine = np.array([r.source == "s2" for r in rows])
+    asked = [r.facts for r in rows if r.source == "s2"]
+    # the weights of Student's t are those of all rows, so the other fit is given the same
+    part = Conditioned.of([r for r in rows if r.source != "s2"], KNOWN)
+    weight = whole.weight[~mine]
+    own = KNOWN["run"] ** 2 * weight
+    shared = part.design.covariance({k: v for k, v in KNOWN.items() if k != "run"})
+    inverse = np.linalg.inv(shared + np.diag(own))
+    y = np.array([r.log_ratio for r in part.rows])
+    part = Conditioned(
+        rows=part.rows, deviations=KNOWN, design=part.design, weight=weight, inverse=inverse, solved=inverse @ y
+    )
+    nothing = np.zeros(len(part.rows), dtype=bool)
+    for left, right in zip(whole.without(mine, asked), part.without(nothing, asked), strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-9)
+
+
+def test_effects_say_what_rows_say_of_a_new_source() -> None:
+    rows = drawn(6)
+    known = Conditioned.of(rows, KNOWN)
+    effects, mean, covariance = known.effects()
+    new = row(1, 99, 0.0, 0.4).facts
+    shipped = Posterior(deviations=fit.repeat_share(KNOWN), tail=1.6, effects=effects, mean=mean, covariance=covariance)
+    (middle,), ((variance,),) = known.without(np.zeros(len(rows), dtype=bool), [new])
+    assert shipped.log_ratio(new)[0] == pytest.approx(float(middle), abs=1e-9)
+    assert shipped.log_ratio(new)[1] == pytest.approx(float(variance), rel=1e-6)
+
+
+def test_a_row_far_off_counts_less() -> None:
+    rows = [row(i, i % 3, 0.0, 0.2) for i in range(12)]
+    broken = [*rows[:-1], row(11, 2, 3.0, 0.2)]
+    design = Design.of([r.facts for r in broken])
+    weight = fit.noise_weights(design, KNOWN, np.array([r.log_ratio for r in broken]))
+    assert weight[-1] > 20.0 * np.median(weight)
+
+
+def test_a_source_counts_no_more_rows_than_its_share() -> None:
+    rows = [row(i, 0, 0.1) for i in range(100)] + [row(i, 1, 0.1) for i in range(3)]
+    chosen = fit.thinned(rows, 10)
+    assert sum(r.source == "s0" for r in chosen) == 10
+    assert sum(r.source == "s1" for r in chosen) == 3
+    assert {r.run_id for r in fit.thinned(rows[::-1], 10)} == {r.run_id for r in chosen}
+
+
+@pytest.mark.parametrize("scores", [[], [("a", 1.0)] * 50])
+def test_the_width_of_too_few_sources_is_a_normal_one(scores: list[tuple[str, float]]) -> None:
+    assert learn.tail(scores) == 1.645
+
+
+def test_the_width_is_a_quantile_over_sources_not_rows() -> None:
+    scores = [("many", 9.0)] * 500 + [(f"s{i}", 1.0 + 0.01 * i) for i in range(40)]
+    assert learn.tail(scores) < 2.0
+
+
+def test_unseen_rows_are_judged_without_their_source_and_own_runs_help() -> None:
+    looks = drawn(16, 6)
+    judged = held.unseen(looks, looks)
+    assert {j.row.run_id for j in judged if not j.own} == {r.run_id for r in looks}
+    error = {own: np.median([abs(j.error) for j in judged if j.own == own and not j.nearest]) for own in (0, 3)}
+    assert error[3] < 0.6 * error[0]
+    inside = [j.inside for j in judged if not j.own]
+    assert 0.75 <= np.mean(inside) <= 1.0
+    # what a source itself measured does not touch how it is judged
+    moved = [r if r.source != "s3" else row_moved(r) for r in looks]
+    before, after = (
+        {j.row.run_id: j.half for j in held.unseen(rows, rows) if not j.own and j.row.source == "s3"}
+        for rows in (looks, moved)
+    )
+    assert after == pytest.approx(before, rel=0.25)
+
+
+def row_moved(r: Observation) -> Observation:
+    return Observation(run_id=r.run_id, facts=r.facts, log_ratio=r.log_ratio + 0.5)
+
+
+def test_the_ratio_of_two_runs_of_a_source_is_surer_than_either() -> None:
+    rows = drawn(6)
+    known = Conditioned.of(rows, {**KNOWN, "source": 0.5})
+    widths = held.ratio_widths(known, [("r1-0", "r1-1"), ("r1-0", "r2-0")], 1.645)
+    alone = held.estimates(known, [r for r in rows if r.run_id == "r1-0"], held.by_source, 1.645)["r1-0"].half
+    assert widths["r1-0", "r1-1"] < alone
+    assert math.isfinite(widths["r1-0", "r1-1"])
