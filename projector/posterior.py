@@ -31,6 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from projector.errors import InputError, Problem
+from projector.io.documents import parse_json
+from projector.parameter import parameter
 
 Array: TypeAlias = NDArray[np.float64]
 #: (term, level): the random effect that a term has on one level, such as ("host, framework", "nemo").
@@ -43,11 +45,12 @@ _ALIKE = frozenset({"cp", "pp", "other"})
 #: Kinds of input that can be assumed or not understood, each an effect of its own.
 ASSUMPTIONS = ("size", "layout", "recompute", "software", "unread")
 LEVEL = 0.9
-#: Degrees of freedom of Student's t for runs: what lies far off counts less.
-FREEDOM = 4.0
-#: Standard deviation of ln(step seconds) between two measurements of one configuration: 388 such pairs differ by 2.9
-#: % (docs/proof).
-REPEAT = 0.02
+FREEDOM = parameter(4.0, kind="assumed", source="degrees of freedom of Student's t: runs that lie far off count less")
+REPEAT = parameter(
+    0.02,
+    kind="derived",
+    source="deviation of ln(step) of one measurement: 388 pairs of one configuration differ by 2.9 %",
+)
 _FILE = Path(__file__).with_name("posterior.json")
 
 
@@ -313,22 +316,25 @@ def load() -> Posterior:
 def parse(text: str, where: str) -> Posterior:
     """A posterior from its file. Raises :class:`InputError` naming what is wrong."""
     try:
-        data = json.loads(text)
+        data = parse_json(text, where)
         effects = tuple((str(term), str(level)) for term, level in data["effects"])
         lower = np.zeros((len(effects),) * 2)
         for row, values in enumerate(data["covariance"]):
             lower[row, : row + 1] = values
+        mean = np.array(data["mean"], dtype=np.float64)
+        if mean.shape != (len(effects),) or not (np.isfinite(mean).all() and np.isfinite(lower).all()):
+            raise ValueError(f"{mean.size} means for {len(effects)} effects, or figures that are not finite")
         return Posterior(
             deviations={str(k): float(v) for k, v in data["deviations"].items()},
             tail=float(data["tail"]),
             effects=effects,
-            mean=np.array(data["mean"], dtype=np.float64),
+            mean=mean,
             covariance=lower + np.tril(lower, -1).T,
             counts={str(k): (int(rows), int(sources)) for k, (rows, sources) in data["counts"].items()},
             evidence={str(k): str(v) for k, v in data["evidence"].items()},
             law={str(k): float(v) for k, v in data["law"].items()},
         )
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         keys = "evidence, deviations, tail, counts, law, effects, mean and covariance"
         raise InputError([Problem(where, "", f"{type(error).__name__}: {error}", keys)]) from error
 

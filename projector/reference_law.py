@@ -12,12 +12,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from projector.parameter import parameter
+
 if TYPE_CHECKING:
     from projector.hardware.types import Gpu
     from projector.workload.workload import Workload
 
-#: Within this |ln(law / projected step)| a projection is not remarkable.
-USUAL = 1.0
+USUAL = parameter(1.0, kind="assumed", source="|ln(law / projected step)| within which a projection is not remarkable")
 _PRECISIONS = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "fp16": "fp16", "fp32": "fp32"}
 
 

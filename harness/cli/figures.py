@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -78,7 +79,7 @@ def command(args: argparse.Namespace) -> int:
         report = view_figures.build(made, timed, _suites(args.suite.parent, args.measured), judged)
         if args.out is not None:
             read = provenance.collect(paths, ("harness", *args.argv), 0.0)
-            _write(args.out, report, files.Saved(evaluation=made, gates={}, provenance=read), args.jobs)
+            _write(args.out, report, files.Saved(evaluation=made, gates={}, provenance=read), args.jobs, judged)
     if earlier is None:
         say(args, report, most=None, written=str(args.out or ""))
         return 0
@@ -104,7 +105,7 @@ def _suites(folder: Path, measured: Path) -> dict[str, frozenset[str]]:
     return {name: ids for name, ids in found.items() if ids}
 
 
-def _write(folder: Path, report: Report, saved: files.Saved, jobs: int) -> None:
+def _write(folder: Path, report: Report, saved: files.Saved, jobs: int, judged: Sequence[Judged]) -> None:
     """The reports that are checked in: everything but the lists of single rows, which ``results.csv`` holds."""
     rows = unique(saved.evaluation.every)
     whole = publish.report_of(saved, (), "Projection accuracy over all measured runs")
@@ -133,7 +134,9 @@ def _write(folder: Path, report: Report, saved: files.Saved, jobs: int) -> None:
     write_whole(folder / observations.FILE, observations.text(saved.evaluation.observed))
     write_whole(folder / "whatif.md", markdown.render(view_whatif.build(saved.evaluation, view_figures.MAIN)))
     looks = first_look.read(first_look.FILE)
-    write_whole(folder / "sources.md", markdown.render(view_sources.build(saved.evaluation, looks, view_figures.MAIN)))
+    write_whole(
+        folder / "sources.md", markdown.render(view_sources.build(saved.evaluation, looks, view_figures.MAIN, judged))
+    )
     mine = (r for r in rows if r.predictor == view_figures.MAIN and r.fit != "shipped")
     write_whole(folder / "results.csv", files.csv_text(map(files.rounded, mine)))
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.calibrate.held import Judged
 from harness.contracts import frame
 from harness.contracts.results import Evaluation
 from harness.evaluation.first_look import Look
-from harness.report import view_first_look
+from harness.report import view_first_look, view_posterior
 from harness.report.spec import Spec, table, values
 from harness.report.table import Column, Report, Table, percent, signed
 from harness.score import accuracy
@@ -30,13 +31,15 @@ _EVERY = Spec(
 )
 
 
-def build(evaluation: Evaluation, looks: Sequence[Look], predictor: str) -> Report:
-    """Of ``predictor``'s rows, each by a fit that saw no row of its source; ``looks``: at runs that were new."""
+def build(evaluation: Evaluation, looks: Sequence[Look], predictor: str, judged: Sequence[Judged] = ()) -> Report:
+    """Of ``predictor``'s rows, each by no row of its source; ``looks``: at runs that were new; ``judged``: those by
+    others alone."""
     rows = frame.part(evaluation.once, predictor=predictor, fit="heldout")
     held = rows[rows["error"].notna()]
     sound = [each for each in looks if not each.doubt]
     tables = (_then_and_now(held, sound), table(held, _EVERY))
-    lines = (sentence(held), *_first(sound)) if len(held) else ("nothing to compare",)
+    unseen = (view_posterior.headline(judged),) if judged else ()
+    lines = (*unseen, sentence(held), *_first(sound)) if len(held) else ("nothing to compare",)
     return Report.of("Sources", tables, lines)
 
 
@@ -45,13 +48,15 @@ def sentence(held: pd.DataFrame) -> str:
     of, inside = accuracy.summarise(held), accuracy.coverage(held)
     means = held["error"].abs().groupby(values(held, "publisher")).mean()
     said = (
-        f"What a new source should expect: half of its runs within {percent(of.median)} of what is measured, nine in ten"
-        f" within {percent(of.p90)}, {percent(float(means.mean()))} on average over {len(means)} sources, the worst"
-        f" {percent(float(means.max()), 0)}"
+       
+       
+       
+        f"Open runs, with which the physics was made: half of them within {percent(of.median)}
+        of what is measured, nine in ten" f" within {percent(of.p90)}, {percent(float(means.mean()))} on average over {len(means)} sources, the worst" f" {percent(float(means.max()), 0)}"
     )
     if inside is not None:
         said += f"; {percent(inside.inside, 0)} of {of.compared} runs lie inside their 90 % interval"
-    return f"{said}. Each source is judged by a fit that saw no run of it."
+    return f"{said}. Each source is judged by no run of its own."
 
 
 def _first(looks: Sequence[Look]) -> tuple[str, ...]:

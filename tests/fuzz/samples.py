@@ -236,12 +236,10 @@ def parameters() -> tuple[tuple[str, str], ...]:
     return (("e.yaml", json.dumps({"parameters": dict(list(document["parameters"].items())[:5])})),)
 
 
-def experiences() -> tuple[tuple[str, str], ...]:
-    from projector.io.files import read_yaml
-
-    document = read_yaml(ROOT / "projector" / "experience.yaml")
-    few = {key: dict(list(document[key].items())[:2]) for key in ("grounds", "stacks")}
-    return (("x.yaml", json.dumps({**document, **few})),)
+def posteriors() -> tuple[tuple[str, str], ...]:
+    document = json.loads((ROOT / "projector" / "posterior.json").read_text(encoding="utf-8"))
+    few = {key: document[key][:3] for key in ("effects", "mean", "covariance")}
+    return (("x.json", json.dumps({**document, **few})),)
 
 
 def kernel_tables() -> tuple[tuple[str, str], ...]:
