@@ -8,7 +8,7 @@ default    what the tool takes for a setting that nobody states
 renamed    names of other years as regular expressions, with today's
 into       ``arguments``: what is called a recipe field below is an argument of Megatron-LM; another loader reads on
 declared   the framework under whose names recipe fields declare settings that hold their value as it stands
-names      more such settings: ``setting: field``
+names      more such settings: ``setting: field``; ``same``: those that are called as the field is
 values     settings whose values mean fields, value by value; ``null``: not stated, ``_``: any other; a text names one of
            :data:`BUNDLES`, or is ``doubtful`` (it may change seconds or bytes, and nothing models it) or ``needed``
 hook       settings that the dialect's own Python reads; ``a_{b,c}`` are two
@@ -58,8 +58,8 @@ BUNDLES: Mapping[str, Mapping[str, object]] = {
 }
 #: Of a setting that is another kind of training wherever it is stated, be it off.
 STATED = object()
-_PARTS = ("title", "marks", "into", "sections", "default", "renamed", "declared", "names", "values", "hook", "neutral",
-          "doubtful", "another")  # fmt: skip
+_PARTS = ("title", "marks", "into", "sections", "default", "renamed", "declared", "names", "same", "values", "hook",
+          "neutral", "doubtful", "another")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ def dialect(name: str) -> Dialect:
             fields.setdefault(argument, []).append(setting)
     else:
         fields |= {field: list(names) for field, names in aliases.declared(declared).items()}
-    for setting, field in told.get("names", {}).items():
+    for setting, field in (*told.get("names", {}).items(), *((name, name) for name in _words(told.get("same", "")))):
         fields.setdefault(field, []).append(setting)
     return Dialect(
         name=name,

@@ -1,7 +1,7 @@
 """``megatron sft`` and ``megatron pt`` of ms-swift: Megatron-LM's arguments with a value each, over a published model.
 
-What is not given: modelscope/ms-swift@3602360a5 swift/megatron/arguments/megatron_args.py; how many processes it starts:
-swift/cli/main.py there; so are the arguments that stand in a YAML or JSON file as the first word.
+Names and defaults: ``dialects/ms_swift.yaml``. How many processes it starts, and arguments in a YAML or JSON file as the
+first word: modelscope/ms-swift@3602360a5 swift/cli/main.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from projector.errors import InputError, Problem, Unsupported
 from projector.intake.assemble import Origin, assemble
+from projector.intake.dialect import Settings, dialect
 from projector.intake.loaded import Loaded
 from projector.intake.script_files import text_beside
 from projector.intake.script_problems import uncounted, unsettled
@@ -24,33 +25,6 @@ from projector.intake.values import literal
 from projector.io.files import as_mapping, parse_yaml
 from projector.workload import zoo
 from projector.workload.model import Model
-
-_DEFAULTS: Mapping[str, object] = {
-    "micro_batch_size": 1, "global_batch_size": 16, "recompute_granularity": "selective", "recompute_modules": "core_attn",
-    **{f"{name}_parallel_size": 1 for name in ("tensor_model", "pipeline_model", "context", "expert_model")},
-    "bf16": True, "sequence_parallel": False, "use_distributed_optimizer": True, "cross_entropy_loss_fusion": True,
-    "overlap_grad_reduce": False, "overlap_param_gather": False, "tp_comm_overlap": False, "mtp_num_layers": 0,
-    "optimizer_cpu_offload": False, "use_precision_aware_optimizer": False,
-}  # fmt: skip
-_OF_EXPERTS = {"moe_grouped_gemm": True, "moe_permute_fusion": False, "moe_token_dispatcher_type": "alltoall"}
-#: Taken as Megatron-LM has them.
-_SAME = {
-    *(_DEFAULTS.keys() | _OF_EXPERTS.keys()),
-    *("recompute_method", "recompute_num_layers", "optimizer", "moe_enable_deepep", "moe_shared_expert_overlap"),
-    *("moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "moe_layer_recompute"),
-    *("virtual_pipeline_model_parallel_size", "microbatch_group_size_per_vp_stage", "pipeline_model_parallel_layout"),
-    *("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "cp_comm_type", "main_grads_dtype"),
-    *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "use_megatron_fsdp"),
-    "expert_tensor_parallel_size",
-    *("data_parallel_sharding_strategy", "fp8_recipe", "fp8_param_gather", "main_params_dtype", "exp_avg_dtype"),
-    *("exp_avg_sq_dtype", "optimizer_offload_fraction", "overlap_p2p_comm", "fp16", "manual_gc", "manual_gc_steps"),
-}  # fmt: skip
-_REFUSED = {
-    "rlhf_type": "preference training", "teacher_model": "distillation", "fp4_format": "FP4", "freeze_llm": "frozen weights",
-    "freeze_parameters": "frozen weights", "freeze_parameters_ratio": "frozen weights",
-}  # fmt: skip
-_ADAPTED = [f"linear_{name}" for name in ("qkv", "proj", "fc1", "fc2", "q_proj", "q_down_proj", "q_up_proj", "kv_down_proj",
-                                          "kv_up_proj")]  # fmt: skip
 
 
 def takes(launch: Launch) -> bool:
@@ -84,21 +58,19 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
             args[name] = literal(text) if text else True
         else:
             unknown[name] = way.unknowns.within(text)
-    for name, what in _REFUSED.items():
-        if args.get(name) not in (None, False, 0, 0.0, "") or name in unknown:
-            raise Unsupported(f"megatron {launch.arguments[0]} --{name}: {what}")
-    tuner = args.get("tuner_type", args.get("train_type", "full"))
-    if tuner not in ("full", "lora") or args.get("freeze_vit") is False:
-        raise Unsupported(f"megatron {launch.arguments[0]} --tuner_type {tuner}: weights of a vision tower are trained")
-    if args.get("task_type", "causal_lm") != "causal_lm":
-        raise Unsupported(f"megatron {launch.arguments[0]} --task_type {args['task_type']}: no causal language model")
-    if args.get("packing") is not True:
-        raise Unsupported(
-            f"megatron {launch.arguments[0]} without --packing true: samples of lengths that nothing states"
-        )
+    method = f"{where}: megatron {launch.arguments[0]}"
+    if "rlhf_type" in unknown or "teacher_model" in unknown:
+        raise Unsupported(f"{method}: preference training or distillation")
+    if args.get("freeze_vit") is False:
+        raise Unsupported(f"{method} --freeze_vit false: weights of a vision tower are trained")
+    job = Settings(dialect("ms_swift"), args, where)
+    if not job.args.flag("packing"):
+        raise Unsupported(f"{method} without --packing true: samples of lengths that nothing states")
     base = model or _published(args, unknown, where)
-    settled = _arguments(args, base)
-    problems = unsettled(settled, {name: marks for name, marks in unknown.items() if name in _SAME}, base, where)
+    settled = _arguments(job, base)
+    problems = unsettled(settled, {name: marks for name, marks in unknown.items() if name in job.fields}, base, where)
+    left = job.unread(written=True)
+    problems += [*job.problems, *left.problems]
     if not isinstance(args.get("max_length"), int):
         problems.append(Problem(where, "max_length", args.get("max_length", "nothing"), "tokens of a packed sample"))
     number = product(way.unknowns, *(_processes(name, launch, way) for name in ("NPROC_PER_NODE", "NNODES")))
@@ -112,7 +84,12 @@ def load(launch: Launch, way: Way, where: str, model: Model | None, gpus_given: 
     loaded = assemble(settled, Origin(where=where, name=base.name, base=base))
     counted = (f"gpus={gpus} (NNODES × NPROC_PER_NODE)",) if gpus is not None else ()
     named = () if model else (f"model={base.name} ({args['model']})",)
-    return replace(loaded, assumed=(*counted, *named, *loaded.assumed))
+    return replace(
+        loaded,
+        assumed=(*counted, *named, *loaded.assumed),
+        ignored=(*loaded.ignored, *left.neutral),
+        unmodelled=(*loaded.unmodelled, *left.unmodelled),
+    )
 
 
 def _with_file(launch: Launch, way: Way, where: str) -> Launch:
@@ -150,24 +127,24 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _arguments(args: Mapping[str, object], base: Model) -> dict[str, object]:
+def _arguments(job: Settings, base: Model) -> dict[str, object]:
     """Megatron-LM's, with ms-swift's defaults."""
-    settled = {**_DEFAULTS, **(_OF_EXPERTS if base.moe else {})} | {key: args[key] for key in args if key in _SAME}
+    args, tables = job.args, job.dialect.tables
+    stated = {name: value for name, value in job.fields.items() if value is not None}
+    settled = {**(tables["experts"] if base.moe else {}), **stated}
     if settled["recompute_granularity"] != "selective":
-        settled.pop("recompute_modules")
+        settled.pop("recompute_modules", None)
     if settled.get("fp16"):
         settled["bf16"] = False
     if settled["tensor_model_parallel_size"] == 1:
         settled["sequence_parallel"] = False
     if "muon" in str(settled.get("optimizer")):
         settled["use_distributed_optimizer"] = False
-    if "fp8_format" in args:
-        settled["fp8"] = args["fp8_format"]
-    if args.get("tuner_type", args.get("train_type", "full")) == "lora":
-        targets = args.get("target_modules", "all-linear")
-        names = _ADAPTED if targets == "all-linear" else str(targets).split()
-        settled["lora"] = {"enabled": True, "dim": args.get("lora_rank", 8), "target_modules": names}
-    return {**settled, "seq_length": args.get("max_length")}
+    if "lora" in (job.stated.get("tuner_type"), job.stated.get("train_type")):
+        targets = args.raw("target_modules")
+        names = tables["adapted"] if targets == "all-linear" else str(targets).split()
+        settled["lora"] = {"enabled": True, "dim": args.integer("lora_rank"), "target_modules": names}
+    return settled
 
 
 def _published(args: Mapping[str, object], unknown: Mapping[str, object], where: str) -> Model:
