@@ -71,8 +71,8 @@ def foreign(workload: Workload) -> tuple[str, ...]:
     library = recipe.moe_token_dispatcher_type
     if library == "flex":
         library = recipe.moe_flex_dispatcher_backend or "deepep"
-    dispatchers = _DISPATCHERS.get(family(name), (library,))
-    if workload.model.moe and library not in dispatchers:
+    dispatchers = _DISPATCHERS.get(family(name))
+    if workload.model.moe and dispatchers and library not in dispatchers:
         found.append(
             f"moe_token_dispatcher_type={library}, which {name} does not run (it runs {', '.join(dispatchers)})"
         )
