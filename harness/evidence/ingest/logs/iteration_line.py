@@ -40,7 +40,7 @@ _LENGTH = re.compile(rf"(?:\bseq_length|actual seqlen):\s{{0,20}}([0-9,]{{1,24}}
 Span: TypeAlias = tuple[int, int]
 
 _TOKEN = re.compile(r"( {1,20})?([0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?)")  # a number, spaces before it
-_MOST_TOKENS = 80  # numbers of a line whose shape is kept
+_MOST_TOKENS, _LONGEST = 80, 4000  # numbers and characters of a line whose shape is kept
 _MOST_SHAPES = 4  # of one log that are tried
 _KEYED = "elapsed_time_per_iteration_ms="
 #: Fields of the ``key=value`` shape, in the words of the other; its ``[DS]TFLOPs`` count what DeepSpeed's profiler does.
@@ -98,7 +98,7 @@ class Steps:
         for pattern, chosen, places in self._shapes:
             if (match := pattern.fullmatch(line)) is not None:
                 return _made(chosen((*match.groups(), None)), places, number)
-        if self._left and _KEYED not in line:
+        if self._left and len(line) <= _LONGEST and _KEYED not in line:
             self._left -= 1
             self._learn(line)
         return step(line, number)
